@@ -113,7 +113,8 @@ final class NodeServices {
                 guard try file.save(home: options.home, over: bytes) else { continue }
                 return change(&configuration)
             }
-            throw HomeFileError(kind: .system, path: path, line: nil, reason: "another program writes it all the time")
+            throw HomeFileError(
+                kind: .system, path: path, line: nil, reason: "another program changes it again and again")
         } catch { throw .homeFile(error) }
     }
 

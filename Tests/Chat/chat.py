@@ -323,7 +323,7 @@ def play(scene, ann, bob, cat):
 
     # The explosion: the name, then what each member has confirmed.
     ann.say("/explode")
-    ann.sees("type room:", "everybody's copy is destroyed now")
+    ann.sees("type room:", "all members' copies are destroyed now")
     ann.say("rom")
     ann.sees("that is not the name")
     ann.say("/explode")

@@ -6,11 +6,11 @@ import Testing
     @Test(arguments: [
         ("a", 1), ("é", 1), ("e\u{301}", 1), ("漢", 2), ("ｗ", 2), ("👍", 2), ("👍🏽", 2), ("❤️", 2), ("🇩🇪", 2), ("👩‍👩‍👧‍👦", 2),
         ("한", 2), ("ש", 1), ("שָׁ", 1), ("\u{200B}", 0), ("✓", 1), ("●", 1), ("─", 1), ("…", 1), ("", 0),
-    ]) func `a character takes the columns that terminals give it`(text: String, width: Int) {
+    ]) func `a character takes as many columns as in terminals`(text: String, width: Int) {
         #expect(CellWidth.of(text) == width)
     }
 
-    @Test func `hostile text has no control character, no change of direction and no tower of marks`() {
+    @Test func `hostile text loses its control characters, direction marks and stacks of accents`() {
         #expect(ShownText.line("a\u{1B}[2Jb\u{9B}31m\u{7}") == "a?[2Jb?31m?")
         #expect(ShownText.line("a\u{202E}b\u{2066}c\u{200F}") == "abc")
         #expect(ShownText.line("a\tb") == "a    b")
@@ -20,7 +20,7 @@ import Testing
         #expect(ShownText.lines("one\r\ntwo\nthree\u{2028}four\u{85}five") == ["one", "two", "three", "four", "five"])
     }
 
-    @Test func `lines are broken at blanks, or anywhere if there are none`() {
+    @Test func `lines break at blanks, or anywhere if there are none`() {
         #expect(Wrapping.wrap("rotate the key now", width: 10) == ["rotate the", "key now"])
         #expect(Wrapping.wrap("rotate the key", width: 8) == ["rotate", "the key"])
         #expect(Wrapping.wrap("0123456789", width: 4) == ["0123", "4567", "89"])
@@ -29,7 +29,7 @@ import Testing
         #expect(Wrapping.wrap("漢", width: 1) == [""])
     }
 
-    @Test func `no row is wider than it may be, whatever the text`() {
+    @Test func `no wrapped row is wider than its limit`() {
         var generator = SplitMix64(state: 7)
         let letters: [Character] = ["a", "b", " ", " ", "漢", "👍", "é", "ש", "\u{200B}", "x"]
         for _ in 0..<2_000 {

@@ -21,7 +21,7 @@ import Testing
         return desk
     }
 
-    @Test func `of a conversation that was joined again the latest copy is the room`() {
+    @Test func `a rejoined conversation shows its latest copy as the room`() {
         var desk = ChatDesk()
         guard case .object(var earlier) = ChatDesk.conversation(), case .object(var latest) = ChatDesk.conversation()
         else { return }
@@ -40,7 +40,7 @@ import Testing
         }
     }
 
-    @Test func `each room has its own line and its own history`() {
+    @Test func `each room has its own input line and history`() {
         var desk = desk()
         desk.type("for the first")
         desk.press(.alt("2"))
@@ -63,7 +63,7 @@ import Testing
         #expect(!desk.text.contains("half a line"))
     }
 
-    @Test func `a room that was joined or made is opened, but not under the fingers of who writes`() {
+    @Test func `a joined or created room opens, unless the person is typing`() {
         let made = String(repeating: "c", count: 64)
         var desk = desk()
         let rooms = [ChatDesk.conversation(), ChatDesk.conversation(Self.other, name: "ops")]
@@ -76,7 +76,7 @@ import Testing
                 "conversation.list", ["conversations": .array(rooms + [ChatDesk.conversation(made, name: "lab")])])
         }
         make(&desk) { $0.type("still wri") }
-        #expect(desk.lines.contains("> still wri") && desk.text.contains("lab is there: /open lab"))
+        #expect(desk.lines.contains("> still wri") && desk.text.contains("lab is ready: /open lab"))
         desk.press(.control("u"))
         make(&desk) { $0.press(.alt("2")) }
         #expect(desk.lines.first?.contains("ops") == true)
@@ -84,7 +84,7 @@ import Testing
         #expect(desk.lines.first?.contains("lab") == true)
     }
 
-    @Test func `a line marks where the unread messages begin, until the room is left`() {
+    @Test func `a marker shows the first unread message until the room is left`() {
         var desk = desk(unread: 2)
         desk.press(.alt("2"))
         desk.answer("read", ["messages": .array(numbered(5))])
@@ -99,7 +99,7 @@ import Testing
         #expect(!desk.text.contains("── new ──"))
     }
 
-    @Test func `the bell rings for the first message of another room, not for each, and not for this one`() {
+    @Test func `the bell rings once for new messages of another room, and never for the open one`() {
         var desk = desk()
         func rings() -> Int {
             defer { desk.effects = [] }
@@ -118,7 +118,7 @@ import Testing
         #expect(rings() == 1)
     }
 
-    @Test func `scrolling ends at the first message, and one key comes back`() {
+    @Test func `scrolling stops at the first message, and page-down returns to the newest`() {
         var desk = desk(messages: numbered(90))
         desk.handle(.resized(desk.size))
         for _ in 0..<50 { desk.press(.pageUp) }
@@ -130,7 +130,7 @@ import Testing
         #expect(desk.text.contains("text 90."))
     }
 
-    @Test func `who is scrolled up is told how many messages have come`() {
+    @Test func `a scrolled-up screen shows the number of new messages`() {
         var desk = desk(messages: numbered(90))
         desk.handle(.resized(desk.size))
         desk.press(.pageUp)
@@ -143,13 +143,13 @@ import Testing
         #expect(!desk.text.contains("new below"))
     }
 
-    @Test func `a selected message far above is shown with what stands around it`() {
+    @Test func `a selected old message is shown with its neighbours`() {
         var desk = desk(messages: numbered(90))
         for _ in 0..<80 { desk.press(.selectUp) }
         #expect(desk.text.contains("text 11.") && desk.text.contains("text 12."))
     }
 
-    @Test func `on a screen that is too small no key does anything but end the chat`() {
+    @Test func `on a screen that is too small only Ctrl-C works`() {
         var desk = desk()
         desk.type("text")
         desk.size = Picture.Size(columns: 20, rows: 5)
@@ -165,7 +165,7 @@ import Testing
         #expect(desk.effects.contains { if case .quit = $0 { true } else { false } })
     }
 
-    @Test func `Ctrl-C keeps what is written until it is pressed again`() {
+    @Test func `Ctrl-C keeps a typed text until it is pressed again`() {
         var desk = desk()
         func isOver() -> Bool { desk.effects.contains { if case .quit = $0 { true } else { false } } }
         desk.type("half a text")
@@ -178,7 +178,7 @@ import Testing
         #expect(isOver())
     }
 
-    @Test func `a code is made by invite, and a named node is blocked`() {
+    @Test func `/invite makes a code, and /block blocks the named node`() {
         var desk = desk()
         desk.effects = desk.model.enter(line: "/invite --code")
         desk.answer(
@@ -193,7 +193,7 @@ import Testing
         #expect(desk.takeCalls() == [#"peer.block {"name":"mallory"}"#])
     }
 
-    @Test func `Tab completes the path of a file, and goes into a directory`() {
+    @Test func `Tab completes a file's path, also into a directory`() {
         var desk = ChatDesk()
         desk.model = ChatModel(
             room: "room", now: desk.model.now, calendar: ChatDesk.calendar,
@@ -209,7 +209,7 @@ import Testing
         #expect(desk.lines.contains("> /file /tmp/notes/x"), "\(desk.text)")
     }
 
-    @Test func `a person without a name is asked once, and the answer is remembered`() {
+    @Test func `a person without a name is asked once, and the name is remembered`() {
         var desk = ChatDesk()
         desk.model = ChatModel(room: "room", now: desk.model.now, calendar: ChatDesk.calendar, asksName: true)
         desk.effects = desk.model.begin()
@@ -224,7 +224,7 @@ import Testing
         #expect(desk.takeCalls() == [#"join {"as":"ann","slug":"mayfly:join/x"}"#])
     }
 
-    @Test func `a message is named from the end with an at sign`() {
+    @Test func `an at sign and a number name a message, counted from the newest`() {
         var desk = desk(messages: numbered(3))
         desk.effects += desk.model.enter(line: "/reply @3 yes")
         let id = String((String("1000001".reversed()) + String(repeating: "0", count: 32)).prefix(32))
@@ -233,14 +233,14 @@ import Testing
         #expect(desk.takeCalls().isEmpty)
     }
 
-    @Test func `a text that a pipe cannot send is refused in words`() {
+    @Test func `an overlong text of a pipe is refused with advice`() {
         var desk = desk()
         let long = String(repeating: "x", count: 40_000)
         #expect(desk.model.say(long).isEmpty)
         #expect(desk.model.refusal?.contains("send a file") == true)
     }
 
-    @Test func `a QR code that the screen has no room for is not shown, and the words name what helps`() {
+    @Test func `a QR code too large for the screen is replaced by advice`() {
         var desk = ChatDesk()
         desk.model = ChatModel(
             room: "room", now: desk.model.now, calendar: ChatDesk.calendar,
@@ -261,21 +261,21 @@ import Testing
         #expect(desk.lines.count { $0.contains("█") } == 37)
     }
 
-    @Test func `a reply whose original is gone is sent as a text of its own only after the person was told`() {
+    @Test func `a reply to a deleted message is sent as plain text only after a warning`() {
         var desk = desk(messages: [ChatDesk.message(1, from: "bob", "rotate the key?", expires: 5_000)])
         desk.press(.selectUp, .enter)
         desk.type("yes")
         #expect(desk.text.contains("answers bob: rotate the key?"))
         desk.pass(5_000)
-        #expect(desk.text.contains("the message that you answer is gone"), "\(desk.text)")
+        #expect(desk.text.contains("the message to reply to is gone"), "\(desk.text)")
         desk.press(.enter)
         #expect(desk.takeCalls().isEmpty && desk.lines.contains("> yes"))
-        #expect(desk.text.contains("not sent, the message that it answers is gone"), "\(desk.text)")
+        #expect(desk.text.contains("not sent, the message to reply to is gone"), "\(desk.text)")
         desk.press(.enter)
         #expect(desk.takeCalls() == [#"send {"conversation":"\#(ChatDesk.room)","text":"yes"}"#])
     }
 
-    @Test func `a reply stays one while another room is on the screen, and when its original has left the page`() {
+    @Test func `a reply stays one after a change of room, and after its original leaves the page`() {
         var desk = desk(messages: [ChatDesk.message(1, from: "bob", "rotate the key?")])
         desk.press(.selectUp, .enter)
         desk.type("yes")
@@ -292,7 +292,7 @@ import Testing
         #expect(sent.first?.contains(#""replyTo":"\#(String(repeating: "1", count: 32))""#) == true, "\(sent)")
     }
 
-    @Test func `a text that could not be sent comes back as the reply that it was`() {
+    @Test func `a reply that fails to send returns to the input line as a reply`() {
         var desk = desk(messages: [ChatDesk.message(1, from: "bob", "rotate the key?")])
         desk.press(.selectUp, .enter)
         desk.type("yes")
@@ -304,11 +304,11 @@ import Testing
         desk.answer("send", .failure(ControlError(.notFound, "no such message")))
         #expect(desk.lines.contains("> yes") && desk.text.contains("no such message"))
         desk.press(.enter)
-        #expect(desk.takeCalls().isEmpty && desk.text.contains("not sent, the message that it answers is gone"))
+        #expect(desk.takeCalls().isEmpty && desk.text.contains("not sent, the message to reply to is gone"))
     }
 
     @Test(arguments: ["/accept", "/propose 1d", "/invite", "/join mayfly:join/x", "//slashed", "/joins off"])
-    func `what needs the node is refused in words while there is none, and the line stays`(line: String) {
+    func `a command without a node is refused with a message, and stays in the input line`(line: String) {
         var desk = ChatDesk()
         let proposal: JSONValue = [
             "id": "aa", "lifetime": "7d", "from": "bob", "member": "bob000000000", "waiting": ["me"],
@@ -324,7 +324,7 @@ import Testing
         #expect(desk.lines.contains("> \(line)"), "\(desk.text)")
     }
 
-    @Test func `a confirmed explosion is refused in words while there is no node, and can be confirmed later`() {
+    @Test func `a confirmed explosion without a node is refused with a message, and can be confirmed later`() {
         var desk = desk()
         desk.type("/explode")
         desk.press(.enter)

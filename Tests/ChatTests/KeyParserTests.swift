@@ -17,9 +17,9 @@ import Testing
         ("\u{1B}[5~x", [.pageUp, .character("x")]), ("\u{1B}[3~", [.delete]), ("\u{1B}\u{1B}", [.escape, .escape]),
         ("\u{1B}[200~a\rb\u{1B}[201~c", [.paste("a\rb"), .character("c")]), ("\u{1B}[999zx", [.character("x")]),
         ("\u{1B}[1\u{1}x", [.character("x")]),
-    ]) func `bytes are keys`(text: String, expected: [Key]) { #expect(keys(text) == expected) }
+    ]) func `the parser turns bytes into keys`(text: String, expected: [Key]) { #expect(keys(text) == expected) }
 
-    @Test func `keys are the same however the bytes are cut`() {
+    @Test func `the parser finds the same keys at any cut of the bytes`() {
         let text = "é漢\u{1B}[1;3Bx\u{1B}[200~p👍\u{1B}[201~\u{1B}Oe\u{1B}[6~"
         let bytes = Array(text.utf8)
         var whole = KeyParser()
@@ -31,13 +31,13 @@ import Testing
         }
     }
 
-    @Test func `bytes that are no UTF-8 are left out`() {
+    @Test func `the parser skips bytes that are not UTF-8`() {
         var parser = KeyParser()
         let keys = parser.feed([0xFF, 0x61, 0xC3, 0x62, 0xE6, 0xBC, 0x63, 0x80])
         #expect(keys == [.character("a"), .character("b"), .character("c")])
     }
 
-    @Test func `a paste has an end, however long it is`() {
+    @Test func `the parser limits the length of a paste`() {
         var parser = KeyParser()
         _ = parser.feed("\u{1B}[200~".utf8)
         let early = parser.feed([UInt8](repeating: 0x61, count: KeyParser.pasteByteCount + 1_000))
@@ -71,7 +71,7 @@ import Testing
         #expect(editor.text.count == 2 && editor.cursor == 2)
     }
 
-    @Test func `words and halves of the line are deleted`() {
+    @Test func `control keys delete a word or half of the line`() {
         var editor = LineEditor()
         editor.set("one two  three")
         _ = editor.edit(.control("w"))
@@ -84,7 +84,7 @@ import Testing
         #expect(editor.isEmpty)
     }
 
-    @Test func `what was written before comes back, and the draft with it`() {
+    @Test func `the arrow keys recall earlier lines and the draft`() {
         var editor = LineEditor()
         for line in ["one", "two", "two"] {
             editor.set(line)
@@ -99,7 +99,7 @@ import Testing
         }
     }
 
-    @Test func `a word is completed, or as much of it as is sure`() {
+    @Test func `Tab completes a word, or its unambiguous part`() {
         var editor = LineEditor()
         editor.set("/pro")
         var matches = editor.complete(["/propose", "/profile", "/quit"])
@@ -115,7 +115,7 @@ import Testing
         #expect(editor.line == "say carl ")
     }
 
-    @Test func `a line is remembered no longer than the message that it became`() {
+    @Test func `the history keeps a line only as long as its message`() {
         var editor = LineEditor()
         for (line, until) in [("kept", 1_000), ("ephemeral", nil)] as [(String, Int64?)] {
             editor.set(line)

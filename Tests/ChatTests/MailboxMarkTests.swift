@@ -15,7 +15,7 @@ import Testing
         ("mailed", ["delivered", "mailed"], "hello ✓✓ 1/2 ⇡ 1/2 in the mailbox"),
         ("sent", ["sent", "mailed", "sent"], "hello ✓ ⇡ 1/3 in the mailbox"), ("sent", ["sent", "sent"], "hello ✓"),
         ("delivered", ["delivered", "delivered"], "hello ✓✓ 2/2"),
-    ]) func `a message of ours shows who has it and who finds it in the mailbox`(
+    ]) func `our message shows the number of deliveries and of copies in the mailbox`(
         state: String, deliveries: [String], shown: String
     ) {
         var desk = ChatDesk()
@@ -23,7 +23,7 @@ import Testing
         #expect(desk.lines.contains("08:41 me  \(shown)"), "\(desk.text)")
     }
 
-    @Test func `the plain chat says once that a message is in the mailbox`() {
+    @Test func `the plain chat reports a message in the mailbox once`() {
         var desk = ChatDesk()
         var transcript = Transcript()
         desk.open([ChatDesk.message(1, from: "me", "hello", state: "queued")])
@@ -36,7 +36,7 @@ import Testing
         #expect(transcript.update(&desk.model).isEmpty)
     }
 
-    @Test func `a proposal with a mailbox says where it keeps what`() {
+    @Test func `a proposal with a mailbox names the mailbox's storage`() {
         for (value, words) in [("ram", "mailbox in memory"), ("disk", "mailbox on disk")] {
             let proposal: JSONValue = [
                 "lifetime": "1d", "id": "abcdef0123456789", "from": "bob", "member": "bob000000000", "waiting": ["me"],
@@ -51,7 +51,7 @@ import Testing
         }
     }
 
-    @Test func `an agreement with a mailbox is named where a message is written`() {
+    @Test func `an agreement with a mailbox is shown at the input line`() {
         var desk = ChatDesk()
         let agreement: JSONValue = [
             "id": "ab", "lifetime": "1d", "mailbox": "disk", "agreedAt": "2026-11-23T08:41:00Z",
@@ -63,7 +63,7 @@ import Testing
             "\(desk.text)")
     }
 
-    @Test func `a mailbox is proposed behind the lifetime, and any other word is refused`() {
+    @Test func `/propose accepts a mailbox after the lifetime, and refuses any other word`() {
         var desk = ChatDesk()
         desk.open([])
         desk.effects = []

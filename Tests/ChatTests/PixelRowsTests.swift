@@ -9,7 +9,7 @@ import Testing
         PixelRows.rows(of: Array(text.utf8), size: Picture.Size(columns: columns, rows: rows))
     }
 
-    @Test func `colours become tones, and what is drawn stays`() {
+    @Test func `colour sequences become tones, and drawn characters stay`() {
         let drawn = rows(
             "\u{1B}[0m\u{1B}[7m\u{1B}[38;5;196m \u{1B}[0m\u{1B}[38;5;1;48;5;196m  \u{1B}[0m▉\n\u{1B}[31;104mx")
         #expect(drawn.count == 2)
@@ -26,7 +26,7 @@ import Testing
         "\u{1B}[2Jx", "\u{1B}[10;10Hx", "\u{1B}[?1049hx", "\u{1B}]0;title\u{7}x", "\u{1B}cx", "\u{1B}x", "x\u{1B}",
         "x\u{1B}[", "x\u{1B}[38;5", "\u{1B}[38;5;999mx", "\u{1B}[99999999999999999999mx", "\u{1B}[38;2;1;2;3mx",
         "\u{9B}31mx", "\rx", "x\u{8}", "\u{1B}[\u{1B}[31mx", "\u{202E}x",
-    ]) func `no other sequence leaves its mark`(text: String) {
+    ]) func `no other sequence reaches the terminal`(text: String) {
         let drawn = rows(text)
         let shown = drawn.flatMap(\.spans).map(\.text).joined()
         #expect(shown.contains("x"))
@@ -36,12 +36,12 @@ import Testing
             })
     }
 
-    @Test func `more rows and columns than there is room for are cut off`() {
+    @Test func `surplus rows and columns of an image are cut off`() {
         let drawn = rows(String(repeating: "\u{1B}[31m" + String(repeating: "█", count: 50) + "\n", count: 50))
         #expect(drawn.count == 5 && drawn.allSatisfy { $0.text(width: 20).count == 20 })
     }
 
-    @Test func `an image is asked for by a key, and shown until the next`() {
+    @Test func `a key requests an image, which is shown until the next key`() {
         var desk = ChatDesk()
         func image(_ type: String, _ state: String) -> Control.JSONValue {
             ChatDesk.message(

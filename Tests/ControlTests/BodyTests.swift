@@ -32,9 +32,9 @@ import Testing
 
     private static let schema = #"{"jsonrpc":"2.0","id":9,"method":"schema"}"# + "\n"
 
-    @Test(arguments: [1, 7, 4_096, 1 << 20]) func `bodies come whole, in however many pieces`(pieceByteCount: Int)
-        async throws
-    {
+    @Test(arguments: [1, 7, 4_096, 1 << 20]) func `a body arrives complete, in any number of pieces`(
+        pieceByteCount: Int
+    ) async throws {
         let bodies = Bodies()
         try await ControlNode.serving(service: Self.service(bodies)) { node in
             let raw = try node.rawClient()
@@ -56,7 +56,7 @@ import Testing
         }
     }
 
-    @Test func `the longest body is taken`() async throws {
+    @Test func `a body of the maximum length is accepted`() async throws {
         try await ControlNode.serving(service: Self.service()) { node in
             let client = try node.client()
             let body = [UInt8](repeating: 7, count: ControlLimits.bodyByteCount)
@@ -84,7 +84,7 @@ import Testing
     }
 
     @Test(arguments: ["-1", "1048577", "0.5", "null", #""1""#, "9223372036854775807"])
-    func `after a body of no possible length nothing is read`(length: String) async throws {
+    func `nothing is read after a body of invalid length`(length: String) async throws {
         try await ControlNode.serving(service: Self.service()) { node in
             let raw = try node.rawClient()
             raw.send(Self.request(1, body: length) + Self.schema)
@@ -100,7 +100,7 @@ import Testing
         #"{"jsonrpc":"2.0","id":1,"method":"attachment.append","params":"u","body":9}"#,
         #"{"jsonrpc":"2.0","id":1,"method":"attachment.append","params":{,},"body":9}"#,
         #"[{"jsonrpc":"2.0","id":1,"method":"attachment.append","params":{},"body":9}]"#,
-    ]) func `what may be a body is never read as requests`(line: String) async throws {
+    ]) func `a possible body after a bad request is never read as requests`(line: String) async throws {
         try await ControlNode.serving(service: Self.service()) { node in
             let raw = try node.rawClient()
             raw.send(line + "\n" + Self.schema)
@@ -109,7 +109,7 @@ import Testing
         }
     }
 
-    @Test func `a request under way is given its body although as many as may be are under way`() async throws {
+    @Test func `a request receives its body even at the limit of requests in flight`() async throws {
         var router = Self.service()
         router.on(StatusMethod.self) { _ in }
         let service = router
@@ -122,7 +122,7 @@ import Testing
         }
     }
 
-    @Test func `input that ends within a body is said to`() async throws {
+    @Test func `an input that ends within a body is answered with an error`() async throws {
         let bodies = Bodies()
         try await ControlNode.serving(service: Self.service(bodies)) { node in
             let raw = try node.rawClient()
@@ -136,7 +136,7 @@ import Testing
         }
     }
 
-    @Test func `the failure of a later request ends the wait for an earlier one`() async throws {
+    @Test func `a later request's failure ends the wait for an earlier answer`() async throws {
         var router = MethodCatalogue.router()
         router.on(AttachmentAppendMethod.self) { call in
             // The first is never answered.

@@ -20,7 +20,7 @@ import Testing
         }
     }
 
-    @Test func `pipelined requests are all answered although the last comes first`() async throws {
+    @Test func `pipelined requests are all answered, even if the last is answered first`() async throws {
         let waiting = Mutex<[EventLoopPromise<JSONValue>]>([])
         let handler: ControlHandler = { request, connection in
             if request.method == "last" {
@@ -41,7 +41,7 @@ import Testing
         }
     }
 
-    @Test func `more requests than may be in flight are all answered in time`() async throws {
+    @Test func `more requests than the limit in flight are all answered`() async throws {
         try await ControlNode.serving { node in
             let raw = try node.rawClient()
             let count = ControlLimits.requestsInFlight * 5
@@ -50,7 +50,7 @@ import Testing
         }
     }
 
-    @Test func `all requests that one read brings cross to the service in one hop`() async throws {
+    @Test func `all requests of one read reach the service in one hop`() async throws {
         let hops = Mutex<[Int]>([])
         let service = HandlerService { _, session in
             session.eventLoop.makeSucceededFuture(.null)
@@ -68,7 +68,7 @@ import Testing
         }
     }
 
-    @Test func `parameters are let go once the body has returned`() async throws {
+    @Test func `a call's parameters are released when its handler returns`() async throws {
         let kept = Mutex<MethodCall<SendMethod>?>(nil)
         let told = Mutex("")
         var router = MethodCatalogue.router()
@@ -103,7 +103,7 @@ import Testing
         }
     }
 
-    @Test func `an oversize line is answered with an error and closes`() async throws {
+    @Test func `an oversized line is answered with an error, and the connection closes`() async throws {
         try await ControlNode.serving { node in
             let raw = try node.rawClient()
             raw.send([UInt8](repeating: UInt8(ascii: "x"), count: ControlLimits.requestByteCount + 200_000))
@@ -114,7 +114,7 @@ import Testing
         }
     }
 
-    @Test func `a line of exactly the limit is served`() async throws {
+    @Test func `a line of exactly the maximum length is served`() async throws {
         try await ControlNode.serving { node in
             let raw = try node.rawClient()
             let head = #"{"jsonrpc":"2.0","id":1,"method":"m","params":{"a":""#
@@ -131,7 +131,7 @@ import Testing
             (#"{"jsonrpc":"2.0","id":3}"#, -32600, "3"), (#"{"jsonrpc":"2.0","id":{},"method":"m"}"#, -32600, "null"),
             (#"{"jsonrpc":"2.0","id":3,"method":"m","params":[1]}"#, -32602, "3"),
             (String(repeating: "[", count: 100_000), -32700, "null"),
-        ] as [(String, Int64, String)]) func `a bad line is answered and the next one still served`(
+        ] as [(String, Int64, String)]) func `a bad line is answered with an error, and the next one is served`(
             line: String, code: Int64, id: String
         ) async throws
     {
@@ -146,7 +146,7 @@ import Testing
         }
     }
 
-    @Test func `the router tells unknown, unsupported and wrong parameters apart`() async throws {
+    @Test func `the router distinguishes unknown methods, unsupported methods and wrong parameters`() async throws {
         var router = MethodCatalogue.router()
         router.on(PeerShowMethod.self) { call in call.fail(ControlError(.notFound, "no such peer")) }
         router.on(ConversationCreateMethod.self) { call in
@@ -188,7 +188,7 @@ import Testing
         }
     }
 
-    @Test func `half a request before the end of input is answered with an error and not served`() async throws {
+    @Test func `half a request before the end of input is answered with an error, and not served`() async throws {
         let served = Mutex(0)
         let handler: ControlHandler = { _, connection in
             served.withLock { $0 += 1 }
@@ -214,7 +214,7 @@ import Testing
         }
     }
 
-    @Test func `a client that goes away while it waits is noticed`() async throws {
+    @Test func `the disconnection of a waiting client is noticed`() async throws {
         let group = MultiThreadedEventLoopGroup.singleton
         let gone = group.next().makePromise(of: Void.self)
         let arrived = group.next().makePromise(of: Void.self)
@@ -236,7 +236,7 @@ import Testing
         }
     }
 
-    @Test func `many requests are performed in several passes, and a client that has gone meanwhile ends behind them`()
+    @Test func `many requests are served in several passes, all before their client's disconnection is handled`()
         async throws
     {
         let count = 40
@@ -279,7 +279,7 @@ import Testing
         #expect(result.passes.count > 3 && result.passes.allSatisfy { $0 <= 8 }, "\(result.passes)")
     }
 
-    @Test func `a failure that is not ours says nothing about the inside`() async throws {
+    @Test func `an unknown error is answered without its details`() async throws {
         struct Secret: Error {}
         let handler: ControlHandler = { _, connection in connection.eventLoop.makeFailedFuture(Secret()) }
         try await ControlNode.serving(handler) { node in
@@ -295,7 +295,7 @@ import Testing
         return session.eventLoop.makePromise(of: JSONValue.self).futureResultDroppedAt(session.closed)
     }
 
-    @Test func `a short call gets in while as many clients wait as may`() async throws {
+    @Test func `a short call succeeds while the maximum number of clients wait`() async throws {
         try await ControlNode.serving(Self.waiting) { node in
             let waiting = try (0..<ControlLimits.waitingConnections).map { _ in try node.rawClient() }
             for client in waiting {
@@ -315,7 +315,7 @@ import Testing
         }
     }
 
-    @Test func `the connection that is idle for longest is closed for the next, and is told so`() async throws {
+    @Test func `the longest idle connection is closed for a new one, and its client is told`() async throws {
         try await ControlNode.serving { node in
             var clients = try (0..<ControlLimits.connections).map { _ in try node.client() }
             for client in clients { _ = try client.call("m") }
@@ -328,7 +328,7 @@ import Testing
         }
     }
 
-    @Test func `when no connection is idle the next one waits until there is room`() async throws {
+    @Test func `a new connection waits for room when none is idle`() async throws {
         try await ControlNode.serving(Self.waiting) { node in
             let busy = try (0..<ControlLimits.connections).map { index in
                 let client = try node.rawClient()

@@ -5,7 +5,7 @@ import NIOPosix
 import Testing
 
 @Suite(.timeLimit(.minutes(30))) struct ControlSocketTests {
-    @Test func `only the same user and root may command`() {
+    @Test func `only the node's user and root may command it`() {
         func credentials(_ user: UInt32) -> ControlSocket.PeerCredentials {
             ControlSocket.PeerCredentials(process: 1, user: user, group: user)
         }
@@ -15,7 +15,7 @@ import Testing
         #expect(!credentials(1000).mayCommand(nodeOf: 0))
     }
 
-    @Test func `a foreign user is refused by the kernel's word`() async throws {
+    @Test func `another user is refused by the kernel's credentials`() async throws {
         let user = geteuid()
         // Root may command every node, so a process of another user asks.
         try await ControlNode.serving(user: user == 0 ? 0 : user + 1) { node in
@@ -69,7 +69,7 @@ import Testing
         return told.filter { $0 != UInt8(ascii: "\n") }
     }
 
-    @Test func `the socket is for its user only`() async throws {
+    @Test func `the socket is accessible to its user only`() async throws {
         try await ControlNode.serving { node in
             var status = stat()
             #expect(lstat("\(node.home)/control.sock", &status) == 0)
@@ -96,7 +96,7 @@ import Testing
         try await ControlNode.serving(home: home) { node in _ = try node.client().call("m") }
     }
 
-    @Test func `the socket of a living node is not replaced`() async throws {
+    @Test func `the socket of a running node is not replaced`() async throws {
         let home = try ControlNode.makeHome()
         try await ControlNode.serving(home: home) { node in
             let loop = MultiThreadedEventLoopGroup.singleton.next()
@@ -106,7 +106,7 @@ import Testing
         }
     }
 
-    @Test func `what is not a socket is left alone`() async throws {
+    @Test func `a file in place of the socket is left alone`() async throws {
         let home = try ControlNode.makeHome()
         let path = "\(home)/control.sock"
         close(open(path, O_CREAT | O_WRONLY, 0o600))
@@ -126,14 +126,14 @@ import Testing
         }
     }
 
-    @Test func `without a node the client says so`() throws {
+    @Test func `a client without a node reports the missing home or node`() throws {
         #expect(throws: ControlError.noHome("/nonexistent/mayfly")) { try ControlClient(home: "/nonexistent/mayfly") }
         let home = try ControlNode.makeHome()
         #expect(throws: ControlError.noNode(home: home)) { try ControlClient(home: home) }
         rmdir(home)
     }
 
-    @Test func `a home that cannot be looked at is not said to be missing`() {
+    @Test func `a home with an overlong path is not reported as missing`() {
         let unreachable = "/tmp/" + String(repeating: "n", count: 300)
         let error = failure { try ControlClient(home: unreachable) }
         #expect(error?.kind == .failed && error?.message.contains("too long") == true, "\(String(describing: error))")
@@ -162,7 +162,7 @@ import Testing
         try body(home)
     }
 
-    @Test func `the time of a call bounds its sending, too, and the connection can be used on`() throws {
+    @Test func `a call's timeout also limits its sending, and the connection stays usable`() throws {
         try withSilentNode { home in
             let client = try ControlClient(home: home)
             // Several times the socket's default buffer of some 208 KiB.
@@ -173,7 +173,7 @@ import Testing
         }
     }
 
-    @Test func `connecting to a node that takes no more clients ends in time`() throws {
+    @Test func `a connection attempt to a full node ends in time`() throws {
         try withSilentNode { home in
             var clients: [ControlClient] = []
             var refusal: ControlError?
@@ -184,7 +184,7 @@ import Testing
         }
     }
 
-    @Test func `a call ends when its time is over or the node goes away`() async throws {
+    @Test func `a call ends when its timeout passes or the node stops`() async throws {
         let handler: ControlHandler = { request, connection in
             let promise = connection.eventLoop.makePromise(of: JSONValue.self)
             return promise.futureResultDroppedAt(connection.closed)

@@ -27,7 +27,7 @@ private final class Subscribers: Sendable { let connections = Mutex<[ControlSess
         }
     }
 
-    @Test func `the wait for an event ends with the reader of the output`() async throws {
+    @Test func `the wait for an event ends when the output's reader goes`() async throws {
         let subscribers = Subscribers()
         try await ControlNode.serving(subscribers.handler) { node in
             let client = try node.client()
@@ -46,14 +46,14 @@ private final class Subscribers: Sendable { let connections = Mutex<[ControlSess
         }
     }
 
-    @Test func `a wait that is longer than poll can is waited for in parts`() {
+    @Test func `a wait longer than poll allows is split into parts`() {
         #expect(ControlClient.pollTime(left: .seconds(30 * 86_400)) == .max)
         #expect(ControlClient.pollTime(left: .seconds(3_000_000_000)) == .max)
         #expect(ControlClient.pollTime(left: .microseconds(1_001)) == 2)
         #expect(ControlClient.pollTime(left: .zero) == 0 && ControlClient.pollTime(left: .seconds(-1)) == 0)
     }
 
-    @Test func `events that come before an awaited answer are kept`() async throws {
+    @Test func `an event before an awaited answer is kept`() async throws {
         let subscribers = Subscribers()
         try await ControlNode.serving(subscribers.handler) { node in
             let client = try node.client()
@@ -63,7 +63,7 @@ private final class Subscribers: Sendable { let connections = Mutex<[ControlSess
         }
     }
 
-    @Test func `a subscriber that does not read is dropped, told so, and can come back`() async throws {
+    @Test func `a subscriber that does not read is dropped, told so, and can subscribe again`() async throws {
         let subscribers = Subscribers()
         try await ControlNode.serving(subscribers.handler) { node in
             let slow = try node.client()
@@ -94,7 +94,7 @@ private final class Subscribers: Sendable { let connections = Mutex<[ControlSess
         }
     }
 
-    @Test func `a stream goes on after the end of input`() async throws {
+    @Test func `a subscription continues after the end of input`() async throws {
         let subscribers = Subscribers()
         try await ControlNode.serving(subscribers.handler) { node in
             let raw = try node.rawClient()
@@ -106,7 +106,7 @@ private final class Subscribers: Sendable { let connections = Mutex<[ControlSess
         }
     }
 
-    @Test func `a connection has one subscription, which ends once, with whatever ends it`() async throws {
+    @Test func `a connection has one subscription, and each subscription ends once`() async throws {
         let ended = Mutex<[Int]>([])
         let count = Mutex(0)
         let handler: ControlHandler = { request, connection in
@@ -142,7 +142,7 @@ private final class Subscribers: Sendable { let connections = Mutex<[ControlSess
         }
     }
 
-    @Test func `a subscriber that is dropped after the end of its input is closed`() async throws {
+    @Test func `a subscriber dropped after the end of its input is disconnected`() async throws {
         let subscribers = Subscribers()
         try await ControlNode.serving(subscribers.handler) { node in
             let raw = try node.rawClient()
@@ -158,7 +158,7 @@ private final class Subscribers: Sendable { let connections = Mutex<[ControlSess
         }
     }
 
-    @Test func `who asks to be told that a client goes is told at once when it has gone`() async throws {
+    @Test func `a close handler runs at once when its client disconnects, unless it was removed`() async throws {
         let told = Mutex<[String]>([])
         let loop = MultiThreadedEventLoopGroup.singleton.next()
         let arrived = loop.makePromise(of: (any EventLoop).self)

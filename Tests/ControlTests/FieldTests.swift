@@ -45,7 +45,7 @@ private struct Sample: JSONRecord, Hashable {
 
     private let id = "0123456789abcdef00000000000000ff"
 
-    @Test func `members are sorted at every level and absent fields are left out`() throws {
+    @Test func `fields are written sorted at every level, and absent ones are omitted`() throws {
         var sample = Sample()
         sample.zebra = -3
         sample.bees = [Sample.Inner(), Sample.Inner()]
@@ -58,7 +58,7 @@ private struct Sample: JSONRecord, Hashable {
         #expect(try read(text(sample), as: Sample.self) == sample)
     }
 
-    @Test func `fields are read in any order, with other members among them and names in escapes`() throws {
+    @Test func `fields are read in any order, among unknown ones, with escaped names`() throws {
         let line =
             #" { "id":"\#(id.uppercased())", "new":{"zebra":[1,{"ant":"]}"}]}, "moth":null , "\u0061nt":"x", "bees" : [ { "y" : 2 } ],"zebra":7.0e0}"#
         let sample = try read(line, as: Sample.self)
@@ -79,7 +79,8 @@ private struct Sample: JSONRecord, Hashable {
         ), (#"{"zebra":1,"bees":[],"id":"12"}"#, "id", "expected an id of 32 or 64 hexadecimal digits"),
         // With several errors the first field's is reported.
         (#"{"bees":7,"zebra":"x","id":1}"#, "zebra", "expected a whole number, found a string"),
-    ]) func `a mismatch names the field and what was there`(line: String, field: String, message: String) throws {
+    ]) func `a mismatch names the field and the wrong value's type`(line: String, field: String, message: String) throws
+    {
         let line = line.replacing("ID", with: id)
         #expect(throws: JSONMismatch(field, message)) { try read(line, as: Sample.self) }
     }
@@ -90,7 +91,7 @@ private struct Sample: JSONRecord, Hashable {
         }
     }
 
-    @Test func `many members are found and a duplicate among them too`() throws {
+    @Test func `each of many members is found, and a duplicate is refused`() throws {
         let many = (0..<200).map { #""m\#($0)":\#($0)"# }
         let value: JSONValue = try JSONReader.read("{\(many.joined(separator: ","))}".utf8)
         #expect(value["m199"] == 199)
@@ -108,7 +109,7 @@ private struct Sample: JSONRecord, Hashable {
         #expect(value.text == line)
     }
 
-    @Test func `every record shows all that it holds`() {
+    @Test func `the schema of every record lists all its fields`() {
         func check<Method: ControlMethod>(_ method: Method.Type) {
             #expect(
                 FieldSchema.fields(of: Method.Params.self).count == Mirror(reflecting: Method.Params()).children.count)
@@ -119,7 +120,7 @@ private struct Sample: JSONRecord, Hashable {
         for method in MethodCatalogue.methods { check(method) }
     }
 
-    @Test func `one text is answered as before and several with a result for each`() throws {
+    @Test func `one text is answered with its result, several texts with a result for each`() throws {
         let id = try #require(HexID(hex: id))
         let sent = SentMessage(message: id, state: .sent, stored: true)
         #expect(

@@ -9,7 +9,9 @@ import Testing
     @Test(arguments: [
         #"null"#, #"true"#, #"-7"#, #"9223372036854775807"#, #"1.5"#, #""a\"b\\c\n""#, #"[]"#, #"{}"#,
         #"[1,[2,[3]],{"a":null}]"#, #"{"a":1,"b":"ü€😀"}"#,
-    ]) func `text survives reading and writing`(text: String) throws { #expect(try read(text).text == text) }
+    ]) func `JSON text is unchanged after reading and writing`(text: String) throws {
+        #expect(try read(text).text == text)
+    }
 
     @Test func `escapes and surrogate pairs are decoded`() throws {
         #expect(try read(#""A\u00fc\uD83D\uDE00\/\t""#) == "Aü😀/\t")
@@ -25,7 +27,7 @@ import Testing
         #expect(JSONValue.object(["\u{85}": 1]).text == #"{"\u0085":1}"#)
     }
 
-    @Test func `what ends a line or turns the direction of writing is escaped in output`() {
+    @Test func `line separators and direction marks are escaped in output`() {
         #expect(JSONValue.string("a\u{2028}b\u{2029}").text == #""a\u2028b\u2029""#)
         #expect(
             JSONValue.string("\u{61c}\u{200e}\u{200f}\u{202a}\u{202e}\u{2066}\u{2069}").text
@@ -37,7 +39,7 @@ import Testing
         ] { #expect(JSONValue.string(text).text == "\"\(text)\"") }
     }
 
-    @Test func `every character comes back from the text that is written for it`() throws {
+    @Test func `every character is read back unchanged from its written text`() throws {
         for value in (0...0x3000).map({ UInt32($0) }) + [0xD7FF, 0xE000, 0xFEFF, 0xFFFD, 0x1F600, 0x10FFFF] {
             guard let scalar = Unicode.Scalar(value) else { continue }
             let text = "<\(String(scalar))>"
@@ -51,11 +53,9 @@ import Testing
         "", " ", "nul", "tru", "{", "[1", "[1,]", "{,}", #"{"a"}"#, #"{"a":}"#, #"{"a":1,}"#, "01", "-", "1.", "1e",
         "+1", ".5", #"""#, #""\x""#, #""\u12""#, #""\ud800""#, #""\ud800A""#, "\"\u{1}\"", "1 2", "[1]]", "'a'", "NaN",
         "1e999", #"{"a":1,"a":2}"#, "\u{feff}1",
-    ]) func `what is not strict JSON is refused`(text: String) {
-        #expect(throws: JSONSyntaxError.self) { try read(text) }
-    }
+    ]) func `invalid JSON is refused`(text: String) { #expect(throws: JSONSyntaxError.self) { try read(text) } }
 
-    @Test func `a text cut at any byte is refused`() throws {
+    @Test func `a text truncated at any byte is refused`() throws {
         let whole = Array(#"{"id":12,"m":"é\u00e9","p":[true,{"x":null}]}"#.utf8)
         for byteCount in 0..<whole.count {
             #expect(throws: JSONSyntaxError.self) { try JSONReader.read(whole.prefix(byteCount)) }
@@ -66,7 +66,7 @@ import Testing
         #expect(throws: JSONSyntaxError.self) { try JSONReader.read([0x22, 0xC3, 0x28, 0x22]) }
     }
 
-    @Test func `nesting is allowed up to the limit and not beyond`() throws {
+    @Test func `nesting is accepted up to the limit only`() throws {
         let limit = ControlLimits.nestingDepth
         func nested(_ depth: Int) -> String {
             String(repeating: "[", count: depth) + String(repeating: "]", count: depth)
@@ -79,7 +79,7 @@ import Testing
         }
     }
 
-    @Test func `a mismatch names the field`() throws {
+    @Test func `a mismatch names its field`() throws {
         let value = try read(
             #"{"message":"0123456789abcdef0123456789abcdef","state":"sent","stored":1,"expiresAt":null}"#)
         #expect { try value.decoded(as: SendMethod.Result.self) } throws: { error in
@@ -91,7 +91,7 @@ import Testing
         }
     }
 
-    @Test func `a mismatch with an enumeration says what is possible, and not what was there`() throws {
+    @Test func `a mismatch with an enumeration names the possible values, not the wrong one`() throws {
         let wrong = try read(#"{"conversation":"c","lifetime":"fortnight"}"#)
         #expect { try wrong.decoded(as: LifetimeProposeMethod.Params.self) } throws: { error in
             let mismatch = error as? JSONMismatch
@@ -105,7 +105,7 @@ import Testing
         #expect(try read(#"["send","read"]"#).decoded(as: [LifetimeTimer].self) == [.send, .read])
     }
 
-    @Test func `no mutation of a request traps, and what is read is written to a stable text`() throws {
+    @Test func `no mutation of a request traps, and a parsed value has a stable text`() throws {
         let seed: [UInt8] = Array(
             #"{"id":-12,"jsonrpc":"2.0","method":"send","params":{"a":[1.5e3,"\ud83d\ude00é",null,{"b":true}]}}"#.utf8)
         var state: UInt64 = 0x6D61_7966_6C79

@@ -10,7 +10,7 @@ import Testing
         return (description?[part]?.arrayValue ?? []).compactMap { $0["name"]?.stringValue }
     }
 
-    @Test func `every method has a name of its own`() {
+    @Test func `every method has its own name`() {
         let names = MethodCatalogue.methods.map { $0.name }
         #expect(Set(names).count == names.count)
     }
@@ -32,7 +32,7 @@ import Testing
         #expect(Set(contract).isSubset(of: fields(method, "result")), "\(fields(method, "result"))")
     }
 
-    @Test func `the schema shows what the types read`() throws {
+    @Test func `the schema lists the fields of the types`() throws {
         let send = FieldSchema.fields(of: SendMethod.Params.self)
         // Files are sent with `attachment.begin`, since a line cannot hold them.
         #expect(
@@ -62,7 +62,7 @@ import Testing
         #expect(explosions == FieldSchema.fields(of: ExplosionStatus.self).map(\.name))
     }
 
-    @Test func `fields that scripts test for are null and others are left out`() throws {
+    @Test func `an empty field of the contract is null, and other empty ones are omitted`() throws {
         let conversation = Conversation(
             conversation: "c1", name: nil, role: "creator", members: [], lifetime: .ephemeral, expiresAt: nil,
             locked: false, state: "ready")
@@ -76,7 +76,7 @@ import Testing
         #expect(try JSONValue.object(members).decoded(as: Conversation.self) == conversation)
     }
 
-    @Test func `terms have a mailbox where they have one, and no field where they have none`() throws {
+    @Test func `terms have a mailbox field only with a mailbox`() throws {
         #expect(fields("lifetime.propose", "params").contains("mailbox"))
         #expect(EventKind.lifetimeProposed.fields.contains("mailbox"))
         #expect(EventKind.lifetimeAgreed.fields.contains("mailbox"))
@@ -88,7 +88,7 @@ import Testing
         #expect(try JSONValue(of: proposal).decoded(as: LifetimeProposal.self) == proposal)
     }
 
-    @Test func `both sides of a mailbox are null where there is none, and survive the wire`() throws {
+    @Test func `an absent side of a mailbox is null, and a status is read back unchanged`() throws {
         let none = JSONValue(of: MailboxStatus(own: nil, service: nil))
         #expect(none["own"] == .null && none["service"] == .null)
         var own = OwnMailboxStatus(peer: "hub", state: .refused, reason: "unknownPeer", message: "does not know us")
@@ -101,7 +101,7 @@ import Testing
         #expect(try value.decoded(as: MailboxStatus.self) == status)
     }
 
-    @Test func `wherever a name stands, so does the id of the member`() {
+    @Test func `a member's id accompanies its name everywhere`() {
         let read = FieldSchema.fields(of: ReadMethod.Result.self)[0].fields
         #expect(read.map(\.name).contains("member"))
         #expect(read.first { $0.name == "reactions" }?.fields.map(\.name) == ["from", "member", "reaction"])
@@ -114,7 +114,7 @@ import Testing
         #expect(JSONValue(of: own)["member"] == .null)
     }
 
-    @Test func `an event is flat and a detail cannot replace a common field`() {
+    @Test func `an event is a flat object, and its details cannot replace common fields`() {
         let event = Event(
             cursor: 7, event: .message, conversation: HexID(1, 2), at: Timestamp(milliseconds: 0),
             details: .fields([.init("text", .text("hi")), .init("cursor", .number(99)), .init("a", .null)]))
@@ -125,7 +125,7 @@ import Testing
         )
     }
 
-    @Test func `exit codes are those of the contract`() {
+    @Test func `the exit codes match the contract`() {
         let codes = Dictionary(uniqueKeysWithValues: FailureKind.allCases.map { ($0.rawValue, $0.exitCode) })
         #expect(
             codes == [
@@ -134,7 +134,7 @@ import Testing
             ])
     }
 
-    @Test func `a failure survives the wire and one of an unknown kind reads as failed`() {
+    @Test func `an error is read back unchanged, and one of unknown kind reads as failed`() {
         let error = ControlError(.locked, "the storage is locked", hint: "mayfly unlock", field: "conversation")
         #expect(ControlError(jsonValue: error.jsonValue) == error)
         #expect(ControlError(jsonValue: ["code": -32099, "message": "x", "data": ["kind": "melted"]]).kind == .failed)
@@ -144,12 +144,12 @@ import Testing
 @Suite struct Base64Tests {
     @Test(arguments: [
         ("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foob", "Zm9vYg=="), ("foobar", "Zm9vYmFy"),
-    ]) func `the vectors of RFC 4648`(_ plain: String, _ encoded: String) {
+    ]) func `Base64 reproduces the vectors of RFC 4648`(_ plain: String, _ encoded: String) {
         #expect(Base64.encode(Array(plain.utf8)) == encoded)
         #expect(Base64.decode(encoded) == Array(plain.utf8))
     }
 
-    @Test func `every length and every byte`() {
+    @Test func `Base64 of any length and byte is decoded unchanged`() {
         for count in 0..<300 {
             let bytes = (0..<count).map { UInt8(truncatingIfNeeded: $0 &* 7) }
             #expect(Base64.decode(Base64.encode(bytes)) == bytes)
@@ -157,5 +157,5 @@ import Testing
     }
 
     @Test(arguments: ["Z", "Zg", "Zg=", "Z===", "====", "Zh==", "Zm9=", "Zm 9v", "Zm9v\n", "Zg==Zg==", "Zm-_"])
-    func `anything else is refused`(_ text: String) { #expect(Base64.decode(text) == nil) }
+    func `invalid Base64 is refused`(_ text: String) { #expect(Base64.decode(text) == nil) }
 }

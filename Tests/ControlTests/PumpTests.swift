@@ -62,14 +62,14 @@ import Testing
         #"{"jsonrpc":"2.0","id":\#(id),"method":"\#(method)"}"# + "\n"
     }
 
-    @Test func `everything that was asked before the end of input is answered`() async throws {
+    @Test func `every request before the end of input is answered`() async throws {
         try await ControlNode.serving { node in
             let outcome = try Self.pump((1...3).map { Self.request($0) }.joined(), node)
             #expect(outcome.answers.map { $0["id"] } == [1, 2, 3] && outcome.failure == nil)
         }
     }
 
-    @Test func `more requests than node and sockets hold at once are all answered`() async throws {
+    @Test func `more requests than node and sockets can hold are all answered`() async throws {
         // Answers larger than the socket's buffer: the node stops reading while they wait.
         let answer = JSONValue.string(String(repeating: "x", count: 300))
         let handler: ControlHandler = { _, connection in connection.eventLoop.makeSucceededFuture(answer) }
@@ -88,7 +88,7 @@ import Testing
         }
     }
 
-    @Test func `what cannot be read and what wants no answer leave nothing owed`() async throws {
+    @Test func `the pump awaits no answer to unreadable lines and notifications`() async throws {
         try await ControlNode.serving { node in
             let silent = #"{"jsonrpc":"2.0","method":"silent"}"#
             let outcome = try Self.pump("rubbish\n\r\n\n" + silent + "\n" + Self.request(1) + silent, node)
@@ -96,7 +96,7 @@ import Testing
         }
     }
 
-    @Test func `what is in a body is no request that is owed an answer`() async throws {
+    @Test func `the pump awaits no answer to a request inside a body`() async throws {
         try await ControlNode.serving { node in
             let body = Self.request(2)
             let first = #"{"jsonrpc":"2.0","id":1,"method":"m","body":\#(body.utf8.count)}"# + "\n" + body
@@ -105,7 +105,7 @@ import Testing
         }
     }
 
-    @Test func `a node that goes away before it has answered is a lost connection`() async throws {
+    @Test func `a node that stops before its answer is a lost connection`() async throws {
         let handler: ControlHandler = { request, connection in
             if request.method == "answer" { return connection.eventLoop.makeSucceededFuture(.null) }
             return connection.eventLoop.makePromise(of: JSONValue.self).futureResultDroppedAt(connection.closed)
@@ -119,7 +119,7 @@ import Testing
         }
     }
 
-    @Test func `a node that goes away while more may be asked is a lost connection`() async throws {
+    @Test func `a node that stops while the input is open is a lost connection`() async throws {
         try await ControlNode.serving { node in
             let outcome = try Self.pump(Self.request(1), isOpen: true, node) { _ in _ = node.server.close() }
             #expect(outcome.answers.map { $0["id"] } == [1])
@@ -127,7 +127,7 @@ import Testing
         }
     }
 
-    @Test(arguments: [true, false]) func `a subscription goes on after the end of input, and is lost with the node`(
+    @Test(arguments: [true, false]) func `a subscription continues after the end of input, and is lost with the node`(
         _ isSubscribed: Bool
     ) async throws {
         let handler: ControlHandler = { request, connection in
@@ -148,7 +148,7 @@ import Testing
         }
     }
 
-    @Test func `a reader that has gone ends it quietly`() async throws {
+    @Test func `a closed output ends the pump without an error`() async throws {
         signal(SIGPIPE, SIG_IGN)
         try await ControlNode.serving { node in
             var source: [Int32] = [0, 0]

@@ -5,7 +5,7 @@ import Testing
     // Sizes around the growth of the window, and the largest.
     @Test(arguments: [
         200, 500, 761, 762, 763, 1_024, 1_500, 1_786, 1_787, 2_048, 4_000, 8_192, 16_122, 16_123, 32_000, 32_506,
-    ]) func `what the end repeats of the beginning is found`(count: Int) throws {
+    ]) func `compression finds a repetition of the beginning at the end`(count: Int) throws {
         var generator = SplitMix64(state: 1)
         let beginning = generator.bytes(100)
         let text = beginning + generator.bytes(count - 200) + beginning
@@ -15,13 +15,15 @@ import Testing
         #expect(try Deflate.decompress(packed, limit: count, ratio: 1_000) == text)
     }
 
-    @Test(arguments: [0, 1, 2, 33_000, 100_000]) func `nothing and long texts come back`(count: Int) throws {
+    @Test(arguments: [0, 1, 2, 33_000, 100_000]) func `empty and long texts are decompressed unchanged`(count: Int)
+        throws
+    {
         let text = [UInt8](repeating: 7, count: count)
         let packed = Deflate.compress(text, level: 1)
         #expect(try Deflate.decompress(packed, limit: max(1, count), ratio: 2_000) == text)
     }
 
-    @Test func `what is compressed comes back`() throws {
+    @Test func `compressed noise is decompressed unchanged`() throws {
         var generator = SplitMix64(state: 1)
         for count in [0, 1, 2, 255, 4_096, 65_536] {
             let noise = generator.bytes(count)
@@ -30,7 +32,7 @@ import Testing
         }
     }
 
-    @Test func `a bomb stops at the limit or the ratio, whichever is nearer`() throws {
+    @Test func `decompression of a bomb stops at the limit or the ratio, the nearer one`() throws {
         let bomb = Deflate.compress(bytes(0, 1 << 20))
         #expect(bomb.count < 2_048)
         #expect(throws: DeflateError.tooLarge) { try Deflate.decompress(bomb, limit: 65_536, ratio: 32) }
@@ -40,7 +42,7 @@ import Testing
         #expect(throws: DeflateError.tooLarge) { try Deflate.decompress(bomb, limit: (1 << 20) - 1, ratio: 100_000) }
     }
 
-    @Test func `a stream that is cut anywhere or followed by anything is refused`() {
+    @Test func `a truncated or extended stream is refused`() {
         let compressed = Deflate.compress(text("Messages will be deleted after 1 Day, and after 7 Days, and 30 Days"))
         for count in compressed.indices {
             #expect(throws: DeflateError.malformed) {
@@ -50,7 +52,7 @@ import Testing
         #expect(throws: DeflateError.malformed) { try Deflate.decompress(compressed + [0], limit: 65_536, ratio: 32) }
     }
 
-    @Test func `noise never traps`() {
+    @Test func `decompression of noise never traps`() {
         var generator = SplitMix64(state: 2)
         for _ in 0..<2_000 {
             let noise = generator.bytes(Int(generator.next() % 64))
@@ -60,7 +62,7 @@ import Testing
 }
 
 @Suite struct EncodingTests {
-    @Test func `base64url and hexadecimal come back`() {
+    @Test func `base64url and hexadecimal are decoded unchanged`() {
         var generator = SplitMix64(state: 3)
         for count in 0..<200 {
             let noise = generator.bytes(count)
@@ -75,17 +77,17 @@ import Testing
     }
 
     @Test(arguments: ["Z", "Zh", "Zg==", "Zm9=", "Zm+v", "Zm/v", "Zm 9v", "Zm9v\n", "é", "Zm8a8"])
-    func `another text than the one of its bytes is no base64url`(_ text: String) {
+    func `an invalid or non-canonical base64url text is refused`(_ text: String) {
         #expect(Base64URL.decode(text) == nil)
     }
 
-    @Test(arguments: ["0", "0g", "0x00", " 00", "00 ", "é"]) func `what is not hexadecimal is refused`(_ text: String) {
-        #expect(Hex.decode(text) == nil)
-    }
+    @Test(arguments: ["0", "0g", "0x00", " 00", "00 ", "é"]) func `an invalid hexadecimal text is refused`(
+        _ text: String
+    ) { #expect(Hex.decode(text) == nil) }
 }
 
 @Suite struct AEADTests {
-    @Test func `what is cut or changed in any byte does not open`() throws {
+    @Test func `a truncated or changed ciphertext does not open`() throws {
         let key = SecretBytes(copying: bytes(1, 32))
         let sealed = XChaChaPoly.seal(text("content"), key: key, nonce: bytes(2, 24), authenticating: [3])
         for count in sealed.indices {
@@ -101,7 +103,7 @@ import Testing
         #expect(throws: AEADError.authenticationFailed) { try XChaChaPoly.open(sealed, key: key) }
     }
 
-    @Test func `nothing at all can be sealed and opened`() throws {
+    @Test func `an empty plaintext is sealed and opened`() throws {
         let key = SecretBytes(copying: bytes(1, 32))
         let sealed = XChaChaPoly.seal([], key: key, nonce: bytes(2, 24))
         #expect(sealed.count == XChaChaPoly.overheadByteCount)
@@ -110,7 +112,7 @@ import Testing
 }
 
 @Suite struct SecretBytesTests {
-    @Test func `memory that held a secret is zero when it is used again`() {
+    @Test func `the memory of a secret is zero when it is used again`() {
         for count in [1, 32, 64, 65, 4_096] {
             for _ in 0..<200 {
                 _ = SecretBytes(copying: bytes(0xa5, count))
@@ -121,7 +123,7 @@ import Testing
         }
     }
 
-    @Test func `memory that held a secret holds it no more once the secret is gone`() throws {
+    @Test func `the memory of a destroyed secret no longer holds it`() throws {
         for count in [8, 32, 64] {
             let secret = bytes(0xa5, count)
             for _ in 0..<200 {
@@ -142,7 +144,7 @@ import Testing
         #expect(copy.withBytes { Array($0) } == bytes(0x3c, 48))
     }
 
-    @Test func `a filler that fails leaves nothing behind`() {
+    @Test func `a failing filler leaves nothing behind`() {
         struct Refusal: Error {}
         for _ in 0..<3_000 {
             #expect(throws: Refusal.self) {

@@ -39,7 +39,7 @@ import Testing
         return product.withBytes { Array($0) }
     }
 
-    @Test func `lengths go before strings (A.1)`() {
+    @Test func `CPace prepends lengths to strings as in A.1`() {
         #expect(CPace.prependLength([]) == [0])
         #expect(CPace.prependLength(Array("1234".utf8)) == Self.bytes("0431323334"))
         let long = (0..<128).map { UInt8($0) }
@@ -49,7 +49,7 @@ import Testing
         #expect(parts == Self.bytes("043132333401350003363738"))
     }
 
-    @Test func `the generator string and the generator (B.3.1)`() {
+    @Test func `CPace reproduces the generator string and the generator of B.3.1`() {
         let string = CPace.generatorString(password: password, channel: context.channel, session: context.session)
         let head = Self.bytes("11435061636552697374726574746f3235350850617373776f726464")
         let tail = Self.bytes("180b415f696e69746961746f720b425f726573706f6e646572107e4b4791d6a8ef019b936c79fb7f2c57")
@@ -65,21 +65,21 @@ import Testing
         #expect(encoded == generator)
     }
 
-    @Test func `the shares and the product (B.3.2 to B.3.4)`() throws {
+    @Test func `CPace reproduces the shares and the product of B.3.2 to B.3.4`() throws {
         #expect(try share(.initiator).bytes == initiatorShare)
         #expect(try share(.responder).bytes == responderShare)
         #expect(multiply(initiatorScalar, responderShare) == product)
         #expect(multiply(responderScalar, initiatorShare) == product)
     }
 
-    @Test func `the key of initiator and responder (B.3.5)`() throws {
+    @Test func `CPace reproduces both sides' key of B.3.5`() throws {
         let initiator = try #require(try share(.initiator).key(with: responderShare))
         let responder = try #require(try share(.responder).key(with: initiatorShare))
         #expect(initiator.withBytes { Array($0) } == key)
         #expect(responder.withBytes { Array($0) } == key)
     }
 
-    @Test func `a multiplication (B.3.10)`() {
+    @Test func `CPace reproduces the multiplication of B.3.10`() {
         let point = Self.bytes("2c3c6b8c4f3800e7aef6864025b4ed79bd599117e427c41bd47d93d654b4a51c")
         let result = Self.bytes("7c13645fe790a468f62c39beb7388e541d8405d1ade69d1778c5fe3e7f6b600e")
         #expect(multiply(scalar, point) == result)
@@ -89,7 +89,7 @@ import Testing
     @Test(arguments: [
         "2b3c6b8c4f3800e7aef6864025b4ed79bd599117e427c41bd47d93d654b4a51c",
         "0000000000000000000000000000000000000000000000000000000000000000",
-    ]) func `no element, and the neutral one (B.3.11)`(_ point: String) throws {
+    ]) func `CPace refuses an invalid point and the neutral element of B.3.11`(_ point: String) throws {
         let point = Self.bytes(point)
         #expect(multiply(scalar, point) == nil)
         #expect(!CPace.isElement(point))
@@ -112,7 +112,7 @@ import Testing
         (try #require(left.key(with: right.bytes)), try #require(right.key(with: left.bytes)))
     }
 
-    @Test func `the same password leads to the same key and good tags`() throws {
+    @Test func `equal passwords give equal keys and valid tags`() throws {
         let (initiator, responder) = try keys(try share(.initiator, "a"), try share(.responder, "a"))
         #expect(initiator.withBytes { Array($0) } == responder.withBytes { Array($0) })
         #expect(responder.isAuthentic(initiator.tag(of: .initiator), of: .initiator))
@@ -122,7 +122,7 @@ import Testing
         #expect(derived[0] == derived[1] && derived[0] != other)
     }
 
-    @Test func `another password, session, channel or party has another key`() throws {
+    @Test func `a different password, session, channel or party gives a different key`() throws {
         let others = [
             CPace.Context(channel: [9], session: [2], initiator: [3], responder: [4]),
             CPace.Context(channel: [1], session: [9], initiator: [3], responder: [4]),
@@ -140,13 +140,13 @@ import Testing
         }
     }
 
-    @Test func `a share and a tag that come back to their sender are no other side's`() throws {
+    @Test func `a share and a tag reflected to their sender are not valid`() throws {
         let own = try share(.initiator, "a")
         let key = try #require(own.key(with: own.bytes))
         #expect(!key.isAuthentic(key.tag(of: .initiator), of: .responder))
     }
 
-    @Test func `every flipped bit of a tag is refused, and every other length`() throws {
+    @Test func `a tag with a flipped bit or another length is refused`() throws {
         let (initiator, responder) = try keys(try share(.initiator, "a"), try share(.responder, "a"))
         let tag = initiator.tag(of: .initiator)
         for bit in 0..<8 * tag.count {
@@ -158,7 +158,7 @@ import Testing
         #expect(!responder.isAuthentic(tag + [0], of: .initiator))
     }
 
-    @Test func `what is not 32 bytes is no share, and a scalar of zero makes none`() throws {
+    @Test func `a share of another length is refused, and a scalar of zero makes no share`() throws {
         let own = try share(.initiator, "a")
         for count in [0, 1, 31, 33, 64] {
             #expect(own.key(with: [UInt8](repeating: 2, count: count)) == nil)
@@ -169,7 +169,7 @@ import Testing
         #expect(none == nil)
     }
 
-    @Test func `a scalar has 252 bits`() {
+    @Test func `a CPace scalar has 252 bits`() {
         let all = SecretBytes(copying: [UInt8](repeating: 0xff, count: 32))
         let scalar = CPace.scalar(random: all).withBytes { Array($0) }
         #expect(scalar == [UInt8](repeating: 0xff, count: 31) + [0x0f])

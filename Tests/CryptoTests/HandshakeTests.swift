@@ -48,7 +48,7 @@ private func key(_ byte: UInt8) throws -> SecretKey {
 }
 
 @Suite struct HandshakeTests {
-    @Test func `both sides learn who the other is and share one handshake hash`() throws {
+    @Test func `both sides learn each other's key and share one handshake hash`() throws {
         var pair = try Pair()
         for _ in 0..<3 { try pair.step() }
         let (initiatorPeer, responderPeer) = try exchangeFrames(pair.initiator.finish(), pair.responder.finish())
@@ -69,7 +69,7 @@ private func key(_ byte: UInt8) throws -> SecretKey {
         return peers
     }
 
-    @Test(arguments: 0..<3) func `at every stage the other side's turn is not ours`(stage: Int) throws {
+    @Test(arguments: 0..<3) func `neither side acts out of turn, and an attempt changes nothing`(stage: Int) throws {
         var pair = try Pair()
         for _ in 0..<stage { try pair.step() }
         if stage == 1 {
@@ -94,7 +94,7 @@ private func key(_ byte: UInt8) throws -> SecretKey {
         #expect(throws: HandshakeError.outOfTurn) { try pair.responder.read([]) }
     }
 
-    @Test(arguments: 0..<3) func `an act that is cut or lengthened anywhere is refused`(stage: Int) throws {
+    @Test(arguments: 0..<3) func `a truncated or lengthened act is refused`(stage: Int) throws {
         let act = try #require(Act(rawValue: stage))
         for byteCount in 0...(act.byteCount + 1) where byteCount != act.byteCount {
             var pair = try Pair()
@@ -104,7 +104,7 @@ private func key(_ byte: UInt8) throws -> SecretKey {
         }
     }
 
-    @Test(arguments: 0..<3) func `a flipped bit in any byte is refused and the true act still accepted`(stage: Int)
+    @Test(arguments: 0..<3) func `an act with a flipped bit is refused, and the true act is still accepted`(stage: Int)
         throws
     {
         let act = try #require(Act(rawValue: stage))
@@ -125,12 +125,12 @@ private func key(_ byte: UInt8) throws -> SecretKey {
         }
     }
 
-    @Test func `another prologue is another handshake`() throws {
+    @Test func `a different prologue makes the handshake fail`() throws {
         var pair = try Pair(responderPrologue: "something else")
         #expect(throws: HandshakeError.badMAC(.one)) { try pair.step() }
     }
 
-    @Test func `we do not dial ourselves`() throws {
+    @Test func `a dial to our own key is refused`() throws {
         let own = try key(0x11)
         #expect(throws: HandshakeError.reflection) {
             _ = try LinkHandshake.initiator(
@@ -138,7 +138,7 @@ private func key(_ byte: UInt8) throws -> SecretKey {
         }
     }
 
-    @Test func `who shows our own static key is refused`() throws {
+    @Test func `a dialler that shows our own static key is refused`() throws {
         // A dialler that holds the responder's key: only the state below the acts allows it to try.
         let responderPoint = try key(0x21).publicKey
         var responder = try LinkHandshake.responder(identity: key(0x21), ephemeral: key(0x22), prologue: [])
@@ -152,7 +152,7 @@ private func key(_ byte: UInt8) throws -> SecretKey {
         #expect(throws: HandshakeError.reflection) { try responder.read(third) }
     }
 
-    @Test func `an act that comes back to who has sent it is refused`() throws {
+    @Test func `an act reflected to its sender is refused`() throws {
         func initiator() throws -> LinkHandshake {
             try LinkHandshake.initiator(
                 identity: key(0x11), remote: key(0x21).publicKey, ephemeral: key(0x12), prologue: [])
@@ -172,7 +172,7 @@ private func key(_ byte: UInt8) throws -> SecretKey {
         #expect(throws: HandshakeError.self) { try responder.read(second + [UInt8](repeating: 0, count: 16)) }
     }
 
-    @Test func `whoever answers with another key is refused by the dialler, whatever act 2 it makes`() throws {
+    @Test func `a responder with another key is refused by the dialler, for any act 2`() throws {
         func initiator(_ remote: UInt8) throws -> LinkHandshake {
             try LinkHandshake.initiator(
                 identity: key(0x11), remote: key(remote).publicKey, ephemeral: key(0x12), prologue: [])
@@ -192,7 +192,7 @@ private func key(_ byte: UInt8) throws -> SecretKey {
         try other.read(answer)
     }
 
-    @Test func `a handshake under another identity's key does not open`() throws {
+    @Test func `a handshake for another identity's key is refused`() throws {
         var initiator = try LinkHandshake.initiator(
             identity: key(0x11), remote: key(0x33).publicKey, ephemeral: key(0x12), prologue: [])
         var responder = try LinkHandshake.responder(identity: key(0x21), ephemeral: key(0x22), prologue: [])

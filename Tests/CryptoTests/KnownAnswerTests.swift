@@ -4,7 +4,7 @@ import Testing
 /// Published vectors; each test names its source.
 @Suite struct KnownAnswers {
     /// FIPS 180-4, and NIST's examples (abc, 56 bytes, a million of `a`).
-    @Test func `SHA-256 piece by piece`() {
+    @Test func `SHA-256 in pieces equals SHA-256 of the whole`() {
         let published = [
             ("abc", "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"),
             ("", "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"),
@@ -41,7 +41,7 @@ import Testing
                 == "3cb25f25faacd57a90434f64d0362f2a2d2d0a90cf1a5a4c5db02d56ecc4c5bf34007208d5b887185865")
     }
 
-    @Test func `SHA-256 of abc`() {
+    @Test func `SHA-256 reproduces the digest of abc`() {
         #expect(
             Hex.encode(SHA256.hash(Array("abc".utf8)))
                 == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad")
@@ -140,7 +140,7 @@ import Testing
             "correct horse battery staple", Array(0...15) as [UInt8], 3 as UInt64, 8_192,
             "947312f62e4ac86f63c9b622f147b0061846739f53dd00f2d2236cd03db413ac"
         ), ("p", bytes(0x5a, 16), 1, 64, "777e9b42004d05988c429bd14f59f71205178bd3c302cecc1689c4d03475e037"),
-    ]) func `Argon2id agrees with OpenSSL's`(
+    ]) func `Argon2id agrees with OpenSSL`(
         passphrase: String, salt: [UInt8], iterations: UInt64, kibibytes: Int, derived: String
     ) throws {
         let key = try Argon2id.derive(

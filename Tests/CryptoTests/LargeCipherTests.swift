@@ -40,7 +40,7 @@ func seal(_ plaintext: [UInt8], largely: Bool, _ key: [UInt8], _ nonce: [UInt8],
 
     private static func bytes(_ count: Int) -> [UInt8] { (0..<count).map { UInt8(truncatingIfNeeded: $0 &* 7 / 3) } }
 
-    @Test(arguments: [12, 24]) func `both libraries seal alike`(nonceByteCount: Int) throws {
+    @Test(arguments: [12, 24]) func `both libraries give the same ciphertext`(nonceByteCount: Int) throws {
         for length in Self.lengths {
             for dataLength in [0, 1, 16, 33, 2_000] {
                 let (plaintext, nonce) = (Self.bytes(length), Self.bytes(nonceByteCount))
@@ -52,7 +52,7 @@ func seal(_ plaintext: [UInt8], largely: Bool, _ key: [UInt8], _ nonce: [UInt8],
         }
     }
 
-    @Test func `what is sealed opens, in place and elsewhere`() throws {
+    @Test func `sealed data opens in place and elsewhere`() throws {
         let key = SecretBytes(copying: Self.key)
         for length in Self.lengths {
             let (plaintext, data) = (Self.bytes(length), Self.bytes(24))
@@ -73,7 +73,8 @@ func seal(_ plaintext: [UInt8], largely: Bool, _ key: [UInt8], _ nonce: [UInt8],
         }
     }
 
-    @Test(arguments: [1_007, 1_008, 1_100]) func `no changed byte, cut or foreign data opens`(length: Int) throws {
+    @Test(arguments: [1_007, 1_008, 1_100]) func `changed, truncated or foreign data does not open`(length: Int) throws
+    {
         let (plaintext, data) = (Self.bytes(length), Self.bytes(20))
         let nonce = Self.bytes(12)
         func opens(_ sealed: [UInt8], _ data: [UInt8]) -> Bool {
@@ -94,7 +95,7 @@ func seal(_ plaintext: [UInt8], largely: Bool, _ key: [UInt8], _ nonce: [UInt8],
         #expect(!opens(sealed, []) && !opens(sealed, data.dropLast()))
     }
 
-    @Test func `what does not open leaves zeros`() {
+    @Test func `a failed opening leaves zeros`() {
         var sealed = Self.key.withUnsafeBytes { ChaChaPoly.seal(Self.bytes(5_000), key: $0, nonce: Self.bytes(12)) }
         sealed[5_000] ^= 1
         sealed.withUnsafeMutableBytes { sealed in

@@ -3,20 +3,24 @@ import Testing
 
 /// BOLT 8, appendix A, and the Noise vectors of cacophony.
 @Suite struct PublishedVectors {
-    @Test func `all sixteen cases of BOLT 8 are there`() {
+    @Test func `the vectors contain all sixteen cases of BOLT 8`() {
         #expect(BOLT8Case.starting("transport-initiator").count == 5)
         #expect(BOLT8Case.starting("transport-responder").count == 10)
         #expect(BOLT8Case.starting("transport-message").count == 1)
     }
 
-    @Test(arguments: BOLT8Case.starting("transport-initiator")) func `BOLT 8, initiator`(_ vector: BOLT8Case) throws {
+    @Test(arguments: BOLT8Case.starting("transport-initiator")) func `an initiator reproduces the cases of BOLT 8`(
+        _ vector: BOLT8Case
+    ) throws {
         let handshake = try LinkHandshake.initiator(
             identity: vector.secretKey("ls.priv"), remote: vector.publicKey("rs.pub"),
             ephemeral: vector.secretKey("e.priv"), prologue: Array("lightning".utf8))
         try replay(vector, handshake)
     }
 
-    @Test(arguments: BOLT8Case.starting("transport-responder")) func `BOLT 8, responder`(_ vector: BOLT8Case) throws {
+    @Test(arguments: BOLT8Case.starting("transport-responder")) func `a responder reproduces the cases of BOLT 8`(
+        _ vector: BOLT8Case
+    ) throws {
         let handshake = try LinkHandshake.responder(
             identity: vector.secretKey("ls.priv"), ephemeral: vector.secretKey("e.priv"),
             prologue: Array("lightning".utf8))
@@ -71,7 +75,7 @@ import Testing
         }
     }
 
-    @Test(arguments: BOLT8Case.starting("transport-message")) func `BOLT 8, messages over two key rotations`(
+    @Test(arguments: BOLT8Case.starting("transport-message")) func `messages over two key rotations reproduce BOLT 8`(
         _ vector: BOLT8Case
     ) throws {
         var ours = try TransportState(
@@ -91,7 +95,7 @@ import Testing
         }
     }
 
-    @Test func `Noise_XK_25519_ChaChaPoly_SHA256 of cacophony`() throws {
+    @Test func `Noise_XK_25519_ChaChaPoly_SHA256 reproduces the vectors of cacophony`() throws {
         let vectors = try NoiseVector.all()
         #expect(!vectors.isEmpty)
         for vector in vectors {

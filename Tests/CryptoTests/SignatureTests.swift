@@ -32,7 +32,7 @@ struct BIP340Row: Sendable, CustomStringConvertible {
 }
 
 @Suite struct SignatureTests {
-    @Test func `all fifteen rows of BIP 340 are there`() {
+    @Test func `the vectors contain all fifteen rows of BIP 340`() {
         #expect(BIP340Row.all.count == 15)
         #expect(BIP340Row.all.filter { !$0.secretKey.isEmpty }.count == 4)
     }
@@ -54,7 +54,7 @@ struct BIP340Row: Sendable, CustomStringConvertible {
         #expect(isValid)
     }
 
-    @Test func `a recoverable signature yields its maker's key and no other`() throws {
+    @Test func `a recoverable signature yields its maker's key only`() throws {
         let key = try SecretKey(SecretBytes(copying: bytes(7, 32)))
         let other = try SecretKey(SecretBytes(copying: bytes(8, 32))).publicKey
         let digest = SHA256.hash(text("invite"))
@@ -68,7 +68,7 @@ struct BIP340Row: Sendable, CustomStringConvertible {
         #expect(try RecoverableSignature(signature.bytes) == signature)
     }
 
-    @Test func `a recoverable signature with a high s is refused, though it would recover the same key`() throws {
+    @Test func `a recoverable signature with a high s is refused, despite yielding the right key`() throws {
         let order: [UInt8] = [
             0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xfe, 0xba, 0xae,
             0xdc, 0xe6, 0xaf, 0x48, 0xa0, 0x3b, 0xbf, 0xd2, 0x5e, 0x8c, 0xd0, 0x36, 0x41, 0x41,

@@ -11,7 +11,7 @@ private struct Ends: ~Copyable {
 }
 
 @Suite struct TransportStateTests {
-    @Test(arguments: [0, 1, 17, 65_535]) func `a frame of any permitted length arrives`(byteCount: Int) throws {
+    @Test(arguments: [0, 1, 17, 65_535]) func `a frame of any allowed length arrives`(byteCount: Int) throws {
         var ends = Ends()
         let frame = (0..<byteCount).map { UInt8(truncatingIfNeeded: $0) }
         let sealed = try ends.near.seal(frame)
@@ -20,14 +20,14 @@ private struct Ends: ~Copyable {
         #expect(opened == frame)
     }
 
-    @Test func `a frame that is too long is not sealed and costs no nonce`() throws {
+    @Test func `an overlong frame is not sealed and uses no nonce`() throws {
         var ends = Ends()
         #expect(throws: NoiseError.tooLong) { try ends.near.seal([UInt8](repeating: 0, count: 65_536)) }
         let opened = try pass(&ends.near, &ends.far, "next")
         #expect(opened == Array("next".utf8))
     }
 
-    @Test func `each direction rotates on its own`() throws {
+    @Test func `each direction rotates its keys independently`() throws {
         var ends = Ends()
         for number in 0..<1_200 {
             let there = try pass(&ends.near, &ends.far, "\(number)")
@@ -50,7 +50,7 @@ private struct Ends: ~Copyable {
         }
     }
 
-    @Test func `what is not exactly the bytes asked for is refused and changes nothing`() throws {
+    @Test func `a piece of unexpected length is refused and changes nothing`() throws {
         var ends = Ends()
         let sealed = try ends.near.seal(Array("hello".utf8))
         for byteCount in 0..<sealed.count where byteCount != ends.far.expectedByteCount {
@@ -82,7 +82,7 @@ private struct Ends: ~Copyable {
         #expect(throws: NoiseError.nonceExhausted) { try opening.decrypt(sealed) }
     }
 
-    @Test func `the nonce moves only when a message opens`() throws {
+    @Test func `the nonce advances only when a message opens`() throws {
         var sealing = CipherState(key: key(1))
         var opening = CipherState(key: key(1))
         let sealed = try sealing.encrypt([9], authenticating: [1])

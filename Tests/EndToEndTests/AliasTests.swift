@@ -18,8 +18,7 @@ import Testing
         try node.ok("conversation", "show", text)["conversation"].string
     }
 
-    @Test("A script's `send ops` keeps its conversation, whatever peers create or call `ops`") func redirected() throws
-    {
+    @Test("A script's `send ops` keeps its conversation, even if peers use the name `ops`") func redirected() throws {
         try withHomes("ann", "bob", "eve") { nodes in
             let (ann, bob, eve) = (nodes[0], nodes[1], nodes[2])
             for node in nodes { try node.start() }
@@ -191,9 +190,7 @@ import Testing
         }
     }
 
-    @Test(
-        "The copy from before a removal has no alias, is named by its inbox, and can be left without losing the alias")
-    func earlierCopy() throws {
+    @Test("The copy from before a removal has no alias, and leaving it keeps the alias") func earlierCopy() throws {
         try withRoom { ann, bob, id in
             try bob.ok("conversation", "alias", "room", "night shift")
             let earlier = try bob.ok("conversation", "show", "room")["inbox"].string ?? ""

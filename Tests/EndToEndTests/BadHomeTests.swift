@@ -126,7 +126,7 @@ import Testing
     }
 
     @Test(
-        "On a full disk expired messages are destroyed all the same",
+        "Expired messages are destroyed on a full disk",
         .enabled(if: Program.canMount && TestClock.canBeMade, "mounting a small file system needs root"))
     func expiryWhenFull() throws {
         try withDisk(isClocked: true) { ann, bob, disk, clock in

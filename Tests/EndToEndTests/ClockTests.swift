@@ -25,8 +25,7 @@ import Testing
     /// Whether no message is left on the disk.
     private func isDestroyed(_ node: TestNode) -> Bool { node.files(".seg").isEmpty }
 
-    @Test("Ten years ahead for a moment: messages are hidden at once, and none is destroyed once the clock is right")
-    func glitch() throws {
+    @Test("A clock ten years ahead for a moment hides messages at once, and destroys none") func glitch() throws {
         try withMessage { ann, _, clock in
             for years in [1, 10] as [Int64] {
                 clock.realtime = years * TestClock.year
@@ -47,7 +46,8 @@ import Testing
         }
     }
 
-    @Test("Ten years ahead for a moment: the reactions come back, too") func glitchOfReactions() throws {
+    @Test("A clock ten years ahead for a moment hides reactions, and the correction restores them")
+    func glitchOfReactions() throws {
         try withMessage { ann, bob, clock in
             let id = try #require(try message("for an hour", at: ann)["message"].string)
             try bob.ok("react", "room", id, "🎉", "--wait", "delivered")
@@ -65,7 +65,7 @@ import Testing
         }
     }
 
-    @Test("Ten years ahead for longer than a minute: messages are destroyed, and setting the clock back restores none")
+    @Test("A clock ten years ahead for over a minute destroys messages, and its correction restores none")
     func stepForward() throws {
         try withMessage { ann, bob, clock in
             clock.realtime = 10 * TestClock.year
@@ -85,8 +85,7 @@ import Testing
         }
     }
 
-    @Test("Set back ten years, and to 1970, while the node runs: a message lives as long as agreed, not longer")
-    func setBack() throws {
+    @Test("A clock set back while the node runs extends no message's lifetime") func setBack() throws {
         try withMessage { ann, bob, clock in
             let end = try #require(try message("for an hour", at: ann)["expiresAt"].time)
             for back in [-TestClock.hour, -10 * TestClock.year, -Int64(time(nil))] {
@@ -104,8 +103,7 @@ import Testing
         }
     }
 
-    @Test("Set back while the node is stopped: expired messages stay gone, living ones are kept")
-    func setBackAcrossRestart() throws {
+    @Test("A clock set back while the node is stopped restores no expired message") func setBackAcrossRestart() throws {
         try withMessage { ann, _, clock in
             for back in [-10 * TestClock.year, -Int64(time(nil))] {
                 try ann.stop()
@@ -239,7 +237,7 @@ import Testing
     }
 
     /// A step of two hours may look like a link lost for two hours to one side, which ends the session.
-    @Test("After two clock steps an unopened message is gone at its end, or `send` has reported that it has none")
+    @Test("After two clock steps an unopened message ends on time, unless `send` reported no end")
     func unopenedAfterSteps() throws {
         try withUnopened { ann, bob, clock in
             clock.pass(2 * TestClock.hour)

@@ -25,7 +25,7 @@ import Testing
         }
     }
 
-    @Test("Join by invite, chat, restart of either side, kill -9 of either side") func invite() throws {
+    @Test("Two nodes with clocks apart join by invite, chat, and reconnect after stop or kill") func invite() throws {
         try withClocks(Self.toTheBeginning) { ann, bob in
             try meet(ann, bob)
             try say("to the other time", ann)
@@ -42,7 +42,7 @@ import Testing
         }
     }
 
-    @Test("An invitation by contact card") func card() throws {
+    @Test("Two nodes with clocks apart join by an invitation to a contact card") func card() throws {
         try withClocks(Self.toTheBeginning) { ann, bob in
             try ann.ok("peer", "add", "bob", try bob.ok("peer", "card")["contact"].string ?? "")
             try ann.ok("conversation", "create", "--name", "room", "--with", "bob")
@@ -53,7 +53,7 @@ import Testing
         }
     }
 
-    @Test("A knock tells an absent member of the explosion") func knock() throws {
+    @Test("A knock between clocks apart tells an absent member of the explosion") func knock() throws {
         try withClocks(Self.toTheBeginning) { ann, bob in
             let id = try meet(ann, bob)
             let cursor = try ann.cursor()

@@ -5,8 +5,7 @@ import TestSupport
 import Testing
 
 @Suite("Crashes", .script) struct CrashTests {
-    @Test("kill -9 of either node during a stream of durable sends: each confirmed delivery is there, once")
-    func stream() throws {
+    @Test("Each confirmed delivery is there once after kill -9 of either node during a stream") func stream() throws {
         try withRoom { ann, bob, _ in
             for node in [ann, bob] { try node.ok("lifetime", "policy", "room", "accept-up-to:1d") }
             try ann.ok("lifetime", "propose", "room", "1d")
@@ -66,8 +65,7 @@ import Testing
         }
     }
 
-    @Test("kill -9 at a random moment of an explosion: it happened completely or not at all, and the member is told")
-    func explosion() throws {
+    @Test("An explosion interrupted by kill -9 happens completely or not at all, and is told") func explosion() throws {
         try withRoom(lifetime: "1d") { ann, bob, first in
             var id = first
             var delay = 0.0
@@ -116,8 +114,7 @@ import Testing
         !(try creator.ok("explode", "status", id)["confirmed"].list.isEmpty)
     }
 
-    @Test("kill -9 right after each answer of the command line: the answer is still true after the restart")
-    func everyAnswer() throws {
+    @Test("Every answer of the command line is still true after kill -9 and a restart") func everyAnswer() throws {
         try withHomes("ann", "bob") { nodes in
             let (ann, bob) = (nodes[0], nodes[1])
             for node in nodes { try node.start() }

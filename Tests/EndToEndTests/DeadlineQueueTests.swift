@@ -8,7 +8,7 @@ import Testing
 @Suite("Deadlines") struct DeadlineQueueTests {
     private final class Told { var numbers: [Int] = [] }
 
-    @Test("Deadlines pass in time order, whatever the order of insertion, and cancelled ones never") func order() {
+    @Test("Deadlines pass in time order, for any order of insertion, and cancelled ones never") func order() {
         let loop = EmbeddedEventLoop()
         let queue = DeadlineQueue(loop)
         let told = Told()

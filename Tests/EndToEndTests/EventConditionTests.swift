@@ -65,7 +65,7 @@ import enum Messaging.DeliveryState
         #expect(throws: ControlError.self) { try condition("message:text=hello,membr=4f1c").check() }
     }
 
-    @Test("The listed states are those that exist") func states() {
+    @Test("Every listed state of a message exists") func states() {
         #expect(Message.states.allSatisfy { DeliveryState(rawValue: $0) != nil })
     }
 }

@@ -3,8 +3,9 @@ import Testing
 
 /// Destruction at every member (Explode.md).
 @Suite("Explode", .script) struct ExplodeTests {
-    @Test("With both online: keys, directories and history are gone on both sides, and the receipt has arrived")
-    func online() throws {
+    @Test("An explosion destroys keys, directories and history on both sides, and its receipt arrives") func online()
+        throws
+    {
         try withRoom(lifetime: "1d") { ann, bob, id in
             try say("secret of ann", ann)
             try say("secret of bob", bob)
@@ -59,8 +60,7 @@ import Testing
         URL(fileURLWithPath: "/" + file).deletingLastPathComponent().lastPathComponent
     }
 
-    @Test("With the member offline: it is told when it returns, and the status goes from waiting to confirmed")
-    func offline() throws {
+    @Test("An absent member learns of the explosion on its return, and confirms it") func offline() throws {
         try withRoom(lifetime: "1d") { ann, bob, id in
             try say("you will not see this again", ann)
             let cursor = try ann.cursor()
@@ -78,8 +78,7 @@ import Testing
         }
     }
 
-    @Test("With the creator restarted and the member offline: the creator still tells the member")
-    func creatorRestarted() throws {
+    @Test("A restarted creator still tells an absent member of the explosion") func creatorRestarted() throws {
         try withRoom(lifetime: "1d") { ann, bob, id in
             try say("gone soon", ann)
             let cursor = try ann.cursor()
@@ -96,7 +95,7 @@ import Testing
         }
     }
 
-    @Test("kill -9 right after the explosion: it stands, and the member is still told") func crash() throws {
+    @Test("An explosion survives kill -9 right after it, and the member is told") func crash() throws {
         try withRoom(lifetime: "1d") { ann, bob, id in
             try say("gone at once", ann)
             let cursor = try ann.cursor()

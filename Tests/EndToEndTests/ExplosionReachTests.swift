@@ -112,9 +112,7 @@ extension ExplodeTests {
         }
     }
 
-    @Test("A restored home explodes on meeting any node that knows, be it a member's or the creator's") func restored()
-        throws
-    {
+    @Test("A restored home explodes when it meets a node that knows of the explosion") func restored() throws {
         try withRoom(lifetime: "1d") { ann, bob, id in
             try say("from the backup", ann)
             for node in [ann, bob] {
@@ -139,8 +137,7 @@ extension ExplodeTests {
         }
     }
 
-    @Test("--no-trace: no list is kept; an offline member learns of the explosion by asking, and its receipt arrives")
-    func noTrace() throws {
+    @Test("With --no-trace no list is kept, and an absent member still learns of the explosion") func noTrace() throws {
         try withRoom { ann, bob, id in
             let cursor = try ann.cursor()
             try bob.stop()

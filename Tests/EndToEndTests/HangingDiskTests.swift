@@ -46,7 +46,7 @@ import Testing
             for arguments in [["--wait", "delivered"], []] {
                 let began = ContinuousClock.now
                 let answer = try ann.run(["send", "room", "hi", "--timeout", "1"] + arguments)
-                #expect(answer.code == 4 && answer.message.contains("not on the disk in time"), "\(answer)")
+                #expect(answer.code == 4 && answer.message.contains("not stored in time"), "\(answer)")
                 // The client itself gives up ten seconds after the node should have answered.
                 #expect(ContinuousClock.now - began < .seconds(9))
                 try ann.ok("status")

@@ -100,7 +100,7 @@ import Testing
         }
     }
 
-    @Test("Everything in the home is for its owner only, whatever the umask") func created() throws {
+    @Test("Every file in the home is for its owner only, with any umask") func created() throws {
         try withDirectory { directory in
             let (ann, bob) = (TestNode(name: "ann", directory: directory), TestNode(name: "bob", directory: directory))
             defer { for node in [ann, bob] { node.crash() } }

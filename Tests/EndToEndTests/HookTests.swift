@@ -119,7 +119,7 @@ import Testing
             try say("not blocked", ann)
             let failed = try ann.ok("status")["hooks"]["failed"].integer ?? 0
             try ann.stop()
-            #expect(Program.text(ann.log).contains("took too long and was ended"))
+            #expect(Program.text(ann.log).contains("a hook timed out and was ended"))
             let all = ann.told.split(separator: "\n").count
             if ContinuousClock.now - begin < .seconds(30) {
                 #expect(failed == 0 && all == 4)

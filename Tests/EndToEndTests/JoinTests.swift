@@ -96,8 +96,7 @@ import Testing
         }
     }
 
-    @Test("A new invite of a conversation from which we were removed unawares asks the creator and joins again")
-    func removedUnawares() throws {
+    @Test("A join by a member removed unawares asks the creator, and joins again") func removedUnawares() throws {
         try withRoom { ann, bob, id in
             try bob.stop()
             let member = try ann.ok("conversation", "members", "room")["members"][0]["member"].string ?? ""

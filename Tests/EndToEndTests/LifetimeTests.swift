@@ -33,7 +33,7 @@ import Testing
         }
     }
 
-    @Test("Crossing proposals: the later one stands, and its other side is still asked") func crossing() throws {
+    @Test("Of two crossing proposals the later one stands, and its other side is asked") func crossing() throws {
         try withRoom { ann, bob, _ in
             try ann.ok("lifetime", "propose", "room", "1d")
             try bob.ok("lifetime", "propose", "room", "7d")
@@ -47,7 +47,7 @@ import Testing
         }
     }
 
-    @Test("Both propose the same value: that is an agreement") func same() throws {
+    @Test("Equal proposals of both sides are an agreement") func same() throws {
         try withRoom { ann, bob, _ in
             try ann.ok("lifetime", "propose", "room", "6h")
             try bob.wait("lifetimeProposed:ours=false")
@@ -163,7 +163,7 @@ import Testing
             }
             let refused = try #require(answers.first { $0.code != 0 })
             #expect(refused.code == 1)
-            #expect(refused.message.contains("too many proposals"))
+            #expect(refused.message.contains("rate limit for proposals"))
             #expect(refused.json["error"]["hint"].string?.contains("again in") == true)
             #expect(answers.prefix(3).allSatisfy { $0.code == 0 })
         }

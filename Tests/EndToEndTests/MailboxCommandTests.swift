@@ -149,9 +149,7 @@ import Testing
         }
     }
 
-    @Test("Both sides show the state of the mailbox, and a refused one what its operator has to do") func standing()
-        throws
-    {
+    @Test("Both sides show the mailbox's state, and a refusal shows the operator's remedy") func standing() throws {
         try withHub { hub, ann, bob in
             let nobody = try check(hub)
             #expect(nobody.map { $0["state"].string } == ["warning"], "\(nobody)")
@@ -179,7 +177,7 @@ import Testing
             #expect(try check(ann).map { $0["state"].string } == ["ok"])
             #expect(try check(hub).map { $0["state"].string } == ["ok"])
             #expect(try ann.ok("status")["mailbox"]["own"]["state"].string == "granted")
-            #expect(try text(ann, "status").output.contains("our mailbox  hub keeps what comes for 1 conversation"))
+            #expect(try text(ann, "status").output.contains("our mailbox  hub keeps messages for 1 conversation"))
 
             let service = try hub.ok("mailbox", "status").json["service"]
             #expect(service["serving"].bool == true && service["owners"].integer == 1, "\(service)")

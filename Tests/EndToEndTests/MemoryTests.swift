@@ -94,8 +94,7 @@ import Testing
         }
     }
 
-    @Test("After an explosion no text is in the memory of either node, stored or not, whatever the client")
-    func exploded() throws {
+    @Test("After an explosion no text is in either node's memory, stored or not") func exploded() throws {
         try withRoom(lifetime: nil) { room in
             // In memory only: proves that the search finds texts.
             try room.talk()
@@ -185,8 +184,7 @@ import Testing
         }
     }
 
-    @Test("A copy that is destroyed while its node is locked is confirmed: over a link, and by a schedule")
-    func confirmed() throws {
+    @Test("A locked node destroys its copy and confirms it, over a link or by schedule") func confirmed() throws {
         for isScheduled in [false, true] {
             try withRoom(lifetime: nil) { room in
                 let (ann, bob) = (room.ann, room.bob)

@@ -7,8 +7,7 @@ import Testing
         try node.ok("peer", "set", hub.name, "rendezvous=on")
     }
 
-    @Test("No node, no rendezvous node, one, and one that has gone: each is reported with its exit code")
-    func standing() throws {
+    @Test("Netcheck reports a missing node, no rendezvous node, a reached one and a lost one") func standing() throws {
         try withHomes("ann", "hub") { nodes in
             let (ann, hub) = (nodes[0], nodes[1])
             let none = try ann.fails(8, "netcheck")

@@ -56,7 +56,7 @@ private let setPipeSize: Int32 = 1_031
         close(reader)
     }
 
-    @Test("A node whose log and ready line are not read goes on, and logs what it dropped") func unread() throws {
+    @Test("A node with unread output goes on, and logs that lines were dropped") func unread() throws {
         try withHomes("ann", "bob") { nodes in
             let (ann, bob) = (nodes[0], nodes[1])
             let pipe = "\(ann.directory)/log.pipe"

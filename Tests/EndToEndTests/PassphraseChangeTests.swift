@@ -170,14 +170,14 @@ import Testing
                     "setsid", "--ctty", Program.mayfly, "passphrase", "change", "--home", ann.home,
                 ])
                 for (question, answer) in [
-                    ("\nPassphrase: ", Self.old), ("New passphrase: ", first), ("The same again: ", second),
+                    ("\nPassphrase: ", Self.old), ("New passphrase: ", first), ("Repeat the new passphrase: ", second),
                 ] {
                     try terminal.expect(question.trimmingCharacters(in: .newlines))
                     try eventually("nothing is shown", seconds: 30) { !terminal.shows }
                     try terminal.type(answer + "\n")
                 }
                 let code = child.wait(seconds: 120)
-                try terminal.expect(code == 0 ? "protected" : "not the same")
+                try terminal.expect(code == 0 ? "protected" : "differ")
                 #expect(terminal.shows)
                 return (code, terminal.text)
             }
@@ -230,9 +230,7 @@ import Testing
         }
     }
 
-    @Test("kill -9 as soon as the keystore changes: exactly one of the two passphrases opens the home") func killed()
-        throws
-    {
+    @Test("kill -9 during a change of the keystore leaves exactly one of two passphrases valid") func killed() throws {
         try withProtected { ann, right, _ in
             let next = file(Self.new, "next", ann)
             try ann.start(["--passphrase-file", right])

@@ -145,8 +145,7 @@ import Testing
         }
     }
 
-    @Test("A blocked peer gets nothing: what waits for it, and what it has sent, is dropped, also after an unblock")
-    func blockedForgets() throws {
+    @Test("A block drops a waiting invitation and a received one, also after an unblock") func blockedForgets() throws {
         try withPair { ann, bob in
             try introduce(ann, bob)
             try bob.stop()
@@ -397,9 +396,9 @@ extension PeerTests {
         }
     }
 
-    @Test(
-        "A member that was invited by name has that name until it chooses one; the note is visible to the inviter only")
-    func invitedByName() throws {
+    @Test("A member invited by name has that name, for the inviter only, until it chooses one") func invitedByName()
+        throws
+    {
         try withPair { ann, bob in
             try introduce(ann, bob)
             try ann.ok("conversation", "create", "--name", "room", "--with", "bob")
@@ -462,8 +461,7 @@ extension PeerTests {
         }
     }
 
-    @Test("A peer is online while there is a link to it, as a contact or as the member that it was invited to be")
-    func online() throws {
+    @Test("A peer is online while there is a link to its contact or its member") func online() throws {
         try withPair { ann, bob in
             try introduce(ann, bob)
             #expect(try ann.ok("peer", "list")["online"].bool == false)

@@ -120,7 +120,7 @@ import Testing
     }
 
     @Test(
-        "`read --follow` shows the next message after all shown ones have expired, whatever the sender's clock",
+        "`read --follow` shows the next message after all shown ones expired, with any sender's clock",
         .enabled(if: TestClock.canBeMade, "needs a C compiler")) func followBehindClock() throws
     {
         try withDirectory { directory in

@@ -56,7 +56,7 @@ struct PortMappingTests {
             #expect(try house.mappings().isEmpty, "removed at the stop")
             let log = Program.text(ann.log)
             for text in ["5.5.5.", "192.168.", "2a00:"] { #expect(!log.contains(text), "the log holds \(text)") }
-            #expect(log.contains("port mapping: the gateway lets others in"))
+            #expect(log.contains("port mapping: the gateway has made a mapping"))
         }
     }
 

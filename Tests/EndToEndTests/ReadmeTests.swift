@@ -18,7 +18,7 @@ import Testing
         return rest.components(separatedBy: "\n## ")[0]
     }
 
-    @Test func `The six lines for one machine run as they are written`() throws {
+    @Test func `The six lines for one machine run as written`() throws {
         try withDirectory { directory in
             #expect(mkdir("\(directory)/bin", 0o700) == 0 && symlink(Program.mayfly, "\(directory)/bin/mayfly") == 0)
             let block = try #require(try section("On one machine").components(separatedBy: "```sh\n").dropFirst().first)

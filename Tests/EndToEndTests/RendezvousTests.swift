@@ -182,8 +182,9 @@ import Testing
         }
     }
 
-    @Test("A refusal that arrives together with the end of its connection counts: the absent member asks, and is told")
-    func refusalAtTheEnd() throws {
+    @Test("A refusal at the end of its connection is read, and the absent member asks again") func refusalAtTheEnd()
+        throws
+    {
         // The rendezvous node is behind the relay here.
         let arguments = Self.relayedOnly + ["--rendezvous"]
         try withRelay(["cleo", "bob"], advertise: Self.nowhere, arguments: arguments) { hub, others, relay in
@@ -218,7 +219,7 @@ import Testing
                 let checks = try ann.run(["doctor"]).lines.filter { $0["name"].string == "rendezvous" }
                 #expect(checks.count == 1 && checks.first?["hint"].string?.isEmpty == false, "\(checks)")
             }
-            try expect("is no rendezvous node")
+            try expect("is not a rendezvous node")
             try hub.stop()
             try expect("is unreachable")
             try hub.start(["--rendezvous"])

@@ -3,8 +3,9 @@ import Testing
 
 /// Scheduled explosions (Explode.md), on test clocks, so that slow machines pass.
 extension ExplodeTests {
-    @Test("Scheduled: both sides know and are reminded, and at the time both copies end, with a receipt")
-    func scheduled() throws {
+    @Test("A scheduled explosion is announced, reminded of, and ends both copies with a receipt") func scheduled()
+        throws
+    {
         try withClockedRoom(lifetime: "1d") { ann, bob, id, clock in
             let scheduled = try ann.ok("explode", "room", "--in", "2h", "--force")
             #expect(scheduled["state"].string == "scheduled")
@@ -87,8 +88,7 @@ extension ExplodeTests {
         }
     }
 
-    @Test("At the time every member acts alone: the creator is offline, and learns later which members have confirmed")
-    func alone() throws {
+    @Test("A member ends its copy at the scheduled time without the creator, and confirms later") func alone() throws {
         try withClockedRoom(lifetime: "1d") { ann, bob, id, clock in
             try say("alone", ann)
             try bob.writtenOut()
@@ -192,8 +192,7 @@ extension ExplodeTests {
         }
     }
 
-    @Test("kill -9 right after the schedule was answered: it holds at both after their restart")
-    func scheduleIsDurable() throws {
+    @Test("A schedule survives kill -9 of both nodes right after its answer") func scheduleIsDurable() throws {
         try withRoom { ann, bob, id in
             let end = try ann.ok("explode", "room", "--in", "1h", "--force")["expiresAt"].time
             for node in [ann, bob] {

@@ -57,7 +57,7 @@ import Testing
             try ann.start()
             for (name, shown) in [("r2", "r2"), ("my room $(x)", "'my room $(x)'")] {
                 let created = try told("conversation", "create", "--name", name, "--home", ann.home)
-                #expect(created == "invite somebody with `mayfly invite create \(shown) --home \(ann.home)`\n")
+                #expect(created == "invite members with `mayfly invite create \(shown) --home \(ann.home)`\n")
             }
             for name in ["-f", "a`mayfly stop"] {
                 let created = try told("conversation", "create", "--name=\(name)", "--home", ann.home)

@@ -9,7 +9,7 @@ import Testing
 
     private static func calls(_ few: [Int], upTo most: Int) -> [Int] { isCampaign ? Array(1...most) : few }
 
-    @Test("init, killed at a call: it is repeated or was complete, and the node starts") func initialise() throws {
+    @Test("An init killed at a call is complete or can be repeated, and the node starts") func initialise() throws {
         for call in ["pwrite64", "fsync", "renameat", "mkdirat"] {
             var number = 1
             var strikes = 0
@@ -74,8 +74,7 @@ import Testing
         }
     }
 
-    @Test("A receiver is killed at a call while a message arrives: every confirmed delivery is there, once")
-    func arrival() throws {
+    @Test("A receiver killed at a call keeps every confirmed message once") func arrival() throws {
         try withRoom(lifetime: "1d") { ann, bob, _ in
             var confirmed: [String] = []
             var all: [String] = []
@@ -106,7 +105,7 @@ import Testing
         }
     }
 
-    @Test("A sender is killed at a call: every message that it reported as stored is there") func sending() throws {
+    @Test("A sender killed at a call keeps every message that it reported as stored") func sending() throws {
         try withRoom(lifetime: "1d") { ann, bob, _ in
             for number in Self.calls([1, 2], upTo: 6) {
                 let cursor = try bob.cursor()
@@ -130,9 +129,7 @@ import Testing
         }
     }
 
-    @Test("An explosion, killed at a call, has happened completely or not at all, and nothing returns") func explosion()
-        throws
-    {
+    @Test("An explosion killed at a call has happened completely or not at all") func explosion() throws {
         try withPair { ann, bob in
             for number in Self.calls([1, 2, 4], upTo: 8) {
                 let id = try meet(ann, bob)
@@ -158,9 +155,7 @@ import Testing
         }
     }
 
-    @Test(
-        "A passphrase change, killed at a call, by the node or without one: one of the two passphrases opens the home")
-    func passphrase() throws {
+    @Test("A passphrase change killed at a call leaves one of two passphrases valid") func passphrase() throws {
         try withProtected { ann, right, wrong in
             // Each change begins with the passphrase of the last.
             var (old, new) = (right, wrong)
@@ -198,8 +193,9 @@ import Testing
         }
     }
 
-    @Test("peers.json is edited while a command is about to replace it: the edit and the change are both there")
-    func editedPeers() throws {
+    @Test("An edit of peers.json while a command replaces it survives, like the command's change") func editedPeers()
+        throws
+    {
         try withHomes("ann") { nodes in
             let ann = nodes[0]
             try ann.start()
@@ -223,8 +219,7 @@ import Testing
         }
     }
 
-    @Test("A disk that fails or is full at a call causes no false acknowledgement, and the node goes on afterwards")
-    func errors() throws {
+    @Test("A disk that fails at a call causes no false acknowledgement, and the node goes on") func errors() throws {
         try withRoom(lifetime: "1d") { ann, bob, _ in
             var all: [String] = []
             for fault in ["fdatasync:error=EIO", "pwrite64:error=ENOSPC", "pwrite64:error=EIO"] {

@@ -25,7 +25,7 @@ import Testing
         #expect(all.machine(0)?.record.undelivered[all.keys[1].publicKey] == 1)
     }
 
-    @Test func `of a message that is named twice the first word counts`() throws {
+    @Test func `the first outcome named for a message in a frame counts`() throws {
         var (all, ids) = try scene(1)
         all.inject(
             .acknowledgement(Acknowledgement(stored: [ids[0], ids[0]], held: ids, expired: ids)), from: 1, to: 0)
@@ -34,21 +34,21 @@ import Testing
         #expect(all.machine(0)?.record.undelivered[all.keys[1].publicKey] ?? 0 == 0)
     }
 
-    @Test func `a batch makes room for those that wait`() throws {
+    @Test func `an acknowledgement of ten messages makes room for ten waiting ones`() throws {
         var (all, ids) = try scene(Limits.inFlightCount + 10)
         #expect(all.archive[0][ids[Limits.inFlightCount]]?.state == .queued)
         all.inject(.acknowledgement(Acknowledgement(stored: Array(ids.prefix(10)))), from: 1, to: 0)
         #expect(ids.suffix(10).allSatisfy { all.archive[0][$0]?.state == .sent })
     }
 
-    @Test func `more messages than one frame may name change nothing`() throws {
+    @Test func `an acknowledgement of more messages than the limit changes nothing`() throws {
         var (all, ids) = try scene(1)
         let many = ids + (0..<Limits.acknowledgementCount).map { _ in MessageID.random(&all.random) }
         all.inject(.acknowledgement(Acknowledgement(stored: many)), from: 1, to: 0)
         #expect(all.archive[0][ids[0]]?.state == .sent && all.machine(0)?.droppedCount == 1)
     }
 
-    @Test func `unknown messages in one frame cost their sender as much as in single frames`() throws {
+    @Test func `unknown messages in one frame count against their sender as much as in single frames`() throws {
         let burst = Limits.idleFrameGroup * Limits.idleFrameBurst
         for size in [1, 64, 1_024] {
             var (all, _) = try scene(0)
@@ -62,7 +62,7 @@ import Testing
         }
     }
 
-    @Test func `messages that are known pay for no unknown ones beside them`() throws {
+    @Test func `unknown messages in a frame count against its sender even beside known ones`() throws {
         var (all, ids) = try scene(8)
         for id in ids {
             let unknown = (0..<64).map { _ in MessageID.random(&all.random) }
@@ -71,7 +71,7 @@ import Testing
         #expect(all.pauses[0] != nil)
     }
 
-    @Test func `what two say together fits into one frame or stays apart`() {
+    @Test func `two acknowledgements merge only when they fit into one frame`() {
         var random = Randomness.seeded(1)
         let most = Limits.acknowledgementCount
         var said = Acknowledgement(stored: (0..<most - 2).map { _ in .random(&random) })

@@ -21,7 +21,10 @@ private enum ReceiverState: CaseIterable {
 @Suite struct AttachmentReceiverMachine {
     typealias Action = AttachmentReceiverStateMachine.Action
 
-    @Test(arguments: ReceiverState.allCases) fileprivate func `a link that comes up`(_ state: ReceiverState) {
+    @Test(arguments: ReceiverState.allCases)
+    fileprivate func `the receiver requests missing chunks on a new link only while waiting or receiving`(
+        _ state: ReceiverState
+    ) {
         var machine = state.make()
         let actions = machine.linkUp(now: noon, window: 2)
         switch state {
@@ -30,7 +33,8 @@ private enum ReceiverState: CaseIterable {
         }
     }
 
-    @Test(arguments: ReceiverState.allCases) fileprivate func `a link that is lost`(_ state: ReceiverState) {
+    @Test(arguments: ReceiverState.allCases)
+    fileprivate func `a lost link stops the receiver's timer and keeps its state`(_ state: ReceiverState) {
         var machine = state.make()
         machine.linkLost()
         #expect(machine.nextDeadline == nil)
@@ -38,7 +42,10 @@ private enum ReceiverState: CaseIterable {
         #expect(machine.hasEnded == (state == .complete || state == .failed))
     }
 
-    @Test(arguments: ReceiverState.allCases) fileprivate func `a chunk that was asked for`(_ state: ReceiverState) {
+    @Test(arguments: ReceiverState.allCases)
+    fileprivate func `the receiver keeps a requested chunk once, only while receiving, and requests the next`(
+        _ state: ReceiverState
+    ) {
         var machine = state.make()
         let count = machine.count
         let actions = machine.receive(1, now: noon, window: 2)
@@ -52,7 +59,7 @@ private enum ReceiverState: CaseIterable {
         }
     }
 
-    @Test(arguments: [-1, 0, 3, 4, 1 << 40]) func `a chunk that was not asked for changes nothing`(_ index: Int) {
+    @Test(arguments: [-1, 0, 3, 4, 1 << 40]) func `an unrequested chunk changes nothing`(_ index: Int) {
         var machine = ReceiverState.receiving.make()
         let before = machine
         let actions1 = machine.receive(index, now: noon, window: 2)
@@ -60,7 +67,10 @@ private enum ReceiverState: CaseIterable {
         #expect(machine == before)
     }
 
-    @Test(arguments: ReceiverState.allCases) fileprivate func `time without a chunk`(_ state: ReceiverState) {
+    @Test(arguments: ReceiverState.allCases)
+    fileprivate func `a receiver without chunks repeats its request after waits that grow to a limit`(
+        _ state: ReceiverState
+    ) {
         var machine = state.make()
         let actions2 = machine.advance(now: noon + Limits.attachmentRetryFirst - 1, window: 2)
         #expect(actions2.isEmpty)
@@ -82,7 +92,8 @@ private enum ReceiverState: CaseIterable {
         #expect(waits == [20, 40, 80, 160, 300, 300, 300, 300].map { $0 * .second })
     }
 
-    @Test(arguments: ReceiverState.allCases, [true, false]) fileprivate func `the hash has been compared`(
+    @Test(arguments: ReceiverState.allCases, [true, false])
+    fileprivate func `the result of a hash comparison counts once, only while verifying`(
         _ state: ReceiverState, _ isRight: Bool
     ) {
         var machine = state.make()
@@ -93,7 +104,10 @@ private enum ReceiverState: CaseIterable {
         #expect(!isAwaitedAgain)
     }
 
-    @Test(arguments: ReceiverState.allCases) fileprivate func `the sender has it no more`(_ state: ReceiverState) {
+    @Test(arguments: ReceiverState.allCases)
+    fileprivate func `a file gone at its sender ends an unfinished transfer, and is not requested again`(
+        _ state: ReceiverState
+    ) {
         var machine = state.make()
         let isOver = machine.gone()
         #expect(isOver == (state == .waiting || state == .receiving))
@@ -101,14 +115,14 @@ private enum ReceiverState: CaseIterable {
         #expect(actions3.isEmpty)
     }
 
-    @Test func `what is here is not asked for`() {
+    @Test func `the receiver does not request chunks it already has`() {
         var machine = AttachmentReceiverStateMachine(chunkCount: 10) { [0, 1, 4, 5, 9].contains($0) }
         #expect(machine.count == 5)
         let actions = machine.linkUp(now: noon, window: 32)
         #expect(actions == [.request(first: 2, count: 2), .request(first: 6, count: 3)])
     }
 
-    @Test func `an empty file is compared at once`() {
+    @Test func `an empty file is verified at once, without a request`() {
         var machine = AttachmentReceiverStateMachine(chunkCount: 0) { _ in false }
         let actions4 = machine.linkUp(now: noon, window: 32)
         #expect(actions4 == [.verify])
@@ -116,7 +130,7 @@ private enum ReceiverState: CaseIterable {
         #expect(wasAwaited && machine.hasEnded)
     }
 
-    @Test func `a large file is asked for by the window, each chunk once`() {
+    @Test func `a large file is requested within the window, each chunk once`() {
         let total = 2_048
         var machine = AttachmentReceiverStateMachine(chunkCount: total) { _ in false }
         var wanted: [Int] = []
@@ -160,7 +174,7 @@ private enum ReceiverState: CaseIterable {
         return result
     }
 
-    @Test func `idle: a request is served, nothing else happens`() {
+    @Test func `an idle sender serves a request and ignores other events`() {
         var machine = AttachmentSenderStateMachine()
         let nothing = machine.next()?.index
         #expect(machine.isIdle && nothing == nil)
@@ -175,7 +189,7 @@ private enum ReceiverState: CaseIterable {
         #expect(machine.isIdle)
     }
 
-    @Test func `serving: the files take turns, and each goes in its order`() {
+    @Test func `requested files take turns, and each file's chunks go in order`() {
         var machine = AttachmentSenderStateMachine()
         for first in [0, 2] { _ = machine.request(ids[0], first: first, count: 2, chunkCount: 9) }
         _ = machine.request(ids[1], first: 0, count: 2, chunkCount: 2)
@@ -183,7 +197,7 @@ private enum ReceiverState: CaseIterable {
         #expect(order == ["0:0", "1:0", "0:1", "1:1", "0:2", "0:3"])
     }
 
-    @Test func `serving: a file that is taken back leaves, a lost link empties`() {
+    @Test func `a removed file leaves the queue, and a lost link empties it`() {
         var machine = AttachmentSenderStateMachine()
         for id in ids { _ = machine.request(id, first: 0, count: 1, chunkCount: 1) }
         machine.remove(ids[1])
@@ -194,14 +208,14 @@ private enum ReceiverState: CaseIterable {
     }
 
     @Test(arguments: [(-1, 1), (4, 1), (0, 0), (0, 33), (0, -1), (.max, 1)])
-    func `a request that makes no sense is left aside`(_ first: Int, _ count: Int) {
+    func `a request with an invalid range is ignored`(_ first: Int, _ count: Int) {
         var machine = AttachmentSenderStateMachine()
         let isTaken = machine.request(ids[0], first: first, count: count, chunkCount: 4)
         #expect(!isTaken)
         #expect(machine.isIdle)
     }
 
-    @Test func `what waits is bounded`() {
+    @Test func `the queue of requested chunks is bounded`() {
         var machine = AttachmentSenderStateMachine()
         var accepted = 0
         for _ in 0..<100 where machine.request(ids[0], first: 0, count: 32, chunkCount: 1_000) { accepted += 1 }
@@ -216,31 +230,31 @@ private enum ReceiverState: CaseIterable {
         ("\u{202E}fdp.exe", "_fdp.exe"), ("grüße 😀.txt", "grüße 😀.txt"), (" . x", "x"), ("\u{200b}", "_"),
         ("\u{feff}a\u{ad}b", "_a_b"), ("\u{200d}\u{fe0f}", "attachment"), ("\u{3164}", "_"), ("\u{3000}", "attachment"),
         ("👩\u{200d}💻.png", "👩\u{200d}💻.png"),
-    ]) func `a name is harmless`(_ name: String, _ safe: String) {
+    ]) func `an attachment's name becomes a harmless file name`(_ name: String, _ safe: String) {
         #expect(Messaging.Attachment.safeName(name) == safe)
     }
 
-    @Test func `a long name is cut between characters`() {
+    @Test func `a long file name is cut between characters`() {
         let safe = Messaging.Attachment.safeName(String(repeating: "ü", count: 300))
         #expect(safe.utf8.count <= Limits.fileNameByteCount && safe.allSatisfy { $0 == "ü" })
     }
 
     @Test(arguments: [(0, 0, 0), (1, 1, 1), (32_768, 1, 32_768), (32_769, 2, 1), (65_536, 2, 32_768)])
-    func `chunks of a file`(_ byteCount: Int64, _ count: Int, _ last: Int) {
+    func `a file's size determines the number and sizes of its chunks`(_ byteCount: Int64, _ count: Int, _ last: Int) {
         let attachment = Messaging.Attachment(name: "a", mediaType: "", byteCount: byteCount, hash: [], text: "")
         #expect(attachment.chunkCount == count)
         #expect(attachment.chunkByteCount(count - 1) == last)
         for index in [-1, count, .max, .min] { #expect(attachment.chunkByteCount(index) == 0) }
     }
 
-    @Test func `no size overflows`() {
+    @Test func `the chunk count does not overflow for any file size`() {
         #expect(
             Messaging.Attachment.chunkCount(.max)
                 == Messaging.Attachment.chunkCount(Messaging.Attachment.byteCountLimit))
         #expect(Messaging.Attachment.chunkCount(.min) == 0)
     }
 
-    @Test func `a chunk is deflated where that helps, and has the size that is expected`() throws {
+    @Test func `a chunk is deflated only where that helps, and inflates only to its exact size`() throws {
         var random = Randomness.seeded(1)
         let id = MessageID.random(&random)
         let zeros = [UInt8](repeating: 0, count: Limits.chunkByteCount)
@@ -262,13 +276,16 @@ private enum ReceiverState: CaseIterable {
         ("mayfly/text:1.0", "mayfly/text:1.0"), ("mayfly/text:1.7", "mayfly/text:1.0"),
         ("mayfly/text:2.3", "mayfly/text:2.0"), ("nonsense", "nonsense"), ("a/b:1", "a/b:1"),
         ("a/b:1.99999", "a/b:1.99999"), ("a/b/c:1.1", "a/b/c:1.1"), ("/b:1.1", "/b:1.1"), ("a/b:1.-1", "a/b:1.-1"),
-    ]) func `minor versions are one family`(_ type: String, _ family: String) {
+    ]) func `minor versions of a content type belong to one family`(_ type: String, _ family: String) {
         #expect(ContentType(type).family == ContentType(family))
     }
 
-    @Test(arguments: ["👍", "+1", "ja!"]) func `a reaction`(_ text: String) { #expect(Reaction.isEmoji(text)) }
+    @Test(arguments: ["👍", "+1", "ja!"]) func `an emoji or a short text is a valid reaction`(_ text: String) {
+        #expect(Reaction.isEmoji(text))
+    }
 
-    @Test(arguments: ["", " ", "a\nb", "\u{7}", String(repeating: "x", count: 65)]) func `no reaction`(_ text: String) {
+    @Test(arguments: ["", " ", "a\nb", "\u{7}", String(repeating: "x", count: 65)])
+    func `a text that is blank, long or has control characters is no valid reaction`(_ text: String) {
         #expect(!Reaction.isEmoji(text))
     }
 }

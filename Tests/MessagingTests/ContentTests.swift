@@ -46,9 +46,8 @@ import Testing
         pair.archive[node][id]?.message.state
     }
 
-    @Test(arguments: [0, 1, 32_768, 32_769, 3_000_000]) func `a file comes whole, and only then it is delivered`(
-        _ count: Int
-    ) throws {
+    @Test(arguments: [0, 1, 32_768, 32_769, 3_000_000])
+    func `a file counts as delivered only after it has arrived whole`(_ count: Int) throws {
         var pair = try joined(lifetime: .oneDay)
         let file = bytes(count)
         let id = try sendFile(file, &pair)
@@ -61,7 +60,7 @@ import Testing
         if case .disk? = pair.archive[1][id]?.keeping {} else { Issue.record("stored under the agreement") }
     }
 
-    @Test func `bytes that are not those announced fail, and are destroyed`() throws {
+    @Test func `a file whose bytes do not match the announced hash fails and is deleted`() throws {
         var pair = try joined(lifetime: .oneDay)
         let id = try sendFile(bytes(100_000), &pair, hash: [UInt8](repeating: 1, count: 32))
         pair.run()
@@ -71,7 +70,7 @@ import Testing
         #expect(pair.events[0].contains(.messageState(id, .failed, stored: nil)))
     }
 
-    @Test func `a file that is too large is refused, and shown as such`() throws {
+    @Test func `a file above the receiver's limit fails on both sides, and no chunk is kept`() throws {
         var pair = try joined(lifetime: .oneDay)
         pair.fileLimit[1] = 1_000
         let id = try sendFile(bytes(1_001), &pair)
@@ -80,7 +79,7 @@ import Testing
         #expect(pair.chunks[1].isEmpty)
     }
 
-    @Test func `without an agreement a file is small`() throws {
+    @Test func `a file without an agreement is held in memory, up to the memory limit`() throws {
         var pair = try joined()
         let refusal = pair.command(0) { (machine, turn) throws(CommandError) in
             _ = try machine.prepareAttachment(byteCount: Limits.attachmentMemoryByteCount + 1, &turn)
@@ -98,7 +97,7 @@ import Testing
         #expect(pair.chunks[1][liar] == nil)
     }
 
-    @Test func `what has no room is not acknowledged, and comes when there is`() throws {
+    @Test func `a file without disk room is not acknowledged, and arrives once there is room`() throws {
         var pair = try joined(lifetime: .oneDay)
         pair.hasRoom[1] = false
         let id = try sendFile(bytes(100_000), &pair)
@@ -111,7 +110,7 @@ import Testing
         #expect(state(id, pair, 0) == .delivered)
     }
 
-    @Test func `after a lost link only what is missing comes`() throws {
+    @Test func `a new link transfers only the missing chunks of a file`() throws {
         var pair = try joined(lifetime: .oneDay)
         let id = try sendFile(bytes(100 * Limits.chunkByteCount), &pair)
         for _ in 0..<40 {
@@ -132,7 +131,7 @@ import Testing
         #expect(state(id, pair, 0) == .delivered && state(id, pair, 1) == .received)
     }
 
-    @Test func `a file that is taken back is gone for those who ask`() throws {
+    @Test func `a file cancelled by its sender fails at the receiver, which deletes its chunks`() throws {
         var pair = try joined(lifetime: .oneDay)
         let id = try sendFile(bytes(100 * Limits.chunkByteCount), &pair)
         for _ in 0..<20 {
@@ -146,9 +145,9 @@ import Testing
     }
 
     @Test(arguments: [Lifetime.ephemeral, .oneDay])
-    func `a file that its sender has no more when the link is back fails, and what there is of it goes`(
-        lifetime: Lifetime
-    ) throws {
+    func `a file cancelled while the link is lost fails on reconnection, and its chunks are deleted`(lifetime: Lifetime)
+        throws
+    {
         var pair = try joined(lifetime: lifetime)
         let id = try sendFile(bytes(20 * Limits.chunkByteCount), &pair)
         for _ in 0..<12 {
@@ -173,7 +172,7 @@ import Testing
         #expect(state(other, pair, 1) == .received && state(other, pair, 0) == .delivered)
     }
 
-    @Test func `nobody fills our disk with chunks that we did not ask for`() throws {
+    @Test func `unrequested chunks are dropped and never stored`() throws {
         var pair = try joined(lifetime: .oneDay)
         var random = Randomness.seeded(9)
         let link = try #require(pair.machines[1]?.link(to: pair.keys[0].publicKey))
@@ -193,7 +192,7 @@ import Testing
         #expect(pair.wire.contains { $0.2 == .attachmentGone(foreign) })
     }
 
-    @Test func `unfinished files of one member are bounded`() throws {
+    @Test func `the number of unfinished files of one member is bounded`() throws {
         var pair = try joined(lifetime: .oneDay)
         for _ in 0..<Limits.incomingAttachmentCount + 3 { _ = try sendFile(bytes(40_000), &pair) }
         // The contents arrive, the chunks do not.
@@ -204,7 +203,7 @@ import Testing
         #expect(pair.archive[1].values.count { $0.message.state == .receiving } == Limits.incomingAttachmentCount)
     }
 
-    @Test func `a reply and a reaction`() throws {
+    @Test func `a reply and a reaction to a known message reach the other member`() throws {
         var pair = try joined()
         let id = try pair.send("hello", from: 0)
         pair.run()
@@ -228,7 +227,7 @@ import Testing
             } == .invalidReaction(limit: Limits.reactionByteCount))
     }
 
-    @Test func `a reaction ends with its message`() throws {
+    @Test func `a reaction expires with its message`() throws {
         var pair = try joined(lifetime: .oneHour)
         let id = try pair.send("hello", from: 0)
         pair.run()
@@ -242,7 +241,7 @@ import Testing
         #expect(end != nil && reaction?.message.expiresAt == end)
     }
 
-    @Test func `read receipts are sent only when they are on, once, and by the batch`() throws {
+    @Test func `read receipts are sent only when enabled, once per message and in batches`() throws {
         var pair = try joined()
         var ids: [MessageID] = []
         for number in 0..<300 { ids.append(try pair.send("\(number)", from: 0)) }
@@ -305,7 +304,7 @@ import Testing
         #expect(state(id, pair, 0) == .read)
     }
 
-    @Test func `a read receipt that was on its way over a link that was replaced counts`() throws {
+    @Test func `a read receipt in flight on a replaced link still counts`() throws {
         var pair = try joined()
         let id = try pair.send("hello", from: 0)
         pair.run()
@@ -319,7 +318,7 @@ import Testing
         #expect(state(id, pair, 0) == .read)
     }
 
-    @Test func `a receipt for what is not ours changes nothing`() throws {
+    @Test func `a receipt for a message that we did not send changes nothing`() throws {
         var pair = try joined()
         let id = try pair.send("hello", from: 1)
         pair.run()
@@ -332,7 +331,7 @@ import Testing
         #expect(state(id, pair, 0) == .received)
     }
 
-    @Test func `a bot sends any type but ours`() throws {
+    @Test func `a bot may send any content type except reserved ones`() throws {
         var pair = try joined()
         func send(_ type: String, _ count: Int = 3, fallback: String = "a poll") -> CommandError? {
             pair.command(0) { (machine, turn) throws(CommandError) in
@@ -354,7 +353,7 @@ import Testing
                 == .fallbackTooLong(byteCount: 1_025, limit: Limits.fallbackByteCount))
     }
 
-    @Test func `lifetimes tell files from the rest`() {
+    @Test func `content of attachment version 1 counts as a file, all other content as text`() {
         func kind(_ type: String) -> ContentKind {
             Content(
                 type: ContentType(type), id: MessageID(unchecked: [UInt8](repeating: 0, count: MessageID.byteCount)),

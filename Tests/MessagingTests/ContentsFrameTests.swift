@@ -18,7 +18,7 @@ import Testing
         all.sent.compactMap { if case .acknowledgement(let said) = $0 { said } else { nil } }
     }
 
-    @Test func `its contents are shown in their order, and one acknowledgement answers all`() throws {
+    @Test func `a frame's contents are shown in order, and one acknowledgement answers all`() throws {
         var all = try scene()
         let contents = texts(100, &all)
         all.inject(.contents(contents), from: 0, to: 1)
@@ -32,7 +32,7 @@ import Testing
         #expect(all.events[1].count { if case .message = $0 { true } else { false } } == 100)
     }
 
-    @Test func `each content has its own outcome`() throws {
+    @Test func `each content in a frame has its own outcome`() throws {
         var all = try scene()
         all.agree(on: LifetimeTerms(.oneHour, unopened: .minute))
         let agreement = all.machine(0)?.agreement?.id
@@ -51,7 +51,7 @@ import Testing
         #expect(all.machine(1)?.droppedCount == dropped + 1)
     }
 
-    @Test func `a content that stands twice in a frame is kept once`() throws {
+    @Test func `a content repeated within a frame is kept once`() throws {
         var all = try scene()
         let first = texts(2, &all)
         var other = first[0]
@@ -64,7 +64,7 @@ import Testing
         #expect(acknowledgements(all).last == Acknowledgement(held: first.map(\.content.id)))
     }
 
-    @Test func `a reaction ends with its message, though both come in one frame`() throws {
+    @Test func `a reaction expires with its message, though both come in one frame`() throws {
         var all = try scene()
         all.agree(on: LifetimeTerms(.oneHour))
         let agreement = all.machine(0)?.agreement?.id
@@ -78,7 +78,7 @@ import Testing
         #expect(all.archive[1][reaction.id]?.expiresAt == end && end == all.now + 30 * .minute)
     }
 
-    @Test func `more contents than a frame may have are dropped, and so are those before the session`() throws {
+    @Test func `a frame with more contents than the limit is dropped whole`() throws {
         var all = try scene()
         let many = texts(Limits.contentsCount + 1, &all)
         all.inject(.contents(many), from: 0, to: 1)
@@ -87,7 +87,7 @@ import Testing
         #expect(acknowledgements(all).last?.held.count == Limits.contentsCount)
     }
 
-    @Test func `one frame cannot take more memory than the bound`() throws {
+    @Test func `one frame cannot exceed the memory bound of an inbox`() throws {
         var all = try scene()
         let large = String(repeating: "x", count: 32_000)
         let contents = (0..<40).map { _ in AgedContent(all.text(large, by: 0), age: 0) }
@@ -97,7 +97,7 @@ import Testing
         #expect(acknowledgements(all).last?.held.count == all.archive[1].values.count { $0.sender != nil })
     }
 
-    @Test func `all inboxes together take no more than their bound, also of one frame`() throws {
+    @Test func `one frame cannot exceed the memory bound of all inboxes together`() throws {
         var all = try scene()
         let link = try #require(all.machine(1)?.link(to: all.keys[0].publicKey))
         let client = all.clients[1]
@@ -128,7 +128,7 @@ import Testing
         }
     }
 
-    @Test func `what waited for a link goes in one action, the oldest first`() throws {
+    @Test func `messages that waited for a link go in one frame, the oldest first`() throws {
         var all = try scene()
         all.isolate(1)
         let ids = try (0..<20).map { try all.say("\($0)", from: 0) }

@@ -39,7 +39,7 @@ import Testing
 
     private mutating func session(runs: [UInt64]) throws { for run in runs { _ = try session(run: run) } }
 
-    @Test mutating func `a run that comes back after another one shows two copies, once`() throws {
+    @Test mutating func `a run that returns after another one reveals two copies, reported once`() throws {
         try session(runs: [1, 2])
         #expect(!isCopied && events(ours: false) == 0)
         try session(runs: [1])
@@ -50,19 +50,20 @@ import Testing
     }
 
     @Test(arguments: [[1, 2], [1, 2, 3], [1, 2, 3, 4], [1, 2, 3, 2, 4, 2]] as [[UInt64]])
-    mutating func `as many copies as runs are remembered are found`(_ runs: [UInt64]) throws {
+    mutating func `a returning run reveals the copies as long as it is remembered`(_ runs: [UInt64]) throws {
         try session(runs: runs + [runs[0]])
         #expect(isCopied)
     }
 
     @Test(arguments: [[1, 2, 3, 4, 5, 6], [1, 1, 1, 1], [1, 1, 2, 2, 3, 3], [0, 0, 0], [1, 0, 1]] as [[UInt64]])
-    mutating func `restarts, lost links and links of one run show no copies`(_ runs: [UInt64]) throws {
+    mutating func `restarts, lost links and repeated links of one run are not taken for copies`(_ runs: [UInt64]) throws
+    {
         try session(runs: runs)
         #expect(!isCopied && events(ours: false) == 0)
         #expect(try !session(run: 9).copies)
     }
 
-    @Test mutating func `two links at once of one run show no copies`() throws {
+    @Test mutating func `two simultaneous links of one run are not taken for copies`() throws {
         // Both ends dial, so the links of the second pair cross those of the first.
         for _ in 0..<4 {
             for node in [0, 1] { all.isolate(node) }
@@ -76,7 +77,7 @@ import Testing
         }
     }
 
-    @Test mutating func `the warning ends an hour after the last time that a run came back`() throws {
+    @Test mutating func `the warning of copies ends an hour after a run last came back`() throws {
         try session(runs: [1, 2, 1])
         all.now = all.now + Limits.copiesLifetime - 1
         #expect(isCopied)
@@ -88,7 +89,9 @@ import Testing
         #expect(isCopied && events(ours: false) == 2)
     }
 
-    @Test mutating func `a member's report is shown once, until an hour has passed without one`() throws {
+    @Test mutating func `a member's repeated reports of copies are shown once, until an hour passes without one`()
+        throws
+    {
         for _ in 0..<100 { _ = try session(run: 7, copies: true) }
         #expect(events(ours: true) == 1 && events(ours: false) == 0)
         #expect(all.machine(0)?.reportsCopies(member, now: all.now) == true && !isCopied)
@@ -103,9 +106,9 @@ import Testing
     // MARK: Both copies and another member, as they run
 
     /// - Parameter creator: the node whose peer runs twice, so that each side has the smaller key once.
-    @Test(arguments: [0, 1]) func `two copies that run at once are told, and make a few links a minute`(creator: Int)
-        throws
-    {
+    @Test(arguments: [0, 1]) func `two copies running at once are warned, and open only a few links a minute`(
+        creator: Int
+    ) throws {
         var copies = try RunningCopies(all, of: 1 - creator)
         copies.run(for: .minute)
         let burst = copies.linkCount
@@ -118,7 +121,7 @@ import Testing
         for events in copies.events { #expect(events.count { if case .twoCopies = $0 { true } else { false } } == 1) }
     }
 
-    @Test func `a copy that runs alone is not slowed down, and shows no warning`() throws {
+    @Test func `a copy running alone is not slowed down and causes no warning`() throws {
         var copies = try RunningCopies(all, of: 1)
         copies.stop(2)
         for _ in 0..<10 {

@@ -18,7 +18,7 @@ import Testing
         all.events[node].count { $0 == kind }
     }
 
-    @Test func `its receiver says so each time, tells watchers once, and keeps nothing`() throws {
+    @Test func `a receiver answers each content expired on arrival, notifies watchers once and keeps nothing`() throws {
         var all = try scene(2)
         let content = all.text("late", by: 0, lifetime: .oneHour, agreement: all.machine(0)?.agreement?.id)
         for _ in 0..<3 { all.inject(.content(content, age: .minute), from: 0, to: 1) }
@@ -30,7 +30,7 @@ import Testing
         #expect(all.archive[1][prompt.id] != nil)
     }
 
-    @Test func `one that was shown and has expired since is acknowledged when it comes again`() throws {
+    @Test func `a repeated content that was shown before its expiry is acknowledged`() throws {
         var all = try scene(2)
         let content = all.text("shown", by: 0, lifetime: .oneHour, agreement: all.machine(0)?.agreement?.id)
         let link = try #require(all.machine(1)?.link(to: all.keys[0].publicKey))
@@ -39,7 +39,7 @@ import Testing
         #expect(actions == [.transmit(link, .acknowledgement(content.id, stored: false))])
     }
 
-    @Test func `its sender shows it as expired undelivered, and the gap is counted once`() throws {
+    @Test func `a sender shows a content expired on arrival as expired undelivered, and counts one gap`() throws {
         var all = try scene(2)
         all.cut.insert([0, 1])
         let id = try all.say("late", from: 0)
@@ -53,9 +53,10 @@ import Testing
         #expect(all.machine(0)?.record.undelivered[all.keys[1].publicKey] == 1)
     }
 
-    @Test(arguments: [true, false]) func `delivered to one and expired at another, it is expired undelivered`(
-        isMissedFirst: Bool
-    ) throws {
+    @Test(arguments: [true, false])
+    func `a message delivered to one member and expired at another counts as expired undelivered`(isMissedFirst: Bool)
+        throws
+    {
         var all = try scene(3)
         all.cut = [[0, 1], [0, 2]]
         let id = try all.say("late", from: 0)
@@ -71,7 +72,7 @@ import Testing
         #expect(Set(states) == [.expiredUndelivered, .delivered])
     }
 
-    @Test func `a message that may have arrived goes again, and its receiver says what it was`() throws {
+    @Test func `a message that may have arrived is resent, and its receiver reports the outcome`() throws {
         for wasShown in [true, false] {
             var all = try scene(2)
             all.cut.insert([0, 1])
@@ -88,7 +89,7 @@ import Testing
         }
     }
 
-    @Test func `a message that never left is given up when a receiver would find it expired`() throws {
+    @Test func `an unsent message is given up when its receiver would find it expired`() throws {
         var all = try scene(2)
         all.isolate(1)
         let id = try all.say("unread", from: 0)
@@ -101,7 +102,7 @@ import Testing
         #expect(all.events[1].contains(.messagesMissed(all.keys[0].publicKey, count: 1)))
     }
 
-    @Test func `a flood of contents that have expired is read slowly`() throws {
+    @Test func `a flood of expired contents is read slowly`() throws {
         var all = try scene(2)
         let agreement = all.machine(0)?.agreement?.id
         for _ in 0..<2_000 {
@@ -113,7 +114,7 @@ import Testing
 
     // MARK: Files
 
-    @Test func `a receipt of reading does not end the transfer of a file`() throws {
+    @Test func `a read receipt does not end the transfer of a file`() throws {
         var all = try scene(2)
         var sent: MessageID?
         all.command(0) { (machine, turn) throws(CommandError) in

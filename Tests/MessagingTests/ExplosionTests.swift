@@ -14,7 +14,7 @@ import Testing
         try #require(all.machine(node)?.record.schedule?.notice).sealed(&all.random)
     }
 
-    @Test func `a schedule is prepared, known to all, confirmed by all, and ends all at its time`() throws {
+    @Test func `a scheduled explosion is confirmed by all members and ends the conversation at its time`() throws {
         var all = try Assembly.joined(4)
         #expect(schedule(&all, in: .hour) == nil)
         all.run()
@@ -38,7 +38,7 @@ import Testing
         #expect(tombstone.confirmed.count == 3 && ExplodeStateMachine(record: tombstone).waiting.isEmpty)
     }
 
-    @Test func `a link over which nobody answers goes soon after the explosion`() throws {
+    @Test func `a link without an answer is closed soon after the explosion`() throws {
         var all = try Assembly.joined(2)
         let link = try #require(all.links.keys.max())
         #expect(all.isOnline(0, 1) && !all.nodes[0].isGuest(link))
@@ -56,7 +56,7 @@ import Testing
         #expect(closed == [link])
     }
 
-    @Test func `every member ends at its time though it is alone`() throws {
+    @Test func `each member explodes at the scheduled time even without any link`() throws {
         var all = try Assembly.joined(3)
         _ = schedule(&all, in: 30 * .second)
         all.run()
@@ -70,7 +70,7 @@ import Testing
         }
     }
 
-    @Test func `a member that is away learns the schedule, and the explosion, from any other member`() throws {
+    @Test func `an absent member learns the schedule and the explosion from any other member`() throws {
         var all = try Assembly.joined(3)
         all.isolate(2)
         _ = schedule(&all, in: .hour)
@@ -88,7 +88,7 @@ import Testing
         #expect(all.knocks[2, default: []].contains { if case .report = $0 { true } else { false } })
     }
 
-    @Test func `what is sealed and signed is the seed's JSON, and its fallback says when`() throws {
+    @Test func `a sealed notice contains the seed's JSON, and its fallback names the time`() throws {
         var all = try Assembly.joined(2)
         for (isImmediate, json) in [
             (false, #"{"expiresAt":"2026-11-21T06:37:11Z"}"#),
@@ -110,7 +110,7 @@ import Testing
         }
     }
 
-    @Test func `what is put off, or would be later than what we hold, is not checked again`() throws {
+    @Test func `a later notice goes unchecked, and a forged earlier one is dropped`() throws {
         var all = try Assembly.joined(2)
         #expect(schedule(&all, in: .hour) == nil)
         all.run()
@@ -131,7 +131,7 @@ import Testing
         #expect(end(all, 1) == own.expiresAt)
     }
 
-    @Test func `it merges by the minimum, in any order, and an immediate one wins`() throws {
+    @Test func `the earliest scheduled end wins in any order, and an immediate explosion beats all`() throws {
         var all = try Assembly.joined(2)
         _ = schedule(&all, in: 3 * .hour)
         all.run()
@@ -161,7 +161,7 @@ import Testing
         #expect(all.machine(1) == nil)
     }
 
-    @Test func `a notice that changes nothing is not checked each time that it comes`() throws {
+    @Test func `a notice that would change nothing is not checked, and is answered with ours`() throws {
         var all = try Assembly.joined(2)
         _ = schedule(&all, in: .hour)
         all.run()
@@ -193,7 +193,7 @@ import Testing
         #expect(ExplodeNotice(opening: told, conversation: all.conversation)?.expiresAt == known)
     }
 
-    @Test func `times are clamped, past ones are now, and only the creator may`() throws {
+    @Test func `only the creator schedules an end: a past time is now, a far one is clamped`() throws {
         var all = try Assembly.joined(2)
         #expect(schedule(&all, in: .hour, by: 1) == .notCreator)
         #expect(schedule(&all, in: .max) == nil)
@@ -214,7 +214,7 @@ import Testing
         #expect(end(other, 1) == other.now + Limits.explosionHorizon)
     }
 
-    @Test func `nothing is shown or sent before it is durable, and while locked nothing is durable`() throws {
+    @Test func `a locked member neither shows nor confirms a schedule before the unlock makes it durable`() throws {
         var pair = Pair()
         try pair.createAndInvite()
         try pair.join()
@@ -237,7 +237,7 @@ import Testing
         #expect(pair.machines[0] == nil && pair.machines[1] == nil)
     }
 
-    @Test func `what is prepared follows members, invites and receipts; leaving takes it along`() throws {
+    @Test func `a prepared explosion follows changes of members and invites, and leaving removes it`() throws {
         var all = try Assembly.joined(2)
         _ = schedule(&all, in: .hour)
         all.run()
@@ -258,7 +258,7 @@ import Testing
         #expect(all.armed[0]?.members == [])
     }
 
-    @Test func `a joiner learns of the schedule with the welcome; a welcome that lies is dropped`() throws {
+    @Test func `a joiner learns the schedule from the welcome, and an inconsistent welcome is invalid`() throws {
         var all = Assembly(2)
         let client = all.clients[0]
         all.step(0) { core, turn in (try? core.createConversation(client, name: "c", profile: "p", &turn)) ?? [] }
@@ -290,7 +290,7 @@ import Testing
         #expect(!welcome.isValid(for: joiner))
     }
 
-    @Test func `a restored creator believes its own word, and asks for the receipts again`() throws {
+    @Test func `a restored creator obeys its own earlier notice and requests the receipts again`() throws {
         var all = try Assembly.joined(2)
         let client = all.clients[0]
         let record = try #require(all.nodes[0].record(client))
@@ -310,7 +310,7 @@ import Testing
         #expect(machine.answer(toQuestionOf: makeKey(&all.random).publicKey) == nil)
     }
 
-    @Test func `a member whose clock is ahead ends first, and the creator keeps its receipt`() throws {
+    @Test func `a member with a fast clock explodes first, and the creator keeps its receipt`() throws {
         var pair = Pair()
         try pair.createAndInvite()
         try pair.join()
@@ -332,7 +332,7 @@ import Testing
         #expect(pair.knocks[0].isEmpty)
     }
 
-    @Test func `stopped between any two actions of the end, the next start goes on`() throws {
+    @Test func `a node stopped between any two steps of an explosion continues at its next start`() throws {
         for isScheduled in [false, true] {
             var pair = Pair()
             try pair.createAndInvite()
@@ -368,7 +368,7 @@ import Testing
         }
     }
 
-    @Test func `a record with a schedule comes back as it was, and is armed again at the start`() throws {
+    @Test func `a saved record with a schedule reloads unchanged and is armed again at the start`() throws {
         var all = try Assembly.joined(2)
         _ = schedule(&all, in: .hour)
         all.run()
@@ -388,7 +388,7 @@ import Testing
 }
 
 @Suite struct LateJoiners {
-    @Test func `the creator's statement ends a join for its tag, while it is joining`() throws {
+    @Test func `the creator's statement ends a pending join with its tag, and no other`() throws {
         var pair = Pair()
         try pair.createAndInvite()
         let invite = try #require(pair.invite)
@@ -417,7 +417,7 @@ import Testing
         #expect(pair.events[1].count == count && pair.knocks[1].count == 1)
     }
 
-    @Test func `a statement opens for holders of the invite only, whole and for its token`() throws {
+    @Test func `a sealed statement opens only whole, with the invite's key and token`() throws {
         var random = Randomness.seeded(1)
         let key = makeKey(&random)
         let seal = random.bytes(32)
@@ -435,7 +435,7 @@ import Testing
         for count in 0..<sealed.count { #expect(open(Array(sealed[..<count]), seal, token) == nil) }
     }
 
-    @Test func `a question is as long as a notice and holds for its secret and token`() {
+    @Test func `a knock question has a notice's length and is valid only for its key and token`() {
         var random = Randomness.seeded(1)
         let key = random.bytes(32)
         let other = random.bytes(32)

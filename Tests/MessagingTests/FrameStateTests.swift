@@ -43,9 +43,10 @@ import Testing
         return true
     }
 
-    @Test(arguments: Row.allCases, State.allCases) func `each frame is taken or dropped as the page says`(
-        _ row: Row, _ state: State
-    ) throws {
+    @Test(arguments: Row.allCases, State.allCases)
+    func `each frame is taken or dropped as the page Frames says for its link's state`(_ row: Row, _ state: State)
+        throws
+    {
         var all = try Assembly.joined(3)
         all.run(for: 30_000)
         let message = try all.say("wait", from: victim)
@@ -127,7 +128,7 @@ import Testing
         return try #require(starts.first)
     }
 
-    @Test func `what a joiner's first SessionStart says`() throws {
+    @Test func `a joiner's first session start names its agreement, its own description and no renewal`() throws {
         let two = try Assembly.joined(2)
         let machine = try #require(two.machine(1))
         var expected = SessionStart(reset: false, inForce: nil, head: nil, renewable: nil)

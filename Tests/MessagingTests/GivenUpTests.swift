@@ -6,7 +6,7 @@ import Testing
 @Suite struct GivenUp {
     private func count(_ kind: Event.Kind, _ all: Assembly) -> Int { all.events[0].count { $0 == kind } }
 
-    @Test func `a message that was given up for one member is not delivered when the other has it`() throws {
+    @Test func `a message given up for one member stays undelivered though another member has it`() throws {
         var all = try Assembly.joined(3)
         all.run()
         all.agree(on: LifetimeTerms(.oneHour, unopened: .minute))
@@ -36,7 +36,7 @@ import Testing
         #expect(node.conversation(all.clients[0])?.outboxCount == 0)
     }
 
-    @Test func `a close says once that a text was cancelled, however many members it was for`() throws {
+    @Test func `closing reports a text's cancellation once, however many recipients it has`() throws {
         var all = try Assembly.joined(4)
         for node in 1...3 { all.isolate(node) }
         let id = try all.say("in memory only", from: 0)
@@ -51,7 +51,7 @@ import Testing
         #expect(count(.messageState(id, .cancelled, stored: nil), all) == 1)
     }
 
-    @Test func `what was counted of a mailbox goes with its member`() throws {
+    @Test func `removing a member deletes the counters of its mailbox`() throws {
         var all = try Assembly.joined(3)
         let (member, client) = (all.keys[1].publicKey, all.clients[0])
         let age = SlotAge(dwell: 0, least: 0)
@@ -65,7 +65,7 @@ import Testing
         #expect(all.machine(0)?.savedRecord.mailbox == MailboxRecord())
     }
 
-    @Test func `consent that a reset voids is saved as void, though nothing is open`() throws {
+    @Test func `a reset that voids an acceptance saves the change, though no proposal is open`() throws {
         var pair = Negotiation()
         let proposal = pair.proposal(by: .one, .oneHour, membership: 3)
         let others = [pair.keys[0].publicKey, makeKey(&pair.random).publicKey]

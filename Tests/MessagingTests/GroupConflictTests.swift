@@ -26,7 +26,7 @@ import Testing
         all.events[node].count { if case .groupConflict = $0 { true } else { false } }
     }
 
-    @Test(arguments: [true, false]) func `two states of one version: all members take the same one, and are told once`(
+    @Test(arguments: [true, false]) func `members given two states of one version all take the same, and are told once`(
         isLocked: Bool
     ) throws {
         var all = try Assembly.joined(3)
@@ -55,7 +55,7 @@ import Testing
         }
     }
 
-    @Test func `two member lists of one version: all come to the same members`() throws {
+    @Test func `a member given two member lists of one version takes the same in either order`() throws {
         for isReversed in [false, true] {
             var all = try Assembly.joined(4)
             all.run()
@@ -77,7 +77,7 @@ import Testing
         }
     }
 
-    @Test func `two descriptions of one version: all show the same`() throws {
+    @Test func `a member given two descriptions of one version shows the same in either order`() throws {
         var shown: [[String]] = []
         for isReversed in [false, true] {
             var all = try Assembly.joined(3)

@@ -3,9 +3,7 @@ import Messaging
 import Testing
 
 @Suite struct GroupLifetimeScenarios {
-    @Test(arguments: [3, 4, 32]) func `a proposal is in force when the last member has signed, with all at once`(
-        count: Int
-    ) {
+    @Test(arguments: [3, 4, 32]) func `a proposal comes into force for all when the last member signs`(count: Int) {
         var council = Council(count)
         council.propose(.oneDay, 0)
         council.deliverAll()
@@ -18,7 +16,7 @@ import Testing
         #expect(council.machines[0].inForce?.signers.count == count)
     }
 
-    @Test func `each member that is linked knows who has signed, in whatever order accepts and proposal come`() {
+    @Test func `each linked member knows all signers, in any order of proposal and accepts`() {
         var council = Council(4)
         let keys = council.machines.map(\.own)
         func unsigned(_ index: Int) -> Set<PublicKey> { Set(council.machines[index].unanswered) }
@@ -49,7 +47,7 @@ import Testing
         for index in council.present { #expect(unsigned(index).isEmpty) }
     }
 
-    @Test func `an accept of a member by itself does not take back another member's proposal`() {
+    @Test func `an accept that reaches a member before its proposal does not withdraw the proposal`() {
         var council = Council(3)
         council.propose(.oneDay, 0)
         council.deliver(0, 1)
@@ -63,7 +61,7 @@ import Testing
         #expect(council.isAgreed && council.terms == .oneDay)
     }
 
-    @Test func `one member's no ends the proposal for all, visibly`() {
+    @Test func `one member's rejection ends the proposal for all and is shown`() {
         var council = Council(4)
         council.agree(on: .oneHour)
         council.now = council.now + .minute
@@ -81,7 +79,7 @@ import Testing
         }
     }
 
-    @Test func `an acceptance can be taken back while others have not answered`() {
+    @Test func `a member can take back its acceptance while other members have not answered`() {
         var council = Council(3)
         council.propose(.oneDay, 0)
         council.deliverAll()
@@ -95,7 +93,7 @@ import Testing
         #expect(council.present.allSatisfy { council.machines[$0].pending == nil })
     }
 
-    @Test func `a withdrawn proposal is gone everywhere, also where it was accepted`() {
+    @Test func `a withdrawn proposal disappears at every member, even where it was accepted`() {
         var council = Council(3)
         council.propose(.oneDay, 0)
         council.deliverAll()
@@ -106,7 +104,7 @@ import Testing
         #expect(council.accept(2) == .noProposal)
     }
 
-    @Test func `of crossing proposals among many one survives, and it is the same for all`() {
+    @Test func `one of several crossing proposals survives, the same at every member`() {
         for seed in 1...20 as ClosedRange<UInt64> {
             var council = Council(4, seed: seed)
             council.propose(.oneDay, 0)
@@ -122,7 +120,7 @@ import Testing
         }
     }
 
-    @Test func `the same terms proposed by two members need nobody's answer but the others'`() {
+    @Test func `equal terms proposed by two members need only the other members' answers`() {
         var council = Council(3)
         council.propose(.oneDay, 0)
         council.propose(.oneDay, 1)
@@ -132,7 +130,7 @@ import Testing
         #expect(council.isAgreed && council.terms == .oneDay)
     }
 
-    @Test func `who has missed the bundle gets it from any member`() {
+    @Test func `a member that missed the signed agreement gets it from any other member`() {
         var council = Council(3)
         council.propose(.oneDay, 0)
         council.deliverAll()
@@ -150,7 +148,7 @@ import Testing
         #expect(council.machines[2].terms == .oneDay && council.isAgreed)
     }
 
-    @Test func `who has missed the bundle of a proposer that left gets it from the last other member`() {
+    @Test func `a departed proposer's agreement reaches the last member, unless it hears of the departure first`() {
         for isHeardOf in [false, true] {
             var council = Council(3)
             council.propose(.oneDay, 2)
@@ -175,7 +173,7 @@ import Testing
         }
     }
 
-    @Test func `what has changed since a member said where it stands is said once the session is there`() {
+    @Test func `an agreement changed during the start of a session is sent after the start`() {
         for isEnded in [true, false] {
             var council = Council(3)
             council.propose(.oneDay, 1)
@@ -201,7 +199,7 @@ import Testing
         }
     }
 
-    @Test func `whoever joins consents to what is in force, and until the others know it is suspended there`() {
+    @Test func `a joiner consents to the agreement in force, which members suspend until they know`() {
         var council = Council(3)
         council.agree(on: .oneDay)
         let agreement = council.machines[0].inForce?.id
@@ -216,7 +214,7 @@ import Testing
         #expect(council.unsigned.isEmpty)
     }
 
-    @Test func `a new member's consent reaches those who have no link to it`() {
+    @Test func `a new member's consent reaches members without a link to it`() {
         var council = Council(3)
         council.agree(on: .oneDay)
         _ = council.join()
@@ -229,7 +227,7 @@ import Testing
         #expect(council.machines[1].terms == .oneDay)
     }
 
-    @Test func `whoever leaves changes nothing in force, and ends what is proposed`() {
+    @Test func `a departure ends an open proposal and leaves the agreement in force`() {
         var council = Council(4)
         council.agree(on: .oneDay)
         council.now = council.now + .minute
@@ -243,7 +241,7 @@ import Testing
         #expect(council.told[1].contains { if case .rejected(_, .membershipChanged) = $0 { true } else { false } })
     }
 
-    @Test func `the last other member's leaving ends it for good`() {
+    @Test func `an agreement ends for good when the last other member leaves`() {
         var council = Council(2)
         council.agree(on: .oneDay)
         let old = council.machines[0].inForce!.id
@@ -258,7 +256,7 @@ import Testing
         #expect(council.machines[0].storable(under: old, age: 0, now: council.now + .hour) == nil)
     }
 
-    @Test func `one member's restart ends it for all`() {
+    @Test func `one member's restart ends the agreement for all`() {
         var council = Council(4)
         council.agree(on: .oneDay)
         council.restart(2)
@@ -271,7 +269,7 @@ import Testing
         }
     }
 
-    @Test func `standing policies of all members renew it, and the links that open later leave it`() {
+    @Test func `standing policies of all members renew the agreement, and later links keep it`() {
         for order in [[0, 1, 3], [3, 1, 0], [1, 3, 0]] {
             var council = Council(4)
             council.policies = council.policies.map { _ in .acceptUpTo(.sevenDays) }
@@ -287,7 +285,7 @@ import Testing
         }
     }
 
-    @Test func `one member without a policy renews nothing`() {
+    @Test func `an agreement is not renewed while one member has no standing policy`() {
         var council = Council(3)
         council.agree(on: .oneDay)
         council.policies = [.acceptUpTo(.sevenDays), .acceptUpTo(.sevenDays), .ask]
@@ -297,7 +295,7 @@ import Testing
         #expect(council.present.allSatisfy { council.machines[$0].pending == nil })
     }
 
-    @Test func `what a proposer takes back does not come into force later, whoever shows it`() {
+    @Test func `a withdrawn proposal does not come into force later, even shown with all signatures`() {
         var council = Council(3)
         council.propose(.thirtyDays, 0)
         council.deliverAll()
@@ -313,7 +311,7 @@ import Testing
         }
     }
 
-    @Test func `an agreement without everybody's signature is none, whatever it carries`() {
+    @Test func `an agreement without every member's signature does not come into force`() {
         var council = Council(3)
         council.propose(.oneDay, 0)
         council.deliverAll()
@@ -335,7 +333,7 @@ import Testing
         #expect(council.machines[1].inForce == nil)
     }
 
-    @Test func `an end that names something else ends nothing, and a repeated one nothing more`() {
+    @Test func `an end message for another agreement ends nothing, and a repeated one is ignored`() {
         var council = Council(3)
         council.agree(on: .oneDay)
         let id = council.machines[0].inForce!.id
@@ -348,7 +346,7 @@ import Testing
         #expect(council.receive(.ended(id, renewable: nil), from: 1, 0) == [])
     }
 
-    @Test func `what came too fast is answered, once in a while and at last`() {
+    @Test func `proposals above the rate are answered once per interval, the last one included`() {
         var council = Council(3)
         var last: ProposalID?
         for index in 0..<6 {
@@ -392,7 +390,9 @@ import Testing
     }
 
     @Test(arguments: [3, 4], ["settled", "proposed", "asked", "accepted", "agreed"])
-    func `no single message brings anything into force`(count: Int, state: String) {
+    func `no single message except a fully signed agreement brings anything into force, in any state`(
+        count: Int, state: String
+    ) {
         let council = start(state, count)
         var random = Randomness.seeded(9)
         func proposal(_ by: Int, epoch: UInt64 = 50, membership: UInt64 = 1) -> LifetimeProposal {
@@ -445,7 +445,7 @@ import Testing
         #expect(talk.machines[0].terms == .sevenDays, "\(state)")
     }
 
-    @Test(arguments: [3, 4]) func `the user's commands in every state`(count: Int) {
+    @Test(arguments: [3, 4]) func `each command of the user is allowed only in its states`(count: Int) {
         for state in ["settled", "proposed", "asked", "accepted", "agreed"] {
             let council = start(state, count)
             var talk = council
@@ -464,7 +464,7 @@ import Testing
         }
     }
 
-    @Test func `time ends what nobody answers, in every state`() {
+    @Test func `an unanswered proposal expires at its time, in every state`() {
         for (state, wait) in [
             ("proposed", Limits.proposalLifetime), ("asked", Limits.proposalLifetime - Limits.proposalClockTolerance),
             ("accepted", Limits.proposalLifetime + Limits.proposalClockTolerance),
@@ -557,7 +557,9 @@ import Testing
         return (true, [])
     }
 
-    @Test(arguments: [2, 3, 4]) func `whatever happens, all agree in the end`(count: Int) {
+    @Test(arguments: [2, 3, 4]) func `all members end with the same agreement after any random sequence of events`(
+        count: Int
+    ) {
         var shown = 0
         for seed in 1...600 as ClosedRange<UInt64> {
             let (isRight, trace) = run(

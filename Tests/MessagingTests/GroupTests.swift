@@ -3,7 +3,7 @@ import Messaging
 import Testing
 
 @Suite struct Groups {
-    @Test func `whoever joins is linked to everyone, and a message reaches all`() throws {
+    @Test func `a joiner gets a link to every member, and its message reaches all`() throws {
         var all = try Assembly.joined(5)
         for one in 0..<5 {
             #expect(all.names(one) == (0..<5).filter { $0 != one }.map { "p\($0)" })
@@ -15,7 +15,7 @@ import Testing
         #expect(all.archive[3][id]?.state == .delivered)
     }
 
-    @Test func `delivered means by the last of them`() throws {
+    @Test func `a message counts as delivered only when the last member has it`() throws {
         var all = try Assembly.joined(3)
         all.isolate(2)
         let id = try all.say("wait for it", from: 0)
@@ -28,7 +28,7 @@ import Testing
         #expect(states.count == 1)
     }
 
-    @Test func `what only a member that is let go had not acknowledged is delivered, unless nobody has it`() throws {
+    @Test func `a message missing only at a removed member is delivered, or cancelled if none has it`() throws {
         var all = try Assembly.joined(3)
         let keys = all.keys.map(\.publicKey)
         all.isolate(2)
@@ -43,7 +43,7 @@ import Testing
         #expect(all.archive[0][lost]?.state == .cancelled)
     }
 
-    @Test func `name and lock state are the creator's to change, and all see them`() throws {
+    @Test func `only the creator changes the name and the lock, and all members see it`() throws {
         var all = try Assembly.joined(3)
         #expect(
             all.command(1) { (machine, turn) throws(CommandError) in try machine.rename("mine", &turn) } == .notCreator)
@@ -62,7 +62,7 @@ import Testing
         }
     }
 
-    @Test func `who was away learns the newest state from any member`() throws {
+    @Test func `a member back from absence learns the newest state from any member`() throws {
         var all = try Assembly.joined(3)
         all.isolate(2)
         all.command(0) { (machine, turn) throws(CommandError) in try machine.rename("later", &turn) }
@@ -89,7 +89,7 @@ import Testing
         #expect(all.isOnline(1, 2))
     }
 
-    @Test func `a member has heard where we are when it has answered, not when it was told`() throws {
+    @Test func `a member counts as told our new address only after it has answered`() throws {
         var all = try Assembly.joined(2)
         let other = all.keys[1].publicKey
         all.isolate(1)
@@ -110,7 +110,7 @@ import Testing
         #expect(all.machine(1)?.currentMembers.first?.endpoints == [Endpoint(host: "elsewhere", port: 1)])
     }
 
-    @Test func `a state of the creator's with other members and the same number is not taken`() throws {
+    @Test func `a group state with other members needs a new membership number`() throws {
         var all = try Assembly.joined(2)
         all.agree(on: .oneDay)
         let newcomer = makeKey(&all.random)
@@ -128,7 +128,7 @@ import Testing
         }
     }
 
-    @Test func `nobody who is new in a state is forgotten with those who are gone`() throws {
+    @Test func `a state that adds many members keeps all of them and drops the departed`() throws {
         var all = try Assembly.joined(3)
         let old = try #require(all.machine(1)?.record.group)
         let newcomers = (0..<(Limits.departedCount + 2)).map { _ in makeKey(&all.random) }
@@ -147,7 +147,7 @@ import Testing
         #expect(known.isSuperset(of: newcomers.map(\.publicKey)))
     }
 
-    @Test func `only who was without any link for longer than the grace has ended its session`() throws {
+    @Test func `a member's session ends only after it lacked every link for longer than the grace`() throws {
         var all = try Assembly.joined(3)
         all.agree(on: .oneDay)
         func lifetimes() -> [Lifetime?] { (0..<3).map { all.machine($0)?.lifetime } }
@@ -175,7 +175,7 @@ import Testing
         #expect(lifetimes() == [.ephemeral, .ephemeral, .ephemeral])
     }
 
-    @Test func `a removed member is told and gets nothing more`() throws {
+    @Test func `a removed member is told and gets no later messages`() throws {
         var all = try Assembly.joined(3)
         let before = try all.say("before", from: 0)
         all.run()
@@ -200,7 +200,7 @@ import Testing
                 == .unknownMember)
     }
 
-    @Test func `who was removed may be invited again, be its copy awake or asleep`() throws {
+    @Test func `a removed member may join again, whether its old copy is awake or asleep`() throws {
         var all = try Assembly.joined(2)
         let removed = all.keys[1].publicKey
         all.command(0) { (machine, turn) throws(CommandError) in try machine.remove(removed, &turn) }
@@ -232,7 +232,7 @@ import Testing
         #expect(all.nodes[1].isSleeping(client) && refusal(&all) == nil)
     }
 
-    @Test func `a member that is away when it is removed is told when it comes`() throws {
+    @Test func `a member removed during its absence is told when it returns`() throws {
         var all = try Assembly.joined(3)
         all.isolate(2)
         let removed = all.keys[2].publicKey
@@ -245,7 +245,7 @@ import Testing
         #expect(all.archive[2][secret] == nil)
     }
 
-    @Test func `nobody but the creator can say that a member is removed`() throws {
+    @Test func `a member cannot remove another member with a forged departure`() throws {
         var all = try Assembly.joined(3)
         let victim = all.keys[2].publicKey
         let conversation = try #require(all.machine(0)?.conversation)
@@ -258,7 +258,7 @@ import Testing
         #expect(all.names(0) == ["p1", "p2"])
     }
 
-    @Test func `who leaves is let go by all, by those too that hear of it from another`() throws {
+    @Test func `a departed member is removed by all members, even when told by another member`() throws {
         var all = try Assembly.joined(4)
         all.isolate(0)
         all.isolate(2, from: [3])
@@ -274,7 +274,7 @@ import Testing
         #expect(all.machine(1)?.record.departures.isEmpty == true)
     }
 
-    @Test func `states that are forged, old or name somebody unknown change nothing`() throws {
+    @Test func `a group state that is forged, old or names an unknown member changes nothing`() throws {
         var all = try Assembly.joined(3)
         let link = try #require(all.machine(1)?.link(to: all.keys[2].publicKey))
         let good = try #require(all.machine(1)?.record.group)
@@ -319,7 +319,7 @@ import Testing
         #expect(all.machine(1)?.record.name == "true", "whoever brings it")
     }
 
-    @Test func `a member cannot describe another, and not itself without end`() throws {
+    @Test func `a member cannot describe another member, and describes itself only at a limited rate`() throws {
         var all = try Assembly.joined(3)
         let link = try #require(all.machine(1)?.link(to: all.keys[2].publicKey))
         let stamp = UInt64(all.now.milliseconds)
@@ -357,7 +357,7 @@ import Testing
         #expect(all.names(1) == ["n20", "p0"] && told(all) == before + 1)
     }
 
-    @Test func `of descriptions that came too fast one that is forged takes no other's place`() throws {
+    @Test func `a forged description among too frequent ones does not displace a genuine one`() throws {
         var all = try Assembly.joined(3)
         let (own, key) = (all.keys[2], all.keys[2].publicKey)
         let links = try [2, 0].map { try #require(all.machine(1)?.link(to: all.keys[$0].publicKey)) }
@@ -386,7 +386,7 @@ import Testing
         #expect(all.names(1) == ["n10", "news"])
     }
 
-    @Test func `what was given up undelivered is shown as a gap`() throws {
+    @Test func `messages given up undelivered are shown to the receiver as a gap`() throws {
         var all = try Assembly.joined(3)
         all.isolate(2)
         _ = try all.say("one", from: 0)
@@ -403,7 +403,7 @@ import Testing
         #expect(all.events[2].count { if case .messagesMissed = $0 { true } else { false } } == told)
     }
 
-    @Test func `an explosion is for those too who were removed`() throws {
+    @Test func `an explosion reaches removed members too`() throws {
         var all = try Assembly.joined(3)
         let removed = all.keys[2].publicKey
         all.command(0) { (machine, turn) throws(CommandError) in try machine.remove(removed, &turn) }
@@ -418,7 +418,7 @@ import Testing
         #expect(all.exploded[2] != nil)
     }
 
-    @Test func `who was removed and has joined again loses both copies at once`() throws {
+    @Test func `an explosion destroys both copies of a member removed and joined again`() throws {
         var all = try Assembly.joined(2)
         let earlier = try all.removeAndRejoin(1)
         let client = all.clients[1]
@@ -436,7 +436,7 @@ import Testing
         #expect(all.nodes[1].client(of: conversation) == nil)
     }
 
-    @Test func `a member that was removed and joined again three times confirms for each of its keys`() throws {
+    @Test func `a member that rejoined three times confirms an explosion for each of its keys`() throws {
         var all = try Assembly.joined(3)
         var keys = [all.keys[1].publicKey, all.keys[2].publicKey]
         for _ in 0..<3 {
@@ -456,7 +456,7 @@ import Testing
         #expect(earlier.allSatisfy { $0.receipt.isSignatureValid })
     }
 
-    @Test func `a knock at an earlier copy ends the latest one, which tells the members`() throws {
+    @Test func `a notice to an earlier copy explodes the latest copy, which tells the members`() throws {
         var all = try Assembly.joined(3)
         let earlier = try all.removeAndRejoin(1)
         let key = try #require(all.inboxKeys[earlier]).publicKey
@@ -476,7 +476,7 @@ import Testing
         #expect(all.nodes[1].clients(of: record.conversation).isEmpty)
     }
 
-    @Test(arguments: [false, true]) func `a locked member confirms for an earlier copy, be it awake or asleep`(
+    @Test(arguments: [false, true]) func `a locked member confirms an explosion for an earlier copy, awake or asleep`(
         isAsleep: Bool
     ) throws {
         var all = try Assembly.joined(2)
@@ -495,7 +495,7 @@ import Testing
         #expect(tombstone.confirmed.count == 2 && tombstone.members.count == 2)
     }
 
-    @Test func `a scheduled end is prepared with a receipt for each copy, and an early one is kept`() throws {
+    @Test func `a member prepares a receipt for each copy, and the creator keeps early receipts`() throws {
         var all = try Assembly.joined(2)
         let earlier = try all.removeAndRejoin(1)
         let keys = [try #require(all.inboxKeys[earlier]).publicKey, all.keys[1].publicKey]
@@ -513,7 +513,7 @@ import Testing
         #expect(Set(all.armed[0]?.confirmed.keys.map { $0 } ?? []) == Set(keys))
     }
 
-    @Test func `a conversation holds so many members and no more`() throws {
+    @Test func `a conversation of the largest allowed size delivers a message to every member`() throws {
         var all = try Assembly.joined(Limits.memberCount)
         #expect(all.machine(0)?.currentMembers.count == Limits.memberCount - 1)
         #expect(all.machine(Limits.memberCount - 1)?.currentMembers.count == Limits.memberCount - 1)
@@ -522,7 +522,7 @@ import Testing
         #expect(all.archive.allSatisfy { $0[id] != nil })
     }
 
-    @Test func `a member that takes another's message id does not keep that message out`() throws {
+    @Test func `a member that reuses another member's message id cannot block that message`() throws {
         var all = try Assembly.joined(3)
         all.isolate(2, from: [0])
         let id = try all.say("mine", from: 0)
@@ -538,7 +538,7 @@ import Testing
         #expect(all.archive[0][id]?.state == .delivered)
     }
 
-    @Test func `a state that cannot be taken over whole leaves nothing behind`() throws {
+    @Test func `a group state that names an undescribed member leaves nothing behind`() throws {
         var all = try Assembly.joined(3)
         let link = try #require(all.machine(1)?.link(to: all.keys[2].publicKey))
         let before = try #require(all.machine(1)?.record)
@@ -556,9 +556,7 @@ import Testing
         #expect(all.machine(1)?.record.members == before.members && all.machine(1)?.record.group == before.group)
     }
 
-    @Test func `whoever was not there when a message was sent does not get it, not even after a restart of its sender`()
-        throws
-    {
+    @Test func `a joiner never gets earlier messages, even after a restart of their sender`() throws {
         var all = Assembly(3)
         let client = all.clients[0]
         all.step(0) { core, turn in (try? core.createConversation(client, name: "talk", profile: "p0", &turn)) ?? [] }

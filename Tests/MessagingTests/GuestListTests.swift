@@ -9,7 +9,7 @@ import Testing
 
     private func link(_ number: Int) -> LinkID { LinkID(UInt64(number)) }
 
-    @Test func `a guest stays for its time, and the next end is that of the one that came first`() {
+    @Test func `a guest leaves when its time is over, the first arrival first`() {
         var guests = GuestList()
         #expect(guests.isEmpty && guests.nextEnd == nil)
         #expect(guests.welcome(link(1), now: Self.noon) == nil)
@@ -25,7 +25,7 @@ import Testing
         #expect(guests.isEmpty && guests.nextEnd == nil)
     }
 
-    @Test func `beyond as many as may be, a new one takes the place of the one that has been here longest`() {
+    @Test func `a new guest above the limit displaces the oldest guest`() {
         var guests = GuestList()
         for number in 0..<Limits.guestCount { #expect(guests.welcome(link(number), now: Self.noon) == nil) }
         guests.leave(link(0))
@@ -35,7 +35,7 @@ import Testing
         #expect(guests.contains(link(1_002)) && !guests.contains(link(2)))
     }
 
-    @Test func `a flood without end takes no memory, and the last to come is in`() {
+    @Test func `a flood of guests stays within the limit, and the newest guest is admitted`() {
         var guests = GuestList()
         var displaced = 0
         for number in 0...100_000 {
@@ -49,7 +49,7 @@ import Testing
         #expect(left == Limits.guestCount && guests.isEmpty)
     }
 
-    @Test func `a node sends the oldest guest of any inbox away for a new one`() {
+    @Test func `a node closes the oldest guest's link to admit a new guest`() {
         var random = Randomness.seeded(1)
         let node = NodeStateMachine()
         let client = ClientID.generate(&random)

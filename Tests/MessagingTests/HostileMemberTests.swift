@@ -57,7 +57,7 @@ extension Assembly {
 
     // MARK: Contents
 
-    @Test func `lies about age and time keep nothing longer than agreed`() throws {
+    @Test func `a content with a false age or time is kept no longer than agreed`() throws {
         var all = try scene(.oneHour)
         let agreement = try #require(all.machine(0)?.agreement?.id)
         let ages: [Milliseconds] = [0, -1, .min, -365 * .day, .max, 59 * .minute]
@@ -80,7 +80,7 @@ extension Assembly {
         try expectChat(&all)
     }
 
-    @Test func `another member's message id does not keep that member's message out`() throws {
+    @Test func `a message under another member's id does not block the real message`() throws {
         var all = try scene()
         // The attacker sees the message before member 1, and is faster.
         all.isolate(0, from: [1])
@@ -98,7 +98,7 @@ extension Assembly {
         #expect(all.archive[0][id]?.state == .delivered)
     }
 
-    @Test func `a message id is its sender's, in one conversation`() throws {
+    @Test func `a message id belongs to one sender in one conversation`() throws {
         var random = Randomness.seeded(7)
         let keys = [makeKey(&random).publicKey, makeKey(&random).publicKey]
         let rooms = [ConversationID.random(&random), ConversationID.random(&random)]
@@ -113,7 +113,7 @@ extension Assembly {
         #expect(MessageID.make(by: keys[0], in: rooms[0], &random) != id)
     }
 
-    @Test func `contents, reactions and receipts after its removal are not taken`() throws {
+    @Test func `a removed member's contents and receipts are not taken`() throws {
         var all = try scene()
         let link = try #require(all.machine(1)?.link(to: all.keys[attacker].publicKey))
         let said = try all.say("for all", from: 1)
@@ -134,7 +134,7 @@ extension Assembly {
 
     // MARK: Agreements
 
-    @Test func `forged agreements are in force nowhere`() throws {
+    @Test func `forged proposals, accepts and agreements come into force at no member`() throws {
         var all = try scene()
         let conversation = all.conversation
         let state = try #require(all.machine(0)?.record.group)
@@ -167,7 +167,7 @@ extension Assembly {
         try expectChat(&all)
     }
 
-    @Test func `an accept for another value, and an old agreement shown again, change nothing`() throws {
+    @Test func `a replayed agreement or an accept of another value never extends the lifetime`() throws {
         var all = try scene(.thirtyDays)
         let old = try #require(all.machine(0)?.agreement)
         all.now = all.now + Limits.proposalInterval
@@ -190,7 +190,7 @@ extension Assembly {
         #expect(all.machine(0)?.lifetime != .oneDay && all.machine(0)?.lifetime != .thirtyDays)
     }
 
-    @Test func `ten thousand proposals are one question`() throws {
+    @Test func `ten thousand proposals of one member ask the user at most three times`() throws {
         var all = try scene()
         let state = try #require(all.machine(0)?.record.group)
         let before = all.events[1].count
@@ -217,7 +217,7 @@ extension Assembly {
     // MARK: Signatures
 
     @Test(arguments: ["accept", "state", "description", "departure", "explosion", "session"])
-    func `what does not verify costs a few checks, then its sender is not heard for a while`(_ kind: String) throws {
+    func `a sender of invalid signatures costs a few checks, then is ignored for a while`(_ kind: String) throws {
         var all = try scene()
         if kind == "accept" {
             all.command(1) { (machine, turn) throws(CommandError) in try machine.propose(.oneDay, &turn) }
@@ -277,7 +277,7 @@ extension Assembly {
         #expect(all.machine(1)?.record.group.members.count == 3 && all.machine(1)?.lifetime == .ephemeral)
     }
 
-    @Test func `the names and the places of others are not its to change`() throws {
+    @Test func `a member cannot change the conversation's name or another member's description`() throws {
         var all = try scene()
         let before = all.names(1)
         let own = all.machine(1)?.record.group
@@ -304,7 +304,7 @@ extension Assembly {
 
     // MARK: Explosions
 
-    @Test func `only the creator's word ends the conversation, and only this one`() throws {
+    @Test func `only the creator's notice for this conversation can end it`() throws {
         var all = try scene()
         let genesis = try #require(all.machine(0)?.record.genesis)
         var other = try scene()
@@ -328,7 +328,7 @@ extension Assembly {
         try expectChat(&all)
     }
 
-    @Test func `a schedule is far ahead at most a year, never put off, and an immediate end wins`() throws {
+    @Test func `a scheduled end is within a year, never postponed, and yields to an immediate one`() throws {
         var all = try scene()
         let genesis = try #require(all.machine(0)?.record.genesis)
         func send(_ time: Timestamp, isImmediate: Bool = false) {
@@ -349,7 +349,7 @@ extension Assembly {
         #expect(all.exploded[1] != nil)
     }
 
-    @Test func `bringing the end forward a thousand times is written a few times, and the earliest stands`() throws {
+    @Test func `a schedule brought forward a thousand times is written a few times, and the earliest counts`() throws {
         var all = try scene()
         let genesis = try #require(all.machine(0)?.record.genesis)
         let begin = all.now
@@ -380,7 +380,7 @@ extension Assembly {
         }
     }
 
-    @Test func `an earlier end that has to wait is not missed when it comes before the wait is over`() throws {
+    @Test func `an earlier end that is due before its delayed writing still takes place`() throws {
         var all = try scene()
         try bringForward([2 * .day, .day, .hour, 2 * .second], &all)
         #expect(all.exploded[1] == nil)
@@ -388,7 +388,7 @@ extension Assembly {
         #expect(all.exploded[1] != nil)
     }
 
-    @Test func `nor is it missed by an inbox that sleeps meanwhile`() throws {
+    @Test func `an earlier end that waits for its writing survives the inbox's sleep`() throws {
         var all = try scene()
         try bringForward([4 * .day, 3 * .day, 2 * .day, .hour], &all)
         all.isolate(1)
@@ -419,7 +419,7 @@ extension Assembly {
         return content.id
     }
 
-    @Test func `a file that is named and never sent keeps no inbox awake`() throws {
+    @Test func `an announced file that is never sent does not keep the inbox awake`() throws {
         var all = try scene()
         _ = announce(&all, byteCount: 1 << 20)
         let client = all.clients[1]
@@ -433,7 +433,7 @@ extension Assembly {
         #expect(!all.nodes[1].protection(client).contains(.undelivered))
     }
 
-    @Test func `asking for a file and taking nothing keeps no inbox awake`() throws {
+    @Test func `a member that requests a file and reads nothing does not keep the inbox awake`() throws {
         var all = try scene()
         var sent: MessageID?
         all.command(1) { (machine, turn) throws(CommandError) in
@@ -452,7 +452,7 @@ extension Assembly {
 
     }
 
-    @Test func `a chunk that was not asked for is not inflated, and a bomb that was is a forgery`() throws {
+    @Test func `an unrequested chunk is not inflated, and a requested decompression bomb counts as forgery`() throws {
         var all = try scene()
         let id = announce(&all, byteCount: 100_000)
         let bomb = Deflate.compress([UInt8](repeating: 0, count: 60_000), level: 9)

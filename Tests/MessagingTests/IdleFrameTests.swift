@@ -95,9 +95,8 @@ private enum Idle: String, CaseIterable {
 
     // MARK: Members
 
-    @Test(arguments: Idle.allCases) private func `a member that sends too many of any kind is left unread for a while`(
-        _ kind: Idle
-    ) throws {
+    @Test(arguments: Idle.allCases)
+    private func `a member that sends too many frames without effect is left unread for a while`(_ kind: Idle) throws {
         var (all, known) = try scene()
         let most = kind.firstOnes + Self.tooMany
         var first: Int?
@@ -113,7 +112,7 @@ private enum Idle: String, CaseIterable {
         #expect(!all.isShunned(attacker, by: victim))
     }
 
-    @Test func `the limit is a member's: a new link does not begin anew, and another kind does not, either`() throws {
+    @Test func `a member's limit covers all frame kinds and is not reset by a new link`() throws {
         var (all, known) = try scene()
         for number in 1...Self.tooMany - Limits.idleFrameGroup {
             let kind = Idle.allCases[number % 2 == 0 ? 0 : 1]
@@ -131,7 +130,7 @@ private enum Idle: String, CaseIterable {
         #expect(all.pauses[victim] == 1)
     }
 
-    @Test func `what came between two of them does not make them fewer`() throws {
+    @Test func `useful frames in between do not reset the count of idle frames`() throws {
         var (all, _) = try scene()
         for number in 1...Self.tooMany {
             all.inject(.ping(UInt64(number)), from: attacker, to: victim)
@@ -141,7 +140,7 @@ private enum Idle: String, CaseIterable {
         #expect(all.archive[victim].count > Self.tooMany, "what changes something is free")
     }
 
-    @Test func `of a member that is not heard for its forgeries, what was on its way counts, too`() throws {
+    @Test func `frames in flight from a member shunned for forgeries count towards the limit`() throws {
         var (all, _) = try scene()
         let key = all.keys[attacker].publicKey
         let link = try #require(all.machine(victim)?.link(to: key))
@@ -176,7 +175,7 @@ private enum Idle: String, CaseIterable {
 
     // MARK: The measure
 
-    @Test func `256 at once and 4,000 a second, of relayed pieces 2,000, of a stranger 8 and 571`() {
+    @Test func `idle frames pass at the burst and rate of members, relayed pieces and strangers`() {
         let kinds = [(IdleFrames.member, 256, 4_000), (.relayed, 256, 2_000), (.stranger, 8, 571)]
         for (frames, burst, rate) in kinds {
             var frames = frames
@@ -197,7 +196,7 @@ private enum Idle: String, CaseIterable {
         }
     }
 
-    @Test func `many elements in one frame wait as long as single ones`() {
+    @Test func `a frame of many elements waits as long as single frames`() {
         for elements in [1, 3, 4, 7, 256, 1_024] {
             var (together, apart) = (IdleFrames.member, IdleFrames.member)
             var now = noon
@@ -210,7 +209,7 @@ private enum Idle: String, CaseIterable {
         }
     }
 
-    @Test func `4,000 elements a second, however many a frame has`() {
+    @Test func `4,000 elements pass each second, however many a frame has`() {
         for elements in [1, 16, 256, 1_024] {
             var frames = IdleFrames.member
             var (passed, now) = (0, noon)
@@ -222,7 +221,7 @@ private enum Idle: String, CaseIterable {
         }
     }
 
-    @Test func `a receipt counts as many as it has ids that change nothing`() throws {
+    @Test func `a receipt counts once for each id that changes nothing`() throws {
         let burst = Limits.idleFrameGroup * Limits.idleFrameBurst
         for size in [1, 64, Limits.receiptCount] {
             var (all, _) = try scene()
@@ -236,7 +235,7 @@ private enum Idle: String, CaseIterable {
         }
     }
 
-    @Test func `an id that a receipt is news of pays for no unknown ones beside it`() throws {
+    @Test func `a receipt's unknown ids count even beside an id that is news`() throws {
         var (all, _) = try scene()
         let ids = try (0..<8).map { try all.say("\($0)", from: victim) }
         all.run()
@@ -298,7 +297,7 @@ private enum Idle: String, CaseIterable {
         }
     }
 
-    @Test func `a clock that is set back makes nobody wait for what it has lost`() {
+    @Test func `a clock that is set back causes no wait beyond the maximum`() {
         var frames = IdleFrames.member
         for _ in 0..<100_000 { _ = frames.note(now: noon) }
         let most = Milliseconds(Limits.idleFrameDebt) * Limits.idleFrameInterval
@@ -310,7 +309,7 @@ private enum Idle: String, CaseIterable {
         }
     }
 
-    @Test func `whoever keeps to the rate is never paused`() {
+    @Test func `a sender that keeps to the rate is never paused`() {
         var frames = IdleFrames.member
         let pauses = (0..<40_000).compactMap { frames.note(now: noon + Milliseconds($0 / Limits.idleFrameGroup)) }
         #expect(pauses.isEmpty)
@@ -381,7 +380,7 @@ private enum Idle: String, CaseIterable {
         }
     }
 
-    @Test func `the labels of a stranger that nobody serves count`() {
+    @Test func `a stranger's relay labels count when the node does not serve them`() {
         var contact = Contact()
         contact.open(contact.guest, by: makeKey(&contact.random).publicKey)
         contact.step { core, turn in core.withContact(&turn) { $0.serve(RelayTerms(), $1) } }
@@ -392,7 +391,7 @@ private enum Idle: String, CaseIterable {
     }
 
     @Test(arguments: ["ping", "pong", "invitation", "reserve", "release", "open", "stream", "wrong"])
-    func `whoever comes to the contact inbox has little to say`(_ kind: String) {
+    func `a stranger at the contact inbox is paused after a few frames of any kind`(_ kind: String) {
         var contact = Contact()
         contact.open(contact.holder, by: contact.user.publicKey)
         let id = MessageID.random(&contact.random)
@@ -416,7 +415,7 @@ private enum Idle: String, CaseIterable {
         #expect(first == (kind == "invitation" ? Self.strangersTooMany + 1 : Self.strangersTooMany), "\(kind)")
     }
 
-    @Test func `a guest of a conversation that says anything but what it came for is left unread, too`() throws {
+    @Test func `a guest of a conversation that only sends pings is left unread`() throws {
         var all = try Assembly.joined(2)
         all.run()
         let (link, client, stranger) = (LinkID(9_999), all.clients[0], makeKey(&all.random).publicKey)
@@ -428,7 +427,7 @@ private enum Idle: String, CaseIterable {
         #expect(all.pauses[0] == 1)
     }
 
-    @Test func `strangers together say no more than a member, over however many links`() {
+    @Test func `strangers together send no faster than one member, over any number of links`() {
         var contact = Contact()
         let links = (100..<356).map { LinkID($0) }
         for link in links { contact.open(link, by: makeKey(&contact.random).publicKey) }
@@ -450,8 +449,9 @@ private enum Idle: String, CaseIterable {
 
     // MARK: Streams through a rendezvous node
 
-    @Test(arguments: ["data", "credit", "dead"])
-    func `small pieces of a relayed stream count on the link of whoever sends them`(_ kind: String) {
+    @Test(arguments: ["data", "credit", "dead"]) func `small pieces of a relayed stream count on their sender's link`(
+        _ kind: String
+    ) {
         var contact = Contact()
         contact.openStream()
         let full = [UInt8](repeating: 7, count: Limits.relayPieceByteCount)
@@ -474,7 +474,7 @@ private enum Idle: String, CaseIterable {
         #expect(first == Self.tooMany, "\(kind)")
     }
 
-    @Test func `the guests of a node share what they may send in small pieces, and others are not touched`() {
+    @Test func `guests of one served node share a limit on small pieces, apart from other nodes' guests`() {
         var contact = Contact()
         contact.openStream()
         let others = (10..<14).map { LinkID($0) }
@@ -500,7 +500,7 @@ private enum Idle: String, CaseIterable {
         #expect(other == [.forward(holder, .relayAnswer(.stream(RelayStreamID(1), .data([1]))))])
     }
 
-    @Test func `all streams together have a limit: many served nodes take no more than four of them`() {
+    @Test func `all relayed streams together are limited to the rate of four served nodes`() {
         var contact = Contact()
         var links: [LinkID] = []
         for number in 0..<16 {
@@ -532,7 +532,7 @@ private enum Idle: String, CaseIterable {
         #expect(passed <= most && passed >= group * 2_000, "\(passed) of \(most)")
     }
 
-    @Test func `long credit that is withheld is not a small piece`() {
+    @Test func `credit in pieces of a kilobyte does not count as small pieces`() {
         var contact = Contact()
         contact.openStream()
         let full = [UInt8](repeating: 7, count: Limits.relayPieceByteCount)
@@ -555,7 +555,7 @@ private enum Idle: String, CaseIterable {
         #expect(count > Self.tooMany)
     }
 
-    @Test func `what comes on a link whose inbox is not here any more is counted, too`() {
+    @Test func `frames on a link whose inbox is gone count towards the limit`() {
         var contact = Contact()
         var pausedAt: Int?
         for number in 1...Self.tooMany where pausedAt == nil {
@@ -595,7 +595,7 @@ private enum Idle: String, CaseIterable {
         #expect(passed > 4 * Limits.relayedByteRate, "\(passed)")
     }
 
-    @Test func `small pieces of a rendezvous node of ours count, long ones do not`() throws {
+    @Test func `small pieces from our rendezvous node count, and long ones do not`() throws {
         var contact = Contact()
         let rendezvous = makeKey(&contact.random)
         let card = ContactCard(

@@ -32,7 +32,7 @@ import Testing
 
     // MARK: States and transitions
 
-    @Test func `not tracked, sleeping, awake: every event in every state`() throws {
+    @Test func `an untracked, sleeping or awake inbox answers each event as its state requires`() throws {
         var machine = Machine(capacity: 2)
         #expect(!machine.isTracked(inbox(1)) && machine.wakeReason(inbox(1)) == nil)
         #expect(throws: Machine.Refusal.notTracked) { try machine.sleep(inbox(1), now: later, protection: free) }
@@ -68,13 +68,14 @@ import Testing
         #expect(machine.awakeCount == 0 && machine.sleepingCount == 0)
     }
 
-    @Test(arguments: WakeReason.allCases) func `the reason of a waking is kept`(reason: WakeReason) throws {
+    @Test(arguments: WakeReason.allCases) func `a woken inbox keeps the reason of its waking`(reason: WakeReason) throws
+    {
         var machine = asleep(1, capacity: 1)
         wake(&machine, 0, reason)
         #expect(machine.wakeReason(inbox(0)) == reason)
     }
 
-    @Test func `the capacity is 1,024, and a number from 1 to 10,000`() {
+    @Test func `the capacity is 1,024 by default and always between 1 and 10,000`() {
         #expect(Machine().capacity == 1_024 && Machine().stayLimit == 2_048)
         #expect(Machine(capacity: 0).capacity == 1 && Machine(capacity: .min).capacity == 1)
         #expect(Machine(capacity: 20_000).capacity == 10_000 && Machine(capacity: .max).stayLimit == 20_000)
@@ -85,7 +86,7 @@ import Testing
 
     // MARK: Eviction
 
-    @Test func `beyond the capacity the least recently active gives way`() throws {
+    @Test func `the least recently active inbox gives way beyond the capacity`() throws {
         var machine = asleep(4, capacity: 2)
         #expect(wake(&machine, 3).isEmpty)
         #expect(wake(&machine, 1).isEmpty)
@@ -105,7 +106,7 @@ import Testing
         #expect(wake(&machine, 2) == [inbox(9)])
     }
 
-    @Test func `among the never active the one that a user touched longest ago gives way`() throws {
+    @Test func `the never active inbox that a user touched longest ago gives way first`() throws {
         var machine = Machine(capacity: 2)
         for (number, time) in [(1, 30), (2, 10)] as [(UInt8, Int64)] {
             _ = machine.wake(inbox(number), .userInteraction, now: noon + time * .second, stay: 0, protection: free)
@@ -114,7 +115,7 @@ import Testing
     }
 
     @Test(arguments: [.active, .pendingInvite, .unread, .undelivered] as [InboxProtection])
-    func `what is protected does not give way`(protection: InboxProtection) throws {
+    func `a protected inbox does not give way`(protection: InboxProtection) throws {
         var machine = asleep(3, capacity: 2)
         wake(&machine, 0)
         wake(&machine, 1)
@@ -127,9 +128,8 @@ import Testing
         #expect(!protection.description.isEmpty)
     }
 
-    @Test(arguments: WakeReason.allCases) func `protected inboxes do not count: another is woken for any reason`(
-        reason: WakeReason
-    ) {
+    @Test(arguments: WakeReason.allCases)
+    func `protected inboxes do not count against the capacity when another is woken`(reason: WakeReason) {
         var machine = asleep(8, capacity: 2)
         for number in 0..<6 as Range<UInt8> { #expect(wake(&machine, number, protection: { _ in .unread }).isEmpty) }
         #expect(machine.awakeCount == 6 && machine.isOverCapacity)
@@ -138,7 +138,7 @@ import Testing
         #expect(wake(&machine, 7, reason, protection: { $0 == inbox(6) ? [] : .unread }) == [inbox(6)])
     }
 
-    @Test func `what stays for a while gives way from twice the capacity on, what was woken longest ago first`() {
+    @Test func `a staying inbox gives way only beyond twice the capacity, the earliest woken first`() {
         var machine = asleep(8, capacity: 2)
         for number in [3, 0, 2, 1] as [UInt8] {
             let now = later + Milliseconds(number) * 100
@@ -155,7 +155,7 @@ import Testing
         #expect(machine.awakeCount == 5)
     }
 
-    @Test func `an inbox that has got what its token announced gives way before its moment is over`() {
+    @Test func `an inbox woken by a dial gives way before its stay ends once it was active`() {
         var machine = asleep(8, capacity: 1)
         for number in [0, 1] as [UInt8] { wake(&machine, number, .pushNotification, stay: 2 * .second) }
         machine.active(inbox(1), at: later)
@@ -164,7 +164,7 @@ import Testing
         #expect(wake(&machine, 3, .pushNotification, at: later + 1, stay: 2 * .second).isEmpty)
     }
 
-    @Test func `what has lost its protection is trimmed, the least recently active first`() throws {
+    @Test func `inboxes without protection are trimmed, the least recently active first`() throws {
         var machine = asleep(5, capacity: 2)
         for number in [4, 0, 3, 1] as [UInt8] { wake(&machine, number, protection: { _ in .active }) }
         #expect(machine.trim(now: later, protection: { _ in .active }).isEmpty)
@@ -192,8 +192,7 @@ import Testing
         #expect(machine.deliveries(now: later) == (0, nil))
     }
 
-    @Test
-    func `half of the capacity may deliver, a quarter to members that were away, and no more than half of the dials`() {
+    @Test func `deliveries take up to half of the capacity, a quarter for members that were away`() {
         for (capacity, quarter) in [(1, 1), (4, 1), (20, 5), (64, 16), (1_024, 16)] {
             let machine = Machine(capacity: capacity)
             #expect(machine.deliveryPlaces(hasFailed: true) == quarter)
@@ -201,7 +200,7 @@ import Testing
         }
     }
 
-    @Test func `an inbox that gives way before its time has not tried in vain`() throws {
+    @Test func `an inbox that gives way during its stay does not count a failed try`() throws {
         var machine = asleep(3, capacity: 1)
         wake(&machine, 0, stay: .second)
         wake(&machine, 1, at: later + .second)
@@ -216,7 +215,7 @@ import Testing
 
     // MARK: The set as a whole
 
-    @Test func `rebalance keeps what is protected and fills the rest by activity`() {
+    @Test func `rebalance keeps protected inboxes and fills the rest by activity`() {
         var machine = asleep(8, capacity: 3)
         for number in [0, 1, 2] as [UInt8] { wake(&machine, number) }
         let plan = machine.rebalance(now: later) { $0 == inbox(1) ? .active : [] }
@@ -228,7 +227,7 @@ import Testing
         #expect(machine.rebalance(now: later) { $0 == inbox(1) ? .active : [] } == Machine.Plan())
     }
 
-    @Test func `rebalance leaves more than the capacity awake when all are protected`() {
+    @Test func `rebalance leaves more inboxes than the capacity awake when all are protected`() {
         var machine = asleep(4, capacity: 1)
         for number in [0, 1] as [UInt8] { wake(&machine, number, protection: { _ in .unread }) }
         #expect(machine.rebalance(now: later) { _ in .unread } == Machine.Plan())

@@ -21,7 +21,7 @@ import Testing
         LifetimeAccept(agreement.proposal, at: council.now, by: key, &council.random)
     }
 
-    @Test func `a new member's accept puts it in force again, whoever brings it`() {
+    @Test func `a new member's accept puts the agreement in force again, from any sender`() {
         for (from, isBundle) in [(1, false), (2, false), (1, true), (2, true)] {
             var (council, agreement, newcomer) = admit(3)
             #expect(council.machines[0].inForce == nil && council.machines[0].standing?.id == agreement.id)
@@ -35,7 +35,7 @@ import Testing
         }
     }
 
-    @Test func `a new member's accept that is forged, or of something else, puts nothing in force`() {
+    @Test func `a forged or mismatched accept of a new member puts no agreement in force`() {
         var (council, agreement, newcomer) = admit(3)
         let genuine = accept(agreement, by: newcomer, &council)
         var laterForged = genuine
@@ -55,7 +55,7 @@ import Testing
         #expect(council.machines[0].inForce?.id == agreement.id)
     }
 
-    @Test func `in a full agreement whoever is gone makes room for a new member, and for nobody else`() {
+    @Test func `a full agreement replaces a departed member's signature only with a new member's`() {
         var (council, agreement, newcomer) = admit(Limits.memberCount, leaving: [9])
         #expect(agreement.accepts.count == Limits.memberCount - 1)
         let stranger = makeKey(&council.random)
@@ -71,7 +71,7 @@ import Testing
         #expect(council.machines[0].inForce == signed)
     }
 
-    @Test func `of two whole agreements with one number all keep the same`() {
+    @Test func `the later of two complete agreements with one epoch is kept`() {
         for isLater in [true, false] {
             var council = Council(3)
             council.now = council.now + .hour
@@ -91,7 +91,7 @@ import Testing
         }
     }
 
-    @Test func `an agreement that came while a link was opened is of the new session`() {
+    @Test func `an agreement reached during a session's start belongs to the new session`() {
         var council = Council(3)
         let said = council.machines[0].sessionStart(reset: false, policy: .ask)
         council.agree(on: .oneDay)
@@ -110,7 +110,7 @@ import Testing
         #expect(council.machines[0].inForce == nil)
     }
 
-    @Test func `terms that no version may propose are turned down, once and to whoever made them`() {
+    @Test func `invalid terms are rejected to their proposer only`() {
         var council = Council(3)
         var invalid: LifetimeProposal {
             LifetimeProposal.Unsigned(
@@ -126,7 +126,7 @@ import Testing
         #expect(council.machines[0].pending == nil)
     }
 
-    @Test func `what members have taken back is remembered within bounds, that of those who are here first`() {
+    @Test func `withdrawn proposals are remembered up to a bound, current members' before departed ones'`() {
         var council = Council(3)
         var membership: UInt64 = 1
         /// The first member accepts this one's proposal, which is then withdrawn.

@@ -3,7 +3,7 @@ import Messaging
 import Testing
 
 @Suite struct LifetimeScenarios {
-    @Test func `seed test 1: a proposal that is accepted is in force on both sides`() {
+    @Test func `seed test 1: an accepted proposal is in force on both sides`() {
         var talk = Negotiation()
         talk.propose(.oneDay, .one)
         #expect(talk.lifetime(.one) == .ephemeral)
@@ -17,7 +17,7 @@ import Testing
         #expect(talk.isAgreed)
     }
 
-    @Test func `seed test 2: a proposal that is rejected leaves it ephemeral`() {
+    @Test func `seed test 2: a rejected proposal leaves the conversation ephemeral`() {
         var talk = Negotiation()
         talk.propose(.sevenDays, .one)
         talk.deliverAll()
@@ -52,7 +52,7 @@ import Testing
         #expect(talk.lifetime(.one) == .oneDay && talk.isAgreed)
     }
 
-    @Test func `seed test 4: the reconnection after the end of a session resets both`() throws {
+    @Test func `seed test 4: a reconnection after the session's end resets both sides`() throws {
         var talk = Negotiation()
         talk.agree(on: .oneDay)
         let old = try #require(talk.agreements[0])
@@ -64,7 +64,7 @@ import Testing
         #expect(talk.propose(.oneDay, .one) == nil)
     }
 
-    @Test func `seed case 4: a content of the agreement before is still storable after a change to ephemeral`() throws {
+    @Test func `seed case 4: content of the previous agreement is still storable after a change to ephemeral`() throws {
         var talk = Negotiation()
         talk.agree(on: .thirtyDays)
         let old = try #require(talk.agreements[0])
@@ -98,7 +98,7 @@ import Testing
         ]
     }
 
-    @Test func `no single message of a peer brings anything into force, from any state`() {
+    @Test func `no single message of a peer brings an agreement into force, in any state`() {
         for state in ["settled", "proposed", "asked", "agreed"] {
             var start = Negotiation()
             switch state {
@@ -140,7 +140,7 @@ import Testing
         }
     }
 
-    @Test func `the user's commands in every state`() {
+    @Test func `each command of the user is allowed only in its states`() {
         // Settled: only proposing is possible.
         var settled = Negotiation()
         #expect(settled.accept(.one) == .noProposal)
@@ -172,7 +172,7 @@ import Testing
         #expect(asked.pending(.two)?.isOurs == true)
     }
 
-    @Test func `an accept with a wrong signature, value, conversation or acceptor is nothing`() {
+    @Test func `an accept with a wrong signature, value, conversation or acceptor has no effect`() {
         var start = Negotiation()
         start.propose(.oneDay, .one)
         let proposal = start.pending(.one)!.proposal
@@ -198,7 +198,7 @@ import Testing
         #expect(start.receive(.accept(right), .one) == [.dropped])
     }
 
-    @Test func `of crossing proposals the later one survives, and its answerer is asked`() {
+    @Test func `the later of two crossing proposals survives, and the other side is asked`() {
         var talk = Negotiation()
         talk.propose(.oneDay, .one)
         talk.now = talk.now + 10
@@ -213,7 +213,7 @@ import Testing
         #expect(talk.lifetime(.two) == .sevenDays && talk.isAgreed)
     }
 
-    @Test func `of crossing proposals with one stamp that with the smaller hash survives, on both sides`() {
+    @Test func `the crossing proposal with the smaller hash survives on both sides when timestamps are equal`() {
         for seed in 1...20 as ClosedRange<UInt64> {
             var talk = Negotiation(seed: seed)
             talk.propose(.oneDay, .one)
@@ -226,7 +226,7 @@ import Testing
         }
     }
 
-    @Test func `crossing proposals of one value are an agreement`() {
+    @Test func `crossing proposals of one value become an agreement`() {
         for policy in [LifetimePolicy.ask, .refuse] {
             var talk = Negotiation()
             talk.policies = [policy, policy]
@@ -238,7 +238,7 @@ import Testing
     }
 
     @Test(arguments: [-3 * Milliseconds.hour, -1, 0, 1, 3 * .hour, 3650 * .day])
-    func `crossing proposals and counter-proposals settle whatever the clocks say`(skew: Milliseconds) {
+    func `crossing proposals and counter-proposals settle with any difference between the clocks`(skew: Milliseconds) {
         var talk = Negotiation()
         talk.skew = skew
         talk.propose(.oneDay, .one)
@@ -254,7 +254,7 @@ import Testing
         #expect(talk.pending(asked.other)?.isOurs == false)
     }
 
-    @Test func `a withdrawal that crosses our accept rolls back`() throws {
+    @Test func `a withdrawal that crosses an accept restores the previous agreement`() throws {
         var talk = Negotiation()
         talk.agree(on: .oneHour)
         let before = talk.agreements[0]
@@ -281,7 +281,7 @@ import Testing
         #expect(talk.agreements == [nil, nil])
     }
 
-    @Test func `an accept of a proposal that a crossing one replaced before that was withdrawn is rolled back`() {
+    @Test func `an accept of a proposal already replaced by a crossing one is rolled back`() {
         var talk = Negotiation()
         talk.propose(.oneDay, .one)
         talk.now = talk.now + 10
@@ -295,7 +295,7 @@ import Testing
         #expect(talk.lifetime(.one) == .ephemeral)
     }
 
-    @Test func `a proposal ends after a day on both sides, earlier where it is asked`() {
+    @Test func `a proposal expires after a day, a little earlier at the asked side`() {
         var talk = Negotiation()
         talk.propose(.oneDay, .one)
         talk.deliverAll()
@@ -341,7 +341,7 @@ import Testing
         }
     }
 
-    @Test func `a standing policy answers, and nothing else is accepted without the user`() {
+    @Test func `only a standing policy accepts a proposal without the user`() {
         var talk = Negotiation()
         talk.policies[1] = .acceptUpTo(.oneDay)
         talk.propose(.oneDay, .one)
@@ -360,7 +360,7 @@ import Testing
 }
 
 @Suite struct LifetimeSessions {
-    @Test func `a lost accept is caught up with at the next session`() {
+    @Test func `a lost accept takes effect at the next session`() {
         var talk = Negotiation()
         talk.propose(.oneDay, .one)
         talk.deliverAll()
@@ -370,7 +370,7 @@ import Testing
         #expect(talk.pending(.one) == nil)
     }
 
-    @Test func `a lost proposal is made again at the next session`() {
+    @Test func `a lost proposal is repeated at the next session`() {
         var talk = Negotiation()
         talk.propose(.oneDay, .one)
         talk.session()
@@ -378,7 +378,7 @@ import Testing
         #expect(talk.pending(.two)?.proposal.lifetime == .oneDay)
     }
 
-    @Test func `an accept of what was withdrawn is rolled back at the next session`() {
+    @Test func `an accept of a withdrawn proposal is rolled back at the next session`() {
         var talk = Negotiation()
         talk.propose(.oneDay, .one)
         talk.deliverAll()
@@ -390,7 +390,7 @@ import Testing
     }
 
     @Test(arguments: [[false, false], [true, false], [false, true], [true, true]])
-    func `a reset on any side ends the agreement on both, also when one side did not hear`(resets: [Bool]) {
+    func `a reset by either side ends the agreement on both, even if one side missed it`(resets: [Bool]) {
         for heard in [[true, true], [true, false], [false, true]] {
             var talk = Negotiation()
             talk.agree(on: .oneDay)
@@ -404,7 +404,7 @@ import Testing
         }
     }
 
-    @Test func `standing policies on both sides renew the last agreement, visibly`() {
+    @Test func `standing policies on both sides renew the last agreement and show it`() {
         for heard in [[true, true], [true, false], [false, true]] {
             var talk = Negotiation()
             talk.policies = [.acceptUpTo(.sevenDays), .acceptUpTo(.oneDay)]
@@ -417,7 +417,7 @@ import Testing
         }
     }
 
-    @Test func `sessions that end in quick succession are renewed, as soon as the limit allows it`() throws {
+    @Test func `an agreement ended by quick successive sessions is renewed once the rate limit allows`() throws {
         var talk = Negotiation()
         talk.policies = [.acceptUpTo(.sevenDays), .acceptUpTo(.oneDay)]
         talk.agree(on: .oneDay)
@@ -437,9 +437,7 @@ import Testing
         #expect(talk.machines[asker.rawValue].nextDeadline == nil)
     }
 
-    @Test func `a renewal that is due is not proposed when the policy has changed, or another agreement has come`()
-        throws
-    {
+    @Test func `a due renewal is not proposed after a new policy or another agreement`() throws {
         for isAgreed in [false, true] {
             var talk = Negotiation()
             talk.policies = [.acceptUpTo(.sevenDays), .acceptUpTo(.oneDay)]
@@ -462,7 +460,7 @@ import Testing
         }
     }
 
-    @Test func `a renewal that came too soon for the other side is tried again, not without end`() throws {
+    @Test func `a renewal rejected as too frequent is retried a limited number of times`() throws {
         var talk = Negotiation()
         talk.policies = [.acceptUpTo(.sevenDays), .acceptUpTo(.oneDay)]
         talk.agree(on: .oneDay)
@@ -482,7 +480,7 @@ import Testing
         Issue.record("it is tried again without end")
     }
 
-    @Test func `a policy on one side only renews nothing`() {
+    @Test func `a standing policy on one side only does not renew the agreement`() {
         var talk = Negotiation()
         talk.policies = [.acceptUpTo(.sevenDays), .ask]
         talk.agree(on: .oneDay)
@@ -491,7 +489,7 @@ import Testing
         #expect(talk.agreements == [nil, nil])
     }
 
-    @Test func `a head that is forged or of other members is not believed`() {
+    @Test func `an agreement of other members in a session start is not believed`() {
         var talk = Negotiation()
         var other = Negotiation(seed: 2)
         other.agree(on: .thirtyDays)
@@ -507,7 +505,7 @@ import Testing
         }
     }
 
-    @Test func `records keep to their bounds and survive a restart`() {
+    @Test func `lifetime records stay within their bounds and survive a restart`() {
         var talk = Negotiation()
         for index in 0..<200 {
             talk.now = talk.now + 20_000
@@ -597,13 +595,13 @@ import Testing
         }
     }
 
-    @Test func `every interleaving of five operations settles`() {
+    @Test func `both sides agree after every interleaving of five operations`() {
         var count = 0
         explore(Negotiation(), [false, false], depth: 5, [], &count)
         #expect(count > 1_000)
     }
 
-    @Test func `every interleaving of four operations settles from an agreement in force`() {
+    @Test func `both sides agree after every interleaving of four operations from an agreement in force`() {
         var count = 0
         var start = Negotiation()
         start.agree(on: .oneHour)
@@ -614,7 +612,7 @@ import Testing
 
 /// Attempts of a hostile member to get around consent, found in a review.
 @Suite struct LifetimeAttacks {
-    @Test func `an agreement that its proposer has used cannot be taken back`() throws {
+    @Test func `a proposer cannot withdraw an agreement that it has used`() throws {
         var talk = Negotiation()
         talk.agree(on: .thirtyDays)
         talk.agree(on: .oneHour, proposer: .one)
@@ -638,7 +636,7 @@ import Testing
         #expect(talk.lifetime(.two) == .ephemeral)
     }
 
-    @Test func `an agreement that has ended covers only what was sent before its end`() throws {
+    @Test func `an ended agreement covers only messages sent before its end`() throws {
         var talk = Negotiation()
         talk.agree(on: .thirtyDays)
         let old = try #require(talk.agreements[1])
@@ -670,7 +668,7 @@ import Testing
         #expect(rejoined.lifetime == .ephemeral && rejoined.storable(under: head.id) == nil)
     }
 
-    @Test func `a proposal that was taken back stays dead however many follow`() throws {
+    @Test func `a withdrawn proposal stays withdrawn however many proposals follow`() throws {
         var talk = Negotiation()
         talk.propose(.thirtyDays, .one)
         let first = try #require(talk.pending(.one)?.proposal)

@@ -22,7 +22,7 @@ import Testing
 
     private var isShownAway: Bool { all.events[0].contains(.peerOffline(member)) }
 
-    @Test mutating func `nobody is away when the new link opens after the old one has ended`() {
+    @Test mutating func `a member is not shown as away when a new link replaces the ended one`() {
         retire()
         let (link, client, remote) = (LinkID(5_000), all.clients[0], member)
         all.step(0) { core, turn in core.linkOpened(link, client: client, remote: remote, weDialled: false, &turn) }
@@ -33,7 +33,7 @@ import Testing
         #expect(!isShownAway && !all.events[0].contains(.peerOnline(member)))
     }
 
-    @Test mutating func `a member is away when no other link has opened in time`() {
+    @Test mutating func `a member is shown as away when no other link opens in time`() {
         retire()
         all.cut = [[0, 1]]
         all.run(for: Limits.pingPatience - 1)
@@ -42,7 +42,7 @@ import Testing
         #expect(all.events[0].filter { $0 == .peerOffline(member) }.count == 1)
     }
 
-    @Test mutating func `a member is away at once when its link is lost`() {
+    @Test mutating func `a member is shown as away at once when its link is lost`() {
         let link = current
         all.step(0) { core, turn in core.linkClosed(link, &turn) }
         #expect(isShownAway)

@@ -36,7 +36,7 @@ import Testing
         }
     }
 
-    @Test func `an epoch of 2^64−1 in twelve sessions leaves the honest members able to agree, also after restarts`() {
+    @Test func `honest members can still agree after a liar claims epoch 2^64−1 in twelve sessions`() {
         var council = Council(3)
         for _ in 0..<12 { lie(.max, by: 2, to: 0, &council) }
         expectAgreement([0, 1], &council, "with the liar")
@@ -48,7 +48,8 @@ import Testing
         expectAgreement([0, 1], &council, "without it")
     }
 
-    @Test(arguments: [2, 3], [1, 2]) func `whatever is said of epochs unsigned, honest members hear each other`(
+    @Test(arguments: [2, 3], [1, 2])
+    func `honest members still agree with each other despite any unsigned lies about epochs`(
         honestCount: Int, liarCount: Int
     ) {
         let honest = Array(0..<honestCount)
@@ -84,7 +85,7 @@ import Testing
         return proposal
     }
 
-    @Test(arguments: [2, 3]) func `whatever a liar has signed and shown to some, the others agree once it is removed`(
+    @Test(arguments: [2, 3]) func `honest members can agree after a liar's removal despite its signed proposals`(
         honestCount: Int
     ) {
         let honest = Array(0..<honestCount)

@@ -29,7 +29,7 @@ import Testing
         #expect(outbox.all.allSatisfy { $0.state == .sent })
     }
 
-    @Test func `no more than the limit is in flight, and an acknowledgement makes room`() {
+    @Test func `messages in flight stay within the limit, and an acknowledgement makes room`() {
         var random = Randomness.seeded(1)
         var outbox = OutboxStateMachine()
         var ids: [MessageID] = []
@@ -43,7 +43,7 @@ import Testing
         #expect(outbox.flush(now: noon, random: &random) == sent([ids[Limits.inFlightCount]], age: 0))
     }
 
-    @Test func `what was on a lost link goes again in the old order`() {
+    @Test func `unacknowledged messages of a lost link are resent in the same order`() {
         var random = Randomness.seeded(1)
         var outbox = outbox(4)
         _ = outbox.flush(now: noon, random: &random)
@@ -72,7 +72,7 @@ import Testing
         }
     }
 
-    @Test func `a message that comes to its end is reported and not sent`() {
+    @Test func `an expired message is reported and not sent`() {
         var random = Randomness.seeded(1)
         var outbox = outbox(2, deadline: noon + 100)
         #expect(outbox.nextDeadline == noon + 100)
@@ -83,7 +83,7 @@ import Testing
         #expect(outbox.isEmpty && outbox.nextDeadline == nil)
     }
 
-    @Test func `a cancelled message is not sent, and closing takes what is in memory only`() {
+    @Test func `a cancelled message is not sent, and closing removes messages held only in memory`() {
         var random = Randomness.seeded(1)
         var outbox = outbox(4)
         #expect(outbox.cancel(id(0)) == true)
@@ -92,7 +92,7 @@ import Testing
         #expect(outbox.flush(now: noon, random: &random) == sent([id(2)], age: 0))
     }
 
-    @Test func `it does not wake while there is no link and nothing ends`() {
+    @Test func `the outbox sets no timer without a link, except for the messages' expiry`() {
         var random = Randomness.seeded(1)
         var outbox = outbox(3)
         _ = outbox.flush(now: noon, random: &random)
@@ -113,7 +113,7 @@ import Testing
         LinkStateMachine(own: keys[side], remote: keys[1 - side], isDialable: isDialable, now: noon)
     }
 
-    @Test func `the smaller key dials at once, the larger one a little later`() {
+    @Test func `the member with the smaller key dials at once, the other a little later`() {
         var small = machine(0)
         var large = machine(1)
         #expect(small.advance(now: noon) == [.dial])
@@ -126,7 +126,7 @@ import Testing
         #expect(deaf.advance(now: noon) == [.dial])
     }
 
-    @Test func `of two links dialled at once both sides keep that of the smaller key, in any order`() {
+    @Test func `both sides keep the smaller key's link when two are dialled at once`() {
         let first = LinkID(1)
         let second = LinkID(2)
         for side in [0, 1] {
@@ -138,7 +138,7 @@ import Testing
         }
     }
 
-    @Test func `a later link takes the place of one that the peer has lost`() {
+    @Test func `a later link replaces a link that the peer has lost`() {
         var machine = machine(0)
         #expect(machine.opened(LinkID(1), dialer: keys[0], now: noon) == [.use(LinkID(1))])
         let later = noon + Limits.simultaneousDialWindow
@@ -148,13 +148,13 @@ import Testing
         #expect(machine.link == LinkID(2))
     }
 
-    @Test func `the link in use is never retired by being opened again`() {
+    @Test func `a link in use is not retired when it is opened again`() {
         var machine = machine(0)
         _ = machine.opened(LinkID(1), dialer: keys[1], now: noon)
         #expect(machine.opened(LinkID(1), dialer: keys[1], now: noon) == [.use(LinkID(1))])
     }
 
-    @Test func `failed dials wait longer and longer, up to 48 s`() {
+    @Test func `the wait after a failed dial grows up to 48 s`() {
         var random = Randomness.seeded(1)
         var machine = machine(0)
         var now = noon
@@ -175,7 +175,7 @@ import Testing
         #expect(machine.advance(now: now) == [.dial])
     }
 
-    @Test func `a slow link is not dialled sooner for any reason`() {
+    @Test func `a link set to slow dialling is not dialled sooner for any reason`() {
         var random = Randomness.seeded(1)
         for side in [0, 1] {
             var machine = machine(side)
@@ -204,7 +204,7 @@ import Testing
         }
     }
 
-    @Test func `a silent link is asked, then dropped`() {
+    @Test func `a silent link is pinged, then dropped`() {
         var machine = machine(0)
         _ = machine.opened(LinkID(1), dialer: keys[0], now: noon)
         #expect(machine.advance(now: noon + Limits.keepaliveInterval - 1).isEmpty)
@@ -255,7 +255,7 @@ import Testing
         JoinError(errorType: type, inviteTag: tag ?? self.tag, timestamp: noon)
     }
 
-    @Test func `a welcome for our tag from our creator is entered, every other one dropped`() {
+    @Test func `a joiner accepts only a valid welcome for its tag from the creator`() {
         var random = random
         let stranger = makeKey(&random)
         var machine = machine()
@@ -273,7 +273,7 @@ import Testing
         #expect(machine.receive(welcome(), from: creator.publicKey, to: own.publicKey) == .drop)
     }
 
-    @Test func `an error is believed from our creator, for our tag, while joining`() {
+    @Test func `a joiner believes an error only from its creator, for its tag, while joining`() {
         var random = random
         var machine = machine()
         #expect(machine.receive(error(), from: makeKey(&random).publicKey) == false)
@@ -338,7 +338,7 @@ import Testing
             memberCount: memberCount, now: now)
     }
 
-    @Test func `a stranger without the secret or with a bad signature gets silence, whatever the state`() {
+    @Test func `a stranger without the secret or a valid signature gets no answer in any state`() {
         var random = random
         let joiner = makeKey(&random).publicKey
         var locked = issuer
@@ -350,7 +350,7 @@ import Testing
         }
     }
 
-    @Test func `of two joiners of a single-use invite the first is admitted, also when it asks again`() {
+    @Test func `a single-use invite admits only the first joiner, also when it asks again`() {
         var random = random
         let first = makeKey(&random).publicKey
         let second = makeKey(&random).publicKey
@@ -389,7 +389,7 @@ import Testing
         #expect(decide(unknown, joiner: joiner) == .refuse(.genericFailure))
     }
 
-    @Test func `there are only so many invites, and expired ones make room`() {
+    @Test func `the number of invites is limited, and expired ones make room`() {
         var random = random
         var issuer = IssuerStateMachine(record: IssuerStateMachine.Record(tag: verified.invite.tag))
         func issue(_ now: Timestamp) -> Bool {
@@ -443,7 +443,7 @@ func makeInvite(_ creator: IdentityKey, _ conversation: ConversationID, tag: Inv
                 members: [member.publicKey]))
     }
 
-    @Test func `a member's receipt confirms once; forged, foreign and strangers' ones never`() {
+    @Test func `a member's receipt confirms once, and a forged, foreign or stranger's receipt never`() {
         var random = random
         var machine = machine()
         let right = DeletionReceipt(conversation: genesis.conversation, destroyedAt: noon, key: member, &random)

@@ -10,13 +10,13 @@ import Testing
 
     // MARK: Values
 
-    @Test func `consents are ordered by what a mailbox may do`() {
+    @Test func `mailbox consents are ordered as none, memory, disk`() {
         #expect(MailboxConsent.allCases.sorted() == [.no, .ram, .disk])
         #expect(MailboxConsent.allCases.map(\.rawValue) == ["no", "ram", "disk"])
         #expect(LifetimeTerms(.oneDay).mailbox == .no)
     }
 
-    @Test func `nothing reaches the disk of a mailbox without a lifetime`() {
+    @Test func `terms without a lifetime cannot allow a mailbox on disk`() {
         #expect(Self.memory.isValid && !LifetimeTerms(.ephemeral, mailbox: .disk).isValid)
         #expect(!LifetimeTerms(.ephemeral, unopened: .hour, mailbox: .ram).isValid)
         #expect(!LifetimeTerms(.ephemeral, timer: .read, mailbox: .ram).isValid)
@@ -28,13 +28,13 @@ import Testing
         }
     }
 
-    @Test func `terms without a lifetime but with a mailbox allow something`() {
+    @Test func `terms with a mailbox but no lifetime keep nothing yet allow something`() {
         #expect(!Self.memory.keepsSomething && Self.memory.allowsSomething)
         #expect(Self.disk.allowsSomething && LifetimeTerms(.oneDay).allowsSomething)
         #expect(!LifetimeTerms.ephemeral.allowsSomething)
     }
 
-    @Test func `terms name the mailbox to people`() {
+    @Test func `the display name of terms names the mailbox`() {
         #expect(Self.disk.displayName == "1 Day (mailbox on disk)")
         #expect(LifetimeTerms(.oneDay, mailbox: .ram).displayName == "1 Day (mailbox in memory)")
         #expect(LifetimeTerms(.oneDay).displayName == "1 Day")
@@ -42,7 +42,7 @@ import Testing
         #expect(all.displayName == "1 Day (attachments 1 Hour, from reading, mailbox in memory)")
     }
 
-    @Test func `the mailbox is signed, and its absence too`() throws {
+    @Test func `a proposal's signature covers the mailbox and its absence`() throws {
         var talk = Negotiation()
         talk.propose(terms: Self.disk, .one)
         var proposal = try #require(talk.pending(.one)?.proposal)
@@ -57,7 +57,7 @@ import Testing
         #expect(!plain.isSignatureValid)
     }
 
-    @Test func `a policy is read as it is written, with one way to write it`() {
+    @Test func `a policy has one written form and reads back unchanged`() {
         #expect(LifetimePolicy.acceptUpTo(.oneDay).text == "accept-up-to:1d")
         #expect(LifetimePolicy.acceptUpTo(.oneDay, mailbox: .disk).text == "accept-up-to:1d:disk")
         for lifetime in Lifetime.allCases {
@@ -71,7 +71,7 @@ import Testing
         }
     }
 
-    @Test func `a policy accepts no more of a mailbox than it names`() {
+    @Test func `a policy accepts no wider mailbox than it names`() {
         for allowed in MailboxConsent.allCases {
             for proposed in MailboxConsent.allCases {
                 let policy = LifetimePolicy.acceptUpTo(.sevenDays, mailbox: allowed)
@@ -113,7 +113,7 @@ import Testing
         #expect(talk.isAgreed && talk.machines.allSatisfy { $0.terms == .ephemeral })
     }
 
-    @Test func `a mailbox on the disk without a lifetime cannot be proposed, and is rejected when it comes`() {
+    @Test func `a mailbox on disk without a lifetime cannot be proposed and is rejected when received`() {
         var talk = Negotiation()
         let terms = LifetimeTerms(.ephemeral, mailbox: .disk)
         #expect(talk.propose(terms: terms, .one) == .invalidTerms)
@@ -132,9 +132,7 @@ import Testing
     }
 
     @Test(arguments: [LifetimeTerms(.ephemeral, mailbox: .ram), LifetimeTerms(.oneDay, mailbox: .disk)])
-    func `an agreement with a mailbox is renewed by policies that name it, and by no others`(terms: LifetimeTerms)
-        throws
-    {
+    func `an agreement with a mailbox is renewed only by policies that name the mailbox`(terms: LifetimeTerms) throws {
         let naming = try #require(LifetimePolicy.accepting(terms))
         for policies in [[naming, naming], [naming, .acceptUpTo(.thirtyDays)], [.acceptUpTo(.thirtyDays), naming]] {
             var talk = Negotiation()
@@ -149,7 +147,7 @@ import Testing
         }
     }
 
-    @Test func `of three members all have to sign the mailbox, and all renew it`() {
+    @Test func `a mailbox comes into force only with all three members' signatures, and all renew it`() {
         var council = Council(3)
         council.propose(Self.memory, 0)
         council.deliverAll()
@@ -165,7 +163,7 @@ import Testing
         #expect(council.isAgreed && council.terms == Self.memory)
     }
 
-    @Test func `a withdrawal brings a wider mailbox back at once or not at all`() {
+    @Test func `a withdrawal restores a wider mailbox only within the withdrawal window`() {
         for wait in [Limits.withdrawalWindow, Limits.withdrawalWindow + 1] {
             var talk = Negotiation()
             talk.agree(terms: Self.disk)
@@ -184,7 +182,7 @@ import Testing
 
     // MARK: Display
 
-    @Test func `system messages say what a mailbox may do`() throws {
+    @Test func `system messages describe the mailbox that members have agreed on`() throws {
         var pair = Pair()
         try pair.createAndInvite()
         try pair.join()

@@ -252,7 +252,7 @@ struct Pair {
         return pair
     }
 
-    @Test func `from creation to the receipt of an explosion`() throws {
+    @Test func `a conversation of two nodes runs from its creation to the explosion's receipt`() throws {
         var pair = try joined()
         #expect(pair.machines[0]?.isOnline(pair.keys[1].publicKey) == true)
         #expect(pair.machines[1]?.isOnline(pair.keys[0].publicKey) == true)
@@ -306,7 +306,7 @@ struct Pair {
     }
 
     @Test(arguments: [Limits.sessionGrace, 0])
-    func `a loss of the link up to the grace ends nothing, a longer one the session`(grace: Milliseconds) throws {
+    func `a link lost for longer than the grace ends the session, a shorter loss does not`(grace: Milliseconds) throws {
         for (loss, isKept) in [(0, true), (grace, true), (grace + 1, false)] {
             var pair = try joined()
             pair.sessionGrace = grace
@@ -322,7 +322,7 @@ struct Pair {
         }
     }
 
-    @Test(arguments: [true, false]) func `the end of a session is one line, that of its renewal if there is one`(
+    @Test(arguments: [true, false]) func `an ended session shows one line, the renewal's line if it is renewed`(
         isRenewed: Bool
     ) throws {
         var pair = try joined()
@@ -358,9 +358,9 @@ struct Pair {
         }
     }
 
-    @Test(arguments: [0, 1]) func `a link that is replaced twice at once ends nothing, though one was lost long ago`(
-        dialer: Int
-    ) throws {
+    @Test(arguments: [0, 1]) func `a link replaced twice at once ends no session, despite an old loss`(dialer: Int)
+        throws
+    {
         var pair = try joined()
         pair.command(0) { (machine, turn) throws(CommandError) in try machine.propose(.oneDay, &turn) }
         pair.run()
@@ -377,7 +377,7 @@ struct Pair {
         for node in 0..<2 { #expect(pair.machines[node]?.isOnline(pair.keys[1 - node].publicKey) == true) }
     }
 
-    @Test func `what is accepted is what was looked at, not what its proposer has put in its place`() throws {
+    @Test func `an accept counts only for the proposal seen, not for its replacement`() throws {
         var pair = try joined()
         pair.command(0) { (machine, turn) throws(CommandError) in try machine.propose(.oneHour, &turn) }
         pair.run()
@@ -398,7 +398,7 @@ struct Pair {
         #expect(pair.lifetimes() == [.thirtyDays, .thirtyDays])
     }
 
-    @Test func `a session that ends while a proposal is open leaves both ephemeral, and nothing to accept`() throws {
+    @Test func `a session's end drops an open proposal and leaves both sides ephemeral`() throws {
         var pair = try joined()
         pair.command(0) { (machine, turn) throws(CommandError) in try machine.propose(.oneDay, &turn) }
         pair.run()
@@ -413,7 +413,7 @@ struct Pair {
         #expect(pair.lifetimes() == [.ephemeral, .ephemeral])
     }
 
-    @Test func `a member cannot explode, lock or invite`() throws {
+    @Test func `a member that is not the creator cannot explode, lock or invite`() throws {
         var pair = try joined()
         #expect(pair.command(1) { (machine, turn) throws(CommandError) in try machine.explode(&turn) } == .notCreator)
         #expect(
@@ -443,7 +443,7 @@ struct Pair {
         #expect(pair.closed.isEmpty)
     }
 
-    @Test func `a locked creator admits nobody until it is unlocked`() throws {
+    @Test func `a locked creator admits no joiner until it is unlocked`() throws {
         var pair = Pair()
         try pair.createAndInvite()
         pair.isLocked[0] = true
@@ -460,7 +460,7 @@ struct Pair {
         #expect(pair.machines[1] != nil)
     }
 
-    @Test func `while the storage is locked what is agreed to be kept waits in memory`() throws {
+    @Test func `a message to be kept waits in memory while the storage is locked`() throws {
         var pair = try joined()
         pair.command(0) { (machine, turn) throws(CommandError) in try machine.propose(.oneDay, &turn) }
         pair.run()
@@ -493,7 +493,7 @@ struct Pair {
         pair.run()
     }
 
-    @Test func `what waits in memory for the unlock is shown once, and acknowledged when it is on the disk`() throws {
+    @Test func `a message waiting for the unlock is shown once and acknowledged when on disk`() throws {
         var (pair, id) = try heldForBob()
         let bytes = try #require(pair.machines[1]?.heldByteCount)
         #expect(bytes > 0)
@@ -514,9 +514,7 @@ struct Pair {
         #expect(pair.machines[0]?.outboxCount == 0)
     }
 
-    @Test func `what was on the disk of a locked node when its sender had no link is acknowledged when it comes again`()
-        throws
-    {
+    @Test func `a message stored while the link was lost is acknowledged when it is resent`() throws {
         var (pair, id) = try heldForBob()
         pair.disconnect()
         unlock(&pair, id)
@@ -529,7 +527,7 @@ struct Pair {
         #expect(pair.events[1].count { $0 == .message(id) } == 1)
     }
 
-    @Test func `what is read while it waits for the disk is not said to be read before it is there`() throws {
+    @Test func `a read receipt waits until its message is on disk`() throws {
         var (pair, id) = try heldForBob()
         pair.readReceipts[1] = true
         let (client, sender) = (pair.clients[1], pair.keys[0].publicKey)
@@ -540,7 +538,7 @@ struct Pair {
         #expect(pair.archive[0][id]?.message.state == .read)
     }
 
-    @Test func `while the storage is locked what is ephemeral is acknowledged as held in memory`() throws {
+    @Test func `an ephemeral message is acknowledged as held in memory while the storage is locked`() throws {
         var pair = try joined()
         pair.isLocked[1] = true
         let id = try pair.send("hello", from: 0)
@@ -549,9 +547,7 @@ struct Pair {
         #expect(pair.events[0].contains(.messageState(id, .delivered, stored: false)))
     }
 
-    @Test func `while the storage is locked what is on the disk and comes again is neither shown nor acknowledged`()
-        throws
-    {
+    @Test func `a stored message that is resent to a locked node is neither shown nor acknowledged`() throws {
         var pair = try joined()
         pair.command(0) { (machine, turn) throws(CommandError) in try machine.propose(.oneDay, &turn) }
         pair.run()
@@ -570,7 +566,7 @@ struct Pair {
         #expect(answers.isEmpty)
     }
 
-    @Test func `beyond the memory bound nothing is acknowledged`() throws {
+    @Test func `a message beyond the memory bound is not acknowledged until there is room`() throws {
         var pair = try joined()
         let text = String(repeating: "x", count: Limits.textByteCount)
         for _ in 0..<40 { _ = try pair.send(text, from: 0) }
@@ -589,7 +585,7 @@ struct Pair {
         #expect(pair.machines[0]?.outboxCount == 0)
     }
 
-    @Test func `what a departed member has not received is not kept for whoever comes next`() throws {
+    @Test func `a departed member's undelivered message is cancelled, not kept for the next member`() throws {
         var pair = try joined()
         pair.command(0) { (machine, turn) throws(CommandError) in try machine.propose(.oneDay, &turn) }
         pair.run()
@@ -603,7 +599,7 @@ struct Pair {
         #expect(pair.machines[0]?.currentMembers.isEmpty == true)
     }
 
-    @Test func `all inboxes together hold no more in memory than sixteen times what one may`() throws {
+    @Test func `all inboxes together hold at most sixteen times the memory bound of one`() throws {
         var pair = Pair()
         let text = String(repeating: "x", count: Limits.textByteCount)
         var held: [Int] = []
@@ -629,7 +625,7 @@ struct Pair {
         #expect(try #require(pair.machines[1]).heldByteCount == held[0])
     }
 
-    @Test func `closing cancels what was not delivered and is in memory only`() throws {
+    @Test func `closing cancels undelivered messages that are held only in memory`() throws {
         var pair = try joined()
         pair.disconnect()
         let id = try pair.send("fleeting", from: 0)
@@ -639,7 +635,7 @@ struct Pair {
         #expect(pair.events[0].contains(.messageState(id, .cancelled, stored: nil)))
     }
 
-    @Test func `a content of an agreement that we do not hold stays in memory`() throws {
+    @Test func `a content under an unknown agreement stays in memory`() throws {
         var pair = try joined()
         let link = try #require(pair.machines[0]?.link(to: pair.keys[1].publicKey))
         let conversation = try #require(pair.machines[0]?.conversation)

@@ -33,7 +33,7 @@ import Testing
         return machine
     }
 
-    @Test func `who offers dials half a round trip after go`() throws {
+    @Test func `the offering side dials half a round trip after go`() throws {
         var (machine, nonce) = try offered()
         let later = Self.noon + 80
         let answer = Self.message(.answer, nonce, Self.theirs)
@@ -43,14 +43,14 @@ import Testing
         #expect(machine.nextDeadline == nil && machine.advance(now: later + 41).isEmpty)
     }
 
-    @Test func `who answers punches at go, once`() {
+    @Test func `the answering side punches once, at go`() {
         var machine = answered()
         let go = Self.message(.go, Self.other)
         #expect(machine.receive(go, now: Self.noon) == [.punch(Self.other, Self.theirs)])
         #expect(machine.receive(go, now: Self.noon).isEmpty && machine.nextDeadline == nil)
     }
 
-    @Test func `the larger key does not offer, and the smaller one does not answer`() {
+    @Test func `the side of the larger key does not offer, and the smaller key's does not answer`() {
         var random = Randomness.seeded(2)
         var larger = PunchStateMachine(offers: false)
         #expect(larger.start(now: Self.noon, random: &random).isEmpty)
@@ -58,7 +58,7 @@ import Testing
         #expect(smaller.receive(Self.message(.offer, Self.other, Self.theirs), now: Self.noon).isEmpty)
     }
 
-    @Test func `without a place there is no offer, and an answer that says so ends it`() throws {
+    @Test func `a side without candidates makes no offer, and an empty answer ends the attempt`() throws {
         var random = Randomness.seeded(3)
         var machine = PunchStateMachine(offers: true)
         _ = machine.start(now: Self.noon, random: &random)
@@ -72,7 +72,7 @@ import Testing
         #expect(answering.receive(Self.message(.offer, Self.other), now: Self.noon).isEmpty)
     }
 
-    @Test func `in any state a long silence and another link end it`() throws {
+    @Test func `a long silence or another link ends the attempt in any state`() throws {
         var random = Randomness.seeded(4)
         var gathering = PunchStateMachine(offers: true)
         _ = gathering.start(now: Self.noon, random: &random)
@@ -91,7 +91,7 @@ import Testing
         }
     }
 
-    @Test func `a word that does not fit changes nothing`() throws {
+    @Test func `a message with a wrong nonce or step changes nothing`() throws {
         var random = Randomness.seeded(5)
         var gathering = PunchStateMachine(offers: true)
         _ = gathering.start(now: Self.noon, random: &random)
@@ -124,7 +124,7 @@ import Testing
         }
     }
 
-    @Test func `offers are answered so often and no more`() {
+    @Test func `offers are answered only within the rate limit`() {
         var machine = PunchStateMachine(offers: false)
         func offer(_ time: Timestamp) -> Bool {
             !machine.receive(Self.message(.offer, Self.other, Self.theirs), now: time).isEmpty

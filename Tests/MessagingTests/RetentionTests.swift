@@ -7,7 +7,7 @@ import Testing
         _ terms: LifetimeTerms, _ kind: ContentKind = .text, age: Milliseconds = 0, cap: LifetimeCap = .none
     ) -> Retention? { Retention.received(kind, under: terms, age: age, cap: cap, now: noon) }
 
-    @Test func `a lifetime counts from sending, by the sender's age and the receiver's clock`() {
+    @Test func `a lifetime counts from sending, by the stated age and the receiver's clock`() {
         #expect(received(.oneDay)?.expiresAt == noon + .day)
         #expect(received(.oneDay, age: .hour)?.expiresAt == noon + 23 * .hour)
         #expect(received(.oneDay, age: 2 * .day)?.expiresAt == noon)
@@ -26,7 +26,7 @@ import Testing
         #expect(received(textOnly, .attachment) == nil)
     }
 
-    @Test func `unopened messages go, opened ones stay`() {
+    @Test func `an unopened message expires early, and an opened one keeps its lifetime`() {
         let terms = LifetimeTerms(.oneDay, unopened: 5 * .minute)
         let retention = received(terms, age: .minute)!
         #expect(retention.expiresAt == noon + 4 * .minute)
@@ -37,7 +37,7 @@ import Testing
         #expect(received(LifetimeTerms(.oneHour, unopened: .day))?.onReading == nil)
     }
 
-    @Test func `a timer from reading begins when it is read`() {
+    @Test func `a timer from reading starts when the message is read`() {
         let terms = LifetimeTerms(.oneHour, timer: .read)
         #expect(received(terms)?.expiresAt == noon + 30 * .day)
         #expect(received(terms)?.onReading == .after(.hour))
@@ -48,7 +48,7 @@ import Testing
         #expect(own?.expiresAt == noon + .hour && own?.onReading == nil)
     }
 
-    @Test func `a cap shortens and never lengthens`() {
+    @Test func `a cap shortens a lifetime and never lengthens it`() {
         #expect(received(.sevenDays, cap: .atMost(.oneDay))?.expiresAt == noon + .day)
         #expect(received(.oneHour, cap: .atMost(.oneDay))?.expiresAt == noon + .hour)
         #expect(received(.sevenDays, cap: .atMost(.ephemeral))?.isStored == false)
@@ -63,7 +63,7 @@ import Testing
         #expect(received(.ephemeral, cap: .atMost(.oneDay)) == nil)
     }
 
-    @Test func `reading moves the end once, and not after it`() {
+    @Test func `reading moves a message's expiry once, and never after it has expired`() {
         var random = Randomness.seeded(3)
         let content = Content(
             type: .text, id: MessageID.random(&random), sentAt: noon, lifetime: .oneDay, agreement: nil, fallback: "",
@@ -77,7 +77,7 @@ import Testing
         #expect(message.opened(at: noon + .minute) == nil)
     }
 
-    @Test func `terms that keep nothing have nothing to count`() {
+    @Test func `terms that keep nothing cannot have an unopened limit or a reading timer`() {
         #expect(LifetimeTerms.ephemeral.isValid)
         #expect(!LifetimeTerms(.ephemeral, unopened: .hour).isValid)
         #expect(!LifetimeTerms(.ephemeral, timer: .read).isValid)
@@ -88,7 +88,7 @@ import Testing
         #expect(LifetimeTerms(.oneDay, attachment: .oneDay) == .oneDay)
     }
 
-    @Test func `a policy accepts what is kept no longer than it says`() {
+    @Test func `a policy accepts only terms that keep messages no longer than it allows`() {
         let week = LifetimePolicy.acceptUpTo(.sevenDays)
         #expect(week.accepts(.oneDay) && week.accepts(.ephemeral) && !week.accepts(.thirtyDays))
         #expect(!week.accepts(LifetimeTerms(.oneDay, attachment: .thirtyDays)))

@@ -20,7 +20,7 @@ import Testing
         return pair
     }
 
-    @Test func `closing a link for sleep resets nothing, however long it lasts`() throws {
+    @Test func `an inbox's sleep of any length does not reset the agreement`() throws {
         var pair = try joined()
         let kept = try pair.send("kept", from: 0)
         pair.run()
@@ -51,7 +51,7 @@ import Testing
         #expect(pair.events[0].contains(.inboxAsleep) && pair.events[0].contains(.inboxAwake(.pushNotification)))
     }
 
-    @Test func `both sides may sleep`() throws {
+    @Test func `a session survives the sleep of both sides`() throws {
         var pair = try joined()
         pair.sleep(0)
         pair.run()
@@ -67,7 +67,7 @@ import Testing
         #expect(pair.lifetimes() == [.oneDay, .oneDay])
     }
 
-    @Test func `a link that was lost before still counts its time while the inbox sleeps`() throws {
+    @Test func `the time since a lost link keeps counting while the inbox sleeps`() throws {
         var pair = try joined()
         pair.disconnect()
         pair.sleep(0)
@@ -78,7 +78,7 @@ import Testing
         #expect(pair.lifetimes() == [.ephemeral, .ephemeral])
     }
 
-    @Test func `a session that was closed is not brought back by sleep`() throws {
+    @Test func `a closed session does not come back after sleep`() throws {
         var pair = try joined()
         pair.command(0) { machine, turn in machine.close(turn) }
         pair.disconnect()
@@ -89,7 +89,7 @@ import Testing
         #expect(pair.lifetimes() == [.ephemeral, .ephemeral])
     }
 
-    @Test func `after a restart a sleeping inbox starts a new session`() throws {
+    @Test func `a sleeping inbox starts a new session after a restart`() throws {
         var pair = try joined()
         pair.sleep(0)
         pair.run()
@@ -108,7 +108,7 @@ import Testing
         #expect(pair.lifetimes() == [.ephemeral, .ephemeral])
     }
 
-    @Test func `what rests on a proposal that was taken back leaves the outbox, also after a restart`() throws {
+    @Test func `a message under a withdrawn proposal leaves the outbox, also after a restart`() throws {
         for restarts in [0, 1, 2] {
             var pair = try joined()
             pair.command(0) { (machine, turn) throws(CommandError) in try machine.propose(.sevenDays, &turn) }
@@ -135,7 +135,7 @@ import Testing
         }
     }
 
-    @Test func `an open proposal and its end survive sleep`() throws {
+    @Test func `an open proposal and its expiry survive sleep`() throws {
         var pair = try joined(nil)
         pair.command(0) { (machine, turn) throws(CommandError) in try machine.propose(.oneDay, &turn) }
         pair.run()
@@ -155,7 +155,7 @@ import Testing
         #expect(pair.lifetimes() == [.oneDay, .oneDay])
     }
 
-    @Test func `a sleeping inbox is woken when its proposal ends`() throws {
+    @Test func `a sleeping inbox wakes when its proposal expires`() throws {
         var pair = try joined(nil)
         pair.command(0) { (machine, turn) throws(CommandError) in try machine.propose(.oneDay, &turn) }
         pair.run()
@@ -168,7 +168,7 @@ import Testing
         #expect(pair.events[0].contains { if case .lifetimeExpired = $0 { true } else { false } })
     }
 
-    @Test func `an inbox with an outbox is woken to try again, later each time, and keeps the order`() throws {
+    @Test func `an inbox with unsent messages wakes to retry, after growing waits, in the same order`() throws {
         var pair = try joined()
         pair.disconnect()
         let first = try pair.send("first", from: 0)
@@ -196,7 +196,7 @@ import Testing
         #expect(pair.machines[0]?.outboxCount == 0)
     }
 
-    @Test func `what would be lost is protected`() throws {
+    @Test func `an inbox with unread or undelivered messages in memory does not sleep`() throws {
         var pair = try joined(nil)
         // Unread, in memory only.
         _ = try pair.send("hello", from: 0)
@@ -221,7 +221,7 @@ import Testing
         #expect(pair.nodes[0].protection(pair.clients[0]) == .undelivered)
     }
 
-    @Test func `a join under way is protected, and does not sleep`() throws {
+    @Test func `an inbox with a join under way does not sleep`() throws {
         var pair = Pair()
         try pair.createAndInvite()
         let client = pair.clients[1]
@@ -242,9 +242,9 @@ import Testing
     /// A frame that the other member misses because it falls asleep at that moment.
     enum Word: CaseIterable { case proposal, accept, rejection, withdrawal, readReceipt, name, description, schedule }
 
-    @Test(arguments: Word.allCases) func `what a member has not heard keeps its inbox in line until it has`(word: Word)
-        throws
-    {
+    @Test(arguments: Word.allCases) func `an inbox with an unheard change keeps dialling the member until it hears`(
+        word: Word
+    ) throws {
         var pair = try joined(nil)
         var read: MessageID?
         switch word {
@@ -317,7 +317,7 @@ import Testing
         #expect(pair.nodes[0].isSleeping(client))
     }
 
-    @Test func `a peer that falls asleep while something is on its way to it is dialled again`() throws {
+    @Test func `a peer that falls asleep with a message in flight is dialled again`() throws {
         var pair = try joined()
         let message = try pair.send("crossing", from: 1)
         // The content arrives at a node that has closed the link.
@@ -334,7 +334,7 @@ import Testing
         #expect(pair.archive[0][message]?.keeping == .disk(.oneDay))
     }
 
-    @Test func `what a sleeping inbox is told is dropped, and a sleep frame from elsewhere closes nothing`() throws {
+    @Test func `a sleeping inbox drops incoming frames, and a closing frame from another link closes nothing`() throws {
         var pair = try joined()
         let client = pair.clients[0]
         let remote = pair.keys[1].publicKey
@@ -354,7 +354,7 @@ import Testing
         #expect(pair.machines[1]?.link(to: member) == machine.link(to: member))
     }
 
-    @Test func `a locked node neither sleeps nor wakes anybody`() throws {
+    @Test func `a locked node wakes no inbox until it is unlocked`() throws {
         var pair = try joined()
         pair.sleep(0)
         pair.run()
@@ -377,7 +377,7 @@ import Testing
         #expect(pair.machines[0] != nil)
     }
 
-    @Test func `one node with more conversations than it may have awake`() throws {
+    @Test func `a node keeps only its capacity of conversations awake, unless more are protected`() throws {
         var pair = Pair(capacity: 2)
         var clients: [ClientID] = []
         for number in 0..<6 {

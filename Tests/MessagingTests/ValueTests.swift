@@ -23,7 +23,7 @@ import Testing
         #expect(back.take(now: noon - 500) == 1_500)
     }
 
-    @Test func `timestamps stay between 1970 and 9999, also when they are added to`() throws {
+    @Test func `timestamps stay between 1970 and 9999, also after additions`() throws {
         #expect(Timestamp(milliseconds: .min).milliseconds == 0)
         #expect(Timestamp(milliseconds: .max) == .latest)
         #expect(Timestamp.latest + .max == .latest)
@@ -60,7 +60,7 @@ import Testing
         "", "tcp://", "tcp://:1", "tcp://host", "tcp://host:", "tcp://host:65536", "tcp://host:-1", "tcp://host:+1",
         "tcp://host:1x", "tcp://host:01", "udp://host:1", "tcp://2001:db8::1:7440", "tcp://[host]:1", "tcp://[::1:1",
         "tcp://ho st:1", "tcp://hö:1", "tcp://host\n:1", "tcp://a/b:1", "TCP://host:1", "tcp://[]:1",
-    ]) func `what is not an endpoint is not read as one`(text: String) { #expect(Endpoint(text) == nil) }
+    ]) func `a malformed endpoint is refused`(text: String) { #expect(Endpoint(text) == nil) }
 
     @Test func `an endpoint has a bounded length`() {
         #expect(Endpoint("tcp://" + String(repeating: "a", count: 300) + ":1") == nil)
@@ -76,7 +76,7 @@ import Testing
         #expect(try ContactCard(text: bare.description) == bare)
     }
 
-    @Test func `a contact card that is cut at any byte is never taken for the whole one`() throws {
+    @Test func `a contact card cut at any byte is refused`() throws {
         var random = random
         let card = ContactCard(
             key: makeKey(&random).publicKey, routingSecret: random.bytes(32),
@@ -128,7 +128,7 @@ import Testing
         #expect(throws: ContactCard.Failure.invalidEndpoint) { try read([2] + key + secret + Array(many.utf8)) }
     }
 
-    @Test func `a conversation token opens for its creator only, and not when it is cut or changed`() {
+    @Test func `a conversation token opens only whole and unchanged, for its creator only`() {
         var random = random
         let key = makeKey(&random)
         let conversation = ConversationID.random(&random)
@@ -146,7 +146,7 @@ import Testing
         }
     }
 
-    @Test func `an invite that somebody else has signed again is refused`() throws {
+    @Test func `an invite signed again by another key is refused`() throws {
         var random = random
         let creator = makeKey(&random)
         let thief = makeKey(&random)
@@ -173,7 +173,7 @@ import Testing
         }
     }
 
-    @Test func `names are hexadecimal of their exact length`() {
+    @Test func `ids are read only as hexadecimal of their exact length`() {
         var random = random
         let id = MessageID.random(&random)
         #expect(MessageID(hex: id.description) == id)
@@ -183,7 +183,7 @@ import Testing
         #expect(Array(client.description)[14] == "4")
     }
 
-    @Test func `every record is the same after it was written and read`() throws {
+    @Test func `every saved record reads back unchanged`() throws {
         func check<Record: Codable & Equatable>(_ record: Record) throws {
             let data = try JSONEncoder().encode(record)
             #expect(try JSONDecoder().decode(Record.self, from: data) == record)

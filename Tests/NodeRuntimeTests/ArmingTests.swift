@@ -25,8 +25,7 @@ import Testing
 
     private final class Seconds: Sendable { let value = Mutex<Milliseconds>(0) }
 
-    @Test("when the disk refuses a scheduled end, the conversation goes on or leaves a tombstone, at each call")
-    func refused() async throws {
+    @Test("a schedule with one disk call refused leaves the conversation or a tombstone") func refused() async throws {
         let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
         var goesOn = 0
         var calls = 0

@@ -4,7 +4,7 @@ import Testing
 @testable import NodeRuntime
 
 @Suite struct ClosingGuestsTests {
-    @Test func `of a flood of guests that are sent away no more wait for their other end than the limit`() {
+    @Test func `a flood of refused guests leaves no more closing links open than the limit`() {
         var closing = ClosingGuests()
         var open: Set<LinkID> = []
         for number in 1...10_000 as ClosedRange<UInt64> {

@@ -33,11 +33,11 @@ import Testing
         }
     }
 
-    @Test func `no peers file is an empty list`() throws {
+    @Test func `a missing peers file is an empty list`() throws {
         #expect(try withHome { try PeersFile.load(home: $0).peers.isEmpty })
     }
 
-    @Test func `peers come back as they were`() throws {
+    @Test func `a saved peer is loaded unchanged`() throws {
         try withHome { home in
             var peer = PeersFile.Peer(name: "desk", contact: nil, endpoints: [Endpoint(host: "::1", port: 7440)])
             peer.invitations = .accept
@@ -57,25 +57,26 @@ import Testing
         ("{\n  \"peers\": [\n    {\"name\": \"a\" \"b\"}\n  ]\n}", 3, "not JSON"),
         ("{\n  \"peers\": [\n    {\"name\": nan}\n  ]\n}", 3, "found `nan`"),
         ("{\n  \"peers\": [\n    {\"name\": 0x1p3}\n  ]\n}", 3, "found `0x1p3`"),
-    ]) func `a malformed peers file says where and what was expected`(_ text: String, _ line: Int, _ words: String)
-        throws
-    {
+    ]) func `a malformed peers file is refused with the line and the expected value`(
+        _ text: String, _ line: Int, _ words: String
+    ) throws {
         let error = try #require(try failure(text))
         #expect(error.line == line, "\(error)")
         #expect(error.description.contains(words), "\(error)")
         #expect(error.description.contains("peers.json"))
     }
 
-    @Test(arguments: ["", "a b", "../x", String(repeating: "n", count: 65), "ä"]) func `a name that is none is refused`(
-        _ name: String
-    ) throws { #expect(try failure("{\"peers\":[{\"name\":\"\(name)\"}]}")?.kind == .malformed) }
+    @Test(arguments: ["", "a b", "../x", String(repeating: "n", count: 65), "ä"])
+    func `an invalid name of a peer is refused`(_ name: String) throws {
+        #expect(try failure("{\"peers\":[{\"name\":\"\(name)\"}]}")?.kind == .malformed)
+    }
 
-    @Test func `two peers of one name are refused`() throws {
+    @Test func `two peers with the same name are refused`() throws {
         let error = try #require(try failure(#"{"peers":[{"name":"a"},{"name":"a"}]}"#))
         #expect(error.description.contains("two peers are named `a`"))
     }
 
-    @Test func `a configuration without advertise tells others where it listens`() throws {
+    @Test func `a configuration without advertised addresses is valid`() throws {
         let bytes = Array(#"{"listen":["tcp://192.0.2.1:7440"],"policy":"ask"}"#.utf8)
         let configuration = try NodeConfiguration.parse(bytes, path: "/home/config.json")
         #expect(configuration.advertised.isEmpty && configuration.listen.count == 1)
@@ -96,7 +97,7 @@ import Testing
         (#"{"advertise":[],"listen":[],"policy":"ask","hooks":[{"events":["x"],"command":["/a"]}]}"#, "no event `x`"),
         (#"{"advertise":[],"listen":[],"policy":"ask","hooks":[{"events":["a"]}]}"#, "`command` is missing"),
         (#"{"advertise":[],"listen":[],"policy":"ask","hooks":{}}"#, "a list"),
-    ]) func `hooks that are not as they should be are named`(_ text: String, _ words: String) throws {
+    ]) func `an invalid hook is refused with line and reason`(_ text: String, _ words: String) throws {
         try withHome { home in
             write(text, to: "\(home)/config.json")
             defer { unlink("\(home)/config.json") }
@@ -107,7 +108,7 @@ import Testing
         }
     }
 
-    @Test func `a policy that there is not is named with its line, and nothing is taken for it`() throws {
+    @Test func `an unknown policy is refused, and the error names the field`() throws {
         try withHome { home in
             let path = "\(home)/\(NodeConfiguration.fileName)"
             defer { unlink(path) }
@@ -123,7 +124,7 @@ import Testing
         }
     }
 
-    @Test func `a cap that there is not is named with its line, and is not taken for none`() throws {
+    @Test func `an unknown cap is refused with its line`() throws {
         try withHome { home in
             let path = "\(home)/\(NodeConfiguration.fileName)"
             defer { unlink(path) }
@@ -141,7 +142,7 @@ import Testing
         }
     }
 
-    @Test func `a named pipe in the file's place is refused at once, and nobody waits for a writer`() throws {
+    @Test func `a named pipe in place of a file is refused at once, without waiting`() throws {
         try withHome { home in
             #expect(mkfifo("\(home)/peers.json", 0o600) == 0)
             let error = #expect(throws: HomeFileError.self) { try PeersFile.load(home: home) }
@@ -149,7 +150,7 @@ import Testing
         }
     }
 
-    @Test func `a file that cannot be replaced leaves nothing beside it and no descriptor open`() throws {
+    @Test func `a failed replacement of a file leaves no other file and no open descriptor`() throws {
         /// Descriptors of files in this home; other tests run in the same process.
         func openDescriptors(_ home: String) -> Int {
             let all = (try? FileManager.default.contentsOfDirectory(atPath: "/proc/self/fd")) ?? []

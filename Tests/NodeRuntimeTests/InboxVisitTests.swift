@@ -14,7 +14,7 @@ import Testing
         for _ in 0..<3 { await node.reapNow() }
     }
 
-    @Test func `a tick with nothing due looks at no inbox, nor does status`() async throws {
+    @Test func `neither a tick with nothing due nor status visits an inbox`() async throws {
         let machine = try NodeMachine()
         let node = try await machine.start()
         try await make(40, node)
@@ -28,7 +28,7 @@ import Testing
         try await machine.end()
     }
 
-    @Test func `a message and its acknowledgement look at the inbox that they are in`() async throws {
+    @Test func `a message and its acknowledgement visit only their own inbox`() async throws {
         let pair = try await Pair()
         try await pair.agree(.oneDay)
         // All are awake: to wake one would put another to sleep.
@@ -47,7 +47,7 @@ import Testing
         try await pair.end()
     }
 
-    @Test func `what expires in memory is looked for where it is`() async throws {
+    @Test func `an expiry in memory visits only its own inbox`() async throws {
         let machine = try NodeMachine()
         let node = try await machine.start()
         try await make(40, node)

@@ -18,7 +18,7 @@ import Testing
         return result
     }
 
-    @Test func `one network has three forged knocks and then one every ten seconds, by whatever routes`() {
+    @Test func `one network gets three checks of forged knocks, then one per ten seconds, over all routes`() {
         var allowance = KnockAllowance.forged
         var looked = 0
         for route in 0..<50 as Range<UInt64> { looked += look(10, &allowance, route: route, from: 7, at: noon) }
@@ -28,7 +28,7 @@ import Testing
         #expect(look(10, &allowance, route: 98, from: nil, at: noon) == 3)
     }
 
-    @Test func `a route that others have used up is open to a network that has done nothing`() {
+    @Test func `a route used up by other networks stays open to an uncharged network`() {
         var allowance = KnockAllowance.forged
         for source in 0..<4 as Range<UInt64> { _ = look(10, &allowance, from: source, at: noon) }
         // A valid notice is always checked: it is not charged.
@@ -37,7 +37,7 @@ import Testing
         #expect(allowance.allows(2, from: 99, now: noon))
     }
 
-    @Test func `many networks together have the route's and the reserve, and a second later one more`() {
+    @Test func `many networks together get the route's allowance and the reserve, then one check per second`() {
         var allowance = KnockAllowance.forged
         var looked = 0
         for source in 0..<1_000 as Range<UInt64> { looked += look(10, &allowance, from: source, at: noon) }
@@ -47,7 +47,7 @@ import Testing
         #expect(looked == 1)
     }
 
-    @Test func `a member is answered four times at once and then once a second, however often it asks`() {
+    @Test func `a member gets four answers at once, then one per second, however often it asks`() {
         var allowance = KnockAllowance.answered
         #expect(look(10_000, &allowance, from: 3, at: noon) == 4)
         #expect(look(10_000, &allowance, from: 3, at: noon + 1_000) == 1)
@@ -58,7 +58,7 @@ import Testing
         #expect(others < Limits.knockSourceBurst)
     }
 
-    @Test func `what is known of networks and routes is bounded, and those beyond it share one allowance`() {
+    @Test func `the number of tracked networks and routes is limited, and the rest share one allowance`() {
         var allowance = KnockAllowance.answered
         var looked = 0
         for name in 0..<1_000 as Range<UInt64> { looked += look(10, &allowance, route: name, from: name, at: noon) }

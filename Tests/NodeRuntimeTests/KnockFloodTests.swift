@@ -27,8 +27,9 @@ import Transport
         try await pair.end()
     }
 
-    @Test("a replayed question is answered a few times and then once a second, and the member's own is answered")
-    func questions() async throws {
+    @Test("a replayed question is answered at a limited rate, and the member's own is answered") func questions()
+        async throws
+    {
         let pair = try await Pair()
         let conversation = try await pair.ann.conversation("tea").conversation
         await pair.bob.stop()

@@ -9,7 +9,7 @@ import Testing
 
     private mutating func names(_ count: Int) -> [MessageID] { (0..<count).map { _ in MessageID.random(&random) } }
 
-    @Test mutating func `what was forgotten is known; what is on the disk only where the disk cannot be asked`() {
+    @Test mutating func `a forgotten message is always known, a stored one only when the disk is not asked`() {
         var known = KnownMessages(budget: MessageMemory())
         let ids = names(2)
         known.insert(ids[0], isStored: false)
@@ -18,7 +18,7 @@ import Testing
         #expect(!known.contains(ids[1], orStored: false) && known.contains(ids[1], orStored: true))
     }
 
-    @Test mutating func `beyond the bound of all inboxes the oldest of this one goes first`() {
+    @Test mutating func `above the limit for all inboxes an inbox drops its own oldest message`() {
         let memory = MessageMemory(knownLimit: 6, knownOwnCount: 2)
         var known = [KnownMessages(budget: memory), KnownMessages(budget: memory)]
         let ids = names(10)
@@ -32,7 +32,7 @@ import Testing
         }
     }
 
-    @Test mutating func `an inbox has room for some of its own, whatever others hold`() {
+    @Test mutating func `an inbox always has room for some messages, however many others hold`() {
         let memory = MessageMemory(knownLimit: 3, knownOwnCount: 2)
         var (full, other) = (KnownMessages(budget: memory), KnownMessages(budget: memory))
         let ids = names(8)
@@ -42,14 +42,14 @@ import Testing
         #expect(ids[6...].allSatisfy { other.contains($0, orStored: false) })
     }
 
-    @Test mutating func `one that comes again keeps its place`() {
+    @Test mutating func `a repeated message keeps its place in the order`() {
         var known = KnownMessages(budget: MessageMemory(knownLimit: 2, knownOwnCount: 2))
         let ids = names(3)
         for id in [ids[0], ids[1], ids[0], ids[2]] { known.insert(id, isStored: false) }
         #expect(ids.map { known.contains($0, orStored: false) } == [false, true, true])
     }
 
-    @Test mutating func `of an inbox that is gone nothing is left, and its ids may come again`() {
+    @Test mutating func `a removed inbox leaves no known messages, and its ids may come again`() {
         let memory = MessageMemory(knownLimit: 4, knownOwnCount: 2)
         var (gone, other) = (KnownMessages(budget: memory), KnownMessages(budget: memory))
         let ids = names(4)
@@ -62,7 +62,7 @@ import Testing
         #expect(memory.knownCount == 4 && ids[..<3].allSatisfy { gone.contains($0, orStored: false) })
     }
 
-    @Test mutating func `after the disk has refused something it is asked again`() {
+    @Test mutating func `a refusal of the disk drops known stored messages, so the disk is asked again`() {
         let memory = MessageMemory()
         var known = KnownMessages(budget: memory)
         let ids = names(2)

@@ -10,7 +10,7 @@ import Testing
 
     private mutating func names(_ count: Int) -> [MessageID] { (0..<count).map { _ in MessageID.random(&random) } }
 
-    @Test mutating func `they are known by their message, in the order in which they came, each once`() {
+    @Test mutating func `reactions are known by their message, in order of arrival, each once`() {
         var known = KnownReactions()
         let (targets, ids) = (names(2), names(4))
         for index in [0, 1, 2, 0, 3] { known.insert(ids[index], at: targets[index % 2], expiresAt: nil) }
@@ -24,7 +24,7 @@ import Testing
         #expect(known.count == 0 && known[targets[0]].isEmpty)
     }
 
-    @Test mutating func `at messages that nobody has they push out the oldest and take no more room`() {
+    @Test mutating func `reactions to unknown messages evict the oldest reactions and take no more room`() {
         var known = KnownReactions(limit: 8)
         let (mine, ids) = (names(1)[0], names(100))
         known.insert(ids[0], at: mine, expiresAt: nil)
@@ -40,14 +40,14 @@ import Testing
         #expect(known.count == 8 && known[mine].count == 4)
     }
 
-    @Test mutating func `of those at one message the newest are known`() {
+    @Test mutating func `only the newest reactions to one message are known`() {
         var known = KnownReactions()
         let (target, ids) = (names(1)[0], names(KnownReactions.limitAtOne + 10))
         for id in ids { known.insert(id, at: target, expiresAt: nil) }
         #expect(known[target] == Array(ids[10...]) && known.count == KnownReactions.limitAtOne)
     }
 
-    @Test mutating func `each goes at its own end`() {
+    @Test mutating func `each reaction is dropped at its own expiry`() {
         var known = KnownReactions()
         let (target, ids) = (names(1)[0], names(3))
         known.insert(ids[0], at: target, expiresAt: now + 2_000)

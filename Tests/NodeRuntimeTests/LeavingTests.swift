@@ -67,9 +67,7 @@ private final class Machine: Sendable {
         return (node, conversation, client)
     }
 
-    @Test("leaving while the disk fails is an error, and the rest is destroyed as soon as possible") func later()
-        async throws
-    {
+    @Test("leaving on a failing disk is an error, and the rest is destroyed later") func later() async throws {
         let machine = try Machine()
         let (node, conversation, client) = try await Self.leaveInVain(machine)
         // The conversation is gone from memory, so it refuses every command.
@@ -88,8 +86,9 @@ private final class Machine: Sendable {
         try await machine.end()
     }
 
-    @Test("leaving while the disk fails until the node stops keeps the whole conversation, which can be left later")
-    func never() async throws {
+    @Test("a stop after a failed leaving keeps the whole conversation, which can be left later") func never()
+        async throws
+    {
         let machine = try Machine()
         let (node, conversation, client) = try await Self.leaveInVain(machine)
         await node.stop()

@@ -205,8 +205,9 @@ extension Node {
         try await house.end()
     }
 
-    @Test("a notice in a reserved slot that the creator has not signed is discarded, so a true one has room")
-    func forgedNotice() async throws {
+    @Test("an unsigned notice in a reserved slot is discarded, so the true one has room") func forgedNotice()
+        async throws
+    {
         let house = try await Household()
         let ann = try await house.node(house.disks.ann)
         let bob = try await house.node(house.disks.bob)

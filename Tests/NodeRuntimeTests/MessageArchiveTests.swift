@@ -40,7 +40,7 @@ import Testing
 
     private func isKnown(_ message: Message) -> Bool { archive.contains(message.content.id) }
 
-    @Test mutating func `a message that comes twice is in memory once`() throws {
+    @Test mutating func `a repeated message is in memory once`() throws {
         let twice = message(lasting: .hour)
         for _ in 0..<2 { try keep(twice, .memory) }
         try keep(message(lasting: .minute), .memory)
@@ -49,7 +49,7 @@ import Testing
         #expect(archive.held.map(\.message) == [twice] && archive.isHeld(twice.content.id))
     }
 
-    @Test mutating func `what was in memory only stays known after a close, and not after the inbox has gone`() throws {
+    @Test mutating func `a message in memory only stays known after a close, until its inbox is removed`() throws {
         let seen = message()
         try keep(seen, .memory)
         archive.forgetMemory()
@@ -59,9 +59,7 @@ import Testing
         #expect(!isKnown(seen))
     }
 
-    @Test mutating func `what waits for the unlock is written then, once, and what has expired meanwhile is not`()
-        throws
-    {
+    @Test mutating func `a message waiting for the unlock is stored once, unless it has expired meanwhile`() throws {
         let (lasting, short) = (message(lasting: .day), message(lasting: .minute))
         try keep(lasting, .untilUnlocked(.oneDay))
         try keep(short, .untilUnlocked(.oneHour))
@@ -84,7 +82,7 @@ import Testing
         #expect(isKnown(lasting), "its number is in memory")
     }
 
-    @Test mutating func `what the disk refuses waits on`() throws {
+    @Test mutating func `a message refused by the disk goes on waiting`() throws {
         let waiting = message(lasting: .day)
         try keep(waiting, .untilUnlocked(.oneDay))
         store.lock()
@@ -95,7 +93,7 @@ import Testing
         #expect(archive.storeWaiting(now: now).stored.count == 1)
     }
 
-    @Test mutating func `what waited for the disk is as unread there as it was in memory`() throws {
+    @Test mutating func `a waiting message stays unread, or read, when it is stored`() throws {
         let messages = (0..<3).map { _ in message(lasting: .day) }
         #expect(archive.unreadCount(now: now) == 0)
         for message in messages { try keep(message, .untilUnlocked(.oneDay)) }
@@ -110,7 +108,7 @@ import Testing
         #expect(archive.unreadCount(now: now) == 0)
     }
 
-    @Test mutating func `a message that was shown is read, and what nobody was shown before it is not`() throws {
+    @Test mutating func `a shown message is read, and earlier unshown ones stay unread`() throws {
         let messages = (0..<3).map { _ in message(lasting: .day) }
         for message in messages { try keep(message, .disk(.oneDay)) }
         _ = archive.markShown(messages[2].content.id, now: now)
@@ -126,7 +124,7 @@ import Testing
         #expect(archive.unreadCount(now: now) == 1 && !archive.isShownSaved)
     }
 
-    @Test mutating func `beyond the limit unread messages are counted again when the known ones are read`() throws {
+    @Test mutating func `above the limit unread messages are counted again once the known ones are read`() throws {
         let limit = MessageArchive.unreadLimit
         let messages = (0..<(limit + 2)).map { _ in message(lasting: .day) }
         #expect(archive.unreadCount(now: now) == 0)
@@ -142,7 +140,7 @@ import Testing
         }
     }
 
-    @Test mutating func `what waits for the disk counts against the bound though a watcher has shown it`() throws {
+    @Test mutating func `a message waiting for the disk counts towards the limit even after it is shown`() throws {
         let (waiting, ephemeral) = (message(lasting: .day), message())
         try keep(waiting, .untilUnlocked(.oneDay))
         try keep(ephemeral, .memory)
@@ -152,7 +150,7 @@ import Testing
         #expect(archive.waitingByteCount == waiting.byteCount && archive.unreadInMemoryCount == 0)
     }
 
-    @Test mutating func `a disk without room is found to be so, and to have room again`() throws {
+    @Test mutating func `a probe reports a full disk, and succeeds when there is room again`() throws {
         disk.with { $0.isFull = true }
         #expect(throws: StoreError.full(path: "/home")) { try store.probe() }
         disk.with { $0.isFull = false }
@@ -176,7 +174,7 @@ import Testing
     /// The archive after a restart, with nothing in memory.
     private var reopened: MessageArchive { MessageArchive(store: store, row: row, memory: MessageMemory()) }
 
-    @Test mutating func `what becomes of many messages is one record, and is read with them from then on`() throws {
+    @Test mutating func `statuses of many messages are one record, and are read with their messages`() throws {
         let ids = try sent(100)
         store.commit { _ in }
         let before = try store.nextPlace(row)
@@ -199,8 +197,7 @@ import Testing
         #expect(try store.messageCount(row, now: now.milliseconds) == 100)
     }
 
-    @Test mutating func `a copy that was given up for one member is known after a restart, though others wait`() throws
-    {
+    @Test mutating func `a copy given up for one member is known after a restart, though other members wait`() throws {
         let ids = try sent(1)
         let missed = Delivery(member: sender, state: .expiredUndelivered, at: now)
         archive.setDelivery(missed, of: ids[0])
@@ -209,7 +206,7 @@ import Testing
         #expect(reopened.read(ids[0], now: now)?.message.deliveries == [missed])
     }
 
-    @Test mutating func `of two statuses the later one counts, and a failure outlives that all have it`() throws {
+    @Test mutating func `the later of two statuses counts, but a failure stays after a delivery`() throws {
         let ids = try sent(2)
         archive.setState(.cancelled, of: ids[0])
         archive.setDelivery(Delivery(member: sender, state: .failed, at: now), of: ids[1])
@@ -226,10 +223,7 @@ import Testing
         #expect(archive.read(ids[1], now: now)?.message.state == .failed)
     }
 
-    @Test
-    mutating func `a message that is moved to another expiry takes its statuses along, and one that is gone has none`()
-        throws
-    {
+    @Test mutating func `a rescheduled message keeps its statuses, and an erased one has none`() throws {
         let ids = try sent(2)
         for id in ids { archive.setState(.delivered, of: id) }
         try archive.writeStatuses()
@@ -245,7 +239,7 @@ import Testing
         #expect(archive.read(ids[1], now: now) == nil && archive.learned.isEmpty)
     }
 
-    @Test mutating func `statuses of messages that the disk refuses to read are kept until it reads them`() throws {
+    @Test mutating func `statuses of unreadable messages are kept until the disk reads them`() throws {
         let ids = try sent(2)
         store.commit { _ in }
         // From here on the messages are in their segment.
@@ -266,7 +260,7 @@ import Testing
         for id in ids { #expect(reopened.read(id, now: later)?.message.state == .delivered) }
     }
 
-    @Test mutating func `statuses end with the bucket of their messages`() throws {
+    @Test mutating func `a status stays until the bucket of its message ends`() throws {
         let first = try sent(1)
         var late = message(lasting: 12 * .hour)
         late.sender = nil

@@ -87,7 +87,7 @@ import Testing
         try (0..<count).map { try come($0, $0 % 3 == 0 ? .disk(.oneDay) : .memory) }
     }
 
-    @Test mutating func `what is on the disk and what is in memory comes in one order, on pages of any size`() throws {
+    @Test mutating func `messages on disk and in memory come in one order, on pages of any size`() throws {
         let ids = try fill(20)
         #expect(try numbers() == Array(0..<20))
         for room in 1...21 {
@@ -99,7 +99,7 @@ import Testing
         #expect(try numbers(after: MessageID.random(&random)) == nil)
     }
 
-    @Test mutating func `the newest so many are found from any side, and read in pages too`() throws {
+    @Test mutating func `the newest messages are found after any message, and on several pages`() throws {
         let ids = try fill(20)
         for last in 1...25 {
             let wanted = Array(max(0, 20 - last)..<20)
@@ -110,7 +110,7 @@ import Testing
         for index in 0..<20 { #expect(try numbers(last: 4, after: ids[index]) == Array(max(index + 1, 16)..<20)) }
     }
 
-    @Test mutating func `a page opens what is on it and the first that is not`() throws {
+    @Test mutating func `a page opens its own messages and the first one after it`() throws {
         for number in 0..<500 { try come(number, .disk(.oneDay)) }
         store.commit { _ in }
         // Messages that only the journal has are read from memory.
@@ -126,7 +126,7 @@ import Testing
         #expect(try page(room: 0)?.messages.map(Self.number) == [0])
     }
 
-    @Test mutating func `the order outlasts a sleep, a lock, and the end of what was on the disk`() throws {
+    @Test mutating func `the order survives a sleep, a lock, and the expiry of messages on disk`() throws {
         try come(0, .disk(.oneHour), lasting: 1_000)
         try come(1, .memory)
         try come(2, .disk(.oneHour), lasting: 1_000)
@@ -146,7 +146,7 @@ import Testing
         #expect(try pages(of: 1).flatMap { $0 } == [1, 3, 4, 5, 6])
     }
 
-    @Test mutating func `what comes while the storage is locked keeps its order when part of it is written`() throws {
+    @Test mutating func `messages that arrive during a lock keep their order when some of them are stored`() throws {
         try come(0, .disk(.oneDay))
         try come(1, .memory)
         store.lock()
@@ -161,7 +161,7 @@ import Testing
         #expect(try pages(of: 2).flatMap { $0 } == Array(0..<10))
     }
 
-    @Test mutating func `only what a page shows counts as read, and what lies between`() throws {
+    @Test mutating func `a page marks only its own messages, and reactions between them, as read`() throws {
         let ids = try fill(9)
         let size = try #require(archive.read(ids[1], now: now)?.message.byteCount)
         #expect(archive.unreadInMemoryCount == 6)
@@ -177,7 +177,7 @@ import Testing
         #expect(page.messages.count == 9)
     }
 
-    @Test mutating func `what waits for the disk is not let go of, though it was read`() throws {
+    @Test mutating func `a message waiting for the disk is kept in memory after it is read`() throws {
         store.lock()
         try come(0, .untilUnlocked(.oneDay))
         try store.unlock(passphrase: nil)
@@ -185,7 +185,7 @@ import Testing
         #expect(page.messages.count == 1 && page.freedByteCount == 0 && !page.isAllRead)
     }
 
-    @Test mutating func `what is due is on no page, and may still be where the next one begins`() throws {
+    @Test mutating func `a due message is on no page, but the next page may still start at it`() throws {
         let ids = [
             try come(0, .disk(.oneHour), lasting: 100), try come(1, .memory, lasting: 100), try come(2, .disk(.oneDay)),
             try come(3, .memory),
@@ -198,7 +198,7 @@ import Testing
         #expect(try numbers(after: ids[0]) == nil && numbers(after: ids[1]) == nil)
     }
 
-    @Test mutating func `the beginning of an id is looked up where it is, without opening anything`() throws {
+    @Test mutating func `the lookup of an id's prefix opens no message`() throws {
         let ids = try fill(60)
         store.commit { _ in }
         let before = disk.operations
@@ -224,7 +224,7 @@ import Testing
         return try come(0, keeping, lasting: lifetime, fromUs: fromUs, body: .reaction(reaction))
     }
 
-    @Test mutating func `a reaction is known no longer than it is kept`() throws {
+    @Test mutating func `a reaction is known only as long as it is kept`() throws {
         let target = try come(1, .disk(.oneDay))
         let (short, held) = (try react(to: target, .disk(.oneHour), lasting: 500), try react(to: target, .memory))
         let nowhere = MessageID.random(&random)
@@ -241,8 +241,7 @@ import Testing
         #expect(archive.reactions.count == 0)
     }
 
-    @Test mutating func `a reaction that goes to the disk at the unlock stays known, and goes with its message`() throws
-    {
+    @Test mutating func `a reaction stored at the unlock stays known, and goes with its message`() throws {
         let target = try come(1, .disk(.oneDay))
         store.lock()
         let id = try react(to: target, .untilUnlocked(.oneDay))
@@ -255,8 +254,7 @@ import Testing
         #expect(archive.reactions.count == 0)
     }
 
-    @Test mutating func `after a start reactions are found in the order in which they came, and ours that wait`() throws
-    {
+    @Test mutating func `a start finds reactions in order of arrival, and returns our waiting ones`() throws {
         let target = try come(1, .disk(.oneDay))
         let ids = try (0..<20).map { try react(to: target, .disk(.oneDay), fromUs: $0 % 10 == 0) }
         store.commit { _ in }
@@ -266,9 +264,7 @@ import Testing
         #expect(again.reactions[target] == ids)
     }
 
-    @Test mutating func `chunks whose file has no message are destroyed at a start, and nothing else is opened for it`()
-        throws
-    {
+    @Test mutating func `a start destroys chunks whose file has no message, and keeps the others`() throws {
         let hash = [UInt8](repeating: 1, count: 32)
         let attachment = Attachment(name: "f", mediaType: "a/b", byteCount: 70_000, hash: hash, text: "")
         let file = try come(1, .disk(.oneDay), body: .attachment(attachment))

@@ -67,7 +67,7 @@ private typealias Endpoint = Messaging.Endpoint
         let symmetric = [("1.1.1.1:1", "5.5.5.2:9"), ("2.2.2.2:1", "5.5.5.2:10")]
         let mapped = PortMappingState(isIPv4: true, standing: .asking, endpoints: [local])
         let cases: [(NetworkFindings, NetworkFindings.Punching, String)] = [
-            (findings(cone), .works, "can be made"), (findings(symmetric), .limited, "symmetric"),
+            (findings(cone), .works, "Hole punching works"), (findings(symmetric), .limited, "symmetric"),
             (findings(symmetric, mappings: [mapped]), .unneeded, "port mapping"),
             (findings([cone[0]]), .unknown, "second rendezvous node"),
             (findings([("1.1.1.1:1", "5.5.5.9:7440")], own: Endpoint("tcp://5.5.5.9:7440")), .unneeded, "no NAT"),

@@ -3,17 +3,17 @@ import NodeRuntime
 import Testing
 
 @Suite struct NodeClockTests {
-    @Test func `setting the clock back extends nothing`() {
+    @Test func `a clock set back extends no lifetime`() {
         var clock = NodeClock(mark: 0, realtime: 1_000_000, boottime: 0)
         #expect(clock.read(realtime: 0, boottime: 5_000).confirmed == Timestamp(milliseconds: 1_005_000))
     }
 
-    @Test func `a home does not start before its mark`() {
+    @Test func `the clock does not start before the home's mark`() {
         var clock = NodeClock(mark: 2_000_000, realtime: 1_000_000, boottime: 0)
         #expect(clock.read(realtime: 1_000_000, boottime: 0).confirmed == Timestamp(milliseconds: 2_000_000))
     }
 
-    @Test func `a step forward hides at once and counts after a minute`() {
+    @Test func `a large step forward hides messages at once, and is confirmed after a minute`() {
         var clock = NodeClock(mark: 0, realtime: 1_000_000, boottime: 0)
         let ahead: Milliseconds = 1_000_000 + 10 * .minute
         let first = clock.read(realtime: ahead, boottime: 0)
@@ -23,7 +23,7 @@ import Testing
         #expect(later.confirmed == Timestamp(milliseconds: ahead + .minute))
     }
 
-    @Test func `a glitch forward that is corrected destroys nothing`() {
+    @Test func `a corrected step forward confirms nothing, so no message is destroyed`() {
         var clock = NodeClock(mark: 0, realtime: 1_000_000, boottime: 0)
         _ = clock.read(realtime: 1_000_000 + .hour, boottime: 0)
         let corrected = clock.read(realtime: 1_030_000, boottime: 30_000)
@@ -34,15 +34,13 @@ import Testing
         #expect(again.confirmed == Timestamp(milliseconds: 1_071_000))
     }
 
-    @Test func `a small step forward is taken over`() {
+    @Test func `a small step forward is confirmed at once`() {
         var clock = NodeClock(mark: 0, realtime: 1_000_000, boottime: 0)
         let reading = clock.read(realtime: 1_000_000 + .minute, boottime: 10)
         #expect(reading.confirmed == Timestamp(milliseconds: 1_000_000 + .minute))
     }
 
-    @Test func `what a small step forward has hidden stays hidden after a power cut that sets the clock back`()
-        async throws
-    {
+    @Test func `a small step forward survives a power cut that sets the clock back`() async throws {
         let machine = try NodeMachine()
         let node = try await machine.start()
         let before = machine.now

@@ -52,9 +52,7 @@ extension Node {
         return (next, client)
     }
 
-    @Test("the place is not above that of a message sent after the earlier messages have ended") func ended()
-        async throws
-    {
+    @Test("the place goes back for a message sent after the earlier messages have ended") func ended() async throws {
         let (machine, client) = try await machine()
         let node = try await machine.start()
         await node.reapNow()

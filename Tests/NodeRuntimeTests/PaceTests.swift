@@ -12,7 +12,7 @@ import Transport
 @Suite("Pace") struct PaceTests {
     private let now = Timestamp(milliseconds: 1_800_000_000_000)
 
-    @Test func `what is due alone goes at its time, what is due at once later goes together`() {
+    @Test func `a single expiry is handled at its time, and close later ones together`() {
         var pace = Pace()
         #expect(pace.expiry(now) == now)
         pace.expired(at: now)
@@ -31,15 +31,14 @@ import Transport
         #expect(ticks == 10)
     }
 
-    @Test func `the machine is looked at once a second at most`() {
+    @Test func `the machine is inspected at most once per second`() {
         var pace = Pace()
         let looks = (0..<3_000).count { pace.looks(at: now + Milliseconds($0)) }
         let later = pace.looks(at: now + .minute)
         #expect(looks == 3 && later)
     }
 
-    @Test func `a node asks for the room on its disk once a second at most, however many ticks there are`() async throws
-    {
+    @Test func `a node asks for free disk space at most once per second, however many ticks run`() async throws {
         let machine = Machine()
         try await machine.withNode { node in
             let before = machine.askedCount
@@ -53,8 +52,7 @@ import Transport
         }
     }
 
-    @Test func `interfaces of a system that tells of changes are listed once a minute, others with every look`()
-        async throws
+    @Test func `interfaces are listed once per minute if the system reports changes, else at every look`() async throws
     {
         for isTold in [true, false] {
             let machine = Machine(isTold: isTold)

@@ -40,9 +40,9 @@ import Testing
         return true
     }
 
-    @Test(arguments: Manner.allCases) private func `an edit between the reading and the writing of a command stays`(
-        manner: Manner
-    ) throws {
+    @Test(arguments: Manner.allCases) private func `an edit between a command's read and write survives`(manner: Manner)
+        throws
+    {
         try withHome { home in
             write(list("a"), home)
             let book = try PeerBook(home: home)
@@ -58,7 +58,7 @@ import Testing
         }
     }
 
-    @Test func `an edit that a crash has left in the temporary file is kept under another name`() throws {
+    @Test func `an edit left in the temporary file by a crash is kept under another name`() throws {
         try withHome { home in
             write(list("a"), home)
             let book = try PeerBook(home: home)
@@ -72,8 +72,9 @@ import Testing
     }
 
     /// Found by a run of the scripts: the first edit was written over the second.
-    @Test(arguments: Manner.allCases)
-    private func `of two edits, the second while the first one goes back, the second stays`(manner: Manner) throws {
+    @Test(arguments: Manner.allCases) private func `a second edit survives while the first one is put back`(
+        manner: Manner
+    ) throws {
         try withHome { home in
             write(list("a"), home)
             let old = Array(text(home).utf8)
@@ -92,7 +93,7 @@ import Testing
         }
     }
 
-    @Test func `a file that is made, or removed, between the reading and the writing stays as it is`() throws {
+    @Test func `a file created or removed between read and write stays as it is`() throws {
         try withHome { home in
             let book = try PeerBook(home: home)
             write(list("mine"), home)
@@ -113,7 +114,7 @@ import Testing
         }
     }
 
-    @Test func `a half-written file is refused once and read when it is whole`() throws {
+    @Test func `a half-written file is refused once, and read when it is complete`() throws {
         try withHome { home in
             write(list("a"), home)
             let book = try PeerBook(home: home)
@@ -129,7 +130,7 @@ import Testing
         }
     }
 
-    @Test func `an edit that leaves size and times as they were is seen, if it came soon after the last look`() throws {
+    @Test func `an edit with unchanged size and times is noticed soon after the last look`() throws {
         try withHome { home in
             let path = "\(home)/\(PeersFile.fileName)"
             write(list("aaaa"), home)
@@ -145,7 +146,7 @@ import Testing
         }
     }
 
-    @Test func `a stamp is recent for three seconds, and not trusted meanwhile`() throws {
+    @Test func `a file's stamp counts as recent for a few seconds`() throws {
         try withHome { home in
             write(list("a"), home)
             let stamp = PeersFile.stamp(home: home)
@@ -155,7 +156,7 @@ import Testing
         }
     }
 
-    @Test func `two peers of one name are refused, and nothing is written`() throws {
+    @Test func `a second peer with the same name is refused, and nothing is written`() throws {
         try withHome { home in
             write(list("a"), home)
             let book = try PeerBook(home: home)

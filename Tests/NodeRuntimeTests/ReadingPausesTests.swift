@@ -7,7 +7,7 @@ import Testing
         reasons.map { pauses.remove($0) }
     }
 
-    @Test func `a link is read again when no reason is left, once`() {
+    @Test func `reading of a link resumes once, when no reason for a pause is left`() {
         var pauses = ReadingPauses()
         #expect(ends(&pauses, .disk) == [false], "it was not paused")
         pauses.add(.disk)

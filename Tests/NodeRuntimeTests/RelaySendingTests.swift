@@ -7,7 +7,7 @@ import Testing
 @Suite struct RelaySendingTests {
     private let noon = Timestamp(milliseconds: 1_795_262_400_000)
 
-    @Test func `as many as a rendezvous node takes at once, then half of what it takes`() {
+    @Test func `a sender uses the rendezvous node's whole burst, and then half of its rate`() {
         var sending = RelaySending()
         var theirs = IdleFrames.relayed
         var said = 0
@@ -22,14 +22,14 @@ import Testing
         #expect(said == Limits.sentPieceBurst + 9_999)
     }
 
-    @Test func `nobody comes back twice for one that has more to say while it waits`() {
+    @Test func `a waiting stream that has more to send waits only once`() {
         var sending = RelaySending()
         while sending.take(now: noon) {}
         let isFirst = (0..<3).map { _ in sending.wait(RelayStreamID(1)) }
         #expect(isFirst == [true, false, false])
     }
 
-    @Test func `those that wait are served in turn, and nobody before them`() {
+    @Test func `waiting streams are served in turn, and no other stream before them`() {
         var sending = RelaySending()
         while sending.take(now: noon) {}
         let streams = (1...3).map { RelayStreamID($0) }

@@ -3,7 +3,7 @@ import Testing
 
 /// A share of `make simulate PART=node` in small worlds, because a debug build is slow.
 @Suite struct WholeNodes {
-    @Test func `the same seed gives the same run, another one another`() {
+    @Test func `equal seeds give equal runs, and different seeds different ones`() {
         func run(_ seed: UInt64) -> NodeSimulation.Report {
             NodeSimulation.run(NodeSimulation.Options(seed: seed, seconds: 20, machines: 3))
         }
@@ -13,7 +13,7 @@ import Testing
         #expect(first.traceHash != other.traceHash)
     }
 
-    @Test func `nothing wrong happens, also with a hostile member, and all come to rest`() {
+    @Test func `whole nodes break no invariant, also with a hostile member, and nearly all heal`() {
         let expected = [
             "accepted", "acknowledged as stored", "power cuts", "killed processes", "partitions", "clock steps",
             "spoilt pieces", "repeated greetings", "event exploded", "event lifetimeAgreed", "stolen disks",
@@ -42,7 +42,7 @@ import Testing
         #expect(10 * healed >= 9 * worlds, "\(healed) of \(worlds) healed within a minute")
     }
 
-    @Test func `nothing wrong happens where some are behind NATs and reached through a rendezvous node`() {
+    @Test func `nodes behind NATs break no invariant when reached through a rendezvous node`() {
         let expected = ["relayed streams", "relayed links", "punched links", "datagrams to nobody behind a NAT"]
         var counts: [String: Int] = [:]
         var worlds = 0
@@ -58,7 +58,7 @@ import Testing
         expectHealing(counts, worlds)
     }
 
-    @Test func `what is mailed comes to members that are never online together`() {
+    @Test func `mailed messages reach members that are never online together`() {
         let expected = [
             "mailbox scenarios", "mailed, and gone off", "came through a mailbox", "delivered through a mailbox",
             "explosions confirmed through a mailbox", "explosions with the mailbox down for a week",
@@ -77,7 +77,9 @@ import Testing
     }
 
     /// The harness must find each planted mistake.
-    @Test(arguments: PlantedMistake.allCases) func `a planted mistake is found`(_ mistake: PlantedMistake) {
+    @Test(arguments: PlantedMistake.allCases) func `the simulation detects each planted mistake`(
+        _ mistake: PlantedMistake
+    ) {
         for seed in mistake.seeds {
             let options = NodeSimulation.Options(seed: seed, seconds: 40, mistake: mistake, machines: 3)
             let report = NodeSimulation.run(options)

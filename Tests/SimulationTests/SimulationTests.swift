@@ -2,7 +2,7 @@ import Simulation
 import Testing
 
 @Suite struct Campaign {
-    @Test func `nothing wrong happens in 200 seeds, and all of them come to rest, nearly all within a minute`() {
+    @Test func `200 seeds break no invariant, and nearly all heal within a minute`() {
         var events = 0
         var healed = 0
         for seed in 1...200 as ClosedRange<UInt64> {
@@ -16,7 +16,7 @@ import Testing
         #expect(healed >= 190)
     }
 
-    @Test func `with one or two of many conversations awake, all that was said is heard, mostly within a minute`() {
+    @Test func `with few of many conversations awake all messages arrive, mostly within a minute`() {
         var counts: [String: Int] = [:]
         for seed in 1...40 as ClosedRange<UInt64> {
             let options = Simulation.Options(seed: seed, seconds: 60, hasMailbox: false, isCrowded: true)
@@ -31,12 +31,12 @@ import Testing
 
     /// 29 found the joiner that lost its welcome; 118 and 206 found a defect of the oracle. The workload has changed
     /// since, so these seeds no longer replay those runs; MessagingTests has tests of the defects.
-    @Test(arguments: [29, 118, 206] as [UInt64]) func `a seed that once failed holds`(seed: UInt64) {
+    @Test(arguments: [29, 118, 206] as [UInt64]) func `a seed that once failed breaks no invariant`(seed: UInt64) {
         let report = Simulation.run(Simulation.Options(seed: seed))
         #expect(report.violations.isEmpty, "\(report.violations.prefix(3))")
     }
 
-    @Test func `the same seed gives the same run, another one another`() {
+    @Test func `equal seeds give equal runs, and different seeds different ones`() {
         let first = Simulation.run(Simulation.Options(seed: 7))
         let again = Simulation.run(Simulation.Options(seed: 7))
         let other = Simulation.run(Simulation.Options(seed: 8))
@@ -45,7 +45,7 @@ import Testing
         #expect(first.traceHash != other.traceHash)
     }
 
-    @Test func `explosions, mostly scheduled: nobody holds a conversation after its time`() {
+    @Test func `no member holds a conversation after its explosion, scheduled or immediate`() {
         var counts: [String: Int] = [:]
         for seed in 1...60 as ClosedRange<UInt64> {
             let report = Simulation.run(Simulation.Options(seed: seed, isExplosive: true, hasMailbox: false))
@@ -58,7 +58,7 @@ import Testing
         ] { #expect(counts[name, default: 0] > 0, "\(name) never happened") }
     }
 
-    @Test func `with a mailbox, honest or not: what is agreed holds, and what it carries arrives without any link`() {
+    @Test func `runs with a mailbox, honest or not, break no invariant and reach every mailbox event`() {
         var missing: Set = [
             "slots put", "slots taken", "slots lost by the mailbox", "slots offered again", "slots of a doubtful age",
             "answers of a mailbox lost", "orders refused", "mailbox failures", "contents by box",
@@ -75,7 +75,7 @@ import Testing
         #expect(missing.isEmpty, "\(missing.sorted()) never happened")
     }
 
-    @Test func `the runs reach what they are to test`() {
+    @Test func `the runs reach every event under test`() {
         var counts: [String: Int] = [:]
         for seed in 1...40 as ClosedRange<UInt64> {
             let report = Simulation.run(Simulation.Options(seed: seed, hasMailbox: false))
@@ -100,41 +100,41 @@ import Testing
         return []
     }
 
-    @Test func `acknowledging before the commit is found`() {
+    @Test func `the simulation detects an acknowledgement before the commit`() {
         let found = violations(of: .acknowledgeBeforeDurable, seeds: 1...10)
         #expect(found.contains { $0.contains("before it was durable") || $0.contains("not durable") })
     }
 
-    @Test func `storing without an agreement is found`() {
+    @Test func `the simulation detects a message stored without an agreement`() {
         #expect(violations(of: .storeWithoutAgreement, seeds: 1...10).contains { $0.contains("I4") })
     }
 
-    @Test func `showing a message twice is found`() {
+    @Test func `the simulation detects a message shown twice`() {
         #expect(violations(of: .showDuplicates, seeds: 1...10).contains { $0.contains("I2") })
     }
 
-    @Test func `reading after the end is found`() {
+    @Test func `the simulation detects a message read after its expiry`() {
         #expect(violations(of: .readAfterExpiry, seeds: 1...10).contains { $0.contains("I3") })
     }
 
-    @Test func `keeping for a minute too long is found`() {
+    @Test func `the simulation detects a message kept a minute too long`() {
         #expect(violations(of: .keepTooLong, seeds: 1...10).contains { $0.contains("I3") })
     }
 
-    @Test func `destroying before the end is found`() {
+    @Test func `the simulation detects a message destroyed before its expiry`() {
         #expect(violations(of: .reapTooSoon, seeds: 1...20).contains { $0.contains("I1") })
     }
 
-    @Test func `slots that are put before their numbers are durable are found`() {
+    @Test func `the simulation detects slots mailed before their numbers are durable`() {
         let found = violations(of: .mailBeforeDurable, seeds: 60...200, hasMailbox: true)
         #expect(found.contains { $0.contains("I8") })
     }
 
-    @Test func `believing a mailbox on the age of what it held is found`() {
+    @Test func `the simulation detects trust in a mailbox's claim about a slot's age`() {
         #expect(violations(of: .trustDwell, seeds: 60...300, hasMailbox: true).contains { $0.contains("I3") })
     }
 
-    @Test func `a conversation that comes back after its explosion is found`() {
+    @Test func `the simulation detects a conversation that returns after its explosion`() {
         #expect(violations(of: .resurrectAfterExplosion, seeds: 1...20).contains { $0.contains("I5") })
     }
 }

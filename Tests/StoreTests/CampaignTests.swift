@@ -11,7 +11,7 @@ import Testing
         return home
     }
 
-    @Test func `power cut at every call of every operation, whatever survives of it: promises are kept`() throws {
+    @Test func `a power cut at any call of any operation breaks no promise`() throws {
         let disk = try makeHome()
         let campaign = CrashCampaign(limit: 3, thoroughness: 4, seed: 1)
         let history = History(on: disk, seed: 1)
@@ -25,7 +25,7 @@ import Testing
         ] { #expect(campaign.byOperation[operation, default: 0] > 0, "\(operation)") }
     }
 
-    @Test func `power cut in an erasure with a version that was not durable: no version of before comes back`() throws {
+    @Test func `a power cut during an erasure with undurable versions brings back no version`() throws {
         for seed in 1...2 as ClosedRange<UInt64> {
             let disk = try makeHome()
             let campaign = CrashCampaign(limit: 200, thoroughness: 64, seed: seed)
@@ -37,7 +37,7 @@ import Testing
         }
     }
 
-    @Test func `power cut after an erasure that the disk has refused twice: no version of before comes back`() throws {
+    @Test func `a power cut after a twice refused erasure brings back no version of the message`() throws {
         var refusedCount = 0
         for (seed, call) in (1...3).flatMap({ seed in (0..<40).map { (UInt64(seed), $0) } }) {
             let disk = try makeHome()
@@ -63,7 +63,7 @@ import Testing
         #expect(refusedCount > 0)
     }
 
-    @Test func `power cut at every call of making a home: it is made again, or is there`() throws {
+    @Test func `a power cut at any call of a home's creation leaves a home, or none`() throws {
         var states = 0
         let disk = SimulatedDisk()
         nonisolated(unsafe) var violations: [String] = []
@@ -83,9 +83,7 @@ import Testing
         #expect(states > 30)
     }
 
-    @Test func `calls that fail: no false acknowledgement, no false destruction, and everything works afterwards`()
-        throws
-    {
+    @Test func `a failed call causes no false acknowledgement and no false destruction, and later calls work`() throws {
         let campaign = FaultCampaign(on: try makeHome(), seed: 1, steps: FaultCampaign.everyOperation)
         let count = try campaign.callCount()
         #expect(count > 400)
@@ -98,10 +96,7 @@ import Testing
         #expect(campaign.refusals > 20)
     }
 
-    @Test
-    func `a process killed at a call, or after a barrier was refused: what the next one shows, a power cut leaves`()
-        throws
-    {
+    @Test func `data shown after a kill at any call or a refused barrier survives a power cut`() throws {
         let campaign = KillCampaign(on: try makeHome(), seed: 1, steps: FaultCampaign.everyOperation)
         let count = try campaign.callCount()
         for (index, call) in stride(from: 1, through: count, by: 3).enumerated() {
@@ -111,26 +106,24 @@ import Testing
         #expect(campaign.runs > 150)
     }
 
-    @Test func `canary: a start that trusts the cache shows what a power cut takes away, and the campaign sees it`()
-        throws
-    { #expect(try KillCampaign.canary(on: try makeHome()) != nil) }
+    @Test func `canary: the campaign catches a start that serves cached data lost in a power cut`() throws {
+        #expect(try KillCampaign.canary(on: try makeHome()) != nil)
+    }
 
-    @Test func `a thief with the disk, the key and every byte ever written reads nothing dead and all that lives`()
-        throws
-    {
+    @Test func `a thief with the disk, the key and every byte ever written reads only live records`() throws {
         let campaign = ForensicCampaign(on: try makeHome())
         for seed in 1...6 as ClosedRange<UInt64> { try campaign.run(seed: seed, steps: 40, isThorough: seed == 1) }
         #expect(campaign.violations == [])
         #expect(campaign.deadTried > 20 && campaign.liveRead > 3 && campaign.formerTried > 3)
     }
 
-    @Test func `canary: where what is written over stays somewhere, the thief reads the dead`() throws {
+    @Test func `canary: the thief reads dead records on a disk that keeps overwritten blocks`() throws {
         let campaign = ForensicCampaign(on: try makeHome())
         try campaign.run(seed: 1, steps: 60, leavesOldBlocks: true)
         #expect(!campaign.violations.isEmpty)
     }
 
-    @Test func `canary: a journal that outlives its erasure is read by the thief`() throws {
+    @Test func `canary: the thief reads a journal that outlives its erasure`() throws {
         let campaign = ForensicCampaign(on: try makeHome())
         for seed in 1...20 as ClosedRange<UInt64> where campaign.violations.isEmpty {
             try campaign.run(seed: seed, steps: 60, outlivesErasure: true)
@@ -138,13 +131,11 @@ import Testing
         #expect(campaign.violations.contains { $0.contains("readable on the disk, and dead") })
     }
 
-    @Test func `canary: a commit that is acknowledged before the journal's barrier is lost, and the campaign sees it`()
-        throws
-    { #expect(try CrashCampaign.journalCanary(on: try makeHome()) != nil) }
+    @Test func `canary: the campaign catches the loss of a commit acknowledged before the journal's barrier`() throws {
+        #expect(try CrashCampaign.journalCanary(on: try makeHome()) != nil)
+    }
 
-    @Test func `canary: a disk that says a barrier is done before it is breaks promises, and the campaign sees it`()
-        throws
-    {
+    @Test func `canary: the campaign catches a disk that reports a barrier too early`() throws {
         let disk = try makeHome()
         disk.with { $0.liesAboutBarriers = true }
         let campaign = CrashCampaign(limit: 8, thoroughness: 4, seed: 1)
@@ -154,7 +145,7 @@ import Testing
         #expect(campaign.violations.contains { $0.contains("is lost") })
     }
 
-    @Test func `a full disk: expiry and explosion work all the same`() throws {
+    @Test func `expiry and explosion work on a full disk`() throws {
         let disk = try makeHome()
         let history = History(on: disk, seed: 3)
         try history.open()

@@ -15,7 +15,7 @@ import Testing
         return secret.withBytes { Array($0) }
     }
 
-    @Test func `a secret is the same ever after: again, after reopening, and after a lock`() throws {
+    @Test func `a column secret is the same when read again, after a lock, and after reopening`() throws {
         let disk = try makeHome()
         var store = try openHome(disk)
         let row = try store.createRow()
@@ -33,7 +33,7 @@ import Testing
         store.close()
     }
 
-    @Test func `its bucket is on the disk when it is made: a crash right after loses nothing`() throws {
+    @Test func `the bucket of a new column secret survives a crash right after its creation`() throws {
         let disk = try makeHome()
         let store = try openHome(disk)
         let row = try store.createRow()
@@ -46,7 +46,7 @@ import Testing
         store.close()
     }
 
-    @Test func `another label, row, bucket or class has another secret; one bucket has one`() throws {
+    @Test func `each label, row, bucket and class has its own column secret, the same within one bucket`() throws {
         let disk = try makeHome()
         let store = try openHome(disk)
         let rows = try (0..<2).map { _ in try store.createRow() }
@@ -72,7 +72,7 @@ import Testing
         store.close()
     }
 
-    @Test func `without a bucket there is none, and to ask makes none`() throws {
+    @Test func `a lookup without a bucket finds no column secret and makes no bucket`() throws {
         let disk = try makeHome()
         let store = try openHome(disk)
         let row = try store.createRow()
@@ -87,7 +87,7 @@ import Testing
         store.close()
     }
 
-    @Test func `a bucket that has ended takes the secret with it: its page is overwritten`() throws {
+    @Test func `the end of a bucket overwrites its page and destroys its column secret`() throws {
         let disk = try makeHome()
         let store = try openHome(disk)
         let row = try store.createRow()
@@ -129,7 +129,7 @@ import Testing
         reopened.close()
     }
 
-    @Test func `a row that is destroyed takes all of them with it`() throws {
+    @Test func `the destruction of a row destroys all its column secrets`() throws {
         let disk = try makeHome()
         let store = try openHome(disk)
         let rows = try (0..<2).map { _ in try store.createRow() }
@@ -148,7 +148,7 @@ import Testing
         again.close()
     }
 
-    @Test func `while it is locked, and for what is no class of contents or no time, there is none`() throws {
+    @Test func `a locked store, an invalid class and an invalid time each give no column secret`() throws {
         let disk = try makeHome(passphrase: "open")
         let store = try openHome(disk, unlocking: false)
         try store.unlock(passphrase: secretBytes("open"))

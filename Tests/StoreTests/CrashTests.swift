@@ -217,7 +217,7 @@ private func check(_ promise: Promise, on disk: SimulatedDisk, _ comment: Commen
 
 @Suite struct CrashTests {
     /// Found by the whole-node simulation: a segment without a sidecar took messages after its inbox had gone to sleep.
-    @Test func `what failed before an inbox rests takes nothing more afterwards`() throws {
+    @Test func `a segment that failed before its inbox rests takes no later messages`() throws {
         var kept = 0
         for call in 1...16 {
             let disk = try makeHome()
@@ -242,7 +242,7 @@ private func check(_ promise: Promise, on disk: SimulatedDisk, _ comment: Commen
         #expect(kept > 8)
     }
 
-    @Test func `a mark of the clock that an earlier run has left in the cache is saved again, or refused`() throws {
+    @Test func `a clock mark left in the cache by an earlier run is saved again, or refused`() throws {
         var refusals = 0
         for call in 1...4 {
             let disk = try makeHome()
@@ -265,7 +265,7 @@ private func check(_ promise: Promise, on disk: SimulatedDisk, _ comment: Commen
         #expect(refusals > 0)
     }
 
-    @Test func `what a commit of the store itself has failed at is told to the next one`() throws {
+    @Test func `a failure of the store's own commit is reported to the next commit`() throws {
         var failures = 0
         for locks in [false, true] {
             for call in 1...12 {
@@ -310,7 +310,7 @@ private func check(_ promise: Promise, on disk: SimulatedDisk, _ comment: Commen
         #expect(failures > 3)
     }
 
-    @Test func `a failure of the store's own commit that is still on its way is told too`() throws {
+    @Test func `a failure of the store's own commit still under way is reported to the next commit`() throws {
         let disk = try makeHome()
         nonisolated(unsafe) var work: [@Sendable () -> Void] = []
         let store = try Store.open(
@@ -355,7 +355,7 @@ private func check(_ promise: Promise, on disk: SimulatedDisk, _ comment: Commen
     }
 
     @Test(arguments: [1] as [UInt64])
-    func `power cut at every operation: what was committed is there, what was destroyed is not`(seed: UInt64) throws {
+    func `a power cut at any operation loses no committed data and restores no destroyed data`(seed: UInt64) throws {
         let home = try makeHome()
         let count = try operationCount(home)
         #expect(count > 200)
@@ -373,7 +373,7 @@ private func check(_ promise: Promise, on disk: SimulatedDisk, _ comment: Commen
         }
     }
 
-    @Test(arguments: [EIO], [true, false]) func `every operation failing: no false success`(
+    @Test(arguments: [EIO], [true, false]) func `a failure of any operation causes no false success`(
         code: Int32, isLasting: Bool
     ) throws {
         let home = try makeHome()
@@ -392,9 +392,7 @@ private func check(_ promise: Promise, on disk: SimulatedDisk, _ comment: Commen
         }
     }
 
-    @Test func `a commit that was handed over before an earlier one failed fails too, and the next one is taken`()
-        throws
-    {
+    @Test func `a failed commit fails the commits queued behind it, and the next one succeeds`() throws {
         let disk = try makeHome()
         nonisolated(unsafe) var work: [@Sendable () -> Void] = []
         let store = try Store.open(
@@ -435,7 +433,7 @@ private func check(_ promise: Promise, on disk: SimulatedDisk, _ comment: Commen
         again.close()
     }
 
-    @Test func `a passing error while opening and reading destroys nothing`() throws {
+    @Test func `a passing error during opening or reading destroys nothing`() throws {
         let home = try makeHome()
         let first = try openHome(home)
         let rows = [try first.createRow(), try first.createRow()]
@@ -476,7 +474,7 @@ private func check(_ promise: Promise, on disk: SimulatedDisk, _ comment: Commen
         }
     }
 
-    @Test func `a failed fsync is never taken back by a later one`() throws {
+    @Test func `a later fsync does not undo a failed one`() throws {
         let disk = try makeHome()
         let store = try openHome(disk)
         let row = try store.createRow()
@@ -496,7 +494,7 @@ private func check(_ promise: Promise, on disk: SimulatedDisk, _ comment: Commen
         #expect(try again.get(row, 2, now: start) == "two, again")
     }
 
-    @Test func `a message whose update could not be stored is listed once, as it was`() throws {
+    @Test func `a message whose update fails to be stored is listed once, unchanged`() throws {
         let disk = try makeHome()
         let store = try openHome(disk)
         let row = try store.createRow()

@@ -37,7 +37,8 @@ import Testing
         disk.files().keys.filter { $0.hasSuffix(suffix) }.sorted()
     }
 
-    @Test func `a sidecar missing, foreign, changed or cut at any byte means expired, reported, and never more`() throws
+    @Test func `a missing, foreign, changed or truncated sidecar is reported, and its segment counts as expired`()
+        throws
     {
         let (disk, rows) = try home()
         let sidecars = paths(disk, ".expiry")
@@ -60,7 +61,7 @@ import Testing
         }
     }
 
-    @Test func `a changed column header shortens, whether its check is right or not`() throws {
+    @Test func `a changed column header shortens lifetimes, with a valid check or without`() throws {
         let (disk, rows) = try home()
         let columns = try #require(disk.files()["/home/columns.slots"])
         for index in 0..<ColumnHeader.byteCount + 8 {
@@ -78,7 +79,7 @@ import Testing
         #expect(copy.files()["/home/columns.slots"]?.prefix(4_096) != (longer.encoded + columns[64..<4_096])[...])
     }
 
-    @Test func `a fuse that was put off burns at the unlock`() throws {
+    @Test func `a fuse whose header is changed to a later time burns at the unlock`() throws {
         let (disk, rows) = try home()
         let store = try openHome(disk)
         try store.scheduleDestruction(of: rows[0], at: start + 60_000)
@@ -93,7 +94,7 @@ import Testing
         #expect(try openHome(disk).liveRows() == [rows[1]])
     }
 
-    @Test func `a damaged row page loses that inbox and no other`() throws {
+    @Test func `a damaged row page loses its inbox and no other`() throws {
         let (disk, rows) = try home()
         var bytes = try #require(disk.files()["/home/rows.slots"])
         bytes[1_000] ^= 4
@@ -118,8 +119,7 @@ import Testing
         return (disk.copy(), rows)
     }
 
-    @Test func `an inbox that was set aside is back once its page opens, also while another page is unreadable`() throws
-    {
+    @Test func `an inbox set aside returns once its page opens, also while another page is unreadable`() throws {
         let (disk, rows) = try homeWithOneSetAside()
         let page = Int(rows[1].slot) * 4_096
         disk.with { $0.unreadable["rows.slots"] = page..<(page + 4_096) }
@@ -133,10 +133,9 @@ import Testing
         #expect(try counts(disk, rows) == ([3], 0))
     }
 
-    @Test(arguments: [false, true])
-    func `an inbox that was set aside is not taken for one that nobody used, whatever the disk refuses`(isLasting: Bool)
-        throws
-    {
+    @Test(arguments: [false, true]) func `an inbox set aside does not count as unused, whichever call the disk refuses`(
+        isLasting: Bool
+    ) throws {
         let (home, rows) = try homeWithOneSetAside()
         /// Destroys rows that are unused and have no state, like the node does.
         func load(_ store: Store) {
@@ -170,7 +169,7 @@ import Testing
         }
     }
 
-    @Test func `an inbox that was set aside is not taken for one that nobody used on a read-only disk`() throws {
+    @Test func `an inbox set aside does not count as unused on a read-only disk`() throws {
         let (disk, rows) = try homeWithOneSetAside()
         disk.with { $0.isReadOnly = true }
         let store = try openHome(disk)
@@ -179,7 +178,7 @@ import Testing
         store.close()
     }
 
-    @Test func `a segment cut at every byte serves its whole records`() throws {
+    @Test func `a segment truncated at any byte serves its whole records`() throws {
         let (disk, rows) = try home()
         let path = try #require(paths(disk, ".seg").first)
         let bytes = try #require(disk.files()[path])
@@ -201,7 +200,7 @@ import Testing
         #expect(try counts(copy, rows).0 == [3, 4])
     }
 
-    @Test func `a segment with any bit flipped never traps, loses one record and serves the rest`() throws {
+    @Test func `a segment with any bit flipped never traps, and loses at most one record`() throws {
         let (disk, rows) = try home()
         let path = try #require(paths(disk, ".seg").first)
         let bytes = try #require(disk.files()[path])
@@ -218,7 +217,7 @@ import Testing
         }
     }
 
-    @Test func `records moved, repeated or taken from another segment are not served`() throws {
+    @Test func `records moved, repeated or copied from another segment are not served`() throws {
         let (disk, rows) = try home()
         let files = paths(disk, ".seg")
         let bytes = try #require(disk.files()[files[0]])
@@ -233,10 +232,7 @@ import Testing
         }
     }
 
-    @Test
-    func `a log cut or flipped anywhere gives its last valid state or says that it is damaged, and takes new ones`()
-        throws
-    {
+    @Test func `a state log damaged at any byte gives its last valid state or an error`() throws {
         let (disk, rows) = try home()
         let path = try #require(paths(disk, ".log").first)
         let bytes = try #require(disk.files()[path])
@@ -269,7 +265,7 @@ import Testing
         }
     }
 
-    @Test func `files that do not belong there are removed or ignored`() throws {
+    @Test func `foreign files are removed or ignored`() throws {
         let (disk, rows) = try home()
         let directory = try disk.open("/home/inboxes", in: nil, .directory)
         try disk.makeDirectory(String(repeating: "ab", count: 16), in: directory)
@@ -282,9 +278,7 @@ import Testing
     }
 
     @Test(arguments: [.max, .min, -1, (1 << 48) + 1] as [Int64], [0, 512])
-    func `a time that no clock has is not taken from the clock file, and said to be damage`(time: Int64, offset: Int)
-        throws
-    {
+    func `an impossible time in the clock file is ignored and reported as damage`(time: Int64, offset: Int) throws {
         let disk = try makeHome()
         var store = try openHome(disk)
         for step in 1...2 as ClosedRange<Int64> { try store.saveClockMark(start + step) }
@@ -310,7 +304,7 @@ import Testing
         store.close()
     }
 
-    @Test func `a clock mark that would not be taken again is not written`() throws {
+    @Test func `an impossible clock mark is refused and not written`() throws {
         let disk = try makeHome()
         let store = try openHome(disk)
         #expect(throws: StoreError.invalidArgument("time \(Int64.max)")) { try store.saveClockMark(.max) }
@@ -318,7 +312,7 @@ import Testing
         store.close()
     }
 
-    @Test func `an inbox whose last state was refused is in no summary, however soon it is written`() throws {
+    @Test func `an inbox whose last state was refused is in no summary, even before the store knows`() throws {
         let disk = try makeHome()
         nonisolated(unsafe) var work: [@Sendable () -> Void] = []
         let store = try openHome(disk, committingOn: .later { work.append($0) })
@@ -337,7 +331,7 @@ import Testing
         store.close()
     }
 
-    @Test func `summaries that are cut off anywhere, or changed, are fewer, and never others`() throws {
+    @Test func `truncated or changed summaries are dropped, and the others are unchanged`() throws {
         let disk = try makeHome()
         let store = try openHome(disk)
         var expected: [RowID: [UInt8]] = [:]

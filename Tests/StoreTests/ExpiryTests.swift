@@ -5,7 +5,7 @@ import Testing
 @testable import Store
 
 @Suite struct ExpiryTests {
-    @Test func `a message is readable until exactly its time, before any reaper ran and after reopening`() throws {
+    @Test func `a message is readable until exactly its expiry, before any reap and after reopening`() throws {
         let disk = try makeHome()
         var store = try openHome(disk)
         let row = try store.createRow()
@@ -28,7 +28,7 @@ import Testing
         #expect(try store.get(row, 2, now: start) == "two")
     }
 
-    @Test func `the deadline is the next expiry, then the bucket's end, then the next`() throws {
+    @Test func `the next deadline is the next expiry, then the bucket's end, then the fuse`() throws {
         let disk = try makeHome()
         let store = try openHome(disk)
         #expect(store.nextDeadline == nil)
@@ -56,7 +56,7 @@ import Testing
         #expect(again.rowsDestroyed == 0 && again.failures.isEmpty)
     }
 
-    @Test func `no file of a bucket is made by a checkpoint that was under way when the bucket ended`() throws {
+    @Test func `a checkpoint under way at a bucket's end makes no file of that bucket`() throws {
         let disk = try makeHome()
         nonisolated(unsafe) var work: [@Sendable () -> Void] = []
         let store = try openHome(disk, committingOn: .later { work.append($0) })
@@ -71,9 +71,7 @@ import Testing
         store.close()
     }
 
-    @Test func `no file of a bucket is made from the journal of an earlier run when the bucket has ended meanwhile`()
-        throws
-    {
+    @Test func `a start makes no file of an ended bucket from an earlier run's journal`() throws {
         let disk = try makeHome()
         let first = try openHome(disk)
         let row = try first.createRow()
@@ -98,9 +96,7 @@ import Testing
         }
     }
 
-    @Test func `what is only hidden comes back when the clock is corrected, and is destroyed when it is confirmed`()
-        throws
-    {
+    @Test func `a hidden message returns when the clock is corrected, and is destroyed at the confirmed time`() throws {
         let disk = try makeHome()
         let store = try openHome(disk)
         let row = try store.createRow()
@@ -116,7 +112,7 @@ import Testing
         #expect(try store.get(row, 1, now: start + 1) == nil)
     }
 
-    @Test func `an inbox nobody has used since the unlock loses its messages at their time all the same`() throws {
+    @Test func `an inbox unused since the unlock loses its messages at their expiry`() throws {
         let disk = try makeHome()
         var store = try openHome(disk)
         let row = try store.createRow()
@@ -137,7 +133,7 @@ import Testing
         #expect(store.damage.isEmpty)
     }
 
-    @Test func `a fuse burns without a passphrase, the earliest of several, and never a reused slot`() throws {
+    @Test func `the earliest fuse of a row burns without a passphrase, and spares a reused slot`() throws {
         let disk = try makeHome(passphrase: "p")
         var store = try openHome(disk, unlocking: false)
         try store.unlock(passphrase: secretBytes("p"))
@@ -161,7 +157,7 @@ import Testing
         #expect(!disk.files().keys.contains { $0.hasSuffix(".seg") })
     }
 
-    @Test func `a read-only home with something overdue refuses to unlock, and otherwise reads`() throws {
+    @Test func `a read-only home is readable, but refuses to unlock with an overdue message`() throws {
         let disk = try makeHome()
         var store = try openHome(disk)
         let row = try store.createRow()
@@ -186,7 +182,7 @@ import Testing
         #expect(store.openingReport.failures == [.overdueOnReadOnly(path: "/home")])
     }
 
-    @Test func `expiry, destruction and erasing work on a full disk, and what fails says so`() throws {
+    @Test func `expiry, destruction and erasure work on a full disk, and appends fail with an error`() throws {
         let disk = try makeHome()
         let store = try openHome(disk)
         let (one, two) = (try store.createRow(), try store.createRow())
@@ -222,8 +218,7 @@ import Testing
         #expect(again.liveRows() == [one])
     }
 
-    @Test func `a page that cannot be destroyed is not served, is retried, and is counted only when it is gone`() throws
-    {
+    @Test func `a page the disk fails to overwrite is not served, is retried, and then counts`() throws {
         let disk = try makeHome()
         let store = try openHome(disk)
         let row = try store.createRow()

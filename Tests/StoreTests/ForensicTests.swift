@@ -89,9 +89,7 @@ struct Attacker {
         return (dead, live)
     }
 
-    @Test func `forensic: with the raw files, the key file and every ciphertext ever written, no dead record opens`()
-        throws
-    {
+    @Test func `a thief with raw files, key file and every written ciphertext opens no dead record`() throws {
         let disk = try makeHome()
         disk.with { $0.keepsHistory = true }
         let store = try openHome(disk)
@@ -111,7 +109,7 @@ struct Attacker {
         #expect(found == live)
     }
 
-    @Test func `canary: destroying by rename leaves the old file, and the attacker reads all of it`() throws {
+    @Test func `canary: destruction by rename leaves the old file, and the thief reads all of it`() throws {
         let disk = try makeHome()
         disk.with { $0.keepsHistory = true }
         let store = try openHome(disk)
@@ -140,7 +138,7 @@ struct Attacker {
         }
     }
 
-    @Test func `an expired or erased record's ciphertext is zeros on the disk, all versions of it`() throws {
+    @Test func `all versions of an expired or erased record are zeros on the disk`() throws {
         let disk = try makeHome()
         let store = try openHome(disk)
         let row = try store.createRow()
@@ -164,7 +162,7 @@ struct Attacker {
         #expect(isErased == [true, true, true, false])
     }
 
-    @Test func `no plaintext and no identifier is in the clear`() throws {
+    @Test func `no file or path contains a plaintext or an identifier`() throws {
         let disk = try makeHome()
         let store = try openHome(disk)
         let row = try store.createRow()

@@ -31,8 +31,7 @@ import Testing
         try store.list(row, now: start).map { String(decoding: $0.payload, as: UTF8.self) }
     }
 
-    @Test func `a start on a full disk serves what only the journal has, and writes it out once there is room`() throws
-    {
+    @Test func `a start on a full disk serves the journal's records, and writes them to files later`() throws {
         let (disk, rows) = try makeFullHome()
         var store = try openHome(disk)
         #expect(try state(store, rows[0]) == "state of \(rows[0])")
@@ -58,7 +57,7 @@ import Testing
         store.close()
     }
 
-    @Test func `after a start on a full disk a power cut leaves what was there, and what was committed since`() throws {
+    @Test func `a power cut after a start on a full disk loses neither old nor new commits`() throws {
         let (disk, rows) = try makeFullHome()
         let store = try openHome(disk)
         try store.put(rows[0], 2, at: start + lifetime, "message 2")
@@ -74,7 +73,7 @@ import Testing
         store.close()
     }
 
-    @Test func `after a start on a full disk erasing, expiring and exploding leave nothing`() throws {
+    @Test func `erasure, expiry and explosion after a start on a full disk leave no readable record`() throws {
         let (disk, rows) = try makeFullHome()
         let store = try openHome(disk)
         func payloads() throws -> Set<[UInt8]> {
@@ -103,7 +102,7 @@ import Testing
         again.close()
     }
 
-    @Test func `a full disk that took a part of a checkpoint does not take what is served from the journal`() throws {
+    @Test func `a full disk that takes part of a checkpoint loses no record served from the journal`() throws {
         let disk = try makeHome()
         var store = try openHome(disk)
         let row = try store.createRow()
@@ -128,7 +127,7 @@ import Testing
         store.close()
     }
 
-    @Test func `an erasure after the journal has moved is not undone by what an earlier run has left in it`() throws {
+    @Test func `an erasure after a move of the journal stays, despite an earlier run's old blocks`() throws {
         let disk = try makeHome()
         var store = try openHome(disk)
         let rows = [try store.createRow(), try store.createRow()]

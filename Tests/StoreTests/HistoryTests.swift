@@ -31,7 +31,7 @@ import Testing
 
     private func loadedCount(_ store: Store) -> Int { store.grid.segments.values.reduce(0) { $0 + $1.records.count } }
 
-    @Test func `the last messages are read from the end, and the rest stays where it is`() throws {
+    @Test func `a list of the last messages reads the segment's end, and leaves the rest unread`() throws {
         let (store, row) = try reopened(3_000)
         #expect(numbers(try store.list(row, last: 50, now: start)) == Array(2_950..<3_000))
         #expect(loadedCount(store) < 500)
@@ -48,7 +48,7 @@ import Testing
         store.close()
     }
 
-    @Test func `new versions and expiries of old messages are found, wherever they lie`() throws {
+    @Test func `new versions and expiries of old messages are found in any segment`() throws {
         let (store, row) = try reopened(1_000) { store, row in
             try store.checkpointNow()
             try store.update(row, id: messageID(5), payload: text("5|changed"))
@@ -66,7 +66,7 @@ import Testing
         store.close()
     }
 
-    @Test func `a message behind the end that was read is erased and updated like any other`() throws {
+    @Test func `a message in the unread part of a segment is erased and updated like any other`() throws {
         let (store, row) = try reopened(2_000)
         #expect(numbers(try store.list(row, last: 1, now: start)) == [1_999])
         try store.erase(row, id: messageID(7))
@@ -80,9 +80,7 @@ import Testing
         again.close()
     }
 
-    @Test func `what is due behind the end that was read is hidden, overwritten and told, some of it with each reap`()
-        throws
-    {
+    @Test func `a due message in the unread part of a segment is hidden, overwritten and reported`() throws {
         let due = start + 20 * hour - 60_000
         let (store, row) = try reopened(10) { store, row in
             try store.put(row, 10, .oneDay, at: due, padded(10))
@@ -98,9 +96,7 @@ import Testing
         store.close()
     }
 
-    @Test func `an inbox at rest with more than one reap reads for its deadline is read to its end, and rests again`()
-        throws
-    {
+    @Test func `a resting inbox too large for one reap is read over several reaps, and rests again`() throws {
         let due = start + 20 * hour - 60_000
         let (store, row) = try reopened(0) { store, row in
             try store.put(row, 0, .oneDay, at: due, padded(0))
@@ -126,7 +122,7 @@ import Testing
         store.close()
     }
 
-    @Test func `a segment that is torn, or erased at its end, is read all the same`() throws {
+    @Test func `a segment with a torn or erased end is read up to there`() throws {
         let (store, row) = try reopened(400)
         for number in 200..<400 { try store.erase(row, id: messageID(number)) }
         try store.commitNow()
@@ -152,7 +148,7 @@ import Testing
         return found
     }
 
-    @Test func `a status is in no list and no count, and is found with the messages before it`() throws {
+    @Test func `a status is in no list or count, and is found with the messages it concerns`() throws {
         let (store, row) = try reopened(1_000) { store, row in
             try store.appendStatus(
                 row, tier: .oneDay, expiresAt: start + 20 * hour, concerning: 0...999, text("of the first thousand"))
@@ -179,7 +175,7 @@ import Testing
         store.close()
     }
 
-    @Test func `hidden records are known to be there without being read`() throws {
+    @Test func `an inbox knows that it has hidden records without reading them`() throws {
         let (store, row) = try reopened(1) { store, row in
             try store.append(
                 row, id: messageID(9_000), tier: .oneDay, expiresAt: start + 20 * hour, payload: text("part"),

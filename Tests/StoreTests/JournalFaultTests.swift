@@ -7,7 +7,7 @@ import Testing
 
 /// Commits, checkpoints, moves and restarts in every order. Each of their calls fails once, followed by a power cut.
 @Suite struct JournalFaultTests {
-    @Test func `after failed writes and a power cut the journal has what was acknowledged, and reports no damage`()
+    @Test func `the journal keeps every acknowledged commit through failed writes and a power cut, without damage`()
         throws
     {
         let trial = try JournalTrial()
@@ -17,7 +17,7 @@ import Testing
         #expect(trial.runs > 2_000 && trial.recoveries > 8_000, "\(trial.runs), \(trial.recoveries)")
     }
 
-    @Test func `a torn block after a failed checkpoint does not bring back what the checkpoint has begun to overwrite`()
+    @Test func `a torn block after a failed checkpoint does not restore blocks the checkpoint began to overwrite`()
         throws
     {
         let trial = try JournalTrial()
@@ -30,7 +30,7 @@ import Testing
         #expect(trial.recoveries > 800, "\(trial.recoveries)")
     }
 
-    @Test func `a journal that the disk did not read at an unlock is begun anew, and sound from then on`() throws {
+    @Test func `a journal the disk refuses to read at an unlock is begun anew and sound`() throws {
         let trial = try JournalTrial()
         var model = try trial.model()
         for step in [Step.append, .append, .checkpoint, .append, .append] {

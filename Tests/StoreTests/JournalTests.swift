@@ -97,7 +97,7 @@ import Testing
         }
     }
 
-    @Test func `checkpoints in a queue write every record once`() throws {
+    @Test func `queued checkpoints write every record once`() throws {
         func operationCount(_ rowCount: Int) throws -> Int {
             let waiting = try WaitingStore(rowCount: rowCount)
             let before = waiting.disk.operations
@@ -111,9 +111,7 @@ import Testing
     }
 
     @Test(arguments: [true, false])
-    func `a checkpoint in a queue rests on those before it: power cut, and failure, at every operation`(isCut: Bool)
-        throws
-    {
+    func `a queued checkpoint stays correct when an earlier one fails or the power is cut`(isCut: Bool) throws {
         let whole = try WaitingStore(rowCount: 3)
         let first = whole.disk.operations
         whole.submitAll()
@@ -135,7 +133,7 @@ import Testing
         }
     }
 
-    @Test func `a commit is one write and one barrier, whatever inboxes and states it is for`() throws {
+    @Test func `a commit is one write and one barrier, however many inboxes and states it has`() throws {
         try fill()
         for (number, row) in rows.enumerated() {
             try store.put(row, 10 + number, at: start + hour, "more")
@@ -147,7 +145,7 @@ import Testing
         #expect(segments.isEmpty)
     }
 
-    @Test func `what only the journal has is read from memory, and after a power cut from the record files`() throws {
+    @Test func `records only in the journal are read from memory, and survive a power cut`() throws {
         try fill()
         #expect(try texts(store) == ["message 0", "message 7", "message 1"])
         #expect(try store.loadState(rows[0]) == text("state"))
@@ -163,7 +161,7 @@ import Testing
         store.close()
     }
 
-    @Test func `a checkpoint leaves nothing of what it has written in the journal`() throws {
+    @Test func `a checkpoint leaves no written record in the journal`() throws {
         try fill()
         #expect(journal.contains { $0 != 0 })
         #expect(store.nextTask == start + GroupCommit.checkpointDelay)
@@ -178,7 +176,7 @@ import Testing
         again.close()
     }
 
-    @Test func `what a commit has written out itself, or what is gone, is not due once more`() throws {
+    @Test func `neither records already written out nor destroyed ones make a further checkpoint due`() throws {
         try fill()
         // The journal has the erased record, so this commit checkpoints.
         try store.erase(rows[0], id: messageID(0))
@@ -196,7 +194,7 @@ import Testing
         #expect(try texts(store) == ["message 7"])
     }
 
-    @Test func `a journal that is half full, or a large commit, is written out at once`() throws {
+    @Test func `a half-full journal and a large commit each cause a checkpoint at once`() throws {
         let half = store.services.journal.halfByteCount / 2
         try store.put(rows[0], 1, at: start + hour, "first")
         try store.commitNow()
@@ -212,7 +210,7 @@ import Testing
         again.close()
     }
 
-    @Test(arguments: 0..<64) func `a torn last block is no commit, and the ones before it are`(sector: Int) throws {
+    @Test(arguments: 0..<64) func `a torn last block is no commit, and earlier blocks stay valid`(sector: Int) throws {
         try store.put(rows[0], 0, at: start + hour, "kept")
         try store.commitNow()
         try store.put(rows[0], 1, at: start + hour, String(repeating: "z", count: 9_000))
@@ -235,10 +233,9 @@ import Testing
         last.close()
     }
 
-    @Test(arguments: [false, true])
-    func `a block that was damaged is said, and those after it that were acknowledged are taken`(hasFailure: Bool)
-        throws
-    {
+    @Test(arguments: [false, true]) func `a damaged block is reported, and the acknowledged blocks after it are read`(
+        hasFailure: Bool
+    ) throws {
         try fill(hasFailure: hasFailure)
         let sound = try openHome(cut())
         // The missing number of the failed commit is not reported as damage.
@@ -262,7 +259,7 @@ import Testing
         }
     }
 
-    @Test func `the journal of another home, or of an earlier time, adds nothing`() throws {
+    @Test func `a journal of another home or an earlier time adds no records`() throws {
         try fill()
         let early = try #require(cut().files()["/home/journal"])
         let other = try makeHome()
@@ -284,8 +281,7 @@ import Testing
         again.close()
     }
 
-    @Test func `an erased record is in neither place, also when the disk has no room to write the journal out`() throws
-    {
+    @Test func `an erased record is neither in the journal nor in files, also on a full disk`() throws {
         for isFull in [false, true] {
             let disk = try makeHome()
             let store = try openHome(disk)
@@ -310,7 +306,7 @@ import Testing
         }
     }
 
-    @Test func `an erased record is not in a journal that a start has written out and could not overwrite`() throws {
+    @Test func `an erased record is not in a journal that an earlier start failed to overwrite`() throws {
         try fill()
         let copy = cut()
         let trial = copy.copy()
@@ -341,7 +337,7 @@ import Testing
         #expect(blocked > 0)
     }
 
-    @Test func `an inbox that is destroyed, and a bucket that ends, leave nothing in the journal that opens`() throws {
+    @Test func `a destroyed inbox and an ended bucket leave no readable record in the journal`() throws {
         try fill()
         try store.destroyRow(rows[1])
         store.reap(hide: start + hour, destroy: start + hour)
@@ -357,9 +353,7 @@ import Testing
     }
 
     @Test(arguments: [ENOSPC, EIO])
-    func `an inbox that the disk refuses to take from the journal is not served until it does; a full disk's is`(
-        code: Int32
-    ) throws {
+    func `an inbox the disk refuses to checkpoint is not served meanwhile, except on a full disk`(code: Int32) throws {
         try fill()
         let copy = cut()
         let trial = copy.copy()
@@ -389,7 +383,7 @@ import Testing
         #expect(code == ENOSPC ? refused == 0 : refused > 4)
     }
 
-    @Test func `a home without its journal is opened, says so, and stores what it is given`() throws {
+    @Test func `a home without its journal opens, reports it, and stores new messages`() throws {
         try fill()
         store.close()
         for isCut in [true, false] {

@@ -43,7 +43,7 @@ import Testing
         return found
     }
 
-    @Test func `a visit opens one message at a time, and none behind the last that is wanted`() throws {
+    @Test func `a visit opens one message at a time, and none after the last wanted one`() throws {
         try fill(1...1_000)
         try store.checkpointNow()
         #expect(try visited(1).ids.count == 1)
@@ -61,7 +61,7 @@ import Testing
         #expect(disk.operations - before == 5)
     }
 
-    @Test func `places are kept through new versions and new expiries, and what comes later comes behind`() throws {
+    @Test func `a message keeps its place through updates and new expiries, and later messages follow it`() throws {
         try fill(1...3)
         let places = try visited().places
         #expect(places == places.sorted() && Set(places).count == 3)
@@ -83,7 +83,7 @@ import Testing
         #expect(try again.nextPlace(row) == next + 102)
     }
 
-    @Test func `what is left when most has gone keeps its order and its places`() throws {
+    @Test func `the remaining messages keep their order and places after most are erased`() throws {
         try fill(1...400)
         let before = try visited()
         let left = [0, 199] + Array(390..<400)
@@ -96,7 +96,7 @@ import Testing
         #expect(try visited().ids.suffix(2) == [400, 401].map { messageID($0) })
     }
 
-    @Test func `what is due or hidden is neither visited nor found`() throws {
+    @Test func `due and hidden messages are neither visited nor found`() throws {
         try fill(1...2, at: start + 1_000)
         try fill(3...4)
         try store.append(
@@ -119,7 +119,7 @@ import Testing
         #expect(try store.messageIDs(row, beginningWith: [], limit: 9, now: start + 500).isEmpty)
     }
 
-    @Test func `what goes while it is looked through is not seen, and what comes neither`() throws {
+    @Test func `a visit shows neither messages erased nor messages added while it runs`() throws {
         try fill(1...4)
         var seen: [[UInt8]] = []
         try store.visit(row, now: start) { _, message throws(StoreError) in
@@ -136,7 +136,7 @@ import Testing
         }
     }
 
-    @Test func `hidden records are visited unopened, with their sizes`() throws {
+    @Test func `a visit of hidden records gives their sizes and opens none`() throws {
         #expect(try !store.hasHidden(row))
         try fill(1...2)
         #expect(try !store.hasHidden(row))
@@ -162,7 +162,7 @@ import Testing
         #expect(count == 1 && disk.operations == before)
     }
 
-    @Test func `the moments of expiries are told apart from other tasks`() throws {
+    @Test func `the store tells the next expiry, the next destruction and the next task apart`() throws {
         #expect(store.nextExpiry == nil && store.nextTask == nil)
         try fill(1...1, at: start + 3_000)
         #expect(store.nextTask == start + GroupCommit.checkpointDelay)
@@ -177,7 +177,7 @@ import Testing
         #expect(store.nextDestruction == start + 10_000, "of a bucket a locked store knows the end")
     }
 
-    @Test func `a passphrase is stretched beside the store, and opens it`() async throws {
+    @Test func `a passphrase is stretched outside the store, and its keys open the store`() async throws {
         #expect(store.stretching == nil, "of a key file nothing is")
         let disk = try makeHome(passphrase: "correct")
         let protected = try openHome(disk, unlocking: false)

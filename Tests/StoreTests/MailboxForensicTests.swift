@@ -9,7 +9,7 @@ import Testing
         return home
     }
 
-    @Test func `a thief with a mailbox's bodies, the owner's disk and its secret opens what lives alone`() throws {
+    @Test func `a thief with a mailbox's bodies, the owner's disk and its secret opens only live bodies`() throws {
         let campaign = MailboxCampaign(on: try makeHome())
         for seed in 1...10 as ClosedRange<UInt64> { try campaign.run(seed: seed, steps: 24, isThorough: seed == 4) }
         #expect(campaign.violations == [])
@@ -20,7 +20,7 @@ import Testing
         #expect(campaign.dead.tried > 40 && campaign.dead.opened == 0)
     }
 
-    @Test func `canary: where a destroyed page stays somewhere, the thief opens a mailbox's bodies`() throws {
+    @Test func `canary: the thief opens a mailbox's bodies on a disk that keeps destroyed pages`() throws {
         let campaign = MailboxCampaign(on: try makeHome())
         for seed in 1...4 as ClosedRange<UInt64> where campaign.violations.isEmpty {
             try campaign.run(seed: seed, steps: 24, leavesOldBlocks: true)
@@ -28,7 +28,7 @@ import Testing
         #expect(campaign.violations.contains { $0.contains("is dead and opens") })
     }
 
-    @Test func `canary: where keys of slices are stored, the thief opens a mailbox's bodies`() throws {
+    @Test func `canary: the thief opens a mailbox's bodies if the slices' keys are stored`() throws {
         let campaign = MailboxCampaign(on: try makeHome())
         for seed in 1...8 as ClosedRange<UInt64> where campaign.violations.isEmpty {
             try campaign.run(seed: seed, steps: 24, keepsKeys: true)
@@ -36,16 +36,14 @@ import Testing
         #expect(campaign.violations.contains { $0.contains("is dead and opens") })
     }
 
-    @Test func `a mailbox's own disk has nothing that was discarded, has expired, or was in a box that is destroyed`()
-        throws
-    {
+    @Test func `a mailbox's own disk keeps no discarded or expired slot, and none of a destroyed box`() throws {
         let campaign = BoxCampaign(on: try makeHome())
         for seed in 1...8 as ClosedRange<UInt64> { try campaign.run(seed: seed, steps: 24) }
         #expect(campaign.violations == [])
         #expect(campaign.goneTried > 10 && campaign.withoutKeysTried > 5 && campaign.liveRead > 3)
     }
 
-    @Test func `canary: a mailbox's journal that outlives its erasure is read by the thief`() throws {
+    @Test func `canary: the thief reads a mailbox's journal that outlives its erasure`() throws {
         let campaign = BoxCampaign(on: try makeHome())
         for seed in 1...20 as ClosedRange<UInt64> where campaign.violations.isEmpty {
             try campaign.run(seed: seed, steps: 24, outlivesErasure: true)

@@ -73,7 +73,7 @@ final class DiskImage {
     private static let isCampaign = ProcessInfo.processInfo.environment["MAYFLY_CAMPAIGN"] != nil
 
     @Test(.enabled(if: DiskImage.canBeMade, "mounting an image needs root"))
-    func `ext4, power cut after each operation: what was acknowledged is there, what was destroyed is not`() throws {
+    func `on ext4 a power cut loses no acknowledged data and restores no destroyed data`() throws {
         var images = 0
         for seed in 1...(Self.isCampaign ? 20 : 1) as ClosedRange<UInt64> {
             let image = try DiskImage()
@@ -96,7 +96,7 @@ final class DiskImage {
     }
 
     @Test(.enabled(if: DiskImage.canBeMade, "mounting an image needs root"))
-    func `ext4: a thief with the raw image and the key reads nothing dead, no plaintext and no name`() throws {
+    func `on ext4 a thief with raw image and key finds no dead record, plaintext or name`() throws {
         for seed in 1...(Self.isCampaign ? 20 : 2) as ClosedRange<UInt64> {
             let image = try DiskImage()
             try Verification.makeHome(on: PosixFileSystem(), home: image.home)
@@ -131,7 +131,7 @@ final class DiskImage {
     }
 
     @Test(.enabled(if: DiskImage.canBeMade, "mounting an image needs root"))
-    func `canary, ext4: a page file that is replaced by rename leaves its keys, and the thief finds them`() throws {
+    func `canary: on ext4 the thief finds the keys of a page file replaced by rename`() throws {
         let image = try DiskImage()
         try Verification.makeHome(on: PosixFileSystem(), home: image.home)
         let history = History(on: PosixFileSystem(), home: image.home, seed: 1)

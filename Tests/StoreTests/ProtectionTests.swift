@@ -35,7 +35,7 @@ import Testing
     private static let changes: [(old: String?, new: String?)] = [("old", "new"), (nil, "new"), ("old", nil)]
 
     @Test(arguments: [false, true])
-    func `a change: the new passphrase opens and the old one does not, locked or unlocked`(isUnlocked: Bool) throws {
+    func `after a change, locked or unlocked, the new passphrase opens and the old one fails`(isUnlocked: Bool) throws {
         let disk = try makeUsedHome(passphrase: "old")
         let store = try openHome(disk, unlocking: false)
         if isUnlocked { try store.unlock(passphrase: secretBytes("old")) }
@@ -49,7 +49,7 @@ import Testing
         #expect(try !opens(disk, "old"))
     }
 
-    @Test func `from a key file to a passphrase and back: the key file goes, and another one comes`() throws {
+    @Test func `a change to a passphrase removes the key file, and a change back makes another`() throws {
         let disk = try makeUsedHome(passphrase: nil)
         let first = try #require(disk.files()["/home/key"])
         let store = try openHome(disk)
@@ -72,7 +72,7 @@ import Testing
         #expect(found.isEmpty)
     }
 
-    @Test func `a second key file in place of the first is refused, and nothing changes`() throws {
+    @Test func `a change from key file to key file is refused and changes nothing`() throws {
         let disk = try makeUsedHome(passphrase: nil)
         let before = disk.files()
         let store = try openHome(disk)
@@ -82,7 +82,7 @@ import Testing
         #expect(try opens(disk, nil))
     }
 
-    @Test func `a wrong and a missing passphrase change nothing`() throws {
+    @Test func `a wrong or missing passphrase changes nothing`() throws {
         let disk = try makeUsedHome(passphrase: "old")
         let before = disk.files()["/home/keystore"]
         let store = try openHome(disk, unlocking: false)
@@ -93,7 +93,7 @@ import Testing
         #expect(try opens(disk, "old"))
     }
 
-    @Test func `what was prepared before another change is refused, and opens nothing`() throws {
+    @Test func `a change or unlock prepared before another change is refused`() throws {
         let disk = try makeUsedHome(passphrase: "old")
         let store = try openHome(disk, unlocking: false)
         let late = try store.rewrapping().sealed(from: secretBytes("old"), to: secretBytes("late"))
@@ -108,7 +108,7 @@ import Testing
         #expect(try opens(disk, "new"))
     }
 
-    @Test func `stored parameters above the floor stay, and weaker ones are refused`() throws {
+    @Test func `a change keeps stored parameters above the floor, and refuses weaker ones`() throws {
         let disk = try makeUsedHome(passphrase: "old")
         let strong = Argon2Parameters(iterations: 2, memoryByteCount: 16_384)
         let refusing = try Store.open(
@@ -127,8 +127,7 @@ import Testing
         store.close()
     }
 
-    @Test func `power cut at every call of every change: one of the two opens, and is the only one afterwards`() throws
-    {
+    @Test func `a power cut at any call of a change leaves exactly one of two secrets valid`() throws {
         for (old, new) in Self.changes {
             let disk = try makeUsedHome(passphrase: old)
             let store = try openHome(disk, unlocking: false)
@@ -172,7 +171,7 @@ import Testing
         return store.protection
     }
 
-    @Test func `each call of a change failing: refused, one of the two opens, and a second attempt succeeds`() throws {
+    @Test func `a change with a failed call leaves one of two secrets valid, and can be repeated`() throws {
         for (old, new) in Self.changes {
             let count = SimulatedDisk.Fault(at: .max, code: EIO, isLasting: false)
             let calls = try callCount(old, new, count)
@@ -216,8 +215,7 @@ import Testing
         return disk.operations - before
     }
 
-    @Test func `a disk that takes writes and cannot be read: what a failed change has left is read before the next`()
-        throws
+    @Test func `a disk that refuses reads after a failed change refuses another, and the old passphrase opens`() throws
     {
         for call in 1...14 {
             let disk = try makeUsedHome(passphrase: "old")
@@ -242,7 +240,7 @@ import Testing
         }
     }
 
-    @Test func `a read-only disk refuses, a full one has room for another passphrase and none for a key file`() throws {
+    @Test func `a read-only disk refuses a change; a full one allows a passphrase but no key file`() throws {
         let disk = try makeUsedHome(passphrase: "old")
         disk.with { $0.isReadOnly = true }
         let readOnly = try openHome(disk, unlocking: false)
@@ -261,7 +259,7 @@ import Testing
         #expect(disk.files()["/home/key"] == nil)
     }
 
-    @Test func `a damaged copy is repaired by an unlock, and by a change; a half file is not written`() throws {
+    @Test func `an unlock or change repairs a damaged keystore copy; a half keystore is not written`() throws {
         for index in 0..<2 {
             let disk = try makeUsedHome(passphrase: "old")
             var bytes = try #require(disk.files()["/home/keystore"])
@@ -289,7 +287,7 @@ import Testing
         #expect(disk.files()["/home/keystore"] == Array(half))
     }
 
-    @Test func `a copy of a later version is not written over`() throws {
+    @Test func `a keystore copy of a later version is not overwritten`() throws {
         let disk = try makeUsedHome(passphrase: "old")
         var bytes = try #require(disk.files()["/home/keystore"])
         bytes[6] = UInt8(ascii: "2")
@@ -301,8 +299,7 @@ import Testing
         #expect(disk.files()["/home/keystore"] == bytes)
     }
 
-    @Test func `canary: on a disk that keeps what is written over, the passphrase of before still opens a copy`() throws
-    {
+    @Test func `canary: the old passphrase still opens a copy on a disk that keeps overwritten blocks`() throws {
         for keepsOldBlocks in [false, true] {
             let disk = try makeUsedHome(passphrase: "old")
             disk.with { $0.keepsOldBlocks = keepsOldBlocks }
@@ -314,7 +311,7 @@ import Testing
         }
     }
 
-    @Test func `who has kept the old keystore and learns its passphrase reads the home: the root stays`() throws {
+    @Test func `an old keystore with its old passphrase still opens the home, since the root stays`() throws {
         let disk = try makeUsedHome(passphrase: "old")
         let kept = try #require(disk.files()["/home/keystore"])
         let store = try openHome(disk, unlocking: false)

@@ -12,13 +12,13 @@ import Testing
     }
 
     /// Found by the fuzz target `record`: the time's distance from its bucket overflowed.
-    @Test func `a record with a time that no record has is none`() throws {
+    @Test func `a record with an impossible time is not a record`() throws {
         for time: Int64 in [.min, -1, (1 << 48) + 1, .max] { #expect(try record(expiresAt: time) == nil) }
         for time: Int64 in [0, 1_800_000_000_000, 1 << 48] { #expect(try record(expiresAt: time)?.expiresAt == time) }
     }
 
     /// Each frame check takes a hash, so a file full of possible frames would take minutes.
-    @Test func `the search for a frame after damage has an end`() throws {
+    @Test func `the search for a frame after damage is limited`() throws {
         let secret = SharedSecret(SecretBytes(copying: [UInt8](repeating: 4, count: 32)))
         let place = FilePlace(kind: .segment, directory: Bytes16(1, 2), file: Bytes16(3, 4))
         func file() -> RecordFile { RecordFile(number: 0, place: place, associatedData: [1], key: secret, header: []) }

@@ -40,7 +40,9 @@ import Testing
 
     /// A sleeping inbox is known without its sidecar.
     @Test(arguments: [(".seg", false), (".seg", true), (".expiry", false)])
-    func `what the disk has refused to read is read later, once a second at most`(suffix: String, rests: Bool) throws {
+    func `an inbox that the disk refuses to read is read again, at most once a second`(suffix: String, rests: Bool)
+        throws
+    {
         let (disk, row) = try home()
         let store = try openHome(disk)
         if rests {
@@ -64,9 +66,7 @@ import Testing
         store.close()
     }
 
-    @Test func `an inbox whose bucket's key the disk refuses to read lacks a segment before a rest and after it`()
-        throws
-    {
+    @Test func `an inbox whose bucket key is unreadable lacks the segment before and after a rest`() throws {
         let (disk, row) = try home()
         let store = try openHome(disk, unlocking: false)
         refuse(disk, ["columns.slots"])
@@ -86,7 +86,7 @@ import Testing
         again.close()
     }
 
-    @Test func `each call of a first look failing once costs a message a second`() throws {
+    @Test func `a failed call of an inbox's first read delays its message by a second`() throws {
         let (home, row) = try home()
         for rests in [false, true] {
             for call in 1...12 {
@@ -109,7 +109,7 @@ import Testing
         }
     }
 
-    @Test func `what is refused for good is asked for more and more rarely`() throws {
+    @Test func `an inbox the disk keeps refusing is read less and less often`() throws {
         let (disk, row) = try home()
         let store = try openHome(disk)
         refuse(disk, names(disk, ".seg"))
@@ -123,7 +123,7 @@ import Testing
         store.close()
     }
 
-    @Test func `what is due in a segment that the disk has refused to read is overwritten once it is read`() throws {
+    @Test func `a due message in an unreadable segment is overwritten once the disk reads it`() throws {
         let (disk, row) = try home(at: start + hour / 2)
         let store = try openHome(disk)
         refuse(disk, names(disk, ".seg"))
@@ -141,7 +141,7 @@ import Testing
         store.close()
     }
 
-    @Test func `each call of a reap failing once costs what is due a second`() throws {
+    @Test func `a failed call of a reap delays the overwriting by a second`() throws {
         let (home, row) = try home(at: start + hour / 2)
         let due = start + hour / 2
         for rests in [false, true] {
@@ -163,7 +163,7 @@ import Testing
     }
 
     @Test(arguments: [".seg", ".expiry"])
-    func `a bucket's end does not wait for the disk to read, and its files go when it does`(suffix: String) throws {
+    func `a bucket ends while the disk refuses to read it, and its files go once readable`(suffix: String) throws {
         let (disk, row) = try home(.oneHour, at: start + 5_000)
         let store = try openHome(disk)
         refuse(disk, names(disk, suffix))
@@ -181,7 +181,7 @@ import Testing
 
     /// Either the newer version's segment is unreadable, or its sidecar.
     @Test(arguments: [".seg", ".expiry"])
-    func `a message that is erased while the disk does not read its newer version is not back with it`(suffix: String)
+    func `a message erased while its newer version is unreadable does not return with that version`(suffix: String)
         throws
     {
         let (disk, row) = try home()

@@ -18,7 +18,7 @@ import Testing
     }
 
     @Test(arguments: ["key", "lock", "clock", "journal", "rows.slots", "columns.slots", "tombstones.slots", "keystore"])
-    func `a file that others may use is refused by a start and by doctor, and is no damage`(name: String) throws {
+    func `a file that others may open is refused by start and doctor, as a permission error`(name: String) throws {
         let disk = try makeUsedHome()
         disk.setMode(0o644, of: "/home/\(name)")
         for attempt in [{ _ = try HomeInspection(home: "/home", fileSystem: disk) }, { try openHome(disk).close() }]
@@ -34,7 +34,7 @@ import Testing
     }
 
     @Test(arguments: ["columns.slots", "tombstones.slots", "journal"])
-    func `a page of a later format is refused by a start and by doctor, and nothing is written`(name: String) throws {
+    func `a page of a later format is refused by start and doctor, and left unchanged`(name: String) throws {
         let disk = try makeUsedHome()
         if name == "journal" {
             let store = try openHome(disk)
@@ -57,7 +57,7 @@ import Testing
         #expect(disk.files().filter { $0.key != "/home/lock" } == before)
     }
 
-    @Test(arguments: ["MFEXP1", "MFLOG1"]) func `an inbox's file of a later format is not read, and stays as it is`(
+    @Test(arguments: ["MFEXP1", "MFLOG1"]) func `an inbox's file of a later format is not read, and left unchanged`(
         magic: String
     ) throws {
         let disk = try makeUsedHome()

@@ -27,7 +27,7 @@ import Testing
         disk.files().filter { $0.key.hasSuffix(".seg") }
     }
 
-    @Test func `a message that moves with a new payload is written once`() throws {
+    @Test func `a message moved with a new payload is written once`() throws {
         let (disk, store, row) = try home()
         func byteCount() -> Int { segments(disk).reduce(0) { $0 + $1.value.count } }
         let before = byteCount()
@@ -49,12 +49,9 @@ import Testing
 
     @Test(arguments: [
         (Tier.oneHour, start + 9_000), (.sevenDays, start + 100 * hour), (.thirtyDays, start + 710 * hour),
-    ])
-    func
-        `a message moves to a sooner or later expiry, keeps its place, and its old ciphertext is overwritten by the same commit`(
-            tier: Tier, expiry: Int64
-        ) throws
-    {
+    ]) func `a move to another expiry keeps the place, and its commit overwrites the old ciphertext`(
+        tier: Tier, expiry: Int64
+    ) throws {
         var (disk, store, row) = try home()
         try store.update(row, id: messageID(2), payload: text("text 2, changed"))
         try store.checkpointNow()
@@ -79,7 +76,7 @@ import Testing
         #expect(store.damage.isEmpty)
     }
 
-    @Test func `within one bucket and one file too`() throws {
+    @Test func `a message moves to another expiry within one bucket and file, too`() throws {
         let (disk, store, row) = try home()
         let before = segments(disk)
         try store.reschedule(row, id: messageID(1), tier: .thirtyDays, expiresAt: start + 700 * hour - 5)
@@ -91,7 +88,7 @@ import Testing
         #expect(try again.list(row, now: start).map(\.expiresAt) == [-7, 0, 0].map { start + 700 * hour + $0 })
     }
 
-    @Test func `hidden records stay hidden, and what is unknown or due is not moved`() throws {
+    @Test func `a hidden record stays hidden when it moves, and unknown or due ones do not move`() throws {
         let (_, store, row) = try home()
         try store.append(
             row, id: messageID(9), tier: .thirtyDays, expiresAt: start + 700 * hour, payload: text("part"),
@@ -111,7 +108,9 @@ import Testing
         }
     }
 
-    @Test(arguments: 1...12) func `a commit that fails leaves one version, the old or the new`(operation: Int) throws {
+    @Test(arguments: 1...12) func `a failed commit of a move leaves one version, the old or the new`(operation: Int)
+        throws
+    {
         let (disk, store, row) = try home()
         try store.reschedule(row, id: messageID(2), tier: .oneHour, expiresAt: start + hour)
         disk.with { $0.fault = .init(at: $0.operations + operation, code: EIO, isLasting: false) }
@@ -129,7 +128,7 @@ import Testing
         #expect(listed[1].expiresAt == expiry)
     }
 
-    @Test func `a move that was interrupted is finished when the inbox is read`() throws {
+    @Test func `an interrupted move is completed when the inbox is read`() throws {
         let (disk, store, row) = try home()
         let old = try #require(segments(disk).first)
         try store.reschedule(row, id: messageID(2), tier: .oneHour, expiresAt: start + hour)

@@ -16,8 +16,7 @@ import Testing
         disk.files().filter { $0.key.hasSuffix(".seg") }
     }
 
-    @Test func `an explosion is as many operations for a thousand messages as for one; the files go afterwards`() throws
-    {
+    @Test func `an explosion takes as many operations for a thousand messages as for one`() throws {
         var operations: Set<Int> = []
         for count in [1, 1_000] {
             let disk = try makeHome()
@@ -37,7 +36,7 @@ import Testing
         #expect(operations.count == 1)
     }
 
-    @Test func `an inbox that was never read is exploded without being read`() throws {
+    @Test func `the explosion of an unread inbox does not read it`() throws {
         let disk = try makeHome()
         var store = try openHome(disk)
         let row = try store.createRow()
@@ -50,7 +49,7 @@ import Testing
         #expect(segments(disk).isEmpty && !store.hasRemains)
     }
 
-    @Test func `removing what is left goes on in slices, and a new inbox in the same slot is not touched`() throws {
+    @Test func `remains are removed in slices, and a new inbox in the same slot stays untouched`() throws {
         let disk = try makeHome()
         let store = try openHome(disk)
         let row = try store.createRow()
@@ -70,7 +69,7 @@ import Testing
         #expect(try store.get(again, 1, now: start) == "kept")
     }
 
-    @Test func `what is buffered or under way for an exploded inbox is not written, and harms no other`() throws {
+    @Test func `buffered messages of an exploded inbox are not written, and another inbox is unaffected`() throws {
         let disk = try makeHome()
         let store = try openHome(disk)
         let (doomed, kept) = (try store.createRow(), try store.createRow())
@@ -88,8 +87,7 @@ import Testing
         #expect(size > 0 && segments(disk).count == 1)
     }
 
-    @Test
-    func `a released inbox keeps its deadlines: what is due is overwritten in place, reported, and it rests again`()
+    @Test func `a released inbox keeps its deadlines: due messages are overwritten and reported, and it rests again`()
         throws
     {
         let disk = try makeHome()
@@ -131,7 +129,7 @@ import Testing
         #expect(segments(disk).isEmpty && store.damage.isEmpty)
     }
 
-    @Test func `a bucket that ends while an inbox rests takes the files along, unread`() throws {
+    @Test func `a bucket that ends while its inbox rests loses its files unread`() throws {
         let disk = try makeHome()
         let store = try openHome(disk)
         let row = try store.createRow()
@@ -145,9 +143,7 @@ import Testing
         #expect(try store.list(row, now: start + 10_000).map(\.id.bytes) == [messageID(2)])
     }
 
-    @Test func `a home of many inboxes is looked through in slices, and what is due in any of them is overwritten`()
-        throws
-    {
+    @Test func `a home of many inboxes is searched in slices, and every due message is overwritten`() throws {
         let disk = try makeHome()
         var store = try openHome(disk)
         let count = 3 * UnreadDirectories.scanLimit
@@ -179,7 +175,7 @@ import Testing
         #expect(try store.list(store.liveRows()[200], now: start).map(\.id.bytes) == [messageID(2)])
     }
 
-    @Test func `counts and bytes follow what is live, due or not reaped yet`() throws {
+    @Test func `counts and bytes include live messages only, due or not yet reaped`() throws {
         let disk = try makeHome()
         var store = try openHome(disk)
         let row = try store.createRow()
@@ -206,9 +202,7 @@ import Testing
         #expect(try store.messageCount(row, now: start) == 0)
     }
 
-    @Test func `a directory without a key page is set aside, said, comes back with its page, and goes after a week`()
-        throws
-    {
+    @Test func `a directory without a key page is set aside and reported; it returns with its page`() throws {
         let disk = try makeHome()
         var store = try openHome(disk)
         let rows = [try store.createRow(), try store.createRow()]
@@ -241,8 +235,7 @@ import Testing
         #expect(store.damage.isEmpty)
     }
 
-    @Test func `an inbox that wakes and sleeps two hundred times leaves a queue of deadlines as long as before`() throws
-    {
+    @Test func `an inbox that wakes and sleeps two hundred times does not lengthen the queue of deadlines`() throws {
         let disk = try makeHome()
         let store = try openHome(disk)
         let row = try store.createRow()
@@ -263,7 +256,7 @@ import Testing
         store.close()
     }
 
-    @Test func `a stop right after an explosion leaves nothing that looks like damage`() throws {
+    @Test func `a restart right after an explosion reports no damage`() throws {
         let disk = try makeHome()
         var store = try openHome(disk)
         let row = try store.createRow()

@@ -31,7 +31,7 @@ import Testing
         #expect(disk.files().keys.filter { $0.hasSuffix(".seg") }.count == 2)
     }
 
-    @Test func `the own commit thread reports to the closure, on the real disk`() async throws {
+    @Test func `the store's own commit thread reports to the closure, on the real disk`() async throws {
         let directory = TemporaryDirectory()
         try Store.create(home: directory.home, protection: .keyFile, passphrase: nil)
         let store = try Store.open(home: directory.home, now: start)
@@ -54,7 +54,7 @@ import Testing
         again.close()
     }
 
-    @Test func `a passphrase opens, another does not, and damage is told apart`() throws {
+    @Test func `the right passphrase opens a home, a wrong one does not, and damage differs from both`() throws {
         let disk = try makeHome(passphrase: "correct")
         let store = try openHome(disk, unlocking: false)
         #expect(store.protection == .passphrase && store.isLocked)
@@ -108,7 +108,7 @@ import Testing
         }
     }
 
-    @Test func `a home in use names the process, and is free after closing`() throws {
+    @Test func `a home in use names its process, and is free after closing`() throws {
         let directory = TemporaryDirectory()
         try Store.create(home: directory.home, protection: .keyFile, passphrase: nil)
         let store = try Store.open(home: directory.home, now: start)
@@ -183,7 +183,7 @@ import Testing
         }
     }
 
-    @Test func `secrets of a row are stable, distinct and its own`() throws {
+    @Test func `secrets of a row are stable, and differ by label and row`() throws {
         let disk = try makeHome()
         let store = try openHome(disk)
         let (one, two) = (try store.createRow(), try store.createRow())
@@ -199,7 +199,7 @@ import Testing
         #expect(try bytes(one, "identity") == first)
     }
 
-    @Test func `slot files grow, and reused slots are other rows`() throws {
+    @Test func `slot files grow, and a reused slot is a different row`() throws {
         let disk = try makeHome()
         var store = try openHome(disk)
         let rows = try (0..<130).map { _ in try store.createRow() }
@@ -212,7 +212,7 @@ import Testing
         #expect(Set(store.liveRows()) == Set(rows).subtracting([rows[3]]).union([reused]))
     }
 
-    @Test func `updates keep place and expiry, erased messages are gone, duplicates are refused`() throws {
+    @Test func `an updated message keeps place and expiry, an erased one is gone, a duplicate is refused`() throws {
         let disk = try makeHome()
         var store = try openHome(disk)
         let row = try store.createRow()
@@ -372,7 +372,7 @@ import Testing
         }
     }
 
-    @Test func `a locked store destroys a row that was live when it was locked, and no other`() throws {
+    @Test func `a locked store destroys the given live row, and no other`() throws {
         let store = try openHome(try makeHome())
         let (doomed, kept) = (try store.createRow(), try store.createRow())
         for row in [doomed, kept] { try store.saveState(row, text("state")) }

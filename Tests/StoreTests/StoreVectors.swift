@@ -77,7 +77,7 @@ import Testing
         try file(stem + ".seg", try segment.bytes("segment"))
     }
 
-    @Test func `the program reads the home that the examples are`() throws {
+    @Test func `the program reads a home made of the page's examples`() throws {
         let temporary = TemporaryDirectory()
         try makeHome(temporary.home)
         let now = try page["clock"].number("time")
@@ -105,7 +105,7 @@ import Testing
         #expect(try store.read(row, id: id, now: end) == nil)
     }
 
-    @Test func `the keys of a home, by the key file and by the passphrase`() throws {
+    @Test func `the key file and the passphrase give the keys of the page's examples`() throws {
         let vector = try page["keystore"]
         let keys = GridKeys(root: SecretBytes(copying: try vector.bytes("root")))
         for (name, key) in [
@@ -123,7 +123,7 @@ import Testing
         #expect(store.liveRows().count == 1)
     }
 
-    @Test func `what the program writes is what the page says`() throws {
+    @Test func `the program writes the bytes of the page's examples`() throws {
         let root = SecretBytes(copying: try page["keystore"].bytes("root"))
         let keys = GridKeys(root: root)
         let (rowVector, columnVector) = (try page["row page"], try page["column page"])

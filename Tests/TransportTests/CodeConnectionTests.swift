@@ -25,7 +25,7 @@ import Transport
         }
     }
 
-    @Test func `messages of the lengths that were asked for go back and forth, and the last closes`() throws {
+    @Test func `a code exchange takes messages of the requested lengths, and its last message closes it`() throws {
         let wire = try Wire()
         let creator = Creator(wire)
         creator.respond = { connection, message in
@@ -43,7 +43,7 @@ import Transport
         #expect(wire.responder.transport.connectionCount == 0)
     }
 
-    @Test func `without an open code the greeting is met like any garbage: nothing, and the end`() throws {
+    @Test func `a greeting without an open code gets no answer and a close, as garbage does`() throws {
         let wire = try Wire()
         for first in [0x63, 0x4d, 0x6b, 0x00] as [UInt8] {
             let channel = try wire.connection()
@@ -58,7 +58,7 @@ import Transport
         #expect(!channel.isActive && creator.messages.isEmpty && creator.ended == 0)
     }
 
-    @Test func `who says nothing behind the greeting has two seconds, and its owner hears of no message`() throws {
+    @Test func `a connection without a whole message after its greeting is closed after two seconds`() throws {
         let wire = try Wire()
         let creator = Creator(wire)
         let channel = try wire.connection()
@@ -70,7 +70,7 @@ import Transport
         #expect(wire.responder.rejections == [.timedOut])
     }
 
-    @Test func `who was answered has as long as an act, and its owner hears of its end once`() throws {
+    @Test func `an answered connection times out after five seconds, and its owner hears of it once`() throws {
         let wire = try Wire()
         let creator = Creator(wire)
         creator.respond = { connection, _ in connection.answer([9], expecting: 3) }
@@ -95,7 +95,7 @@ import Transport
         #expect(!channel.isActive && creator.ended == 1)
     }
 
-    @Test func `bytes beyond a message are not handed over, and too many of them end the connection`() throws {
+    @Test func `a connection drops bytes beyond a message, and closes when there are too many`() throws {
         let wire = try Wire()
         let creator = Creator(wire)
         let channel = try wire.connection()
@@ -105,7 +105,7 @@ import Transport
         #expect(!channel.isActive && creator.messages.count == 1 && creator.ended == 1)
     }
 
-    @Test func `eight exchanges at one time, four of one network, and no handshake has less room for them`() throws {
+    @Test func `eight code exchanges run at once, four per network, without taking room from handshakes`() throws {
         var limits = TransportLimits()
         limits.handshakesInFlight = 1
         let wire = try Wire(limits: limits)
@@ -131,7 +131,7 @@ import Transport
         #expect(next.isActive)
     }
 
-    @Test func `greetings with nothing behind them take no exchange's place`() throws {
+    @Test func `greetings without a message take no place from a complete code exchange`() throws {
         let wire = try Wire()
         let creator = Creator(wire)
         for index in 0..<100 {
@@ -144,7 +144,7 @@ import Transport
         #expect(creator.messages == [[1, 2, 3, 4]] && honest.isActive)
     }
 
-    @Test func `the peer's end is heard of, with and without an answer on its way`() throws {
+    @Test func `the owner hears of a peer's hang-up only after the peer's message`() throws {
         let wire = try Wire()
         let creator = Creator(wire)
         creator.respond = { connection, _ in connection.answer([9], expecting: 3) }
@@ -178,7 +178,7 @@ import Transport
         LanCodeDatagram(.question, number: slot, id: id).bytes
     }
 
-    @Test func `a datagram has twelve bytes, and nothing else is one`() {
+    @Test func `a code datagram has twelve bytes, and other bytes are refused`() {
         let datagram = LanCodeDatagram(.answer, number: 0x1d10, id: 0x0102_0304_0506_0708)
         #expect(datagram.bytes == [1, 4, 0x1d, 0x10, 1, 2, 3, 4, 5, 6, 7, 8])
         #expect(LanCodeDatagram(datagram.bytes) == datagram)
@@ -194,7 +194,7 @@ import Transport
         #expect(LanDatagram(datagram.bytes) == nil)
     }
 
-    @Test func `a node answers for an open code, each question once, and for nothing else`() {
+    @Test func `a node answers only questions for its open code, each once`() {
         var responder = responder(1)
         func answer(_ bytes: [UInt8], from source: LanPlace = source(2)) -> LanCodeResponder.Answer? {
             responder.receive(bytes, from: source, now: start) { $0 == 7 }
@@ -213,7 +213,7 @@ import Transport
         #expect(answer(question(7, id: 9)) != nil)
     }
 
-    @Test func `a node that does not listen there says nothing, and a flood is answered as others are`() {
+    @Test func `a node without a listener answers nothing, and a flood gets the usual burst of answers`() {
         var silent = responder(1, port: nil)
         #expect(silent.receive(question(7), from: source(2), now: start) { _ in true } == nil)
         var responder = responder(1)
@@ -223,7 +223,7 @@ import Transport
         #expect(answers.count == Int(LanLimits.answerBurst))
     }
 
-    @Test func `who looks asks from each address some times, and takes the one answer`() {
+    @Test func `a seeker asks from each of its addresses and takes the only matching answer`() {
         var random = SplitMix64(state: 1)
         var seeker = LanCodeSeeker(slot: 7, interfaces: [interface(2, 3, port: nil)], now: start)
         #expect(seeker.advance(now: start, using: &random).isEmpty)
@@ -252,7 +252,7 @@ import Transport
         #expect(seeker.receive(answer, from: source(1), now: now).isEmpty)
     }
 
-    @Test func `two nodes that answer one question are too many`() {
+    @Test func `two nodes' answers to one question make the search ambiguous`() {
         var random = SplitMix64(state: 1)
         var seeker = LanCodeSeeker(slot: 7, interfaces: [interface(2, port: nil)], now: start)
         let now = seeker.nextDeadline ?? 0
@@ -265,7 +265,7 @@ import Transport
         #expect(seeker.nextDeadline == nil)
     }
 
-    @Test func `nobody's answer ends the search after some questions, no address at once`() {
+    @Test func `a search ends after its last unanswered question, or at once without an address`() {
         var random = SplitMix64(state: 1)
         var seeker = LanCodeSeeker(slot: 7, interfaces: [interface(2, port: nil)], now: start)
         var ids: Set<UInt64> = []

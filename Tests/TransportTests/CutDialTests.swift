@@ -254,7 +254,7 @@ private final class MemberEnd: @unchecked Sendable {
 
 @Suite struct CutDialTests {
     @Test(arguments: [false, true], [false, true])
-    func `after a thousand cuts at every act, with restarts in between, the first dial opens a link`(
+    func `the first uncut dial opens a link after a thousand cuts at every act and restarts`(
         overUDP: Bool, isApart: Bool
     ) async throws {
         let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)

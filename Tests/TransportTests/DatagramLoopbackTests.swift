@@ -143,8 +143,9 @@ private struct UDPLoopback {
 }
 
 @Suite struct DatagramLoopbackTests {
-    @Test(arguments: ["127.0.0.1", "::1"]) func `dial, frames and an orderly close over UDP`(host: String) async throws
-    {
+    @Test(arguments: ["127.0.0.1", "::1"]) func `a link over UDP opens, carries frames both ways and closes in order`(
+        host: String
+    ) async throws {
         let net = try await UDPLoopback(host: host)
         try await net.dial()
         #expect(net.near.failures.isEmpty)
@@ -171,7 +172,7 @@ private struct UDPLoopback {
         try await net.end()
     }
 
-    @Test func `what was sent before a close arrives, though the other side talks on`() async throws {
+    @Test func `frames sent before a close arrive, even while the other side keeps sending`() async throws {
         let net = try await UDPLoopback()
         try await net.dial()
         let frames = (0..<200).map { [UInt8](repeating: UInt8($0), count: 5_000) }
@@ -187,7 +188,7 @@ private struct UDPLoopback {
         try await net.end()
     }
 
-    @Test func `16 MiB arrive over UDP, whatever the socket loses`() async throws {
+    @Test func `16 MiB arrive over UDP despite losses in the socket`() async throws {
         let net = try await UDPLoopback()
         try await net.dial()
         try await net.until(
@@ -200,7 +201,7 @@ private struct UDPLoopback {
         try await net.end()
     }
 
-    @Test func `a link that has sent so many packets that it needs new keys goes on`() async throws {
+    @Test func `a transfer goes on while the packet count forces new keys`() async throws {
         var limits = DatagramLimits()
         limits.rekeyPacketCount = 40
         let net = try await UDPLoopback(datagramLimits: limits)
@@ -215,7 +216,7 @@ private struct UDPLoopback {
         try await net.end()
     }
 
-    @Test func `a paused link hands nothing over, and everything when it goes on`() async throws {
+    @Test func `a paused link hands over no frame, and all frames once it resumes`() async throws {
         let net = try await UDPLoopback()
         try await net.dial()
         let frames = (0..<100).map { [UInt8](repeating: UInt8($0), count: 100) }
@@ -226,7 +227,7 @@ private struct UDPLoopback {
         try await net.end()
     }
 
-    @Test func `a link hands over 128 frames in one turn of the loop, and the rest in later ones`() async throws {
+    @Test func `a link hands over at most 128 frames in one turn of the loop`() async throws {
         let net = try await UDPLoopback()
         try await net.dial()
         let frames = (0..<500).map { [UInt8($0 & 255), UInt8($0 >> 8)] }
@@ -241,7 +242,7 @@ private struct UDPLoopback {
         try await net.end()
     }
 
-    @Test func `closing a paused link hands over what waits there, but not within the call`() async throws {
+    @Test func `closing a paused link hands over its waiting frames, but only after the call`() async throws {
         let net = try await UDPLoopback()
         try await net.dial()
         let frames = (0..<100).map { [UInt8](repeating: UInt8($0), count: 100) }
@@ -256,7 +257,7 @@ private struct UDPLoopback {
         try await net.end()
     }
 
-    @Test func `a dial that cannot be says why, and the socket goes on`() async throws {
+    @Test func `a failed UDP dial reports its reason, and the socket keeps working`() async throws {
         var limits = TransportLimits()
         limits.actTimeout = .milliseconds(50)
         let net = try await UDPLoopback(limits: limits)
@@ -278,7 +279,7 @@ private struct UDPLoopback {
         #expect(net.near.closed == [.shutDown])
     }
 
-    @Test func `an answer leaves from the address that was asked`() async throws {
+    @Test func `a listener on all addresses answers from the dialled address`() async throws {
         let pair = try await UDPLoopback(host: "0.0.0.0")
         // 127.0.0.1 is also the address the kernel would choose by itself.
         for host in ["127.0.0.2", "127.0.0.3", "127.0.0.1"] {
@@ -296,7 +297,7 @@ private struct UDPLoopback {
         try await pair.end()
     }
 
-    @Test func `a port that is taken is named`() async throws {
+    @Test func `a failed listen over UDP names the taken or invalid endpoint`() async throws {
         let net = try await UDPLoopback()
         let (loop, near, endpoint) = (net.group.next(), net.near, net.endpoint)
         await #expect(throws: ListenFailure.addressInUse(endpoint)) {
@@ -308,7 +309,7 @@ private struct UDPLoopback {
         try await net.end()
     }
 
-    @Test func `a dial leaves by the socket whose address is the source of what goes there`() {
+    @Test func `a dial leaves by the socket bound to the source address of its route`() {
         let target = DatagramAddress(v4: 0xc633_6409, port: 9)
         func own(_ v4: UInt32, _ socket: UInt32) -> DatagramAddress { DatagramAddress(v4: v4, port: 7, socket: socket) }
         let (first, second, all) = (own(0xc000_0201, 1), own(0xc633_6401, 2), own(0, 3))

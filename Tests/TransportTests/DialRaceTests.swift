@@ -31,7 +31,7 @@ import Testing
         return result
     }
 
-    @Test func `families and carriers take turns, a quarter of a second apart`() {
+    @Test func `a race alternates address families and carriers, a quarter of a second apart`() {
         let order = order([Self.first, Self.second, Self.sixth], hasDatagrams: true)
         #expect(
             order.map(\.0) == [
@@ -43,17 +43,17 @@ import Testing
         #expect(six == [Self.tcp(Self.sixth), Self.tcp(Self.first), Self.tcp(Self.second)])
     }
 
-    @Test func `an address that is named twice is tried once`() {
+    @Test func `a race tries a repeated address once`() {
         #expect(order([Self.first, Self.first], hasDatagrams: true).count == 2)
     }
 
-    @Test func `without an address there is no race`() {
+    @Test func `a race without an address fails at once`() {
         var race = DialRace([], hasDatagrams: true)
         #expect(race.begin(now: Self.start) == [.fail(.unresolvable)])
         #expect(race.nextDeadline == nil && race.begin(now: Self.start).isEmpty)
     }
 
-    @Test func `what fails lets the next one begin at once`() {
+    @Test func `a failed attempt lets the next begin at once`() {
         var race = DialRace([Self.first, Self.second], hasDatagrams: true)
         _ = race.begin(now: Self.start)
         let soon = Self.start + .milliseconds(3)
@@ -63,7 +63,7 @@ import Testing
         #expect(race.advance(now: soon + .milliseconds(250)) == [.start(Self.tcp(Self.second))])
     }
 
-    @Test func `the first link wins, and the others are given up`() {
+    @Test func `the first link wins, and the race cancels the other attempts`() {
         var race = DialRace([Self.first], hasDatagrams: true)
         _ = race.begin(now: Self.start)
         _ = race.advance(now: Self.start + .milliseconds(250))
@@ -73,7 +73,7 @@ import Testing
         #expect(race.opened(Self.tcp(Self.first)).isEmpty && race.cancel().isEmpty)
     }
 
-    @Test func `when nobody answers over TCP, UDP has time for a lost datagram and a long path`() {
+    @Test func `UDP gets 2.5 seconds for an answer after TCP has failed`() {
         var race = DialRace([Self.first], hasDatagrams: true)
         _ = race.begin(now: Self.start)
         #expect(race.failed(Self.tcp(Self.first), .refused, now: Self.start) == [.start(Self.udp(Self.first))])
@@ -85,7 +85,7 @@ import Testing
         #expect(race.advance(now: end + .seconds(1)).isEmpty)
     }
 
-    @Test func `a handshake that was answered over UDP has its own time`() {
+    @Test func `an answered UDP handshake is bound by its own timeout only`() {
         var race = DialRace([Self.first], hasDatagrams: true)
         _ = race.begin(now: Self.start)
         _ = race.failed(Self.tcp(Self.first), .refused, now: Self.start)
@@ -94,7 +94,7 @@ import Testing
         #expect(race.failed(Self.udp(Self.first), .timedOut, now: Self.start + .seconds(9)) == [.fail(.timedOut)])
     }
 
-    @Test func `where a link was lost over TCP, UDP is a second ahead`() {
+    @Test func `a race after a link lost over TCP starts UDP a second ahead`() {
         var race = DialRace([Self.first, Self.sixth], hasDatagrams: true, prefersDatagrams: true)
         #expect(race.begin(now: Self.start) == [.start(Self.udp(Self.first))])
         let second = Self.start + .milliseconds(250)
@@ -110,7 +110,7 @@ import Testing
         #expect(tcp.begin(now: Self.start) == [.start(Self.tcp(Self.first))])
     }
 
-    @Test func `a loss of a link is remembered for ten minutes, of so many peers`() throws {
+    @Test func `a lost link is remembered for ten minutes, for a limited number of peers`() throws {
         var limits = TransportLimits()
         limits.lossCount = 2
         func key(_ byte: UInt8) throws -> PublicKey {
@@ -133,7 +133,7 @@ import Testing
         #expect(keys.allSatisfy { losses.loss(of: $0, now: Self.start) == nil })
     }
 
-    @Test func `as long as TCP may come, UDP is waited for`() {
+    @Test func `a UDP attempt has no deadline while TCP may still open`() {
         var race = DialRace([Self.first], hasDatagrams: true)
         _ = race.begin(now: Self.start)
         _ = race.advance(now: Self.start + .milliseconds(250))
@@ -144,7 +144,7 @@ import Testing
         #expect(race.failed(Self.udp(Self.first), .timedOut, now: late) == [.fail(.timedOut)])
     }
 
-    @Test func `a node that does not want the dial is not asked over UDP`() {
+    @Test func `an address that closes before act 2 over TCP is not tried over UDP`() {
         var race = DialRace([Self.first, Self.second], hasDatagrams: true)
         _ = race.begin(now: Self.start)
         #expect(
@@ -156,7 +156,7 @@ import Testing
             ])
     }
 
-    @Test func `each address of a name is a way of its own`() {
+    @Test func `each address of a name is tried over UDP as its own attempt`() {
         var race = DialRace([Self.named], hasDatagrams: true)
         #expect(race.begin(now: Self.start) == [.start(Self.tcp(Self.named))])
         let now = Self.start + .milliseconds(250)
@@ -174,14 +174,14 @@ import Testing
             ])
     }
 
-    @Test func `a name without an address is a way that has failed`() {
+    @Test func `a name without an address counts as a failed attempt`() {
         var race = DialRace([Self.named], hasDatagrams: true)
         _ = race.begin(now: Self.start)
         #expect(race.failed(Self.tcp(Self.named), .refused, now: Self.start) == [.start(Self.udp(Self.named))])
         #expect(race.resolved(Self.udp(Self.named), as: [], now: Self.start) == [.fail(.refused)])
     }
 
-    @Test func `through NATs all addresses are tried at once, and those that turn up`() {
+    @Test func `a race through NATs tries all known and later found addresses at once`() {
         let many = (1...12).map { Endpoint(host: "192.0.2.\($0)", port: 1) }
         var full = DialRace(punching: many)
         #expect(full.begin(now: Self.start) == many.prefix(8).map { .start(Self.udp($0)) })
@@ -207,7 +207,7 @@ import Testing
         #expect(ordinary.found(Self.second, now: Self.start).isEmpty)
     }
 
-    @Test func `before it begins and after it has ended a race hears nothing`() {
+    @Test func `a race ignores events before its begin and after its end`() {
         var ready = DialRace([Self.first], hasDatagrams: true)
         var ended = ready
         _ = ended.begin(now: Self.start)
@@ -226,7 +226,7 @@ import Testing
         #expect(ready.begin(now: Self.start) == [.start(Self.tcp(Self.first))])
     }
 
-    @Test func `whatever happens in whatever order, every attempt ends and the race ends once`() {
+    @Test func `every attempt ends and a race ends once, in any order of events`() {
         for seed in 0..<2_000 {
             var random = SplitMix64(state: UInt64(seed))
             let all = [Self.first, Self.second, Self.sixth, Self.named]

@@ -82,7 +82,7 @@ private struct Street {
 }
 
 @Suite struct DoorwayTests {
-    @Test func `who says nothing is sent away in time and is never a connection of the loop's`() async throws {
+    @Test func `a silent connection is closed in time and never reaches the node's loop`() async throws {
         let street = try await Street(patience: .milliseconds(200))
         var ends: [EventLoopFuture<[UInt8]>] = []
         for number in 0..<100 {
@@ -108,7 +108,9 @@ private struct Street {
         try await street.end()
     }
 
-    @Test func `unknown tokens and protocols are sent away before they are a connection of the loop's`() async throws {
+    @Test func `connections with unknown tokens or protocols are closed before they reach the node's loop`()
+        async throws
+    {
         let street = try await Street()
         var ends: [EventLoopFuture<[UInt8]>] = []
         for number in 0..<300 {
@@ -125,7 +127,7 @@ private struct Street {
         try await street.end()
     }
 
-    @Test func `too many silent connections: one of the older goes, and those who speak are heard`() async throws {
+    @Test func `a crowded listener drops older silent connections and still hears a knock`() async throws {
         let street = try await Street(crowd: 10)
         var connections: [(channel: any Channel, heard: EventLoopFuture<[UInt8]>)] = []
         for _ in 0..<30 { connections.append(try await street.connect()) }
@@ -142,7 +144,7 @@ private struct Street {
         try await street.end()
     }
 
-    @Test func `who hangs up at once leaves nothing behind`() async throws {
+    @Test func `a connection that hangs up at once leaves nothing behind`() async throws {
         let street = try await Street()
         for _ in 0..<50 {
             let (channel, heard) = try await street.connect()
@@ -159,7 +161,7 @@ private struct Street {
 
 /// Timeouts, and bytes received before the channel is set up.
 @Suite struct OpeningTests {
-    @Test func `many whose time is over at once are ended a few in a turn`() throws {
+    @Test func `connections that time out together are closed a few per turn`() throws {
         let wire = try Wire()
         for _ in 0..<100 { _ = try wire.connection() }
         wire.loop.advanceTime(by: TransportLimits().actTimeout - .nanoseconds(1))
@@ -174,7 +176,7 @@ private struct Street {
         #expect(wire.responder.transport.connectionCount == 0)
     }
 
-    @Test func `what was read before there was a channel counts, and so does the time`() throws {
+    @Test func `bytes and time before a connection's channel exists count for its handshake`() throws {
         let wire = try Wire()
         let near = try wire.dial()
         let greeting = try wire.written(near)

@@ -5,7 +5,7 @@ import Testing
 import Transport
 
 @Suite struct RefusalTests {
-    @Test func `an unknown token is answered with nothing at all`() throws {
+    @Test func `a dial with an unknown token gets no answer at all`() throws {
         let wire = try Wire()
         wire.responder.routes = [:]
         let (near, far) = try (wire.dial(), wire.connection())
@@ -18,7 +18,7 @@ import Transport
     }
 
     @Test(arguments: [0x00, 0x16, 0x47, 0x4c, 0xff] as [UInt8])
-    func `another protocol's first byte is answered with nothing at all`(byte: UInt8) throws {
+    func `a connection with another protocol's first byte gets no answer`(byte: UInt8) throws {
         let wire = try Wire()
         let channel = try wire.connection()
         try wire.send([byte] + wire.token.bytes, to: channel)
@@ -27,7 +27,7 @@ import Transport
         #expect(wire.responder.rejections == [.unknownProtocol])
     }
 
-    @Test func `who is not the member that the route is for is dropped at act 3`() throws {
+    @Test func `a dialer that is not the route's member is dropped at act 3`() throws {
         let wire = try Wire()
         let other = try SecretKey(SecretBytes(copying: [UInt8](repeating: 0x31, count: 32))).publicKey
         wire.responder.accepts(wire.token, from: other)
@@ -41,14 +41,14 @@ import Transport
         #expect(wire.dialer.closed == [.closedByPeer])
     }
 
-    @Test func `a route for anyone lets anyone in and says who`() throws {
+    @Test func `a route for anyone admits any dialer and reports its key`() throws {
         let wire = try Wire()
         wire.responder.accepts(wire.token, from: nil)
         _ = try wire.link()
         #expect(wire.responder.links[0].peer.publicKey == wire.dialer.identity.publicKey)
     }
 
-    @Test func `whoever is not whom we dialled does not get past act 2`() throws {
+    @Test func `a dial for another key fails at act 1 without an answer`() throws {
         let wire = try Wire()
         let other = try SecretKey(SecretBytes(copying: [UInt8](repeating: 0x31, count: 32))).publicKey
         let (near, far) = try (wire.dial(to: other), wire.connection())
@@ -57,7 +57,7 @@ import Transport
         #expect(try wire.written(far).isEmpty)
     }
 
-    @Test func `we do not dial our own inbox`() throws {
+    @Test func `a node does not dial its own inbox`() throws {
         let wire = try Wire()
         let near = try wire.dial(to: wire.dialer.identity.publicKey)
         #expect(wire.dialer.failures == [.authenticationFailed(.reflection)])
@@ -97,7 +97,7 @@ import Transport
         }
     }
 
-    @Test func `bytes without end before the handshake end it at once`() throws {
+    @Test func `a connection with a flood of bytes before its handshake is closed at once`() throws {
         for first in [[0x4d], [0x6b], [0x00]] as [[UInt8]] {
             let wire = try Wire()
             wire.responder.knockTokens = [wire.token]
@@ -112,7 +112,7 @@ import Transport
 }
 
 @Suite struct DeadlineTests {
-    @Test func `an act that stops anywhere is given five seconds`() throws {
+    @Test func `a preamble or act 1 that stops anywhere times out after five seconds`() throws {
         // 17 bytes of preamble, 50 of act 1; then act 3.
         for byteCount in [0, 1, 16, 17, 18, 66] {
             let wire = try Wire()
@@ -128,7 +128,9 @@ import Transport
         }
     }
 
-    @Test(arguments: [0, 1, 65]) func `so is act 3, from act 2 on`(byteCount: Int) throws {
+    @Test(arguments: [0, 1, 65]) func `an act 3 that stops anywhere times out five seconds after act 2`(byteCount: Int)
+        throws
+    {
         let wire = try Wire()
         let (near, far) = try (wire.dial(), wire.connection())
         wire.loop.advanceTime(by: .seconds(3))
@@ -156,7 +158,7 @@ import Transport
         #expect(wire.responder.rejections == [.timedOut])
     }
 
-    @Test func `a byte every second does not put the end off`() throws {
+    @Test func `a byte every second does not extend a handshake's deadline`() throws {
         let wire = try Wire()
         let far = try wire.connection()
         for _ in 0..<10 where far.isActive {
@@ -167,7 +169,7 @@ import Transport
         #expect(wire.responder.rejections == [.timedOut])
     }
 
-    @Test func `an open link has no such end`() throws {
+    @Test func `an idle open link has no deadline`() throws {
         let wire = try Wire()
         let (near, far) = try wire.link()
         wire.loop.advanceTime(by: .hours(24))
@@ -180,7 +182,7 @@ import Transport
 }
 
 @Suite struct AdmissionTests {
-    @Test func `no more handshakes from one network than its number`() throws {
+    @Test func `one network gets at most eight handshakes in flight`() throws {
         let wire = try Wire()
         let preamble = [0x4d] + wire.token.bytes
         var channels: [EmbeddedChannel] = []
@@ -201,7 +203,7 @@ import Transport
         #expect(again.isActive)
     }
 
-    @Test func `IPv6 counts by its first 48 bits, and mapped IPv4 as IPv4`() throws {
+    @Test func `an IPv6 network counts by 48 bits, and mapped IPv4 counts as IPv4`() throws {
         var limits = TransportLimits()
         limits.handshakesPerPrefix = 1
         let wire = try Wire(limits: limits)
@@ -219,7 +221,7 @@ import Transport
         #expect(try isAdmitted("::ffff:192.0.3.1"))
     }
 
-    @Test func `no more handshakes in all than their number, and an open link is none`() throws {
+    @Test func `all networks together get a limited number of handshakes, and open links do not count`() throws {
         var limits = TransportLimits()
         limits.handshakesInFlight = 2
         let wire = try Wire(limits: limits)
@@ -235,7 +237,7 @@ import Transport
         #expect(wire.responder.rejections == [.tooManyHandshakes])
     }
 
-    @Test func `too many silent connections: one of the older goes, the new one stays`() throws {
+    @Test func `a new silent connection beyond the limit replaces an older one`() throws {
         var limits = TransportLimits()
         limits.connectionsBeforeToken = 10
         let wire = try Wire(limits: limits)
@@ -262,7 +264,7 @@ import Transport
         return channel
     }
 
-    @Test func `a knock is handed over and its answer comes back framed`() throws {
+    @Test func `a knock reaches the owner, and its answer comes back framed`() throws {
         let wire = try Wire()
         wire.responder.knockTokens = [wire.token]
         wire.responder.answer = [1, 2, 3]
@@ -274,7 +276,7 @@ import Transport
         #expect(wire.responder.transport.connectionCount == 0)
     }
 
-    @Test func `a knock without an answer, or with an unknown token, is met by silence`() throws {
+    @Test func `an unanswered knock and one with an unknown token are closed without a byte`() throws {
         let wire = try Wire()
         wire.responder.answer = nil
         let unknown = try knock(wire, sealed)
@@ -288,7 +290,8 @@ import Transport
         }
     }
 
-    @Test(arguments: [0, 1_025, 65_535]) func `a knock of another length is not read`(declared: Int) throws {
+    @Test(arguments: [0, 1_025, 65_535]) func `a knock of 0 or more than 1,024 bytes is not read`(declared: Int) throws
+    {
         let wire = try Wire()
         wire.responder.knockTokens = [wire.token]
         let channel = try knock(wire, [], declared: declared)
@@ -297,7 +300,7 @@ import Transport
         #expect(wire.responder.knocks.isEmpty)
     }
 
-    @Test func `the longest knock is read, and one that stops is given five seconds`() throws {
+    @Test func `the longest knock is read, and an incomplete knock times out after five seconds`() throws {
         let wire = try Wire()
         wire.responder.knockTokens = [wire.token]
         _ = try knock(wire, [UInt8](repeating: 1, count: 1_024))

@@ -19,7 +19,7 @@ import Transport
         #expect(wire.responder.rejections.isEmpty && wire.dialer.failures.isEmpty)
     }
 
-    @Test(arguments: [1, 7, 50]) func `bytes may come in pieces of any size`(piece: Int) throws {
+    @Test(arguments: [1, 7, 50]) func `a link works with bytes that arrive in pieces of any size`(piece: Int) throws {
         let wire = try Wire()
         let (near, far) = try (wire.dial(), wire.connection())
         try wire.pump(near, far, piece: piece)
@@ -31,7 +31,7 @@ import Transport
         #expect(wire.responder.frames == [[1, 2, 3], [UInt8](repeating: 4, count: 1_000)])
     }
 
-    @Test func `three thousand frames each way, over many keys`() throws {
+    @Test func `a link carries three thousand frames each way over many keys`() throws {
         let wire = try Wire()
         let (near, far) = try wire.link()
         for number in 0..<3_000 {
@@ -52,7 +52,7 @@ import Transport
         try wire.pump(near, far)
     }
 
-    @Test func `frames of no bytes and of the most bytes arrive, one more is refused`() throws {
+    @Test func `empty and longest frames arrive, and a frame one byte longer is refused`() throws {
         let wire = try Wire()
         let (near, far) = try wire.link()
         let link = wire.dialer.links[0]
@@ -65,7 +65,7 @@ import Transport
         #expect(wire.responder.closed.isEmpty)
     }
 
-    @Test func `nothing leaves before a flush and all of it at once after`() throws {
+    @Test func `frames leave together at a flush, and none before it`() throws {
         let wire = try Wire()
         let (near, _) = try wire.link()
         for byte in 0..<10 { try wire.dialer.links[0].send([UInt8(byte)]) }
@@ -75,7 +75,7 @@ import Transport
         #expect(try near.readOutbound(as: ByteBuffer.self) == nil)
     }
 
-    @Test func `an answer from within the frame's event leaves with its batch`() throws {
+    @Test func `an answer sent within a frame's event leaves with its batch`() throws {
         let wire = try Wire()
         let (near, far) = try wire.link()
         wire.responder.onFrame = { link, frame in try? link.send(frame + frame) }
@@ -95,7 +95,7 @@ import Transport
         }
     }
 
-    @Test func `nothing is read while frames wait for another turn, though answers leave at once`() throws {
+    @Test func `a link reads nothing while frames wait for another turn`() throws {
         let wire = try Wire()
         let (near, far) = try wire.link()
         let reads = ReadCounter()
@@ -116,7 +116,7 @@ import Transport
         #expect(wire.responder.frames.count == 400 && reads.count == 1)
     }
 
-    @Test func `what waits for another turn is handed over when the peer closes, and nothing after an end`() throws {
+    @Test func `frames waiting for another turn are handed over when the peer closes, and none later`() throws {
         for closes in [false, true] {
             let wire = try Wire()
             let (near, far) = try wire.link()
@@ -150,7 +150,7 @@ import Transport
         }
     }
 
-    @Test func `a closed link sends no more and is heard of once`() throws {
+    @Test func `a closed link sends nothing more and reports its close once`() throws {
         let wire = try Wire()
         let (near, far) = try wire.link()
         let link = wire.dialer.links[0]
@@ -168,7 +168,7 @@ import Transport
         #expect(!link.isWritable)
     }
 
-    @Test func `a link may be closed from within its own events`() throws {
+    @Test func `an owner can close a link within one of its events`() throws {
         let wire = try Wire()
         wire.responder.onFrame = { link, _ in link.abort(.protocolViolation) }
         let (near, far) = try wire.link()
@@ -179,7 +179,7 @@ import Transport
         #expect(wire.responder.closed == [.protocolViolation])
     }
 
-    @Test func `while reading is paused no frame is handed over and none is lost`() throws {
+    @Test func `a paused link hands over no frame and loses none`() throws {
         let wire = try Wire()
         let (near, far) = try wire.link()
         let link = wire.responder.links[0]
@@ -192,7 +192,7 @@ import Transport
         #expect(wire.responder.frames == [[0], [1], [2], [3], [4]])
     }
 
-    @Test func `a peer that ends while reading is paused is heard to the end`() throws {
+    @Test func `frames before the peer's end arrive after a paused link resumes`() throws {
         let wire = try Wire()
         let (near, far) = try wire.link()
         wire.responder.links[0].pauseReading()
@@ -206,7 +206,7 @@ import Transport
         #expect(wire.responder.closed == [.closedByPeer])
     }
 
-    @Test(arguments: [false, true]) func `closing a paused link hands over what waits there, but not within the call`(
+    @Test(arguments: [false, true]) func `closing a paused link hands over its waiting frames, but only after the call`(
         hasEnded: Bool
     ) throws {
         let wire = try Wire()
@@ -227,10 +227,9 @@ import Transport
         if hasEnded { #expect(wire.responder.closed == [.requested]) }
     }
 
-    @Test(arguments: [false, true])
-    func `a connection lost while its link closes hands over what is here, though the owner has paused`(hasRest: Bool)
-        throws
-    {
+    @Test(arguments: [false, true]) func `a connection lost while its link closes still hands over all received frames`(
+        hasRest: Bool
+    ) throws {
         let wire = try Wire()
         let (near, far) = try wire.link()
         let link = wire.responder.links[0]
@@ -252,16 +251,18 @@ import Transport
     }
 
     @Test(arguments: [(110, .unacknowledged), (104, .connectionLost(104))] as [(Int32, LinkCloseReason)])
-    func `a link that times out with bytes on their way says that they were not acknowledged`(
-        code: Int32, reason: LinkCloseReason
-    ) throws {
+    func `a timed-out link with bytes on their way closes as unacknowledged`(code: Int32, reason: LinkCloseReason)
+        throws
+    {
         let wire = try Wire()
         let (near, _) = try wire.link()
         near.pipeline.fireErrorCaught(IOError(errnoCode: code, reason: "read"))
         #expect(wire.dialer.closed == [reason])
     }
 
-    @Test(arguments: [0, 17, 40]) func `a dialer that ends before it is open is forgotten`(byteCount: Int) throws {
+    @Test(arguments: [0, 17, 40]) func `a dialer that hangs up before its link opens is forgotten`(byteCount: Int)
+        throws
+    {
         let wire = try Wire()
         let (near, far) = try (wire.dial(), wire.connection())
         try wire.send(Array(wire.written(near).prefix(byteCount)), to: far)
@@ -271,7 +272,7 @@ import Transport
         #expect(wire.responder.transport.connectionCount == 0)
     }
 
-    @Test func `the owner may close everything from within any question or event`() throws {
+    @Test func `an owner can close the transport within any question or event`() throws {
         for moment in 0..<4 {
             let wire = try Wire()
             let transport = wire.responder.transport
@@ -305,7 +306,7 @@ import Transport
         }
     }
 
-    @Test func `the transport closes everything at once`() throws {
+    @Test func `closing the transport closes every link and connection at once`() throws {
         let wire = try Wire()
         _ = try wire.link()
         _ = try wire.connection()
@@ -343,7 +344,7 @@ import Transport
         return (wire, near, stuck)
     }
 
-    @Test func `a link that is full is not writable until most has left`() throws {
+    @Test func `a full link is not writable until most bytes have left`() throws {
         let (wire, near, stuck) = try stuckLink(TransportLimits())
         let link = wire.dialer.links[0]
         #expect(link.isWritable)
@@ -357,7 +358,7 @@ import Transport
         #expect(wire.dialer.writable == 1)
     }
 
-    @Test func `nothing is read while far too much waits to leave`() throws {
+    @Test func `a link reads nothing while too many bytes wait to leave`() throws {
         var limits = TransportLimits()
         limits.outboundReadStop = 200_000
         let (wire, near, stuck) = try stuckLink(limits)
@@ -370,7 +371,7 @@ import Transport
         #expect(stuck.reads == 1)
     }
 
-    @Test func `more than the bound closes the link`() throws {
+    @Test func `a link with more unsent bytes than its bound closes`() throws {
         var limits = TransportLimits()
         limits.outboundByteCount = 500_000
         let (wire, near, _) = try stuckLink(limits)
@@ -383,7 +384,7 @@ import Transport
         #expect(throws: PeerConnection.SendError.closed) { try link.send([]) }
     }
 
-    @Test func `a graceful close waits for what is on its way, but not for ever`() throws {
+    @Test func `a graceful close waits at most five seconds for bytes on their way`() throws {
         for isTaken in [true, false] {
             let (wire, near, stuck) = try stuckLink(TransportLimits())
             try wire.dialer.links[0].send([1])

@@ -211,7 +211,7 @@ private struct BothWays {
 }
 
 @Suite struct LinkTransportTests {
-    @Test func `where both are, TCP has the head start`() async throws {
+    @Test func `a dial gives TCP the head start over UDP`() async throws {
         let net = try await BothWays(stagger: .minutes(2))
         let number = try await net.dial()
         #expect(net.near.links.map(\.carrier) == [.tcp] && net.near.links.map(\.route) == [number])
@@ -221,7 +221,8 @@ private struct BothWays {
         try await net.end()
     }
 
-    @Test(arguments: [true, false]) func `where TCP is blocked, UDP does it`(refuses: Bool) async throws {
+    @Test(arguments: [true, false]) func `a dial opens a link over UDP where TCP is blocked`(refuses: Bool) async throws
+    {
         let net = try await BothWays(network: Firewall(manner: refuses ? .refuses : .swallows))
         _ = try await net.dial()
         #expect(net.near.links.map(\.carrier) == [.udp] && net.near.ended.isEmpty)
@@ -230,8 +231,7 @@ private struct BothWays {
         try await net.end()
     }
 
-    @Test func `a firewall that resets TCP by its first bytes leaves UDP, and says nothing of the token`() async throws
-    {
+    @Test func `a dial uses UDP when a firewall resets TCP, and its token is not refused`() async throws {
         let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
         let firewall = try await ServerBootstrap(group: group).childChannelInitializer { channel in
             channel.eventLoop.makeCompletedFuture { try channel.pipeline.syncOperations.addHandler(Resetting()) }
@@ -246,7 +246,7 @@ private struct BothWays {
         try await group.shutdownGracefully()
     }
 
-    @Test func `after a link over TCP was lost the next dial begins with UDP`() async throws {
+    @Test func `the next dial after a link lost over TCP begins with UDP`() async throws {
         let sockets = HeldSockets()
         let net = try await BothWays(network: sockets, stagger: .minutes(2))
         _ = try await net.dial()
@@ -267,14 +267,14 @@ private struct BothWays {
         try await net.end()
     }
 
-    @Test func `a name is looked up for UDP, too`() async throws {
+    @Test func `a dial over UDP looks up a host name`() async throws {
         let net = try await BothWays(network: Firewall(manner: .refuses))
         _ = try await net.dial([Endpoint(host: "localhost", port: net.endpoint.port)])
         #expect(net.near.links.map(\.carrier) == [.udp])
         try await net.end()
     }
 
-    @Test func `where nothing is, the dial ends once and says what was heard`() async throws {
+    @Test func `a dial to an unreachable node ends once with the reason it heard`() async throws {
         let net = try await BothWays(network: Firewall(manner: .refuses), farHasUDP: false)
         let number = try await net.dial()
         #expect(net.near.ended.map(\.number) == [number] && net.near.ended.map(\.failure) == [.refused])
@@ -286,7 +286,7 @@ private struct BothWays {
         try await net.end()
     }
 
-    @Test func `a token that is not known there is told, and UDP is not waited for`() async throws {
+    @Test func `a dial with an unknown token ends as unknown without waiting for UDP`() async throws {
         let net = try await BothWays()
         let other = RoutingSecret(SecretBytes(copying: [UInt8](repeating: 6, count: 32))).token(day: 1, counter: 1)
         let number = try await net.dial(token: other)
@@ -295,7 +295,7 @@ private struct BothWays {
         try await net.end()
     }
 
-    @Test func `the second of two addresses does it when the first is dead`() async throws {
+    @Test func `a dial opens a link at the second address when the first is dead`() async throws {
         // UDP to the first address is silent, and the second waits for it.
         let net = try await BothWays(stagger: .seconds(10))
         _ = try await net.dial([Endpoint(host: "127.0.0.1", port: 1), net.endpoint])
@@ -303,7 +303,7 @@ private struct BothWays {
         try await net.end()
     }
 
-    @Test func `a dial that is given up ends once, whatever was under way`() async throws {
+    @Test func `a dial that is cancelled or shut down ends once`() async throws {
         let net = try await BothWays(network: Firewall(manner: .swallows), farHasUDP: false)
         let (near, far, loop, endpoint) = (net.near, net.far, net.group.next(), net.endpoint)
         // All in one turn of the loop: a dial that takes long is tried over UDP, too.
@@ -325,7 +325,8 @@ private struct BothWays {
         #expect(near.ended.map(\.failure) == [.cancelled, .cancelled])
     }
 
-    @Test(arguments: [true, false]) func `a knock is heard over UDP where TCP is blocked`(refuses: Bool) async throws {
+    @Test(arguments: [true, false]) func `a knock is answered over UDP where TCP is blocked`(refuses: Bool) async throws
+    {
         let net = try await BothWays(network: Firewall(manner: refuses ? .refuses : .swallows))
         #expect(try await net.knock([1, 2, 3], answer: [4, 5]) == .success([4, 5]))
         #expect(try await net.knock([1, 2, 3], answer: nil) == .success(nil))
@@ -333,7 +334,7 @@ private struct BothWays {
         try await net.end()
     }
 
-    @Test func `a knock goes over TCP where that is, and where nothing is it fails once`() async throws {
+    @Test func `a knock goes over TCP, and fails once when neither carrier works`() async throws {
         let net = try await BothWays()
         #expect(try await net.knock([1, 2, 3], answer: [4, 5]) == .success([4, 5]))
         try await net.end()
@@ -342,7 +343,7 @@ private struct BothWays {
         try await none.end()
     }
 
-    @Test func `a way that both sides make is a link, and a node says from where it sees us`() async throws {
+    @Test func `two punching sides open a link at the address that a node observed`() async throws {
         let net = try await BothWays(network: Firewall(manner: .refuses))
         let (near, far, loop, endpoint) = (net.near, net.far, net.group.next(), net.endpoint)
         let seen = try await loop.flatSubmit { () -> EventLoopFuture<Endpoint?> in
@@ -387,7 +388,7 @@ private struct BothWays {
         try await group.shutdownGracefully()
     }
 
-    @Test func `where another program has the UDP port, there is TCP, and the reason is told`() async throws {
+    @Test func `a listener runs on TCP alone when another program holds its UDP port`() async throws {
         let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
         let host = Loopback.next()
         let udp = try await DatagramBootstrap(group: group).bind(host: host, port: 0).get()
@@ -399,7 +400,7 @@ private struct BothWays {
         try await group.shutdownGracefully()
     }
 
-    @Test func `for port 0 a number is found that is free for TCP and for UDP`() async throws {
+    @Test func `a listener at port 0 finds a port free for TCP and UDP`() async throws {
         let ports = TakenPorts(3)
         try await listen(ports) { listening in
             #expect(listening.withoutDatagrams == nil)
@@ -407,7 +408,7 @@ private struct BothWays {
         }
     }
 
-    @Test func `for port 0 the search for a free number ends, and there is TCP alone`() async throws {
+    @Test func `a listener at port 0 gives up the search and runs on TCP alone`() async throws {
         let ports = TakenPorts(.max)
         try await listen(ports) { listening in
             #expect(listening.withoutDatagrams != nil)

@@ -135,7 +135,7 @@ private struct Loopback {
 }
 
 @Suite struct LoopbackTests {
-    @Test func `dial, frames and an orderly close over TCP`() async throws {
+    @Test func `a link over TCP opens, carries frames both ways and closes in order`() async throws {
         let net = try await Loopback()
         try await net.far.echo()
         #expect(try await net.near.dial(net.endpoint, net.token, net.farKey) == nil)
@@ -147,7 +147,7 @@ private struct Loopback {
         try await net.end()
     }
 
-    @Test func `a link hands over no more in one turn than its share, and long frames all the same`() async throws {
+    @Test func `a link hands over no more frames in one turn than its share`() async throws {
         let net = try await Loopback()
         try await net.far.echo()
         #expect(try await net.near.dial(net.endpoint, net.token, net.farKey) == nil)
@@ -160,7 +160,7 @@ private struct Loopback {
         try await net.end()
     }
 
-    @Test func `a channel reads as much as it is told to, whatever it has read before`() {
+    @Test func `a channel's read size follows its setting, not its earlier reads`() {
         let limits = TransportLimits()
         var pool = NIOPooledRecvBufferAllocator(capacity: 1, recvAllocator: limits.firstReads)
         func read() -> Int {
@@ -176,7 +176,7 @@ private struct Loopback {
         }
     }
 
-    @Test func `what was sent before a close arrives, though the other side talks on`() async throws {
+    @Test func `frames sent before a close arrive, even while the other side keeps sending`() async throws {
         let net = try await Loopback()
         try await net.far.echo()
         #expect(try await net.near.dial(net.endpoint, net.token, net.farKey) == nil)
@@ -188,14 +188,14 @@ private struct Loopback {
         try await net.end()
     }
 
-    @Test func `a host name is as good as an address`() async throws {
+    @Test func `a dial opens a link by host name`() async throws {
         let net = try await Loopback()
         let named = Endpoint(host: "localhost", port: net.endpoint.port)
         #expect(try await net.near.dial(named, net.token, net.farKey) == nil)
         try await net.end()
     }
 
-    @Test func `several listeners, and a port that is taken is named`() async throws {
+    @Test func `a node has several listeners, and a failed listen names its endpoint`() async throws {
         let net = try await Loopback()
         let second = try await net.far.listen()
         #expect(second.address.port != net.endpoint.port)
@@ -221,7 +221,7 @@ private struct Loopback {
         try await net.end()
     }
 
-    @Test func `a dial that cannot be says why`() async throws {
+    @Test func `a failed TCP dial reports its reason`() async throws {
         let net = try await Loopback()
         try await net.listener.close().get()
         #expect(try await net.near.dial(net.endpoint, net.token, net.farKey) == .refused)
@@ -235,7 +235,7 @@ private struct Loopback {
         try await net.end()
     }
 
-    @Test func `an unknown token and another inbox both close before act 2`() async throws {
+    @Test func `a dial with an unknown token or another inbox's key is closed before act 2`() async throws {
         let net = try await Loopback()
         let other = RoutingSecret(SecretBytes(copying: [UInt8](repeating: 6, count: 32))).token(day: 1, counter: 1)
         #expect(try await net.near.dial(net.endpoint, other, net.farKey) == .closedBeforeActTwo)
@@ -245,7 +245,7 @@ private struct Loopback {
         try await net.end()
     }
 
-    @Test func `a responder that says nothing is given up in time`() async throws {
+    @Test func `a dial and a knock at a silent responder time out`() async throws {
         var limits = TransportLimits.patient
         limits.actTimeout = .milliseconds(50)
         let net = try await Loopback(nearLimits: limits)
@@ -272,7 +272,7 @@ private struct Loopback {
     }
 
     @Test(arguments: [[0], [0, 0], [0, 2, 1], [0, 1, 1, 1], [4, 1, 7], [255, 255]] as [[UInt8]])
-    func `a malformed answer to a knock is none`(line: [UInt8]) async throws {
+    func `a knock with a malformed answer fails`(line: [UInt8]) async throws {
         let net = try await Loopback()
         let parrot = try await ServerBootstrap(group: net.group).childChannelInitializer { channel in
             channel.eventLoop.makeCompletedFuture { try channel.pipeline.syncOperations.addHandler(Parrot(line)) }
@@ -285,7 +285,7 @@ private struct Loopback {
         try await net.end()
     }
 
-    @Test func `a knock goes there and its answer comes back`() async throws {
+    @Test func `a knock reaches a listener, and its answer comes back`() async throws {
         let net = try await Loopback()
         let sealed = [UInt8](repeating: 9, count: 1_024)
         #expect(try await net.near.knock(net.endpoint, net.token, sealed) == .success(nil))

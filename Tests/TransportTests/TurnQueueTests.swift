@@ -9,7 +9,7 @@ import Transport
     private let loop = EmbeddedEventLoop()
     private let pause = TimeAmount.microseconds(100)
 
-    @Test func `one piece of work runs in each turn, in order, and what it adds is the last`() {
+    @Test func `a queue runs one piece of work per turn, in the order of adding`() {
         let queue = TurnQueue(on: loop, pause: pause)
         var done: [Int] = []
         queue.add {
@@ -29,7 +29,7 @@ import Transport
         #expect(done == [1, 2, 3, 4])
     }
 
-    @Test func `the pause begins when the tasks of a turn have run`() {
+    @Test func `a pause begins only after the tasks of its turn have run`() {
         let queue = TurnQueue(on: loop, pause: pause)
         var done: [String] = []
         queue.add {
@@ -81,7 +81,7 @@ import Transport
         }
     }
 
-    @Test func `sockets are asked between two pieces, however long they are`() async throws {
+    @Test func `the loop polls its sockets between two long pieces of work`() async throws {
         let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
         let loop = group.next()
         var ends: [Int32] = [-1, -1]

@@ -39,7 +39,7 @@ import Testing
         return plain != nil
     }
 
-    @Test func `what is written is what the generated code writes, and is read by hand`() throws {
+    @Test func `written contents are read back by the generated and the hand-written reader`() throws {
         let contents = try batch()
         for count in 1...contents.count {
             let frame = Frame.contents(Array(contents.prefix(count)))
@@ -50,7 +50,7 @@ import Testing
         }
     }
 
-    @Test func `cut at every byte, and with every byte changed, both readers agree`() throws {
+    @Test func `both readers agree on contents cut or changed at any byte`() throws {
         let bytes = FrameCodec.encode(.contents(try batch()))
         for end in 0..<bytes.count { _ = compare(Array(bytes[..<end]), "cut at \(end)") }
         var plain = 0
@@ -64,7 +64,7 @@ import Testing
         #expect(plain > 100, "the hand-written reader was asked")
     }
 
-    @Test func `random fields behind a right beginning are read by both alike`() throws {
+    @Test func `both readers agree on random fields after a valid beginning`() throws {
         var random = Randomness.seeded(11)
         let one = FrameCodec.encode(.contents([try batch()[0]]))
         let fields = one.dropFirst(one[1] > 0x7f ? 3 : 2)
@@ -102,7 +102,7 @@ import Testing
         }
     }
 
-    @Test func `other shapes of the same frame are read, too`() throws {
+    @Test func `the decoder reads other valid encodings of the same frame`() throws {
         let contents = try batch()
         let bytes = FrameCodec.encode(.contents([contents[0]]))
         let other = FrameCodec.encode(.contents([contents[1]]))
@@ -113,7 +113,7 @@ import Testing
         #expect(try FrameCodec.decode([0x42, 0x00]) == .unknown)
     }
 
-    @Test func `more contents than a frame may have end the link`() throws {
+    @Test func `a frame with too many contents is refused`() throws {
         let content = AgedContent(try batch()[4].content, age: 0)
         let most = Frame.contents(Array(repeating: content, count: Limits.contentsCount))
         #expect(try FrameCodec.decode(FrameCodec.encode(most)) == most)
@@ -122,7 +122,7 @@ import Testing
         #expect(throws: WireError.tooLong("contents")) { try FrameCodec.decodeGenerated(bytes) }
     }
 
-    @Test func `a control message is no chat content, and a chat content no control message`() throws {
+    @Test func `a control message is refused as chat content, and a chat text as control`() throws {
         var content = try batch()[0].content
         for type: ContentType in [
             .receipt, .systemMessage, .joinRequest, .welcome, .joinError, .deletionReceipt, .lifetimeProposal,
@@ -146,7 +146,7 @@ import Testing
         }
     }
 
-    @Test func `many contents go in as few frames as they fit into, each within a link's limit`() throws {
+    @Test func `many contents fill as few frames as possible, each within a link's limit`() throws {
         var content = try batch()[1].content
         let sizes = [0, 1, 100, 127, 128, 16_000, 30_000, 59_000, Limits.payloadByteCount]
         var random = Randomness.seeded(3)

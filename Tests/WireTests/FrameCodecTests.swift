@@ -3,12 +3,12 @@ import Messaging
 import Testing
 
 @Suite struct FrameCodecTests {
-    @Test func `every frame comes back as it was`() throws {
+    @Test func `every frame is read back unchanged`() throws {
         var fixtures = try Fixtures()
         for frame in fixtures.frames() { #expect(try FrameCodec.decode(FrameCodec.encode(frame)) == frame) }
     }
 
-    @Test func `what a later version adds to a frame is skipped`() throws {
+    @Test func `a field added by a later version is skipped`() throws {
         var fixtures = try Fixtures()
         // Field 1000, a varint.
         let added: [UInt8] = [0xc0, 0x3e, 0x01]
@@ -16,7 +16,7 @@ import Testing
         #expect(try FrameCodec.decode(added) == .unknown)
     }
 
-    @Test func `every frame fits a link`() throws {
+    @Test func `the largest text content fits a link`() throws {
         var fixtures = try Fixtures()
         let largest = fixtures.content(.text, String(repeating: "x", count: Limits.textByteCount))
         #expect(FrameCodec.encode(.content(largest, age: .max)).count < 65_535)
@@ -47,7 +47,7 @@ import Testing
         }
     }
 
-    @Test func `random bytes never trap`() {
+    @Test func `random bytes never trap the decoder`() {
         var random = Randomness.seeded(1)
         for _ in 0..<20_000 {
             let count = Int(random.next(upperBound: 200 as UInt64))
@@ -65,13 +65,13 @@ import Testing
         #expect(decoded.isSignatureValid && decoded.id == proposal.id)
     }
 
-    @Test func `a lifetime that we do not know is a proposal to reject, by its own id`() throws {
+    @Test func `a proposal with an unknown lifetime is unsupported but keeps its id`() throws {
         let id = String(repeating: "ab", count: 32)
         let json = #"{"type":"lifetime_proposal","lifetime":"90d","id":"\#(id)"}"#
         #expect(try SeedJSON.decodeLifetimeMessage(Array(json.utf8)) == .unsupported(ProposalID(hex: id)))
     }
 
-    @Test func `a mailbox comes back from JSON and from the terms of an end, and no is not written`() throws {
+    @Test func `a mailbox consent survives JSON and an ended frame, and a no is not written`() throws {
         var fixtures = try Fixtures()
         let original = fixtures.proposal()
         for mailbox in MailboxConsent.allCases {
@@ -89,14 +89,14 @@ import Testing
     @Test(arguments: [
         #""lifetime":"1d","mailbox":"no""#, #""lifetime":"1d","mailbox":"""#, #""lifetime":"1d","mailbox":"tape""#,
         #""lifetime":"ephemeral","mailbox":"disk""#,
-    ]) func `a mailbox that we do not know, or that may not be, is a proposal to reject`(_ terms: String) throws {
+    ]) func `a proposal with an unknown or forbidden mailbox is unsupported but keeps its id`(_ terms: String) throws {
         let id = String(repeating: "ab", count: 32)
         let json = #"{"type":"lifetime_proposal",\#(terms),"id":"\#(id)"}"#
         #expect(try SeedJSON.decodeLifetimeMessage(Array(json.utf8)) == .unsupported(ProposalID(hex: id)))
     }
 
     @Test(arguments: ["1e400", "-1", "1e300", "99999999999999999999", "\"1\"", "null"])
-    func `a time that is none is refused`(_ time: String) {
+    func `an accept with an invalid time is refused`(_ time: String) {
         let key = "02" + String(repeating: "ab", count: 32)
         let json = """
             {"type":"lifetime_accept","sessionId":"\(String(repeating: "00", count: 32))","lifetime":"1d",
@@ -128,7 +128,7 @@ import Testing
         #expect(Set(sizes).count == 1)
     }
 
-    @Test func `what is too long is refused before it is taken apart`() throws {
+    @Test func `a too long text or fallback is refused`() throws {
         var fixtures = try Fixtures()
         let long = String(repeating: "x", count: Limits.textByteCount + 1)
         #expect(throws: WireError.tooLong("text")) {
@@ -150,7 +150,7 @@ import Testing
         }
     }
 
-    @Test func `nobody can send what only we say`() throws {
+    @Test func `a peer cannot send a system message`() throws {
         var fixtures = try Fixtures()
         let message = fixtures.content(.systemMessage)
         #expect(throws: WireError.malformed("contents.type")) {
@@ -175,7 +175,7 @@ import Testing
         return try FrameCodec.decode(FrameCodec.encode(.content(changed, age: 0)))
     }
 
-    @Test func `a later minor version is read as ours, and kept whole`() throws {
+    @Test func `a content of a later minor version is read as ours and kept whole`() throws {
         var random = Randomness.seeded(1)
         let reply = Reply(replyTo: MessageID.random(&random), text: "ja")
         // Field 15, a number of a later version.
@@ -188,7 +188,7 @@ import Testing
         #expect(content.payload.suffix(2) == [0x78, 0x01])
     }
 
-    @Test func `a later minor version that does not read is shown by its fallback`() throws {
+    @Test func `an unreadable content of a later minor version is shown by its fallback`() throws {
         var random = Randomness.seeded(1)
         let reply = Reply(replyTo: MessageID.random(&random), text: "ja")
         let frame = try later("mayfly/reply:1.3", .reply(reply)) { _ in [0xff, 0xff] }
@@ -199,7 +199,7 @@ import Testing
         #expect(content.body == .opaque && content.displayText == "fallback" && content.isUnknown)
     }
 
-    @Test func `a later major version is unknown`() throws {
+    @Test func `a content of a later major version is unknown`() throws {
         var fixtures = try Fixtures()
         let content = fixtures.content(ContentType("mayfly/text:2.0"), "\u{1}")
         guard case .contents(let contents) = try FrameCodec.decode(FrameCodec.encode(.content(content, age: 0))),
@@ -218,7 +218,7 @@ import Testing
         #expect(throws: WireError.self) { try FrameCodec.decode(FrameCodec.encode(frame)) }
     }
 
-    @Test func `contents with fields that are wrong are refused`() throws {
+    @Test func `a content with a wrong field is refused`() throws {
         var fixtures = try Fixtures()
         var random = Randomness.seeded(1)
         let id = MessageID.random(&random)
@@ -301,7 +301,7 @@ import Testing
         }
     }
 
-    @Test func `an agreement whose proposal is none is refused, one of unknown terms is skipped`() throws {
+    @Test func `an agreement with another message as its proposal is refused, one with unknown terms skipped`() throws {
         var fixtures = try Fixtures()
         let agreement = fixtures.agreement()
         // Field 1, a byte string.
@@ -316,14 +316,14 @@ import Testing
         #expect(try control(type, bundle(unknown)) == .unknown)
     }
 
-    @Test func `a text without a character is refused`() throws {
+    @Test func `an empty text is refused`() throws {
         var fixtures = try Fixtures()
         #expect(throws: WireError.malformed("text")) {
             try FrameCodec.decode(FrameCodec.encode(.content(fixtures.content(.text, ""), age: 0)))
         }
     }
 
-    @Test func `the end of a stream that says no is refused`() throws {
+    @Test func `a stream end with the value false is refused`() throws {
         let end = FrameCodec.encode(.relayAnswer(.stream(RelayStreamID(9), .end)))
         #expect(try FrameCodec.decode(end) == .relayAnswer(.stream(RelayStreamID(9), .end)))
         #expect(end.last == 1)

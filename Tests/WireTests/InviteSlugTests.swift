@@ -8,23 +8,21 @@ import Testing
         return (invite, SignedInvite(payload: InviteSlug.encodePayload(invite), signedBy: fixtures.ann.secret))
     }
 
-    @Test func `an invite comes back as it was, with its creator's key`() throws {
+    @Test func `an invite is read back unchanged, with its creator's key`() throws {
         var fixtures = try Fixtures()
         let (invite, signed) = signed(&fixtures)
         let verified = try InviteSlug.decode(InviteSlug.encode(signed))
         #expect(verified.invite == invite && verified.creatorKey == fixtures.ann.publicKey)
     }
 
-    @Test func `an invite to a conversation that ended long ago does not become one to a conversation without an end`()
-        throws
-    {
+    @Test func `an invite keeps a conversation end at the beginning of time`() throws {
         var fixtures = try Fixtures()
         var invite = fixtures.invite()
         invite.conversationExpiresAt = Timestamp(milliseconds: 0)
         #expect(try InviteSlug.decodePayload(InviteSlug.encodePayload(invite)) == invite)
     }
 
-    @Test func `a slug is taken without its prefix and wrapped over lines`() throws {
+    @Test func `a slug is read without its prefix and across lines`() throws {
         var fixtures = try Fixtures()
         let (invite, signed) = signed(&fixtures)
         let slug = InviteSlug.encode(signed)
@@ -35,7 +33,7 @@ import Testing
         }
     }
 
-    @Test func `an invite that somebody else has signed again is refused`() throws {
+    @Test func `an invite signed again by another key is refused`() throws {
         var fixtures = try Fixtures()
         var invite = fixtures.invite()
         invite.name = "another room"
@@ -63,7 +61,7 @@ import Testing
         }
     }
 
-    @Test func `a compressed invite may not grow without bound`() {
+    @Test func `a compressed invite beyond the size limit is refused`() {
         let bomb = [0x1f] + Deflate.compress([UInt8](repeating: 0, count: 1 << 20))
         #expect(throws: InviteSlug.Failure.tooLong) { try InviteSlug.decode(Base64URL.encode(bomb)) }
         let long = String(repeating: "A", count: InviteSlug.byteCountLimit + 1)
@@ -71,7 +69,7 @@ import Testing
     }
 
     @Test(arguments: ["", "hello world", "https://example.org/", "mayfly:card/AQID", "mayfly:join/", "mayfly:join/***"])
-    func `what is no invite is refused`(_ text: String) {
+    func `a text that is no invite is refused`(_ text: String) {
         #expect(throws: InviteSlug.Failure.self) { try InviteSlug.decode(text) }
     }
 }

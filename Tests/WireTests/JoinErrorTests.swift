@@ -4,7 +4,7 @@ import Testing
 
 @Suite struct JoinErrorTests {
     /// Found by the fuzz targets `core-joining` and `join-error-json`: milliseconds were lost.
-    @Test func `a join error says the second, and comes back as it was`() throws {
+    @Test func `a join error keeps its time in whole seconds through JSON`() throws {
         var random = Randomness.seeded(1)
         let error = JoinError(
             errorType: .genericFailure, inviteTag: InviteTag.random(&random),

@@ -68,7 +68,7 @@ import Testing
         return [.want(name(), above: nil), .want(name(), above: above), .keys(slices)]
     }
 
-    @Test mutating func `values of every kind come back as they were`() throws {
+    @Test mutating func `mailbox frames of every kind are read back unchanged`() throws {
         for _ in 0..<40 {
             for request in requests() { try comesBack(.mailboxRequest(request)) }
             for answer in answers() { try comesBack(.mailboxAnswer(answer)) }
@@ -76,7 +76,7 @@ import Testing
         }
     }
 
-    @Test mutating func `the largest of each fits a link`() throws {
+    @Test mutating func `the largest mailbox frame of each kind fits a link`() throws {
         let body = fixtures.random.bytes(SlotSize.largest)
         let put = SlotPut(id: name(), kind: .notice, keeping: .fortyFiveDays, body: body)
         let largest: [Frame] = [
@@ -96,7 +96,7 @@ import Testing
         }
     }
 
-    @Test mutating func `cut at any byte they are an error`() throws {
+    @Test mutating func `a mailbox frame cut at any byte is refused`() throws {
         var frames: [Frame] = requests().map { .mailboxRequest($0) } + answers().map { .mailboxAnswer($0) }
         frames += messages().map { .mailbox($0) }
         for frame in frames {
@@ -110,7 +110,7 @@ import Testing
 
     // MARK: Limits
 
-    @Test mutating func `lists are as long as they may be, no longer`() throws {
+    @Test mutating func `a list of the greatest length is accepted, and a longer one is refused`() throws {
         let owner = fixtures.ann.publicKey
         let proof = fixtures.random.bytes(32)
         let labels = Limits.boxLabelCount
@@ -137,7 +137,7 @@ import Testing
         isRefused(.mailbox(.keys(slices(Limits.sliceKeyCount + 1))), .tooLong("mailbox_keys.keys"))
     }
 
-    @Test mutating func `a body has one of the sizes`() throws {
+    @Test mutating func `a slot body has one of the fixed sizes`() throws {
         for size in SlotSize.byteCounts {
             for count in [size - 1, size, size + 1] {
                 let body = fixtures.random.bytes(count)
@@ -168,7 +168,7 @@ import Testing
         if count <= 256 { try comesBack(discard) } else { isRefused(discard, .tooLong("mailbox_discard.answer")) }
     }
 
-    @Test mutating func `times are within their limits`() throws {
+    @Test mutating func `a time beyond its limits is refused`() throws {
         let body = fixtures.random.bytes(1_024)
         for dwell: Milliseconds in [0, .max] {
             try comesBack(.mailboxAnswer(.slot(name(), name(), dwell: dwell, isAnswer: false, body: body)))
@@ -191,7 +191,7 @@ import Testing
         }
     }
 
-    @Test mutating func `no slice has a number beyond the last`() throws {
+    @Test mutating func `a slice number beyond the last is refused`() throws {
         var slices = slices(2)
         slices.first = .max - 2
         try comesBack(.mailbox(.keys(slices)))
@@ -240,7 +240,7 @@ import Testing
         return try request(5, Self.box + Self.slot + Self.field(3, kind) + Self.field(4, keeping) + body)
     }
 
-    @Test func `a kind or a time class of a later version is refused`() throws {
+    @Test func `a slot kind or time class of a later version is refused`() throws {
         for kind: UInt64 in 1...3 {
             for keeping: UInt64 in 1...6 { #expect(throws: Never.self) { try put(kind: kind, keeping: keeping) } }
         }
@@ -252,7 +252,7 @@ import Testing
         }
     }
 
-    @Test(arguments: [0, 7, 8, 0xffff_ffff] as [UInt64]) func `an outcome of a later version is another one`(
+    @Test(arguments: [0, 7, 8, 0xffff_ffff] as [UInt64]) func `an outcome of a later version is read as other`(
         _ number: UInt64
     ) throws {
         guard case .mailboxAnswer(.put(_, _, let outcome)) = try answer(5, Self.box + Self.slot + Self.field(3, number))
@@ -265,9 +265,9 @@ import Testing
         #expect(refused == .mailboxAnswer(.refused(.other)))
     }
 
-    @Test(arguments: 40...42 as ClosedRange<UInt64>) func `what a later version says is skipped`(_ number: UInt64)
-        throws
-    {
+    @Test(arguments: 40...42 as ClosedRange<UInt64>) func `a mailbox message of a later version is read as unknown`(
+        _ number: UInt64
+    ) throws {
         #expect(try FrameCodec.decode(Self.field(number, [])) == .unknown)
         #expect(try FrameCodec.decode(Self.field(number, Self.field(15, [1, 2, 3]))) == .unknown)
     }
@@ -300,7 +300,7 @@ import Testing
         #expect(throws: WireError.malformed("mailbox_discard.tags")) { try request(7, Self.box + slot) }
     }
 
-    @Test func `a key that is none, and an agreement of another length, are refused`() throws {
+    @Test func `an invalid key and an agreement of another length are refused`() throws {
         let key = fixtures.bob.publicKey.bytes
         // No curve point has this x.
         let wrong: [[UInt8]] = [

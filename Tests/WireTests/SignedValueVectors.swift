@@ -12,7 +12,7 @@ import Testing
         return [try vector.bytes("digest"), try vector.bytes("signature")]
     }
 
-    @Test func `names`() throws {
+    @Test func `names match the page's examples`() throws {
         let values = try SpecifiedValues()
         let names = try values.page["names"]
         #expect(InboxID(values.ann.publicKey).bytes == (try names.bytes("ann's inbox id")))
@@ -24,22 +24,21 @@ import Testing
         #expect(values.bob.publicKey.bytes == (try inputs.bytes("bob's key")))
     }
 
-    @Test func `genesis`() throws {
+    @Test func `a genesis matches the page's example`() throws {
         var values = try SpecifiedValues()
         let genesis = values.genesis()
         #expect(try [genesis.digest, genesis.signature.bytes] == signed("genesis", "mayfly/genesis", values))
         #expect(genesis.isSignatureValid)
     }
 
-    @Test(arguments: ["member", "member without name and endpoints"]) func `descriptions of members`(_ name: String)
-        throws
-    {
+    @Test(arguments: ["member", "member without name and endpoints"])
+    func `descriptions of members match the page's examples`(_ name: String) throws {
         var values = try SpecifiedValues()
         let member = name == "member" ? try values.annMember() : try values.bobMember()
         #expect(try member.signature.bytes == signed(name, "mayfly/profile", values)[1] && member.isValid)
     }
 
-    @Test func `group state and departure`() throws {
+    @Test func `group state and departure match the page's examples`() throws {
         var values = try SpecifiedValues()
         let group = try values.group()
         #expect(try group.signature.bytes == signed("group state", "mayfly/group_updated", values)[1])
@@ -59,7 +58,7 @@ import Testing
     }
 
     @Test(arguments: ["proposal with a lifetime alone", "proposal with all terms", "proposal with a mailbox"])
-    func `proposals, their ids and their JSON`(_ name: String) throws {
+    func `proposals, their ids and their JSON match the page's examples`(_ name: String) throws {
         var values = try SpecifiedValues()
         let proposal = try values.proposal(name)
         let vector = try values.page[name]
@@ -71,7 +70,7 @@ import Testing
         #expect(proposal.isSignatureValid)
     }
 
-    @Test func `accept and agreement`() throws {
+    @Test func `an accept and its agreement match the page's examples`() throws {
         var values = try SpecifiedValues()
         let accept = try values.accept()
         #expect(try accept.signature.bytes == signed("accept", "mayfly/lifetime_accept", values)[1])
@@ -81,7 +80,9 @@ import Testing
         #expect(try values.agreement().isValid(conversation: values.conversation))
     }
 
-    @Test(arguments: ["notice, immediate", "notice, scheduled"]) func `notices`(_ name: String) throws {
+    @Test(arguments: ["notice, immediate", "notice, scheduled"]) func `notices match the page's examples`(
+        _ name: String
+    ) throws {
         var values = try SpecifiedValues()
         let notice = values.notice(isImmediate: name == "notice, immediate")
         #expect(try notice.signature.bytes == signed(name, "mayfly/explode_notice", values)[1])
@@ -91,7 +92,7 @@ import Testing
         #expect(opened == notice && opened.isValid(for: values.genesis()))
     }
 
-    @Test func `deletion receipt`() throws {
+    @Test func `a deletion receipt matches the page's example`() throws {
         var values = try SpecifiedValues()
         let receipt = try values.receipt()
         let vector = try values.page["deletion receipt"]
@@ -102,7 +103,7 @@ import Testing
         #expect(opened == receipt && receipt.isSignatureValid)
     }
 
-    @Test func `question and statement`() throws {
+    @Test func `a knock's question and statement match the page's examples`() throws {
         var values = try SpecifiedValues()
         let knock = try values.page["knock"]
         let key = SecretBytes(copying: try knock.bytes("sealing key"))
@@ -119,7 +120,7 @@ import Testing
         #expect(opened == statement && statement.isValid(creator: values.ann.publicKey))
     }
 
-    @Test func `conversation token and invite`() throws {
+    @Test func `a conversation token and an invite match the page's examples`() throws {
         let values = try SpecifiedValues()
         let token = try values.page["conversation token"].bytes("conversation token")
         #expect(try values.invite().conversationToken == token)
@@ -136,7 +137,7 @@ import Testing
         }
     }
 
-    @Test func `contact card`() throws {
+    @Test func `a contact card matches the page's example`() throws {
         let values = try SpecifiedValues()
         let vector = try values.page["contact card"]
         let card = ContactCard(

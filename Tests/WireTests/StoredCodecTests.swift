@@ -3,7 +3,7 @@ import Messaging
 import Testing
 
 @Suite struct StoredCodecTests {
-    @Test func `a stored message comes back as it was`() throws {
+    @Test func `a stored message is read back unchanged`() throws {
         var fixtures = try Fixtures()
         for (sender, state) in [(nil, DeliveryState.queued), (fixtures.bob.publicKey, .received)] {
             let message = Message(
@@ -14,7 +14,7 @@ import Testing
         }
     }
 
-    @Test func `a message that ends at the beginning of time does not become one without an end`() throws {
+    @Test func `a message keeps an end at the beginning of time`() throws {
         var fixtures = try Fixtures()
         let start = Timestamp(milliseconds: 0)
         let cases: [(Timestamp?, Retention.OnReading?)] = [(start, nil), (nil, .until(start)), (nil, .after(0))]
@@ -27,7 +27,7 @@ import Testing
         }
     }
 
-    @Test func `a tombstone comes back as it was and fits a page of the store`() throws {
+    @Test func `a tombstone is read back unchanged and fits a page of the store`() throws {
         var fixtures = try Fixtures()
         var record = ExplodeStateMachine.Record(
             conversation: fixtures.conversation(), role: .creator, explodedAt: fixtures.now,
@@ -44,7 +44,7 @@ import Testing
         for count in 0..<bytes.count { _ = try? StoredCodec.decodeTombstone(Array(bytes[..<count])) }
     }
 
-    @Test func `a tombstone keeps a creator that had left, and who confirmed at the beginning of time`() throws {
+    @Test func `a tombstone keeps a departed creator and a confirmation at the beginning of time`() throws {
         var fixtures = try Fixtures()
         var record = ExplodeStateMachine.Record(
             conversation: fixtures.conversation(), role: .member, explodedAt: fixtures.now,
@@ -58,7 +58,7 @@ import Testing
         for count in 0..<bytes.count { _ = try? StoredCodec.decodeTombstone(Array(bytes[..<count])) }
     }
 
-    @Test func `the tombstone of the largest group fits a page of the store, garbage is refused`() throws {
+    @Test func `the tombstone of the largest group fits a page of the store`() throws {
         var fixtures = try Fixtures()
         // 31 members, and as many removed ones as a creator keeps.
         let keys = try (0..<Limits.memberCount - 1 + Limits.departedCount).map { _ in
@@ -106,7 +106,7 @@ import Testing
         for count in 0..<200 { _ = try? StoredCodec.decodeTombstone(fixtures.random.bytes(count)) }
     }
 
-    @Test func `every record of an inbox comes back as it was`() throws {
+    @Test func `every record of an inbox is read back unchanged`() throws {
         var fixtures = try Fixtures()
         let invite = fixtures.invite()
         let signed = SignedInvite(payload: InviteSlug.encodePayload(invite), signedBy: fixtures.ann.secret)
@@ -133,7 +133,7 @@ import Testing
         }
     }
 
-    @Test func `a state keeps its number`() throws {
+    @Test func `each delivery state keeps its stored number`() throws {
         var fixtures = try Fixtures()
         let states: [DeliveryState] = [
             .queued, .sent, .delivered, .expiredUndelivered, .cancelled, .received, .read, .receiving, .failed, .mailed,
@@ -150,7 +150,7 @@ import Testing
         #expect(throws: WireError.malformed("record.state")) { try StoredCodec.decodeMessage(bytes) }
     }
 
-    @Test func `statuses come back, as many as one record takes, and no cut off record stops the decoder`() throws {
+    @Test func `statuses split over records are read back unchanged, and cut records never trap`() throws {
         let fixtures = try Fixtures()
         let members = try (1...3 as ClosedRange<UInt8>).map { number in
             try SecretKey(SecretBytes(copying: [UInt8](repeating: number, count: 32))).publicKey

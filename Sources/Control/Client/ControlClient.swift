@@ -238,7 +238,8 @@ extension ControlClient {
     }
 
     var hasGone: ControlError {
-        closingError ?? ControlError(.noNode, "the node in \(home) has gone", hint: "see its log, or `mayfly status`")
+        closingError
+            ?? ControlError(.noNode, "the node in \(home) has stopped", hint: "see its log, or `mayfly status`")
     }
 
     private enum WaitEnd {

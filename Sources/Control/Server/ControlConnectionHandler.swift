@@ -274,8 +274,7 @@ final class ControlConnectionHandler: ChannelDuplexHandler {
     func giveUp() {
         refuse(
             ControlError(
-                .failed,
-                "the node closed this idle connection: it has no room for more than \(ControlLimits.connections)",
+                .failed, "the node closed this idle connection: the limit is \(ControlLimits.connections) connections",
                 hint: "connect again"))
     }
 

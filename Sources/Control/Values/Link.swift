@@ -48,7 +48,7 @@ package struct LostLink: JSONRecord, Hashable, Sendable {
 
     package var words: String {
         guard reason == "unacknowledged" else { return "the connection broke" }
-        return "nothing that was sent was acknowledged, so the member is gone or the path drops large packets"
+        return "sent data was not acknowledged: the member is gone, or the path drops large packets"
     }
 
     package init(transport: String, reason: String) {

@@ -21,7 +21,7 @@ package struct LoopbackEndpoint: Hashable, Sendable, Codable, CustomStringConver
         guard let value = LoopbackEndpoint(text) else {
             throw DecodingError.dataCorruptedError(
                 in: container,
-                debugDescription: "expected a port of this machine alone, such as 127.0.0.1:9464, found `\(text)`")
+                debugDescription: "expected a loopback address with a port, such as 127.0.0.1:9464, found `\(text)`")
         }
         self = value
     }

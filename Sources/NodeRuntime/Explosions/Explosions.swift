@@ -229,7 +229,7 @@ final class Explosions: CorePart {
                 payload: StoredCodec.encode(record: fanOut))
             return true
         } catch {
-            say("the list of members to tell could not be written", of: error)
+            say("the list of members to notify could not be written", of: error)
             return false
         }
     }

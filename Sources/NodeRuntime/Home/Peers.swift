@@ -151,7 +151,7 @@ final class Peers: CorePart {
         } catch {
             guard case .homeFile(let failure) = error else { return }
             log.error(
-                "peers.json was edited and cannot be read: the peers of before stay in use",
+                "peers.json was edited and cannot be read: the previous peers stay in use",
                 metadata: ["line": failure.line.map { "\($0)" } ?? "-"])
         }
     }
@@ -167,7 +167,7 @@ final class Peers: CorePart {
         throw .homeFile(
             HomeFileError(
                 kind: .system, path: "\(options.home)/\(PeersFile.fileName)", line: nil,
-                reason: "another program writes it all the time"))
+                reason: "another program changes it again and again"))
     }
 
     private func peersChanged(since before: PeersFile) {

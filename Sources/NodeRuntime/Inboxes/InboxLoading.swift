@@ -324,6 +324,6 @@ final class InboxLoading: CorePart {
     /// At each tick: makes the contact inbox again if the store refused its first state.
     func remakeContact() {
         guard hasLoaded, !store.isLocked, !store.isReadOnly, core.machine.contact == nil else { return }
-        do { try ensureContact() } catch { say("there is no inbox for contacts", of: error) }
+        do { try ensureContact() } catch { say("the contact inbox could not be made", of: error) }
     }
 }

@@ -206,7 +206,10 @@ final class InboxWriter: CorePart {
             else { continue }
             do throws(StoreError) {
                 try store.saveState(inbox.row, StoredCodec.encode(record: snapshot(record, inbox)))
-            } catch { log.warning("the next start will not know what was active", metadata: ["error": "\(error)"]) }
+            } catch {
+                log.warning(
+                    "the list of active inboxes could not be saved for the next start", metadata: ["error": "\(error)"])
+            }
         }
     }
 
@@ -265,9 +268,7 @@ final class InboxWriter: CorePart {
     }
 
     private func keepWaiting(_ inbox: Inbox, _ error: StoreError) {
-        if storage.trouble == nil {
-            log.error("contents that waited could not be stored", metadata: ["error": "\(error)"])
-        }
+        if storage.trouble == nil { log.error("waiting contents could not be stored", metadata: ["error": "\(error)"]) }
         storage.note(error, at: now)
         inbox.troubledUntil = now + Self.troublePause
     }

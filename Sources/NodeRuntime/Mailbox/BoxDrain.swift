@@ -255,7 +255,7 @@ final class BoxDrain: CorePart {
             let decoded = frames.compactMap { try? FrameCodec.decode($0) }
             return .opened(decoded, schedule.age(in: hint.slice, dwell: dwell, now: now))
         } catch {
-            say("a key of a slice could not be had", of: error)
+            say("a slice key is not available", of: error)
             return .unavailable
         }
     }

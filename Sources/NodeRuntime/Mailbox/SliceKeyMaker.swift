@@ -36,7 +36,7 @@ final class SliceKeyMaker: CorePart {
                 guard let key = try key(slice, schedule, inbox, isMade: true)?.publicKey else { break }
                 keys.append(key)
             } catch {
-                say("a key of a slice could not be made", of: error)
+                say("a slice key could not be made", of: error)
                 break
             }
         }

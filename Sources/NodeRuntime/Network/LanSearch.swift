@@ -188,7 +188,7 @@ final class LanSearch {
     /// A missing interface may appear later.
     private func noteMissing(_ names: Set<String>) {
         for name in names.subtracting(missing).sorted() {
-            let text = "LAN discovery: there is no such interface with an address now"
+            let text = "LAN discovery: the interface does not exist or has no address now"
             log.notice("\(text)", metadata: ["interface": "\(name)"])
         }
         missing = names

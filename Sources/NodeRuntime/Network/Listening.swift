@@ -57,7 +57,7 @@ final class Listening: NodePart {
         }
         guard let missing else { return }
         guard !entries.isEmpty else { throw missing }
-        log.notice("listens on one address family: the kernel does not have the other")
+        log.notice("listening on one address family: the kernel does not have the other")
     }
 
     /// Whether a listener failed because the kernel lacks its address family.

@@ -107,35 +107,37 @@ package struct NetworkFindings: Sendable {
     package var advice: [String] {
         if families.allSatisfy({ $0.local == nil }) {
             return [
-                "There is no route to elsewhere: connect this machine to a network. "
-                    + "On one network without any, `mayfly run --discover lan` finds members."
+                "There is no route to other networks: connect this machine to a network. "
+                    + "On a network without a route, `mayfly run --discover lan` finds members."
             ]
         }
         var result: [String] = []
         switch isReached {
         case nil:
             result.append(
-                "No rendezvous node is known, so nobody can say from where this node is seen: name one with "
+                "No rendezvous node is known, so the outer address of this node is unknown: name one with "
                     + "`mayfly peer add NAME CARD` and `mayfly peer set NAME rendezvous=on`.")
         case false?:
             result.append(
-                "No rendezvous node answers over UDP or TCP: see that it runs, and that a firewall lets you reach it.")
+                "No rendezvous node answers over UDP or TCP: check that it runs and that no firewall blocks it.")
         case true?: result.append(meaning)
         }
         if case .failed(.notGlobal)? = (portMappings ?? []).first?.standing {
             result.append(
-                "The router is itself behind a NAT, the provider's or a second router's: a mapping there is no use.")
+                "The router is itself behind a NAT of the provider or of a second router: a port mapping does not help."
+            )
         }
         if isProbe, hasMapping {
-            result.append("The gateway makes port mappings: with `mayfly run --map-ports` others get in directly.")
+            result.append(
+                "The gateway makes port mappings: with `mayfly run --map-ports` others reach this node directly.")
         }
         if (portMappings ?? []).contains(where: { $0.standing == .asking }) {
-            result.append("The gateway had not answered when the time was over: give it more with `--timeout 60`.")
+            result.append("The gateway did not answer in time: give it more with `--timeout 60`.")
         }
         let isBehindNAT = punching == .limited || punching == .impossible
         if isBehindNAT, portMappings == nil {
             result.append(
-                "Try `mayfly netcheck --map-ports`; if that works, `mayfly run --map-ports` lets others in directly.")
+                "Try `mayfly netcheck --map-ports`; if it works, `mayfly run --map-ports` makes this node reachable.")
         }
         return result
     }
@@ -144,24 +146,22 @@ package struct NetworkFindings: Sendable {
         switch punching {
         case .unneeded:
             isMapped
-                ? "Others get in through the port mapping."
-                : "There is no NAT: others reach this machine directly if its firewall lets the port in, TCP and UDP."
+                ? "Others reach this node through the port mapping."
+                : "There is no NAT: others reach this machine directly if its firewall allows the port for TCP and UDP."
         case .works:
-            "Ways through the NAT can be made: links to others become direct, unless the other side's NAT is symmetric or "
-                + "it has no UDP; those stay relayed."
+            "Hole punching works: links become direct, unless the other side's NAT is symmetric or "
+                + "the other side has no UDP; those links stay relayed."
         case .limited:
-            "The NAT is symmetric: ways through it can be made to few; most links to nodes that are behind a NAT, too, stay "
-                + "relayed."
+            "The NAT is symmetric: hole punching works to few nodes; most links to nodes behind a NAT stay relayed."
         case .impossible:
             hasDatagrams
-                ? "UDP does not come back, though TCP works: something on the way drops it, or the rendezvous nodes run "
-                    + "with --no-udp. No way through a NAT can be made: links to nodes that cannot be dialled are relayed."
+                ? "UDP gets no answer, though TCP works: something on the path drops it, or the rendezvous nodes run "
+                    + "with --no-udp. Hole punching is not possible: links to nodes that cannot be dialled are relayed."
                 : "This node runs without UDP, so links to nodes that cannot be dialled are relayed."
         case .unknown where families.contains { $0.hasUDP == true && $0.behaviour.kind == .none }:
             "There is no NAT on the way to the rendezvous nodes that answer; but they are on this machine's own network, "
-                + "which says nothing of the way to others. Name one that is elsewhere."
-        case .unknown:
-            "What kind of NAT this is needs a second rendezvous node, or a second address of the one there is."
+                + "which says nothing about other networks. Name a rendezvous node on another network."
+        case .unknown: "To find the kind of NAT, name a second rendezvous node, or give the known one a second address."
         }
     }
 }

@@ -128,10 +128,10 @@ final class PortMapper {
         switch standing {
         case .mapped(let mapping):
             if case .mapped? = before { return }
-            log.info("port mapping: the gateway lets others in", metadata: ["method": "\(mapping.method.rawValue)"])
+            log.info("port mapping: the gateway has made a mapping", metadata: ["method": "\(mapping.method.rawValue)"])
         case .failed(let failure):
             if case .failed(failure)? = before { return }
-            log.notice("port mapping: there is none", metadata: ["reason": "\(failure.reason)"])
+            log.notice("port mapping: not available", metadata: ["reason": "\(failure.reason)"])
         case .none, .asking: return
         }
         said[local] = standing
@@ -212,10 +212,10 @@ extension MappingFailure {
     /// For display; contains no address, so fit for logs.
     package var reason: String {
         switch self {
-        case .unsupported: "the gateway offers none"
+        case .unsupported: "the gateway offers no port mapping"
         case .silent: "the gateway does not answer"
-        case .malformed: "the gateway's answer makes no sense"
-        case .permanentOnly: "the gateway makes mappings without an end only"
+        case .malformed: "the gateway's answer is malformed"
+        case .permanentOnly: "the gateway offers only permanent mappings"
         case .refused(let code): "the gateway refuses, code \(code)"
         case .notGlobal: "the gateway has no public address: it is itself behind a NAT"
         }

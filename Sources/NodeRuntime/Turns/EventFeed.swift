@@ -34,7 +34,7 @@ final class EventFeed {
         } catch {
             if error.kind != .missing {
                 logger.warning(
-                    "how many events the last run saw cannot be read: watchers are told of a gap without a number",
+                    "the number of events of the last run cannot be read: watchers get a gap without a number",
                     metadata: ["file": "\(EventLog.Mark.fileName)"])
             }
             return
@@ -45,7 +45,7 @@ final class EventFeed {
     /// At a clean stop. Without the mark, the next run cannot count the events that a watcher has missed.
     func saveMark(home: String, logger: Logger) {
         do throws(HomeFileError) { try HomeFile.save(log.mark, EventLog.Mark.fileName, home: home) } catch {
-            logger.warning("how many events this run saw could not be saved", metadata: ["error": "\(error)"])
+            logger.warning("the number of events of this run could not be saved", metadata: ["error": "\(error)"])
         }
     }
 }

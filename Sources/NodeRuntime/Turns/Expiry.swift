@@ -102,7 +102,7 @@ final class Expiry: CorePart {
         guard failuresToldAt.map({ now - $0 >= .minute }) ?? true else { return }
         failuresToldAt = now
         for failure in failures {
-            log.critical("something that is due could not be destroyed", metadata: ["error": "\(failure)"])
+            log.critical("expired data could not be destroyed", metadata: ["error": "\(failure)"])
         }
     }
 

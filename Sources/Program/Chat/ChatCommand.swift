@@ -4,13 +4,14 @@ import Glibc
 
 struct ChatCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "chat", abstract: "Talk in a conversation, on the whole terminal.",
+        commandName: "chat", abstract: "Chat in a conversation, full screen.",
         discussion: """
-            Without CONVERSATION it begins with the list of all. How long what you say is kept is always on the screen; \
-            nothing is written by the chat itself, and the screen is cleared at the end. /help shows keys and commands.
+            Without CONVERSATION the chat begins with the list of conversations. The screen always shows how long your \
+            messages are kept. The chat itself writes no files, and clears the screen at the end. /help shows keys and \
+            commands.
 
-            --plain writes lines, one below the other, and reads them: for pipes, slow lines and screen readers. It is what \
-            you get where standard input or output is no terminal.
+            --plain prints and reads lines: for pipes, slow connections and screen readers. It is the default if \
+            standard input or output is not a terminal.
 
             Examples:
               mayfly chat room
@@ -19,8 +20,8 @@ struct ChatCommand: ParsableCommand {
             """)
 
     @Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String?
-    @Flag(help: "Lines instead of a screen.") var plain = false
-    @Flag(help: "Obey lines of a pipe that begin with a slash, too; without it they are texts.") var commands = false
+    @Flag(help: "Print lines instead of a full screen.") var plain = false
+    @Flag(help: "Run piped lines that begin with a slash as commands; otherwise they are texts.") var commands = false
     @OptionGroup var global: GlobalOptions
 
     func validate() throws {

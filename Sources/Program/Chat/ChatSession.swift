@@ -145,7 +145,8 @@ final class ChatSession {
     }
 
     private func fail(_ action: ChatRequest.Action) {
-        let error = ControlError(.noNode, "the node has gone and has not answered: look whether it was done")
+        let error = ControlError(
+            .noNode, "the node stopped without an answer: check whether the request was carried out")
         perform(model.handle(.answer(.action(action), .failure(error))))
     }
 

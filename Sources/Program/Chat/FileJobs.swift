@@ -60,7 +60,7 @@ final class FileJobs: Sendable {
     func remember(_ name: String) {
         run {
             guard PeersFile.isName(name) else {
-                return .said("shown in this chat only: a name to remember has no blanks", isFailure: false)
+                return .said("used in this chat only: a saved name cannot contain blanks", isFailure: false)
             }
             try OwnName.set(name, home: self.home)
             return .said("\(name) is your name from now on; /profile changes it in one conversation", isFailure: false)
@@ -109,7 +109,7 @@ final class FileJobs: Sendable {
     private static func check(_ path: String) throws(ControlError) {
         var status = stat()
         if stat(path, &status) == 0, ![S_IFREG, S_IFDIR].contains(status.st_mode & S_IFMT) {
-            throw ControlError(.usage, "\(path) is no file")
+            throw ControlError(.usage, "\(path) is not a file")
         }
     }
 

@@ -46,7 +46,7 @@ final class TerminalScreen {
     /// Takes over the terminal: raw mode and the alternate screen.
     func open() throws(ControlError) {
         guard tcgetattr(STDIN_FILENO, &before) == 0 else {
-            throw ControlError(.failed, "standard input is no terminal", hint: "use `mayfly chat --plain`")
+            throw ControlError(.failed, "standard input is not a terminal", hint: "use `mayfly chat --plain`")
         }
         var handling = sigaction()
         handling.__sigaction_handler.sa_handler = { number in

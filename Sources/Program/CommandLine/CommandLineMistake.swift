@@ -59,7 +59,7 @@ enum CommandLineMistake {
         // Words after `--` are not options.
         let end = rest.firstIndex(of: "--") ?? rest.endIndex
         let words = (["mayfly"] + rest[..<end] + option + rest[end...]).map(quoted).joined(separator: " ")
-        return ControlError(.usage, "`\(first)` goes behind the command", hint: "write: \(words)")
+        return ControlError(.usage, "`\(first)` goes after the command", hint: "write: \(words)")
     }
 
     /// `send room hi there`, and a text that starts with a dash.
@@ -69,15 +69,15 @@ enum CommandLineMistake {
         let text = words.prefix { !$0.hasPrefix("-") }
         if text.count > 1 {
             return ControlError(
-                .usage, "the text is more than one word, and not quoted",
+                .usage, "the text has several words and is not quoted",
                 hint: "write: mayfly send \(quoted(arguments[1])) \(quoted(text.joined(separator: " ")))")
         }
         guard let first = words.first, first.hasPrefix("-"), first != "-", !first.hasPrefix("--") else { return nil }
         let dashed = words.prefix { !$0.hasPrefix("--") }
         let options = words.dropFirst(dashed.count).map { " \(quoted($0))" }.joined()
         return ControlError(
-            .usage, "`\(first)` is no option of `send`",
-            hint: "a text that starts with a dash goes behind `--`: mayfly send \(quoted(arguments[1]))\(options) -- "
+            .usage, "`\(first)` is not an option of `send`",
+            hint: "a text that starts with a dash goes after `--`: mayfly send \(quoted(arguments[1]))\(options) -- "
                 + quoted(dashed.joined(separator: " ")))
     }
 

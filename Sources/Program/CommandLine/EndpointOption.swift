@@ -25,7 +25,7 @@ enum EndpointOption {
             endpoint.port > 0
         else {
             throw ControlError(
-                .usage, "\(option): `\(text)` is not a machine",
+                .usage, "\(option): `\(text)` is not a host",
                 hint: "write HOST or HOST:PORT, an address of IPv6 with a port in brackets")
         }
         return endpoint

@@ -67,9 +67,9 @@ enum Passphrase {
     /// Asks again, because a mistyped passphrase would lose the home.
     private static func promptAgain(for answer: Slice<UnsafeMutableRawBufferPointer>) throws {
         try withBuffer { buffer in
-            let byteCount = try prompt(.new, "The same again: ", into: buffer)
+            let byteCount = try prompt(.new, "Repeat the new passphrase: ", into: buffer)
             guard answer.elementsEqual(buffer[..<byteCount]) else {
-                throw ControlError(.failed, "the two passphrases are not the same", hint: "nothing was changed")
+                throw ControlError(.failed, "the two passphrases differ", hint: "nothing was changed")
             }
         }
     }
@@ -82,7 +82,7 @@ enum Passphrase {
         defer { close(descriptor) }
         var status = stat()
         if fstat(descriptor, &status) == 0, status.st_mode & S_IFMT == S_IFREG, status.st_mode & 0o004 != 0 {
-            terminal.warn("every user can read \(path); restrict it with `chmod 600`")
+            terminal.warn("other users can read \(path); restrict it with `chmod 600`")
         }
         var byteCount = 0
         while byteCount < buffer.count {

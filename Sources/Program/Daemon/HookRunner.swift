@@ -108,7 +108,7 @@ final class HookRunner: Sendable {
         case .exited(0): break
         case .exited(let code): log.warning("a hook failed with exit code \(code)", metadata: place)
         case .killed(let signal): log.warning("a hook was ended by signal \(signal)", metadata: place)
-        case .timedOut: log.warning("a hook took too long and was ended", metadata: place)
+        case .timedOut: log.warning("a hook timed out and was ended", metadata: place)
         case .notStarted(let reason): log.warning("a hook was not started: \(reason)", metadata: place)
         }
     }

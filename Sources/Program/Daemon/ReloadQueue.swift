@@ -49,12 +49,12 @@ struct Reload: Sendable {
             do {
                 let result = try await run()
                 if let request { request.succeed(result) }
-                log.notice("the configuration was read again", metadata: Self.metadata(result))
+                log.notice("the configuration was reloaded", metadata: Self.metadata(result))
             } catch {
                 let shown = (error as? HomeFileError).map { NodeError.homeFile($0) as any Error } ?? error
                 if let request { request.fail(controlError(shown)) }
                 log.error(
-                    "the configuration of before stays in use; `mayfly doctor` says what is wrong",
+                    "the previous configuration stays in use; `mayfly doctor` says what is wrong",
                     metadata: Self.metadata(error))
             }
             ServiceNotifier.tell("READY=1", waits: true)

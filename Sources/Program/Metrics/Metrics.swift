@@ -83,7 +83,7 @@ final class Metrics: Sendable {
         let (state, commits) = (figures.state, figures.commits)
         text.gauge("mayfly_locked", "Whether the storage waits for its passphrase.", [.init(state.isLocked ? 1 : 0)])
         text.gauge(
-            "mayfly_storage_trouble", "Whether the disk has refused something of late, or is read-only.",
+            "mayfly_storage_trouble", "Whether the disk has refused a write lately, or is read-only.",
             [.init(state.storageTrouble != nil || state.isReadOnly ? 1 : 0)])
         text.gauge("mayfly_storage_damaged", "Parts of the storage that are damaged.", [.init(state.damage.count)])
         text.gauge("mayfly_home_bytes", "Bytes of the home on its disk.", [.init(homeSize)])
@@ -104,7 +104,7 @@ final class Metrics: Sendable {
     private func describeMessages(_ text: inout MetricsText, _ figures: NodeFigures) {
         let state = figures.state
         text.counter(
-            "mayfly_messages_total", "Messages, by what has become of them.",
+            "mayfly_messages_total", "Messages, by outcome.",
             NodeCounters.MessageEvent.allCases.map { .init(figures.counters.messages[$0] ?? 0, ("event", $0.rawValue)) }
         )
         text.gauge("mayfly_outbox_messages", "Messages that are not acknowledged.", [.init(state.outbox)])
@@ -119,7 +119,7 @@ final class Metrics: Sendable {
                 .init(state.awake, ("state", "awake")), .init(state.sleeping, ("state", "asleep")),
                 .init(state.unused, ("state", "unused")),
             ])
-        text.gauge("mayfly_inbox_capacity", "How many inboxes are to be awake.", [.init(figures.capacity)])
+        text.gauge("mayfly_inbox_capacity", "Maximum number of awake inboxes.", [.init(figures.capacity)])
     }
 
     private func describeLinks(_ text: inout MetricsText, _ figures: NodeFigures) {
@@ -136,11 +136,9 @@ final class Metrics: Sendable {
         text.counter(
             "mayfly_link_bytes_total", "Sealed bytes of all links.",
             [.init(figures.bytesIn, ("direction", "in")), .init(figures.bytesOut, ("direction", "out"))])
+        text.counter("mayfly_dials_failed_total", "Failed dials, by reason.", MetricsText.samples(counters.failedDials))
         text.counter(
-            "mayfly_dials_failed_total", "Dials that came to nothing, by reason.",
-            MetricsText.samples(counters.failedDials))
-        text.counter(
-            "mayfly_handshakes_rejected_total", "Connections to this node that came to nothing, by reason.",
+            "mayfly_handshakes_rejected_total", "Rejected connections to this node, by reason.",
             MetricsText.samples(counters.rejections))
     }
 
@@ -157,11 +155,12 @@ final class Metrics: Sendable {
                 ])
         }
         guard let relay = figures.relay else { return }
-        text.gauge("mayfly_rendezvous_users", "Nodes that are served.", [.init(relay.users)])
-        text.gauge("mayfly_rendezvous_reservations", "Inboxes of theirs.", [.init(relay.reservations)])
-        text.gauge("mayfly_rendezvous_streams", "Streams that are passed on.", [.init(relay.streams)])
+        text.gauge("mayfly_rendezvous_users", "Nodes served by the rendezvous service.", [.init(relay.users)])
+        text.gauge(
+            "mayfly_rendezvous_reservations", "Inboxes reserved by the served nodes.", [.init(relay.reservations)])
+        text.gauge("mayfly_rendezvous_streams", "Relayed streams.", [.init(relay.streams)])
         text.counter("mayfly_rendezvous_opened_total", "Streams that were opened.", [.init(relay.opened)])
-        text.counter("mayfly_rendezvous_bytes_total", "Bytes that were passed on.", [.init(relay.byteCount)])
+        text.counter("mayfly_rendezvous_bytes_total", "Relayed bytes.", [.init(relay.byteCount)])
         text.counter("mayfly_rendezvous_refused_total", "Requests that were refused.", [.init(relay.refused)])
     }
 
@@ -175,7 +174,7 @@ final class Metrics: Sendable {
         }
         guard let counts = service?.counts else { return }
         text.gauge("mayfly_mailbox_owners", "Nodes for which boxes are kept.", [.init(counts.owners)])
-        text.gauge("mayfly_mailbox_boxes", "Boxes of theirs.", [.init(counts.boxes)])
+        text.gauge("mayfly_mailbox_boxes", "Boxes kept for these nodes.", [.init(counts.boxes)])
         text.gauge("mayfly_mailbox_slots", "Slots that are used.", [.init(counts.slots)])
         text.gauge(
             "mayfly_mailbox_bytes", "Bytes that are kept for others.",
@@ -184,7 +183,7 @@ final class Metrics: Sendable {
                 .init(counts.memoryByteCount, ("place", "memory")),
             ])
         text.counter(
-            "mayfly_mailbox_slots_total", "Slots, by what has become of them; refused: requests.",
+            "mayfly_mailbox_slots_total", "Slots, by event; refused counts requests.",
             [
                 .init(counts.put, ("event", "put")), .init(counts.taken, ("event", "taken")),
                 .init(counts.discarded, ("event", "discarded")), .init(counts.expired, ("event", "expired")),

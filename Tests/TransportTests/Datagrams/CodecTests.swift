@@ -9,7 +9,9 @@ import Testing
         arguments: [
             ([0xc2, 0x19, 0x7c, 0x5e, 0xff, 0x14, 0xe8, 0x8c], 151_288_809_941_952_652),
             ([0x9d, 0x7f, 0x3e, 0x7d], 494_878_333), ([0x7b, 0xbd], 15_293), ([0x25], 37),
-        ] as [([UInt8], UInt64)]) func `variable-length integers are those of RFC 9000`(bytes: [UInt8], value: UInt64)
+        ] as [([UInt8], UInt64)]) func `variable-length integers are encoded as in RFC 9000`(
+            bytes: [UInt8], value: UInt64
+        )
     {
         var reader = ByteReader(bytes)
         #expect(reader.variable() == value)
@@ -34,7 +36,7 @@ import Testing
         .observed(asker: 9, high: 1, low: 2, port: 0x1234), .punch(nonce: bytes(16, 7)),
     ]
 
-    @Test func `a knock has 1 to 1,024 sealed bytes, and a reply as many or none`() {
+    @Test func `a knock has 1 to 1,024 sealed bytes, and a reply 0 to 1,024`() {
         for count in 0...1_025 {
             let knock = DatagramPacket.knock(token: Self.bytes(16, 1), asker: 2, sealed: Self.bytes(count, 3))
             #expect(DatagramPacket(knock.bytes) == ((1...1_024).contains(count) ? knock : nil))
@@ -43,7 +45,9 @@ import Testing
         }
     }
 
-    @Test(arguments: packets) func `packets round-trip, and no other length is one`(packet: DatagramPacket) {
+    @Test(arguments: packets) func `packets round-trip, and packets of another length are refused`(
+        packet: DatagramPacket
+    ) {
         let bytes = packet.bytes
         #expect(DatagramPacket(bytes) == packet)
         // The sealed part may have any length.
@@ -106,7 +110,7 @@ import Testing
         (.linkKey(bytes(33, 1)), []),
     ]
 
-    @Test(arguments: 0..<frames.count) func `frames round-trip, and none is read past its end`(index: Int) throws {
+    @Test(arguments: 0..<frames.count) func `frames round-trip, and a cut frame is malformed`(index: Int) throws {
         let (frame, data) = Self.frames[index]
         let bytes = Self.write(frame, data)
         var reader = ByteReader([0, 0] + bytes + [0])
@@ -134,13 +138,13 @@ import Testing
             [3, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1, 0],  // data that ends above 2^62 − 1
             [3, 0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff],  // data longer than the packet
             [8, 0, 1], [8, 4, 1],  // no such act
-        ] as [[UInt8]]) func `what no frame can be is refused`(bytes: [UInt8])
+        ] as [[UInt8]]) func `an impossible frame is refused as malformed`(bytes: [UInt8])
     {
         var reader = ByteReader(bytes)
         #expect(throws: DatagramFrame.Malformed.self) { while try DatagramFrame.read(&reader) != nil {} }
     }
 
-    @Test func `garbage is read without a trap`() {
+    @Test func `random bytes never trap the readers of packets and frames`() {
         var random = SplitMix64(state: 9)
         for _ in 0..<20_000 {
             var bytes = random.bytes(Int.random(in: 0...80, using: &random))
@@ -159,7 +163,8 @@ import Testing
 }
 
 @Suite struct RangeTests {
-    @Test(arguments: 1...20 as ClosedRange<UInt64>) func `ranges hold what a set would`(seed: UInt64) {
+    @Test(arguments: 1...20 as ClosedRange<UInt64>)
+    func `ranges hold the same numbers as a set after any inserts and removals`(seed: UInt64) {
         var random = SplitMix64(state: seed)
         var ranges = OffsetRanges()
         var model: Set<UInt64> = []
@@ -184,7 +189,7 @@ import Testing
 }
 
 @Suite struct ReplayTests {
-    @Test func `the window is 2,048 numbers wide, as RFC 6479 has it`() {
+    @Test func `the replay window is 2,048 numbers wide, as in RFC 6479`() {
         var window = ReplayWindow()
         #expect(window.isFresh(0))
         window.mark(0)
@@ -203,7 +208,9 @@ import Testing
         #expect(window.isFresh(VariableInteger.maximum - 2_047) && !window.isFresh(VariableInteger.maximum - 2_048))
     }
 
-    @Test(arguments: 1...10 as ClosedRange<UInt64>) func `no number is taken twice, whatever the order`(seed: UInt64) {
+    @Test(arguments: 1...10 as ClosedRange<UInt64>) func `a replay window never takes a number twice, in any order`(
+        seed: UInt64
+    ) {
         var random = SplitMix64(state: seed)
         var window = ReplayWindow()
         var seen: Set<UInt64> = []

@@ -36,7 +36,7 @@ import Testing
 
     /// Losses per 1,000 datagrams, and the least share of the remaining capacity that a transfer must reach.
     @Test(arguments: [(0, 0.93), (1, 0.9), (10, 0.85), (20, 0.8), (50, 0.7), (100, 0.5), (300, 0.02)])
-    func `losses at random do not ruin the rate`(lost: Int, share: Double) throws {
+    func `a transfer under random losses keeps the expected share of its rate`(lost: Int, share: Double) throws {
         var rates: [Double] = []
         for seed in 1...3 as ClosedRange<UInt64> {
             rates.append(goodput(try transfer(seed: seed, lost: lost), after: 5_000_000, for: 20_000_000))
@@ -47,7 +47,7 @@ import Testing
         #expect(middle > share * most)
     }
 
-    @Test func `on a wide path with 1 % loss the receive window grows, and the path is filled`() throws {
+    @Test func `the receive window grows until a transfer fills a wide path with 1 % loss`() throws {
         let pair = try transfer(lost: 10, rate: 20_000_000, queue: 800_000)
         let rate = goodput(pair, after: 5_000_000, for: 5_000_000)
         // The formula of Mathis for loss-based control: MSS / RTT · √(3/2) / √p.
@@ -57,7 +57,7 @@ import Testing
         #expect(try #require(pair.farLink).inbound.window > 1 << 20)
     }
 
-    @Test func `a queue that overflows is backed off from`() throws {
+    @Test func `a transfer backs off from an overflowing queue`() throws {
         for queue in [10_000, 25_000, 50_000, 100_000] {
             let pair = try transfer(queue: queue)
             pair.network.run(for: 5_000_000)
@@ -73,7 +73,7 @@ import Testing
 
     // MARK: Queues
 
-    @Test func `most of the time there is next to no queue, however much room there is for one`() throws {
+    @Test func `a transfer keeps the queue nearly empty, however much room it has`() throws {
         let pair = try transfer(queue: 4_000_000)
         pair.network.run(for: 5_000_000)
         let link = try #require(pair.nearLink)
@@ -91,7 +91,7 @@ import Testing
     }
 
     @Test(arguments: [1_000, 5_000, 40_000, 250_000, 500_000] as [Microseconds])
-    func `a path is filled whatever its round trip`(roundTrip: Microseconds) throws {
+    func `a transfer fills its path at every round trip from 1 to 500 ms`(roundTrip: Microseconds) throws {
         let queue = max(30_000, Self.line / 1_000 * Int(roundTrip) / 1_000)
         let pair = try transfer(queue: queue, delay: roundTrip / 2)
         let rate = goodput(pair, after: 15_000_000, for: 20_000_000)
@@ -101,7 +101,7 @@ import Testing
 
     // MARK: Changes
 
-    @Test func `ten times as much is found (A.15)`() throws {
+    @Test func `a transfer speeds up when the path becomes ten times as fast (A.15)`() throws {
         let pair = try transfer()
         pair.network.run(for: 10_000_000)
         pair.network.conditions.rate = 10 * Self.line
@@ -111,7 +111,7 @@ import Testing
         #expect(rate > 0.8 * Double(10 * Self.line))
     }
 
-    @Test func `a tenth is settled for (A.16)`() throws {
+    @Test func `a transfer settles when the path becomes a tenth as fast (A.16)`() throws {
         let pair = try transfer()
         pair.network.run(for: 10_000_000)
         pair.network.conditions.rate = Self.line / 10
@@ -126,7 +126,7 @@ import Testing
         #expect(link.path.roundTrip.smoothed < 400_000)
     }
 
-    @Test func `a longer way is learnt`() throws {
+    @Test func `a transfer learns a longer round trip and keeps its rate`() throws {
         let pair = try transfer(queue: 600_000)
         pair.network.run(for: 10_000_000)
         pair.network.conditions.delay = 60_000
@@ -138,7 +138,7 @@ import Testing
 
     // MARK: Owners with little to say
 
-    @Test func `who speaks seldom does not lower the rate that is known`() throws {
+    @Test func `an owner with little to send does not lower the known rate`() throws {
         let pair = try transfer()
         pair.network.run(for: 5_000_000)
         pair.near.waiting = Array(pair.near.waiting.prefix(pair.near.writes))
@@ -160,7 +160,7 @@ import Testing
         #expect(Double(rate) > 0.8 * Double(Self.line))
     }
 
-    @Test func `a link that never had much to say starts up fast when it has`() throws {
+    @Test func `a link reaches full rate fast after a long time with little to send`() throws {
         var conditions = Conditions()
         (conditions.rate, conditions.queue) = (Self.line, 150_000)
         let pair = Pair(seed: 5, conditions)
@@ -223,16 +223,16 @@ import Testing
         return pair.far.received == pair.near.waiting
     }
 
-    @Test func `without a fault all is well`() throws { #expect(try run(1) { _, _ in }) }
+    @Test func `a transfer without a planted fault is complete`() throws { #expect(try run(1) { _, _ in }) }
 
-    @Test func `a sender that believes too much is found`() throws {
+    @Test func `a planted sender with false acknowledgements breaks the transfer`() throws {
         let isWell = try run(1) { near, _ in
             for packet in near.sent.oldest(64) { if let piece = packet.piece { near.outbound.acknowledge(piece) } }
         }
         #expect(!isWell)
     }
 
-    @Test func `a receiver that forgets what it has acknowledged is found`() throws {
+    @Test func `a planted receiver that forgets acknowledged bytes breaks the transfer`() throws {
         var hasForgotten = false
         let isWell = try run(1) { _, far in
             guard !hasForgotten, far.inbound.contiguous > 20_000 else { return }
@@ -244,7 +244,7 @@ import Testing
         #expect(!isWell)
     }
 
-    @Test func `a sender that says something twice is found`() throws {
+    @Test func `a planted sender with extra bytes in its stream breaks the transfer`() throws {
         var isSaid = false
         let isWell = try run(1) { near, _ in
             guard !isSaid else { return }
@@ -254,7 +254,7 @@ import Testing
         #expect(!isWell)
     }
 
-    @Test func `a window that takes packets twice is found by the counters`() throws {
+    @Test func `the counters show a planted replay window that takes a packet twice`() throws {
         let pair = Pair(seed: 1)
         try #require(pair.open())
         let (near, far) = (try #require(pair.nearLink), try #require(pair.farLink))

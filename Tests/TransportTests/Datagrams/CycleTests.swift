@@ -7,7 +7,7 @@ import Testing
 @Suite struct CycleTests {
     // MARK: Startup and drain
 
-    @Test func `startup doubles the rate with each round, until there is no more to be had`() {
+    @Test func `startup doubles the rate in each round until the path is full`() {
         var bench = Bench()
         var rates: [Double] = []
         for rate in [0.05, 0.1, 0.2, 0.4, 0.8, 1, 1, 1, 1] {
@@ -18,7 +18,7 @@ import Testing
         #expect(bench.congestion.state == .drain && abs(bench.congestion.pacingRate - 0.5 * 0.99) < 1e-9)
     }
 
-    @Test func `startup ends with losses even if the owner has little to say (A.2)`() {
+    @Test func `startup ends with losses even if the owner has little to send (A.2)`() {
         var bench = Bench()
         bench.round(isLimited: true)
         bench.lose(5)
@@ -31,7 +31,7 @@ import Testing
         #expect(bench.congestion.longTermVolume >= 40_000 && bench.congestion.longTermVolume <= 100_000)
     }
 
-    @Test func `startup and up go on for ever while the owner has little to say and nothing is lost (A.7)`() {
+    @Test func `startup and up last while the owner has little to send and loses nothing (A.7)`() {
         for state in [.startup, .up] as [Congestion.State] {
             var bench = Bench(in: state)
             for _ in 0..<50 { bench.round(0.3, isLimited: true) }
@@ -40,7 +40,7 @@ import Testing
         }
     }
 
-    @Test func `drain ends with the queue, or after three rounds (A.3, A.4)`() {
+    @Test func `drain ends when the queue is empty, or after three rounds (A.3, A.4)`() {
         var bench = Bench(in: .drain)
         bench.more(inFlight: 41_500)
         #expect(bench.congestion.state == .drain)
@@ -55,7 +55,7 @@ import Testing
 
     // MARK: The cycle
 
-    @Test func `probes for more come after 2 to 3 s, or as many rounds as datagrams fill the path (A.9)`() {
+    @Test func `a probe begins after 2 to 3 s, or as many rounds as datagrams in flight (A.9)`() {
         var waits: Set<Microseconds> = []
         for seed in 0..<200 as Range<UInt64> {
             var congestion = Bench(in: .cruise).congestion
@@ -76,7 +76,7 @@ import Testing
         #expect((38...40).contains(states.count))
     }
 
-    @Test func `the long-term bound is where too much is lost, and cruise leaves 15 % of it`() {
+    @Test func `excess loss sets the long-term bound, and cruise leaves 15 % of it free`() {
         var bench = Bench(in: .up)
         // 3 % of a flight of 80,000 bytes are 2,400 bytes, so the third loss is too many.
         bench.lose(2, inFlight: 79_000)
@@ -94,7 +94,7 @@ import Testing
         #expect(bench.congestion.window <= bench.congestion.withHeadroom)
     }
 
-    @Test func `losses of a flow with little to say bound nothing, but end the probe (A.6)`() {
+    @Test func `losses of a flow with little to send end the probe without a bound (A.6)`() {
         var bench = Bench(in: .up)
         bench.round(isLimited: true)
         bench.congestion.ranDry(inFlight: 60_000)
@@ -102,7 +102,7 @@ import Testing
         #expect(bench.congestion.state == .down && bench.congestion.longTermVolume == .infinity)
     }
 
-    @Test func `after a probe that lost too much, the next goes as far as is known, and then on at once`() {
+    @Test func `a probe after excess loss stops at the known bound, and the next goes beyond`() {
         var bench = Bench(in: .up)
         bench.lose(7)
         let bound = bench.congestion.longTermVolume
@@ -123,7 +123,7 @@ import Testing
         #expect(bench.congestion.state == .up)
     }
 
-    @Test func `up raises the bound by 1, 2, 4 … datagrams a round where it is what limits (A.21)`() {
+    @Test func `up raises a limiting bound by 1, 2, 4 … datagrams a round (A.21)`() {
         var bench = Bench(in: .up)
         bench.congestion.longTermVolume = 50_000
         bench.congestion.window = 50_000
@@ -145,7 +145,7 @@ import Testing
         #expect(bench.congestion.longTermVolume == before)
     }
 
-    @Test func `between probes the rate falls to what is delivered, by no more than 30 % a round, until refill`() {
+    @Test func `the rate between probes falls with deliveries, at most 30 % a round, until refill`() {
         var bench = Bench(in: .cruise)
         bench.lose(7)
         bench.round(0.9)
@@ -162,7 +162,7 @@ import Testing
         #expect(bench.congestion.state == .refill && bench.congestion.rate == bench.congestion.greatestRate)
     }
 
-    @Test func `the greatest rate is that of two cycles`() {
+    @Test func `the greatest rate is remembered for two cycles`() {
         var bench = Bench(in: .cruise)
         var rates: [Double] = []
         for _ in 0..<3 {
@@ -175,7 +175,7 @@ import Testing
 
     // MARK: Noise
 
-    @Test func `losses without a queue are noise, and do not bound a path that has them`() {
+    @Test func `losses without a queue count as noise and do not lower the rate`() {
         var bench = Bench(in: .cruise)
         // 5 % of each round is lost, in short round trips.
         for _ in 0..<20 {
@@ -193,7 +193,7 @@ import Testing
         #expect(bench.congestion.shortTermRate < 1)
     }
 
-    @Test func `losses in a queue are no noise`() {
+    @Test func `losses in a queue count as congestion, not as noise`() {
         var bench = Bench(in: .cruise)
         for _ in 0..<10 {
             bench.lose(4)
@@ -205,7 +205,7 @@ import Testing
 
     // MARK: The round trip
 
-    @Test func `the queue is emptied for 200 ms and a round, and then all is as before (A.10)`() {
+    @Test func `a round-trip probe empties the queue for 200 ms and a round (A.10)`() {
         var bench = Bench(in: .cruise)
         for _ in 0..<5 { bench.round() }
         bench.more(after: 5_100_000, roundTrip: 50_000)
@@ -223,7 +223,7 @@ import Testing
         #expect(bench.congestion.window >= 79_000 && bench.congestion.greatestRate == rate)
     }
 
-    @Test func `a path that never was full starts up again after it (A.20)`() {
+    @Test func `a path that was never full returns to startup after a round-trip probe (A.20)`() {
         var bench = Bench(in: .startup)
         bench.more(after: 5_100_000, roundTrip: 50_000)
         #expect(bench.congestion.state == .probeRTT)
@@ -231,7 +231,7 @@ import Testing
         #expect(bench.congestion.state == .startup && !bench.congestion.wasFull)
     }
 
-    @Test func `after an idle time the queue is not emptied, and the rate is as it was (A.11)`() {
+    @Test func `an idle time makes a round-trip probe needless and keeps the rate (A.11)`() {
         var bench = Bench(in: .cruise)
         bench.congestion.ranDry(inFlight: 0)
         bench.now += 6_000_000
@@ -240,7 +240,7 @@ import Testing
         #expect(bench.congestion.state != .probeRTT && bench.congestion.greatestRate >= 1)
     }
 
-    @Test func `a queue that was emptied by an idle time need not be emptied longer`() {
+    @Test func `an idle time ends a round-trip probe, because it empties the queue`() {
         var bench = Bench(in: .probeRTT)
         bench.more(inFlight: 3_000)
         bench.round(inFlight: 3_000)
@@ -253,7 +253,7 @@ import Testing
 
     // MARK: Bounds
 
-    @Test func `the window is never less than four datagrams, nor more than it may be (A.14)`() {
+    @Test func `the window stays between four datagrams and its limit (A.14)`() {
         var bench = Bench()
         for _ in 0..<30 {
             bench.lose(10, inFlight: 4_000)
@@ -272,7 +272,7 @@ import Testing
         }
     }
 
-    @Test func `larger datagrams leave the window as it is, but room for a few`() {
+    @Test func `larger datagrams raise the window only to a minimum of two or four datagrams`() {
         var bench = Bench(in: .startup)
         bench.congestion.setDatagram(65_000)
         #expect(bench.congestion.window == 130_000)

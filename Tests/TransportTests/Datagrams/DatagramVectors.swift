@@ -75,7 +75,7 @@ import Testing
         return (try #require(dialer), listener)
     }
 
-    @Test func `the handshake of a link, and its keys`() throws {
+    @Test func `a datagram handshake and its keys match the page's example`() throws {
         let vector = try page["datagram handshake"]
         let (dialer, listener) = try links()
         #expect(dialer.keys.handshakeHash == (try vector.bytes("handshake hash")))
@@ -93,7 +93,7 @@ import Testing
         }
     }
 
-    @Test func `sealed packets`() throws {
+    @Test func `sealed packets match the page's example`() throws {
         let vector = try page["sealed packets"]
         let (dialer, listener) = try links()
         let number = UInt64(try vector.number("number"))
@@ -123,7 +123,7 @@ import Testing
         #expect(listener.receive(close, epoch: 0, number: number + 1, from: here, at: 0) && listener.isGone)
     }
 
-    @Test func `new keys`() throws {
+    @Test func `a rekey matches the page's example`() throws {
         let vector = try page["rekey"]
         let (dialer, listener) = try links()
         let prologue = DatagramPacket.prologue(rekeying: dialer.keys.handshakeHash, epoch: 1)

@@ -4,7 +4,7 @@ import Testing
 @testable import Transport
 
 @Suite struct EstablishingTests {
-    @Test func `an unknown token is answered with nothing, and costs no key`() {
+    @Test func `a dial with an unknown token gets no answer and costs no key`() {
         let pair = Pair(seed: 1)
         pair.far.forget(Pair.token)
         let before = pair.network.datagrams
@@ -61,7 +61,7 @@ import Testing
         return try #require(first)
     }
 
-    @Test(arguments: 1...3) func `each act may be lost, and is sent again`(kind: UInt8) {
+    @Test(arguments: 1...3) func `a lost act is sent again, and the link opens`(kind: UInt8) {
         let pair = Pair(seed: 5)
         var lost = 0
         pair.network.tap = { _, _, bytes in
@@ -78,7 +78,7 @@ import Testing
         #expect(pair.far.keysDrawn == 2 && pair.near.keysDrawn == 2)
     }
 
-    @Test func `every act twice and late ones make one link`() {
+    @Test func `repeated and late acts make only one link`() {
         var conditions = Conditions()
         conditions.duplicated = 1_000
         conditions.jitter = 3_000_000
@@ -90,7 +90,7 @@ import Testing
         #expect(pair.far.endpoint.handshakesInFlight == 0)
     }
 
-    @Test(arguments: 1...3 as ClosedRange<UInt8>) func `an act changed in any byte opens nothing`(kind: UInt8) {
+    @Test(arguments: 1...3 as ClosedRange<UInt8>) func `an act with any byte changed opens no link`(kind: UInt8) {
         for index in 0..<100 {
             let pair = Pair(seed: UInt64(index) + 10)
             pair.network.tap = { _, _, bytes in
@@ -109,7 +109,7 @@ import Testing
         }
     }
 
-    @Test func `who is not the member that the route is for is met with silence`() {
+    @Test func `a dialer that is not the route's member gets no confirmation and no link`() {
         let pair = Pair(seed: 7)
         let other = pair.network.makeNode()
         pair.far.accept(Pair.token, from: other.identity.publicKey)
@@ -120,7 +120,7 @@ import Testing
         #expect(pair.far.endpoint.connectionCount == 0)
     }
 
-    @Test func `whoever is not whom we dialled does not get past act 1, nor do we dial ourselves`() {
+    @Test func `a dial for another key fails at act 1, and a dial to oneself is refused`() {
         let pair = Pair(seed: 8)
         let other = pair.network.makeNode()
         _ = pair.near.endpoint.dial(
@@ -136,7 +136,7 @@ import Testing
         #expect(pair.near.failures == [.noAnswer, .reflection])
     }
 
-    @Test func `a dial that is given up fails once`() {
+    @Test func `a cancelled dial fails once`() {
         let pair = Pair(seed: 9)
         let number = pair.near.dial(pair.far, token: Pair.token)
         pair.near.endpoint.cancelDial(number, at: pair.network.now)
@@ -146,7 +146,7 @@ import Testing
         #expect(pair.far.rejections.last == .timedOut)
     }
 
-    @Test func `a dial that is given up when act 3 is on its way leaves the responder no link`() {
+    @Test func `a dial cancelled after act 3 also closes the responder's link`() {
         let pair = Pair(seed: 9)
         let number = pair.near.dial(pair.far, token: Pair.token)
         // The responder has the link, and its answer is still on its way.
@@ -160,7 +160,7 @@ import Testing
         #expect(pair.near.endpoint.connectionCount == 0 && pair.far.endpoint.connectionCount == 0)
     }
 
-    @Test func `one network has eight handshakes in flight, all have 256, and they end`() throws {
+    @Test func `one network gets eight handshakes in flight, and beyond 64 all networks get cookies`() throws {
         let pair = Pair(seed: 10)
         let act = try dialDatagram(pair)
         func knock(_ dialer: UInt64, _ address: DatagramAddress) {
@@ -187,7 +187,7 @@ import Testing
         #expect(pair.far.endpoint.handshakesInFlight == 0 && pair.far.endpoint.connectionCount == 0)
     }
 
-    @Test func `under load a dialer shows a cookie and gets in`() {
+    @Test func `a dialer opens a link at a responder under load by showing a cookie`() {
         var limits = DatagramLimits()
         limits.handshakesBeforeCookie = 0
         let pair = Pair(seed: 11, limits: limits)
@@ -197,7 +197,7 @@ import Testing
         #expect(pair.network.now - 1_000_000 == 120_000)
     }
 
-    @Test func `a cookie is good for its address, dialer, token and time, and no other`() {
+    @Test func `a cookie is valid only for its address, dialer, token and time`() {
         let cookies = AddressCookie(key: SecretBytes(copying: [UInt8](repeating: 1, count: 32)), period: 30_000_000)
         let address = DatagramAddress(v4: 1, port: 2)
         let token = CodecTests.bytes(16, 1)
@@ -219,7 +219,7 @@ import Testing
         ] { #expect(!isValid(cookie, other, dialer: 5, token: token, at: 100_000_000)) }
     }
 
-    @Test func `datagrams that come back to their sender change nothing`() {
+    @Test func `datagrams reflected to their sender change nothing`() {
         let pair = Pair(seed: 12)
         var echoed = 0
         pair.network.tap = { from, to, bytes in
@@ -234,7 +234,7 @@ import Testing
         #expect(pair.near.opened.count == 1 && pair.far.opened.count == 1)
     }
 
-    @Test func `without a token nothing comes out, and before an address is proved never more than went in`() {
+    @Test func `an address without a known token gets nothing, an unproved one no more than it sent`() {
         let pair = Pair(seed: 13)
         var random = SplitMix64(state: 1)
         var bytesIn: [DatagramAddress: Int] = [:]

@@ -21,7 +21,7 @@ import Testing
         #expect(time.lossDelay == 9 * max(time.latest, time.smoothed) / 8)
     }
 
-    @Test func `the window starts as RFC 9002 says, and starts over with two datagrams`() {
+    @Test func `the window starts as in RFC 9002, and restarts with two datagrams`() {
         var time = RoundTripTime(initial: 333_000)
         time.sample(50_000, delay: 0, at: 0)
         var congestion = Congestion(datagramByteCount: 1_200, largestWindow: 1 << 30, seed: 1, time, at: 0)
@@ -38,7 +38,7 @@ import Testing
         #expect(congestion.pacingRate > 0 && congestion.delivery.delivered == 12_000)
     }
 
-    @Test func `before a round trip is measured, the one that is assumed paces; then the one that is measured`() {
+    @Test func `the pacing rate uses the assumed round trip until one is measured`() {
         var time = RoundTripTime(initial: 333_000)
         var congestion = Congestion(datagramByteCount: 1_200, largestWindow: 1 << 30, seed: 1, time, at: 0)
         #expect(abs(congestion.pacingRate - 2.77 * 12_000 / 333_000) < 1e-9)
@@ -50,7 +50,7 @@ import Testing
         #expect(congestion.roundTrip.value == 10_000)
     }
 
-    @Test func `a wait that the peer tells of is no part of the path's round trip`() {
+    @Test func `the peer's acknowledgement delay is no part of the path's round trip`() {
         var time = RoundTripTime(initial: 333_000)
         time.sample(40_000, delay: 0, at: 0)
         time.sample(65_000, delay: 25_000, at: 1)
@@ -60,7 +60,7 @@ import Testing
         #expect(time.adjusted == 50_000)
     }
 
-    @Test func `the pacer lets the rate go, ten datagrams at once after a pause, and a millisecond's worth together`() {
+    @Test func `the pacer keeps the rate with a burst of ten datagrams and few wake-ups`() {
         var time = RoundTripTime(initial: 333_000)
         time.sample(120_000, delay: 0, at: 0)
         var congestion = Congestion(datagramByteCount: 1_200, largestWindow: 1 << 30, seed: 1, time, at: 0)
@@ -86,7 +86,7 @@ import Testing
         }
     }
 
-    @Test func `a fast peer and a fast owner are given a larger window, up to its limit`() throws {
+    @Test func `a fast peer with a fast owner gets a larger receive window, up to the limit`() throws {
         var limits = DatagramLimits()
         limits.initialReceiveWindow = 1_000
         limits.receiveWindow = 1_000
@@ -115,7 +115,7 @@ import Testing
         #expect(try read(750, at: 91_000) == 5_000 && stream.window == 3_000)
     }
 
-    @Test func `a stranger's window stays as it is, until it is welcome, and holds the longest message`() throws {
+    @Test func `a stranger's receive window stays fixed until it is welcome, and holds the longest message`() throws {
         let limits = DatagramLimits()
         var time = RoundTripTime(initial: 333_000)
         time.sample(40_000, delay: 0, at: 0)
@@ -142,7 +142,7 @@ import Testing
         #expect(stream.writeCredit(time, at: 1_000_000) == stream.read + UInt64(limits.receiveWindow))
     }
 
-    @Test func `a packet is lost three packets or 9/8 round trips behind one that arrived`() {
+    @Test func `a packet counts as lost three packets or 9/8 round trips behind an arrived one`() {
         var sent = SentPackets()
         var time = RoundTripTime(initial: 333_000)
         time.sample(80_000, delay: 0, at: 0)

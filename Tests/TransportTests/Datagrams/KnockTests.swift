@@ -23,7 +23,7 @@ import Testing
         #expect(pair.far.keysDrawn == 0 && pair.near.keysDrawn == 0)
     }
 
-    @Test func `an unknown token gets silence, and a link's token is none`() {
+    @Test func `a knock with a link's token gets no answer`() {
         let pair = pair(seed: 2)
         pair.near.knock(pair.far, token: Pair.token, [1])
         pair.network.run(for: 20_000_000)
@@ -33,7 +33,7 @@ import Testing
         #expect(pair.near.endpoint.connectionCount == 0)
     }
 
-    @Test(arguments: [UInt8(6), 7]) func `a knock or an answer that is lost is sent again`(kind: UInt8) {
+    @Test(arguments: [UInt8(6), 7]) func `a lost knock or answer is sent again`(kind: UInt8) {
         let pair = pair(seed: 3, answer: [5])
         var lost = 0
         pair.network.tap = { _, _, bytes in
@@ -46,14 +46,14 @@ import Testing
         #expect(pair.near.knockAnswers == [[5]] && pair.far.knocks.count == (kind == 6 ? 1 : 3))
     }
 
-    @Test func `an answer is never longer than its knock`() {
+    @Test func `an answer longer than its knock is never sent`() {
         let pair = pair(seed: 4, answer: [1, 2, 3, 4])
         pair.near.knock(pair.far, token: Self.token, [1, 2, 3])
         pair.network.run(for: 20_000_000)
         #expect(pair.near.knockAnswers == [nil] && pair.far.knocks.count == 3)
     }
 
-    @Test func `an answer from elsewhere, a second one, and one for nobody change nothing`() {
+    @Test func `a knock's answer from another address, or a second answer, changes nothing`() {
         let pair = pair(seed: 5, answer: [7])
         var asked: [UInt8] = []
         pair.network.tap = { _, _, bytes in
@@ -76,7 +76,7 @@ import Testing
         #expect(pair.near.knockAnswers == [[6], nil])
     }
 
-    @Test func `only so many knocks are read in a second, and of one network few enough to leave room for others`() {
+    @Test func `a node reads a limited number of knocks a second, and fewer from one network`() {
         let limits = DatagramLimits()
         let pair = pair(seed: 6, answer: [])
         let (most, ofOne) = (limits.knocksPerSecond, limits.knocksPerPrefix)

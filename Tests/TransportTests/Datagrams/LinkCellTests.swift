@@ -36,7 +36,7 @@ private func resting(_ seed: UInt64, limits: DatagramLimits = DatagramLimits()) 
 }
 
 @Suite struct AuthenticityTests {
-    @Test func `a packet changed in any bit changes nothing, and then it is taken once`() throws {
+    @Test func `a packet with any bit changed has no effect, and the original is taken once`() throws {
         let pair = try resting(1)
         let (near, far) = (try #require(pair.nearLink), try #require(pair.farLink))
         let packet = near.forge([1, 0, 0, 0])
@@ -80,7 +80,7 @@ private func resting(_ seed: UInt64, limits: DatagramLimits = DatagramLimits()) 
         #expect(far.fingerprint == before && far.refusedPackets == 5_000)
     }
 
-    @Test func `our own packets sent back to us do not open`() throws {
+    @Test func `a link refuses its own packets when they are sent back`() throws {
         let pair = try resting(3)
         let near = try #require(pair.nearLink)
         let before = near.fingerprint
@@ -99,7 +99,7 @@ private func resting(_ seed: UInt64, limits: DatagramLimits = DatagramLimits()) 
             [3, 0x44, 0, 0xff],  // longer than the packet
             [8, 1, 1],  // half an act
             [8, 1, 1] + [UInt8](repeating: 0, count: 50),  // not an act
-        ] as [[UInt8]]) func `what an authentic peer may not say ends the link`(frames: [UInt8]) throws
+        ] as [[UInt8]]) func `an authentic packet with forbidden frames ends the link`(frames: [UInt8]) throws
     {
         let pair = try resting(4)
         let near = try #require(pair.nearLink)
@@ -132,7 +132,7 @@ private func resting(_ seed: UInt64, limits: DatagramLimits = DatagramLimits()) 
     @Test(arguments: [
         [UInt8](repeating: 0xff, count: 4),  // a message of 4 GiB
         [0, 1, 0, 0],  // of 65,536
-    ]) func `a message that is too long ends the link before it is there`(prefix: [UInt8]) throws {
+    ]) func `a too long message ends the link as soon as its length arrives`(prefix: [UInt8]) throws {
         let pair = try resting(6)
         let near = try #require(pair.nearLink)
         let offset = try #require(pair.farLink).inbound.contiguous
@@ -154,7 +154,7 @@ private func resting(_ seed: UInt64, limits: DatagramLimits = DatagramLimits()) 
         #expect(pair.far.closed.values.first == .protocolViolation)
     }
 
-    @Test func `pieces with more gaps than are kept account of are as if they had not come`() throws {
+    @Test func `pieces beyond the limit of gaps are dropped without closing the link`() throws {
         var limits = DatagramLimits()
         limits.receivedRanges = 16
         let pair = try resting(8, limits: limits)
@@ -171,7 +171,7 @@ private func resting(_ seed: UInt64, limits: DatagramLimits = DatagramLimits()) 
 }
 
 @Suite struct FlowTests {
-    @Test func `a peer that does not read holds us to its window, and we go on when it reads`() throws {
+    @Test func `a sender stops at the window of a peer that does not read, then resumes`() throws {
         let pair = try resting(1)
         pair.far.reads = false
         pair.near.writes = 0
@@ -189,7 +189,7 @@ private func resting(_ seed: UInt64, limits: DatagramLimits = DatagramLimits()) 
         #expect(pair.far.received == pair.near.waiting)
     }
 
-    @Test func `more than 8 MiB ends the link, and a message of 65,536 bytes is refused`() throws {
+    @Test func `a link closes at 8 MiB of unsent messages and refuses a message of 65,536 bytes`() throws {
         let pair = try resting(2)
         let number = try #require(pair.near.link)
         #expect(throws: DatagramLink.SendError.tooLong) {
@@ -233,7 +233,7 @@ private func resting(_ seed: UInt64, limits: DatagramLimits = DatagramLimits()) 
         }
     }
 
-    @Test(arguments: Cell.allCases) func `send`(cell: Cell) throws {
+    @Test(arguments: Cell.allCases) func `a send is refused unless the link is open`(cell: Cell) throws {
         let (pair, _, link) = try link(in: cell)
         if cell == .open {
             try link.send([1], at: pair.network.now)
@@ -243,14 +243,16 @@ private func resting(_ seed: UInt64, limits: DatagramLimits = DatagramLimits()) 
         #expect(isSame(link, cell) && link.isWritable == (cell == .open))
     }
 
-    @Test(arguments: Cell.allCases) func `close`(cell: Cell) throws {
+    @Test(arguments: Cell.allCases) func `a close finishes an open link and changes no other state`(cell: Cell) throws {
         let (pair, _, link) = try link(in: cell)
         link.close(.requested, at: pair.network.now)
         #expect(isSame(link, cell == .open ? .finishing : cell) && link.events.isEmpty)
         if case .finishing(let reason, _) = link.state { #expect(reason == (cell == .open ? .requested : .duplicate)) }
     }
 
-    @Test(arguments: Cell.allCases) func `abort`(cell: Cell) throws {
+    @Test(arguments: Cell.allCases) func `an abort makes an open or finishing link linger, and changes no other state`(
+        cell: Cell
+    ) throws {
         let (pair, _, link) = try link(in: cell)
         link.abort(.protocolViolation, at: pair.network.now)
         switch cell {
@@ -261,7 +263,7 @@ private func resting(_ seed: UInt64, limits: DatagramLimits = DatagramLimits()) 
         }
     }
 
-    @Test(arguments: Cell.allCases) func `the peer's close`(cell: Cell) throws {
+    @Test(arguments: Cell.allCases) func `the peer's close makes a link in any state gone`(cell: Cell) throws {
         let (pair, _, link) = try link(in: cell)
         let packet = try #require(pair.farLink).forge([9, 3])
         let number = UInt64(bigEndian: packet[11..<19].reduce(0) { $0 << 8 | UInt64($1) }).bigEndian
@@ -275,7 +277,7 @@ private func resting(_ seed: UInt64, limits: DatagramLimits = DatagramLimits()) 
         #expect(link.poll(at: pair.network.now) == nil && link.deadline == nil)
     }
 
-    @Test(arguments: Cell.allCases) func `a packet with data`(cell: Cell) throws {
+    @Test(arguments: Cell.allCases) func `data reach the owner of an open or finishing link only`(cell: Cell) throws {
         let (pair, _, link) = try link(in: cell)
         var frames: [UInt8] = []
         DatagramFrame.appendDataHeader(offset: 0, length: 5, isLast: false, to: &frames)
@@ -292,7 +294,9 @@ private func resting(_ seed: UInt64, limits: DatagramLimits = DatagramLimits()) 
         }
     }
 
-    @Test(arguments: Cell.allCases) func `time without a word`(cell: Cell) throws {
+    @Test(arguments: Cell.allCases) func `silence makes an open or finishing link linger, and a lingering one gone`(
+        cell: Cell
+    ) throws {
         let (pair, _, link) = try link(in: cell)
         let now = pair.network.now + 40_000_000
         link.timeout(at: now)
@@ -303,7 +307,9 @@ private func resting(_ seed: UInt64, limits: DatagramLimits = DatagramLimits()) 
         }
     }
 
-    @Test(arguments: Cell.allCases) func `another network`(cell: Cell) throws {
+    @Test(arguments: Cell.allCases) func `a change of network makes every link but a gone one send a datagram`(
+        cell: Cell
+    ) throws {
         let (pair, _, link) = try link(in: cell)
         link.networkChanged(at: pair.network.now)
         #expect(isSame(link, cell) && link.events.isEmpty)
@@ -311,7 +317,7 @@ private func resting(_ seed: UInt64, limits: DatagramLimits = DatagramLimits()) 
         #expect((datagram != nil) == (cell != .gone))
     }
 
-    @Test func `a lingering link repeats its close ever more seldom`() throws {
+    @Test func `a lingering link answers packets with its close ever more rarely`() throws {
         let (pair, _, link) = try link(in: .lingering)
         #expect(link.poll(at: pair.network.now) != nil)
         var closes = 0

@@ -12,7 +12,7 @@ import Testing
     }
     private let elsewhere = DatagramAddress(v4: 0x0c00_0001, port: 77)
 
-    @Test func `a link follows its peer to another address, in mid-transfer, within a round trip`() throws {
+    @Test func `a link follows its peer to another address in mid-transfer within a second`() throws {
         let pair = try pair(1)
         pair.near.waiting = makeMessages(3_000, seed: 1)
         pair.network.run(for: 300_000)
@@ -25,7 +25,7 @@ import Testing
         #expect(pair.far.received == pair.near.waiting && pair.near.closed.isEmpty)
     }
 
-    @Test func `the shell's word that the network has changed moves an idle link`() throws {
+    @Test func `a reported change of network moves an idle link to its new address`() throws {
         let pair = try pair(2)
         pair.near.address = elsewhere
         pair.near.endpoint.networkChanged(at: pair.network.now)
@@ -36,7 +36,7 @@ import Testing
         #expect(pair.network.run(for: 2_000_000) { pair.near.received.count == 10 })
     }
 
-    @Test func `a peer that has moved four thousand million times may move once more`() throws {
+    @Test func `a peer can move again after the path count has reached its maximum`() throws {
         let pair = try pair(9)
         let far = try #require(pair.farLink)
         far.pathCount = .max
@@ -51,7 +51,7 @@ import Testing
         #expect(pair.network.run(for: 2_000_000) { pair.far.received.count == 10 })
     }
 
-    @Test func `an old packet from elsewhere moves nothing`() throws {
+    @Test func `an old packet from another address does not move the link`() throws {
         let pair = try pair(3)
         let (near, far) = (try #require(pair.nearLink), try #require(pair.farLink))
         let old = near.forge([1])
@@ -61,9 +61,7 @@ import Testing
         #expect(far.address == pair.near.address && far.fallback == nil)
     }
 
-    @Test func `who sends our packets from elsewhere gets at most three bytes for each, and the link comes back`()
-        throws
-    {
+    @Test func `a thief's address gets at most three bytes per stolen byte, and the link returns`() throws {
         let pair = try pair(4)
         pair.far.waiting = makeMessages(2_000, seed: 2)
         var stolenBytes = 0
@@ -94,7 +92,7 @@ import Testing
         #expect(pair.near.received == pair.far.waiting)
     }
 
-    @Test func `an address that is not proved gets three bytes for one`() {
+    @Test func `an unproved address gets three bytes for each byte received`() {
         var path = DatagramPath(elsewhere, number: 1, isProved: false, limits: DatagramLimits(), seed: 1, at: 0)
         #expect(path.allowance == 0)
         path.datagramReceived(100)
@@ -114,7 +112,7 @@ import Testing
         #expect(!again)
     }
 
-    @Test func `who moves while the other side's new address is not proved can still say so`() throws {
+    @Test func `a side can announce its move while the peer's new address is unproved`() throws {
         let pair = try pair(8)
         let (near, far) = (try #require(pair.nearLink), try #require(pair.farLink))
         // The far side has moved. The near side has received one packet from there and no answer to its challenge.
@@ -134,7 +132,7 @@ import Testing
     // MARK: Sizes
 
     @Test(arguments: [(1_500, 1_472), (1_471, 1_452), (1_400, 1_372), (1_250, 1_232), (1_231, 1_200), (1_200, 1_200)])
-    func `datagrams grow to what gets through`(largest: Int, expected: Int) throws {
+    func `datagrams grow to the largest size that gets through`(largest: Int, expected: Int) throws {
         var conditions = Conditions()
         conditions.largest = largest
         let pair = try pair(5, conditions)
@@ -145,7 +143,7 @@ import Testing
         #expect(pair.far.received.count == 100)
     }
 
-    @Test func `on a loopback they grow to 65,000`() throws {
+    @Test func `datagrams on a loopback grow to 65,000 bytes`() throws {
         var conditions = Conditions()
         conditions.delay = 50
         let pair = Pair(seed: 6, conditions)
@@ -157,7 +155,7 @@ import Testing
         #expect(pair.nearLink?.datagramByteCount == 65_000 && pair.far.received.count == 100)
     }
 
-    @Test func `a way that carries less from now on is noticed, and the transfer goes on`() throws {
+    @Test func `a transfer goes on with smaller datagrams when its path shrinks`() throws {
         let pair = try pair(7)
         #expect(pair.nearLink?.datagramByteCount == 1_472)
         pair.near.waiting = makeMessages(500, seed: 1)
@@ -184,7 +182,7 @@ import Testing
         #expect(pair.nearLink?.datagramByteCount == 1_472 && pair.near.closed.isEmpty)
     }
 
-    @Test func `a link whose bytes are swallowed ends, though its peer is heard`() throws {
+    @Test func `a link closes when its data never arrive, even if its peer is heard`() throws {
         let pair = try pair(11)
         // Keep-alives and acknowledgements fit, data does not.
         pair.network.conditions.largest = 200

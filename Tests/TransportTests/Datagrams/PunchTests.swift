@@ -7,7 +7,7 @@ import Testing
 @Suite struct PunchTests {
     private static let nonce = [UInt8](repeating: 0x33, count: 16)
 
-    @Test func `a node is told from where it is seen, for a token that is known, in fewer bytes than it asked`() {
+    @Test func `an asker with a known token learns its observed address from a shorter answer`() {
         let pair = Pair(seed: 1)
         var sizes: [UInt8: Int] = [:]
         pair.network.tap = { _, _, bytes in
@@ -31,7 +31,7 @@ import Testing
         #expect(pair.far.keysDrawn == 0 && pair.near.endpoint.connectionCount == 0)
     }
 
-    @Test func `an answer from elsewhere, to another question, or a second one changes nothing`() {
+    @Test func `an answer from another address, to another question or repeated changes nothing`() {
         let pair = Pair(seed: 2)
         var asked: [UInt8] = []
         pair.network.tap = { _, _, bytes in
@@ -55,7 +55,7 @@ import Testing
         #expect(pair.near.rejections == [.unknownConnection, .unknownConnection, .unknownConnection])
     }
 
-    @Test func `at most five packets of 18 bytes go to each of eight addresses, and it ends by itself`() {
+    @Test func `a punch sends five packets of 18 bytes to eight addresses at most, then ends`() {
         let pair = Pair(seed: 3)
         var sent: [DatagramAddress: Int] = [:]
         pair.network.tap = { _, to, bytes in
@@ -71,7 +71,7 @@ import Testing
         #expect(pair.near.endpoint.connectionCount == 0 && pair.near.endpoint.nextDeadline == nil)
     }
 
-    @Test func `who expects a packet is told from where it came; any other is dropped`() {
+    @Test func `a punching node learns the source of an expected packet and drops others`() {
         let pair = Pair(seed: 4)
         pair.far.endpoint.punch(Self.nonce, to: [], at: pair.network.now)
         pair.far.settle()
@@ -90,7 +90,7 @@ import Testing
         #expect(pair.far.punched.count == 5 && pair.far.endpoint.connectionCount == 0)
     }
 
-    @Test func `both ends may be ours: each is told, and the end of one leaves the other`() {
+    @Test func `two punches with one nonce at a node are each told, and end separately`() {
         let pair = Pair(seed: 7)
         let packet = DatagramPacket.punch(nonce: Self.nonce).bytes
         func told() -> Int {
@@ -110,7 +110,7 @@ import Testing
         #expect(told() == 0 && pair.near.endpoint.punchers.isEmpty)
     }
 
-    @Test func `no more ways are made at a time than there may be`() {
+    @Test func `a node keeps no more punches at a time than its limit`() {
         let pair = Pair(seed: 5)
         for index in 0..<200 {
             pair.near.endpoint.punch([UInt8](repeating: UInt8(index), count: 16), to: [], at: pair.network.now)

@@ -27,7 +27,7 @@ import Testing
         }
     }
 
-    @Test func `the rate is what was acknowledged since the last acknowledgement before a packet left`() throws {
+    @Test func `the delivery rate counts bytes acknowledged since the acknowledgement before a packet left`() throws {
         var flight = Flight()
         for _ in 0..<4 { flight.send(at: 0) }
         let firstSample = flight.acknowledge([0, 1], at: 40_000)
@@ -49,7 +49,7 @@ import Testing
         #expect(nothing == nil)
     }
 
-    @Test func `acknowledgements in a bunch make no rate beyond that of sending`() throws {
+    @Test func `bunched acknowledgements never show a rate above the sending rate`() throws {
         var flight = Flight()
         flight.send(at: 0)
         flight.send(at: 90_000)
@@ -61,7 +61,7 @@ import Testing
         #expect(sample.rate == 2_000 / 101_000.0)
     }
 
-    @Test func `what takes less than the shortest round trip tells no rate`() throws {
+    @Test func `a sample shorter than the shortest round trip gives no rate`() throws {
         var flight = Flight()
         flight.send(at: 0)
         let sampleSample = flight.acknowledge([0], at: 9_000, least: 10_000)
@@ -69,7 +69,7 @@ import Testing
         #expect(sample.rate == 0 && sample.delivered == 1_000)
     }
 
-    @Test func `the newest packet of an acknowledgement stands for it, in whatever order they are read`() throws {
+    @Test func `an acknowledgement is sampled by its newest packet, in any order of reading`() throws {
         for order in [[0, 1, 2], [2, 1, 0], [1, 2, 0]] {
             var flight = Flight()
             for time in [0, 5_000, 10_000] as [Microseconds] { flight.send(at: time) }
@@ -79,7 +79,7 @@ import Testing
         }
     }
 
-    @Test func `a pause of the owner marks the samples of a round, and no more`() throws {
+    @Test func `a pause of the owner marks samples as limited for one round only`() throws {
         var flight = Flight()
         flight.send(at: 0)
         flight.rate.markApplicationLimited(inFlight: flight.inFlight)
@@ -96,7 +96,7 @@ import Testing
         #expect(!after.isApplicationLimited)
     }
 
-    @Test func `losses between departure and acknowledgement are counted`() {
+    @Test func `a sample counts the losses between a packet's departure and acknowledgement`() {
         var flight = Flight()
         for _ in 0..<3 { flight.send(at: 0) }
         flight.rate.lost(1_000)
@@ -109,7 +109,7 @@ import Testing
 
     // MARK: Filters
 
-    @Test func `the greatest of the last slots is known, whatever comes`() {
+    @Test func `the filter always knows the greatest value of the last slots`() {
         var random = SplitMix64(state: 3)
         for length in [1, 2, 10] as [UInt64] {
             var filter = WindowedMaximum()
@@ -127,7 +127,7 @@ import Testing
         }
     }
 
-    @Test func `a path is full after three rounds with less than a quarter more (A.1)`() {
+    @Test func `a path counts as full after three rounds of growth below a quarter (A.1)`() {
         var pipe = FullPipe()
         func round(_ rate: Double, isLimited: Bool = false) {
             pipe.update(RateSample(rate: rate / 2), endsRound: false)
@@ -151,7 +151,7 @@ import Testing
         #expect(pipe.count == 1)
     }
 
-    @Test func `bunches of acknowledgements are measured against the rate (A.12)`() {
+    @Test func `an acknowledgement bunch is measured as the bytes beyond the expected rate (A.12)`() {
         var aggregation = AckAggregation(at: 0)
         func acknowledge(_ count: Int, _ round: UInt64, isKnown: Bool = true, at now: Microseconds) {
             aggregation.update(count, rate: 1, window: 50_000, round: round, isKnown: isKnown, at: now)
@@ -173,7 +173,7 @@ import Testing
         #expect(aggregation.extra == 1_000)
     }
 
-    @Test func `the shortest round trip is remembered for 10 s and asked for after 5 s`() {
+    @Test func `the shortest round trip is remembered for 10 s and stale after 5 s`() {
         var minimum = MinimumRoundTrip(at: 0)
         #expect(minimum.value == nil)
         minimum.update(50_000, at: 100_000)
@@ -194,7 +194,7 @@ import Testing
         #expect(minimum.value == 30_000)
     }
 
-    @Test func `noise is learnt up to a tenth and forgotten, and chance is allowed for`() {
+    @Test func `the loss noise is learnt up to a tenth, and forgotten without losses`() {
         var noise = LossNoise()
         // Without losses the threshold alone counts.
         #expect(noise.share == 0)
@@ -210,7 +210,7 @@ import Testing
         #expect(noise.share < 0.001)
     }
 
-    @Test func `a round is quiet if its round trips are as short as ever`() {
+    @Test func `a round is quiet if its round trips are close to the shortest`() {
         var round = QuietRound()
         #expect(!round.isQuiet(40_000))
         round.note(44_000)

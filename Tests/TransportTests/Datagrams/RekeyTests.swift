@@ -12,7 +12,7 @@ import Testing
         return pair
     }
 
-    @Test func `keys are replaced every 120 seconds, and the old ones wiped`() throws {
+    @Test func `a link replaces its keys every 120 seconds and refuses packets under old keys`() throws {
         let pair = try pair(1)
         let (near, far) = (try #require(pair.nearLink), try #require(pair.farLink))
         let hash = near.keyHash
@@ -33,7 +33,7 @@ import Testing
     }
 
     @Test(arguments: 1...20 as ClosedRange<UInt64>)
-    func `a transfer goes on over many new keys, whoever begins and whatever is lost`(seed: UInt64) throws {
+    func `a transfer over a lossy network goes on through many rekeys from either side`(seed: UInt64) throws {
         var limits = DatagramLimits()
         limits.rekeyPacketCount = 30
         limits.rekeyPacketDeadline = 10_000
@@ -61,7 +61,7 @@ import Testing
         #expect(near.rekeyCount > 5 && near.rekeyCount.distance(to: far.rekeyCount).magnitude <= 1)
     }
 
-    @Test func `both at once make one set of keys`() throws {
+    @Test func `two simultaneous rekeys make one set of keys`() throws {
         let pair = try pair(3) { $0.rekeyStagger = 0 }
         pair.network.run(for: 61_000_000)
         let (near, far) = (try #require(pair.nearLink), try #require(pair.farLink))
@@ -75,7 +75,7 @@ import Testing
         #expect(near.isRekeyIdle && far.isRekeyIdle)
     }
 
-    @Test func `a peer that does not take part is closed after 180 seconds`() throws {
+    @Test func `a link closes after 180 seconds if its peer takes no part in rekeying`() throws {
         let pair = try pair(4) { $0.rekeyAfter = 120_000_000 }
         // A side whose new keys wait for the peer's first packet takes part in no other handshake.
         let far = try #require(pair.farLink)
@@ -94,7 +94,7 @@ import Testing
         #expect(pair.network.now > 180_000_000)
     }
 
-    @Test func `a peer that sends without end under old keys is closed`() throws {
+    @Test func `a link closes after too many packets under old keys`() throws {
         let pair = try pair(5) {
             $0.rekeyPacketCount = .max
             $0.rekeyPacketDeadline = 200
@@ -104,7 +104,7 @@ import Testing
         #expect(pair.near.closed.values.contains(.rekeyOverdue) || pair.far.closed.values.contains(.rekeyOverdue))
     }
 
-    @Test func `a peer that wants new keys before half their time is at fault`() throws {
+    @Test func `a peer that begins a rekey before half the keys' time violates the protocol`() throws {
         let pair = try pair(7)
         pair.network.run(for: 59_000_000)
         let far = try #require(pair.farLink)
@@ -115,7 +115,7 @@ import Testing
         #expect(pair.far.closed.values.first == .closedByPeer)
     }
 
-    @Test func `new keys need no inbox's own key, which may be wiped once the link is open`() throws {
+    @Test func `a rekey needs no inbox key, so it works after the key is wiped`() throws {
         let pair = try pair(8)
         for side in [pair.near, pair.far] { side.identity.wipe() }
         pair.network.run(for: 300_000_000)
@@ -126,9 +126,7 @@ import Testing
         #expect(near.identities.remote == far.identities.own?.publicKey)
     }
 
-    @Test func `a link's key is said once: another one, ours or none is a violation, a repetition changes nothing`()
-        throws
-    {
+    @Test func `a link accepts only one key from its peer, also repeated, and never its own`() throws {
         let pair = try pair(9)
         pair.network.run(for: 12_000_000)
         let (near, far) = (try #require(pair.nearLink), try #require(pair.farLink))
@@ -166,7 +164,7 @@ import Testing
         }
     }
 
-    @Test func `acts out of their turn change nothing, and forged ones are a violation`() throws {
+    @Test func `rekey acts out of turn change nothing, and a forged act is a violation`() throws {
         let pair = try pair(6)
         let (a, b) = (try #require(pair.nearLink), try #require(pair.farLink))
         // The first keep-alive carries each side's key to the other.

@@ -50,7 +50,7 @@ import Testing
     ]
 
     @Test(arguments: Congestion.State.allCases, Event.allCases)
-    func `each event leads from each state where the draft says`(state: Congestion.State, event: Event) throws {
+    func `each event leads from each state to the draft's next state`(state: Congestion.State, event: Event) throws {
         var bench = Bench(in: state)
         try #require(bench.congestion.state == state)
         switch event {
@@ -75,7 +75,7 @@ import Testing
         #expect(bench.congestion.window >= 2_000 && bench.congestion.pacingRate > 0)
     }
 
-    @Test func `gains are those of the draft's table`() {
+    @Test func `each state has the gains of the draft's table`() {
         let table: [(Congestion.State, Double, Double)] = [
             (.startup, 2.77, 2), (.drain, 0.5, 2), (.down, 0.9, 2), (.cruise, 1, 2), (.refill, 1, 2), (.up, 1.25, 2.25),
             (.probeRTT, 1, 0.5),

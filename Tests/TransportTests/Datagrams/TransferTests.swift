@@ -47,7 +47,7 @@ import Testing
     static let kept: [UInt64] = [10_045, 10_110, 10_619, 10_989, 11_076]
 
     @Test(arguments: Array(seeds) + kept)
-    func `over any network every message arrives once and in order, and both ends end`(seed: UInt64) throws {
+    func `every message arrives once and in order over any network, and both links close`(seed: UInt64) throws {
         var random = SplitMix64(state: seed &* 77)
         var conditions = Conditions()
         conditions.lost = [0, 10, 50, 100, 200, 300][Int.random(in: 0..<6, using: &random)]
@@ -97,7 +97,7 @@ import Testing
         #expect(pair.near.endpoint.connectionCount == 0 && pair.far.endpoint.connectionCount == 0)
     }
 
-    @Test func `a blackout ends in a closed link on both sides`() {
+    @Test func `a lasting blackout closes the link on both sides`() {
         let pair = Pair(seed: 5)
         #expect(pair.open())
         pair.near.waiting = makeMessages(2_000, seed: 1)
@@ -110,7 +110,7 @@ import Testing
         #expect(pair.near.endpoint.connectionCount == 0 && pair.far.endpoint.connectionCount == 0)
     }
 
-    @Test func `a blackout of 20 seconds is survived, and the transfer goes on within 6`() {
+    @Test func `a transfer goes on within 6 seconds after a blackout of 20 seconds`() {
         let pair = Pair(seed: 6)
         #expect(pair.open())
         pair.near.waiting = makeMessages(400, seed: 1)
@@ -124,7 +124,7 @@ import Testing
         #expect(pair.far.received == pair.near.waiting)
     }
 
-    @Test func `an idle link stays open, with a few packets a minute`() {
+    @Test func `an idle link stays open with at most 24 datagrams a minute`() {
         let pair = Pair(seed: 7)
         #expect(pair.open())
         pair.network.run(for: 1_000_000)
@@ -135,7 +135,7 @@ import Testing
     }
 
     @Test(arguments: 1...10 as ClosedRange<UInt64>)
-    func `whoever sees all datagrams and sends what it likes stops nothing, and gains little`(seed: UInt64) throws {
+    func `an attacker that sees and injects datagrams stops no transfer and gains little`(seed: UInt64) throws {
         var conditions = Conditions()
         conditions.lost = 20
         conditions.delay = 10_000

@@ -22,7 +22,7 @@ private let today: UInt32 = 20_000
         #expect(RoutingToken(code.prefix(16)) == secret(4).token(day: 20_000, counter: 258))
     }
 
-    @Test func `tokens without a day are of other lengths, so that no two kinds are alike`() {
+    @Test func `each kind of token is the HMAC of a message of its own length`() {
         let key = [UInt8](repeating: 4, count: 32)
         func code(_ message: [UInt8]) -> [UInt8] { Array(HMACSHA256.authenticate(key: key, message).prefix(16)) }
         let generation = TokenGeneration(day: 20_000, counter: 3)
@@ -33,7 +33,7 @@ private let today: UInt32 = 20_000
         #expect(knock?.token.bytes == code([]))
     }
 
-    @Test func `both members derive both directions, and no two alike`() throws {
+    @Test func `two members derive the same token for each direction, and directions differ`() throws {
         let (one, two) = try (identity(1), identity(2))
         let conversation = [UInt8](repeating: 7, count: 32)
         func token(_ own: IdentityKey, _ remote: IdentityKey, _ role: Role, _ conversation: [UInt8]) -> RoutingToken {
@@ -48,7 +48,7 @@ private let today: UInt32 = 20_000
         #expect(there != token(one, two, .initiator, [UInt8](repeating: 8, count: 32)))
     }
 
-    @Test func `a card and an invite with the same bytes have other tokens`() {
+    @Test func `a card and an invite with the same bytes have different tokens`() {
         let shared = SecretBytes(copying: [UInt8](repeating: 3, count: 32))
         let card = RoutingSecret.derive(shared: shared, purpose: "card").knock.token(day: today)
         let invite = RoutingSecret.derive(shared: shared, purpose: "invite").knock.token(day: today)
@@ -57,7 +57,7 @@ private let today: UInt32 = 20_000
 }
 
 @Suite struct RoutingTableTests {
-    @Test func `a member's tokens: 24 counters, 6 on three days, and to knock`() {
+    @Test func `a member has 24 counter tokens, 6 on each of three days, and knock tokens`() {
         var table = RoutingTable(day: today)
         table.addMember(1, secret: secret(1))
         #expect(table.count == 24 + 3 * 6 + 4)
@@ -80,7 +80,7 @@ private let today: UInt32 = 20_000
         #expect(table.match(secret(2).token(.first, counter: 1)) == nil)
     }
 
-    @Test func `what is shown moves the window ahead, what is completed is used up`() {
+    @Test func `a shown token moves the window ahead, and a completed token is used up`() {
         var table = RoutingTable(day: today)
         table.addMember(1, secret: secret(1))
         func known() -> [UInt32] { (0...100).filter { table.match(secret(1).token(.first, counter: $0)) != nil } }
@@ -102,7 +102,7 @@ private let today: UInt32 = 20_000
         #expect(known() == Array(11...44))
     }
 
-    @Test func `counters want to be saved before a crash can take eight`() {
+    @Test func `a listener asks to save its counters before a crash can lose eight`() {
         var table = RoutingTable(day: today)
         table.addMember(1, secret: secret(1))
         var saved: UInt32 = 0
@@ -114,7 +114,7 @@ private let today: UInt32 = 20_000
         #expect(isSavedForDay)
     }
 
-    @Test func `a day's handshake begins a generation, and the old one stays until the new one is shown`() {
+    @Test func `the old generation of tokens stays until a token of the new one is shown`() {
         var table = RoutingTable(day: today)
         table.addMember(1, secret: secret(1))
         table.use(secret(1).token(.first, counter: 3))
@@ -137,7 +137,7 @@ private let today: UInt32 = 20_000
         #expect(table.count == 0)
     }
 
-    @Test func `a route has 99 tokens at most, whatever its dialer shows`() {
+    @Test func `a route never has more than 99 tokens`() {
         var table = RoutingTable(day: today)
         table.addMember(1, secret: secret(1))
         for day in today - 1...today + 1 { for _ in 0..<9 { table.show(secret(1).token(day: day, counter: 6)) } }
@@ -149,7 +149,7 @@ private let today: UInt32 = 20_000
         #expect(table.count == 0)
     }
 
-    @Test func `a shared secret has 16 tokens a day and 16 of any day that are never used up`() {
+    @Test func `a shared secret has 16 tokens a day and 16 of any day, all reusable`() {
         var table = RoutingTable(day: today)
         var generator = SplitMix64(state: 1)
         table.addShared(4, secret: secret(9))
@@ -167,7 +167,7 @@ private let today: UInt32 = 20_000
         #expect(table.match(secret(9).sharedToken(day: today, using: &generator)) == nil)
     }
 
-    @Test func `at a tombstone one may knock on three days, which roll on, and by the token of any day`() {
+    @Test func `a tombstone accepts knocks of three rolling days and by the token of any day`() {
         var table = RoutingTable(day: today)
         table.addKnockOnly(8, secret: secret(6).knock)
         #expect(table.count == 4)
@@ -184,7 +184,7 @@ private let today: UInt32 = 20_000
         #expect(table.count == 0)
     }
 
-    @Test func `a knock secret comes back from its bytes and tells nothing of the links`() {
+    @Test func `a knock secret is restored from its bytes and reveals no link tokens`() {
         let knock = secret(6).knock
         #expect(KnockSecret(bytes: knock.bytes)?.token(day: today) == knock.token(day: today))
         for count in [0, 31, 33] { #expect(KnockSecret(bytes: [UInt8](repeating: 0, count: count)) == nil) }
@@ -196,7 +196,7 @@ private let today: UInt32 = 20_000
         }
     }
 
-    @Test func `removing one route leaves the others whole, even under one token`() {
+    @Test func `removing one route leaves the others whole, even with shared tokens`() {
         var table = RoutingTable(day: today)
         table.addMember(1, secret: secret(1))
         table.addMember(2, secret: secret(2))
@@ -217,7 +217,7 @@ private let today: UInt32 = 20_000
         #expect(table.count == 0)
     }
 
-    @Test func `a new day brings its tokens and takes the oldest away, and leaves the counters`() {
+    @Test func `a new day adds its tokens, removes the oldest day and keeps the counters`() {
         var table = RoutingTable(day: today)
         table.addMember(1, secret: secret(1))
         table.addShared(2, secret: secret(2))
@@ -240,7 +240,7 @@ private let today: UInt32 = 20_000
         #expect(table.counters(ofMember: 1).window == TokenWindow(shown: 1, completed: 1))
     }
 
-    @Test func `a window that is read is cut to its bounds`() throws {
+    @Test func `a decoded window is cut to its bounds`() throws {
         for text in [
             #"{"shown":4294967295,"completed":4294967295}"#, #"{"shown":0,"completed":4294967295}"#,
             #"{"shown":3,"completed":9}"#,
@@ -254,7 +254,7 @@ private let today: UInt32 = 20_000
         }
     }
 
-    @Test func `the ends of the numbers are no trap`() {
+    @Test func `extreme days and counters never trap`() {
         for day in [0, 1, .max - 1, .max] as [UInt32] {
             var table = RoutingTable(day: day)
             let window = TokenWindow(shown: .max, completed: .max)
@@ -306,7 +306,7 @@ private let today: UInt32 = 20_000
 }
 
 @Suite struct DialTokensTests {
-    @Test func `no dial shows a token again before sixteen in a row had no answer`() {
+    @Test func `a dialer repeats a token only after sixteen unanswered dials in a row`() {
         var tokens = DialTokens(secret: secret(1))
         let first = (0..<16).map { _ in tokens.nextToken() }
         #expect(Set(first).count == 16)
@@ -317,7 +317,7 @@ private let today: UInt32 = 20_000
         #expect(Set(second).count == 16 && Set(second).isDisjoint(with: first.prefix(5)))
     }
 
-    @Test func `two sides in step never show a token twice`() {
+    @Test func `a dialer with only successful dials never shows a token twice`() {
         var table = RoutingTable(day: today)
         table.addMember(1, secret: secret(1))
         var tokens = DialTokens(secret: secret(1))
@@ -335,7 +335,7 @@ private let today: UInt32 = 20_000
         #expect(tokens.counters == DialCounters(series: DialCounters.Series(answered: 200, shown: 200)))
     }
 
-    @Test func `after a start it passes over what it may have used since it saved`() {
+    @Test func `a restarted dialer skips tokens it may have used since its last save`() {
         let saved = DialCounters(series: DialCounters.Series(answered: 40, shown: 41))
         var tokens = DialTokens(secret: secret(1), saved: saved)
         let shown = (0..<16).map { _ in tokens.nextToken() }
@@ -346,7 +346,7 @@ private let today: UInt32 = 20_000
         #expect(clean.nextToken() == secret(1).token(.first, counter: 54))
     }
 
-    @Test func `a token of the day is asked for when a counter was refused, and now and then in silence`() {
+    @Test func `a dialer wants a day token after each refusal and every fourth silence`() {
         var tokens = DialTokens(secret: secret(1))
         for _ in 0..<3 {
             let isWanted = tokens.wantsDay(wasRefused: true)

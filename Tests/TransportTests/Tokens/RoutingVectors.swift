@@ -16,7 +16,7 @@ import Testing
 
     private func bytes(_ secret: RoutingSecret) -> [UInt8] { secret.withBytes { Array($0) } }
 
-    @Test func `both directions between two members, from either side`() throws {
+    @Test func `the routing secrets of two members match the page's examples`() throws {
         let vector = try page["routing secrets"]
         let (ann, bob) = (try key("ann"), try key("bob"))
         let conversation = try page["inputs"].bytes("conversation")
@@ -32,7 +32,7 @@ import Testing
         #expect(derive(ann, bob.publicKey, .responder) == bobDials)
     }
 
-    @Test func `of an invite and of a card, and what knocks come from`() throws {
+    @Test func `the secrets of an invite and of a card match the page's examples`() throws {
         let vector = try page["routing secrets"]
         let knock = try page["knock"]
         let id = SecretBytes(copying: try page["names"].bytes("invite id"))
@@ -44,7 +44,7 @@ import Testing
         #expect(invite.knock.sealingKey.withBytes { Array($0) } == (try knock.bytes("sealing key")))
     }
 
-    @Test func `the five kinds of tokens`() throws {
+    @Test func `every kind of token matches the page's examples`() throws {
         let vector = try VectorPage("Links")["routing tokens"]
         let secrets = try page["routing secrets"]
         func number(_ field: String) throws -> UInt32 { UInt32(try vector.number(field)) }
@@ -62,7 +62,7 @@ import Testing
         try expect(invite.knock.token, "knock of any day")
     }
 
-    @Test func `a link over TCP, from the preamble to the first frame of each side`() throws {
+    @Test func `a TCP link matches the page's example up to each side's first frame`() throws {
         let vector = try VectorPage("Links")["link"]
         let token = try #require(RoutingToken(try page["inputs"].bytes("token")))
         let prologue = Preamble.prologue(token)

@@ -135,7 +135,7 @@ private struct TokenModel {
 
 @Suite struct TokenModelTests {
     @Test(arguments: [0, 1, 2, 18_000] as [UInt32])
-    func `after a thousand cuts, crashes and repetitions the first dial opens a link`(apart: UInt32) {
+    func `the first undisturbed dial opens a link after a thousand cuts, crashes and repetitions`(apart: UInt32) {
         for seed in 1...12 as ClosedRange<UInt64> {
             var model = TokenModel(seed: seed, apart: apart)
             for cut in 1...1_000 {
@@ -152,7 +152,7 @@ private struct TokenModel {
         }
     }
 
-    @Test func `cuts after act 2 alone, a thousand in a row`() {
+    @Test func `a dialer cut after act 2 a thousand times still shows new, known tokens`() {
         var table = RoutingTable(day: 20_000)
         let secret = RoutingSecret(SecretBytes(copying: [UInt8](repeating: 9, count: 32)))
         table.addMember(1, secret: secret)
@@ -166,7 +166,7 @@ private struct TokenModel {
         }
     }
 
-    @Test func `either home from an old backup: one dial by the day, and then the counters are good again`() {
+    @Test func `one dial by a day token repairs counters restored from an old backup`() {
         for seed in 1...40 as ClosedRange<UInt64> {
             var model = TokenModel(seed: seed, apart: UInt32(seed % 2))
             let old = model.backup

@@ -11,7 +11,7 @@ extension ChatModel {
         else {
             editor.set(line)
             notice = (
-                "there is no /\(ShownText.line(word)): /help lists what there is, // begins a text with a slash", true
+                "there is no /\(ShownText.line(word)): /help lists the commands, // begins a text with a slash", true
             )
             return []
         }
@@ -28,7 +28,9 @@ extension ChatModel {
             guard !rest.isEmpty else { return usage(command) }
             let params = JSONValue(of: PeerBlockMethod.Params(name: rest))
             return [
-                .call(.action(.say("blocked: it may not ping or invite")), method: PeerBlockMethod.name, params: params)
+                .call(
+                    .action(.say("blocked: pings and invitations from it are refused")), method: PeerBlockMethod.name,
+                    params: params)
             ]
         case .create where asksName && !rest.isEmpty, .join where asksName && !rest.isEmpty:
             editor.clear()
@@ -76,12 +78,12 @@ extension ChatModel {
                 renew: isOnce || value == .ephemeral && mailbox == nil ? nil : true)
             let said =
                 room.conversation.members.isEmpty
-                ? "agreed: nobody else is here" : "proposed: all others have to accept"
+                ? "agreed: there are no other members" : "proposed: all other members must accept"
             return [.call(.action(.say(said)), method: LifetimeProposeMethod.name, params: JSONValue(of: params))]
         case .accept:
             // Pins the proposal on the screen, so that a newer one is not accepted.
             guard let proposal = room.lifetime?.proposal?.id else {
-                notice = ("nothing is proposed", true)
+                notice = ("there is no open proposal", true)
                 return []
             }
             guard rest.isEmpty || rest == "once" else { return usage(command) }
@@ -93,8 +95,8 @@ extension ChatModel {
         case .withdraw: return simple(LifetimeWithdrawMethod.name, "withdrawn")
         case .joins:
             switch rest {
-            case "off": return simple(ConversationLockMethod.name, "nobody can join any more")
-            case "on": return simple(ConversationUnlockMethod.name, "new invitations admit again")
+            case "off": return simple(ConversationLockMethod.name, "new members can no longer join")
+            case "on": return simple(ConversationUnlockMethod.name, "new members can join by new invitations again")
             default: return usage(command)
             }
         case .find: return find(rest, in: room)
@@ -111,7 +113,7 @@ extension ChatModel {
         case .save:
             let target = room.message(selection) ?? room.messages.last { $0.file != nil }
             guard let target else {
-                notice = ("no message here has a file", true)
+                notice = ("no message has a file", true)
                 return []
             }
             return save(target, to: rest.isEmpty ? nil : rest)
@@ -141,7 +143,7 @@ extension ChatModel {
             return [.call(.action(.say("removed")), method: ConversationRemoveMethod.name, params: params)]
         case .explode:
             guard !room.isExploded else {
-                notice = ("it has exploded: Alt-X closes it", true)
+                notice = ("the conversation has exploded: Alt-X closes it", true)
                 return []
             }
             var params = ExplodeMethod.Params(conversation: room.id)
@@ -172,9 +174,9 @@ extension ChatModel {
             selection = found.message
             return []
         }
-        notice = ("no earlier message here has these words", true)
+        notice = ("no earlier message contains these words", true)
         guard !room.isWhole else { return [] }
-        notice = ("not in the newest \(room.messages.count) messages: more are read, find again", true)
+        notice = ("not in the newest \(room.messages.count) messages: loading more, find again", true)
         change(room.id) { $0.wantedCount = min(20_000, $0.wantedCount * 2) }
         return ask(.messages(room.id))
     }
@@ -243,12 +245,12 @@ extension ChatModel {
             let state = member.online ? "online, \(member.path ?? "linked")" : away
             lines.append("\(room.name(of: member.member))  \(member.member)  \(state)")
         }
-        if room.conversation.locked { lines += ["", "nobody can join: it is locked"] }
+        if room.conversation.locked { lines += ["", "joining is locked"] }
         return lines
     }
 
     private func agreement(_ room: Room) -> [String] {
-        guard let status = room.lifetime else { return ["not known yet"] }
+        guard let status = room.lifetime else { return ["the lifetime is not known yet"] }
         var lines = ["in force: \(Words.lifetime(status.lifetime))"]
         if let one = status.agreement {
             lines.append(
@@ -260,7 +262,7 @@ extension ChatModel {
             lines += ["", "proposed: \(Words.lifetime(proposal.lifetime)), by \(ShownText.line(proposal.from))"]
             lines += Self.terms(proposal) + Self.explanation(proposal)
             lines.append("waits for \(Words.list((proposal.waiting ?? []).map(Self.you)))")
-            lines.append("What was sent before keeps the time that it was sent under.")
+            lines.append("Messages sent before keep their lifetime.")
         }
         return lines
     }
@@ -270,7 +272,7 @@ extension ChatModel {
         var lines: [String] = []
         if let attachments = terms.attachments { lines.append("files: \(Words.lifetime(attachments))") }
         if let unopened = terms.unopened { lines.append("unopened: gone after \(Words.left(unopened.milliseconds))") }
-        if terms.timer == .read { lines.append("the time runs from reading") }
+        if terms.timer == .read { lines.append("the lifetime starts at reading") }
         if let mailbox = terms.mailboxWords { lines.append(mailbox) }
         return lines
     }
@@ -279,9 +281,8 @@ extension ChatModel {
     private static func explanation(_ terms: some LifetimeTermsFields) -> [String] {
         switch terms.mailbox ?? .no {
         case .no: []
-        case .ram: ["A member that is away may have a node of its choice hold messages for it: sealed, in memory only."]
-        case .disk:
-            ["A member that is away may have a node of its choice hold messages for it: sealed, on that node's disk."]
+        case .ram: ["An offline member's mailbox may keep messages: sealed, in memory only."]
+        case .disk: ["An offline member's mailbox may keep messages: sealed, on its disk."]
         }
     }
 

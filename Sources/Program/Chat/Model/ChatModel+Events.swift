@@ -21,7 +21,7 @@ extension ChatModel {
         case .message: return arrived(event, id)
         case .messageState, .messageDelivery, .messageExpired, .attachmentProgress: return refreshMessages(id)
         case .messagesMissed:
-            say("\(name()) has given up messages that were for us")
+            say("\(name()) has dropped messages before they reached us")
             return []
         case .twoCopies:
             let isOurs = event["ours"] == .bool(true)
@@ -29,7 +29,7 @@ extension ChatModel {
             return []
         case .lifetimeProposed, .lifetimeSigned, .lifetimeWithdrawn: return ask(.lifetime(id))
         case .lifetimeExpired:
-            say("the proposal has ended without an answer")
+            say("the proposal has expired without an answer")
             return ask(.lifetime(id))
         case .lifetimeRejected:
             say("the proposal was rejected")
@@ -52,7 +52,7 @@ extension ChatModel {
             say("\(name()) was removed")
             return ask(.conversation(id)) + ask(.lifetime(id))
         case .removed:
-            say("the creator has removed you: nothing more comes or leaves")
+            say("the creator has removed you: you can no longer send or receive")
             return ask(.conversation(id))
         case .profileChanged, .conversationUpdated, .peerOnline, .peerOffline:
             return ask(.conversation(id)) + (room(id)?.isExploded ?? false ? ask(.explosion(id)) : [])
@@ -121,7 +121,7 @@ extension ChatModel {
             overlay = .invite(
                 title: "Invitation to \(room(id)?.title ?? "the conversation")",
                 lines: [
-                    "Valid\(until), for \(invite.singleUse ? "one" : "everybody who has it"). On the other machine:",
+                    "Valid\(until), for \(invite.singleUse ? "one member" : "several members"). On the other machine:",
                     "", "mayfly join '\(invite.url ?? "")'", "", "q shows it as a QR code",
                 ], url: invite.url ?? "")
             return []
@@ -132,7 +132,7 @@ extension ChatModel {
             overlay = .text(
                 title: "A code for \(room(id)?.title ?? "the conversation")",
                 lines: [
-                    "Say it aloud, to one person; it admits once, until \(until).", "", made.code, "",
+                    "Say the code aloud to one person. It admits one member, until \(until).", "", made.code, "",
                     "On the other machine: mayfly join \(made.code) --at \(place)",
                 ])
             return []
@@ -169,7 +169,7 @@ extension ChatModel {
             wantedRoom = id
         } else {
             let name = ShownText.line(name ?? id.map { String($0.prefix(12)) } ?? "")
-            notice = ("\(name) is there: /open \(name)", false)
+            notice = ("\(name) is ready: /open \(name)", false)
         }
     }
 }

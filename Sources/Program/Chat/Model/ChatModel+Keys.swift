@@ -16,7 +16,7 @@ extension ChatModel {
         switch key {
         case .control("c") where !editor.isEmpty && question == nil && !wasQuitAsked && !isLocked && !isTooSmall:
             isQuitAsked = true
-            notice = ("what is written is not sent: Ctrl-C again ends the chat", true)
+            notice = ("the draft is not sent: Ctrl-C again ends the chat", true)
             return []
         case .control("c"),
             .control("d") where editor.isEmpty && question == nil:
@@ -90,7 +90,7 @@ extension ChatModel {
         case .enter:
             if let room, room.reply?.isGone ?? false, !editor.isEmpty {
                 change(room.id) { $0.reply = nil }
-                notice = ("not sent, the message that it answers is gone: Enter sends it without", true)
+                notice = ("not sent, the message to reply to is gone: Enter sends it without", true)
                 return []
             }
             let length = room.flatMap { Words.milliseconds($0.retention) }
@@ -236,7 +236,7 @@ extension ChatModel {
 
     private mutating func cancel(_ message: Message) -> [ChatEffect] {
         guard message.member == nil, message.state == "queued" else {
-            notice = ("only what has not left can be cancelled", true)
+            notice = ("only a queued message can be cancelled", true)
             return []
         }
         let params: JSONValue = ["message": .string(message.message.description)]
@@ -254,7 +254,7 @@ extension ChatModel {
         }
         lines.append("")
         lines.append(message.stored ? "on the disk" : "memory only")
-        if let expiresAt = message.expiresAt { lines.append("gone \(Words.time(expiresAt, now: now, calendar))") }
+        if let expiresAt = message.expiresAt { lines.append("expires \(Words.time(expiresAt, now: now, calendar))") }
         if let agreement = message.agreement { lines.append("agreement \(agreement.prefix(12))") }
         return lines
     }
@@ -336,7 +336,7 @@ extension ChatModel {
             switch key {
             case .enter: editor.insert(text)
             case .character("1"): editor.insert(ShownText.line(text))
-            default: notice = ("Enter inserts it, 1 makes one line of it, Esc drops it", false)
+            default: notice = ("Enter inserts the text, 1 makes one line of it, Esc drops it", false)
             }
             if notice == nil { question = nil }
             return []

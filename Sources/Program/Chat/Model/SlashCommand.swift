@@ -31,32 +31,32 @@ enum SlashCommand: String, CaseIterable, Sendable {
 
     var summary: String {
         switch self {
-        case .propose: "propose how long messages are kept, and the same again after a restart"
-        case .accept: "accept what is proposed, and the same again after a restart; once: this time only"
-        case .reject: "reject it"
-        case .withdraw: "take your own proposal back"
-        case .agreement: "who has agreed to what"
-        case .invite: "make an invitation; --code: a code to say aloud"
-        case .block: "refuse pings and invitations of a named node"
+        case .propose: "propose how long messages are kept, with renewal after a restart"
+        case .accept: "accept the proposal, with renewal after a restart; once: without renewal"
+        case .reject: "reject the proposal"
+        case .withdraw: "withdraw your own proposal"
+        case .agreement: "show the agreement and the open proposal"
+        case .invite: "create an invitation; --code: a code to say aloud"
+        case .block: "refuse pings and invitations from a named node"
         case .join: "join by an invitation"
         case .decline: "decline an invitation"
-        case .create: "begin a conversation"
+        case .create: "create a conversation"
         case .list: "all conversations (Alt-0)"
         case .open: "go to a conversation (Alt-1…9)"
         case .file: "send a file"
-        case .save: "write the file of the selected or the last message"
-        case .reply: "answer the selected or the last message, or the Nth from the end"
-        case .react: "put an emoji at it, or take it back"
-        case .who: "members, and how they are reached"
-        case .profile: "your own name in this conversation"
-        case .rename: "rename it (creator)"
-        case .joins: "whether invitations admit new members (creator)"
+        case .save: "save the file of the selected or the last message"
+        case .reply: "reply to the selected or the last message, or the Nth from the end"
+        case .react: "add or remove an emoji reaction"
+        case .who: "list the members and their paths"
+        case .profile: "set your own name in this conversation"
+        case .rename: "rename the conversation (creator)"
+        case .joins: "allow or stop joining (creator)"
         case .find: "select the newest message with these words; again: the one before"
         case .remove: "remove a member (creator)"
-        case .explode: "destroy it on every machine (creator)"
-        case .leave: "leave it and destroy the copy here"
+        case .explode: "destroy the conversation for all members (creator)"
+        case .leave: "leave the conversation and destroy the local copy"
         case .help: "this page"
-        case .quit: "end the chat; the node goes on (Ctrl-C, twice when something is written)"
+        case .quit: "end the chat; the node goes on (Ctrl-C, twice with a draft)"
         }
     }
 
@@ -93,7 +93,7 @@ enum SlashCommand: String, CaseIterable, Sendable {
         let usages = allCases.map { "/\($0.rawValue) \($0.arguments)" }
         let width = usages.map(\.count).max() ?? 0
         return [
-            "Enter sends · Alt-Enter breaks the line · Tab completes · arrows: what was written before",
+            "Enter sends · Alt-Enter breaks the line · Tab completes · arrows: earlier texts",
             "Alt-Up selects a message: Enter replies, Alt-E reacts, Alt-S saves its file, Alt-V shows its image,",
             "Alt-W shows who has it, Alt-C cancels it while it is queued, Esc leaves it. A letter begins a text.",
             " PageUp scrolls · Alt-1…9 goes to a conversation, Alt-0 to the list",

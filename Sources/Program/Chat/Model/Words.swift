@@ -96,11 +96,11 @@ enum Words {
     }
 
     static func copies(of member: String) -> String {
-        "two copies of \(member)'s home run at once: each of them gets a part of the messages"
+        "two copies of \(member)'s home run at once: each copy gets only a part of the messages"
     }
 
     static func copies(reportedBy member: String) -> String {
-        "\(member) reports that two copies of your home run at once: each of them gets a part of the messages"
+        "\(member) reports that two copies of your home run at once: each copy gets only a part of the messages"
     }
 
     /// A name chosen by a member, cut so that it cannot pass for our own words.

@@ -68,7 +68,7 @@ struct Transcript {
         let open = room.lifetime?.proposal
         if let open, open.id != proposal {
             let who = open.member == nil ? "you propose" : "\(Words.name(open.from)) proposes"
-            let answer = open.member == nil ? "/withdraw takes it back" : "/accept or /reject"
+            let answer = open.member == nil ? "/withdraw withdraws the proposal" : "/accept or /reject"
             let terms = ChatModel.terms(open)
             let what = ([Words.lifetime(open.lifetime)] + terms).joined(separator: ", ")
             lines.append("* \(who) \(what) (now \(Words.lifetime(room.retention))): \(answer)")
@@ -134,7 +134,7 @@ struct Transcript {
     private static func words(_ question: ChatModel.Question?, _ model: ChatModel) -> String? {
         switch question {
         case .explode(let id, _, let isScheduled):
-            "* everybody's copy is destroyed \(isScheduled ? "then" : "now"): type \(model.room(id)?.title ?? "") to go on"
+            "* all copies are destroyed \(isScheduled ? "then" : "now"): type \(model.room(id)?.title ?? "") to go on"
         case .leave(let id): "* your copy is destroyed: type \(model.room(id)?.title ?? "") to go on"
         case .paste, .reaction, .invitation, .name, nil: nil
         }

@@ -127,7 +127,8 @@ extension ChatModel {
         if let lostConnection { return ("no node: \(lostConnection)", .warning) }
         if case .explode(_, _, let isScheduled) = question {
             return (
-                isScheduled ? "then everybody's copy is destroyed at that time" : "everybody's copy is destroyed now",
+                isScheduled
+                    ? "then all members' copies are destroyed at that time" : "all members' copies are destroyed now",
                 .warning
             )
         }
@@ -151,7 +152,7 @@ extension ChatModel {
     }
 
     private func answered(_ reply: ReplyTarget, in room: Room) -> (String, Tone) {
-        if reply.isGone { return ("the message that you answer is gone", .warning) }
+        if reply.isGone { return ("the message to reply to is gone", .warning) }
         guard let target = room.message(reply.message) else { return ("answers an older message", .strong) }
         let text = ShownText.line(target.text ?? target.file?.name ?? "")
         return ("answers \(ChatModel.you(target.from)): \(text)", .strong)
@@ -215,7 +216,9 @@ extension ChatModel {
             return shown + [Row](repeating: Row(), count: count - shown.count)
         }
         if isLocked {
-            let words = ["The storage is locked: its keys are wiped, nothing is shown.", "`mayfly unlock` opens it."]
+            let words = [
+                "The storage is locked: its keys are wiped and no message is shown.", "`mayfly unlock` opens it.",
+            ]
             let lines = words.flatMap { Wrapping.wrap($0, width: columns) }
             let shown = lines.prefix(count).map { Row(Span($0, .warning)) }
             return shown + [Row](repeating: Row(), count: count - shown.count)
@@ -333,7 +336,7 @@ extension ChatModel {
         }
         for member in status.waiting {
             let isOnline = room.conversation.members.first { $0.member == member }?.online ?? false
-            let text = isOnline ? "is told" : "offline, told again for 7 days"
+            let text = isOnline ? "is being notified" : "offline, notified again for 7 days"
             rows.append(Row(Span(" \(room.name(of: member)) \(text)", .warning)))
         }
         if let error = status.error { rows.append(Row(Span(" \(ShownText.line(error))", .warning))) }

@@ -79,7 +79,7 @@ struct MessageRows {
         case .message(let one):
             guard one.message == room.firstNew else { return message(one) }
             return [Row(Span(Wrapping.cut(" ── new ──", width: columns), .strong))] + message(one)
-        case .faded(let faded): return [Row(Span("\(clock(faded.sentAt)) · · · its time is over", .dim))]
+        case .faded(let faded): return [Row(Span("\(clock(faded.sentAt)) · · · expired", .dim))]
         case .note(let note):
             return wrap(note.text, columns - 7).enumerated().map { index, line in
                 Row(Span("\(index == 0 ? clock(note.at) : "     ") \(index == 0 ? "· " : "  ")\(line)", .dim))
@@ -113,7 +113,7 @@ struct MessageRows {
         if let answered = message.replyTo {
             let target = room.messages.first { $0.message.description == answered }
             let quoted = target.map { "\(ChatModel.you($0.from)): \(ShownText.line($0.text ?? $0.file?.name ?? ""))" }
-            let text = Wrapping.cut("↳ \(quoted ?? "a message that is gone")", width: columns - indent)
+            let text = Wrapping.cut("↳ \(quoted ?? "a message no longer available")", width: columns - indent)
             rows.append(Row(Span(String(repeating: " ", count: indent) + text, .dim)))
         }
         var lines = message.file.map { [fileLine($0, message)] } ?? []

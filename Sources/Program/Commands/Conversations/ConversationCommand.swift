@@ -6,9 +6,9 @@ struct ConversationCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "conversation", abstract: "Conversations and their members.",
         discussion: """
-            Every command takes a conversation by its alias, by its id or the start of it, or by its name, in this \
-            order. The alias is yours: it is unique on this node, and no other member can change it or take it away. \
-            The name is what the conversation's creator calls it; several may have the same one.
+            Every command finds a conversation by its alias, its id or the start of it, or its name, in this order. \
+            The alias is local: it is unique on this node, and no other member can change or remove it. The creator \
+            sets the name; several conversations may have the same name.
 
             Examples:
               mayfly conversation create --name incident --with ann bob
@@ -63,22 +63,21 @@ struct ConversationCommand: ParsableCommand {
 extension ConversationCommand {
     struct Create: NodeCommand {
         static let configuration = CommandConfiguration(
-            commandName: "create", abstract: "Start a conversation with an inbox of its own.",
+            commandName: "create", abstract: "Create a conversation with its own inbox.",
             discussion: """
-                The name becomes its alias on this node, unless --alias gives another. It is refused when another \
-                conversation has that alias: a script that goes on with it would say there what is for this one.
+                The name also becomes the alias on this node, unless --alias gives another. The command fails if \
+                another conversation has that alias, so that a script cannot send to the wrong conversation.
 
-                Members that join by an invitation sent --with a named peer are shown by that peer's name here until \
-                they choose a name of their own.
+                A member invited by --with is shown here by its peer name until it chooses its own name.
 
                 Examples:
                   mayfly conversation create --name incident --as ops --with ann bob
                   mayfly conversation create --name incident --alias incident-paris
                 """)
 
-        @Option(help: "What to call it.") var name: String?
-        @Option(help: "What to call it on this node; its name by default.") var alias: String?
-        @Option(name: .customLong("as"), help: "The name to show to its members; '' for none.") var profile: String?
+        @Option(help: "The conversation's name.") var name: String?
+        @Option(help: "The local alias; the name by default.") var alias: String?
+        @Option(name: .customLong("as"), help: "Your name for the members; '' for none.") var profile: String?
         @Option(
             parsing: .upToNextOption, help: ArgumentHelp("Named nodes to invite.", valueName: "peer"), completion: .peer
         ) var with: [String] = []
@@ -96,15 +95,15 @@ extension ConversationCommand {
                 ])
                 let handle = handle(created.alias, created.conversation)
                 if with.isEmpty {
-                    terminal.note("invite somebody with `mayfly invite create \(handle)`")
+                    terminal.note("invite members with `mayfly invite create \(handle)`")
                 } else {
                     terminal.note(
-                        "\(with.map(safe).joined(separator: " and ")) will be asked to join; see who has with "
+                        "\(with.map(safe).joined(separator: " and ")) will be invited; see who has joined with "
                             + "`mayfly conversation members \(handle)`, and talk with `mayfly chat \(handle)`")
                 }
                 if created.alias == nil, created.name != nil {
                     terminal.note(
-                        "its name cannot be an alias; give one with `mayfly conversation alias \(handle) NAME`")
+                        "the name cannot be an alias; set one with `mayfly conversation alias \(handle) NAME`")
                 }
             }
         }
@@ -114,8 +113,8 @@ extension ConversationCommand {
         static let configuration = CommandConfiguration(
             commandName: "list", abstract: "List the conversations.",
             discussion: """
-                MEMBERS counts you, too. A conversation that you were removed from and joined again is there twice: the \
-                copy of before has no alias and is listed, and named, by its inbox.
+                MEMBERS includes you. If you were removed and joined again, the conversation is listed twice. The \
+                earlier copy has no alias; use its inbox id to name it.
                 """)
 
         @OptionGroup var global: GlobalOptions
@@ -171,11 +170,11 @@ extension ConversationCommand {
 
     struct Alias: NodeCommand {
         static let configuration = CommandConfiguration(
-            commandName: "alias", abstract: "Call a conversation otherwise on this node.",
+            commandName: "alias", abstract: "Set or remove the local alias of a conversation.",
             discussion: """
-                An alias means its conversation whatever other members call theirs. No other node learns it, and it is \
-                destroyed with the conversation. A new conversation has its name as alias; one that was joined has its \
-                name, or name-2, name-3 … if that means another one here.
+                An alias always means the same conversation on this node, whatever names other members choose. No \
+                other node learns it, and it is destroyed with the conversation. The default alias is the \
+                conversation's name. After a join it is name-2, name-3 … if that alias is in use.
 
                 Examples:
                   mayfly conversation alias 4f1c09ab night-shift
@@ -183,8 +182,8 @@ extension ConversationCommand {
                 """)
 
         @Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String
-        @Argument(help: "What to call it.") var alias: String?
-        @Flag(help: "Take its alias away.") var remove = false
+        @Argument(help: "The new alias.") var alias: String?
+        @Flag(help: "Remove the alias.") var remove = false
         @OptionGroup var global: GlobalOptions
 
         func validate() throws {
@@ -200,10 +199,10 @@ extension ConversationCommand {
 
     struct Remove: NodeCommand {
         static let configuration = CommandConfiguration(
-            commandName: "remove", abstract: "Remove a member, and void all invites made so far.",
+            commandName: "remove", abstract: "Remove a member and revoke all invitations.",
             discussion: """
-                It is told, gets nothing more, and keeps what it has until its time. Make new invites with \
-                `mayfly invite create`.
+                The removed member is notified and receives nothing more. Its copies stay until they expire. Create \
+                new invitations with `mayfly invite create`.
                 """)
 
         @Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String
@@ -223,7 +222,7 @@ extension ConversationCommand {
             abstract: "Show or set your own name in a conversation; other conversations are not affected.")
 
         @Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String
-        @Argument(help: "Empty for none; left out, the name is shown.") var profile: String?
+        @Argument(help: "The new name; '' removes it. Omit it to show the current name.") var profile: String?
         @OptionGroup var global: GlobalOptions
 
         func perform(_ terminal: Terminal) throws {
@@ -253,7 +252,7 @@ extension ConversationCommand {
 
     struct Members: NodeCommand {
         static let configuration = CommandConfiguration(
-            commandName: "members", abstract: "Show who is in a conversation.")
+            commandName: "members", abstract: "List the members of a conversation.")
 
         @Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String
         @OptionGroup var global: GlobalOptions
@@ -267,14 +266,14 @@ extension ConversationCommand {
 
     struct Leave: NodeCommand {
         static let configuration = CommandConfiguration(
-            commandName: "leave", abstract: "Leave a conversation and destroy the copy here.",
+            commandName: "leave", abstract: "Leave a conversation and destroy the local copy.",
             discussion: """
-                Asks to type what the conversation is called here; --force does not ask and is needed without a \
-                terminal. It cannot be undone.
+                Asks you to type the displayed name to confirm. --force skips the question and is required without a \
+                terminal. Leaving cannot be undone.
                 """)
 
         @Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String
-        @Flag(help: "Do not ask.") var force = false
+        @Flag(help: "Do not ask for confirmation.") var force = false
         @OptionGroup var global: GlobalOptions
 
         func perform(_ terminal: Terminal) throws {
@@ -302,7 +301,7 @@ extension ConversationCommand {
 
     struct Lock: NodeCommand {
         static let configuration = CommandConfiguration(
-            commandName: "lock", abstract: "Let nobody join any more and revoke all invitations.")
+            commandName: "lock", abstract: "Stop new members from joining and revoke all invitations.")
 
         @Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String
         @OptionGroup var global: GlobalOptions
@@ -316,7 +315,7 @@ extension ConversationCommand {
 
     struct Unlock: NodeCommand {
         static let configuration = CommandConfiguration(
-            commandName: "unlock", abstract: "Let new invitations admit again.")
+            commandName: "unlock", abstract: "Allow joining by new invitations again.")
 
         @Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String
         @OptionGroup var global: GlobalOptions
@@ -330,7 +329,7 @@ extension ConversationCommand {
 
     struct Close: NodeCommand {
         static let configuration = CommandConfiguration(
-            commandName: "close", abstract: "Close a conversation here and forget its ephemeral messages.")
+            commandName: "close", abstract: "Close a conversation on this node and discard its ephemeral messages.")
 
         @Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String
         @OptionGroup var global: GlobalOptions

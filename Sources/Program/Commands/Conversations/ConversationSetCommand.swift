@@ -4,11 +4,10 @@ import Control
 extension ConversationCommand {
     struct Set: NodeCommand {
         static let configuration = CommandConfiguration(
-            commandName: "set",
-            abstract: "Show or change a setting of a conversation, or of all that have none of their own.",
+            commandName: "set", abstract: "Show or change a setting of one conversation, or the default.",
             discussion: """
-                read-receipts=on tells the others which of their messages you have read with `mayfly read`. A key without
-                a value shows the present one.
+                With read-receipts=on the other members see which of their messages you have read with `mayfly read`. \
+                A key without a value shows the current value.
 
                 Examples:
                   mayfly conversation set room read-receipts=on
@@ -16,10 +15,10 @@ extension ConversationCommand {
                   mayfly conversation set --default read-receipts=off
                 """)
 
-        @Argument(help: "The conversation, left out with --default; then KEY=VALUE or KEY.", completion: .conversation)
+        @Argument(help: "The conversation, omitted with --default; then KEY=VALUE or KEY.", completion: .conversation)
         var words: [String]
-        @Flag(name: .customLong("default"), help: "Of all conversations that have none of their own.") var isDefault =
-            false
+        @Flag(name: .customLong("default"), help: "The default, for conversations without their own setting.")
+        var isDefault = false
         @OptionGroup var global: GlobalOptions
 
         func validate() throws {

@@ -4,21 +4,20 @@ import Glibc
 
 struct ExplodeCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "explode", abstract: "Destroy a conversation for everybody.",
+        commandName: "explode", abstract: "Destroy a conversation for all members.",
         discussion: """
             Usage: mayfly explode C [--at ISO8601 | --in 2h] [--no-trace] [--wait [--timeout 60]] [--force]
 
-            Asks to type what the conversation is called here; --force does not ask and is needed without a terminal. It cannot be \
-            undone. With --at or --in every member destroys its copy at that time, online or not; a schedule can be \
-            brought forward, never put off, and is at most 365 d ahead.
+            Asks you to type the displayed name to confirm. --force skips the question and is required without a \
+            terminal. An explosion cannot be undone. With --at or --in every member destroys its copy at that time, \
+            online or not. A schedule can move earlier but never later, and is at most 365 d ahead.
 
-            --wait says who has confirmed as they do, and ends when all have: 0, or 4 when --timeout passes first; then \
-            the members that are missing are told again for 7 d all the same.
+            --wait prints each confirmation. The exit code is 0 when all members have confirmed, or 4 when --timeout \
+            passes first. After that, the node still notifies the missing members for 7 d.
 
-            --no-trace keeps no list of whom to tell (endpoints and keys for knocking, 7 d). Members that are offline \
-            then learn it from another member, or by asking this node when they come back, or never. What stays in \
-            any case for 45 d is a sealed page without content, name or endpoint, so that the conversation cannot \
-            come back.
+            --no-trace stores no list of members to notify (endpoints and knock keys, kept for 7 d). Offline members \
+            then learn of the explosion from another member, by asking this node later, or never. In any case a sealed \
+            tombstone without content, name or endpoint stays for 45 d. It prevents the conversation from coming back.
 
             Examples:
               mayfly explode room
@@ -26,7 +25,7 @@ struct ExplodeCommand: ParsableCommand {
               mayfly explode room --wait --timeout 60
               mayfly explode room --in 2h
               mayfly explode room --at 2026-12-24T18:00:00Z --force
-              mayfly explode status 4f1c09ab      the id: the name is gone with everything else
+              mayfly explode status 4f1c09ab      use the id: the name is destroyed, too
               mayfly explode list                 the ids of the last 45 days, and scheduled explosions
             """, subcommands: [Now.self, Status.self, List.self], defaultSubcommand: Now.self)
 
@@ -60,31 +59,32 @@ struct ExplodeCommand: ParsableCommand {
 
 extension ExplodeCommand {
     struct Now: NodeCommand {
-        static let configuration = CommandConfiguration(commandName: "now", abstract: "Destroy it, now or at a time.")
+        static let configuration = CommandConfiguration(
+            commandName: "now", abstract: "Destroy a conversation now or at a set time.")
 
         @Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String
-        @Option(help: ArgumentHelp("At this time.", valueName: "iso8601")) var at: Timestamp?
+        @Option(help: ArgumentHelp("Explode at this time.", valueName: "iso8601")) var at: Timestamp?
         @Option(
             name: .customLong("in"), parsing: .unconditional,
-            help: ArgumentHelp("After this time: 30m, 2h, 7d.", valueName: "time")) var delay: Interval?
-        @Flag(help: "Keep no list of whom to tell: members that are offline learn it from others, or never.")
+            help: ArgumentHelp("Explode after this time: 30m, 2h, 7d.", valueName: "time")) var delay: Interval?
+        @Flag(help: "Store no list of members to notify: offline members learn of it from others, or never.")
         var noTrace = false
-        @Flag(help: "Do not ask.") var force = false
+        @Flag(help: "Do not ask for confirmation.") var force = false
         @Flag(help: "Wait until every member has confirmed, and print each confirmation.") var wait = false
         @Option(
             parsing: .unconditional,
-            help: ArgumentHelp("How long to --wait. The exit code is 4 after that.", valueName: "seconds")) var timeout:
+            help: ArgumentHelp("How long to --wait; after that the exit code is 4.", valueName: "seconds")) var timeout:
             Interval?
         @OptionGroup var global: GlobalOptions
 
         func validate() throws {
             if at != nil, delay != nil { throw ValidationError("give only one of --at and --in") }
             if let at, at.milliseconds < wallClock().milliseconds - 60_000 {
-                throw ValidationError("--at: \(at.iso8601) is over; to explode now, leave it out")
+                throw ValidationError("--at: \(at.iso8601) is in the past; to explode now, omit --at")
             }
             if timeout != nil, !wait { throw ValidationError("--timeout goes with --wait") }
             if let delay, delay.milliseconds <= 0 {
-                throw ValidationError("--in: expected a time that is still to come; to explode now, leave it out")
+                throw ValidationError("--in: expected a time in the future; to explode now, omit --in")
             }
         }
 
@@ -122,7 +122,7 @@ extension ExplodeCommand {
             if status.state == "scheduled" { return noteSchedule(status, terminal) }
             if status.trace == false {
                 terminal.note(
-                    "no list of whom to tell is kept: members that are offline learn it from others, or never")
+                    "no list of members to notify is stored: offline members learn of it from others, or never")
             }
             if !status.waiting.isEmpty {
                 terminal.note(
@@ -134,9 +134,11 @@ extension ExplodeCommand {
         private func noteSchedule(_ status: ExplosionStatus, _ terminal: Terminal) {
             let asked = at ?? delay.map { Timestamp(milliseconds: wallClock().milliseconds + $0.milliseconds) }
             if let asked, let end = status.expiresAt, end.milliseconds + 2_000 < asked.milliseconds {
-                terminal.note("it ends earlier than asked for: a schedule is never put off, and at most 365 d ahead")
+                terminal.note(
+                    "the explosion is earlier than requested: a schedule never moves later, and is at most 365 d ahead")
             }
-            terminal.note("see who knows with `mayfly explode status \(short(safe(status.conversation)))`")
+            terminal.note(
+                "see which members know of it with `mayfly explode status \(short(safe(status.conversation)))`")
         }
 
         /// The conversation; with --force `nil` when it cannot be shown. Then it has exploded already, or `explode`
@@ -224,9 +226,9 @@ extension ExplodeCommand {
 
     struct Status: NodeCommand {
         static let configuration = CommandConfiguration(
-            commandName: "status", abstract: "Show who has destroyed their copy, or knows that they will.")
+            commandName: "status", abstract: "Show which members have confirmed an explosion.")
 
-        @Argument(help: "Its name, or its id from `mayfly explode list`.", completion: .explodedConversation)
+        @Argument(help: "The name, or the id from `mayfly explode list`.", completion: .explodedConversation)
         var conversation: String
         @OptionGroup var global: GlobalOptions
 
@@ -239,11 +241,10 @@ extension ExplodeCommand {
 
     struct List: NodeCommand {
         static let configuration = CommandConfiguration(
-            commandName: "list", abstract: "List what has exploded in the last 45 days, and scheduled explosions.",
+            commandName: "list", abstract: "List the explosions of the last 45 days, and scheduled ones.",
             discussion: """
-                NAME is what you called it. CONFIRMED are members \
-                that have signed a deletion receipt, or, before a scheduled explosion, that know of it; only the \
-                creator's node collects receipts.
+                NAME is the local name. CONFIRMED lists the members that have signed a deletion receipt. For a \
+                scheduled explosion it lists the members that know of it. Only the creator's node collects receipts.
 
                 Examples:
                   mayfly explode list

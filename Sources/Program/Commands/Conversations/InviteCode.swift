@@ -22,7 +22,7 @@ extension InviteCommand.Create {
             return
         }
         if let failure = outcome.failure { throw failure }
-        terminal.note("taken: who said the code has the invitation")
+        terminal.note("the code was used: the other side has the invitation")
     }
 
     private func show(_ opened: InviteCodeMethod.Result, _ terminal: Terminal) {
@@ -42,16 +42,16 @@ extension CodeEnd {
         let again = "make a new code: mayfly invite create C --code"
         switch self {
         case .taken: return nil
-        case .wrongGuess: return ControlError(.refused, "somebody tried other words: the code is void", hint: again)
+        case .wrongGuess: return ControlError(.refused, "a wrong code was entered: the code is void", hint: again)
         case .unproven:
             return ControlError(
-                .refused, "somebody tried the code and did not show that they know it: it is void", hint: again)
-        case .expired: return ControlError(.expired, "nobody came in time: the code is void", hint: again)
+                .refused, "an attempt did not prove knowledge of the code: the code is void", hint: again)
+        case .expired: return ControlError(.expired, "the code was not used in time: the code is void", hint: again)
         case .revoked: return ControlError(.failed, "the code was revoked")
         case .locked: return ControlError(.locked, "the node or the conversation was locked: the code is void")
         case .gone: return ControlError(.failed, "the conversation is gone, or the node has stopped: the code is void")
         case .failed:
-            return ControlError(.failed, "somebody knew the code, and the invitation did not reach them", hint: again)
+            return ControlError(.failed, "the code was used, but the invitation could not be delivered", hint: again)
         }
     }
 }

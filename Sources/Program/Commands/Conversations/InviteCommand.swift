@@ -18,13 +18,14 @@ struct InviteCommand: ParsableCommand {
 extension InviteCommand {
     struct Create: NodeCommand {
         static let configuration = CommandConfiguration(
-            commandName: "create", abstract: "Make an invitation.",
+            commandName: "create", abstract: "Create an invitation.",
             discussion: """
-                Prints the invitation; a terminal also gets the command to paste and, where it fits, a QR code.
+                Prints the invitation. On a terminal it also prints the join command and, if it fits, a QR code.
 
-                --code prints a code to say aloud instead, a number and two words, and waits for what becomes of it: 0 \
-                when it was taken, 2 when somebody tried other words, 3 when its 5 minutes are over. There is one \
-                guess. Ctrl-C takes it back; with --no-wait it stays open, and `mayfly invite revoke C CODE` does.
+                --code prints a code to say aloud instead, a number and two words, and waits until the code is used or \
+                void. The exit code is 0 if it was used, 2 after a wrong guess, 3 when its 5 minutes are over. A code \
+                allows one guess. Ctrl-C revokes the code. With --no-wait it stays open; `mayfly invite revoke C CODE` \
+                revokes it.
 
                 Examples:
                   mayfly invite create room --expires-in 1h --single-use
@@ -34,19 +35,19 @@ extension InviteCommand {
         @Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String
         @Option(
             parsing: .unconditional,
-            help: ArgumentHelp("How long it admits: 90s, 30m, 24h, 7d. 24h by default.", valueName: "time"))
+            help: ArgumentHelp("How long the invitation is valid: 90s, 30m, 24h, 7d. Default: 24h.", valueName: "time"))
         var expiresIn: Interval?
-        @Flag(help: "It admits one member only.") var singleUse = false
-        @Flag(help: "A code to say aloud: good for one guess and 5 minutes.") var code = false
-        @Flag(help: "With --code: do not wait for what becomes of it.") var noWait = false
+        @Flag(help: "Admit only one member.") var singleUse = false
+        @Flag(help: "Create a code to say aloud, valid for one guess and 5 minutes.") var code = false
+        @Flag(help: "With --code: do not wait until the code is used.") var noWait = false
         @OptionGroup var global: GlobalOptions
 
         func validate() throws {
             if code, expiresIn != nil || singleUse {
                 throw ValidationError(
-                    "--code makes a single-use, short-lived invitation of its own: leave the rest out")
+                    "--code makes a single-use, short-lived invitation: omit --expires-in and --single-use")
             }
-            if noWait, !code { throw ValidationError("--no-wait is for --code") }
+            if noWait, !code { throw ValidationError("--no-wait requires --code") }
         }
 
         func perform(_ terminal: Terminal) throws {
@@ -107,18 +108,19 @@ extension InviteCommand {
 
     struct Revoke: NodeCommand {
         static let configuration = CommandConfiguration(
-            commandName: "revoke", abstract: "Revoke the invitations of a conversation.",
-            discussion: "All of them, or the one that is named.")
+            commandName: "revoke", abstract: "Revoke one invitation of a conversation, or all of them.",
+            discussion: "Without INVITE all invitations and codes are revoked.")
 
         @Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String
-        @Argument(help: "Its text, its id from `mayfly invite list`, or a code.") var invite: String?
+        @Argument(help: "The invitation, its id from `mayfly invite list`, or a code.") var invite: String?
         @OptionGroup var global: GlobalOptions
 
         func perform(_ terminal: Terminal) throws {
             let params = InviteRevokeMethod.Params(conversation: conversation, invite: invite)
             try call(InviteRevokeMethod.self, params, terminal) { answer in
                 terminal.fields([("tag", safe(answer.tag))])
-                terminal.note(invite == nil ? "all earlier invitations and codes are revoked" : "it is revoked")
+                terminal.note(
+                    invite == nil ? "all earlier invitations and codes are revoked" : "the invitation is revoked")
             }
         }
     }
@@ -126,9 +128,9 @@ extension InviteCommand {
     struct Inspect: NodeCommand {
         static let configuration = CommandConfiguration(
             commandName: "inspect", abstract: "Read an invitation without using it.",
-            discussion: "Needs no running node and contacts nobody.")
+            discussion: "Needs no running node and opens no connection.")
 
-        @Argument(help: "With or without `mayfly:join/`.") var slug: String
+        @Argument(help: "The invitation, with or without `mayfly:join/`.") var slug: String
         @OptionGroup var global: GlobalOptions
 
         func perform(_ terminal: Terminal) throws {

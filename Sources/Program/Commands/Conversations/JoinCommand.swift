@@ -10,18 +10,18 @@ struct JoinCommand: ParsableCommand {
             [--json]
 
             SLUG is an invite, the id of an invitation from `mayfly join list`, or a code from `mayfly invite create C \
-            --code`; `-` reads it from standard input, where no list of processes shows it. A code is looked for on this \
-            network; elsewhere --at names the machine where it was made. A wrong code is refused and void: there is one \
-            guess.
+            --code`. `-` reads it from standard input, which hides it from the process list. The node searches for a \
+            code on this network; elsewhere --at names the machine where it was made. A code allows one guess: after a \
+            wrong guess it is void.
 
-            --alias is what the conversation is called on this node. Without it that is its name; or name-2, name-3 … \
-            if another conversation is called so here.
+            --alias sets the local alias. The default is the conversation's name, or name-2, name-3 … if that alias is \
+            in use.
 
-            By an invite of a conversation that is here already, the creator is asked whether you are still a member: 0 \
-            if you are; if you were removed, you join again; 4 if the creator does not answer.
+            If the conversation exists on this node already, the creator is asked whether you are still a member. The \
+            exit code is 0 if you are, and 4 if the creator does not answer. If you were removed, you join again.
 
-            Ends when the answer is there: 0 ready, 2 refused, 3 expired, 4 no answer in time (the join goes on, \
-            see `mayfly join list`).
+            The command ends with the creator's answer: 0 ready, 2 refused, 3 expired. With 4, no answer in time, the \
+            join goes on; see `mayfly join list`.
 
             Examples:
               mayfly join 'mayfly:join/…' --as ann
@@ -80,16 +80,18 @@ extension JoinStatus {
 
 extension JoinCommand {
     struct With: NodeCommand {
-        static let configuration = CommandConfiguration(commandName: "with", abstract: "Join by this invitation.")
+        static let configuration = CommandConfiguration(
+            commandName: "with", abstract: "Join by an invitation or a code.")
 
         @Argument(help: "The invitation, with or without `mayfly:join/`, a code, or `-`.", completion: .spokenCode)
         var slug: String
         /// The rest of a spoken code typed with spaces.
         @Argument(help: ArgumentHelp(visibility: .hidden)) var words: [String] = []
-        @Option(help: ArgumentHelp("Of a code: where it was made. Port 7440 by default.", valueName: "host[:port]"))
+        @Option(
+            help: ArgumentHelp("The machine where the code was made. Default port: 7440.", valueName: "host[:port]"))
         var at: String?
-        @Option(name: .customLong("as"), help: "The name to show to its members; '' for none.") var profile: String?
-        @Option(help: ArgumentHelp("What to call it on this node.", valueName: "name")) var alias: String?
+        @Option(name: .customLong("as"), help: "Your name for the members; '' for none.") var profile: String?
+        @Option(help: ArgumentHelp("The local alias.", valueName: "name")) var alias: String?
         @Option(parsing: .unconditional, help: ArgumentHelp("How long to wait for the answer.", valueName: "seconds"))
         var timeout = Interval(milliseconds: 60_000)
         @Flag(help: "Do not wait for the answer.") var noWait = false
@@ -152,7 +154,7 @@ extension JoinCommand {
 
     struct List: NodeCommand {
         static let configuration = CommandConfiguration(
-            commandName: "list", abstract: "List the joins under way, and invitations to answer.")
+            commandName: "list", abstract: "List the joins in progress and the invitations to answer.")
 
         @OptionGroup var global: GlobalOptions
 
@@ -162,9 +164,10 @@ extension JoinCommand {
     }
 
     struct Cancel: NodeCommand {
-        static let configuration = CommandConfiguration(commandName: "cancel", abstract: "Give up a join.")
+        static let configuration = CommandConfiguration(
+            commandName: "cancel", abstract: "Cancel a join or decline an invitation.")
 
-        @Argument(help: "From `mayfly join list`.") var id: String
+        @Argument(help: "The id from `mayfly join list`.") var id: String
         @OptionGroup var global: GlobalOptions
 
         func perform(_ terminal: Terminal) throws {
@@ -174,9 +177,9 @@ extension JoinCommand {
 
     struct Retry: NodeCommand {
         static let configuration = CommandConfiguration(
-            commandName: "retry", abstract: "Ask the invitation's creator again now.")
+            commandName: "retry", abstract: "Dial the creator of a join again now.")
 
-        @Argument(help: "From `mayfly join list`.") var id: String
+        @Argument(help: "The id from `mayfly join list`.") var id: String
         @OptionGroup var global: GlobalOptions
 
         func perform(_ terminal: Terminal) throws {

@@ -4,7 +4,7 @@ import Messaging
 
 struct LifetimeCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "lifetime", abstract: "How long messages are kept: agreed by everybody, or not at all.",
+        commandName: "lifetime", abstract: "How long messages are kept, as all members agree.",
         discussion: """
             Values: ephemeral, 1h, 6h, 1d, 7d, 30d.
 
@@ -60,14 +60,14 @@ struct LifetimeCommand: ParsableCommand {
         let cure = status.renewal.map { renewal in
             "; to accept it again without asking: `mayfly lifetime policy \(quoted(conversation)) \(safe(renewal))`"
         }
-        terminal.note("a restart of a node, or over 30 s without a link, ends the agreement\(cure ?? "")")
+        terminal.note("the agreement ends when a node restarts, or after over 30 s without a link\(cure ?? "")")
     }
 
     fileprivate static func show(_ record: LifetimeAgreementRecord, _ terminal: Terminal) {
         let agreement = record.agreement
         terminal.fields([
             ("agreement", safe(agreement.id)), ("state", safe(record.state)), ("terms", terms(agreement)),
-            ("signed by", list(agreement.members)), ("signatures", record.verified ? "all hold" : "NOT ALL HOLD"),
+            ("signed by", list(agreement.members)), ("signatures", record.verified ? "all valid" : "NOT ALL VALID"),
         ])
     }
 }
@@ -77,15 +77,15 @@ extension LifetimeCommand {
     struct Renewal: ParsableArguments {
         @Flag(help: "Also set the policy to accept-up-to these terms, so that a restart renews the agreement.")
         var renew = false
-        @Flag(help: "Do not renew it, and do not ask.") var once = false
+        @Flag(help: "Do not renew the agreement, and do not ask.") var once = false
 
         func validate() throws { if renew, once { throw ValidationError("--renew and --once exclude each other") } }
 
         func isWanted(_ terminal: Terminal) -> Bool? {
             if renew || once { return renew ? true : nil }
             return Terminal.asksYes(
-                "It ends when a node restarts, or was without a link for over 30 s. Renew it by itself then?", terminal)
-                ? true : nil
+                "The agreement ends when a node restarts, or after over 30 s without a link. Renew it automatically?",
+                terminal) ? true : nil
         }
     }
 
@@ -93,12 +93,12 @@ extension LifetimeCommand {
         static let configuration = CommandConfiguration(
             commandName: "propose", abstract: "Propose how long messages are kept.",
             discussion: """
-                Nothing changes until everybody has accepted. Wait for that with
+                Nothing changes until all members have accepted. To wait for that:
                   mayfly watch room --until lifetimeAgreed --timeout 60
 
-                With --mailbox what is sent while a member is away goes, sealed, to that member's mailbox: a node of \
-                its choice (`mayfly peer set hub mailbox=on`), which keeps it in its memory alone (ram) or on its disk, \
-                too (disk), for the lifetime at most. ephemeral allows ram only.
+                With --mailbox, messages for an offline member go, sealed, to that member's mailbox. The member \
+                chooses a node as its mailbox (`mayfly peer set hub mailbox=on`). The mailbox keeps messages in memory \
+                only (ram) or also on disk (disk), at most for the lifetime. With ephemeral only ram is allowed.
 
                 Examples:
                   mayfly lifetime propose room 1d --mailbox disk
@@ -107,18 +107,18 @@ extension LifetimeCommand {
 
         @Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String
         @Argument(help: "ephemeral, 1h, 6h, 1d, 7d or 30d.") var value: LifetimeValue
-        @Option(help: ArgumentHelp("Another lifetime for attachments.", valueName: "value")) var attachments:
+        @Option(help: ArgumentHelp("A different lifetime for attachments.", valueName: "value")) var attachments:
             LifetimeValue?
         @Option(
             parsing: .unconditional,
-            help: ArgumentHelp("Delete what nobody has opened after this long: 1m to 30d.", valueName: "time"))
-        var unopened: Interval?
-        @Option(help: ArgumentHelp("Count from sending or from reading.", valueName: "send|read")) var timer:
+            help: ArgumentHelp("Delete unopened messages after this time: 1m to 30d.", valueName: "time")) var unopened:
+            Interval?
+        @Option(help: ArgumentHelp("Start the lifetime at sending or at reading.", valueName: "send|read")) var timer:
             LifetimeTimer?
         @Option(
             help: ArgumentHelp(
-                "Where a member's mailbox may keep what comes while that member is away; no unless given.",
-                valueName: "no|ram|disk")) var mailbox: LifetimeMailbox?
+                "Where a mailbox may keep messages for an offline member. Default: no.", valueName: "no|ram|disk"))
+        var mailbox: LifetimeMailbox?
         @OptionGroup var renewal: Renewal
         @OptionGroup var global: GlobalOptions
 
@@ -138,11 +138,11 @@ extension LifetimeCommand {
 
     struct Policy: NodeCommand {
         static let configuration = CommandConfiguration(
-            commandName: "policy", abstract: "Show or set the standing answer to proposals.",
+            commandName: "policy", abstract: "Show or set the automatic answer to proposals.",
             usage: "mayfly lifetime policy (<conversation> | --default) [accept-up-to:7d[:ram|:disk] | ask | refuse]",
             discussion: """
-                accept-up-to:7d accepts what keeps nothing for more than 7 days and uses no mailbox; behind it, :ram \
-                also allows mailboxes that keep it in memory, :disk on their disks.
+                accept-up-to:7d accepts terms that keep nothing longer than 7 days and use no mailbox. The suffix :ram \
+                also accepts mailboxes in memory, :disk also mailboxes on disk.
 
                 Examples:
                   mayfly lifetime policy room
@@ -152,9 +152,9 @@ extension LifetimeCommand {
                 """)
 
         @Argument(
-            help: ArgumentHelp("The conversation, unless --default; then the policy.", valueName: "word"),
+            help: ArgumentHelp("The conversation, omitted with --default; then the policy.", valueName: "word"),
             completion: .conversationAndPolicy) var words: [String] = []
-        @Flag(name: .customLong("default"), help: "The one for new conversations.") var isDefault = false
+        @Flag(name: .customLong("default"), help: "The default for new conversations.") var isDefault = false
         @OptionGroup var global: GlobalOptions
 
         func validate() throws {
@@ -164,7 +164,7 @@ extension LifetimeCommand {
             guard let policy = words.dropFirst(isDefault ? 0 : 1).first else { return }
             if Messaging.LifetimePolicy(policy) == nil {
                 throw ValidationError(
-                    "'\(policy)' is no policy; use accept-up-to:7d, accept-up-to:7d:disk, ask or refuse")
+                    "'\(policy)' is not a policy; use accept-up-to:7d, accept-up-to:7d:disk, ask or refuse")
             }
         }
 
@@ -181,11 +181,10 @@ extension LifetimeCommand {
 
     struct Show: NodeCommand {
         static let configuration = CommandConfiguration(
-            commandName: "show", abstract: "Show how long messages are kept, and what is proposed.")
+            commandName: "show", abstract: "Show the lifetime in force and the open proposal.")
 
         @Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String
-        @Option(help: ArgumentHelp("Show this agreement whole, with all signatures.", valueName: "id")) var agreement:
-            String?
+        @Option(help: ArgumentHelp("Show this agreement with all signatures.", valueName: "id")) var agreement: String?
         @OptionGroup var global: GlobalOptions
 
         func perform(_ terminal: Terminal) throws {
@@ -201,9 +200,9 @@ extension LifetimeCommand {
 
     struct Agreements: NodeCommand {
         static let configuration = CommandConfiguration(
-            commandName: "agreements", abstract: "Show the agreements that are kept, and check their signatures.",
+            commandName: "agreements", abstract: "Show the stored agreements and verify their signatures.",
             discussion: """
-                With --json each line has the proposal and the accepts as they were signed, so that anybody can check
+                With --json each line contains the signed proposal and the signed accepts, so that anyone can verify \
                 them.
                 """)
 
@@ -219,7 +218,7 @@ extension LifetimeCommand {
         ) throws {
             let value = try command.connect().call(LifetimeAgreementsMethod.self, params)
             let records = value["agreements"]?.arrayValue ?? []
-            if records.isEmpty { terminal.note("no agreement is kept") }
+            if records.isEmpty { terminal.note("no agreement is stored") }
             for record in records {
                 if terminal.json {
                     terminal.result(record)
@@ -232,11 +231,11 @@ extension LifetimeCommand {
 
     struct Cap: NodeCommand {
         static let configuration = CommandConfiguration(
-            commandName: "cap", abstract: "Show or set how long anything is kept here at most.",
+            commandName: "cap", abstract: "Show or set the maximum lifetime on this node.",
             usage: "mayfly lifetime cap (<conversation> | --default) [ephemeral | 1h | 6h | 1d | 7d | 30d | none]",
             discussion: """
-                It holds for what is sent and received from now on, and only shortens what was agreed. `default` makes a
-                conversation follow the default again.
+                The cap applies to messages sent or received from now on. It can only shorten the agreed lifetime. The \
+                value `default` makes a conversation follow the default cap again.
 
                 Examples:
                   mayfly lifetime cap room 1d
@@ -244,9 +243,10 @@ extension LifetimeCommand {
                 """)
 
         @Argument(
-            help: ArgumentHelp("The conversation, unless --default; then the cap.", valueName: "word"),
+            help: ArgumentHelp("The conversation, omitted with --default; then the cap.", valueName: "word"),
             completion: .conversation) var words: [String] = []
-        @Flag(name: .customLong("default"), help: "The one for conversations that have none.") var isDefault = false
+        @Flag(name: .customLong("default"), help: "The default, for conversations without their own cap.")
+        var isDefault = false
         @OptionGroup var global: GlobalOptions
 
         func validate() throws {
@@ -255,7 +255,7 @@ extension LifetimeCommand {
             if !isDefault, words.isEmpty { throw ValidationError("name a conversation, or give --default") }
             guard let cap = words.dropFirst(isDefault ? 0 : 1).first, cap != "none" else { return }
             if LifetimeValue(rawValue: cap) == nil, isDefault || cap != "default" {
-                throw ValidationError("'\(cap)' is no cap; use ephemeral, 1h, 6h, 1d, 7d, 30d or none")
+                throw ValidationError("'\(cap)' is not a cap; use ephemeral, 1h, 6h, 1d, 7d, 30d or none")
             }
         }
 
@@ -273,10 +273,10 @@ extension LifetimeCommand {
     struct Accept: NodeCommand {
         static let configuration = CommandConfiguration(
             commandName: "accept", abstract: "Accept the open proposal.",
-            discussion: "It is refused when another proposal has taken its place meanwhile.")
+            discussion: "The command fails if another proposal has replaced it meanwhile.")
 
         @Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String
-        @Option(help: ArgumentHelp("Only this one: its id, or 12 digits and more of it.", valueName: "id"))
+        @Option(help: ArgumentHelp("Accept only this proposal: its id, or at least 12 digits of it.", valueName: "id"))
         var proposal: String?
         @OptionGroup var renewal: Renewal
         @OptionGroup var global: GlobalOptions

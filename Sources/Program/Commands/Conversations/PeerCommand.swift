@@ -13,8 +13,8 @@ struct PeerCommand: ParsableCommand {
               mayfly peer add bob --endpoint tcp://10.0.0.7:7440
               mayfly peer ping ann
               mayfly peer set ann invitations=accept
-              mayfly peer set hub rendezvous=on                    be reached through it
-              mayfly peer set hub mailbox=on                       have it keep what comes while this node is away
+              mayfly peer set hub rendezvous=on                    be reached through this rendezvous node
+              mayfly peer set hub mailbox=on                       use it as the mailbox of this node
             """,
         subcommands: [
             Add.self, List.self, Show.self, Remove.self, Ping.self, Block.self, Unblock.self, Set.self, Card.self,
@@ -52,12 +52,15 @@ struct PeerCommand: ParsableCommand {
 
 extension PeerCommand {
     struct Add: NodeCommand {
-        static let configuration = CommandConfiguration(commandName: "add", abstract: "Name a node.")
+        static let configuration = CommandConfiguration(
+            commandName: "add", abstract: "Add a named node by its card or endpoints.")
 
         @Argument(help: "A name of your choice.") var name: String
-        @Argument(help: "What `mayfly peer card` printed there.") var card: String?
-        @Option(parsing: .singleValue, help: ArgumentHelp("Without a card.", valueName: "tcp://host:port"))
-        var endpoint: [String] = []
+        @Argument(help: "The node's card, from `mayfly peer card` on that machine.") var card: String?
+        @Option(
+            parsing: .singleValue,
+            help: ArgumentHelp("The node's endpoint, if you have no card.", valueName: "tcp://host:port")) var endpoint:
+            [String] = []
         @OptionGroup var global: GlobalOptions
 
         func validate() throws {
@@ -76,9 +79,9 @@ extension PeerCommand {
         static let configuration = CommandConfiguration(
             commandName: "list", abstract: "List the named nodes.",
             discussion: """
-                ONLINE: there is a link now, to the peer's contact inbox, or to a member that joined by an invitation \
-                that was sent to the peer. Of members that joined otherwise no node can tell which peers they are. \
-                PATH, RTT and LAST SEEN are of the last link since this node has started.
+                ONLINE means a link to the peer's contact inbox, or to a member that joined by an invitation sent to \
+                the peer. Members that joined otherwise cannot be matched to peers. PATH, RTT and LAST SEEN describe \
+                the last link since this node started.
                 """)
 
         @OptionGroup var global: GlobalOptions
@@ -100,7 +103,7 @@ extension PeerCommand {
     }
 
     struct Remove: NodeCommand {
-        static let configuration = CommandConfiguration(commandName: "remove", abstract: "Forget a named node.")
+        static let configuration = CommandConfiguration(commandName: "remove", abstract: "Remove a named node.")
 
         @Argument(help: "A name from `mayfly peer list`.", completion: .peer) var name: String
         @OptionGroup var global: GlobalOptions
@@ -114,8 +117,9 @@ extension PeerCommand {
         static let configuration = CommandConfiguration(
             commandName: "ping", abstract: "Reach a named node and measure the round trip.",
             discussion: """
-                The exit code is 5 when it cannot be reached. With --direct it goes on while the only path is through a
-                rendezvous node, and ends with 4 when there is no other in time; `mayfly netcheck` says why.
+                The exit code is 5 if the node cannot be reached. With --direct the command retries while the only \
+                path is through a rendezvous node. It ends with 4 if there is no direct path in time; `mayfly \
+                netcheck` says why.
 
                 Examples:
                   mayfly peer ping lab
@@ -125,7 +129,7 @@ extension PeerCommand {
         @Argument(help: "A name from `mayfly peer list`.", completion: .peer) var name: String
         @Option(parsing: .unconditional, help: ArgumentHelp("How long to try.", valueName: "seconds")) var timeout =
             Interval(milliseconds: 10_000)
-        @Flag(help: "Go on until the path is direct.") var direct = false
+        @Flag(help: "Retry until the path is direct.") var direct = false
         @OptionGroup var global: GlobalOptions
 
         /// Between two pings, in microseconds.
@@ -147,7 +151,7 @@ extension PeerCommand {
                 guard ContinuousClock.now + .microseconds(Int64(Self.pause)) < end else {
                     throw ControlError(
                         .timedOut, "`\(name)` is reached through a rendezvous node only",
-                        hint: "`mayfly netcheck` says what keeps a direct path from being made")
+                        hint: "`mayfly netcheck` says what prevents a direct path")
                 }
                 usleep(Self.pause)
             }
@@ -158,9 +162,8 @@ extension PeerCommand {
         static let configuration = CommandConfiguration(
             commandName: "block", abstract: "Refuse pings and invitations from a named node.",
             discussion: """
-                Conversations that you share with it go on: in each its inbox has a key of its own, which nobody can
-                match with its card. To end that, too, leave the conversation, or remove the member from one that you
-                have created.
+                Shared conversations go on: in each the peer's inbox has its own key, which cannot be matched with its \
+                card. To end a shared conversation, leave it, or remove the member if you are the creator.
 
                 Example:
                   mayfly peer block ann
@@ -191,16 +194,18 @@ extension PeerCommand {
         static let configuration = CommandConfiguration(
             commandName: "set", abstract: "Change one property of a named node.",
             discussion: """
-                Keys: invitations (ask, accept, refuse), endpoints (separated by commas; none for those of its card),
+                Keys: invitations (ask, accept, refuse), endpoints (separated by commas; empty for those of its card),
                 rendezvous (on, off), mailbox (on, off).
 
-                With rendezvous=on others may reach this node through that one, which has to run with --rendezvous and
-                has to have this node among its peers. It passes sealed bytes on, and sees addresses, sizes and times.
+                With rendezvous=on others can reach this node through the named node. The named node must run with \
+                --rendezvous and have this node among its peers. It relays sealed bytes, and sees addresses, sizes and \
+                times.
 
-                With mailbox=on it keeps, sealed, what others send while this node is away, in conversations whose \
-                members have agreed to it (`mayfly lifetime propose C 1d --mailbox disk`). It has to run with --mailbox \
-                and has to have this node among its peers; there is one at a time. It reads nothing, and sees \
-                addresses, times, size classes and how much waits. `mayfly mailbox status` shows how it stands.
+                With mailbox=on the named node keeps sealed messages for this node while this node is offline. The \
+                members of a conversation must agree to that (`mayfly lifetime propose C 1d --mailbox disk`). The \
+                named node must run with --mailbox and have this node among its peers. A node has one mailbox. The \
+                mailbox cannot read messages; it sees addresses, times, size classes and how much waits. `mayfly \
+                mailbox status` shows its state.
 
                 Example:
                   mayfly peer set ann invitations=accept
@@ -229,7 +234,7 @@ extension PeerCommand {
 
     struct Card: NodeCommand {
         static let configuration = CommandConfiguration(
-            commandName: "card", abstract: "Print the card by which others can name this node.")
+            commandName: "card", abstract: "Print this node's contact card.")
 
         @OptionGroup var global: GlobalOptions
 
@@ -252,7 +257,7 @@ extension PeerCommand {
                   ssh desk mayfly peer export | mayfly peer import -
                 """)
 
-        @Argument(help: "A list such as `mayfly peer export` prints.", completion: .file()) var file: String
+        @Argument(help: "A peers file, as `mayfly peer export` prints it.", completion: .file()) var file: String
         @OptionGroup var global: GlobalOptions
 
         func perform(_ terminal: Terminal) throws {

@@ -107,8 +107,8 @@ struct FileUpload {
 
     private var changed: ControlError {
         ControlError(
-            .failed, "\(path) was changed while it was read; nothing was sent",
-            hint: "send a copy of it, or what it has now: `head -c N FILE | mayfly send C --file -`")
+            .failed, "\(path) changed while it was read; nothing was sent",
+            hint: "send a copy of it, or its present content: `head -c N FILE | mayfly send C --file -`")
     }
 
     /// Shows the delivery progress over its own connection. Ends with the program.

@@ -41,7 +41,7 @@ enum InputFile {
             guard isReady > 0 else {
                 if let deadline, deadline <= .now {
                     throw ControlError(
-                        .timedOut, "the end of \(name(path)) did not come in time; nothing was sent",
+                        .timedOut, "\(name(path)) did not end in time; nothing was sent",
                         hint: "give a longer --timeout, or none")
                 }
                 continue

@@ -52,7 +52,8 @@ extension OutboxCommand {
     }
 
     struct Cancel: NodeCommand {
-        static let configuration = CommandConfiguration(commandName: "cancel", abstract: "Give up sending a message.")
+        static let configuration = CommandConfiguration(
+            commandName: "cancel", abstract: "Cancel an unacknowledged message.")
 
         @Argument var message: String
         @OptionGroup var global: GlobalOptions
@@ -63,7 +64,8 @@ extension OutboxCommand {
     }
 
     struct Retry: NodeCommand {
-        static let configuration = CommandConfiguration(commandName: "retry", abstract: "Try to send a message now.")
+        static let configuration = CommandConfiguration(
+            commandName: "retry", abstract: "Retry an unacknowledged message now.")
 
         @Argument var message: String
         @OptionGroup var global: GlobalOptions

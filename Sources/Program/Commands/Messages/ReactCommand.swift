@@ -14,11 +14,11 @@ struct ReactCommand: NodeCommand {
     @Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String
     @Argument(help: "The message: the start of its id, or @1 for the newest.") var message: String
     @Argument(help: "An emoji.") var emoji: String
-    @Flag(help: "Take it back.") var remove = false
-    @Option(help: "End only when it has come this far.") var wait: SendCommand.Wait?
+    @Flag(help: "Remove the reaction.") var remove = false
+    @Option(help: "Wait for this state.") var wait: SendCommand.Wait?
     @Option(
         parsing: .unconditional,
-        help: ArgumentHelp("How long to wait: 60 s unless given. The exit code is 4 after that.", valueName: "seconds"))
+        help: ArgumentHelp("How long to wait; after that the exit code is 4. Default: 60 s.", valueName: "seconds"))
     var timeout: Interval?
     @OptionGroup var global: GlobalOptions
 

@@ -6,8 +6,8 @@ struct ReadCommand: NodeCommand {
     static let configuration = CommandConfiguration(
         commandName: "read", abstract: "Read messages, oldest first.",
         discussion: """
-            On a terminal each message begins with the start of its id, which `send --reply-to`, `react`, `save` and \
-            `read --since` take, and times are local. @1 is the newest message, @2 the one before it.
+            On a terminal each message begins with its short id, for `send --reply-to`, `react`, `save` and `read \
+            --since`. Times are local. @1 is the newest message, @2 the one before it.
 
             --follow prints new messages as they arrive, until Ctrl-C or until the conversation ends.
 
@@ -18,20 +18,22 @@ struct ReadCommand: NodeCommand {
             """)
 
     @Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String
-    @Option(parsing: .unconditional, help: ArgumentHelp("At most this many, the newest.", valueName: "n")) var last:
+    @Option(parsing: .unconditional, help: ArgumentHelp("Show only the newest n messages.", valueName: "n")) var last:
         Int?
     @Option(
         parsing: .unconditional,
         help: ArgumentHelp(
-            "Only those after this message: the start of its id, or @1 for the newest.", valueName: "message"))
+            "Show only messages after this one: the start of its id, or @1 for the newest.", valueName: "message"))
     var since: String?
-    @Flag(help: "Begin at the first message that has not been read.") var unread = false
+    @Flag(help: "Begin at the first unread message.") var unread = false
     @Flag(name: [.short, .long], help: "Print new messages as they arrive.") var follow = false
     @OptionGroup var global: GlobalOptions
 
     func validate() throws {
         if let last, last < 1 { throw ValidationError("--last must be at least 1") }
-        if unread, last != nil || since != nil { throw ValidationError("--unread goes with no --last or --since") }
+        if unread, last != nil || since != nil {
+            throw ValidationError("--unread cannot be combined with --last or --since")
+        }
     }
 
     func perform(_ terminal: Terminal) throws {
@@ -280,8 +282,8 @@ private struct History {
         else { return }
         terminal.result(
             state == "failed"
-                ? "\(handle)  the file did not come"
-                : "\(handle)  the file is here: mayfly save \(quoted(conversation)) \(handle)")
+                ? "\(handle)  the file did not arrive"
+                : "\(handle)  the file has arrived: mayfly save \(quoted(conversation)) \(handle)")
     }
 
     private func line(_ message: Message, now: Timestamp) -> String {

@@ -4,11 +4,11 @@ import Glibc
 
 struct SaveCommand: NodeCommand {
     static let configuration = CommandConfiguration(
-        commandName: "save", abstract: "Write the file of a message.",
+        commandName: "save", abstract: "Save the file of a message.",
         discussion: """
-            Without --output the file is written here under its own name, made harmless. An existing file is not written \
-            over without --force; with it a device or a pipe gets the bytes, and a link keeps leading where it leads. Only \
-            you may read a file that is written.
+            Without --output the file is saved in the current directory under its own, sanitized name. An existing \
+            file is overwritten only with --force. With --force a device or a pipe receives the bytes, and a symbolic \
+            link keeps its target. Only you can read a saved file.
 
             Examples:
               mayfly save room 4f1c
@@ -18,9 +18,9 @@ struct SaveCommand: NodeCommand {
 
     @Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String
     @Argument(help: "The message: the start of its id, or @1 for the newest.") var message: String
-    @Option(help: ArgumentHelp("Where to; a directory, a file, or `-`.", valueName: "path"), completion: .file())
+    @Option(help: ArgumentHelp("The target: a directory, a file, or `-`.", valueName: "path"), completion: .file())
     var output: String?
-    @Flag(help: "Write over a file that is there.") var force = false
+    @Flag(help: "Overwrite an existing file.") var force = false
     @OptionGroup var global: GlobalOptions
 
     func perform(_ terminal: Terminal) throws {
@@ -217,7 +217,7 @@ struct SaveCommand: NodeCommand {
     }
 
     private static func exists(_ path: String) -> ControlError {
-        ControlError(.failed, "\(path) exists", hint: "write over it with --force, or choose another --output")
+        ControlError(.failed, "\(path) exists", hint: "overwrite it with --force, or choose another --output")
     }
 
     private static func failure(_ path: String, _ code: Int32) -> ControlError {

@@ -7,11 +7,11 @@ struct SendCommand: NodeCommand {
     static let configuration = CommandConfiguration(
         commandName: "send", abstract: "Send a message.",
         discussion: """
-            TEXT is `-` for standard input, less one line break at its end. A text that starts with a dash goes after `--`.
+            TEXT `-` reads standard input and drops one final line break. Put a text that starts with a dash after `--`.
 
-            With --lines each line of standard input is one message; empty lines are left out. A line ends with LF or \
-            CRLF. Lines that are there already are sent in one request. There is one result a line, in the order of the lines; the exit code is \
-            that of the first line that failed, and the lines behind it are sent all the same.
+            With --lines each line of standard input is one message; empty lines are skipped. A line ends with LF or \
+            CRLF. Lines that are available at once are sent in one request. Each line has one result, in the order of \
+            the lines. If a line fails, the lines after it are still sent. The exit code is that of the first failure.
 
             Examples:
               mayfly send room 'hello'
@@ -39,24 +39,23 @@ struct SendCommand: NodeCommand {
     private static let payloadByteLimit = Limits.payloadByteCount
 
     @Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String
-    @Argument(help: "The text; `-`, or nothing, for standard input. With --file what to say to it.") var text: String?
-    @Option(help: "End only when it has come this far; mailed: to everybody, or to the mailbox of who is away.")
-    var wait: Wait?
+    @Argument(help: "The text; `-`, or nothing, reads standard input. With --file: the caption.") var text: String?
+    @Option(help: "Wait for this state; mailed: delivered, or in the mailbox of each offline member.") var wait: Wait?
     @Option(
         parsing: .unconditional,
         help: ArgumentHelp(
-            "How long to wait; the exit code is 4 after that. 60 s unless given, and 1 s more for each MiB of a file.",
+            "How long to wait; after that the exit code is 4. Default: 60 s, plus 1 s per MiB of a file.",
             valueName: "seconds")) var timeout: Interval?
     @Option(
-        help: ArgumentHelp(
-            "The message that this one answers: the start of its id, or @1 for the newest.", valueName: "message"))
+        help: ArgumentHelp("The message to reply to: the start of its id, or @1 for the newest.", valueName: "message"))
     var replyTo: String?
     @Option(help: ArgumentHelp("Send this file, or `-`.", valueName: "path"), completion: .file()) var file: String?
-    @Flag(help: "Send each line of standard input as a message of its own.") var lines = false
-    @Option(help: ArgumentHelp("Send a content of another type.", valueName: "authority/type:1.0")) var type: String?
-    @Option(help: ArgumentHelp("Its payload, or `-`.", valueName: "path"), completion: .file()) var payloadFile: String?
-    @Option(help: ArgumentHelp("What receivers that don't know the type show.", valueName: "text")) var fallback:
-        String?
+    @Flag(help: "Send each line of standard input as a separate message.") var lines = false
+    @Option(help: ArgumentHelp("Send content of another type.", valueName: "authority/type:1.0")) var type: String?
+    @Option(help: ArgumentHelp("The file with the payload, or `-`.", valueName: "path"), completion: .file())
+    var payloadFile: String?
+    @Option(help: ArgumentHelp("The text shown by receivers that do not know the type.", valueName: "text"))
+    var fallback: String?
     @OptionGroup var global: GlobalOptions
 
     /// A pipe or a file on standard input holds the text, when no other source is given.
@@ -68,16 +67,16 @@ struct SendCommand: NodeCommand {
     func validate() throws {
         if file == "-", text == "-" { throw ValidationError("only one of TEXT and --file can be standard input") }
         if lines, text != nil || file != nil || type != nil || replyTo != nil {
-            throw ValidationError("--lines goes with no TEXT, --file, --type or --reply-to")
+            throw ValidationError("--lines cannot be combined with TEXT, --file, --type or --reply-to")
         }
         if text == nil, file == nil, type == nil, !lines, !Self.isPiped {
             throw ValidationError("there is nothing to send: give TEXT or --file")
         }
         if type != nil, text != nil || file != nil || replyTo != nil {
-            throw ValidationError("--type goes with --payload-file and --fallback only")
+            throw ValidationError("--type can be combined with --payload-file and --fallback only")
         }
         if type == nil, payloadFile != nil || fallback != nil {
-            throw ValidationError("--payload-file and --fallback go with --type")
+            throw ValidationError("--payload-file and --fallback require --type")
         }
     }
 

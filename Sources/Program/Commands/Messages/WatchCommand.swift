@@ -4,18 +4,18 @@ import Glibc
 
 struct WatchCommand: NodeCommand {
     static let configuration = CommandConfiguration(
-        commandName: "watch", abstract: "Follow what happens, or wait until something does.",
+        commandName: "watch", abstract: "Print events as they occur, or wait for one event.",
         discussion: """
-            With --until only the awaited event is printed, and those that --only names. The exit code is 0 when it has \
-            happened and 4 when --timeout passes first; without --until the end of --timeout is no failure. \
+            With --until only the awaited event and the events of --only are printed. The exit code is 0 when the \
+            event has occurred, and 4 when --timeout passes first. Without --until a timeout is not a failure. \
             `watch C --until lifetimeAgreed` ends with 2 when the proposal is rejected.
 
-            --since CURSOR replays what happened after that event, and --since 0 the 1,000 newest, so nothing that \
-            happened before the command started is missed. A `gap` event says that events after the cursor are no \
-            longer kept, and how many if the node knows; after a crash it does not.
+            --since CURSOR replays the events after that cursor, so none is missed between two commands. --since 0 \
+            replays the 1,000 newest. A `gap` event says that events after the cursor are no longer kept, and how \
+            many. After a crash the number is unknown.
 
-            The keys are the fields of the event, see `mayfly schema`. A value matches when it is equal; the start of \
-            an id is enough. `from` is a name that a member chooses and may change; `member` is its id, see \
+            The keys are the fields of the event; see `mayfly schema`. A value matches if it is equal; for an id its \
+            start is enough. `from` is a name that a member chooses and may change. `member` is the member's id; see \
             `mayfly conversation members`.
 
             Examples:
@@ -26,14 +26,15 @@ struct WatchCommand: NodeCommand {
             """)
 
     @Argument(help: "Only this conversation.", completion: .conversation) var conversation: String?
-    @Option(parsing: .unconditional, help: ArgumentHelp("Replay everything after this cursor.", valueName: "cursor"))
+    @Option(parsing: .unconditional, help: ArgumentHelp("Replay the events after this cursor.", valueName: "cursor"))
     var since: Int64?
-    @Option(help: ArgumentHelp("End when this happens.", valueName: "event[:key=value,…]")) var until: EventCondition?
-    @Option(help: ArgumentHelp("Print these events only.", valueName: "event,…")) var only: EventKinds?
-    @Option(parsing: .unconditional, help: ArgumentHelp("Give up after this long.", valueName: "seconds")) var timeout:
+    @Option(help: ArgumentHelp("End when this event occurs.", valueName: "event[:key=value,…]")) var until:
+        EventCondition?
+    @Option(help: ArgumentHelp("Print only these events.", valueName: "event,…")) var only: EventKinds?
+    @Option(parsing: .unconditional, help: ArgumentHelp("End after this time.", valueName: "seconds")) var timeout:
         Interval?
-    @Flag(help: "When the node stops, wait for it to come back and go on. Also waits for one that does not run yet.")
-    var reconnect = false
+    @Flag(help: "Reconnect when the node has restarted. Also wait for a node that does not run yet.") var reconnect =
+        false
     @OptionGroup var global: GlobalOptions
 
     func validate() throws {

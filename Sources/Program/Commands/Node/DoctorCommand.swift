@@ -4,11 +4,11 @@ import Glibc
 
 struct DoctorCommand: NodeCommand {
     static let configuration = CommandConfiguration(
-        commandName: "doctor", abstract: "Look for what is wrong here.",
+        commandName: "doctor", abstract: "Check the home, the configuration and the node for problems.",
         discussion: """
             Checks the home and the directories above it, its keystore, clock mark, configuration, peers and hooks, \
-            the ports, swap, core dumps and limits, and asks the node what it knows. Works with and without a running \
-            node. The exit code is 1 when a check fails; a warning is no failure.
+            the ports, swap, core dumps and limits, and queries the node. Works with and without a running node. The \
+            exit code is 1 if a check fails; a warning is not a failure.
 
             Example:
               mayfly doctor --json | jq 'select(.state != "ok")'
@@ -66,6 +66,6 @@ struct DoctorCommand: NodeCommand {
         } catch let error as ControlError {
             let state: CheckState = error.kind == .noNode ? .warning : .failed
             return ([HealthCheck(name: "node", state: state, message: error.message, hint: error.hint)], nil)
-        } catch { return ([HealthCheck(name: "node", state: .failed, message: "the node cannot be asked")], nil) }
+        } catch { return ([HealthCheck(name: "node", state: .failed, message: "the node cannot be queried")], nil) }
     }
 }

@@ -61,24 +61,23 @@ struct HomeChecks {
     static func clock(mark: Int64?, now: Int64) -> HealthCheck {
         guard let mark else {
             return HealthCheck(
-                name: "clock", state: .warning, message: "the latest time that this home has seen cannot be read",
-                hint: "check the disk; the system's clock is believed")
+                name: "clock", state: .warning, message: "the home's saved clock time cannot be read",
+                hint: "check the disk; the node trusts the system clock")
         }
         guard mark - now <= 2 * Milliseconds.minute else {
             let seen = shown(Timestamp(milliseconds: mark), now: Timestamp(milliseconds: now))
             return HealthCheck(
                 name: "clock", state: .failed,
-                message: "the system's clock is behind the latest time that this home has seen, \(seen)",
-                hint:
-                    "if the system's clock is wrong, set it right (timedatectl); if it was ahead at an earlier start, "
-                    + "nothing takes that back: until that time the home's clock goes on while the node runs and stands "
-                    + "while it is stopped, and messages live longer by that. A new home (`mayfly init`) is free of it")
+                message: "the system clock is behind the latest time that this home has seen, \(seen)",
+                hint: "if the system clock is wrong, correct it (timedatectl). If it was ahead at an earlier start, "
+                    + "this cannot be undone: until that time the home's clock advances only while the node runs, "
+                    + "and messages live longer. A new home (`mayfly init`) is not affected")
         }
         guard mark == 0 || now - mark <= 366 * Milliseconds.day else {
             return HealthCheck(
                 name: "clock", state: .warning,
-                message: "the home was last used more than a year ago by the system's clock",
-                hint: "check the clock before you start the node: what is overdue is destroyed at once")
+                message: "by the system clock, the home was last used more than a year ago",
+                hint: "check the clock before you start the node: expired data is destroyed at once")
         }
         return HealthCheck(name: "clock", state: .ok, message: "not behind the latest time that this home has seen")
     }
@@ -86,7 +85,7 @@ struct HomeChecks {
     private var disk: HealthCheck {
         var status = statvfs()
         guard statvfs(home, &status) == 0 else {
-            return HealthCheck(name: "space", state: .warning, message: "cannot tell how much of the disk is free")
+            return HealthCheck(name: "space", state: .warning, message: "the free disk space cannot be determined")
         }
         let unit = UInt64(status.f_frsize)
         let free = UInt64(status.f_bavail) &* unit
@@ -94,7 +93,7 @@ struct HomeChecks {
         guard free >= needed else {
             return HealthCheck(
                 name: "space", state: .failed, message: "\(Self.size(free)) free, less than \(Self.size(needed))",
-                hint: "free some: what others send is not stored until then")
+                hint: "free some space: until then messages from others are not stored")
         }
         return HealthCheck(name: "space", state: .ok, message: "\(Self.size(free)) free")
     }
@@ -108,7 +107,7 @@ struct HomeChecks {
             if let problem = HookProgram.problem(hook.command[0]) {
                 return HealthCheck(
                     name: "hook", state: .failed, message: "hooks[\(index)]: \(problem)",
-                    hint: "it is not started; name an executable file that only you or root can change")
+                    hint: "the hook is not started; name an executable file that only you or root can change")
             }
             return HealthCheck(name: "hook", state: .ok, message: "hooks[\(index)]: \(hook.command[0])")
         }
@@ -128,7 +127,7 @@ struct HomeChecks {
             if failure.isFamilyMissing, failures.contains(where: { $0 == nil }) {
                 return HealthCheck(
                     name: "listen", state: .ok,
-                    message: "\(endpoint): the kernel does not have this address family; the node does without")
+                    message: "\(endpoint): the kernel does not have this address family; the node runs without it")
             }
             return HealthCheck(
                 name: "listen", state: .failed, message: "\(endpoint): \(failure.reason)",
@@ -158,7 +157,7 @@ struct HomeChecks {
         hints.ai_socktype = Int32(SOCK_STREAM.rawValue)
         var found: UnsafeMutablePointer<addrinfo>?
         guard getaddrinfo(endpoint.host, String(endpoint.port), &hints, &found) == 0, let found else {
-            return BindFailure(reason: "no address of a machine")
+            return BindFailure(reason: "not an IP address")
         }
         defer { freeaddrinfo(found) }
         let descriptor = socket(found.pointee.ai_family, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)
@@ -184,14 +183,14 @@ struct HomeChecks {
         }
         let hint = "name the outer address as `advertise` in \(NodeConfiguration.fileName)"
         if isExplicit, let wrong = told.first(where: { $0.host == "0.0.0.0" || $0.host == "::" || $0.port == 0 }) {
-            return warning("\(wrong) is no address that others can dial", hint)
+            return warning("\(wrong) is not an address that others can dial", hint)
         }
         if told.allSatisfy({ $0.host.hasPrefix("127.") || $0.host == "::1" || $0.host == "localhost" }) {
             return warning("only this machine can reach the node", hint)
         }
         let isMoving = configuration.listen.allSatisfy { $0.port == 0 }
         if !isExplicit, isMoving, listening.map(\.host) == configuration.listen.map(\.host) {
-            return warning("the port is another one at each start, so others lose this node", "choose a port")
+            return warning("the port changes at each start, so others lose this node", "choose a fixed port")
         }
         // The `addresses` check covers the listening endpoints.
         guard isExplicit else { return [] }

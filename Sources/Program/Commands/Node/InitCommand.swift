@@ -9,17 +9,18 @@ struct InitCommand: NodeCommand {
               mayfly init --name desk --passphrase-file /root/mayfly.pass
               mayfly init --advertise tcp://desk.example.org:7440
 
-            It listens on port 7440 of all addresses, IPv4 and IPv6, unless --listen says otherwise. \
-            Without a passphrase the keys are protected by a file that only you can read; the answer says which.
+            The node listens on port 7440 of all addresses, IPv4 and IPv6, unless --listen says otherwise. Without a \
+            passphrase the keys are protected by a key file that only you can read. The output names the protection.
             """)
 
-    @Option(help: "Your name: in the contact card, and for the members of new conversations.") var name: String?
+    @Option(help: "Your name, in the contact card and for the members of new conversations.") var name: String?
     @Option(
         parsing: .upToNextOption,
         help: ArgumentHelp(
-            "Where to listen; tcp://0.0.0.0:7440 and tcp://[::]:7440 by default.", valueName: "tcp://host:port"))
+            "Endpoints to listen on; tcp://0.0.0.0:7440 and tcp://[::]:7440 by default.", valueName: "tcp://host:port"))
     var listen: [String] = []
-    @Option(parsing: .upToNextOption, help: ArgumentHelp("What to tell others instead.", valueName: "endpoint"))
+    @Option(
+        parsing: .upToNextOption, help: ArgumentHelp("Endpoints to announce to others instead.", valueName: "endpoint"))
     var advertise: [String] = []
     @Option(
         parsing: .unconditional,

@@ -54,7 +54,7 @@ struct LocalChecks {
                 name: "home", state: .failed,
                 message: isMissing
                     ? "\(home) does not exist"
-                    : "\(home) cannot be looked at: \(String(cString: strerror(errno)).lowercased())",
+                    : "\(home) cannot be examined: \(String(cString: strerror(errno)).lowercased())",
                 hint: isMissing ? "create it with `mayfly init`" : "run this as the user who runs the node")
         }
         guard status.st_mode & S_IFMT == S_IFDIR else {
@@ -67,7 +67,8 @@ struct LocalChecks {
         let mode = status.st_mode & 0o777
         guard mode & 0o077 == 0 else {
             return HealthCheck(
-                name: "home", state: .failed, message: "others can look into \(home) (mode \(String(mode, radix: 8)))",
+                name: "home", state: .failed,
+                message: "other users have access to \(home) (mode \(String(mode, radix: 8)))",
                 hint: "chmod 700 \(quoted(home))")
         }
         if access(home, W_OK) != 0 {
@@ -90,7 +91,7 @@ struct LocalChecks {
         guard status.st_mode & S_IFMT == S_IFSOCK, mode & 0o077 == 0 else {
             return HealthCheck(
                 name: "socket", state: .failed,
-                message: "\(path) is not a socket for you alone (mode \(String(mode, radix: 8)))",
+                message: "\(path) is not a socket that only you can use (mode \(String(mode, radix: 8)))",
                 hint: "stop the node, remove it, start the node")
         }
         return HealthCheck(name: "socket", state: .ok, message: "\(path), mode \(String(mode, radix: 8))")
@@ -98,7 +99,7 @@ struct LocalChecks {
 
     private var swap: HealthCheck {
         guard let table = try? InputFile.read("/proc/swaps", byteLimit: 65_536) else {
-            return HealthCheck(name: "swap", state: .warning, message: "cannot tell whether there is swap")
+            return HealthCheck(name: "swap", state: .warning, message: "it cannot be determined whether swap is on")
         }
         let areas = String(decoding: table, as: UTF8.self).split(separator: "\n").dropFirst().compactMap {
             $0.split(separator: " ").first.map(String.init)

@@ -3,14 +3,15 @@ import Control
 
 struct MailboxCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "mailbox", abstract: "Nodes that keep, sealed, what comes for nodes that are away.",
+        commandName: "mailbox", abstract: "Nodes that keep sealed messages for offline nodes.",
         discussion: """
-            A mailbox is any node that runs with --mailbox; it serves its named peers. What it keeps is sealed for the \
-            member that is away: it reads nothing. Nothing goes there unless all members of a conversation have agreed.
+            A mailbox is a node that runs with --mailbox; it serves its named peers. Its contents are sealed for the \
+            offline member, so the mailbox cannot read them. A conversation uses mailboxes only if all its members \
+            have agreed.
 
             Examples:
               mayfly run --mailbox                             on the machine that is always on
-              mayfly peer set hub mailbox=on                   on the one that is often away
+              mayfly peer set hub mailbox=on                   on the node that is often offline
               mayfly lifetime propose room 1d --mailbox disk
               mayfly mailbox status
             """, subcommands: [Status.self])
@@ -19,10 +20,10 @@ struct MailboxCommand: ParsableCommand {
 extension MailboxCommand {
     struct Status: NodeCommand {
         static let configuration = CommandConfiguration(
-            commandName: "status", abstract: "Show how this node's mailbox stands, and what is kept here for others.",
+            commandName: "status", abstract: "Show the state of this node's mailbox, and of the boxes kept for others.",
             discussion: """
-                Of what is kept for others it shows whose box it is by the name of the peer, and how much is in it. \
-                Nobody but the owner can tell more.
+                For each box kept for others it shows the owner's peer name and the amount of data. Only the owner can \
+                see more.
 
                 Example:
                   mayfly mailbox status --json | jq .own.state
@@ -82,7 +83,7 @@ extension MailboxServiceStatus {
 
     var fields: [(String, String?)] {
         [
-            ("mailbox for others", serving ? "named peers" : "off; what is kept stays until its time"),
+            ("mailbox for others", serving ? "named peers" : "off; stored slots stay until they expire"),
             ("boxes", "\(boxes) of \(boxesMax), of \(owners) node\(owners == 1 ? "" : "s")"),
             ("slots", "\(slots)\(unread), \(slotsPerBox) of a box"),
             ("on disk", "\(Words.size(bytes))\(unread), \(Words.size(bytesPerBox)) of a box"),

@@ -3,12 +3,12 @@ import Control
 
 struct NetcheckCommand: NodeCommand {
     static let configuration = CommandConfiguration(
-        commandName: "netcheck", abstract: "Say what this network lets through.",
+        commandName: "netcheck", abstract: "Check which connections this network's NAT and firewall allow.",
         discussion: """
-            Asks the rendezvous nodes that the running node knows from where they see it, and says for IPv4 and IPv6 \
-            whether there is a NAT, of what kind, and what works. Nobody else is asked; a gateway only if ports are mapped, \
-            or with --map-ports: then for a mapping that is removed at once. From whom the NAT lets datagrams in is not \
-            measured: nobody sends any that was not asked.
+            Asks the known rendezvous nodes at which address they see the running node. Reports for IPv4 and IPv6 \
+            whether there is a NAT, of what kind, and what works. The gateway is asked only if port mapping is on, or \
+            with --map-ports, which removes its mapping at once. No other host is asked. The NAT's filtering is not \
+            measured, because that needs unsolicited datagrams.
 
             The exit code is 5 when rendezvous nodes are known and none answers.
 
@@ -19,8 +19,8 @@ struct NetcheckCommand: NodeCommand {
 
     @Option(
         parsing: .unconditional,
-        help: ArgumentHelp("How long to wait for answers: 10; with --map-ports 30.", valueName: "seconds")) var timeout:
-        Interval?
+        help: ArgumentHelp("How long to wait for answers. Default: 10, with --map-ports 30.", valueName: "seconds"))
+    var timeout: Interval?
     @Flag(help: "Ask the gateway for a port mapping, and remove it.") var mapPorts = false
     @OptionGroup var global: GlobalOptions
 

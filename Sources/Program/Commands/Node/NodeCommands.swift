@@ -6,7 +6,7 @@ import Glibc
 struct StopCommand: NodeCommand {
     static let configuration = CommandConfiguration(
         commandName: "stop", abstract: "Stop the node cleanly.",
-        discussion: "Returns when its process has ended, so that the home is free for the next.")
+        discussion: "Returns when the node's process has ended and the home is free.")
 
     /// In milliseconds. The node writes its pending state and removes port mappings before it ends.
     private static let patience: Int32 = 30_000
@@ -20,7 +20,7 @@ struct StopCommand: NodeCommand {
         defer { if process >= 0 { close(process) } }
         let value = try client.call(StopMethod.self, Nothing())
         guard Self.hasEnded(process) else {
-            throw ControlError(.timedOut, "the node has not ended in 30 s", hint: "see its log")
+            throw ControlError(.timedOut, "the node did not end within 30 s", hint: "see its log")
         }
         if terminal.json { return terminal.result(value) }
         let count = try understand(value, as: StopMethod.Result.self).forgotten
@@ -40,7 +40,7 @@ struct StopCommand: NodeCommand {
 
 struct LockCommand: NodeCommand {
     static let configuration = CommandConfiguration(
-        commandName: "lock", abstract: "Forget the storage keys until `mayfly unlock`.")
+        commandName: "lock", abstract: "Wipe the storage keys from memory until `mayfly unlock`.")
 
     @OptionGroup var global: GlobalOptions
 
@@ -60,8 +60,8 @@ struct UnlockCommand: NodeCommand {
         commandName: "unlock", abstract: "Open the storage with its passphrase.",
         discussion: """
             The passphrase comes from --passphrase-file, MAYFLY_PASSPHRASE_FILE, the systemd credential \
-            mayfly-passphrase, or a question on the terminal; never from an argument. A wrong one is refused even if \
-            the node is unlocked already. A home with a key file has no passphrase and needs none.
+            mayfly-passphrase, or a prompt on the terminal; never from an argument. A wrong passphrase is refused even \
+            if the node is already unlocked. A home with a key file needs no passphrase.
 
             Example:
               mayfly unlock --passphrase-file /run/secrets/mayfly
@@ -88,7 +88,7 @@ struct UnlockCommand: NodeCommand {
 
 struct ReapCommand: NodeCommand {
     static let configuration = CommandConfiguration(
-        commandName: "reap", abstract: "Destroy everything that is due now.",
+        commandName: "reap", abstract: "Destroy all expired data now.",
         discussion: """
             Works with the node down and needs no passphrase: run it at boot.
             """)
@@ -100,7 +100,7 @@ struct ReapCommand: NodeCommand {
         do { answer = try connect().call(ReapMethod.self, Nothing(), timeout: .seconds(300)) } catch let error
             as ControlError where error.kind == .noNode
         { answer = try Reaping.run(home: try global.resolvedHome()) }
-        if terminal.json { terminal.result(answer) } else { terminal.note("everything due is destroyed") }
+        if terminal.json { terminal.result(answer) } else { terminal.note("all expired data is destroyed") }
     }
 }
 

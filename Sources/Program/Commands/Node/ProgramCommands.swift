@@ -6,9 +6,9 @@ struct RPCCommand: NodeCommand {
     static let configuration = CommandConfiguration(
         commandName: "rpc", abstract: "Speak JSON-RPC 2.0 over standard input and output.",
         discussion: """
-            The same methods as the control socket, one request a line; `mayfly schema` lists them. After the end of \
-            the input everything asked is still answered, and a subscription goes on. The exit code is 8 when \
-            the node goes away before that.
+            Serves the methods of the control socket, one request a line; `mayfly schema` lists them. After the end of \
+            the input all requests are still answered, and a subscription goes on. The exit code is 8 if the node \
+            stops before that.
 
             Example:
               echo '{"jsonrpc":"2.0","id":1,"method":"status"}' | mayfly rpc

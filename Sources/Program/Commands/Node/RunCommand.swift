@@ -9,19 +9,19 @@ struct RunCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "run", abstract: "Run the node in the foreground.",
         discussion: """
-            Prints one line when it serves: {"event":"ready","listen":[…],"pid":…}. SIGTERM stops it cleanly, and \
-            so do Ctrl-C and the end of the terminal. Where SIGHUP cannot mean the end of a terminal - under a service \
-            manager (NOTIFY_SOCKET), without a terminal, under nohup - it does what `mayfly config reload` does.
+            Prints one line when the node is ready: {"event":"ready","listen":[…],"pid":…}. SIGTERM, Ctrl-C and the \
+            end of the terminal stop it cleanly. Under a service manager (NOTIFY_SOCKET), without a terminal, or under \
+            nohup, SIGHUP does what `mayfly config reload` does.
 
-            A home with a passphrase asks for it on a terminal, three times at most. Without a terminal and without \
-            --passphrase-file the node starts locked; `mayfly unlock` opens it.
+            On a terminal the node asks for the passphrase of its home, at most three times. Without a terminal and \
+            without --passphrase-file the node starts locked; `mayfly unlock` opens it.
 
-            The log goes to standard error. At notice, the default, it says what somebody has to look at; at info \
-            what becomes of each conversation: created, joined or not and why, members, agreements, explosions and \
-            how many have confirmed, leaving, locking; at debug also links and why they end, failed dials, sleep and \
-            waking, proposals, acknowledgements; at trace each message's way. An inbox is named by its clientId (see \
-            `mayfly inbox list`). No text, name, address, key, nor the id of a conversation or member is in the log, \
-            at any level.
+            The log goes to standard error. Level notice, the default, reports what needs attention. Level info adds \
+            the history of each conversation: creation, joins and why they fail, members, agreements, explosions with \
+            their confirmations, leaving, locking. Level debug adds links and why they end, failed dials, sleep and \
+            waking, proposals, acknowledgements. Level trace adds the states of each message. The log names an inbox \
+            by its clientId (see `mayfly inbox list`). At no level does it contain a text, name, address or key, or \
+            the id of a conversation or member.
 
             Examples:
               mayfly run
@@ -33,8 +33,8 @@ struct RunCommand: AsyncParsableCommand {
         case trace, debug, info, notice, warning, error, critical
     }
 
-    @Option(parsing: .upToNextOption, help: ArgumentHelp("Where to listen.", valueName: "tcp://host:port")) var listen:
-        [String] = []
+    @Option(parsing: .upToNextOption, help: ArgumentHelp("Endpoints to listen on.", valueName: "tcp://host:port"))
+    var listen: [String] = []
     @Option(help: ArgumentHelp("Unlock with the passphrase in this file.", valueName: "file"), completion: .file())
     var passphraseFile: String?
     @Option(
@@ -44,8 +44,8 @@ struct RunCommand: AsyncParsableCommand {
     @Option(
         parsing: .unconditional,
         help: ArgumentHelp("How many inboxes are awake at a time, 1 to 10000.", valueName: "number")) var capacity: Int?
-    @Flag(inversion: .prefixedNo, help: "Whether links run over UDP, too, on the same port; they do by default.")
-    var udp: Bool?
+    @Flag(inversion: .prefixedNo, help: "Run links over UDP as well as TCP, on the same port; on by default.") var udp:
+        Bool?
     @Option(
         parsing: .unconditional,
         help: ArgumentHelp(
@@ -53,17 +53,16 @@ struct RunCommand: AsyncParsableCommand {
     var discover: String?
     @Flag(
         inversion: .prefixedNo,
-        help: "Ask the gateway to let others in, by PCP, NAT-PMP or UPnP, for an hour at most; off by default.")
+        help: "Ask the gateway for a port mapping by PCP, NAT-PMP or UPnP, for an hour at most; off by default.")
     var mapPorts: Bool?
-    @Flag(help: "Be a rendezvous node: nodes in peers.json may be reached by others through this one.") var rendezvous =
+    @Flag(help: "Be a rendezvous node: others can reach the nodes in peers.json through this node.") var rendezvous =
         false
-    @Flag(help: "Be a mailbox: keep, sealed, what comes for the nodes in peers.json while they are away.") var mailbox =
-        false
+    @Flag(help: "Be a mailbox: keep sealed messages for offline nodes of peers.json.") var mailbox = false
     @Option(
         help: ArgumentHelp(
-            "Serve the node's figures as GET /metrics on this port of this machine.", valueName: "address:port"))
+            "Serve the node's metrics as GET /metrics on this loopback address.", valueName: "address:port"))
     var metrics: String?
-    @Option(help: "How much to log, on standard error; notice, unless config.json says otherwise.") var logLevel:
+    @Option(help: "The log level, on standard error. Default: that of config.json, else notice.") var logLevel:
         LogLevel?
     @OptionGroup var global: GlobalOptions
 
@@ -71,7 +70,7 @@ struct RunCommand: AsyncParsableCommand {
         guard let metrics else { return nil }
         guard let endpoint = LoopbackEndpoint(metrics) else {
             throw ControlError(
-                .usage, "--metrics: `\(metrics)` is not a port of this machine alone",
+                .usage, "--metrics: `\(metrics)` is not a loopback address with a port",
                 hint: "write 127.0.0.1:9464 or [::1]:9464")
         }
         return endpoint

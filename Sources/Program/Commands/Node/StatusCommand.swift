@@ -3,9 +3,9 @@ import Control
 
 struct StatusCommand: NodeCommand {
     static let configuration = CommandConfiguration(
-        commandName: "status", abstract: "Show how the node is.",
+        commandName: "status", abstract: "Show the state of the node.",
         discussion: """
-            With no node running the exit code is 8, and --json prints {"running":false}.
+            If no node is running, the exit code is 8 and --json prints {"running":false}.
 
             Example:
               mayfly status --json | jq .listen
@@ -39,7 +39,7 @@ struct StatusCommand: NodeCommand {
         terminal.fields(fields + mailbox + mappings)
         if let relay = status.rendezvous {
             terminal.fields([
-                ("rendezvous", "for \(relay.everybody ? "everybody who holds the card" : "named peers")"),
+                ("rendezvous", "for \(relay.everybody ? "all nodes that have the card" : "named peers")"),
                 ("served nodes", "\(relay.users) of \(relay.usersMax)"),
                 ("reservations", "\(relay.reservations), \(relay.reservationsPerUser) of one node"),
                 (

@@ -18,8 +18,8 @@ struct ConfigCommand: ParsableCommand {
         static let configuration = CommandConfiguration(
             commandName: "show", abstract: "Show config.json.",
             discussion: """
-                What is not in the file has its default; see mayfly-config(5). The command line of a running node goes
-                before the file.
+                A setting that is not in the file has its default; see mayfly-config(5). The command line of a running \
+                node overrides the file.
                 """)
 
         @OptionGroup var global: GlobalOptions
@@ -38,14 +38,14 @@ struct ConfigCommand: ParsableCommand {
         static let configuration = CommandConfiguration(
             commandName: "set", abstract: "Change one setting of config.json, and of the running node.",
             discussion: """
-                VALUE is a word or JSON. Without VALUE the setting gets its default. With a mistake nothing changes.
+                VALUE is a word or JSON. Without VALUE the setting gets its default. An invalid value changes nothing.
 
                 Examples:
                   mayfly config set name ann
                   mayfly config set listen '["tcp://0.0.0.0:7440"]'
                 """)
 
-        @Argument(help: "A name from mayfly-config(5).") var key: String
+        @Argument(help: "A setting of mayfly-config(5).") var key: String
         @Argument(help: "A word or JSON; nothing for the default.") var value: String?
         @OptionGroup var global: GlobalOptions
 
@@ -54,7 +54,8 @@ struct ConfigCommand: ParsableCommand {
             try ConfigurationFile(home: home).set(key, to: value)
             let client: ControlClient
             do { client = try connect() } catch let error as ControlError where error.kind == .noNode {
-                return terminal.json ? terminal.result(["ok": true]) : terminal.note("it holds from the next start on")
+                return terminal.json
+                    ? terminal.result(["ok": true]) : terminal.note("the setting takes effect at the next start")
             }
             try ConfigReloadCommand.show(try client.call(ConfigReloadMethod.self, Nothing()), terminal)
         }
@@ -78,7 +79,7 @@ struct ConfigurationFile {
     func set(_ key: String, to text: String?) throws {
         guard NodeConfiguration.CodingKeys(stringValue: key) != nil else {
             let known = NodeConfiguration.CodingKeys.allCases.map(\.rawValue).joined(separator: ", ")
-            throw ControlError(.usage, "there is no setting `\(key)`", hint: "there are \(known)")
+            throw ControlError(.usage, "there is no setting `\(key)`", hint: "the settings are \(known)")
         }
         if key == "name", let text, !PeersFile.isName(text) {
             throw ControlError(.usage, "name: `\(text)` is not 1 to 64 letters, digits, `.`, `_` or `-`")
@@ -89,14 +90,14 @@ struct ConfigurationFile {
             // Retries when the node or an editor wrote the file meanwhile, so that its change survives.
             do { if try changed.save(home: home, over: bytes) { return } } catch { throw controlError(error) }
         }
-        throw ControlError(.failed, "\(path) is written by another program all the time", hint: "try again")
+        throw ControlError(.failed, "\(path) is changed by another program again and again", hint: "try again")
     }
 
     private static let attempts = 4
 
     private func changed(_ value: JSONValue, _ key: String, _ text: String?) throws -> NodeConfiguration {
         guard case .object(var members) = value else {
-            throw ControlError(.failed, "\(path) is no JSON object", hint: "see `man mayfly-config`")
+            throw ControlError(.failed, "\(path) is not a JSON object", hint: "see `man mayfly-config`")
         }
         var failure: HomeFileError?
         // `true` and `20` may be words, so the word is tried first.
@@ -124,7 +125,7 @@ enum OwnName {
         Terminal.ask("Your name, as others see it (Enter for none): ")
         guard let name = readLine()?.split(separator: " ").joined(separator: " "), !name.isEmpty else { return nil }
         do { try set(name, home: home) } catch let error as ControlError {
-            terminal.note("it is shown here and not remembered: \(safe(error.message))")
+            terminal.note("the name is used now but not saved: \(safe(error.message))")
         }
         return name
     }
@@ -137,11 +138,11 @@ enum OwnName {
 
 struct ConfigReloadCommand: NodeCommand {
     static let configuration = CommandConfiguration(
-        commandName: "reload", abstract: "Take over config.json and peers.json while the node runs.",
+        commandName: "reload", abstract: "Reload config.json and peers.json while the node runs.",
         discussion: """
-            Says what has changed, and what holds from the next start only: discover, udp, mapPorts, metrics. Listeners that \
-            are wanted before and after stay open, and so do all links but those over UDP by a listener that goes. \
-            With a mistake in one of the files, or an address that cannot be had, nothing changes.
+            Prints the changed settings, and those that take effect at the next start: discover, udp, mapPorts, \
+            metrics. Listeners in both the old and the new configuration stay open. Links stay open, except links over \
+            UDP by a removed listener. If a file has a mistake, or an address is not available, nothing changes.
 
             SIGHUP does the same and logs what changed, unless the node runs in the foreground of a terminal.
 
@@ -159,8 +160,8 @@ struct ConfigReloadCommand: NodeCommand {
         if terminal.json { return terminal.result(value) }
         let result = try understand(value, as: ConfigReloadMethod.Result.self)
         let lines = [
-            ("changed", result.changed), ("holds from the next start", result.pending),
-            ("given on the command line, which holds", result.overridden),
+            ("changed", result.changed), ("takes effect at the next start", result.pending),
+            ("overridden by the command line", result.overridden),
         ]
         for (what, settings) in lines where !settings.isEmpty {
             terminal.result("\(what): \(settings.map(safe).joined(separator: ", "))")

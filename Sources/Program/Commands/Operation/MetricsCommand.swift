@@ -3,7 +3,7 @@ import Control
 
 struct MetricsCommand: NodeCommand {
     static let configuration = CommandConfiguration(
-        commandName: "metrics", abstract: "Print the node's figures in Prometheus' text format.",
+        commandName: "metrics", abstract: "Print the node's metrics in the Prometheus text format.",
         discussion: """
             Messages, links, handshakes, commits, disk, memory and more, counted since the start of the node. No label \
             is an id, a name or an address. `mayfly run --metrics 127.0.0.1:9464` serves the same as GET /metrics to \

@@ -9,14 +9,14 @@ struct PassphraseCommand: ParsableCommand {
         commandName: "passphrase", abstract: "Change what protects the keys at rest.",
         discussion: """
             Works with the node running, locked or not, and with the node stopped. The old passphrase comes from \
-            --passphrase-file, MAYFLY_PASSPHRASE_FILE, the systemd credential mayfly-passphrase, or a question on the \
-            terminal; the new one from --new-passphrase-file, MAYFLY_NEW_PASSPHRASE_FILE, or two questions. Neither is \
-            ever taken from an argument.
+            --passphrase-file, MAYFLY_PASSPHRASE_FILE, the systemd credential mayfly-passphrase, or a prompt on the \
+            terminal. The new passphrase comes from --new-passphrase-file, MAYFLY_NEW_PASSPHRASE_FILE, or two prompts. \
+            Neither is ever taken from an argument.
 
-            When the command has succeeded, the old passphrase or key file opens nothing that is on the disk. When it \
-            was cut off, one of the two opens the home, and the first that does is the only one from then on. A copy \
-            of the home from before the change still opens with the old one, and opens the home as it is now, too: if \
-            somebody may have both, make a new home.
+            After success the old passphrase or key file opens nothing that is on the disk. After an interruption one \
+            of the two opens the home, and from then on only the one that did. A copy of the home from before the \
+            change still opens with the old secret, and can open the present home. If somebody may have both, make a \
+            new home.
 
             Examples:
               mayfly passphrase change --passphrase-file old.txt --new-passphrase-file new.txt
@@ -45,7 +45,7 @@ struct PassphraseChangeCommand: ProtectionCommand {
 
 struct PassphraseSetCommand: ProtectionCommand {
     static let configuration = CommandConfiguration(
-        commandName: "set", abstract: "Protect a home that has a key file with a passphrase.",
+        commandName: "set", abstract: "Replace the key file with a passphrase.",
         discussion: "The key file is overwritten and removed. See `mayfly help passphrase`.")
 
     @Option(help: ArgumentHelp("Read the new passphrase from this file.", valueName: "file")) var newPassphraseFile:
@@ -59,8 +59,8 @@ struct PassphraseSetCommand: ProtectionCommand {
 
 struct PassphraseDropCommand: ProtectionCommand {
     static let configuration = CommandConfiguration(
-        commandName: "drop", abstract: "Put a key file in place of the passphrase.",
-        discussion: "Whoever can read the home can then read what is kept. See `mayfly help passphrase`.")
+        commandName: "drop", abstract: "Replace the passphrase with a key file.",
+        discussion: "Anyone who can read the home can then read its data. See `mayfly help passphrase`.")
 
     @Option(help: ArgumentHelp("Read the passphrase from this file.", valueName: "file")) var passphraseFile: String?
     @OptionGroup var global: GlobalOptions
@@ -89,7 +89,7 @@ extension ProtectionCommand {
         let answer = try client.map { try ask($0, change) } ?? StoppedHome.change(home, change)
         if terminal.json { return terminal.result(answer) }
         let result = try understand(answer, as: ProtectionResult.self)
-        terminal.note("protected by a \(result.protection) now; what protected it before opens nothing any more")
+        terminal.note("protected by a \(result.protection) now; the old protection opens nothing any more")
         if result.erasure == "best-effort" {
             terminal.warn("old copies may survive on this file system: erasure is best-effort")
         }

@@ -26,32 +26,31 @@ private func nodeError(_ error: NodeError) -> ControlError {
     case .store(let error): return storeError(error)
     case .homeFile(let error) where error.kind == .malformed:
         return ControlError(
-            .failed, "\(error)",
-            hint: "correct the file; nothing has changed it, and the node goes on with what it read before")
+            .failed, "\(error)", hint: "correct the file; the node has not changed it and keeps the previous settings")
     case .homeFile(let error): return homeFileError(error)
     case .invite(let failure): return inviteFailure(failure)
     case .code(let refusal): return codeRefusal(refusal)
     case .locked: return ControlError(.locked, "the node is locked", hint: "unlock it with `mayfly unlock`")
     case .unknownConversation(let text):
         return ControlError(
-            .notFound, "no conversation `\(text)`", hint: "`mayfly conversation list` shows what there is")
+            .notFound, "no conversation `\(text)`", hint: "`mayfly conversation list` shows the conversations")
     case .unknownJoin(let text):
-        return ControlError(.notFound, "no join `\(text)`", hint: "`mayfly join list` shows what there is")
+        return ControlError(.notFound, "no join `\(text)`", hint: "`mayfly join list` shows the joins")
     case .unknownInvite(let text):
-        return ControlError(.notFound, "no invite `\(text)`", hint: "`mayfly invite list C` shows what there is")
+        return ControlError(.notFound, "no invite `\(text)`", hint: "`mayfly invite list C` shows the invites")
     case .joinEnded(let text):
         return ControlError(
             .failed, "the join `\(text)` has ended",
             hint: "ask for a new invite; `mayfly join cancel \(text)` forgets this one")
     case .unknownPeer(let text):
-        return ControlError(.notFound, "no peer `\(text)`", hint: "`mayfly peer list` shows what there is")
+        return ControlError(.notFound, "no peer `\(text)`", hint: "`mayfly peer list` shows the peers")
     case .unknownMember(let text):
-        return ControlError(
-            .notFound, "no member `\(text)`", hint: "`mayfly conversation members C` shows who is in the conversation")
+        return ControlError(.notFound, "no member `\(text)`", hint: "`mayfly conversation members C` shows the members")
     case .unknownMessage(let text): return ControlError(.notFound, "no message `\(text)`", hint: "it may have expired")
     case .ambiguous(let text, let matches):
         return ControlError(
-            .usage, "`\(text)` is ambiguous: \(matches.joined(separator: ", "))", hint: "give more of the id")
+            .usage, "`\(text)` is ambiguous: \(matches.joined(separator: ", "))", hint: "give more characters of the id"
+        )
     case .exploded(let conversation):
         return ControlError(
             .expired, "conversation \(conversation.description.prefix(12)) has exploded",
@@ -68,7 +67,7 @@ private func nodeError(_ error: NodeError) -> ControlError {
             hint: "remove it with `mayfly peer remove \(name)`, or choose another name")
     case .peerWithoutCard(let name):
         return ControlError(
-            .failed, "there is no contact card of `\(name)`",
+            .failed, "`\(name)` has no contact card",
             hint: "add it: mayfly peer remove \(name); mayfly peer add \(name) CARD")
     case .peerBlocked(let name):
         return ControlError(.failed, "`\(name)` is blocked", hint: "`mayfly peer unblock \(name)` first")
@@ -77,7 +76,7 @@ private func nodeError(_ error: NodeError) -> ControlError {
             switch failure {
             case .notACard: "not a contact card"
             case .truncated: "a contact card that was cut off"
-            case .damaged: "a contact card of which a character was changed or lost"
+            case .damaged: "a contact card with a changed or missing character"
             case .unknownVersion(let version): "a contact card of version \(version), which this version does not know"
             case .invalidKey: "a contact card with a damaged key"
             case .invalidEndpoint: "a contact card with a damaged endpoint"
@@ -90,38 +89,39 @@ private func nodeError(_ error: NodeError) -> ControlError {
     case .clientIDMismatch(let client):
         return ControlError(.failed, "clientIdMismatch: two inboxes named \(client)", hint: "the home is damaged")
     case .unknownInbox(let text):
-        return ControlError(.notFound, "no inbox `\(text)`", hint: "`mayfly inbox list` shows what there is")
+        return ControlError(.notFound, "no inbox `\(text)`", hint: "`mayfly inbox list` shows the inboxes")
     case .notAConversation(let client):
         return ControlError(
             .failed, "inbox \(client.description.prefix(8)) belongs to no conversation and does not sleep",
             hint: "`mayfly inbox list` shows the others")
     case .stopping: return ControlError(.noNode, "the node is stopping")
     case .unknownUpload(let text):
-        return ControlError(.notFound, "no file is being handed over as `\(text)`", hint: "begin with attachment.begin")
+        return ControlError(.notFound, "there is no upload `\(text)`", hint: "begin with attachment.begin")
     case .tooManyUploads(let limit):
-        return ControlError(.failed, "\(limit) files are being handed over already", hint: "try again when one is done")
+        return ControlError(.failed, "\(limit) uploads are in progress already", hint: "try again when one has ended")
     case .noAttachment(let text):
-        return ControlError(.notFound, "message `\(text)` has no file", hint: "`mayfly read` shows which have one")
+        return ControlError(
+            .notFound, "message `\(text)` has no file", hint: "`mayfly read` shows the messages with a file")
     case .attachmentIncomplete(let id, let count, let total):
         let percent = total == 0 ? 0 : count * 100 / total
         return ControlError(
-            .failed, "the file of message \(id.description.prefix(12)) is still on its way: \(percent) % are here",
+            .failed, "the file of message \(id.description.prefix(12)) is still being received: \(percent) %",
             hint: "wait for it: mayfly watch --until messageState:message=\(id.description.prefix(12)),state=received")
     case .attachmentLost(let id):
         return ControlError(
             .failed, "the file of message \(id.description.prefix(12)) is not here",
-            hint: "it did not arrive as it was sent, or is no longer kept; ask for it again")
+            hint: "the transfer failed, or the file is no longer kept; ask for it again")
     case .tooManyRendezvous:
         return ControlError(
             .failed, "\(Limits.rendezvousCount) rendezvous nodes are in use already",
-            hint: "take one out: mayfly peer set NAME rendezvous=off")
+            hint: "remove one: mayfly peer set NAME rendezvous=off")
     case .otherMailbox(let name):
         return ControlError(
             .failed, "\(name) is the mailbox already",
             hint: "a node has one mailbox; first: mayfly peer set \(name) mailbox=off")
     case .notRenewable:
         return ControlError(
-            .usage, "no standing policy accepts terms that may keep something for more than 30 d",
+            .usage, "no policy can accept terms that may keep a message for more than 30 d",
             hint: "leave out --renew, or propose a shorter lifetime or --unopened")
     case .alias(let refusal): return aliasRefusal(refusal)
     }
@@ -133,7 +133,7 @@ private func aliasRefusal(_ refusal: AliasRefusal) -> ControlError {
         let holder = conversation.map { String($0.description.prefix(12)) }
         let free = holder.map { ", or free this one: `mayfly conversation alias \($0) --remove`" } ?? ""
         return ControlError(
-            .failed, "another conversation has this alias, or one that reads like it\(holder.map { ": \($0)" } ?? "")",
+            .failed, "another conversation has this alias, or a similar one\(holder.map { ": \($0)" } ?? "")",
             hint: "choose another alias (create and join take --alias NAME)\(free)")
     case .looksLikeID:
         return ControlError(.usage, "an alias may not look like the beginning of an id", hint: "choose another")
@@ -149,14 +149,14 @@ private func commandError(_ error: CommandError) -> ControlError {
     switch error {
     case .unknownConversation: return ControlError(.notFound, "no such conversation")
     case .notJoined:
-        return ControlError(.failed, "the join has not ended yet", hint: "`mayfly join list` shows where it is")
+        return ControlError(.failed, "the join is still in progress", hint: "`mayfly join list` shows its state")
     case .notCreator:
         return ControlError(
             .failed, "only the conversation's creator may do this",
-            hint: "ask the creator; `mayfly conversation show C` says what your role is")
+            hint: "ask the creator; `mayfly conversation show C` shows your role")
     case .noOtherMember:
         return ControlError(
-            .failed, "nobody else is in the conversation", hint: "invite someone: mayfly invite create C")
+            .failed, "the conversation has no other member", hint: "invite someone: mayfly invite create C")
     case .notConnected:
         return ControlError(
             .unreachable, "the other member is not connected", hint: "wait for it: mayfly watch C --until peerOnline")
@@ -169,45 +169,46 @@ private func commandError(_ error: CommandError) -> ControlError {
     case .emptyText: return ControlError(.usage, "the text is empty")
     case .outboxFull(let limit):
         return ControlError(
-            .failed, "\(limit) messages wait to be delivered already", hint: "`mayfly outbox list` shows them")
+            .failed, "the outbox is full: \(limit) messages wait for delivery", hint: "`mayfly outbox list` shows them")
     case .tooManyInvites(let limit):
-        return ControlError(.failed, "the conversation has \(limit) open invites already", hint: "let some expire")
+        return ControlError(
+            .failed, "the conversation has \(limit) open invites already", hint: "revoke some, or let them expire")
     case .unknownInvite: return ControlError(.notFound, "no such invite")
     case .conversationLocked:
         return ControlError(.failed, "the conversation is locked", hint: "`mayfly conversation unlock C` first")
     case .lifetime(.noProposal):
-        return ControlError(
-            .notFound, "there is no proposal to answer", hint: "`mayfly lifetime show C` shows where it stands")
+        return ControlError(.notFound, "there is no open proposal", hint: "`mayfly lifetime show C` shows the state")
     case .lifetime(.otherProposal):
         return ControlError(
-            .failed, "another proposal has come meanwhile",
-            hint: "`mayfly lifetime show C` shows it; then accept it or not")
+            .failed, "another proposal has arrived meanwhile",
+            hint: "`mayfly lifetime show C` shows it; then accept or reject it")
     case .lifetime(.tooSoon(let wait)):
-        return ControlError(.failed, "too many proposals at once", hint: "try again in \((wait + 999) / 1_000) s")
+        return ControlError(
+            .failed, "the rate limit for proposals is reached", hint: "try again in \((wait + 999) / 1_000) s")
     case .lifetime(.alreadyAgreed(let lifetime)):
         return ControlError(.failed, "\(lifetime.rawValue) is in force already")
     case .lifetime(.alreadyAccepted):
         return ControlError(
-            .failed, "the open proposal is accepted here and waits for the others",
-            hint: "take the acceptance back first: mayfly lifetime reject C")
+            .failed, "you have accepted the open proposal; it waits for the other members",
+            hint: "withdraw your acceptance first: mayfly lifetime reject C")
     case .lifetime(.invalidTerms):
         return ControlError(.usage, "these terms cannot be proposed", hint: "see `mayfly lifetime propose --help`")
     case .inviteExpired(let at):
         return ControlError(.expired, "the invite expired at \(at.iso8601)", hint: "ask for a new one")
-    case .ownInvite: return ControlError(.failed, "this is an invite of this node", hint: "give it to someone else")
-    case .alreadyMember: return ControlError(.failed, "this conversation was joined before")
+    case .ownInvite: return ControlError(.failed, "this node made this invite", hint: "give it to someone else")
+    case .alreadyMember: return ControlError(.failed, "this node is already a member of the conversation")
     case .inboxProtected(let protection):
         return ControlError(
-            .failed, "the inbox is not put to sleep: \(protection)",
+            .failed, "the inbox cannot sleep: \(protection)",
             hint: protection.contains(.unread) ? "`mayfly read C` first" : "try again when that has ended")
-    case .unknownMessage: return ControlError(.notFound, "no such message waits to be delivered")
+    case .unknownMessage: return ControlError(.notFound, "no such message in the outbox")
     case .invalidReaction(let limit):
         return ControlError(.usage, "a reaction is an emoji or a short text of at most \(limit) bytes")
     case .invalidContentType(let text):
         return ControlError(.usage, "`\(text)` is not a content type", hint: "write it as example.org/poll:1.0")
     case .reservedContentType(let authority):
         return ControlError(
-            .usage, "types of `\(authority)` are this program's own",
+            .usage, "content types of `\(authority)` are reserved for this program",
             hint: "use an authority of yours, such as example.org/poll:1.0")
     case .payloadTooLong(let count, let limit):
         return ControlError(
@@ -225,14 +226,14 @@ private func commandError(_ error: CommandError) -> ControlError {
             hint: "first: mayfly lifetime propose C 1d")
     case .fileMemoryFull(let limit):
         return ControlError(
-            .failed, "files without an agreement fill the \(limit) bytes of memory that they may take",
+            .failed, "the memory for files without an agreement is full: \(limit) bytes",
             hint: "agree on a lifetime first, or close a conversation: mayfly conversation close C")
     case .agreementChanged:
-        return ControlError(.failed, "the agreement changed while the file was read", hint: "send it again")
+        return ControlError(.failed, "the agreement changed during the upload", hint: "send it again")
     case .removed:
         return ControlError(
             .failed, "you were removed from this conversation",
-            hint: "what is here can be read until its time; `mayfly conversation leave C` destroys it now")
+            hint: "your messages stay readable until they expire; `mayfly conversation leave C` destroys them now")
     case .unknownMember: return ControlError(.notFound, "no such member")
     }
 }
@@ -270,7 +271,7 @@ private func inviteFailure(_ failure: InviteSlug.Failure) -> ControlError {
     case .signature:
         // Most typing errors end here, and so does an invite that was altered and signed again.
         ControlError(
-            .usage, "the invite is not as its creator signed it: mistyped, cut off, or altered on its way",
+            .usage, "the invite's signature is not valid: mistyped, cut off, or altered",
             hint: "copy the whole text that starts with mayfly:join/; if that fails too, ask its creator for a new one")
     }
 }
@@ -287,7 +288,7 @@ private func codeRefusal(_ refusal: CodeRefusal) -> ControlError {
     case .text(.unknownWord(let word, let nearest)):
         return ControlError(
             .usage, "`\(word)` is not a word of a code; perhaps `\(nearest)`",
-            hint: "nothing was sent, and the code is still good")
+            hint: "nothing was sent; the code is still valid")
     case .tooMany(let limit):
         return ControlError(.failed, "\(limit) codes are open already", hint: "wait for one to end: 5 minutes at most")
     case .unknown: return ControlError(.notFound, "no such code is open")
@@ -301,12 +302,12 @@ private func codeRefusal(_ refusal: CodeRefusal) -> ControlError {
             hint: "name the machine: mayfly join CODE --at HOST")
     case .discoveryOff:
         return ControlError(
-            .unreachable, "this node does not ask on its networks: LAN discovery is off",
+            .unreachable, "this node cannot search for the code: LAN discovery is off",
             hint: "name the machine: mayfly join CODE --at HOST")
     case .notReached(let host, let failure):
         return ControlError(
             .unreachable, "\(host) cannot be reached: \(failure.reason)",
-            hint: "nothing was tried, and the code is still good; is this the machine, and its port open?")
+            hint: "the code was not tried and is still valid; check the host and its port")
     case .exchange(let failure, let slot): return codeFailure(failure, slot)
     }
 }
@@ -316,14 +317,14 @@ private func codeFailure(_ failure: CodeFailure, _ slot: UInt16) -> ControlError
     case .notOpen:
         ControlError(
             .notFound, "no code with number \(slot) is open there",
-            hint: "it was used, or its 5 minutes are over; ask for a new one")
+            hint: "the code was used, or its 5 minutes are over; ask for a new one")
     case .invalidAnswer:
-        ControlError(.refused, "what answered there is no node that has a code", hint: "ask for a new code")
-    case .refused: ControlError(.refused, "wrong code", hint: "it is void now; ask for a new one")
+        ControlError(.refused, "the host that answered is not a node with a code", hint: "ask for a new code")
+    case .refused: ControlError(.refused, "wrong code", hint: "the code is void now; ask for a new one")
     case .foreign:
         ControlError(
-            .refused, "what answered there does not know the code: another node, or somebody in between",
-            hint: "ask for a new code; this one must not be used again")
+            .refused, "the host that answered does not know the code: another node, or a man in the middle",
+            hint: "ask for a new code; do not use this one again")
     }
 }
 
@@ -338,9 +339,9 @@ private func listenFailure(_ failure: ListenFailure) -> ControlError {
             .failed, "no interface of this machine has the address \(endpoint.host)",
             hint: "choose another with --listen")
     case .notPermitted(let endpoint):
-        ControlError(.failed, "port \(endpoint.port) needs more rights", hint: "choose one above 1023")
+        ControlError(.failed, "port \(endpoint.port) requires privileges", hint: "choose one above 1023")
     case .unresolvable(let endpoint):
-        ControlError(.failed, "`\(endpoint.host)` is no address to listen on", hint: "write an IP address")
+        ControlError(.failed, "`\(endpoint.host)` is not an address to listen on", hint: "write an IP address")
     case .system(let endpoint, let code):
         ControlError(.failed, "cannot listen on tcp://\(endpoint.host):\(endpoint.port): error \(code)")
     }
@@ -353,7 +354,7 @@ extension DialFailure {
         switch self {
         case .refused: "nothing listens at that port"
         case .timedOut: "no answer in time"
-        case .unreachable: "there is no route to it"
+        case .unreachable: "there is no route to the host"
         case .unresolvable: "the name has no address"
         case .system(let code): "error \(code) of the system"
         case .closedBeforeActTwo, .authenticationFailed, .badAnswer, .cancelled: "the connection ended"

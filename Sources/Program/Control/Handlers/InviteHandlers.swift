@@ -9,7 +9,7 @@ enum InviteHandlers {
             let params = call.params
             let lifetime = params.expiresIn?.milliseconds ?? Limits.inviteLifetime
             guard (1_000...Limits.inviteMaximumLifetime).contains(lifetime) else {
-                throw ControlError(.usage, "--expires-in: an invite lives between 1 s and 7 d")
+                throw ControlError(.usage, "--expires-in: an invite is valid for 1 s to 7 d")
             }
             return try node.invite(params.conversation, lifetime: lifetime, singleUse: params.singleUse ?? false).map {
                 Invite($0, slug: $1)

@@ -12,7 +12,7 @@ struct JoinHandlers: Sendable {
             let params = call.params
             guard SpokenCode.isMeant(by: params.slug) else {
                 guard params.at == nil else {
-                    throw ControlError(.usage, "--at is for a code; an invite says itself where to go")
+                    throw ControlError(.usage, "--at requires a code; an invite contains its endpoints")
                 }
                 return try join(by: params.slug, nil, params, call, node)
             }
@@ -154,7 +154,7 @@ private final class JoinWait: @unchecked Sendable {
             return .failure(
                 ControlError(
                     .timedOut,
-                    "the conversation is here, and its creator does not answer whether you are still a member",
+                    "the conversation exists here, but its creator does not answer whether you are still a member",
                     hint: "try again when the creator's node runs"))
         }
         return Result { try JoinView.join(client, node) }.mapError { controlError($0) }

@@ -104,13 +104,13 @@ enum LifetimeHandlers {
         }
         if terms.mailbox == .disk, !terms.keepsSomething {
             throw ControlError(
-                .usage, "what no member keeps on a disk cannot be on a mailbox's disk",
+                .usage, "an ephemeral lifetime does not allow a mailbox on disk",
                 hint: "give --mailbox ram, or propose a lifetime: mayfly lifetime propose C 1d --mailbox disk")
         }
         guard terms.isValid else {
             throw ControlError(
-                .usage, "what is not kept has no timer and cannot stay unopened",
-                hint: "propose a lifetime with it: mayfly lifetime propose C 1d --unopened 1h")
+                .usage, "an ephemeral lifetime has no timer and no unopened limit",
+                hint: "propose a stored lifetime: mayfly lifetime propose C 1d --unopened 1h")
         }
         return terms
     }
@@ -121,7 +121,7 @@ enum LifetimeHandlers {
                 let cap = Messaging.LifetimeCap(text)
                 if cap == nil, text != "default" || params.conversation == nil {
                     throw ControlError(
-                        .usage, "`\(text)` is no cap", hint: "write ephemeral, 1h, 6h, 1d, 7d, 30d or none")
+                        .usage, "`\(text)` is not a cap", hint: "write ephemeral, 1h, 6h, 1d, 7d, 30d or none")
                 }
                 if let conversation = params.conversation {
                     try node.setCap(conversation, cap)

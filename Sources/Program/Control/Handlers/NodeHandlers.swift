@@ -59,7 +59,7 @@ struct NodeHandlers: Sendable {
 func positiveTime(_ timeout: Interval?) throws(ControlError) -> Milliseconds? {
     guard let timeout else { return nil }
     guard timeout.milliseconds > 0 else {
-        throw ControlError(.usage, "a timeout of nothing leaves no time to answer", field: "timeout")
+        throw ControlError(.usage, "the timeout must be more than 0", field: "timeout")
     }
     return timeout.milliseconds
 }

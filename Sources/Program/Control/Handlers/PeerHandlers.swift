@@ -98,7 +98,7 @@ enum PeerHandlers {
         switch error {
         case .keyNotFound(let key, let context): return (place(context.codingPath + [key]), "is missing")
         case .typeMismatch(_, let context), .valueNotFound(_, let context):
-            return (place(context.codingPath), "is of another type")
+            return (place(context.codingPath), "has the wrong type")
         case .dataCorrupted(let context): return (place(context.codingPath), context.debugDescription)
         @unknown default: return ("", "does not fit")
         }

@@ -58,7 +58,7 @@ struct MessageHandlers: Sendable {
         let params = call.params
         guard params.text == nil, params.type == nil, params.replyTo == nil, params.payload == nil,
             params.fallback == nil
-        else { throw ControlError(.usage, "`texts` goes with no other content", field: "texts") }
+        else { throw ControlError(.usage, "`texts` cannot be combined with other content", field: "texts") }
         guard !texts.isEmpty else { throw ControlError(.usage, "there is nothing to send", field: "texts") }
         guard texts.count <= ControlLimits.textsInRequest else {
             throw ControlError(
@@ -87,8 +87,7 @@ struct MessageHandlers: Sendable {
     ) throws -> [Result<Node.Sent, NodeError>] {
         if let type = params.type {
             guard params.text == nil, params.replyTo == nil else {
-                throw ControlError(
-                    .usage, "a content of another type has a payload, not a text or a message it answers")
+                throw ControlError(.usage, "content of another type has a payload, and no text or reply")
             }
             guard let payload = Base64.decode(params.payload ?? "") else {
                 throw ControlError(.usage, "`payload` is not Base64")

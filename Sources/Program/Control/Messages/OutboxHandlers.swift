@@ -9,7 +9,8 @@ enum OutboxHandlers {
             let only = try params.conversation.map { try node.resolve($0) }
             let from = try params.from.map { text in
                 guard let place = OutboxPlace(text) else {
-                    throw ControlError(.usage, "`from` is no place in the outbox", hint: "give the `next` of an answer")
+                    throw ControlError(
+                        .usage, "`from` is not a position in the outbox", hint: "give the `next` of an answer")
                 }
                 return place
             }

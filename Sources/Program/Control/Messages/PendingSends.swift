@@ -116,7 +116,7 @@ final class PendingSends: @unchecked Sendable {
             guard case .waiting(let sent, _) = request.outcomes[index] else { continue }
             var words =
                 request.refused == nil
-                ? "message \(sent.message) was not on the disk in time; it is sent when it is"
+                ? "message \(sent.message) was not stored in time; it is sent once it is stored"
                 : "message \(sent.message) was not \(request.stage.rawValue) in time; it stays in the outbox"
             if let loss = loss(sent.client) { words += "; the last link was lost: \(loss.words)" }
             end(request, index, .failed(controlError(NodeError.timedOut(words)), sent.message))
@@ -195,8 +195,8 @@ final class PendingSends: @unchecked Sendable {
             return fail(
                 message,
                 ControlError(
-                    .refused, "a member did not take the file of message \(message)",
-                    hint: "it is larger than that member takes, or did not arrive as it was sent"))
+                    .refused, "a member refused the file of message \(message)",
+                    hint: "the file exceeds that member's limit, or was damaged in transfer"))
         case .expiredUndelivered: return fail(message, ControlError(.expired, "message \(message) expired undelivered"))
         case .cancelled: return fail(message, ControlError(.failed, "message \(message) was cancelled"))
         }

@@ -46,7 +46,7 @@ enum ExplosionView {
         let from = try place.map { text in
             guard let place = ExplosionPlace(text) else {
                 throw ControlError(
-                    .usage, "`from` is no place in the list of explosions", hint: "give the `next` of an answer")
+                    .usage, "`from` is not a position in the list of explosions", hint: "give the `next` of an answer")
             }
             return place
         }

@@ -22,7 +22,7 @@ enum CodeEnd: String, JSONChoice, Hashable, Sendable {
 
 enum InviteCodeMethod: ControlMethod {
     static let name = "invite.code"
-    static let summary = "Makes a code to say aloud, which leads to an invitation once."
+    static let summary = "Creates a code to say aloud, which admits one member."
 
     static func waits(_ params: Params) -> Bool { params.wait ?? false }
 
@@ -59,7 +59,7 @@ enum InviteCodeMethod: ControlMethod {
 
 enum InviteOutcomeMethod: ControlMethod {
     static let name = "invite.outcome"
-    static let summary = "Waits until a code is taken or void, and says which."
+    static let summary = "Waits until a code is used or void, and returns the outcome."
 
     static func waits(_ params: Params) -> Bool { true }
 

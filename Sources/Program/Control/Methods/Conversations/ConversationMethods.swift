@@ -97,7 +97,7 @@ struct Conversation: JSONRecord, Hashable, Sendable {
 
 enum ConversationCreateMethod: ControlMethod {
     static let name = "conversation.create"
-    static let summary = "Starts a conversation with an inbox of its own."
+    static let summary = "Creates a conversation with its own inbox."
 
     struct Params: JSONRecord, Hashable, Sendable {
         var name: String?
@@ -157,35 +157,35 @@ enum ConversationShowMethod: ControlMethod {
 
 enum ConversationMembersMethod: ControlMethod {
     static let name = "conversation.members"
-    static let summary = "Shows who is in a conversation."
+    static let summary = "Lists the members of a conversation."
     typealias Result = Conversation
     typealias Params = ConversationParams
 }
 
 enum ConversationLeaveMethod: ControlMethod {
     static let name = "conversation.leave"
-    static let summary = "Leaves a conversation and destroys the copy here."
+    static let summary = "Leaves a conversation and destroys the local copy."
     typealias Result = Conversation
     typealias Params = ConversationParams
 }
 
 enum ConversationLockMethod: ControlMethod {
     static let name = "conversation.lock"
-    static let summary = "Lets nobody join any more and revokes all invitations."
+    static let summary = "Stops new members from joining and revokes all invitations."
     typealias Result = Conversation
     typealias Params = ConversationParams
 }
 
 enum ConversationUnlockMethod: ControlMethod {
     static let name = "conversation.unlock"
-    static let summary = "Lets new invitations admit again."
+    static let summary = "Allows joining by new invitations again."
     typealias Result = Conversation
     typealias Params = ConversationParams
 }
 
 enum ConversationCloseMethod: ControlMethod {
     static let name = "conversation.close"
-    static let summary = "Closes a conversation here and forgets its ephemeral messages."
+    static let summary = "Closes a conversation on this node and discards its ephemeral messages."
     typealias Result = Conversation
     typealias Params = ConversationParams
 }
@@ -208,7 +208,7 @@ enum ConversationRenameMethod: ControlMethod {
 
 enum ConversationProfileMethod: ControlMethod {
     static let name = "conversation.profile"
-    static let summary = "Sets one's own name in a conversation."
+    static let summary = "Sets your own name in a conversation."
     typealias Result = Conversation
 
     struct Params: JSONRecord, Hashable, Sendable {
@@ -225,7 +225,7 @@ enum ConversationProfileMethod: ControlMethod {
 
 enum ConversationRemoveMethod: ControlMethod {
     static let name = "conversation.remove"
-    static let summary = "Removes a member."
+    static let summary = "Removes a member and revokes all invitations."
     typealias Result = Conversation
 
     struct Params: JSONRecord, Hashable, Sendable {
@@ -241,7 +241,7 @@ enum ConversationRemoveMethod: ControlMethod {
 
 enum ConversationAliasMethod: ControlMethod {
     static let name = "conversation.alias"
-    static let summary = "Gives a conversation an alias on this node, or takes it away."
+    static let summary = "Sets or removes the local alias of a conversation."
     typealias Result = Conversation
 
     struct Params: JSONRecord, Hashable, Sendable {

@@ -62,7 +62,7 @@ struct ExplosionStatus: JSONRecord, Hashable, Sendable {
 
 enum ExplodeMethod: ControlMethod {
     static let name = "explode"
-    static let summary = "Destroys a conversation for everybody, now or at a time."
+    static let summary = "Destroys a conversation for all members, now or at a set time."
     typealias Result = ExplosionStatus
 
     struct Params: JSONRecord, Hashable, Sendable {
@@ -84,14 +84,14 @@ enum ExplodeMethod: ControlMethod {
 
 enum ExplodeStatusMethod: ControlMethod {
     static let name = "explode.status"
-    static let summary = "Tells who has destroyed their copy."
+    static let summary = "Shows which members have confirmed an explosion."
     typealias Result = ExplosionStatus
     typealias Params = ConversationParams
 }
 
 enum ExplodeListMethod: ControlMethod {
     static let name = "explode.list"
-    static let summary = "Lists what has exploded in the last 45 days, and scheduled explosions."
+    static let summary = "Lists the explosions of the last 45 days, and scheduled ones."
 
     struct Params: JSONRecord, Hashable, Sendable {
         /// The `next` of the previous answer.

@@ -54,7 +54,7 @@ struct Invite: JSONRecord, Hashable, Sendable {
 
 enum InviteCreateMethod: ControlMethod {
     static let name = "invite.create"
-    static let summary = "Makes an invitation."
+    static let summary = "Creates an invitation."
     typealias Result = Invite
 
     struct Params: JSONRecord, Hashable, Sendable {

@@ -64,7 +64,7 @@ struct JoinStatus: JSONRecord, Hashable, Sendable {
 
 enum JoinMethod: ControlMethod {
     static let name = "join"
-    static let summary = "Joins a conversation by invitation."
+    static let summary = "Joins a conversation by an invitation or a code."
     typealias Result = JoinStatus
 
     static func waits(_ params: Params) -> Bool { params.wait ?? true }
@@ -96,7 +96,7 @@ enum JoinMethod: ControlMethod {
 
 enum JoinListMethod: ControlMethod {
     static let name = "join.list"
-    static let summary = "Lists the joins under way."
+    static let summary = "Lists the joins in progress and the invitations to answer."
     typealias Params = Nothing
 
     struct Result: JSONRecord, Hashable, Sendable {
@@ -110,14 +110,14 @@ enum JoinListMethod: ControlMethod {
 
 enum JoinCancelMethod: ControlMethod {
     static let name = "join.cancel"
-    static let summary = "Gives up a join."
+    static let summary = "Cancels a join or declines an invitation."
     typealias Result = JoinStatus
     typealias Params = JoinParams
 }
 
 enum JoinRetryMethod: ControlMethod {
     static let name = "join.retry"
-    static let summary = "Dials the creator of a join under way now."
+    static let summary = "Dials the creator of a join again now."
     typealias Result = JoinStatus
     typealias Params = JoinParams
 }

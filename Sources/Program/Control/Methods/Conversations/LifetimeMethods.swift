@@ -169,7 +169,7 @@ struct LifetimePolicy: JSONRecord, Hashable, Sendable {
 
 enum LifetimeShowMethod: ControlMethod {
     static let name = "lifetime.show"
-    static let summary = "Shows how long messages are kept."
+    static let summary = "Shows the lifetime in force and the open proposal."
     typealias Result = LifetimeStatus
     typealias Params = ConversationParams
 }
@@ -207,7 +207,7 @@ enum LifetimeProposeMethod: ControlMethod {
 
 enum LifetimeAcceptMethod: ControlMethod {
     static let name = "lifetime.accept"
-    static let summary = "Accepts the open proposal, if it is the one that was open when this was asked."
+    static let summary = "Accepts the open proposal, unless another has replaced it."
     typealias Result = LifetimeStatus
 
     struct Params: JSONRecord, Hashable, Sendable {
@@ -234,14 +234,14 @@ enum LifetimeRejectMethod: ControlMethod {
 
 enum LifetimeWithdrawMethod: ControlMethod {
     static let name = "lifetime.withdraw"
-    static let summary = "Withdraws one's own proposal."
+    static let summary = "Withdraws your own proposal."
     typealias Result = LifetimeStatus
     typealias Params = ConversationParams
 }
 
 enum LifetimePolicyMethod: ControlMethod {
     static let name = "lifetime.policy"
-    static let summary = "Shows or sets the standing answer to proposals."
+    static let summary = "Shows or sets the automatic answer to proposals."
     typealias Result = LifetimePolicy
 
     struct Params: JSONRecord, Hashable, Sendable {
@@ -259,7 +259,7 @@ enum LifetimePolicyMethod: ControlMethod {
 
 enum LifetimeCapMethod: ControlMethod {
     static let name = "lifetime.cap"
-    static let summary = "Shows or sets how long anything is kept here at most."
+    static let summary = "Shows or sets the maximum lifetime on this node."
     typealias Result = LifetimeCap
 
     struct Params: JSONRecord, Hashable, Sendable {
@@ -277,7 +277,7 @@ enum LifetimeCapMethod: ControlMethod {
 
 enum LifetimeAgreementsMethod: ControlMethod {
     static let name = "lifetime.agreements"
-    static let summary = "Shows agreements with all their signatures."
+    static let summary = "Shows the stored agreements and verifies their signatures."
 
     struct Params: JSONRecord, Hashable, Sendable {
         var conversation = ""

@@ -12,7 +12,7 @@ enum AttachmentMethods {
 /// The node drops the upload when the connection closes.
 enum AttachmentBeginMethod: ControlMethod {
     static let name = "attachment.begin"
-    static let summary = "Begins to hand over a file."
+    static let summary = "Begins the upload of a file."
 
     static func waits(_ params: Params) -> Bool { true }
 
@@ -48,7 +48,7 @@ enum AttachmentBeginMethod: ControlMethod {
 
 enum AttachmentAppendMethod: ControlMethod {
     static let name = "attachment.append"
-    static let summary = "Hands over the next bytes of a file: `body` of them follow the line as they are."
+    static let summary = "Uploads the next bytes of a file: `body` raw bytes follow the line."
     static let takesBody = true
 
     struct Params: JSONRecord, Hashable, Sendable {
@@ -71,7 +71,7 @@ enum AttachmentAppendMethod: ControlMethod {
 
 enum AttachmentCommitMethod: ControlMethod {
     static let name = "attachment.commit"
-    static let summary = "Sends a file that has been handed over."
+    static let summary = "Sends an uploaded file."
     typealias Result = SentMessage
 
     static func waits(_ params: Params) -> Bool { params.wait != nil }
@@ -92,7 +92,7 @@ enum AttachmentCommitMethod: ControlMethod {
 
 enum AttachmentCancelMethod: ControlMethod {
     static let name = "attachment.cancel"
-    static let summary = "Gives up handing over a file."
+    static let summary = "Cancels the upload of a file."
     typealias Result = Acknowledged
 
     struct Params: JSONRecord, Hashable, Sendable {
@@ -106,7 +106,7 @@ enum AttachmentCancelMethod: ControlMethod {
 
 enum AttachmentReadMethod: ControlMethod {
     static let name = "attachment.read"
-    static let summary = "Reads a piece of the file of a message."
+    static let summary = "Reads a chunk of the file of a message."
 
     struct Params: JSONRecord, Hashable, Sendable {
         var conversation = ""
@@ -145,7 +145,7 @@ enum AttachmentReadMethod: ControlMethod {
 
 enum ReactMethod: ControlMethod {
     static let name = "react"
-    static let summary = "Puts a sign at a message, or takes it back."
+    static let summary = "Adds or removes an emoji reaction."
     typealias Result = SentMessage
 
     static func waits(_ params: Params) -> Bool { params.wait != nil }
@@ -174,7 +174,7 @@ enum ReactMethod: ControlMethod {
 
 enum ConversationSetMethod: ControlMethod {
     static let name = "conversation.set"
-    static let summary = "Changes a setting of a conversation, or of those that have none of their own."
+    static let summary = "Shows or changes a setting of one conversation, or the default."
 
     struct Params: JSONRecord, Hashable, Sendable {
         /// Absent for the default.

@@ -54,7 +54,7 @@ enum EventKind: String, JSONChoice, Hashable, Sendable {
 
 enum SubscribeMethod: ControlMethod {
     static let name = ControlRequest.subscribe
-    static let summary = "Turns this connection into a stream of events."
+    static let summary = "Starts a stream of events on this connection."
 
     static func waits(_ params: Params) -> Bool { true }
 

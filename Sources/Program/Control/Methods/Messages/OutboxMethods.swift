@@ -58,14 +58,14 @@ enum OutboxListMethod: ControlMethod {
 
 enum OutboxCancelMethod: ControlMethod {
     static let name = "outbox.cancel"
-    static let summary = "Gives up sending a message."
+    static let summary = "Cancels an unacknowledged message."
     typealias Result = OutboxEntry
     typealias Params = MessageParams
 }
 
 enum OutboxRetryMethod: ControlMethod {
     static let name = "outbox.retry"
-    static let summary = "Tries to send a message now."
+    static let summary = "Retries an unacknowledged message now."
     typealias Result = OutboxEntry
     typealias Params = MessageParams
 }

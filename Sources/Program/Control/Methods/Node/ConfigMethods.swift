@@ -2,7 +2,7 @@ import Control
 
 enum ConfigReloadMethod: ControlMethod {
     static let name = "config.reload"
-    static let summary = "Takes over config.json and peers.json while the node runs, wholly or not at all."
+    static let summary = "Reloads config.json and peers.json while the node runs, completely or not at all."
     typealias Params = Nothing
 
     struct Result: JSONRecord, Hashable, Sendable {

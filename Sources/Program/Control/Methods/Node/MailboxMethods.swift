@@ -135,7 +135,7 @@ struct MailboxStatus: JSONRecord, Hashable, Sendable {
 
 enum MailboxStatusMethod: ControlMethod {
     static let name = "mailbox.status"
-    static let summary = "Tells how our mailbox stands, and what is kept here for others."
+    static let summary = "Shows the state of this node's mailbox, and of the boxes kept for others."
     typealias Params = Nothing
     typealias Result = MailboxStatus
 }

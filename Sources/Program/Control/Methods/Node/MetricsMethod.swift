@@ -2,7 +2,7 @@ import Control
 
 enum MetricsMethod: ControlMethod {
     static let name = "metrics"
-    static let summary = "Tells the node's figures in Prometheus' text format."
+    static let summary = "Returns the node's metrics in the Prometheus text format."
     typealias Params = Nothing
 
     struct Result: JSONRecord, Hashable, Sendable {

@@ -60,7 +60,7 @@ struct NetcheckFamily: JSONRecord, Hashable, Sendable {
 
 enum NetcheckMethod: ControlMethod {
     static let name = "netcheck"
-    static let summary = "Asks the rendezvous nodes from where they see this node, and tells what that means."
+    static let summary = "Checks which connections this network's NAT and firewall allow."
 
     static func waits(_ params: Params) -> Bool { true }
 

@@ -207,7 +207,7 @@ struct NodeStatus: JSONRecord, Hashable, Sendable {
 
 enum StatusMethod: ControlMethod {
     static let name = "status"
-    static let summary = "Tells how the node is."
+    static let summary = "Shows the state of the node."
     typealias Params = Nothing
     typealias Result = NodeStatus
 }
@@ -232,7 +232,7 @@ enum StopMethod: ControlMethod {
 
 enum LockMethod: ControlMethod {
     static let name = "lock"
-    static let summary = "Forgets the storage keys until unlock."
+    static let summary = "Wipes the storage keys from memory until unlock."
     typealias Params = Nothing
     typealias Result = Acknowledged
 }
@@ -256,14 +256,14 @@ enum UnlockMethod: ControlMethod {
 
 enum ReapMethod: ControlMethod {
     static let name = "reap"
-    static let summary = "Destroys everything that is due now."
+    static let summary = "Destroys all expired data now."
     typealias Params = Nothing
     typealias Result = Acknowledged
 }
 
 enum VersionMethod: ControlMethod {
     static let name = "version"
-    static let summary = "Tells the version of the node."
+    static let summary = "Returns the version of the node."
     typealias Params = Nothing
 
     struct Result: JSONRecord, Hashable, Sendable {

@@ -20,7 +20,7 @@ struct ProtectionResult: JSONRecord, Hashable, Sendable {
 
 enum PassphraseChangeMethod: ControlMethod {
     static let name = "passphrase.change"
-    static let summary = "Replaces the passphrase; the old one opens nothing any more."
+    static let summary = "Replaces the passphrase; the old one no longer opens the home."
     typealias Result = ProtectionResult
 
     /// Changes run one at a time, each with a slow key derivation.
@@ -39,7 +39,7 @@ enum PassphraseChangeMethod: ControlMethod {
 
 enum PassphraseSetMethod: ControlMethod {
     static let name = "passphrase.set"
-    static let summary = "Protects a home that has a key file with a passphrase, and destroys the key file."
+    static let summary = "Replaces the key file with a passphrase, and destroys the key file."
     typealias Result = ProtectionResult
 
     /// Changes run one at a time, each with a slow key derivation.
@@ -56,7 +56,7 @@ enum PassphraseSetMethod: ControlMethod {
 
 enum PassphraseDropMethod: ControlMethod {
     static let name = "passphrase.drop"
-    static let summary = "Puts a key file in place of the passphrase."
+    static let summary = "Replaces the passphrase with a key file."
     typealias Result = ProtectionResult
 
     /// Changes run one at a time, each with a slow key derivation.

@@ -50,7 +50,7 @@ struct Peer: JSONRecord, Hashable, Sendable {
 
 enum PeerAddMethod: ControlMethod {
     static let name = "peer.add"
-    static let summary = "Names a node, by its card or its endpoints."
+    static let summary = "Adds a named node by its card or endpoints."
     typealias Result = Peer
 
     struct Params: JSONRecord, Hashable, Sendable {
@@ -90,7 +90,7 @@ enum PeerShowMethod: ControlMethod {
 
 enum PeerRemoveMethod: ControlMethod {
     static let name = "peer.remove"
-    static let summary = "Forgets a named node."
+    static let summary = "Removes a named node."
     typealias Result = Acknowledged
     typealias Params = PeerParams
 }
@@ -115,14 +115,14 @@ enum PeerPingMethod: ControlMethod {
 
 enum PeerBlockMethod: ControlMethod {
     static let name = "peer.block"
-    static let summary = "Refuses pings and invitations of a named node."
+    static let summary = "Refuses pings and invitations from a named node."
     typealias Result = Peer
     typealias Params = PeerParams
 }
 
 enum PeerUnblockMethod: ControlMethod {
     static let name = "peer.unblock"
-    static let summary = "Accepts pings and invitations of a named node again."
+    static let summary = "Allows pings and invitations from a named node again."
     typealias Result = Peer
     typealias Params = PeerParams
 }
@@ -148,7 +148,7 @@ enum PeerSetMethod: ControlMethod {
 
 enum PeerCardMethod: ControlMethod {
     static let name = "peer.card"
-    static let summary = "Shows the card by which others can name this node."
+    static let summary = "Shows this node's contact card."
     typealias Params = Nothing
 
     struct Result: JSONRecord, Hashable, Sendable {
@@ -189,7 +189,7 @@ enum PeerImportMethod: ControlMethod {
 
 enum PeerExportMethod: ControlMethod {
     static let name = "peer.export"
-    static let summary = "Writes the named nodes as a peers file."
+    static let summary = "Returns the named nodes as a peers file."
     typealias Params = Nothing
 
     struct Result: JSONRecord, Hashable, Sendable {

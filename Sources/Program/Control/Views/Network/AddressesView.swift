@@ -11,20 +11,20 @@ extension NetworkView {
         var words = told.isEmpty ? "others are told no address" : "others are told \(told.joined(separator: " "))"
         let linkLocal = reachable.untold.filter { $0.reason == .linkLocal }
         let others = reachable.untold.filter { $0.reason != .linkLocal }
-        if !others.isEmpty { words += "; left out, for there are too many: \(list(others))" }
-        if !linkLocal.isEmpty { words += "; not told, for they are link-local: \(list(linkLocal))" }
+        if !others.isEmpty { words += "; omitted, because there are too many: \(list(others))" }
+        if !linkLocal.isEmpty { words += "; not told, because they are link-local: \(list(linkLocal))" }
         if !linkLocal.isEmpty, !isFound {
             return HealthCheck(name: "addresses", state: .warning, message: words, hint: linkLocalHint)
         }
         if others.contains(where: { $0.reason == .tooMany }) {
             return HealthCheck(
                 name: "addresses", state: .warning, message: words,
-                hint: "name those that others can dial as `advertise` in \(NodeConfiguration.fileName)")
+                hint: "set the dialable addresses as `advertise` in \(NodeConfiguration.fileName)")
         }
         if reachable.isThisMachineAlone, !isFound {
             return HealthCheck(
                 name: "addresses", state: .warning,
-                message: words + ", for this machine has no other address where it listens",
+                message: words + ", because this machine listens on no other address",
                 hint: "connect it to a network, or listen on both tcp://0.0.0.0:PORT and tcp://[::]:PORT")
         }
         return HealthCheck(name: "addresses", state: .ok, message: words)

@@ -32,14 +32,15 @@ enum MailboxView {
         func status(_ state: MailboxStanding, _ message: String, _ hint: String? = nil) -> OwnMailboxStatus {
             OwnMailboxStatus(peer: name, state: state, message: message, hint: hint)
         }
-        if isLocked { return status(.unreachable, "is not asked: this node is locked", "open it with `mayfly unlock`") }
+        if isLocked {
+            return status(.unreachable, "is not queried: this node is locked", "open it with `mayfly unlock`")
+        }
         switch standing {
         case .granted(let grant) where grant.boxCount < boxCount:
             return status(
-                .granted, "keeps what comes for \(grant.boxCount) of \(boxCount) conversations",
+                .granted, "keeps messages for \(grant.boxCount) of \(boxCount) conversations",
                 "ask its operator for more: `boxes` of `mailbox` in config.json there")
-        case .granted:
-            return status(.granted, "keeps what comes for \(boxCount) conversation\(boxCount == 1 ? "" : "s")")
+        case .granted: return status(.granted, "keeps messages for \(boxCount) conversation\(boxCount == 1 ? "" : "s")")
         case .unused:
             return status(
                 .unused, "is not used: no conversation has agreed to a mailbox",
@@ -60,19 +61,21 @@ enum MailboxView {
         }
         switch refusal {
         case .notServing:
-            return status("is no mailbox", "ask its operator to run: mayfly run --mailbox; it is asked again by itself")
+            return status(
+                "is not a mailbox", "ask its operator to run: mayfly run --mailbox; this node retries automatically")
         case .unknownPeer:
             return status(
                 "does not know this node",
                 "ask its operator to run: mayfly peer add NAME CARD, with the card that `mayfly peer card` prints "
-                    + "here; it is asked again by itself")
+                    + "here; this node retries automatically")
         case .full:
             return status(
-                "has as many boxes as it may",
-                "ask its operator for more: `boxes` of `mailbox` in config.json there; it is asked again by itself")
+                "has no room for more boxes",
+                "ask its operator for more: `boxes` of `mailbox` in config.json there; this node retries automatically")
         case .unavailable:
-            return status("is locked", "ask its operator to run: mayfly unlock; it is asked again by itself")
-        case .other: return status("refuses, for a reason of a later version", "bring this node up to date")
+            return status("is locked", "ask its operator to run: mayfly unlock; this node retries automatically")
+        case .other:
+            return status("refuses, for a reason that only a later version knows", "bring this node up to date")
         }
     }
 
@@ -130,7 +133,7 @@ enum MailboxView {
                         .warning,
                         "\(count) conversation\(count == 1 ? " has" : "s have") agreed to a mailbox, and this node has "
                             + "none",
-                        "what others send waits with them while this node is away; name one: "
+                        "while this node is offline, messages wait at their senders; name a mailbox: "
                             + "`mayfly peer set NAME mailbox=on`"))
             }
         }
@@ -139,8 +142,8 @@ enum MailboxView {
             checks.append(
                 count == 0
                     ? check(
-                        .warning, "this node is a mailbox for nobody: there is no named peer with a card",
-                        "name whom it serves: `mayfly peer add NAME CARD`")
+                        .warning, "this node is a mailbox without users: no named peer has a card",
+                        "add a peer to serve: `mayfly peer add NAME CARD`")
                     : check(.ok, "this node is a mailbox for \(count) named peer\(count == 1 ? "" : "s")"))
         }
         return checks

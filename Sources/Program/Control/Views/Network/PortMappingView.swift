@@ -11,7 +11,7 @@ extension NetworkView {
     /// - Parameter isLocked: a locked node queries no gateway.
     static func portMappings(_ states: [PortMappingState], isLocked: Bool) -> [PortMappingStatus] {
         guard states.isEmpty else { return states.map(portMapping) }
-        let reason = isLocked ? "the storage is locked" : "there is no gateway, or no listener toward it"
+        let reason = isLocked ? "the storage is locked" : "no gateway, or no listener on its network"
         return [PortMappingStatus(family: "ipv4", state: .failed, reason: reason)]
     }
 
@@ -35,7 +35,7 @@ extension NetworkView {
     static func portMappingCheck(_ mapping: PortMappingStatus) -> HealthCheck {
         switch mapping.state {
         case .mapped, .possible:
-            let message = "\(mapping.family): others get in by \(mapping.method ?? "-")"
+            let message = "\(mapping.family): mapped by \(mapping.method ?? "-")"
             return HealthCheck(name: "port mapping", state: .ok, message: message)
         case .asking:
             return HealthCheck(
@@ -43,7 +43,7 @@ extension NetworkView {
         case .failed:
             return HealthCheck(
                 name: "port mapping", state: .warning, message: "\(mapping.family): none: \(mapping.reason ?? "-")",
-                hint: "let the router allow UPnP or PCP, set a port forwarding by hand, or use a rendezvous node")
+                hint: "allow UPnP or PCP on the router, set a port forwarding by hand, or use a rendezvous node")
         }
     }
 }

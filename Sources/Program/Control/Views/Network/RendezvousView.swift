@@ -31,13 +31,13 @@ extension NetworkView {
         case .reserved(let grant):
             return check(
                 .ok,
-                "passes on up to \(grant.streamCount) streams to us, \(grant.byteRate) bytes/s each, "
+                "relays up to \(grant.streamCount) streams to us, \(grant.byteRate) bytes/s each, "
                     + "for up to \(grant.reservationCount) inboxes")
-        case .refused(.notServing): return check(.warning, "is no rendezvous node", "there: mayfly run --rendezvous")
+        case .refused(.notServing): return check(.warning, "is not a rendezvous node", "there: mayfly run --rendezvous")
         case .refused(.unknownPeer):
             return check(.warning, "does not know this node", "there: mayfly peer add NAME CARD, with this node's card")
-        case .refused(.full): return check(.warning, "serves as many nodes as it may", "it is asked again by itself")
-        case .refused(.other): return check(.warning, "refuses, for a reason of a later version")
+        case .refused(.full): return check(.warning, "has no room for more nodes", "this node retries automatically")
+        case .refused(.other): return check(.warning, "refuses, for a reason that only a later version knows")
         case .refused(nil): return check(.warning, "does not answer", "it may be of an earlier version")
         }
     }

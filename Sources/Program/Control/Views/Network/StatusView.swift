@@ -28,8 +28,8 @@ enum StatusView {
             checks.append(
                 HealthCheck(
                     name: "log", state: .warning,
-                    message: "lines of the log that were dropped: \(droppedLogLines); standard error was not read",
-                    hint: "see who reads the standard error of the node, or lower --log-level"))
+                    message: "\(droppedLogLines) log lines were dropped: standard error was not read",
+                    hint: "check the program that reads the node's standard error, or lower --log-level"))
         }
         for failure in node.withoutDatagrams {
             checks.append(
@@ -40,9 +40,8 @@ enum StatusView {
         for name in node.missingInterfaces {
             checks.append(
                 HealthCheck(
-                    name: "LAN discovery", state: .warning,
-                    message: "there is no interface \(name) with an address now", hint: "see `ip link` for their names")
-            )
+                    name: "LAN discovery", state: .warning, message: "no interface \(name) has an address now",
+                    hint: "see `ip link` for their names"))
         }
         checks += copiesChecks(node)
         checks += node.rendezvousStandings().map(NetworkView.rendezvousCheck)
@@ -99,7 +98,7 @@ enum StatusView {
         let isNearlyFull = unread >= limit / 10 * 9
         return HealthCheck(
             name: "memory", state: isNearlyFull ? .warning : .ok,
-            message: "unread messages that are in memory only take \(unread) of \(limit) bytes",
-            hint: isNearlyFull ? "read them: what is beyond the limit stays with its senders" : nil)
+            message: "unread messages in memory only take \(unread) of \(limit) bytes",
+            hint: isNearlyFull ? "read them: messages beyond the limit wait at their senders" : nil)
     }
 }
