@@ -1,15 +1,21 @@
 #!/usr/bin/env python3
-"""The structure of Sources, which only gets better: fails when it gets worse.
+"""Structure and size of the sources, which only get better: fails when they get worse.
 
-No folder has more than 12 files, no type stands in more than 5 files, and no more than 5 files of a target refer to each
-other in a circle. Reads text, not the compiler's index: a name counts for every type of its target that is called so.
+No folder has more than 20 files, no type is in more than 5 files, and no more than 5 files of a target refer to each
+other in a circle. REACHED has the sizes that were reached: when yours is smaller, lower the number.
+Reads text, not the compiler's index: a name counts for every type of its target with that name.
 """
 import collections
 import os
 import re
 import sys
 
-FILES_OF_FOLDER, FILES_OF_TYPE, FILES_OF_CYCLE = 12, 5, 5
+FILES_OF_FOLDER, FILES_OF_TYPE, FILES_OF_CYCLE = 20, 5, 5
+# Folder, ending, and how many lines, files or kilobytes there are at most. Generated code does not count.
+REACHED = [
+    ("Sources", ".swift", "lines", 79_400), ("Sources", ".swift", "files", 623), ("Tests", ".swift", "lines", 74_700),
+    ("Sources", ".md", "kilobytes", 500), ("Sources", ".md", "files", 25),
+]
 NOT_CODE = re.compile(r'"""[\s\S]*?"""|//[^\n]*|"(?:\\.|[^"\\\n])*"')
 DECLARED = re.compile(r"^(?:@\S+ )*(?:[a-z]+(?:\([a-z]+\))? )*(struct|enum|class|actor|protocol|typealias|extension) ([A-Z]\w*)",
                       re.M)
@@ -46,6 +52,21 @@ def cycles(references):
     return parts
 
 
+def sizes():
+    """What is larger than its number in REACHED."""
+    for root, ending, unit, most in REACHED:
+        texts = []
+        for folder, _, names in os.walk(root):
+            for name in names:
+                if name.endswith(ending) and not name.endswith(".pb.swift"):
+                    with open(os.path.join(folder, name), "rb") as file:
+                        texts.append(file.read())
+        size = {"files": len(texts), "lines": sum(text.count(b"\n") for text in texts),
+                "kilobytes": sum(map(len, texts)) // 1000}[unit]
+        if size > most:
+            yield f"{root}: {size} {unit} of *{ending}: more than the {most} that were reached"
+
+
 def main(root):
     texts = {}
     for folder, _, names in os.walk(root):
@@ -78,6 +99,7 @@ def main(root):
         if len(part) > FILES_OF_CYCLE:
             names = " ".join(sorted(os.path.basename(path) for path in part))
             wrong.append(f"{target[part[0]]}: {len(part)} files refer to each other in a circle: {names}")
+    wrong.extend(sizes())
     for line in sorted(wrong):
         print(line)
     print(f"structure: {len(texts)} files, {len(wrong)} findings")
