@@ -13,7 +13,7 @@ import sys
 FILES_OF_FOLDER, FILES_OF_TYPE, FILES_OF_CYCLE = 20, 5, 5
 # Folder, ending, and how many lines, files or kilobytes there are at most. Generated code does not count.
 REACHED = [
-    ("Sources", ".swift", "lines", 79_400), ("Sources", ".swift", "files", 623), ("Tests", ".swift", "lines", 74_700),
+    ("Sources", ".swift", "lines", 79_400), ("Sources", ".swift", "files", 624), ("Tests", ".swift", "lines", 74_700),
     ("Sources", ".md", "kilobytes", 500), ("Sources", ".md", "files", 25),
 ]
 NOT_CODE = re.compile(r'"""[\s\S]*?"""|//[^\n]*|"(?:\\.|[^"\\\n])*"')
