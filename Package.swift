@@ -1,5 +1,5 @@
 // swift-tools-version: 6.2
-// A manifest is read as a list: one target on each line.
+// Formatted by hand, as a list of targets.
 // swift-format-ignore-file
 import PackageDescription
 
@@ -189,14 +189,14 @@ let package = Package(
             exclude: ["expiry.py"],
             swiftSettings: settings
         ),
-        // What `benchmarks` compares the node with; in C, with nothing around it.
+        // The floor that `benchmarks` compares the node with: two processes in C.
         .executableTarget(name: "floor", dependencies: ["CSodium"], path: "Tests/Floor"),
         // Replaces malloc(3) of `allocations`, no other.
         .target(name: "CCountingHeap", path: "Tests/CCountingHeap"),
         .executableTarget(
             name: "allocations",
             dependencies: [
-                "CCountingHeap", "Program", "NodeRuntime", "Control", "Store", "Messaging", "Crypto", nioCore, nioPosix,
+                "CCountingHeap", "NodeRuntime", "Control", "Store", "Messaging", "Crypto", nioCore, nioPosix,
                 logging,
             ],
             path: "Tests/Allocations",

@@ -272,7 +272,7 @@ package enum ControlResponse: Hashable, Sendable {
         } else if let result = value["result"] {
             self = .success(id: id, result: result)
         } else {
-            throw .internalFailure("the node sent a line that is no JSON-RPC response")
+            throw .internalFailure("the node sent a line that is not a JSON-RPC response")
         }
     }
 }

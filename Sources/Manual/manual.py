@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Writes the manual pages of the commands, mayfly.1 and mayfly-COMMAND.1, in mdoc(7), from what the program says of itself.
+"""Writes the manual pages of the commands, mayfly.1 and mayfly-COMMAND.1, in mdoc(7), from the help of the program.
 
     mayfly --experimental-dump-help | manual.py DIRECTORY        SOURCE_DATE_EPOCH is the date in the pages
 
-The other pages, mayfly-config.5 and mayfly-concepts.7, mayfly-operations.7, mayfly-promises.7 and mayfly-scripting.7,
-are written by hand and lie beside this file.
+People write the other pages, which lie beside this file: mayfly-config.5, mayfly-concepts.7, mayfly-operations.7,
+mayfly-promises.7 and mayfly-scripting.7.
 """
 
 import json
@@ -260,10 +260,10 @@ def overview(root, date):
         ".Pa $XDG_STATE_HOME/mayfly ,", "else", ".Pa ~/.local/state/mayfly .",
         ".It Ev MAYFLY_PASSPHRASE_FILE", "The file with the passphrase, without", ".Fl -passphrase-file .",
         ".It Ev CREDENTIALS_DIRECTORY", "Set by", ".Xr systemd 1 :", "the file", ".Pa mayfly-passphrase",
-        "there is the passphrase where neither names another file.",
+        "in that directory has the passphrase, if no option or variable names another file.",
         ".It Ev NOTIFY_SOCKET , WATCHDOG_USEC , WATCHDOG_PID", "Set by", ".Xr systemd 1 :", "see",
         ".Xr mayfly-operations 7 .", ".El", ".Sh FILES", ".Bl -tag -width Ds", ".It Pa ~/.local/state/mayfly",
-        "The home: keys, what is kept, configuration; see", ".Xr mayfly-config 5 .", ".It Pa /var/lib/mayfly",
+        "The home: keys, stored messages and configuration; see", ".Xr mayfly-config 5 .", ".It Pa /var/lib/mayfly",
         "The home of the service that the Debian package installs.", ".El", ".Sh EXIT STATUS",
     ]
     table = [entry.split(" ", 1) for entry in re.search(r"Exit codes: (.*)\.", root["discussion"], re.S)[1].split(", ")]

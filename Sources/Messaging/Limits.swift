@@ -60,8 +60,10 @@ package enum Limits {
     package static let reminderLead: Milliseconds = 10 * .minute
     /// Most invites for which a tombstone answers; the newest are kept.
     package static let tombstoneInviteCount = 16
-    /// Lifetime of a spoken code, and of its invite from then on. Clocks differ: an hour is a wrong time zone.
+    /// Lifetime of a spoken code.
     package static let codeLifetime: Milliseconds = 5 * .minute
+    /// Lifetime of a code's invite, from when it is made: an hour, because a joiner's clock may be set to a wrong time
+    /// zone.
     package static let codeInviteLifetime: Milliseconds = .hour
     /// Reservations at rendezvous nodes that a tombstone keeps: the current one and the one before.
     package static let tombstoneSeedCount = 2

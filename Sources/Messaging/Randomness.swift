@@ -17,7 +17,7 @@ package enum Randomness: RandomNumberGenerator, Sendable {
         }
     }
 
-    /// One request to the operating system.
+    /// Several numbers with one request to the operating system.
     package mutating func numbers(_ count: Int) -> [UInt64] {
         switch self {
         case .system: SystemRandomness.numbers(count)

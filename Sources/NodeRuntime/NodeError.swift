@@ -28,7 +28,7 @@ package enum NodeError: Error {
     case invalidCard(ContactCard.Failure)
     case timedOut(String)
     case unreachable(String)
-    /// The inbox exists under another clientId (seed 003).
+    /// Two inboxes have this clientId, or an inbox's state names another one (seed 003).
     case clientIDMismatch(ClientID)
     case stopping
     case unknownInbox(String)

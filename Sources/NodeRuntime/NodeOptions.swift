@@ -13,7 +13,9 @@ package struct NodeOptions: Sendable {
     package var isMailbox: Bool?
     package var datagrams: Bool?
     package var discover: DiscoverySetting?
+    /// The command line gave the log level; a reload of the configuration leaves it.
     package var hasLogLevel = false
+    /// The command line gave the address of the metrics; a reload of the configuration leaves it.
     package var hasMetrics = false
     package var mapPorts: Bool?
     /// UDP port of the LAN multicast group.

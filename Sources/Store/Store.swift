@@ -23,7 +23,7 @@ package final class Store {
 
     package var protection: Protection { keystore.protection }
     package let erasurePromise: ErasurePromise
-    /// Data that was overdue when the home was opened, and its destruction.
+    /// The data that was overdue when the home was opened, and how it was destroyed.
     package internal(set) var openingReport = ReapReport()
     /// Findings of damage on the disk, without duplicates, for `doctor` and `status`.
     package var damage: [String] { services.damage.entries }

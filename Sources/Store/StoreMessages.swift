@@ -9,10 +9,12 @@ extension Store {
     /// Stores a message; durable when a later commit completes.
     /// - Parameters:
     ///   - id: must not be among the messages that the inbox has in memory.
-    ///   - expiresAt: milliseconds since the epoch. It may come before the tier's lifetime ends.
+    ///   - expiresAt: milliseconds since the epoch; at this time the message is gone. It may come before the tier's
+    ///     lifetime ends.
     ///   - place: the lowest place allowed.
-    ///   - isHidden: for attachment chunks. Only calls that take an identifier find the record: ``read(_:id:now:)``,
-    ///     ``contains(_:id:)``, ``update(_:id:payload:)`` and ``erase(_:id:)``. It has no place in the order, and no
+    ///   - isHidden: for attachment chunks and reactions. Only ``visitHidden(_:from:_:)`` and calls that take an
+    ///     identifier find the record: ``read(_:id:now:)``, ``contains(_:id:)``, ``update(_:id:payload:)``,
+    ///     ``reschedule(_:id:tier:expiresAt:payload:)`` and ``erase(_:id:)``. It has no place in the order, and no
     ///     list, count or ``ReapReport`` includes it.
     @discardableResult package func append(
         _ id: RowID, id messageID: [UInt8], tier: Tier, expiresAt: Int64, payload: [UInt8], notBefore place: UInt64 = 0,

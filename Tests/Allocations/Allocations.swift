@@ -8,7 +8,6 @@ import Messaging
 import NIOCore
 import NIOPosix
 import NodeRuntime
-import Program
 import Store
 
 /// `make allocations`: heap allocations per stored message at the sender, the receiver and the control socket, and per

@@ -5,8 +5,6 @@ import NIOPosix
 import Synchronization
 import Testing
 
-@testable import Program
-
 /// A served control socket in a temporary directory, and raw clients for it.
 final class ControlNode: Sendable {
     let home: String

@@ -5,8 +5,6 @@ import NIOPosix
 import Synchronization
 import Testing
 
-@testable import Program
-
 private final class Subscribers: Sendable { let connections = Mutex<[ControlSession]>([]) }
 
 @Suite(.timeLimit(.minutes(30))) struct ControlStreamTests {

@@ -12,7 +12,7 @@ import json
 import sys
 
 AIM = 95
-#: Of section E of the research on reliability: "store, crypto glue, negotiation, explode".
+#: The parts whose mistakes cannot be made good.
 PROMISED = ("Store", "Crypto", "Messaging/Lifetime", "Messaging/Explode")
 
 

@@ -77,6 +77,21 @@ import Testing
         }
     }
 
+    @Test("`read --unread --follow` prints the unread messages, then the new ones") func unreadThenNew() throws {
+        try withRoom { ann, bob, _ in
+            try say("old", ann)
+            #expect(try bob.ok("read", "room").lines.count == 1)
+            try say("one", ann)
+            let follower = try Background(bob, ["read", "room", "--unread", "--follow"])
+            try eventually("the unread text") { follower.lines.contains { $0["text"].string == "one" } }
+            try say("two", ann)
+            try eventually("the new text") { follower.lines.contains { $0["text"].string == "two" } }
+            #expect(follower.lines.compactMap { $0["text"].string } == ["one", "two"])
+            try bob.ok("lock")
+            #expect(follower.end() == 6)
+        }
+    }
+
     @Test("`read --follow` ends when the node is locked") func followLocked() throws {
         try withRoom { ann, bob, _ in
             let follower = try Background(ann, ["read", "room", "--follow"])

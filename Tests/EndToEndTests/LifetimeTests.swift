@@ -33,7 +33,7 @@ import Testing
         }
     }
 
-    @Test("Of two crossing proposals the later one stands, and its other side is asked") func crossing() throws {
+    @Test("When two proposals cross, the later one stays open, and its receiver is asked") func crossing() throws {
         try withRoom { ann, bob, _ in
             try ann.ok("lifetime", "propose", "room", "1d")
             try bob.ok("lifetime", "propose", "room", "7d")

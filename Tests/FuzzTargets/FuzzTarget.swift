@@ -37,21 +37,20 @@ package struct FuzzTarget: Sendable {
 
     /// Every target except the canaries.
     package static let all: [FuzzTarget] =
-        of(wire, wireTargets) + of(control, textTargets) + of(crypto, handshakeTargets) + of(transport, linkTargets)
-        + of(control, controlTargets) + of(runtime, homeTargets) + of(wire, storedTargets)
-        + of(["Store"] + crypto, storeTargets) + of(wire, coreTargets) + of(datagrams, datagramTargets)
+        of(core, wireTargets) + of(control, textTargets) + of(crypto, handshakeTargets) + of(transport, linkTargets)
+        + of(control, controlTargets) + of(runtime, homeTargets) + of(core, storedTargets)
+        + of(["Store"] + crypto, storeTargets) + of(core, coreTargets) + of(datagrams, datagramTargets)
         + of(discovery + crypto, discoveryTargets)
         + of(["Transport/PortMapping"] + discovery + crypto, portMappingTargets) + of(core + discovery, codeTargets)
-        + of(wire, mailboxTargets + mailedTargets)
+        + of(core, mailboxTargets + mailedTargets)
 
     private static let crypto = ["Crypto"]
     private static let discovery = ["Transport/LAN/Discovery"]
     private static let datagrams = ["Transport/Datagrams", "Transport/Links"] + crypto
     private static let transport = ["Transport"] + crypto
     private static let core = ["Messaging"] + crypto
-    private static let control = ["Control"] + core
-    private static let wire = ["Wire"] + core
-    private static let runtime = ["NodeRuntime", "Store", "Wire", "Messaging"] + transport
+    private static let control = ["Control", "Program/Control/Methods"] + core
+    private static let runtime = ["NodeRuntime", "Store", "Messaging"] + transport
 
     private static func of(_ modules: [String], _ targets: [FuzzTarget]) -> [FuzzTarget] {
         targets.map { target in

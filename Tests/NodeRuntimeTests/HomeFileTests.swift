@@ -10,10 +10,7 @@ import Testing
         var template = Array("/tmp/mayfly-home-XXXXXX".utf8CString)
         let home = try #require(
             template.withUnsafeMutableBufferPointer { mkdtemp($0.baseAddress!) }.map { String(cString: $0) })
-        defer {
-            unlink("\(home)/peers.json")
-            rmdir(home)
-        }
+        defer { try? FileManager.default.removeItem(atPath: home) }
         return try body(home)
     }
 
@@ -43,6 +40,18 @@ import Testing
             peer.invitations = .accept
             try PeersFile(peers: [peer]).save(home: home)
             #expect(try PeersFile.load(home: home).peers == [peer])
+        }
+    }
+
+    @Test func `a configuration that is missing, a symbolic link or a FIFO is refused`() throws {
+        try withHome { home in
+            let path = "\(home)/config.json"
+            #expect(throws: HomeFileError.self) { try NodeConfiguration.read(home: home) }
+            #expect(mkfifo(path, 0o600) == 0)
+            #expect(throws: HomeFileError.self) { try NodeConfiguration.read(home: home) }
+            #expect(unlink(path) == 0 && symlink("other.json", path) == 0)
+            write("{}", to: "\(home)/other.json")
+            #expect(throws: HomeFileError.self) { try NodeConfiguration.read(home: home) }
         }
     }
 

@@ -54,11 +54,11 @@ import Testing
         Int(String(decoding: listed.message.content.payload, as: UTF8.self)) ?? -1
     }
 
-    private mutating func page(last: Int? = nil, after: MessageID? = nil, room: Int = .max) throws -> MessageArchive
-        .Page?
+    private mutating func page(last: Int? = nil, after: MessageID? = nil, isUnread: Bool = false, room: Int = .max)
+        throws -> MessageArchive.Page?
     {
         var taken = 0
-        return try archive.page(last: last, after: after, now: now) { _ in
+        return try archive.page(last: last, after: after, isUnread: isUnread, now: now) { _ in
             taken += 1
             return taken <= room
         }
@@ -66,6 +66,10 @@ import Testing
 
     private mutating func numbers(last: Int? = nil, after: MessageID? = nil) throws -> [Int]? {
         try page(last: last, after: after)?.messages.map(Self.number)
+    }
+
+    private mutating func unread(room: Int = .max) throws -> [Int]? {
+        try page(isUnread: true, room: room)?.messages.map(Self.number)
     }
 
     /// All pages, each starting at the last message of the one before.
@@ -83,7 +87,7 @@ import Testing
     }
 
     /// 0, 3, 6, 9 … are on the disk, and the pairs between them in memory.
-    private mutating func fill(_ count: Int) throws -> [MessageID] {
+    @discardableResult private mutating func fill(_ count: Int) throws -> [MessageID] {
         try (0..<count).map { try come($0, $0 % 3 == 0 ? .disk(.oneDay) : .memory) }
     }
 
@@ -175,6 +179,32 @@ import Testing
         page = try #require(try self.page())
         #expect(archive.unreadInMemoryCount == 0 && page.isAllRead && page.freedByteCount > 3 * size)
         #expect(page.messages.count == 9)
+    }
+
+    @Test mutating func `an unread page starts at the first unread message, and is empty without one`() throws {
+        try fill(6)
+        #expect(try unread(room: 2) == [0, 1])
+        #expect(try unread() == [2, 3, 4, 5])
+        #expect(try unread() == [])
+        try come(6, .disk(.oneDay), fromUs: true)
+        #expect(try unread() == [])
+        try come(7, .disk(.oneDay))
+        try come(8, .disk(.oneDay), fromUs: true)
+        try come(9, .memory)
+        #expect(try unread() == [7, 8, 9])
+        try come(10, .memory)
+        try come(11, .disk(.oneDay))
+        #expect(try unread() == [10, 11])
+    }
+
+    @Test mutating func `an unread page skips our messages after an unread one that has expired`() throws {
+        try come(0, .disk(.oneHour), lasting: 100)
+        try come(1, .disk(.oneDay), fromUs: true)
+        try come(2, .memory, fromUs: true)
+        now = now + 200
+        #expect(try unread() == [])
+        try come(3, .memory)
+        #expect(try unread() == [3])
     }
 
     @Test mutating func `a message waiting for the disk is kept in memory after it is read`() throws {

@@ -54,7 +54,28 @@ import Testing
             _ = try book.read(home: home)
             #expect(try add("b", to: book, home))
             #expect(try PeersFile.load(home: home).peers.map(\.name) == ["a", "mine", "b"])
-            #expect(try FileManager.default.contentsOfDirectory(atPath: home) == [PeersFile.fileName])
+            #expect(try files(home) == [PeersFile.fileName])
+        }
+    }
+
+    /// Without the empty lock file, which stays.
+    private func files(_ home: String) throws -> [String] {
+        try FileManager.default.contentsOfDirectory(atPath: home).filter { $0 != "\(PeersFile.fileName).lock" }
+    }
+
+    @Test func `a file that another process is changing is not written`() throws {
+        try withHome { home in
+            write(list("a"), home)
+            let book = try PeerBook(home: home)
+            let lock = open("\(home)/\(PeersFile.fileName).lock", O_RDWR | O_CREAT | O_CLOEXEC, 0o600)
+            #expect(flock(lock, LOCK_EX) == 0)
+            _ = try book.read(home: home)
+            let error = #expect(throws: (any Error).self) { try add("b", to: book, home) }
+            #expect(error.map { "\($0)" }?.contains("another process is changing it") == true)
+            #expect(text(home) == list("a"))
+            close(lock)
+            _ = try book.read(home: home)
+            #expect(try add("b", to: book, home))
         }
     }
 
@@ -89,7 +110,7 @@ import Testing
                 PeersFile.fileName, with: Array(list("a", "ours").utf8), over: old, home: home,
                 editFound: { unlink("\(home)/\(PeersFile.fileName)") })
             #expect(!removed)
-            #expect(try FileManager.default.contentsOfDirectory(atPath: home).isEmpty)
+            #expect(try files(home).isEmpty)
         }
     }
 
@@ -102,7 +123,7 @@ import Testing
             _ = try book.read(home: home)
             unlink("\(home)/\(PeersFile.fileName)")
             #expect(try !add("b", to: book, home))
-            #expect(try FileManager.default.contentsOfDirectory(atPath: home).isEmpty)
+            #expect(try files(home).isEmpty)
             // Some editors remove the file before they write it: the peers stay, and a command waits for the file.
             #expect(throws: NodeError.self) { try book.read(home: home) }
             #expect(book.peers.map(\.name) == ["mine"])

@@ -127,7 +127,7 @@ def keys(program, page):
                 json.dump(content, file)
             lines = map(json.loads, run(program, "doctor", "--home", home, "--json", code=1).stdout.splitlines())
             said = next(line["message"] for line in lines if line["name"] == name)
-            known = set(re.search(r"there are (.*)$", said)[1].split(", "))
+            known = set(re.search(r"the settings are (.*)$", said)[1].split(", "))
             check(f"every key of {place} has its entry in the manual", known <= entries, known - entries)
 
 

@@ -2,31 +2,38 @@ import Simulation
 import Testing
 
 @Suite struct Campaign {
-    @Test func `200 seeds break no invariant, and nearly all heal within a minute`() {
+    @Test func `60 seeds break no invariant, reach every event, and nearly all heal within a minute`() {
         var events = 0
-        var healed = 0
-        for seed in 1...200 as ClosedRange<UInt64> {
+        var counts: [String: Int] = [:]
+        for seed in 1...60 as ClosedRange<UInt64> {
             let report = Simulation.run(Simulation.Options(seed: seed, hasMailbox: false))
             events += report.events
-            healed += report.counts["healed within 60 s", default: 0]
+            counts.merge(report.counts, uniquingKeysWith: +)
             #expect(report.violations.isEmpty, "seed \(seed): \(report.violations.prefix(3))")
         }
-        #expect(events > 100_000)
+        #expect(events > 30_000)
         // In campaigns 26,404 of 26,522 healed: the timeout of a silently lost link takes up to 45 s.
-        #expect(healed >= 190)
+        #expect(counts["healed within 60 s", default: 0] >= 57)
+        for name in [
+            "accepted", "crashes", "locks", "partitions", "one-way partitions", "clock steps", "clocks set back",
+            "explosions", "event deletionReceipt", "held until unlocked", "sleeps", "wakes userInteraction",
+            "wakes pushNotification", "wakes activityRanking", "wakes appLaunch", "rebalances", "event reset",
+            "event withdrawn", "event messageState delivered", "closes", "event memberRemoved", "event removed",
+            "event profileChanged", "event conversationUpdated", "moves",
+        ] { #expect(counts[name, default: 0] > 0, "\(name) never happened") }
     }
 
     @Test func `with few of many conversations awake all messages arrive, mostly within a minute`() {
         var counts: [String: Int] = [:]
-        for seed in 1...40 as ClosedRange<UInt64> {
+        for seed in 1...15 as ClosedRange<UInt64> {
             let options = Simulation.Options(seed: seed, seconds: 60, hasMailbox: false, isCrowded: true)
             let report = Simulation.run(options)
             #expect(report.violations.isEmpty, "seed \(seed): \(report.violations.prefix(3))")
             counts.merge(report.counts, uniquingKeysWith: +)
         }
-        #expect(counts["proposed", default: 0] > 20 && counts["wakes activityRanking", default: 0] > 400)
+        #expect(counts["proposed", default: 0] > 7 && counts["wakes activityRanking", default: 0] > 150)
         // All of 40 runs were quiet within 60 s.
-        #expect(counts["quiet within 60 s", default: 0] >= 38)
+        #expect(counts["quiet within 60 s", default: 0] >= 14)
     }
 
     /// 29 found the joiner that lost its welcome; 118 and 206 found a defect of the oracle. The workload has changed
@@ -47,7 +54,7 @@ import Testing
 
     @Test func `no member holds a conversation after its explosion, scheduled or immediate`() {
         var counts: [String: Int] = [:]
-        for seed in 1...60 as ClosedRange<UInt64> {
+        for seed in 1...20 as ClosedRange<UInt64> {
             let report = Simulation.run(Simulation.Options(seed: seed, isExplosive: true, hasMailbox: false))
             #expect(report.violations.isEmpty, "seed \(seed): \(report.violations.prefix(3))")
             counts.merge(report.counts, uniquingKeysWith: +)
@@ -66,28 +73,13 @@ import Testing
             "event messageState mailed", "boxes dropped",
         ]
         // Some events are rare, and each change of the core moves them to other seeds.
-        for seed in 210...330 as ClosedRange<UInt64> where seed <= 230 || !missing.isEmpty {
+        for seed in 210...330 as ClosedRange<UInt64> where seed <= 220 || !missing.isEmpty {
             let options = Simulation.Options(seed: seed, isExplosive: seed.isMultiple(of: 4), hasMailbox: true)
             let report = Simulation.run(options)
             #expect(report.violations.isEmpty, "seed \(seed): \(report.violations.prefix(3))")
             missing.subtract(report.counts.filter { $0.value > 0 }.keys)
         }
         #expect(missing.isEmpty, "\(missing.sorted()) never happened")
-    }
-
-    @Test func `the runs reach every event under test`() {
-        var counts: [String: Int] = [:]
-        for seed in 1...40 as ClosedRange<UInt64> {
-            let report = Simulation.run(Simulation.Options(seed: seed, hasMailbox: false))
-            counts.merge(report.counts, uniquingKeysWith: +)
-        }
-        for name in [
-            "accepted", "crashes", "locks", "partitions", "one-way partitions", "clock steps", "clocks set back",
-            "explosions", "event deletionReceipt", "held until unlocked", "sleeps", "wakes userInteraction",
-            "wakes pushNotification", "wakes activityRanking", "wakes appLaunch", "rebalances", "event reset",
-            "event withdrawn", "event messageState delivered", "closes", "event memberRemoved", "event removed",
-            "event profileChanged", "event conversationUpdated", "moves",
-        ] { #expect(counts[name, default: 0] > 0, "\(name) never happened") }
     }
 }
 

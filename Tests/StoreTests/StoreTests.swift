@@ -288,6 +288,7 @@ import Testing
         let three = try store.addTombstone(keepUntil: start + 300, payload: [])
         try store.updateTombstone(one, payload: text("one, later"))
         try store.removeTombstone(three)
+        #expect(Store.maximumTombstonePayload == 4_002)
         #expect(throws: StoreError.tooLarge(limit: Store.maximumTombstonePayload)) {
             try store.updateTombstone(two, payload: [UInt8](repeating: 9, count: Store.maximumTombstonePayload + 1))
         }

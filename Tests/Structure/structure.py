@@ -14,7 +14,7 @@ FILES_OF_FOLDER, FILES_OF_TYPE, FILES_OF_CYCLE = 20, 5, 5
 # Folder, ending, and how many lines, files or kilobytes there are at most. Generated code does not count.
 REACHED = [
     ("Sources", ".swift", "lines", 79_400), ("Sources", ".swift", "files", 624), ("Tests", ".swift", "lines", 74_700),
-    ("Sources", ".md", "kilobytes", 500), ("Sources", ".md", "files", 25),
+    ("Sources", ".md", "kilobytes", 498), ("Sources", ".md", "files", 25),
 ]
 NOT_CODE = re.compile(r'"""[\s\S]*?"""|//[^\n]*|"(?:\\.|[^"\\\n])*"')
 DECLARED = re.compile(r"^(?:@\S+ )*(?:[a-z]+(?:\([a-z]+\))? )*(struct|enum|class|actor|protocol|typealias|extension) ([A-Z]\w*)",
@@ -52,11 +52,14 @@ def cycles(references):
     return parts
 
 
+REPOSITORY = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
+
+
 def sizes():
     """What is larger than its number in REACHED."""
     for root, ending, unit, most in REACHED:
         texts = []
-        for folder, _, names in os.walk(root):
+        for folder, _, names in os.walk(os.path.join(REPOSITORY, root)):
             for name in names:
                 if name.endswith(ending) and not name.endswith(".pb.swift"):
                     with open(os.path.join(folder, name), "rb") as file:

@@ -12,7 +12,7 @@ package protocol ControlService: Sendable {
 /// The node's method table. Parameters are parsed on the control loop, bodies run on the node's loop.
 ///
 ///     var router = ControlRouter()
-///     router.on(StatusMethod.self) { call in call.succeed(status) }
+///     router.on(SendMethod.self) { call in call.succeed(result) }
 package struct ControlRouter: ControlService {
     private var methods: [String: any ServedMethod] = [:]
     private let isDescribed: @Sendable (String) -> Bool

@@ -10,7 +10,7 @@ package struct SystemRandomness: RandomNumberGenerator, Sendable {
         return value
     }
 
-    /// In one call.
+    /// Several numbers with one call of the generator.
     package static func numbers(_ count: Int) -> [UInt64] {
         Sodium.start()
         return [UInt64](unsafeUninitializedCapacity: count) { buffer, initialized in

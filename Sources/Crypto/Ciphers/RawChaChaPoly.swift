@@ -12,7 +12,7 @@ enum RawChaChaPoly {
 
     /// - Parameters:
     ///   - plaintext: may overlap the output.
-    ///   - output: room for the plaintext and the tag of 16.
+    ///   - output: room for the plaintext and the tag of 16 bytes.
     ///   - key: 32 bytes.
     ///   - nonce: 12 bytes, or 24 for XChaCha20-Poly1305.
     static func seal(

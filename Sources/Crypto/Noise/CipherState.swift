@@ -12,7 +12,7 @@ package struct CipherState: ~Copyable, Sendable {
         self.nonce = nonce
     }
 
-    /// Appends a tag of 16.
+    /// Encrypts, and appends a tag of 16 bytes.
     /// - Throws: ``NoiseError/nonceExhausted``.
     package mutating func encrypt(_ plaintext: some Collection<UInt8>, authenticating data: [UInt8] = [])
         throws(NoiseError) -> [UInt8]

@@ -178,7 +178,7 @@ package struct AttachmentReceiverStateMachine: Hashable, Sendable {
     }
 }
 
-/// Limits progress events to one per second or twentieth of the file.
+/// Lets a progress event through after a second or after a twentieth of the file, whichever comes first.
 package struct ProgressMeter: Hashable, Sendable {
     private var shown = 0
     private var at: Timestamp?

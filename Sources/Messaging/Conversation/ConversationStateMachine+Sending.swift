@@ -109,7 +109,8 @@ extension ConversationStateMachine {
         return message
     }
 
-    /// When a receiver without our content would find it expired; `nil`: not before our copy expires.
+    /// From when on a receiver that gets the content for the first time finds it expired; `nil`: not before our copy
+    /// expires.
     private func unsentDeadline(of content: Content) -> Timestamp? {
         let terms = content.agreement.flatMap { lifetimes.machine?.knownTerms(of: $0) }
         return terms?.unreadTime(of: content.kind).map { content.sentAt + $0 }

@@ -1,12 +1,12 @@
 import Crypto
 
-/// A message on a link; `Wire` encodes it.
+/// A message on a link; ``FrameCodec`` encodes it.
 package enum Frame: Hashable, Sendable {
     /// First on every member link, from both sides: see ``SessionStart``.
     case session(SessionStart)
     /// In the order of sending: at most ``Limits/contentsCount``.
     case contents([AgedContent])
-    /// End-to-end.
+    /// Acknowledges contents end to end.
     case acknowledgement(Acknowledgement)
     case lifetime(LifetimeMessage)
     case joinRequest(JoinRequest)
@@ -51,7 +51,7 @@ package enum Frame: Hashable, Sendable {
 package struct SessionStart: Hashable, Sendable {
     /// The session has ended since the last link: the agreement in force ends with it.
     package var reset: Bool
-    /// The active agreement here, even if a new member has not signed it.
+    /// The agreement that stands here, even if a new member has not signed it yet.
     package var inForce: AgreementID?
     /// The newest agreement that this side knows, in force or not.
     package var head: Agreement?

@@ -57,7 +57,8 @@ package struct InboxDirectory {
     package func clients(named name: String) -> [ClientID] { names[name]?.map(\.client).sorted() ?? [] }
 
     /// By conversation id or clientId, in the order of their ids.
-    /// - Parameter prefix: hexadecimal in lower case, with all dashes of a clientId or none.
+    /// - Parameter prefix: hexadecimal in lower case, with all dashes of a clientId or none; any other text matches
+    ///   nothing.
     package func clients(beginningWith prefix: String) -> [ClientID] {
         let digits = prefix.filter { $0 != "-" }
         guard !digits.isEmpty, digits.utf8.count <= 64 else { return [] }

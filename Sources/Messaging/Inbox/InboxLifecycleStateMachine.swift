@@ -111,7 +111,7 @@ package struct InboxLifecycleStateMachine {
 
     /// Wakes an inbox, or registers a new one, which is awake.
     /// - Parameters:
-    ///   - stay: how long it may stay awake.
+    ///   - stay: how long it is not put to sleep to make room, unless more than ``stayLimit`` would be awake.
     ///   - protection: of another inbox; empty when it may be put to sleep.
     /// - Returns: the inboxes to put to sleep for it, in order.
     package mutating func wake(
@@ -253,7 +253,7 @@ package struct InboxLifecycleStateMachine {
             }
     }
 
-    /// Keeps protected inboxes, and fills the other places with the most recently active ones.
+    /// Keeps protected inboxes and those in their stay, and fills the other places with the most recently active ones.
     package func rebalance(now: Timestamp, protection: (InboxEntry) -> InboxProtection) -> Plan {
         let kept = awake.filter { isStaying($0, now: now) || !protection($0).isEmpty }
         let places = max(0, capacity - kept.count)

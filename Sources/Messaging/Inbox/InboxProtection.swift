@@ -2,7 +2,7 @@
 package enum WakeReason: String, Hashable, Sendable, Codable, CaseIterable {
     /// A user asked for something in it.
     case userInteraction
-    /// A routing token for it was dialled: a member has something to deliver.
+    /// A routing token of it was shown, or its mailbox holds something: a member has something to deliver.
     case pushNotification
     /// It is among the most recently active, or its outbox is due.
     case activityRanking

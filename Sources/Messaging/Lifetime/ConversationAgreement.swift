@@ -117,7 +117,7 @@ struct ConversationAgreement: Sendable {
                 result += systemMessage("\(what) until the new member has agreed", record, &turn)
             case .rolledBack(let agreement):
                 result += eraseUnconfirmed(agreement, &members, turn)
-                result += systemMessage("The proposal was taken back: \(terms.displayName) is in force", record, &turn)
+                result += systemMessage("The proposal was withdrawn: \(terms.displayName) is in force", record, &turn)
             case .dropped: tally.dropped += 1
             case .forged: _ = tally.holds(false)
             }
@@ -142,7 +142,7 @@ struct ConversationAgreement: Sendable {
             ? "Changed to \(terms.displayName)" : "Messages will be deleted after \(terms.displayName)"
     }
 
-    /// Renewals by the policies of all members take at most this long.
+    /// How long the report of a session's end waits for a renewal by the policies of all members.
     private static let renewalTime = 5 * Milliseconds.second
 
     var nextDeadline: Timestamp? { heldEnd?.until }

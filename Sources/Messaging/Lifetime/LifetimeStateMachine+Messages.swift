@@ -42,7 +42,8 @@ extension LifetimeStateMachine {
         return [.sendTo(from, .reject(proposal.id, reason))]
     }
 
-    /// Answers a proposal beyond the rate limit, for honest proposers; at most once per ``Limits/proposalInterval``.
+    /// Rejects a proposal beyond the rate limit, so that an honest proposer does not wait in vain. At most once per
+    /// ``Limits/proposalInterval``: ``expire(now:)`` rejects the newest of the others.
     private mutating func limit(_ id: ProposalID, from: PublicKey, now: Timestamp) -> [Action] {
         if let answeredAt = peers[from]?.answeredAt, now - answeredAt < Limits.proposalInterval {
             peers[from]?.unanswered = id

@@ -6,10 +6,10 @@ import Crypto
 ///      ┌──────────┐ ───────────▶ ┌──────────┐   ┌───────┐ ◀─────────── ┌──────────┐
 ///      │ settled  │              │ proposed │   │ asked │              │ settled  │
 ///      └──────────┘ ◀─────────── └──────────┘   └───────┘ ───────────▶ └──────────┘
-///                  all have accepted,           rejected, withdrawn, 24 h; two members: accepted
-///                  rejected, withdrawn, 24 h
+///                  all have accepted,           rejected, withdrawn, 23 h 58 min;
+///                  rejected, withdrawn, 24 h    two members: accepted
 ///
-///      asked ──accepted, three members or more──▶ accepted ──bundle, rejected, withdrawn, 24 h──▶ settled
+///      asked ──accepted, three members or more──▶ accepted ──bundle, rejected, withdrawn, 24 h 2 min──▶ settled
 ///      proposed, accepted ──a proposal that survives ours──▶ asked
 ///      asked ──the user proposes something else──▶ proposed
 ///
@@ -214,7 +214,8 @@ package struct LifetimeStateMachine: Hashable, Sendable {
         return earliest
     }
 
-    /// An asked member stops before the proposer's 24 h end, so no accept is late. After its accept it waits longer.
+    /// An asked member stops before the proposer's 24 h end, so no accept is late. After its accept it waits for the
+    /// bundle, longer than the proposer.
     static let answerTime = Limits.proposalLifetime - Limits.proposalClockTolerance
     static let waitTime = Limits.proposalLifetime + Limits.proposalClockTolerance
 

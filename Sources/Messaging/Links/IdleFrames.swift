@@ -1,5 +1,5 @@
 /// Rate limit of no-op frames. Each costs us a decryption, a lookup and maybe an answer, and its sender almost nothing.
-/// Above the rate we pause reading (Links.md, "Frames that change nothing").
+/// Above the rate we pause reading (Links.md, "This program's measures").
 ///
 /// The sender's frames wait at its own end, so none is lost. Links that share a limiter each reserve a token of their
 /// own, so their pauses queue instead of coinciding.

@@ -76,8 +76,9 @@ package struct MailboxOwnerStateMachine: Hashable, Sendable {
         heardAt + (isAsked ? Limits.mailboxKeepalive + Limits.reservationPatience : Limits.mailboxKeepalive)
     }
 
-    /// Sets the boxes to claim: the first ``Limits/boxLabelCount`` labels; no duplicates.
+    /// Sets the boxes to claim: the first ``Limits/boxLabelCount`` labels.
     /// - Parameter kept: labels that are not claimed again; their boxes stay until the mailbox forgets them.
+    /// - Precondition: no label twice.
     package mutating func want(_ labels: [BoxLabel], keeping kept: Set<BoxLabel> = [], now: Timestamp) -> [Action] {
         wanted = Array(labels.prefix(Limits.boxLabelCount))
         let set = Set(wanted)

@@ -54,8 +54,8 @@ package struct SlotAge: Hashable, Sendable {
     package var dwell: Milliseconds
     /// A lower bound of the age: the time since the slice ended, by the owner's clock.
     package var least: Milliseconds
-    /// The slot was put before its slice began, if the mailbox is honest. Else the mailbox lies, or a clock of sender
-    /// or owner was stepped. The age counts, but the contents are not acknowledged: the sender keeps them for a link.
+    /// By the mailbox's word the slot was put before its slice began. So the mailbox lies, or the clock of sender or
+    /// owner was stepped. The age counts, but the contents are not acknowledged: the sender keeps them for a link.
     package var isDoubtful: Bool
 
     package init(dwell: Milliseconds, least: Milliseconds = 0, isDoubtful: Bool = false) {

@@ -229,7 +229,8 @@ extension NodeStateMachine {
         inboxes.withCopies.inOrderOfCreation().compactMap { $0.conversation?.machine }
     }
 
-    /// - Parameter isUnknownThere: a node answered that it does not know our token.
+    /// - Parameter isUnknownThere: a node closed, perhaps since it does not know our token. Over UDP such a node is
+    ///   silent, so there no answer counts too.
     package func dialFailed(_ client: ClientID, to remote: PublicKey, isUnknownThere: Bool, _ turn: inout Turn)
         -> [NodeAction]
     {

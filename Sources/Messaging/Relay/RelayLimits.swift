@@ -28,7 +28,8 @@ extension Limits {
     package static let relayBurst: Milliseconds = 50
     /// A stream without traffic for this long is ended.
     package static let relayIdle: Milliseconds = 2 * .minute
-    /// Streams opened to one reservation, and from one address prefix; then to all reservations of one client.
+    /// Rate limits of opened streams, a burst and then one each interval: to one reservation, and from one address
+    /// prefix; then to all reservations of one client.
     package static let relayOpenBurst = 32
     package static let relayOpenInterval: Milliseconds = 2 * .second
     package static let relayUserOpenBurst = 128

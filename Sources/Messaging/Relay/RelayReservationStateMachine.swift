@@ -94,7 +94,8 @@ package struct RelayReservationStateMachine: Hashable, Sendable {
         return [.ask(link, named)]
     }
 
-    /// Sets the labels to reserve; no duplicates.
+    /// Sets the labels to reserve.
+    /// - Precondition: no label twice.
     package mutating func want(_ labels: [RelayLabel]) -> [Action] {
         let before = Set(advertisedLabels)
         let wasShort = isShort
@@ -105,8 +106,8 @@ package struct RelayReservationStateMachine: Hashable, Sendable {
         wanted = kept + labels.filter { !known.contains($0) }
         var result: [Action] = []
         if case .reserved(let link) = state { result = fill(link) }
+        // Only where room is or was short: otherwise each inbox has published its endpoints itself.
         guard wasShort || isShort, before != Set(advertisedLabels) else { return result }
-        // With room to spare the inbox has told its members by itself.
         return result + [.changed]
     }
 

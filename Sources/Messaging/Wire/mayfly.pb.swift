@@ -1156,7 +1156,7 @@ package nonisolated struct ProtoLifetimeEnded: Sendable {
   fileprivate var _renewable: ProtoLifetimeTerms? = nil
 }
 
-/// Every content, chat or control: protocol, section 3.
+/// Every content, chat or control: Frames.md, "Content".
 package nonisolated struct ProtoContent: Sendable {
   // SwiftProtobuf.Message conformance is added in an extension below. See the
   // `Message` and `Message+*Additions` files in the SwiftProtobuf library for

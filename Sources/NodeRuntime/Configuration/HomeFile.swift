@@ -86,6 +86,15 @@ enum HomeFile {
             throw HomeFileError(
                 kind: .malformed, path: path, line: nil, reason: "would be larger than \(byteCountLimit) bytes")
         }
+        // Commands and the node share the temporary file. No wait: a stopped command would hang the node. The lock file
+        // stays, because its removal would let two processes hold two of them.
+        let lock = open(path + ".lock", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0o600)
+        guard lock >= 0 else { throw HomeFileError(systemCall: "open", path: path + ".lock") }
+        defer { close(lock) }
+        guard flock(lock, LOCK_EX | LOCK_NB) == 0 else {
+            throw HomeFileError(
+                kind: .system, path: path, line: nil, reason: "another process is changing it; try again")
+        }
         // After a crash the temporary file may hold an edit that was not put back.
         if access(temporary, F_OK) == 0, rename(temporary, path + ".lost") != 0 {
             throw HomeFileError(systemCall: "rename", path: temporary)
@@ -325,6 +334,6 @@ extension KeyedDecodingContainer<FilePathKey> {
         guard let stranger = allKeys.map(\.stringValue).sorted().first(where: { !known.contains($0) }) else { return }
         throw DecodingError.dataCorruptedError(
             forKey: FilePathKey(stringValue: stranger), in: self,
-            debugDescription: "there is no such setting; there are \(known.sorted().joined(separator: ", "))")
+            debugDescription: "there is no such setting; the settings are \(known.sorted().joined(separator: ", "))")
     }
 }

@@ -225,8 +225,13 @@ package struct NodeConfiguration: Hashable, Sendable, Codable {
 
     /// - Throws: ``HomeFileError``, which names file and line.
     package static func load(home: String) throws(HomeFileError) -> NodeConfiguration {
+        try read(home: home).configuration
+    }
+
+    package static func read(home: String) throws(HomeFileError) -> (bytes: [UInt8], configuration: NodeConfiguration) {
         let path = "\(home)/\(fileName)"
-        return try parse(try HomeFile.read(path), path: path)
+        let bytes = try HomeFile.read(path)
+        return (bytes, try parse(bytes, path: path))
     }
 
     package static func parse(_ bytes: [UInt8], path: String) throws(HomeFileError) -> NodeConfiguration {

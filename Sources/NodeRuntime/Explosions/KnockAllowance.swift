@@ -1,6 +1,6 @@
 import Messaging
 
-/// Rate limit for knocks of one kind, by route and by source network (Explode.md, "Limits of knocks").
+/// Rate limit for knocks of one kind, by route and by source network (Explode.md, "This program's measures").
 ///
 /// A route belongs to one member, or to all holders of one invite. An attacker with an overheard token or the invite
 /// can exhaust it. So a network with a full bucket may exceed the route's limit, at the expense of a reserve shared by

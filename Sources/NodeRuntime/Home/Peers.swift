@@ -184,6 +184,7 @@ final class Peers: CorePart {
 
     // MARK: Ping
 
+    /// - Returns: the round trip in milliseconds.
     func ping(_ name: String, timeout: Milliseconds) throws(NodeError) -> EventLoopFuture<Double> {
         let (peer, _) = try peer(name)
         if store.isLocked { throw .locked }

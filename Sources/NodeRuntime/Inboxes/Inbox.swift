@@ -34,7 +34,7 @@ final class Inbox {
     var hasUnreadOutbox = false
     var owesStatuses = false
     var isUnsaved = false
-    /// The store refused its newest changes, and was then locked: reload the inbox at the unlock.
+    /// Its newest changes failed, and the storage is locked already: reload the inbox at the unlock.
     var isVoided = false
     /// Status changes of stored messages made while the storage was locked; in order.
     var deferred: [NodeAction] = []

@@ -13,7 +13,8 @@ struct InboxSnapshot: Codable {
     var record: InboxRecord
     var counters: [Counters]
     var lastActivity: Timestamp?
-    /// The number of unacknowledged messages. A new one saves the state again first. `nil`: unknown, scan the messages.
+    /// Unacknowledged messages at the time of the save. None is added without another save, so zero can be trusted.
+    /// `nil`: unknown, scan the messages.
     var outboxCount: Int?
     /// A lower bound for the positions of waiting messages, and of chunks of unfinished uploads.
     var outboxPlace: UInt64

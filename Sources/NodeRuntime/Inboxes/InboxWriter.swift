@@ -208,7 +208,8 @@ final class InboxWriter: CorePart {
                 try store.saveState(inbox.row, StoredCodec.encode(record: snapshot(record, inbox)))
             } catch {
                 log.warning(
-                    "the list of active inboxes could not be saved for the next start", metadata: ["error": "\(error)"])
+                    "the last activity and read position of an inbox could not be saved",
+                    metadata: ["error": "\(error)"])
             }
         }
     }

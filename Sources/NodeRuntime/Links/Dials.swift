@@ -26,7 +26,8 @@ struct DialGroup {
     var relays: [Messaging.Endpoint] = []
     /// The kind of token to show; see ``Dials/goOn(_:)``.
     var round = Round.first
-    /// Whether an attempt suggests that our token is unknown there: rejected explicitly, or closed without an answer.
+    /// What the attempts have shown about our token. A node that closed before act 2 may not know it. Over UDP such a
+    /// node is silent, so there no answer counts too.
     var hearing = LinkTransport.TokenHearing.none
 
     enum Round {

@@ -37,7 +37,7 @@ final class LinkEvents: CorePart {
         self.mailboxes = mailboxes
     }
 
-    /// - Parameter knocks: handles sealed datagrams outside of links.
+    /// - Parameter knocks: answers knocks, which open no link.
     func connect(_ transport: LinkTransport, knocks: Knocks) {
         // Weak: a connection may outlive its node, and the transport is known to all of these.
         transport.events.route = { [weak self] token in self?.route(token) }
@@ -166,7 +166,8 @@ final class LinkEvents: CorePart {
         return client
     }
 
-    /// Peers without a membership or open request keep small receive buffers.
+    /// Guests keep a stranger's small receive window (UDP). They hold an invite or our card, and have no business here
+    /// yet.
     private func welcomeUnlessGuest(_ id: LinkID) {
         guard let connection = links[id]?.connection, !connection.isWelcome, !core.machine.isGuest(id) else { return }
         connection.welcome()

@@ -85,7 +85,8 @@ final class Punching: CorePart {
     ) {
         var random = SystemRandomness()
         let secret = RoutingSecret.derive(shared: SecretBytes(copying: routingSecret), purpose: "card")
-        // Tried in reverse order. The any-day token serves nodes whose clock differs by more than a day.
+        // Taken from the end: today's token first. The any-day token serves nodes whose clock differs by more than a
+        // day.
         var tokens = [secret.sharedToken(day: nil, using: &random), secret.sharedToken(day: now.day, using: &random)]
         let place = Transport.Endpoint(host: endpoint.host, port: Int(endpoint.port))
         func ask() {

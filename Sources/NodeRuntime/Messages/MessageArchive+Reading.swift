@@ -147,14 +147,15 @@ extension MessageArchive {
     /// - Parameters:
     ///   - last: the maximum number; the newest are chosen.
     ///   - after: only messages after this one.
+    ///   - isUnread: only messages from the first unread one on.
     ///   - take: called for each message; returns whether it fits on the page. The page ends before the first that does
     /// not fit, but has at least one message.
     /// - Returns: `nil` when `after` does not exist.
-    func page(last: Int?, after: Messaging.MessageID?, now: Timestamp, _ take: (Listed) -> Bool) throws(StoreError)
-        -> Page?
+    func page(last: Int?, after: Messaging.MessageID?, isUnread: Bool = false, now: Timestamp, _ take: (Listed) -> Bool)
+        throws(StoreError) -> Page?
     {
         settlePlaces()
-        var first = Beginning()
+        var first = isUnread ? beginningOfUnread(now) : Beginning()
         if let after {
             guard let found = try beginning(after: after) else { return nil }
             first = found
@@ -172,6 +173,8 @@ extension MessageArchive {
         var end = first.place == .max ? 0 : first.place
         let known = reactions
         func add(_ message: Listed) -> Bool {
+            // The first unread message may have expired, and our own follow it.
+            if isUnread, page.messages.isEmpty, message.message.sender == nil { return true }
             var message = message
             message.reactionCount = known[message.message.content.id].count
             isFull = !take(message) && !page.messages.isEmpty
@@ -206,6 +209,16 @@ extension MessageArchive {
         }
         page.isAllRead = next == entries.count && !entries.contains { $0.isUnread || $0.tier != nil }
         return page
+    }
+
+    /// The first unread message; the end if there is none.
+    private func beginningOfUnread(_ now: Timestamp) -> Beginning {
+        let place = unreadStoredCount(now: now) > 0 ? unread?.first ?? .max : .max
+        let index = held.firstIndex { $0.isUnread && isListed($0, now) } ?? held.count
+        if index < held.count, (held[index].place ?? .max) <= place {
+            return Beginning(place: held[index].place ?? .max, held: index)
+        }
+        return Beginning(place: place, held: held.partitioningIndex { ($0.place ?? .max) > place })
     }
 
     private func beginning(after: Messaging.MessageID) throws(StoreError) -> Beginning? {

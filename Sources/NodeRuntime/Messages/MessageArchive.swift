@@ -313,7 +313,8 @@ final class MessageArchive {
             return
         }
         deliveries[id, default: []].append(delivery)
-        // The peer repeats a lost acknowledgement, but a mailbox delivery has none.
+        // A lost acknowledgement comes again over a link, so it may wait for the message's next state. That of a mailed
+        // message may come by a mailbox, which does not repeat it.
         guard delivery.state != .delivered || isMailed(id), !store.isLocked else { return }
         learn(MessageStatus(message: id, said: deliveries.removeValue(forKey: id) ?? []))
     }

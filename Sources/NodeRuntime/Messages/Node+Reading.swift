@@ -14,11 +14,12 @@ extension Node {
     /// - Parameters:
     ///   - last: the maximum number; the newest are chosen.
     ///   - after: only messages after this one; the beginning of its id is enough.
+    ///   - isUnread: only messages from the first unread one on.
     ///   - take: called for each message; returns whether it fits on the page. The page ends before the first that does
     /// not fit, but has at least one message. The default accepts all and is for tests, since members can fill an
     /// inbox.
     package func read(
-        _ conversation: String, last: Int?, after: String?,
+        _ conversation: String, last: Int?, after: String?, isUnread: Bool = false,
         taking take: (ReadMessage, ConversationStateMachine) -> Bool = { _, _ in true }
     ) throws(NodeError) -> (ConversationStateMachine, [ReadMessage]) {
         try directory.sleep.wake(try directory.resolve(conversation), .userInteraction)
@@ -38,9 +39,8 @@ extension Node {
         }
         let page: MessageArchive.Page?
         do throws(StoreError) {
-            page = try inbox.archive.page(last: last, after: start, now: services.readClock().hide) {
-                take(shown($0), machine)
-            }
+            page = try inbox.archive.page(last: last, after: start, isUnread: isUnread, now: services.readClock().hide)
+            { take(shown($0), machine) }
         } catch { throw .store(error) }
         guard let page else { throw .unknownMessage(after ?? "") }
         if page.isAllRead {

@@ -108,14 +108,14 @@ package struct NetworkFindings: Sendable {
         if families.allSatisfy({ $0.local == nil }) {
             return [
                 "There is no route to other networks: connect this machine to a network. "
-                    + "On a network without a route, `mayfly run --discover lan` finds members."
+                    + "Without one, `mayfly run --discover lan` finds members on the same network."
             ]
         }
         var result: [String] = []
         switch isReached {
         case nil:
             result.append(
-                "No rendezvous node is known, so the outer address of this node is unknown: name one with "
+                "No rendezvous node is known that can report this node's outer address. Name one with "
                     + "`mayfly peer add NAME CARD` and `mayfly peer set NAME rendezvous=on`.")
         case false?:
             result.append(
@@ -137,7 +137,8 @@ package struct NetworkFindings: Sendable {
         let isBehindNAT = punching == .limited || punching == .impossible
         if isBehindNAT, portMappings == nil {
             result.append(
-                "Try `mayfly netcheck --map-ports`; if it works, `mayfly run --map-ports` makes this node reachable.")
+                "Try `mayfly netcheck --map-ports`; if it works, `mayfly run --map-ports` makes this node directly reachable."
+            )
         }
         return result
     }
@@ -159,7 +160,7 @@ package struct NetworkFindings: Sendable {
                     + "with --no-udp. Hole punching is not possible: links to nodes that cannot be dialled are relayed."
                 : "This node runs without UDP, so links to nodes that cannot be dialled are relayed."
         case .unknown where families.contains { $0.hasUDP == true && $0.behaviour.kind == .none }:
-            "There is no NAT on the way to the rendezvous nodes that answer; but they are on this machine's own network, "
+            "The rendezvous nodes that answer see no NAT. But they are on this machine's own network, "
                 + "which says nothing about other networks. Name a rendezvous node on another network."
         case .unknown: "To find the kind of NAT, name a second rendezvous node, or give the known one a second address."
         }

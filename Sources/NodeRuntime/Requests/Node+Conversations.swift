@@ -11,8 +11,8 @@ package enum ExplosionTime {
     case after(Milliseconds)
 }
 
-/// User requests about conversations. Each is one turn; results that depend on peers are futures. A function without a
-/// comment forwards to the part that documents it.
+/// User requests about conversations. Each is one turn; results that depend on peers are futures. Most functions
+/// without a comment only forward to a part of the node.
 extension Node {
     // MARK: Lists and names
 

@@ -41,7 +41,7 @@ package struct NodeState {
     package var isReadOnly: Bool
 }
 
-/// User requests about the node and its inboxes. A function without a comment forwards to the part that documents it.
+/// User requests about the node and its inboxes. Most functions without a comment only forward to a part of the node.
 extension Node {
     // MARK: The node
 

@@ -147,7 +147,8 @@ final class ActionPerformer: CorePart {
             inboxes[client]?.archive.isHeld(id) ?? false
         }
         switch action {
-        // Only the message's record tells whether a member has it.
+        // Not deferred: `sent` is never written, and only the record of a cancelled message tells whether a member has
+        // it.
         case .setState(_, _, .sent), .setState(_, _, .cancelled): return
         case .setState(let client, let ids, let state):
             let stored = ids.filter { !isHeld($0, client) }

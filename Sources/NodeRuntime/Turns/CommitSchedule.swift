@@ -85,7 +85,7 @@ final class CommitSchedule {
     /// After a turn: many messages start their commit at once, so that disk and peer work while the loop continues.
     func turnEnded() { if isScheduled, messageCount >= Self.messagesCount { commit() } }
 
-    /// Schedules a commit without a waiter: within the next one, at the latest after 100 ms.
+    /// Schedules a commit without a waiter: together with the next one, at the latest after 100 ms.
     func scheduleLate() {
         isLateDue = true
         guard !isLateScheduled, !isScheduled, !store.isLocked else { return }

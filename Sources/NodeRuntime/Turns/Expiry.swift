@@ -102,7 +102,7 @@ final class Expiry: CorePart {
         guard failuresToldAt.map({ now - $0 >= .minute }) ?? true else { return }
         failuresToldAt = now
         for failure in failures {
-            log.critical("expired data could not be destroyed", metadata: ["error": "\(failure)"])
+            log.critical("data that must be gone by now could not be destroyed", metadata: ["error": "\(failure)"])
         }
     }
 

@@ -7,7 +7,7 @@ struct ChatCommand: ParsableCommand {
         commandName: "chat", abstract: "Chat in a conversation, full screen.",
         discussion: """
             Without CONVERSATION the chat begins with the list of conversations. The screen always shows how long your \
-            messages are kept. The chat itself writes no files, and clears the screen at the end. /help shows keys and \
+            messages are kept. The chat stores no messages, and clears the screen at the end. /help shows keys and \
             commands.
 
             --plain prints and reads lines: for pipes, slow connections and screen readers. It is the default if \
@@ -21,7 +21,8 @@ struct ChatCommand: ParsableCommand {
 
     @Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String?
     @Flag(help: "Print lines instead of a full screen.") var plain = false
-    @Flag(help: "Run piped lines that begin with a slash as commands; otherwise they are texts.") var commands = false
+    @Flag(help: "Run piped lines that begin with a slash as commands; without this flag they are texts.") var commands =
+        false
     @OptionGroup var global: GlobalOptions
 
     func validate() throws {

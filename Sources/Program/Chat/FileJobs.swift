@@ -31,7 +31,7 @@ final class FileJobs: Sendable {
             if let replyTo { arguments += ["--reply-to", replyTo] }
             let command = try SendCommand.parse(arguments)
             _ = try FileUpload(path: path, command: command).upload(text: text, Progress(isShown: false))
-            return .said("\(safe(path)) was handed to the node", isFailure: false)
+            return .said("\(safe(path)) was uploaded to the node", isFailure: false)
         }
     }
 
@@ -60,23 +60,26 @@ final class FileJobs: Sendable {
     func remember(_ name: String) {
         run {
             guard PeersFile.isName(name) else {
-                return .said("used in this chat only: a saved name cannot contain blanks", isFailure: false)
+                return .said(
+                    "used in this chat only: a saved name has 1 to 64 letters a to z, digits, `.`, `_` or `-`",
+                    isFailure: false)
             }
             try OwnName.set(name, home: self.home)
             return .said("\(name) is your name from now on; /profile changes it in one conversation", isFailure: false)
         }
     }
 
-    /// Paths with this prefix, except those with a space. A directory ends with a slash.
+    /// Paths with this prefix that an input line can hold: without blanks and control characters. A directory ends with a slash.
     static func paths(_ beginning: String) -> [String] {
         let split = beginning.lastIndex(of: "/").map { beginning.index(after: $0) } ?? beginning.startIndex
         let (directory, name) = (String(beginning[..<split]), beginning[split...])
         let place = directory.isEmpty ? "." : expanded(directory)
         let files = (try? FileManager.default.contentsOfDirectory(atPath: place)) ?? []
-        return files.sorted().compactMap { file in
-            guard file.hasPrefix(name), name.hasPrefix(".") || !file.hasPrefix("."), !file.contains(" ") else {
-                return nil
-            }
+        let fitting = files.filter { file in
+            file.hasPrefix(name) && (name.hasPrefix(".") || !file.hasPrefix("."))
+                && !file.contains(where: \.isWhitespace) && ShownText.line(file) == file
+        }
+        return fitting.sorted().map { file in
             var isDirectory = false
             _ = FileManager.default.fileExists(atPath: "\(place)/\(file)", isDirectory: &isDirectory)
             return directory + file + (isDirectory ? "/" : "")

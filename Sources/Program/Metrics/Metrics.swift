@@ -104,7 +104,7 @@ final class Metrics: Sendable {
     private func describeMessages(_ text: inout MetricsText, _ figures: NodeFigures) {
         let state = figures.state
         text.counter(
-            "mayfly_messages_total", "Messages, by outcome.",
+            "mayfly_messages_total", "Messages, by event.",
             NodeCounters.MessageEvent.allCases.map { .init(figures.counters.messages[$0] ?? 0, ("event", $0.rawValue)) }
         )
         text.gauge("mayfly_outbox_messages", "Messages that are not acknowledged.", [.init(state.outbox)])
@@ -119,7 +119,9 @@ final class Metrics: Sendable {
                 .init(state.awake, ("state", "awake")), .init(state.sleeping, ("state", "asleep")),
                 .init(state.unused, ("state", "unused")),
             ])
-        text.gauge("mayfly_inbox_capacity", "Maximum number of awake inboxes.", [.init(figures.capacity)])
+        text.gauge(
+            "mayfly_inbox_capacity", "How many inboxes the node keeps awake; protected ones do not count.",
+            [.init(figures.capacity)])
     }
 
     private func describeLinks(_ text: inout MetricsText, _ figures: NodeFigures) {
@@ -138,7 +140,7 @@ final class Metrics: Sendable {
             [.init(figures.bytesIn, ("direction", "in")), .init(figures.bytesOut, ("direction", "out"))])
         text.counter("mayfly_dials_failed_total", "Failed dials, by reason.", MetricsText.samples(counters.failedDials))
         text.counter(
-            "mayfly_handshakes_rejected_total", "Rejected connections to this node, by reason.",
+            "mayfly_handshakes_rejected_total", "Incoming connections and handshakes that failed, by reason.",
             MetricsText.samples(counters.rejections))
     }
 

@@ -12,9 +12,9 @@ enum Doubt: Int, Comparable {
     static func < (left: Doubt, right: Doubt) -> Bool { left.rawValue < right.rawValue }
 }
 
-/// How the last run ended, in the lock file after the process number. It is written without fsync: a power cut that
-/// loses the mark also empties the cache, so nothing is left in doubt. The kernel's boot id would not do: in some
-/// containers it is not the kernel's.
+/// The state of a run, in the lock file after the process number. The next run learns from it how this one ended. The
+/// mark is written without fsync: a power cut that loses the mark also empties the cache, so nothing is left in doubt.
+/// The kernel's boot id would not do: in some containers it is not the kernel's.
 enum RunMark: String {
     /// Everything written is durable.
     case ended = "ended   "

@@ -41,8 +41,8 @@ package struct ErasurePromise: Equatable, Sendable {
         case "overlay": return ErasurePromise(.bestEffort, "overlayfs copies up")
         case "nfs", "nfs4", "cifs", "9p": return ErasurePromise(.bestEffort, "\(fileSystem): the server decides")
         case "f2fs": return ErasurePromise(.bestEffort, "f2fs writes a log")
-        case "": return ErasurePromise(.bestEffort, "the file system does not say what it is")
-        default: return ErasurePromise(.bestEffort, "nothing is known of \(fileSystem)")
+        case "": return ErasurePromise(.bestEffort, "the type of the file system is unknown")
+        default: return ErasurePromise(.bestEffort, "it is unknown whether \(fileSystem) overwrites in place")
         }
         if let plainSwap { return ErasurePromise(.bestEffort, "swap on \(plainSwap) is not known to be encrypted") }
         return ErasurePromise(.inPlace, "\(fileSystem) overwrites in place")

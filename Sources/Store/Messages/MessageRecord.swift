@@ -13,7 +13,7 @@ struct MessageRecord {
     }
 
     let id: Bytes16
-    /// Milliseconds since the epoch.
+    /// Milliseconds since the epoch; at this time the record is no longer served.
     let expiresAt: Int64
     let order: UInt64
     let version: UInt32

@@ -1,6 +1,6 @@
 import NIOCore
 
-/// A knock over TCP and over UDP: the first answer wins.
+/// A knock over TCP and over UDP: the first that arrives ends the race, with or without an answer.
 final class KnockRace {
     private var completion: ((Result<[UInt8]?, DialFailure>) -> Void)?
     var startsDatagrams: (() -> Void)?

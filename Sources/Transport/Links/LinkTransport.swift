@@ -49,7 +49,7 @@ package final class LinkTransport: @unchecked Sendable {
     private let udp: UDPTransport?
     /// The events of both transports, except those of dials, which have the race's numbers: see ``dialEnded``.
     package var events = TransportEvents()
-    /// The information of a failed dial about our token.
+    /// What a failed dial has shown about our token.
     package enum TokenHearing: Sendable {
         case none
         /// No node answered over UDP: a node that is down and one that does not know the token are both silent.

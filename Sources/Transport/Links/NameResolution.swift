@@ -49,7 +49,8 @@ package final class NameResolver: Sendable {
         others.start()
     }
 
-    /// The addresses of a name in the system's order (RFC 6724); empty when it is not found.
+    /// The addresses of a name in the system's order (RFC 6724). Empty when the name is not found, or when it is not
+    /// known to be fast and too many such lookups are pending.
     package func addresses(of name: String, on loop: any EventLoop) -> EventLoopFuture<[String]> {
         let name = name.lowercased()
         let promise = loop.makePromise(of: [String].self)

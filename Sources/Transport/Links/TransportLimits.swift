@@ -14,8 +14,8 @@ package struct TransportLimits: Sendable {
     /// The same from one /24 (IPv4) or /48 (IPv6), also for loopback and private networks. Raise it for many nodes
     /// behind one address, or for tests on one machine.
     package var handshakesPerPrefix = 8
-    /// Connections per listener without a token. Beyond it, or half of the descriptors, an old one is dropped at
-    /// random.
+    /// Connections per listener without a token. Beyond it, or beyond half of the process's descriptors, one of the
+    /// older half is dropped at random.
     package var connectionsBeforeToken = 10_000
     /// Bytes held for an unauthenticated connection.
     package var bytesBeforeAuthentication = 4_096

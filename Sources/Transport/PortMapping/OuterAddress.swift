@@ -1,6 +1,6 @@
 extension LanAddress {
-    /// Whether the address may be globally reachable: it is not reserved by IANA (RFC 6890), except for documentation,
-    /// which no machine has. A gateway with a non-global outer address is itself behind a NAT.
+    /// Whether the address may be globally reachable: IANA has not reserved it (RFC 6890). Documentation addresses
+    /// count as global, because no machine has them. A gateway with a non-global outer address is itself behind a NAT.
     package var isGlobal: Bool {
         guard isIPv4 else { return high >> 61 == 1 }  // 2000::/3
         let address = UInt32(truncatingIfNeeded: low)

@@ -28,8 +28,8 @@ package enum ListenFailure: Error, Hashable, Sendable {
         switch self {
         case .addressInUse: "another program has the port"
         case .addressNotAvailable: "no interface of this machine has the address"
-        case .notPermitted: "a port below 1024 takes more rights"
-        case .unresolvable: "it is no address"
+        case .notPermitted: "a port below 1024 needs privileges"
+        case .unresolvable: "it is not an IP address"
         case .system(_, let code): code == 0 ? "it cannot be opened" : "error \(code) of the system"
         }
     }

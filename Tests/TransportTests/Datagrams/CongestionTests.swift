@@ -35,7 +35,7 @@ import Testing
     // MARK: Losses
 
     /// Losses per 1,000 datagrams, and the least share of the remaining capacity that a transfer must reach.
-    @Test(arguments: [(0, 0.93), (1, 0.9), (10, 0.85), (20, 0.8), (50, 0.7), (100, 0.5), (300, 0.02)])
+    @Test(arguments: [(0, 0.93), (10, 0.85), (100, 0.5), (300, 0.02)])
     func `a transfer under random losses keeps the expected share of its rate`(lost: Int, share: Double) throws {
         var rates: [Double] = []
         for seed in 1...3 as ClosedRange<UInt64> {
@@ -90,7 +90,7 @@ import Testing
         #expect(link.lostPackets == 0)
     }
 
-    @Test(arguments: [1_000, 5_000, 40_000, 250_000, 500_000] as [Microseconds])
+    @Test(arguments: [1_000, 40_000, 500_000] as [Microseconds])
     func `a transfer fills its path at every round trip from 1 to 500 ms`(roundTrip: Microseconds) throws {
         let queue = max(30_000, Self.line / 1_000 * Int(roundTrip) / 1_000)
         let pair = try transfer(queue: queue, delay: roundTrip / 2)

@@ -14,7 +14,7 @@ package enum StoredCodec {
     }
 
     /// - Parameter byteLimit: the size of a page of the store. A name that does not fit is left out.
-    package static func encode(tombstone record: ExplodeStateMachine.Record, byteLimit: Int = .max) -> [UInt8] {
+    package static func encode(tombstone record: ExplodeStateMachine.Record, byteLimit: Int) -> [UInt8] {
         var proto = ProtoTombstone()
         proto.conversation = Data(record.conversation.bytes)
         proto.isCreator = record.role == .creator

@@ -262,7 +262,7 @@ extension ChatModel {
             lines += ["", "proposed: \(Words.lifetime(proposal.lifetime)), by \(ShownText.line(proposal.from))"]
             lines += Self.terms(proposal) + Self.explanation(proposal)
             lines.append("waits for \(Words.list((proposal.waiting ?? []).map(Self.you)))")
-            lines.append("Messages sent before keep their lifetime.")
+            lines.append("Earlier messages keep the lifetime under which they were sent.")
         }
         return lines
     }

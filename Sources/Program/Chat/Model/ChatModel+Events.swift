@@ -21,7 +21,7 @@ extension ChatModel {
         case .message: return arrived(event, id)
         case .messageState, .messageDelivery, .messageExpired, .attachmentProgress: return refreshMessages(id)
         case .messagesMissed:
-            say("\(name()) has dropped messages before they reached us")
+            say("\(name()) has dropped messages before they reached you")
             return []
         case .twoCopies:
             let isOurs = event["ours"] == .bool(true)

@@ -12,15 +12,6 @@ struct LocalTime: Hashable, Sendable {
     var hour: Int
     var minute: Int
 
-    init(year: Int, month: Int, day: Int, weekday: Int, hour: Int, minute: Int) {
-        self.year = year
-        self.month = month
-        self.day = day
-        self.weekday = weekday
-        self.hour = hour
-        self.minute = minute
-    }
-
     /// `08:41`
     var clock: String { "\(hour < 10 ? "0" : "")\(hour):\(minute < 10 ? "0" : "")\(minute)" }
 

@@ -134,7 +134,7 @@ struct Transcript {
     private static func words(_ question: ChatModel.Question?, _ model: ChatModel) -> String? {
         switch question {
         case .explode(let id, _, let isScheduled):
-            "* all copies are destroyed \(isScheduled ? "then" : "now"): type \(model.room(id)?.title ?? "") to go on"
+            "* all copies are destroyed \(isScheduled ? "at that time" : "now"): type \(model.room(id)?.title ?? "") to go on"
         case .leave(let id): "* your copy is destroyed: type \(model.room(id)?.title ?? "") to go on"
         case .paste, .reaction, .invitation, .name, nil: nil
         }

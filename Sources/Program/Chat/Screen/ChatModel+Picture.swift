@@ -128,7 +128,7 @@ extension ChatModel {
         if case .explode(_, _, let isScheduled) = question {
             return (
                 isScheduled
-                    ? "then all members' copies are destroyed at that time" : "all members' copies are destroyed now",
+                    ? "all members' copies are destroyed at that time" : "all members' copies are destroyed now",
                 .warning
             )
         }
@@ -336,7 +336,10 @@ extension ChatModel {
         }
         for member in status.waiting {
             let isOnline = room.conversation.members.first { $0.member == member }?.online ?? false
-            let text = isOnline ? "is being notified" : "offline, notified again for 7 days"
+            let text =
+                isOnline
+                ? "is being notified"
+                : status.trace == false ? "offline, not notified again" : "offline, notified again for 7 days"
             rows.append(Row(Span(" \(room.name(of: member)) \(text)", .warning)))
         }
         if let error = status.error { rows.append(Row(Span(" \(ShownText.line(error))", .warning))) }

@@ -113,7 +113,7 @@ struct MessageRows {
         if let answered = message.replyTo {
             let target = room.messages.first { $0.message.description == answered }
             let quoted = target.map { "\(ChatModel.you($0.from)): \(ShownText.line($0.text ?? $0.file?.name ?? ""))" }
-            let text = Wrapping.cut("↳ \(quoted ?? "a message no longer available")", width: columns - indent)
+            let text = Wrapping.cut("↳ \(quoted ?? "a message not shown here")", width: columns - indent)
             rows.append(Row(Span(String(repeating: " ", count: indent) + text, .dim)))
         }
         var lines = message.file.map { [fileLine($0, message)] } ?? []

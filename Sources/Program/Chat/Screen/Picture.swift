@@ -79,12 +79,6 @@ struct Picture: Hashable, Sendable {
     let rows: [Row]
     let cursor: (row: Int, column: Int)
 
-    init(size: Size, rows: [Row], cursor: (row: Int, column: Int)) {
-        self.size = size
-        self.rows = rows
-        self.cursor = cursor
-    }
-
     /// Plain text without trailing spaces.
     var text: String {
         rows.map { row in

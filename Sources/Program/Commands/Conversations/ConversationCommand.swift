@@ -172,9 +172,10 @@ extension ConversationCommand {
         static let configuration = CommandConfiguration(
             commandName: "alias", abstract: "Set or remove the local alias of a conversation.",
             discussion: """
-                An alias always means the same conversation on this node, whatever names other members choose. No \
+                An alias names one conversation on this node, also when other conversations have the same name. No \
                 other node learns it, and it is destroyed with the conversation. The default alias is the \
-                conversation's name. After a join it is name-2, name-3 … if that alias is in use.
+                conversation's name. After a join it is name-2, name-3 … if another conversation has that alias or \
+                name.
 
                 Examples:
                   mayfly conversation alias 4f1c09ab night-shift

@@ -25,7 +25,7 @@ struct ExplodeCommand: ParsableCommand {
               mayfly explode room --wait --timeout 60
               mayfly explode room --in 2h
               mayfly explode room --at 2026-12-24T18:00:00Z --force
-              mayfly explode status 4f1c09ab      use the id: the name is destroyed, too
+              mayfly explode status 4f1c09ab      the name works, too, unless exploded with --no-trace
               mayfly explode list                 the ids of the last 45 days, and scheduled explosions
             """, subcommands: [Now.self, Status.self, List.self], defaultSubcommand: Now.self)
 
@@ -82,7 +82,7 @@ extension ExplodeCommand {
             if let at, at.milliseconds < wallClock().milliseconds - 60_000 {
                 throw ValidationError("--at: \(at.iso8601) is in the past; to explode now, omit --at")
             }
-            if timeout != nil, !wait { throw ValidationError("--timeout goes with --wait") }
+            if timeout != nil, !wait { throw ValidationError("--timeout requires --wait") }
             if let delay, delay.milliseconds <= 0 {
                 throw ValidationError("--in: expected a time in the future; to explode now, omit --in")
             }

@@ -108,7 +108,7 @@ extension InviteCommand {
 
     struct Revoke: NodeCommand {
         static let configuration = CommandConfiguration(
-            commandName: "revoke", abstract: "Revoke one invitation of a conversation, or all of them.",
+            commandName: "revoke", abstract: "Revoke one invitation or code of a conversation, or all of them.",
             discussion: "Without INVITE all invitations and codes are revoked.")
 
         @Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String
@@ -120,7 +120,8 @@ extension InviteCommand {
             try call(InviteRevokeMethod.self, params, terminal) { answer in
                 terminal.fields([("tag", safe(answer.tag))])
                 terminal.note(
-                    invite == nil ? "all earlier invitations and codes are revoked" : "the invitation is revoked")
+                    invite == nil
+                        ? "all earlier invitations and codes are revoked" : "the invitation or code is revoked")
             }
         }
     }

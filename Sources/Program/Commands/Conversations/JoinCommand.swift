@@ -4,7 +4,7 @@ import Messaging
 
 struct JoinCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "join", abstract: "Join a conversation by invitation.",
+        commandName: "join", abstract: "Join a conversation by an invitation or a code.",
         discussion: """
             Usage: mayfly join SLUG [--at HOST] [--as PROFILE] [--alias NAME] [--timeout 60] [--no-wait] [--home DIR] \
             [--json]
@@ -14,8 +14,8 @@ struct JoinCommand: ParsableCommand {
             code on this network; elsewhere --at names the machine where it was made. A code allows one guess: after a \
             wrong guess it is void.
 
-            --alias sets the local alias. The default is the conversation's name, or name-2, name-3 … if that alias is \
-            in use.
+            --alias sets the local alias. The default is the conversation's name, or name-2, name-3 … if another \
+            conversation has that alias or name.
 
             If the conversation exists on this node already, the creator is asked whether you are still a member. The \
             exit code is 0 if you are, and 4 if the creator does not answer. If you were removed, you join again.
@@ -46,7 +46,7 @@ struct JoinCommand: ParsableCommand {
                     join.inviteTag.map(safe) ?? "-",
                 ]
             })
-        if joins.isEmpty { terminal.note("no joins under way") }
+        if joins.isEmpty { terminal.note("no joins in progress") }
         for join in joins where join.state == .invited {
             let id = short(safe(join.join))
             terminal.note("accept with `mayfly join \(id)`, refuse with `mayfly join cancel \(id)`")
@@ -73,7 +73,7 @@ extension JoinStatus {
         case .invited, .validating, .validated, .joining:
             return ControlError(
                 .timedOut, "no answer in time; the join goes on",
-                hint: "see `mayfly join list`, give up with `mayfly join cancel \(short(join))`")
+                hint: "see `mayfly join list`, cancel it with `mayfly join cancel \(short(join))`")
         }
     }
 }

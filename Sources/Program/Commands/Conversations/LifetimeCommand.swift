@@ -4,7 +4,7 @@ import Messaging
 
 struct LifetimeCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "lifetime", abstract: "How long messages are kept, as all members agree.",
+        commandName: "lifetime", abstract: "How long messages are kept; all members must agree.",
         discussion: """
             Values: ephemeral, 1h, 6h, 1d, 7d, 30d.
 
@@ -60,7 +60,7 @@ struct LifetimeCommand: ParsableCommand {
         let cure = status.renewal.map { renewal in
             "; to accept it again without asking: `mayfly lifetime policy \(quoted(conversation)) \(safe(renewal))`"
         }
-        terminal.note("the agreement ends when a node restarts, or after over 30 s without a link\(cure ?? "")")
+        terminal.note("the agreement ends when a node restarts, or after more than 30 s without a link\(cure ?? "")")
     }
 
     fileprivate static func show(_ record: LifetimeAgreementRecord, _ terminal: Terminal) {
@@ -84,7 +84,7 @@ extension LifetimeCommand {
         func isWanted(_ terminal: Terminal) -> Bool? {
             if renew || once { return renew ? true : nil }
             return Terminal.asksYes(
-                "The agreement ends when a node restarts, or after over 30 s without a link. Renew it automatically?",
+                "The agreement ends when a node restarts, or after more than 30 s without a link. Renew it automatically?",
                 terminal) ? true : nil
         }
     }
@@ -154,7 +154,8 @@ extension LifetimeCommand {
         @Argument(
             help: ArgumentHelp("The conversation, omitted with --default; then the policy.", valueName: "word"),
             completion: .conversationAndPolicy) var words: [String] = []
-        @Flag(name: .customLong("default"), help: "The default for new conversations.") var isDefault = false
+        @Flag(name: .customLong("default"), help: "The default, for conversations without their own policy.")
+        var isDefault = false
         @OptionGroup var global: GlobalOptions
 
         func validate() throws {

@@ -6,8 +6,8 @@ struct ReadCommand: NodeCommand {
     static let configuration = CommandConfiguration(
         commandName: "read", abstract: "Read messages, oldest first.",
         discussion: """
-            On a terminal each message begins with its short id, for `send --reply-to`, `react`, `save` and `read \
-            --since`. Times are local. @1 is the newest message, @2 the one before it.
+            On a terminal times are local, and each message begins with its short id, for `send --reply-to`, `react`, \
+            `save` and `read --since`. @1 is the newest message, @2 the one before it.
 
             --follow prints new messages as they arrive, until Ctrl-C or until the conversation ends.
 
@@ -40,45 +40,18 @@ struct ReadCommand: NodeCommand {
         let client = try connect()
         var history = History(conversation: conversation, terminal: terminal)
         guard follow else {
-            try begin(client, &history)
+            try history.show(client, last: last, since: since, unread: unread)
             if history.isEmpty { terminal.note(unread ? "no unread messages" : "no messages") }
             return
         }
         endOnInterrupt(code: 0)
         // Before the first page, so that no message is lost between the two.
         var cursor = try subscribe(client, since: nil)
-        try history.pin(client)
-        try begin(client, &history)
+        // Pinning marks all messages as read, so the unread ones come first.
+        if !unread { try history.pin(client) }
+        try history.show(client, last: last, since: since, unread: unread)
+        if unread, history.isEmpty { try history.pin(client) }
         try follow(client, &history, &cursor)
-    }
-
-    private func begin(_ client: ControlClient, _ history: inout History) throws {
-        if unread { return try history.print(try unreadMessages(client)) }
-        try history.show(client, last: last, since: since)
-    }
-
-    /// The messages from the first unread one on. Only members' messages count as unread, so it reads more until it has
-    /// that many. The first request marks all as read.
-    private func unreadMessages(_ client: ControlClient) throws -> [JSONValue] {
-        let value = try client.call(ConversationShowMethod.self, .init(conversation: conversation))
-        let wanted = Int(try understand(value, as: Conversation.self).unread)
-        var span = wanted
-        while span > 0 {
-            var messages: [JSONValue] = []
-            var params = ReadMethod.Params(conversation: conversation, last: span)
-            while true {
-                let page = try client.call(ReadMethod.self, params)
-                messages += page["messages"]?.arrayValue ?? []
-                guard page["more"] == true, let end = messages.last?["message"]?.stringValue, end != params.since else {
-                    break
-                }
-                params = ReadMethod.Params(conversation: conversation, since: end)
-            }
-            let missing = wanted - messages.count { $0["member"]?.stringValue != nil }
-            if missing <= 0 || messages.count < span { return messages }
-            span = messages.count + missing
-        }
-        return []
     }
 
     // MARK: Following
@@ -158,23 +131,22 @@ private struct History {
 
     var isEmpty: Bool { shown.isEmpty }
 
-    /// Finds the newest message before any is printed, for the case that the first page is empty.
+    /// Finds the newest message, for the case that the first page is empty. It is printed if an event announces it.
     mutating func pin(_ client: ControlClient) throws {
         let value = try client.call(ReadMethod.self, ReadMethod.Params(conversation: conversation, last: 1))
         newest = value["messages"]?.arrayValue?.last?["message"]?.stringValue
+        if let newest { leftOut.insert(newest) }
     }
 
-    mutating func show(_ client: ControlClient, last: Int?, since: String?) throws {
-        var since = since
-        var last = last
+    mutating func show(_ client: ControlClient, last: Int?, since: String?, unread: Bool = false) throws {
+        var params = ReadMethod.Params(
+            conversation: conversation, last: last, since: since, unread: unread ? true : nil)
         while true {
-            let value = try client.call(
-                ReadMethod.self, ReadMethod.Params(conversation: conversation, last: last, since: since))
+            let value = try client.call(ReadMethod.self, params)
             try print(value["messages"]?.arrayValue ?? [])
             // Guards against an endless loop on a page without messages.
-            guard value["more"] == true, let end = newest, end != since else { return }
-            since = end
-            last = nil
+            guard value["more"] == true, let end = newest, end != params.since else { return }
+            params = ReadMethod.Params(conversation: conversation, since: end)
         }
     }
 

@@ -6,8 +6,8 @@ struct DoctorCommand: NodeCommand {
     static let configuration = CommandConfiguration(
         commandName: "doctor", abstract: "Check the home, the configuration and the node for problems.",
         discussion: """
-            Checks the home and the directories above it, its keystore, clock mark, configuration, peers and hooks, \
-            the ports, swap, core dumps and limits, and queries the node. Works with and without a running node. The \
+            Checks the home and the directories above it: keystore, clock mark, configuration, peers and hooks. Also \
+            checks ports, swap, core dumps and limits, and queries the node. Works with and without a running node. The \
             exit code is 1 if a check fails; a warning is not a failure.
 
             Example:

@@ -70,14 +70,16 @@ struct HomeChecks {
                 name: "clock", state: .failed,
                 message: "the system clock is behind the latest time that this home has seen, \(seen)",
                 hint: "if the system clock is wrong, correct it (timedatectl). If it was ahead at an earlier start, "
-                    + "this cannot be undone: until that time the home's clock advances only while the node runs, "
+                    + "this cannot be undone. Until that time the home's clock advances only while the node runs, "
                     + "and messages live longer. A new home (`mayfly init`) is not affected")
         }
         guard mark == 0 || now - mark <= 366 * Milliseconds.day else {
             return HealthCheck(
                 name: "clock", state: .warning,
                 message: "by the system clock, the home was last used more than a year ago",
-                hint: "check the clock before you start the node: expired data is destroyed at once")
+                hint:
+                    "check the clock before you start the node: expired data and conversations that are due to explode are destroyed at once"
+            )
         }
         return HealthCheck(name: "clock", state: .ok, message: "not behind the latest time that this home has seen")
     }

@@ -24,7 +24,7 @@ struct InitCommand: NodeCommand {
     var advertise: [String] = []
     @Option(
         parsing: .unconditional,
-        help: ArgumentHelp("How many inboxes are awake at a time, 1 to 10000; 1024 by default.", valueName: "number"))
+        help: ArgumentHelp("How many inboxes to keep awake, 1 to 10000; 1024 by default.", valueName: "number"))
     var capacity: Int?
     @Option(
         parsing: .unconditional,

@@ -70,10 +70,7 @@ extension MailboxCommand {
     }
 }
 
-extension OwnMailboxStatus {
-    /// `hub keeps what comes for 2 conversations`
-    var words: String { "\(safe(peer)) \(safe(message))" }
-}
+extension OwnMailboxStatus { var words: String { "\(safe(peer)) \(safe(message))" } }
 
 extension MailboxServiceStatus {
     /// The boxes missing from the counts of slots and bytes.
@@ -83,7 +80,7 @@ extension MailboxServiceStatus {
 
     var fields: [(String, String?)] {
         [
-            ("mailbox for others", serving ? "named peers" : "off; stored slots stay until they expire"),
+            ("mailbox for others", serving ? "named peers" : "off; stored messages stay until they expire"),
             ("boxes", "\(boxes) of \(boxesMax), of \(owners) node\(owners == 1 ? "" : "s")"),
             ("slots", "\(slots)\(unread), \(slotsPerBox) of a box"),
             ("on disk", "\(Words.size(bytes))\(unread), \(Words.size(bytesPerBox)) of a box"),

@@ -3,7 +3,7 @@ import Control
 
 struct NetcheckCommand: NodeCommand {
     static let configuration = CommandConfiguration(
-        commandName: "netcheck", abstract: "Check which connections this network's NAT and firewall allow.",
+        commandName: "netcheck", abstract: "Check the NAT of this network, and which paths work.",
         discussion: """
             Asks the known rendezvous nodes at which address they see the running node. Reports for IPv4 and IPv6 \
             whether there is a NAT, of what kind, and what works. The gateway is asked only if port mapping is on, or \
@@ -66,7 +66,7 @@ struct NetcheckCommand: NodeCommand {
         for sentence in result.advice { terminal.result(safe(sentence)) }
     }
 
-    private func word(_ works: Bool?) -> String { works.map { $0 ? "works" : "does not come back" } ?? "unknown" }
+    private func word(_ works: Bool?) -> String { works.map { $0 ? "works" : "no answer" } ?? "unknown" }
 
     private func nat(_ family: NetcheckFamily) -> String {
         switch family.nat {

@@ -40,7 +40,7 @@ struct StopCommand: NodeCommand {
 
 struct LockCommand: NodeCommand {
     static let configuration = CommandConfiguration(
-        commandName: "lock", abstract: "Wipe the storage keys from memory until `mayfly unlock`.")
+        commandName: "lock", abstract: "Wipe the keys from memory until `mayfly unlock`.")
 
     @OptionGroup var global: GlobalOptions
 
@@ -88,7 +88,7 @@ struct UnlockCommand: NodeCommand {
 
 struct ReapCommand: NodeCommand {
     static let configuration = CommandConfiguration(
-        commandName: "reap", abstract: "Destroy all expired data now.",
+        commandName: "reap", abstract: "Destroy expired data and conversations that are due to explode.",
         discussion: """
             Works with the node down and needs no passphrase: run it at boot.
             """)
@@ -100,7 +100,11 @@ struct ReapCommand: NodeCommand {
         do { answer = try connect().call(ReapMethod.self, Nothing(), timeout: .seconds(300)) } catch let error
             as ControlError where error.kind == .noNode
         { answer = try Reaping.run(home: try global.resolvedHome()) }
-        if terminal.json { terminal.result(answer) } else { terminal.note("all expired data is destroyed") }
+        if terminal.json {
+            terminal.result(answer)
+        } else {
+            terminal.note("all data that must be gone by now is destroyed")
+        }
     }
 }
 

@@ -21,7 +21,7 @@ struct RunCommand: AsyncParsableCommand {
             their confirmations, leaving, locking. Level debug adds links and why they end, failed dials, sleep and \
             waking, proposals, acknowledgements. Level trace adds the states of each message. The log names an inbox \
             by its clientId (see `mayfly inbox list`). At no level does it contain a text, name, address or key, or \
-            the id of a conversation or member.
+            the id of a conversation, member or message.
 
             Examples:
               mayfly run
@@ -42,8 +42,8 @@ struct RunCommand: AsyncParsableCommand {
         help: ArgumentHelp("How long a lost link counts as the same session.", valueName: "seconds")) var sessionGrace:
         Interval?
     @Option(
-        parsing: .unconditional,
-        help: ArgumentHelp("How many inboxes are awake at a time, 1 to 10000.", valueName: "number")) var capacity: Int?
+        parsing: .unconditional, help: ArgumentHelp("How many inboxes to keep awake, 1 to 10000.", valueName: "number"))
+    var capacity: Int?
     @Flag(inversion: .prefixedNo, help: "Run links over UDP as well as TCP, on the same port; on by default.") var udp:
         Bool?
     @Option(
@@ -53,7 +53,7 @@ struct RunCommand: AsyncParsableCommand {
     var discover: String?
     @Flag(
         inversion: .prefixedNo,
-        help: "Ask the gateway for a port mapping by PCP, NAT-PMP or UPnP, for an hour at most; off by default.")
+        help: "Ask the gateway for a port mapping of an hour by PCP, NAT-PMP or UPnP, and renew it; off by default.")
     var mapPorts: Bool?
     @Flag(help: "Be a rendezvous node: others can reach the nodes in peers.json through this node.") var rendezvous =
         false

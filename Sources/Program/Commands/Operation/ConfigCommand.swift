@@ -68,11 +68,9 @@ struct ConfigurationFile {
     private var path: String { "\(home)/\(NodeConfiguration.fileName)" }
 
     func read() throws -> (bytes: [UInt8], value: JSONValue) {
-        do {
-            let bytes = try InputFile.read(path, byteLimit: ControlLimits.requestByteCount)
-            _ = try NodeConfiguration.parse(bytes, path: path)
-            return (bytes, try JSONReader.read(bytes))
-        } catch let error as HomeFileError { throw controlError(error) }
+        let bytes: [UInt8]
+        do { bytes = try NodeConfiguration.read(home: home).bytes } catch { throw controlError(error) }
+        return (bytes, try JSONReader.read(bytes))
     }
 
     /// - Parameter text: a word or JSON; `nil` for the default.

@@ -196,7 +196,8 @@ private func commandError(_ error: CommandError) -> ControlError {
     case .inviteExpired(let at):
         return ControlError(.expired, "the invite expired at \(at.iso8601)", hint: "ask for a new one")
     case .ownInvite: return ControlError(.failed, "this node made this invite", hint: "give it to someone else")
-    case .alreadyMember: return ControlError(.failed, "this node is already a member of the conversation")
+    case .alreadyMember:
+        return ControlError(.failed, "this node is already a member of the conversation, or is joining it")
     case .inboxProtected(let protection):
         return ControlError(
             .failed, "the inbox cannot sleep: \(protection)",
@@ -233,7 +234,7 @@ private func commandError(_ error: CommandError) -> ControlError {
     case .removed:
         return ControlError(
             .failed, "you were removed from this conversation",
-            hint: "your messages stay readable until they expire; `mayfly conversation leave C` destroys them now")
+            hint: "the messages here stay readable until they expire; `mayfly conversation leave C` destroys them now")
     case .unknownMember: return ControlError(.notFound, "no such member")
     }
 }
@@ -271,7 +272,7 @@ private func inviteFailure(_ failure: InviteSlug.Failure) -> ControlError {
     case .signature:
         // Most typing errors end here, and so does an invite that was altered and signed again.
         ControlError(
-            .usage, "the invite's signature is not valid: mistyped, cut off, or altered",
+            .usage, "the invite is mistyped, cut off or altered: its signature is not valid",
             hint: "copy the whole text that starts with mayfly:join/; if that fails too, ask its creator for a new one")
     }
 }

@@ -102,9 +102,9 @@ enum LifetimeHandlers {
         if let unopened = terms.unopened, !LifetimeTerms.unopenedRange.contains(unopened) {
             throw ControlError(.usage, "--unopened: between 1 min and 30 d", hint: "for example --unopened 1h")
         }
-        if terms.mailbox == .disk, !terms.keepsSomething {
+        if terms.mailbox == .disk, terms.lifetime == .ephemeral || terms.attachment == .ephemeral {
             throw ControlError(
-                .usage, "an ephemeral lifetime does not allow a mailbox on disk",
+                .usage, "a mailbox on disk needs a stored lifetime for texts and for files",
                 hint: "give --mailbox ram, or propose a lifetime: mayfly lifetime propose C 1d --mailbox disk")
         }
         guard terms.isValid else {

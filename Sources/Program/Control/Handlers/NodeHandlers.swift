@@ -21,7 +21,7 @@ struct NodeHandlers: Sendable {
         router.later(MetricsMethod.self) { [metrics] _, _ in metrics.text().map { MetricsMethod.Result(text: $0) } }
         router.on(StopMethod.self) { [stop] node, _ in
             node.loop.execute { stop.succeed(()) }
-            return StopMethod.Result(ok: true, forgotten: node.unreadInMemoryCount)
+            return StopMethod.Result(forgotten: node.unreadInMemoryCount)
         }
         router.on(LockMethod.self) { node, _ in
             node.lock()

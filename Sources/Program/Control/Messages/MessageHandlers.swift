@@ -25,10 +25,14 @@ struct MessageHandlers: Sendable {
             if let last = params.last, last < 1 {
                 throw ControlError(.usage, "`last` is \(last)", hint: "it is a number of messages, 1 or more")
             }
-            var page = AnswerPage()
-            let (conversation, messages) = try node.read(params.conversation, last: params.last, after: params.since) {
-                page.take(byteCount: AnswerPage.largestByteCount(of: $0, $1))
+            let isUnread = params.unread ?? false
+            guard !isUnread || params.last == nil && params.since == nil else {
+                throw ControlError(.usage, "`unread` cannot be combined with `last` or `since`", field: "unread")
             }
+            var page = AnswerPage()
+            let (conversation, messages) = try node.read(
+                params.conversation, last: params.last, after: params.since, isUnread: isUnread
+            ) { page.take(byteCount: AnswerPage.largestByteCount(of: $0, $1)) }
             node.markRead(messages, client: conversation.client)
             return ReadMethod.Result(
                 messages: messages.map { MessageView.message($0, conversation, node) }, more: page.isFull ? true : nil)

@@ -2,8 +2,8 @@
 extension Congestion {
     /// After this many rounds a remaining queue is another flow's. (For down, the draft waits for the next probe.)
     private static let slowRounds: UInt64 = 3
-    /// Time between bandwidth probes (section 5.3.3.8): 2 s plus up to 1 s at random, or as many rounds as the window
-    /// has datagrams, at most 63, so that Reno and CUBIC keep their share.
+    /// Time between bandwidth probes (section 5.3.3.8): 2 s plus up to 1 s at random. A probe starts earlier
+    /// after as many rounds as ``target`` has datagrams, at most 63, so that Reno and CUBIC keep their share.
     private static let probeWait: Microseconds = 2_000_000
     private static let probeChance: Microseconds = 1_000_000
     private static let probeRounds = 63.0

@@ -142,7 +142,7 @@ struct Congestion: Hashable, Sendable {
     mutating func ranDry(inFlight: Int) { delivery.markApplicationLimited(inFlight: inFlight) }
 
     /// Processes one acknowledgement, after ``DeliveryRate/acknowledged(_:_:number:sentAt:at:)`` and
-    /// ``lost(_:_:number:)`` for its packets (section 5.2.3).
+    /// ``lost(_:_:number:at:)`` for its packets (section 5.2.3).
     /// - Parameters:
     ///   - inFlight: after it.
     ///   - latest: the RTT of the newest packet, if this acknowledgement shows it.

@@ -46,7 +46,7 @@ package struct DatagramAddress: Hashable, Sendable {
 
     /// A /24 of IPv4 or a /48 of IPv6.
     package struct Network: Hashable, Sendable {
-        /// Unique.
+        /// A different number for each network.
         let number: UInt64
 
         package init(_ address: DatagramAddress) {

@@ -9,8 +9,9 @@ package struct DatagramLimits: Sendable {
     package var actTimeout: Microseconds = 5_000_000
     /// From the first datagram to the open link.
     package var handshakeTimeout: Microseconds = 10_000_000
+    /// Responder handshakes in flight.
     package var handshakesInFlight = 256
-    /// The same from one /24 (IPv4) or /48 (IPv6).
+    /// Responder handshakes in flight from one /24 (IPv4) or /48 (IPv6).
     package var handshakesPerPrefix = 8
     /// Datagram size in bytes until a probe shows that larger ones get through.
     package var datagramByteCount = 1_200
@@ -61,13 +62,15 @@ package struct DatagramLimits: Sendable {
     package var receivedRanges = 1_024
     /// Unsent and unacknowledged bytes beyond which a link is closed.
     package var outboundByteCount = 8 << 20
-    /// Unsent bytes beyond which a link is not writable.
+    /// Unsent bytes beyond which a link is not writable. It is not writable either while more than 7/8 of
+    /// ``outboundByteCount`` are unsent or unacknowledged.
     package var outboundHighWater = 256 << 10
     /// Unsent bytes at which a link becomes writable again.
     package var outboundLowWater = 64 << 10
     /// Upper bound of the congestion window in bytes.
     package var largestWindow = 16 << 20
-    /// The link is lost after this time without an authentic packet or without an acknowledgement of our data.
+    /// The link is lost after this time without an authentic packet. It is also lost after this plus ``keepAlive``
+    /// without an acknowledgement of our data.
     package var silence: Microseconds = 30_000_000
     /// Idle time before a keep-alive ping.
     package var keepAlive: Microseconds = 10_000_000

@@ -1,7 +1,7 @@
 /// A path to the peer: its address, the path's measurements, and whether the address is validated.
 ///
-///     unproved ──response──▶ proved            (three bytes out per byte in until then: RFC 9000, section 8.1)
-///     unproved ──5 challenges without a response──▶ given up; the link goes back to the last proved one
+///     not validated ──response──▶ validated    (three bytes out per byte in until then: RFC 9000, section 8.1)
+///     not validated ──5 challenges without a response──▶ given up; the link goes back to the last validated one
 struct DatagramPath {
     enum Challenge {
         case none

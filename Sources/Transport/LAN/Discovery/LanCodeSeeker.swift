@@ -88,7 +88,8 @@ package struct LanCodeSeeker: Sendable {
             state = .gathering(place, id: answer.id, until: now + Self.gathering)
             return []
         case .gathering(let first, let id, _):
-            // A node answers each question once. A later answer from another address may be the same node's.
+            // A node answers each question once, so two answers to one question are of two nodes. An answer to another
+            // question may come from another address of the same node.
             guard first != place, answer.id == id else { return [] }
             state = .ended
             return [.ambiguous]

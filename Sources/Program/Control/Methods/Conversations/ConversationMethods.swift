@@ -255,3 +255,47 @@ enum ConversationAliasMethod: ControlMethod {
         }
     }
 }
+
+struct Link: JSONRecord, Hashable, Sendable {
+    /// `tcp` or `udp`; for a relayed link, the transport to the rendezvous node.
+    var transport = ""
+    /// `ipv4` or `ipv6`.
+    var family = ""
+    /// The remote address as this node sees it.
+    var address = ""
+    /// End of the handshake.
+    var since: Timestamp = Timestamp(milliseconds: 0)
+    /// Round trip measured by the transport, in milliseconds; null before the first measurement.
+    var rttMs: Double?
+    /// Sealed bytes since the handshake, in each direction.
+    var bytesIn: Int64 = 0
+    var bytesOut: Int64 = 0
+
+    mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
+        try fields.field("transport", &transport)
+        try fields.field("family", &family)
+        try fields.field("address", &address)
+        try fields.field("since", &since)
+        try fields.nullable("rttMs", &rttMs)
+        try fields.field("bytesIn", &bytesIn)
+        try fields.field("bytesOut", &bytesOut)
+    }
+}
+
+/// How the last link to a member was lost.
+struct LostLink: JSONRecord, Hashable, Sendable {
+    /// `tcp` or `udp`.
+    var transport = ""
+    /// `unacknowledged` (no acknowledgement for half a minute on an open connection) or `connectionLost`.
+    var reason = ""
+
+    var words: String {
+        guard reason == "unacknowledged" else { return "the connection broke" }
+        return "sent data was not acknowledged: the member is gone, or the path drops large packets"
+    }
+
+    mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
+        try fields.field("transport", &transport)
+        try fields.field("reason", &reason)
+    }
+}

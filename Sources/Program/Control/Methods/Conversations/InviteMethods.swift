@@ -100,7 +100,7 @@ enum InviteListMethod: ControlMethod {
 
 enum InviteRevokeMethod: ControlMethod {
     static let name = "invite.revoke"
-    static let summary = "Revokes one invitation of a conversation, or all of them."
+    static let summary = "Revokes one invitation or code of a conversation, or all of them."
 
     struct Params: JSONRecord, Hashable, Sendable {
         var conversation = ""

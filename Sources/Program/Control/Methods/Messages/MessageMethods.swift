@@ -129,11 +129,14 @@ enum ReadMethod: ControlMethod {
         var last: Int?
         /// Only messages after the one with this id.
         var since: String?
+        /// Begin at the first unread message; not with `last` or `since`.
+        var unread: Bool?
 
         mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
             try fields.field("conversation", &conversation)
             try fields.field("last", &last)
             try fields.field("since", &since)
+            try fields.field("unread", &unread)
         }
     }
 
@@ -145,6 +148,68 @@ enum ReadMethod: ControlMethod {
         mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
             try fields.field("messages", &messages)
             try fields.field("more", &more)
+        }
+    }
+}
+
+enum ReactMethod: ControlMethod {
+    static let name = "react"
+    static let summary = "Adds or removes an emoji reaction."
+    typealias Result = SentMessage
+
+    static func waits(_ params: Params) -> Bool { params.wait != nil }
+
+    struct Params: JSONRecord, Hashable, Sendable {
+        var conversation = ""
+        /// Id of the message, or a prefix of it.
+        var message = ""
+        /// An emoji, or a short text.
+        var reaction = ""
+        var remove: Bool?
+        /// Answer only after this delivery stage.
+        var wait: DeliveryStage?
+        var timeout: Interval?
+
+        mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
+            try fields.field("conversation", &conversation)
+            try fields.field("message", &message)
+            try fields.field("reaction", &reaction)
+            try fields.field("remove", &remove)
+            try fields.field("wait", &wait)
+            try fields.field("timeout", &timeout)
+        }
+    }
+}
+
+enum ConversationSetMethod: ControlMethod {
+    static let name = "conversation.set"
+    static let summary = "Shows or changes a setting of one conversation, or the default."
+
+    struct Params: JSONRecord, Hashable, Sendable {
+        /// Absent for the default.
+        var conversation: String?
+        /// `read-receipts`
+        var key = ""
+        /// `on` or `off`. Absent reads the setting.
+        var value: String?
+
+        mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
+            try fields.field("conversation", &conversation)
+            try fields.field("key", &key)
+            try fields.field("value", &value)
+        }
+    }
+
+    /// The setting in force.
+    struct Result: JSONRecord, Hashable, Sendable {
+        var conversation: String?
+        var key = ""
+        var value = ""
+
+        mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
+            try fields.field("conversation", &conversation)
+            try fields.field("key", &key)
+            try fields.field("value", &value)
         }
     }
 }

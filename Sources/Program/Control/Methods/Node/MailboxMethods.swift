@@ -1,6 +1,6 @@
 import Control
 
-enum MailboxMethods { package static let all: [any ControlMethod.Type] = [MailboxStatusMethod.self] }
+enum MailboxMethods { static let all: [any ControlMethod.Type] = [MailboxStatusMethod.self] }
 
 /// State of our mailbox.
 enum MailboxStanding: String, JSONChoice, Hashable, Sendable {

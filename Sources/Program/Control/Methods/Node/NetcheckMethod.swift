@@ -60,7 +60,7 @@ struct NetcheckFamily: JSONRecord, Hashable, Sendable {
 
 enum NetcheckMethod: ControlMethod {
     static let name = "netcheck"
-    static let summary = "Checks which connections this network's NAT and firewall allow."
+    static let summary = "Checks the NAT of this network, and which paths work."
 
     static func waits(_ params: Params) -> Bool { true }
 

@@ -218,8 +218,7 @@ enum StopMethod: ControlMethod {
     typealias Params = Nothing
 
     struct Result: JSONRecord, Hashable, Sendable {
-        /// Always `true`.
-        var ok = false
+        var ok = true
         /// Unread messages of other members that were in memory only and are now gone.
         var forgotten: Int = 0
 
@@ -232,7 +231,7 @@ enum StopMethod: ControlMethod {
 
 enum LockMethod: ControlMethod {
     static let name = "lock"
-    static let summary = "Wipes the storage keys from memory until unlock."
+    static let summary = "Wipes the keys from memory until unlock."
     typealias Params = Nothing
     typealias Result = Acknowledged
 }
@@ -256,7 +255,7 @@ enum UnlockMethod: ControlMethod {
 
 enum ReapMethod: ControlMethod {
     static let name = "reap"
-    static let summary = "Destroys all expired data now."
+    static let summary = "Destroys expired data and conversations that are due to explode."
     typealias Params = Nothing
     typealias Result = Acknowledged
 }

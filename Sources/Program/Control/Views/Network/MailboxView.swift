@@ -70,12 +70,11 @@ enum MailboxView {
                     + "here; this node retries automatically")
         case .full:
             return status(
-                "has no room for more boxes",
+                "has reached its limit of boxes",
                 "ask its operator for more: `boxes` of `mailbox` in config.json there; this node retries automatically")
         case .unavailable:
             return status("is locked", "ask its operator to run: mayfly unlock; this node retries automatically")
-        case .other:
-            return status("refuses, for a reason that only a later version knows", "bring this node up to date")
+        case .other: return status("refuses for a reason that this version does not know", "bring this node up to date")
         }
     }
 

@@ -36,8 +36,9 @@ extension NetworkView {
         case .refused(.notServing): return check(.warning, "is not a rendezvous node", "there: mayfly run --rendezvous")
         case .refused(.unknownPeer):
             return check(.warning, "does not know this node", "there: mayfly peer add NAME CARD, with this node's card")
-        case .refused(.full): return check(.warning, "has no room for more nodes", "this node retries automatically")
-        case .refused(.other): return check(.warning, "refuses, for a reason that only a later version knows")
+        case .refused(.full):
+            return check(.warning, "serves its maximum number of nodes", "this node retries automatically")
+        case .refused(.other): return check(.warning, "refuses for a reason that this version does not know")
         case .refused(nil): return check(.warning, "does not answer", "it may be of an earlier version")
         }
     }
