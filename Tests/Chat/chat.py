@@ -197,6 +197,10 @@ def play(scene, ann, bob, cat):
     bob.say("said meanwhile")
     ann.command("unlock")
     ann.sees("rotate the key?", "said meanwhile", without=["locked"])
+    ann.command("lock")
+    ann.sees("mayfly · locked", "passphrase: ", without=["rotate the key?"])
+    ann.press("Enter")
+    ann.sees("rotate the key?", without=["locked"])
 
     # A file.
     path, saved = os.path.join(scene.directory, "report.txt"), os.path.join(scene.directory, "saved")

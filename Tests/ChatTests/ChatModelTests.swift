@@ -336,8 +336,15 @@ struct ChatDesk {
         desk.handle(.event(["event": "locked", "cursor": 7, "at": "2026-11-23T08:41:00.000Z"]))
         for secret in ["rotate", "half", "room", "bob"] { #expect(!desk.text.contains(secret), "\(secret)") }
         #expect(desk.text.contains("`mayfly unlock` opens it") && desk.effects.isEmpty)
-        desk.press(.character("x"), .enter)
-        #expect(desk.effects.isEmpty)
+        desk.type("xyz")
+        #expect(desk.lines.contains("passphrase: •••"))
+        desk.press(.enter)
+        #expect(desk.takeCalls() == [#"unlock {"passphrase":"xyz"}"#] && !desk.text.contains("•"))
+        desk.handle(
+            .answer(
+                .action(.say("unlocked")), .failure(ControlError(.failed, "this passphrase does not open the home"))))
+        #expect(desk.text.contains("this passphrase does not open the home"))
+        desk.type("x")
         // A late answer from before the lock shows nothing.
         let invite: JSONValue = ["url": "mayfly:join/x", "singleUse": true, "tag": "1", "slug": "mayfly:join/x"]
         desk.handle(.answer(.action(.invite(ChatDesk.room)), .success(invite)))
@@ -353,6 +360,7 @@ struct ChatDesk {
         desk.answer("conversation.list", ["conversations": [ChatDesk.conversation()]])
         #expect(desk.takeCalls().contains { $0.hasPrefix("read ") })
         #expect(desk.text.contains("room") && !desk.text.contains("locked"))
+        #expect(desk.model.editor.isEmpty)
     }
 
     @Test func `a chat started at a locked node says so, and shows its conversations after the unlock`() {

@@ -162,43 +162,6 @@ import Testing
             #expect(try ann.ok("lifetime", "show", "room")["state"].string == "none")
         }
     }
-}
-
-@Suite("Group lifetime", .script) struct GroupLifetimeTests {
-    private func accept(_ nodes: [TestNode], _ lifetime: String) throws {
-        for node in nodes {
-            try node.wait("lifetimeProposed:ours=false,lifetime=\(lifetime)")
-            try node.ok("lifetime", "accept", "room")
-        }
-    }
-
-    @Test("Nothing is stored before the last member has accepted") func everybody() throws {
-        try withGroup("ann", "bob", "eve") { nodes in
-            try nodes[0].ok("lifetime", "propose", "room", "1d")
-            try accept([nodes[1]], "1d")
-            try eventually("one is still to answer") {
-                try nodes[0].ok("lifetime", "show", "room")["proposal"]["waiting"].list.count == 1
-            }
-            #expect(try nodes[1].ok("lifetime", "show", "room")["lifetime"].string == "ephemeral")
-            #expect(try say("not kept", nodes[0])["stored"].bool == false)
-            try accept([nodes[2]], "1d")
-            for node in nodes { try node.wait("lifetimeAgreed:lifetime=1d") }
-            try say("kept", nodes[0])
-            for node in nodes { #expect(try message("kept", at: node)["stored"].bool == true) }
-            for node in nodes { #expect(node.files(holding: "not kept").isEmpty) }
-        }
-    }
-
-    @Test("One member's rejection ends the proposal for all") func rejected() throws {
-        try withGroup("ann", "bob", "eve") { nodes in
-            try nodes[1].ok("lifetime", "propose", "room", "7d")
-            try accept([nodes[0]], "7d")
-            try nodes[2].wait("lifetimeProposed:ours=false")
-            try nodes[2].ok("lifetime", "reject", "room")
-            for node in nodes[..<2] { try node.wait("lifetimeRejected:reason=user_declined") }
-            for node in nodes { #expect(try node.ok("lifetime", "show", "room")["state"].string == "none") }
-        }
-    }
 
     @Test("A joiner consents to the agreement in force, and all show its signature") func joiner() throws {
         try withGroup("ann", "bob") { nodes in
@@ -217,28 +180,6 @@ import Testing
                 try say("for three", nodes[1])
                 #expect(try message("for three", at: eve)["stored"].bool == true)
             }
-        }
-    }
-
-    @Test("One member's restart ends the agreement for all; a departure changes nothing") func sessionEnd() throws {
-        try withGroup("ann", "bob", "eve") { nodes in
-            try nodes[0].ok("lifetime", "propose", "room", "1d")
-            try accept([nodes[1], nodes[2]], "1d")
-            for node in nodes { try node.wait("lifetimeAgreed:lifetime=1d") }
-            try nodes[2].stop()
-            try nodes[2].start()
-            for node in nodes[..<2] { try node.wait("lifetimeReset:previous=1d") }
-            for node in nodes { #expect(try node.ok("lifetime", "show", "room")["lifetime"].string == "ephemeral") }
-        }
-        try withGroup("ann", "bob", "eve") { nodes in
-            try nodes[0].ok("lifetime", "propose", "room", "1d")
-            try accept([nodes[1], nodes[2]], "1d")
-            for node in nodes { try node.wait("lifetimeAgreed:lifetime=1d") }
-            try nodes[2].ok("conversation", "leave", "room", "--force")
-            try nodes[0].wait("memberLeft")
-            #expect(try nodes[0].ok("lifetime", "show", "room")["lifetime"].string == "1d")
-            try say("still kept", nodes[0])
-            #expect(try message("still kept", at: nodes[1])["stored"].bool == true)
         }
     }
 }

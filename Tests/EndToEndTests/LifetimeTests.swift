@@ -33,31 +33,6 @@ import Testing
         }
     }
 
-    @Test("When two proposals cross, the later one stays open, and its receiver is asked") func crossing() throws {
-        try withRoom { ann, bob, _ in
-            try ann.ok("lifetime", "propose", "room", "1d")
-            try bob.ok("lifetime", "propose", "room", "7d")
-            try ann.wait("lifetimeProposed:ours=false,lifetime=7d")
-            let shown = try ann.ok("lifetime", "show", "room")
-            #expect(shown["lifetime"].string == "ephemeral", "nobody accepts by itself")
-            #expect(shown["proposal"]["lifetime"].string == "7d")
-            #expect(shown["proposal"]["from"].string == "bob")
-            try ann.ok("lifetime", "accept", "room")
-            try bob.wait("lifetimeAgreed:lifetime=7d")
-        }
-    }
-
-    @Test("Equal proposals of both sides are an agreement") func same() throws {
-        try withRoom { ann, bob, _ in
-            try ann.ok("lifetime", "propose", "room", "6h")
-            try bob.wait("lifetimeProposed:ours=false")
-            try bob.ok("lifetime", "propose", "room", "6h")
-            try ann.wait("lifetimeAgreed:lifetime=6h")
-            try bob.wait("lifetimeAgreed:lifetime=6h")
-            #expect(try say("kept", bob)["stored"].bool == true)
-        }
-    }
-
     @Test("A standing policy of both sides accepts by itself, and renews the agreement after a restart")
     func standingPolicy() throws {
         try withRoom { ann, bob, _ in

@@ -21,7 +21,8 @@ extension ChatModel {
         case .control("c"),
             .control("d") where editor.isEmpty && question == nil:
             return [.quit]
-        case _ where isTooSmall || isLocked: return []
+        case _ where isTooSmall: return []
+        case _ where isLocked: return pressLocked(key)
         case .alt(let digit) where digit.isASCII && digit.isNumber:
             if case .name = question { return [] }
             return openNumber(digit)
@@ -50,6 +51,20 @@ extension ChatModel {
         if selection != nil, let effects = pressOnMessage(key) { return effects }
         if let effects = pressOnCard(key) { return effects }
         return pressInRoom(key)
+    }
+
+    /// The input line takes the passphrase; a home with a key file needs none.
+    private mutating func pressLocked(_ key: Key) -> [ChatEffect] {
+        switch key {
+        case .enter:
+            let params = UnlockMethod.Params(passphrase: editor.line)
+            editor.clear()
+            sayUntilChange("unlocking …")
+            return [.call(.action(.say("unlocked")), method: UnlockMethod.name, params: JSONValue(of: params))]
+        case .paste(let text): editor.insert(text.filter { !$0.isNewline })
+        default: _ = editor.edit(key)
+        }
+        return []
     }
 
     private mutating func close(_ shown: Overlay, _ key: Key) -> [ChatEffect] {

@@ -49,7 +49,8 @@ struct ChatModel {
     var scroll = 0 { didSet { if scroll == 0 { newBelow = 0 } } }
     /// Messages received while scrolled up.
     var newBelow = 0
-    var isLocked = false
+    /// The input line has had the passphrase.
+    var isLocked = false { didSet { if !isLocked, oldValue { forgetList() } } }
     /// The screen is below ``smallest``, so keys are ignored.
     var isTooSmall = false
     /// 80 and 24 until the terminal reports its size.

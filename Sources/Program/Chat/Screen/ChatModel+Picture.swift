@@ -81,17 +81,21 @@ extension ChatModel {
                 columns += cell
             }
         }
-        place(prompt + ShownText.line(text))
+        func shown(_ text: String) -> String {
+            isLocked ? String(repeating: "•", count: text.count) : ShownText.line(text)
+        }
+        place(prompt + shown(text))
         cursor = (rows.count - 1, columns)
-        place(ShownText.line(rest))
+        place(shown(rest))
         // Rows around the cursor, at most a third of the screen.
         let count = min(rows.count, max(1, size.rows / 3))
         let first = max(0, min(cursor.row, rows.count - count))
-        let shown = rows[first..<(first + count)].map { Row(Span($0, question == nil ? .plain : .strong)) }
-        return (shown, (cursor.row - first, cursor.column))
+        let lines = rows[first..<(first + count)].map { Row(Span($0, question == nil ? .plain : .strong)) }
+        return (lines, (cursor.row - first, cursor.column))
     }
 
     private var inputPrompt: String {
+        if isLocked { return "passphrase: " }
         switch question {
         case nil: return "> "
         case .explode(let id, _, _), .leave(let id): return "type \(room(id)?.title ?? ""): "
@@ -217,7 +221,8 @@ extension ChatModel {
         }
         if isLocked {
             let words = [
-                "The storage is locked: its keys are wiped and no message is shown.", "`mayfly unlock` opens it.",
+                "The storage is locked: its keys are wiped and no message is shown.",
+                "`mayfly unlock` opens it, or Enter here: type the passphrase first, if the home has one.",
             ]
             let lines = words.flatMap { Wrapping.wrap($0, width: columns) }
             let shown = lines.prefix(count).map { Row(Span($0, .warning)) }
