@@ -7,6 +7,7 @@ import Glibc
 /// `D` belongs to an inbox. `D.gone` belonged to an inbox destroyed on purpose and is being removed. `D.lost-T` has had
 /// no key page since the time T.
 final class InboxDirectories {
+    static let name = "inboxes"
     /// How long a directory without a key page is kept, in milliseconds: seven days.
     static let lostInterval: Int64 = 7 * 24 * 3_600_000
     private static let goneSuffix = ".gone"
@@ -36,9 +37,14 @@ final class InboxDirectories {
     private(set) var mayBeSetAside = false
     private var remains: Deque<Remains> = []
 
-    init(_ descriptor: FileDescriptor, path: String, in home: HomeDirectory, damage: DamageList, sweeper: Sweeper) {
-        disk = home.disk
-        self.descriptor = descriptor
+    init(in home: HomeDirectory, damage: DamageList, sweeper: Sweeper) throws(StoreError) {
+        let disk = home.disk
+        let path = home.path(Self.name)
+        do throws(SystemError) { descriptor = try disk.open(Self.name, in: home.descriptor, .directory) } catch {
+            if error.code == ENOTDIR, (try? disk.status(path: path))?.kind == .symlink { throw .symlink(path: path) }
+            throw StoreError(error, path: path)
+        }
+        self.disk = disk
         self.path = path
         isReadOnly = home.isReadOnly
         self.damage = damage

@@ -161,6 +161,14 @@ package final class Row {
 
     var isOpen: Bool { if case .open = contents { true } else { false } }
 
+    /// When the first record of a resting row expires.
+    var restingMoment: Int64? {
+        guard case .resting(let segments) = contents, let first = segments.lazy.map(\.moment).min(), first < .max else {
+            return nil
+        }
+        return first
+    }
+
     /// The tail of every segment was read, except of refused ones.
     var isProbed = false
     /// Some segments cannot be read before the next unlock, if ever. Resting keeps this flag.
@@ -300,6 +308,9 @@ package final class Row {
     }
 
     // MARK: - Timeline
+
+    /// Requires a sorted timeline.
+    func firstEntry(from place: UInt64) -> Int { timeline.partitioningIndex { $0.order >= place } }
 
     private func enterTimeline(_ record: MessageRecord) {
         if !record.isListed { return }

@@ -2,7 +2,8 @@ import Crypto
 
 /// The pages of `columns.slots`, one per expiry bucket and fuse. Their headers need no passphrase.
 final class ColumnPages {
-    private let services: StoreServices
+    private let home: HomeDirectory
+    private let findings: DamageList
     private let doomed: DoomedPages
     let file: SlotFile
     private var slots = SlotMap()
@@ -10,8 +11,9 @@ final class ColumnPages {
     /// Every page could be read, so a segment without a column has really expired.
     private(set) var isComplete = true
 
-    init(_ services: StoreServices, file: SlotFile, doomed: DoomedPages) {
-        self.services = services
+    init(_ home: HomeDirectory, _ findings: DamageList, file: SlotFile, doomed: DoomedPages) {
+        self.home = home
+        self.findings = findings
         self.file = file
         self.doomed = doomed
     }
@@ -23,15 +25,15 @@ final class ColumnPages {
             guard let page else {
                 slots[slot] = .unreadable
                 isComplete = false
-                services.report("page \(slot) of \(file.path) cannot be read")
+                findings.report("page \(slot) of \(file.path) cannot be read")
                 return
             }
             if let header = ColumnHeader(page: page) {
                 slots[slot] = .used
                 headers[slot] = header
             } else if ColumnHeader.hasMagic(page) {
-                services.report("the header of page \(slot) of \(file.path) is damaged: its messages count as expired")
-                if !services.isReadOnly { doom(slot) }
+                findings.report("the header of page \(slot) of \(file.path) is damaged: its messages count as expired")
+                if !home.isReadOnly { doom(slot) }
             }
         }
     }
@@ -45,14 +47,14 @@ final class ColumnPages {
 
     func open(_ slot: Int, _ header: ColumnHeader, _ keys: GridKeys) -> Opened {
         guard let page = try? file.read(slot) else {
-            services.report("page \(slot) of \(file.path) cannot be read")
+            findings.report("page \(slot) of \(file.path) cannot be read")
             isComplete = false
             return .unreadable
         }
         let opened = KeyPage.open(
             page, file: file.name, index: slot, headerByteCount: ColumnHeader.byteCount, keys: keys)
         guard let secret = opened, ColumnHeader(page: page) == header else {
-            services.report("page \(slot) of \(file.path) was changed: its messages count as expired")
+            findings.report("page \(slot) of \(file.path) was changed: its messages count as expired")
             return .changed
         }
         return .column(Column(slot: slot, header: header, secret: secret))
@@ -60,7 +62,7 @@ final class ColumnPages {
 
     /// Creates a page. It is durable on return.
     func make(_ header: ColumnHeader, _ keys: GridKeys) throws(StoreError) -> Column {
-        if services.isReadOnly { throw .readOnly(path: file.path) }
+        if home.isReadOnly { throw .readOnly(path: file.path) }
         let slot = try slots.take(growing: file)
         let page = KeyPage.make(file: file.name, index: slot, header: header.encoded, keys: keys)
         do throws(StoreError) {

@@ -1,7 +1,11 @@
 /// The key pages of a home: rows, columns and tombstones, their ends, and the pages that await destruction.
 final class KeyPages {
-    private let services: StoreServices
+    private let home: HomeDirectory
+    private let directories: InboxDirectories
+    private let findings: DamageList
     private let doomed = DoomedPages()
+    /// `nil` while the store is locked.
+    var keys: GridKeys?
     let rows: RowPages
     let columns: ColumnPages
     let tombstones: TombstoneTable
@@ -9,12 +13,17 @@ final class KeyPages {
     /// The first end of a column, a tombstone or a lost directory, due or not.
     private(set) var earliestEnd: Int64?
 
-    init(_ services: StoreServices, rows: SlotFile, columns: SlotFile, tombstones: SlotFile) {
-        self.services = services
+    init(
+        _ home: HomeDirectory, _ directories: InboxDirectories, _ findings: DamageList, rows: SlotFile,
+        columns: SlotFile, tombstones: SlotFile
+    ) {
+        self.home = home
+        self.directories = directories
+        self.findings = findings
         files = [rows, columns, tombstones]
-        self.rows = RowPages(services, file: rows, doomed: doomed)
-        self.columns = ColumnPages(services, file: columns, doomed: doomed)
-        self.tombstones = TombstoneTable(tombstones, isReadOnly: services.isReadOnly, damage: services.damage)
+        self.rows = RowPages(home, directories, findings, file: rows, doomed: doomed)
+        self.columns = ColumnPages(home, findings, file: columns, doomed: doomed)
+        self.tombstones = TombstoneTable(tombstones, isReadOnly: home.isReadOnly, damage: findings)
     }
 
     /// Reads the clear headers. A damaged column or tombstone page is destroyed: its end is no longer known.
@@ -39,8 +48,7 @@ final class KeyPages {
 
     func settleEnds() {
         let ends = [
-            columns.headers.values.lazy.map(\.notAfter).min(), tombstones.ends.min(),
-            services.directories.lostEnds.min(),
+            columns.headers.values.lazy.map(\.notAfter).min(), tombstones.ends.min(), directories.lostEnds.min(),
         ]
         earliestEnd = ends.compactMap { $0 }.min()
     }
@@ -63,17 +71,17 @@ final class KeyPages {
 
     /// Overwrites the marked pages and reads them back. The pages of returned failures stay marked.
     @discardableResult func destroyDoomed(only: DoomedPage? = nil) -> [StoreError] {
-        guard !services.isReadOnly else { return [] }
+        guard !home.isReadOnly else { return [] }
         var failures: [StoreError] = []
         for page in doomed.all where only == nil || page == only {
             do throws(StoreError) {
                 switch page.file {
-                case .rows: try rows.destroyDoomed(page.slot)
+                case .rows: try rows.destroyDoomed(page.slot, keys)
                 case .columns: try columns.destroyDoomed(page.slot)
                 }
                 doomed.remove(page)
             } catch {
-                services.report("a page waits for its destruction: \(error)")
+                findings.report("a page waits for its destruction: \(error)")
                 failures.append(error)
             }
         }

@@ -1,7 +1,9 @@
 import Crypto
 
 final class RowPages {
-    private let services: StoreServices
+    private let home: HomeDirectory
+    private let directories: InboxDirectories
+    private let findings: DamageList
     private let doomed: DoomedPages
     let file: SlotFile
     private var slots = SlotMap()
@@ -10,8 +12,13 @@ final class RowPages {
     /// Slots whose pages name destroyed directories. They are not reused until the directories' new names are durable.
     private var reservedSlots: [Int] = []
 
-    init(_ services: StoreServices, file: SlotFile, doomed: DoomedPages) {
-        self.services = services
+    init(
+        _ home: HomeDirectory, _ directories: InboxDirectories, _ findings: DamageList, file: SlotFile,
+        doomed: DoomedPages
+    ) {
+        self.home = home
+        self.directories = directories
+        self.findings = findings
         self.file = file
         self.doomed = doomed
     }
@@ -26,7 +33,6 @@ final class RowPages {
     func open(_ keys: GridKeys, fused: Set<UInt32>, _ enter: (UInt32, SharedSecret) -> Void) -> (
         isComplete: Bool, fingerprints: [UInt32: [UInt8]]
     ) {
-        let directories = services.directories
         var isComplete = true
         var fingerprints: [UInt32: [UInt8]] = [:]
         directories.forgetNames()
@@ -36,13 +42,13 @@ final class RowPages {
         slots.extend(to: file.pageCount)
         if file.pageCount < SlotFile.growth {
             // The file was longer once: lost pages may have named the directories that have none now.
-            services.report("\(file.path) was cut off")
+            findings.report("\(file.path) was cut off")
             isComplete = false
         }
         file.forEachPage { slot, page in
             guard let page else {
                 slots[slot] = .unreadable
-                services.report("page \(slot) of \(file.path) cannot be read")
+                findings.report("page \(slot) of \(file.path) cannot be read")
                 isComplete = false
                 return
             }
@@ -74,7 +80,7 @@ final class RowPages {
 
     /// Creates a page. It is durable on return.
     func make(_ keys: GridKeys) throws(StoreError) -> (slot: UInt32, secret: SharedSecret) {
-        if services.isReadOnly { throw .readOnly(path: file.path) }
+        if home.isReadOnly { throw .readOnly(path: file.path) }
         settleAbandoned()
         let slot = try slots.take(growing: file)
         guard let number = UInt32(exactly: slot), number < .max else { throw .full(path: file.path) }
@@ -105,9 +111,9 @@ final class RowPages {
     func retire(_ slot: Int) { slots[slot] = .unreadable }
 
     /// Overwrites a row's page and reads it back. `directory`: the row's, if known.
-    func destroy(_ slot: Int, directory: String?) throws(StoreError) {
+    func destroy(_ slot: Int, directory: String?, _ keys: GridKeys?) throws(StoreError) {
         let beginning: [UInt8]
-        if let keys = services.keys, let directory {
+        if let keys, let directory {
             beginning = DestroyedRow.note(directory: directory, slot: slot, keys: keys)
         } else {
             beginning = DestroyedRow.burnt
@@ -116,21 +122,21 @@ final class RowPages {
     }
 
     /// Destroys a marked page. The caller removes the mark.
-    func destroyDoomed(_ slot: Int) throws(StoreError) {
+    func destroyDoomed(_ slot: Int, _ keys: GridKeys?) throws(StoreError) {
         let directory = doomedDirectories[slot]
-        try destroy(slot, directory: directory)
+        try destroy(slot, directory: directory, keys)
         reserve(slot)
         doomedDirectories[slot] = nil
-        if let directory { services.directories.abandon(directory) }
+        if let directory { directories.abandon(directory) }
     }
 
     /// Destroys the page of the fuse, not a later one in its slot. False when the page is gone already.
-    func destroy(namedBy fuse: ColumnHeader) throws(StoreError) -> Bool {
+    func destroy(namedBy fuse: ColumnHeader, _ keys: GridKeys?) throws(StoreError) -> Bool {
         let slot = Int(fuse.rowSlot)
         guard slot < file.pageCount, try fingerprint(fuse.rowSlot) == fuse.rowFingerprint else { return false }
-        try destroy(slot, directory: doomedDirectories[slot])
+        try destroy(slot, directory: doomedDirectories[slot], keys)
         doomed.remove(DoomedPage(file: .rows, slot: slot))
-        if let directory = doomedDirectories.removeValue(forKey: slot) { services.directories.abandon(directory) }
+        if let directory = doomedDirectories.removeValue(forKey: slot) { directories.abandon(directory) }
         reserve(slot)
         return true
     }
@@ -144,8 +150,7 @@ final class RowPages {
     /// Makes the new names of destroyed directories durable. Then the pages that name them may be overwritten.
     func settleAbandoned() {
         // After a failure the slots stay reserved until the next attempt.
-        guard !reservedSlots.isEmpty, !services.isReadOnly, !services.isLocked, services.directories.settleAbandoned()
-        else { return }
+        guard !reservedSlots.isEmpty, !home.isReadOnly, directories.settleAbandoned() else { return }
         for slot in reservedSlots where slots[slot] == .unreadable {
             if burntSlots.contains(slot), (try? file.destroy(slot)) == nil { continue }
             slots[slot] = .free

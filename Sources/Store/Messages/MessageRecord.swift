@@ -37,6 +37,8 @@ struct MessageRecord {
 
     var span: RecordFile.Span { RecordFile.Span(offset: Int64(offset), length: Int(length)) }
     var isListed: Bool { kind == .listed }
+    /// The sealed length without nonce, tag and record header.
+    var payloadByteCount: Int { max(0, Int(length) - XChaChaPoly.overheadByteCount - Self.headerByteCount) }
 
     /// The id field of a status holds two places, so it never matches a message.
     func isVersion(of message: Bytes16) -> Bool { id == message && kind != .status }
