@@ -1,9 +1,6 @@
 import Crypto
 
 extension Store {
-    /// The inbox's row, for calls where lookup time counts. Valid until the inbox is destroyed or the store is locked.
-    package func handle(_ id: RowID) throws(StoreError) -> Row { try liveRow(id) }
-
     // MARK: - Writing
 
     /// Stores a message; durable when a later commit completes.
@@ -20,41 +17,26 @@ extension Store {
         _ id: RowID, id messageID: [UInt8], tier: Tier, expiresAt: Int64, payload: [UInt8], notBefore place: UInt64 = 0,
         isHidden: Bool = false
     ) throws(StoreError) -> MessagePlace {
-        try append(
-            to: try liveRow(id), id: Bytes16.parse(messageID), tier: tier, expiresAt: expiresAt,
-            byteCount: payload.count, notBefore: place, isHidden: isHidden
-        ) { $0.copyBytes(from: payload) }
-    }
-
-    /// The same without a copy: the payload is written where it is sealed.
-    /// - Parameters:
-    ///   - row: from ``handle(_:)`` of this store.
-    ///   - byteCount: of the payload.
-    ///   - write: writes the whole payload.
-    @discardableResult package func append(
-        to row: Row, id: Bytes16, tier: Tier, expiresAt: Int64, byteCount: Int, notBefore place: UInt64 = 0,
-        isHidden: Bool = false, _ write: (UnsafeMutableRawBufferPointer) -> Void
-    ) throws(StoreError) -> MessagePlace {
+        let row = try liveRow(id)
+        let messageID = try Bytes16.parse(messageID)
         guard tier != .fuse, tier != .control else { throw .invalidArgument("tier for a message") }
         let order = try append(
-            to: row, id, tier, expiresAt, byteCount: byteCount, notBefore: place, kind: isHidden ? .hidden : .listed,
-            write)
+            to: row, messageID, tier, expiresAt, payload, notBefore: place, kind: isHidden ? .hidden : .listed)
         return MessagePlace(order: order, tier: tier, expiresAt: expiresAt)
     }
 
-    /// - Returns: the message's order.
-    @discardableResult func append(
-        to row: Row, _ id: Bytes16, _ tier: Tier, _ expiresAt: Int64, byteCount: Int, notBefore place: UInt64 = 0,
-        kind: MessageRecord.Kind = .listed, _ write: (UnsafeMutableRawBufferPointer) -> Void
+    /// - Returns: the record's order.
+    @discardableResult private func append(
+        to row: Row, _ id: Bytes16, _ tier: Tier, _ expiresAt: Int64, _ payload: [UInt8], notBefore place: UInt64 = 0,
+        kind: MessageRecord.Kind = .listed
     ) throws(StoreError) -> UInt64 {
-        if row.isGone { throw .unknownRow }
         try index(row)
-        guard byteCount <= RecordFile.maximumPlaintext else { throw .tooLarge(limit: RecordFile.maximumPlaintext) }
+        guard payload.count <= RecordFile.maximumPlaintext else { throw .tooLarge(limit: RecordFile.maximumPlaintext) }
         guard Tier.times.contains(expiresAt) else { throw .invalidArgument("time \(expiresAt)") }
-        guard row.index[id] == nil else { throw .duplicateMessage }
+        guard kind == .status || row.index[id] == nil else { throw .duplicateMessage }
         let segment = try segment(for: row, tier, expiresAt: expiresAt)
         let order = kind == .hidden ? row.nextOrder : max(row.nextOrder, place)
-        self.write(id, expiresAt, order: order, version: 0, kind: kind, byteCount: byteCount, to: segment, write)
+        write(id, expiresAt, order: order, version: 0, kind: kind, payload, to: segment)
         return order
     }
 
@@ -72,24 +54,17 @@ extension Store {
         if isReadOnly { throw .readOnly(path: home.path) }
         guard old.version < MessageRecord.maximumVersion else { throw .invalidArgument("number of versions") }
         let segment = holder.acceptsAppends ? holder : try segment(for: holder.row, in: holder.column)
-        write(
-            old.id, old.expiresAt, order: old.order, version: old.version + 1, kind: old.kind, byteCount: payload.count,
-            to: segment
-        ) { $0.copyBytes(from: payload) }
+        write(old.id, old.expiresAt, order: old.order, version: old.version + 1, kind: old.kind, payload, to: segment)
     }
 
     private func write(
-        _ id: Bytes16, _ expiresAt: Int64, order: UInt64, version: UInt32, kind: MessageRecord.Kind, byteCount: Int,
-        to segment: Segment, _ write: (UnsafeMutableRawBufferPointer) -> Void
+        _ id: Bytes16, _ expiresAt: Int64, order: UInt64, version: UInt32, kind: MessageRecord.Kind, _ payload: [UInt8],
+        to segment: Segment
     ) {
         let number = segment.file.nextNumber
-        let bounds = segment.bounds
-        let headerByteCount = MessageRecord.headerByteCount
-        let span = segment.file.append(byteCount: headerByteCount + byteCount, nonces: &nonces) { target in
-            MessageRecord.writeHeader(
-                id: id, expiresAt: expiresAt, order: order, version: version, kind: kind, bounds: bounds, to: target)
-            write(UnsafeMutableRawBufferPointer(rebasing: target[headerByteCount...]))
-        }
+        let header = MessageRecord.header(
+            id: id, expiresAt: expiresAt, order: order, version: version, kind: kind, bounds: segment.bounds)
+        let span = segment.file.append(header, payload, nonces: &nonces)
         commits.note(segment.file)
         segment.bounds.add(order: order, expiresAt: expiresAt, kind: kind)
         enter(
@@ -133,10 +108,7 @@ extension Store {
         let segment = try segment(for: row, in: column)
         var payload = payload ?? message.payload
         defer { wipe(&payload) }
-        write(
-            messageID, expiresAt, order: old.order, version: old.version + 1, kind: old.kind, byteCount: payload.count,
-            to: segment
-        ) { $0.copyBytes(from: payload) }
+        write(messageID, expiresAt, order: old.order, version: old.version + 1, kind: old.kind, payload, to: segment)
         // The new version may have returned to an expiry of an older version.
         row.halfMoved.remove(messageID)
         // Older versions have the old expiry, and so the old column.
@@ -191,34 +163,40 @@ extension Store {
     package func list(_ id: RowID, last: Int? = nil, after: [UInt8]? = nil, now: Int64) throws(StoreError)
         -> [StoredMessage]
     {
-        let row = try liveRow(id)
-        try index(row)
-        return try list(row, last: last, after: after, now: now)
-    }
-
-    func list(_ row: Row, last: Int?, after: [UInt8]?, now: Int64) throws(StoreError) -> [StoredMessage] {
+        let row = try indexedRow(id)
         var first: UInt64 = 0
         if let after {
-            guard let place = try place(of: Bytes16.parse(after), in: row) else { throw .unknownMessage }
+            guard let place = try place(id, of: after) else { throw .unknownMessage }
             first = place + 1
         }
         if let last {
             guard last > 0 else { return [] }
             var left = last
             var newest = first
-            visitPlaces(row, from: first, now: now) { place in
+            try visitPlaces(id, from: first, now: now) { place in
                 newest = place
                 left -= 1
                 return left > 0
             }
             first = newest
         }
+        return try messages(of: row, from: first, now: now)
+    }
+
+    private func messages(of row: Row, from place: UInt64 = 0, now: Int64) throws(StoreError) -> [StoredMessage] {
         var found: [StoredMessage] = []
-        try visit(row, from: first, now: now) { _, message in
+        try visit(row, from: place, now: now) { _, message in
             found.append(message)
             return true
         }
         return found
+    }
+
+    /// The row once its newest messages are indexed.
+    private func indexedRow(_ id: RowID) throws(StoreError) -> Row {
+        let row = try liveRow(id)
+        try index(row)
+        return row
     }
 
     package func messageCount(_ id: RowID, now: Int64) throws(StoreError) -> Int {
@@ -241,8 +219,7 @@ extension Store {
     /// Sealed bytes and number of all live records, hidden ones included. Segments not read since the inbox woke count
     /// with their size on the disk, including old versions and erased records.
     package func storedAmount(_ id: RowID) throws(StoreError) -> (byteCount: Int64, recordCount: Int) {
-        let row = try liveRow(id)
-        try index(row)
+        let row = try indexedRow(id)
         var amount = (byteCount: row.storedByteCount, recordCount: row.index.count)
         for segment in row.segments.values where segment.isProbed && segment.loadedFrom > 0 {
             amount.byteCount += segment.loadedFrom
@@ -285,11 +262,7 @@ extension Store {
     package func visit(
         _ id: RowID, from place: UInt64 = 0, now: Int64,
         _ body: (_ place: UInt64, _ message: StoredMessage) throws(StoreError) -> Bool
-    ) throws(StoreError) {
-        let row = try liveRow(id)
-        try index(row)
-        try visit(row, from: place, now: now, body)
-    }
+    ) throws(StoreError) { try visit(indexedRow(id), from: place, now: now, body) }
 
     func visit(
         _ row: Row, from place: UInt64, now: Int64,
@@ -310,12 +283,7 @@ extension Store {
     package func visitPlaces(_ id: RowID, from place: UInt64 = 0, now: Int64, _ body: (_ place: UInt64) -> Bool)
         throws(StoreError)
     {
-        let row = try liveRow(id)
-        try index(row)
-        visitPlaces(row, from: place, now: now, body)
-    }
-
-    func visitPlaces(_ row: Row, from place: UInt64, now: Int64, _ body: (_ place: UInt64) -> Bool) {
+        let row = try indexedRow(id)
         guard !isDue(row, now) else { return }
         var end = row.nextOrder
         var count: UInt64 = 128
@@ -335,10 +303,8 @@ extension Store {
 
     /// The place of a message; `nil` when it is not stored or hidden.
     package func place(_ id: RowID, of messageID: [UInt8]) throws(StoreError) -> UInt64? {
-        try place(of: Bytes16.parse(messageID), in: try liveRow(id))
-    }
-
-    func place(of messageID: Bytes16, in row: Row) throws(StoreError) -> UInt64? {
+        let messageID = try Bytes16.parse(messageID)
+        let row = try liveRow(id)
         guard let record = try find(messageID, in: row).flatMap({ row.record(at: $0) }), record.isListed else {
             return nil
         }
@@ -346,11 +312,7 @@ extension Store {
     }
 
     /// A lower bound of the next message's place.
-    package func nextPlace(_ id: RowID) throws(StoreError) -> UInt64 {
-        let row = try liveRow(id)
-        try index(row)
-        return row.nextOrder
-    }
+    package func nextPlace(_ id: RowID) throws(StoreError) -> UInt64 { try indexedRow(id).nextOrder }
 
     /// Whether every segment of the inbox could be read. Refused reads are retried after a second.
     package func isWhole(_ id: RowID) -> Bool { grid.rows[id].map { !$0.hasUnreadSegments } ?? true }
@@ -386,8 +348,7 @@ extension Store {
 
     /// Whether the inbox may have hidden records. Unread segments tell by the bounds of their last record.
     package func hasHidden(_ id: RowID) throws(StoreError) -> Bool {
-        let row = try liveRow(id)
-        try index(row)
+        let row = try indexedRow(id)
         return row.index.count > row.visibleCount
             || row.segments.values.contains { $0.loadedFrom > 0 && $0.prefix.hasHidden }
     }
@@ -399,8 +360,7 @@ extension Store {
     package func visitHidden(
         _ id: RowID, from place: UInt64 = 0, _ body: (_ id: [UInt8], _ byteCount: Int) throws(StoreError) -> Bool
     ) throws(StoreError) {
-        let row = try liveRow(id)
-        try index(row)
+        let row = try indexedRow(id)
         read(row, downTo: place)
         // The body may read further records into memory.
         let found = row.segments.values.flatMap { segment in
@@ -425,35 +385,18 @@ extension Store {
     /// Appends a status record; durable when a later commit completes. It has no id, and no list, count or
     /// ``ReapReport`` includes it. The caller defines its content.
     /// - Parameters:
-    ///   - row: from ``handle(_:)`` of this store.
     ///   - tier: of the concerned message that expires last.
     ///   - expiresAt: the expiry of that message.
     ///   - places: from the first to the last concerned message; all are stored already.
-    ///   - byteCount: of the status.
-    ///   - write: writes the whole status.
-    package func appendStatus(
-        to row: Row, tier: Tier, expiresAt: Int64, concerning places: ClosedRange<UInt64>, byteCount: Int,
-        _ write: (UnsafeMutableRawBufferPointer) -> Void
-    ) throws(StoreError) {
-        guard tier != .fuse, tier != .control else { throw .invalidArgument("tier for a status") }
-        if row.isGone { throw .unknownRow }
-        try index(row)
-        guard byteCount <= RecordFile.maximumPlaintext else { throw .tooLarge(limit: RecordFile.maximumPlaintext) }
-        guard Tier.times.contains(expiresAt) else { throw .invalidArgument("time \(expiresAt)") }
-        let segment = try segment(for: row, tier, expiresAt: expiresAt)
-        self.write(
-            Bytes16(places.lowerBound, places.upperBound), expiresAt,
-            // After all concerned messages: a hidden record has the place of the next message.
-            order: max(row.nextOrder, places.upperBound), version: 0, kind: .status, byteCount: byteCount, to: segment,
-            write)
-    }
-
     package func appendStatus(
         _ id: RowID, tier: Tier, expiresAt: Int64, concerning places: ClosedRange<UInt64>, _ status: [UInt8]
     ) throws(StoreError) {
-        try appendStatus(
-            to: try liveRow(id), tier: tier, expiresAt: expiresAt, concerning: places, byteCount: status.count
-        ) { $0.copyBytes(from: status) }
+        let row = try liveRow(id)
+        guard tier != .fuse, tier != .control else { throw .invalidArgument("tier for a status") }
+        // After all concerned messages: a hidden record has the place of the next message.
+        try append(
+            to: row, Bytes16(places.lowerBound, places.upperBound), tier, expiresAt, status,
+            notBefore: places.upperBound, kind: .status)
     }
 
     /// Visits the statuses that are not due, in append order.
@@ -464,8 +407,7 @@ extension Store {
         _ id: RowID, concerning places: ClosedRange<UInt64>, now: Int64,
         _ body: (_ status: [UInt8]) throws(StoreError) -> Bool
     ) throws(StoreError) {
-        let row = try liveRow(id)
-        try index(row)
+        let row = try indexedRow(id)
         guard !isDue(row, now) else { return }
         read(row, downTo: places.lowerBound)
         for place in row.statuses(concerning: places) {
@@ -486,9 +428,7 @@ extension Store {
         if let place = row.index[messageID], let holder = row.segments[Int(place.file)] {
             try update(holder.records[place.record], in: holder, payload)
         } else {
-            try append(to: row, messageID, .control, expiresAt, byteCount: payload.count) {
-                $0.copyBytes(from: payload)
-            }
+            try append(to: row, messageID, .control, expiresAt, payload)
         }
     }
 
@@ -501,7 +441,7 @@ extension Store {
 
     /// In the order of their first saving.
     package func fanOuts(now: Int64) throws(StoreError) -> [StoredMessage] {
-        try list(indexedControlRow(), last: nil, after: nil, now: now)
+        try messages(of: indexedControlRow(), now: now)
     }
 
     /// Overwrites the list with the next commit. An unknown id is an error only if some segments are unreadable.
