@@ -27,8 +27,8 @@ extension Store {
         let failures = pages.destroyDoomed() + pages.tombstones.destroyDoomed()
         if !failures.isEmpty {
             // Count only pages that were read back.
-            report.tombstonesDestroyed = max(0, report.tombstonesDestroyed - pages.tombstones.doomedCount)
-            report.columnsDestroyed = max(0, report.columnsDestroyed - pages.doomedColumnCount)
+            report.tombstonesDestroyed = max(0, report.tombstonesDestroyed - pages.tombstones.doomed.count)
+            report.columnsDestroyed = max(0, report.columnsDestroyed - pages.columns.doomed.count)
         }
         report.failures += failures
         commitOverdue(report)
@@ -136,7 +136,7 @@ extension Store {
                     try destroyRow(row.id)
                     report.rows.append(row.id)
                     report.rowsDestroyed += 1
-                } else if try pages.rows.destroy(namedBy: header, pages.keys) {
+                } else if try pages.rows.destroy(namedBy: header) {
                     report.rowsDestroyed += 1
                 }
                 pages.columns.end(slot)
@@ -164,7 +164,7 @@ extension Store {
             }
             pages.columns.end(slot)
             report.columnsDestroyed += 1
-            report.failures += pages.destroyDoomed(only: DoomedPage(file: .columns, slot: slot))
+            report.failures += pages.columns.destroyDoomed(only: slot)
             for segment in dead where !segment.row.isGone {
                 directories.discard(
                     segment: Hex.encode(segment.file.place.file.bytes), of: segment.file.place.directoryName)

@@ -83,7 +83,7 @@ extension Store {
         if isReadOnly { throw .readOnly(path: pages.rows.file.path) }
         let slot = Int(id.slot)
         pages.rows.retire(slot)
-        do throws(StoreError) { try pages.rows.destroy(slot, directory: directory, pages.keys) } catch {
+        do throws(StoreError) { try pages.rows.destroy(slot, directory: directory) } catch {
             if let row {
                 // If the process ends before the page is destroyed, the next start needs the journal's records.
                 commitUntold(withCheckpoint: true)

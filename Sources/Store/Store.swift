@@ -35,7 +35,7 @@ package final class Store {
     /// A change of the keystore failed, so the copies on the disk are unknown.
     private(set) var isKeystoreStale = false
     private let argon2Floor: Argon2Parameters
-    private var clock: ClockMark
+    private let clock: ClockMark
     /// Other data of an earlier run may be only in the kernel's cache.
     private var isUnsettled = false
 
@@ -89,29 +89,19 @@ package final class Store {
         keystore = try Keystore(in: home)
         erasurePromise = home.disk.erasurePromise(home: home.descriptor, smallFile: smallFile)
         sweeper = Sweeper(disk: home.disk, thread: thread)
-        var opened: [SlotFile] = []
-        do throws(StoreError) {
-            for name in [SlotFile.rowsName, SlotFile.columnsName, SlotFile.tombstonesName] {
-                opened.append(try SlotFile(name, in: home))
-            }
-            clock = try ClockMark(in: home)
-        } catch {
-            for file in opened { file.close() }
-            throw error
+        var files: [SlotFile] = []
+        for name in [SlotFile.rowsName, SlotFile.columnsName, SlotFile.tombstonesName] {
+            files.append(try SlotFile(name, in: home))
         }
-        do throws(StoreError) { directories = try InboxDirectories(in: home, damage: findings, sweeper: sweeper) } catch
-        {
-            for file in opened { file.close() }
-            clock.close()
-            throw error
-        }
+        clock = try ClockMark(in: home)
+        directories = try InboxDirectories(in: home, damage: findings, sweeper: sweeper)
         openFiles = OpenFiles(disk: home.disk, directories: directories)
         journal = Journal(in: home, damage: findings)
         fileWriter = FileWriter(disk: home.disk, inboxes: directories.descriptor, gate: DirectoryGate())
         commits = GroupCommit(
             committer: Committer(journal: journal, writer: fileWriter, thread: thread), journal: journal,
             damage: findings, unsettled: directories.unsettled)
-        pages = KeyPages(home, directories, findings, rows: opened[0], columns: opened[1], tombstones: opened[2])
+        pages = KeyPages(files, isReadOnly: home.isReadOnly, directories, findings)
         deadlines = DeadlineQueue(grid: grid)
         if keystore.readableCopyCount < 2 { report("one of the two copies of \(home.path(Keystore.name)) is damaged") }
         if clock.isDamaged { report("\(home.path(ClockMark.name)) is damaged") }

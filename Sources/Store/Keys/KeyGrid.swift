@@ -46,13 +46,14 @@ enum KeyPage {
         Array("mayfly \(file)\0".utf8) + UInt64(index).littleEndianBytes + header
     }
 
-    static func make(file: String, index: Int, header: [UInt8], keys: GridKeys) -> [UInt8] {
+    static func make(file: String, index: Int, header: [UInt8], keys: GridKeys) -> (page: [UInt8], secret: SharedSecret)
+    {
+        let data = associatedData(file: file, index: index, header: header)
         var payload = randomBytes(SlotFile.pageByteCount - header.count - XChaChaPoly.overheadByteCount)
         defer { wipe(&payload) }
-        return header
-            + XChaChaPoly.seal(
-                payload, key: keys.sealing, nonce: randomBytes(XChaChaPoly.nonceByteCount),
-                authenticating: associatedData(file: file, index: index, header: header))
+        let sealed = XChaChaPoly.seal(
+            payload, key: keys.sealing, nonce: randomBytes(XChaChaPoly.nonceByteCount), authenticating: data)
+        return (header + sealed, SharedSecret(BLAKE2b.derive(key: keys.mixing, data, payload)))
     }
 
     /// `nil` for a free, destroyed, altered or moved page.

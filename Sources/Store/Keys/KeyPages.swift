@@ -1,30 +1,27 @@
 /// The key pages of a home: rows, columns and tombstones, their ends, and the pages that await destruction.
 final class KeyPages {
-    private let home: HomeDirectory
-    private let directories: InboxDirectories
-    private let findings: DamageList
-    private let doomed = DoomedPages()
-    /// `nil` while the store is locked.
-    var keys: GridKeys?
     let rows: RowPages
     let columns: ColumnPages
     let tombstones: TombstoneTable
-    private let files: [SlotFile]
+    private let directories: InboxDirectories
     /// The first end of a column, a tombstone or a lost directory, due or not.
     private(set) var earliestEnd: Int64?
 
-    init(
-        _ home: HomeDirectory, _ directories: InboxDirectories, _ findings: DamageList, rows: SlotFile,
-        columns: SlotFile, tombstones: SlotFile
-    ) {
-        self.home = home
+    /// - Parameter files: those of the rows, the columns and the tombstones.
+    init(_ files: [SlotFile], isReadOnly: Bool, _ directories: InboxDirectories, _ findings: DamageList) {
         self.directories = directories
-        self.findings = findings
-        files = [rows, columns, tombstones]
-        self.rows = RowPages(home, directories, findings, file: rows, doomed: doomed)
-        self.columns = ColumnPages(home, findings, file: columns, doomed: doomed)
-        self.tombstones = TombstoneTable(tombstones, isReadOnly: home.isReadOnly, damage: findings)
+        rows = RowPages(files[0], directories, isReadOnly: isReadOnly, findings)
+        columns = ColumnPages(files[1], isReadOnly: isReadOnly, findings)
+        tombstones = TombstoneTable(files[2], isReadOnly: isReadOnly, findings)
     }
+
+    /// `nil` while the store is locked.
+    var keys: GridKeys? {
+        get { rows.keys }
+        set { rows.keys = newValue }
+    }
+
+    private var files: [SlotFile] { [rows.file, columns.file, tombstones.file] }
 
     /// Reads the clear headers. A damaged column or tombstone page is destroyed: its end is no longer known.
     func readClearHeaders() {
@@ -66,27 +63,10 @@ final class KeyPages {
 
     // MARK: - Destroying
 
-    var hasDoomed: Bool { !doomed.all.isEmpty || tombstones.doomedCount > 0 }
-    var doomedColumnCount: Int { doomed.all.count { $0.file == .columns } }
+    var hasDoomed: Bool { !rows.doomed.isEmpty || !columns.doomed.isEmpty || !tombstones.doomed.isEmpty }
 
-    /// Overwrites the marked pages and reads them back. The pages of returned failures stay marked.
-    @discardableResult func destroyDoomed(only: DoomedPage? = nil) -> [StoreError] {
-        guard !home.isReadOnly else { return [] }
-        var failures: [StoreError] = []
-        for page in doomed.all where only == nil || page == only {
-            do throws(StoreError) {
-                switch page.file {
-                case .rows: try rows.destroyDoomed(page.slot, keys)
-                case .columns: try columns.destroyDoomed(page.slot)
-                }
-                doomed.remove(page)
-            } catch {
-                findings.report("a page waits for its destruction: \(error)")
-                failures.append(error)
-            }
-        }
-        return failures
-    }
+    /// Overwrites the marked pages of rows and columns and reads them back. The pages of returned failures stay marked.
+    @discardableResult func destroyDoomed() -> [StoreError] { rows.destroyDoomed() + columns.destroyDoomed() }
 
     func extinguishFuses(of slot: UInt32) {
         for (fuse, _) in columns.fuses(of: slot) { columns.end(fuse) }
@@ -102,21 +82,4 @@ final class KeyPages {
         where other.rowFingerprint == fuse.rowFingerprint && other.notAfter > fuse.notAfter { columns.end(slot) }
         destroyDoomed()
     }
-}
-
-/// A page whose destruction failed. Every reap retries it.
-struct DoomedPage: Equatable {
-    enum File { case rows, columns }
-    let file: File
-    let slot: Int
-}
-
-/// Pages of rows and columns that await destruction, in the order in which they were marked. They serve no data.
-final class DoomedPages {
-    private(set) var all: [DoomedPage] = []
-
-    func insert(_ page: DoomedPage) { if !all.contains(page) { all.append(page) } }
-
-    func remove(_ page: DoomedPage) { all.removeAll { $0 == page } }
-    func contains(_ page: DoomedPage) -> Bool { all.contains(page) }
 }

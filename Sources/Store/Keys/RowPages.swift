@@ -1,26 +1,17 @@
 import Crypto
 
-final class RowPages {
-    private let home: HomeDirectory
+final class RowPages: SealedPages {
+    /// `nil` while the store is locked.
+    var keys: GridKeys?
     private let directories: InboxDirectories
-    private let findings: DamageList
-    private let doomed: DoomedPages
-    let file: SlotFile
-    private var slots = SlotMap()
     private(set) var doomedDirectories: [Int: String] = [:]
     private(set) var burntSlots: [Int] = []
     /// Slots whose pages name destroyed directories. They are not reused until the directories' new names are durable.
     private var reservedSlots: [Int] = []
 
-    init(
-        _ home: HomeDirectory, _ directories: InboxDirectories, _ findings: DamageList, file: SlotFile,
-        doomed: DoomedPages
-    ) {
-        self.home = home
+    init(_ file: SlotFile, _ directories: InboxDirectories, isReadOnly: Bool, _ findings: DamageList) {
         self.directories = directories
-        self.findings = findings
-        self.file = file
-        self.doomed = doomed
+        super.init(file, isReadOnly: isReadOnly, findings)
     }
 
     // MARK: - Opening
@@ -33,26 +24,16 @@ final class RowPages {
     func open(_ keys: GridKeys, fused: Set<UInt32>, _ enter: (UInt32, SharedSecret) -> Void) -> (
         isComplete: Bool, fingerprints: [UInt32: [UInt8]]
     ) {
-        var isComplete = true
         var fingerprints: [UInt32: [UInt8]] = [:]
         directories.forgetNames()
         burntSlots = []
         reservedSlots = []
         slots = SlotMap()
-        slots.extend(to: file.pageCount)
-        if file.pageCount < SlotFile.growth {
-            // The file was longer once: lost pages may have named the directories that have none now.
-            findings.report("\(file.path) was cut off")
-            isComplete = false
-        }
-        file.forEachPage { slot, page in
-            guard let page else {
-                slots[slot] = .unreadable
-                findings.report("page \(slot) of \(file.path) cannot be read")
-                isComplete = false
-                return
-            }
-            if doomed.contains(DoomedPage(file: .rows, slot: slot)) {
+        // The file was longer once: lost pages may have named the directories that have none now.
+        let isCut = file.pageCount < SlotFile.growth
+        if isCut { findings.report("\(file.path) was cut off") }
+        let isComplete = readAll { slot, page in
+            if doomed.contains(slot) {
                 slots[slot] = .unreadable
                 return
             }
@@ -73,45 +54,38 @@ final class RowPages {
         }
         // An earlier process may have renamed or removed them without a barrier.
         if !reservedSlots.isEmpty { directories.noteAbandoned() }
-        return (isComplete, fingerprints)
+        return (isComplete && !isCut, fingerprints)
     }
 
     // MARK: - Making
 
     /// Creates a page. It is durable on return.
     func make(_ keys: GridKeys) throws(StoreError) -> (slot: UInt32, secret: SharedSecret) {
-        if home.isReadOnly { throw .readOnly(path: file.path) }
         settleAbandoned()
-        let slot = try slots.take(growing: file)
-        guard let number = UInt32(exactly: slot), number < .max else { throw .full(path: file.path) }
-        let page = KeyPage.make(file: file.name, index: slot, header: [], keys: keys)
-        do throws(StoreError) { try file.write(slot, page) } catch {
-            // The write may have succeeded all the same: the slot is not reused before it is destroyed.
-            doom(slot)
-            throw error
+        guard file.pageCount + SlotFile.growth < Int(UInt32.max) else { throw .full(path: file.path) }
+        let (slot, secret) = try make { slot throws(StoreError) in
+            let made = KeyPage.make(file: file.name, index: slot, header: [], keys: keys)
+            try file.write(slot, made.page)
+            return made.secret
         }
-        let opened = KeyPage.open(page, file: file.name, index: slot, headerByteCount: 0, keys: keys)
-        guard let secret = opened else { preconditionFailure("a page that was just sealed opens") }
-        slots[slot] = .used
-        return (number, secret)
+        return (UInt32(truncatingIfNeeded: slot), secret)
     }
 
     func fingerprint(_ slot: UInt32) throws(StoreError) -> [UInt8] { KeyPage.fingerprint(try file.read(Int(slot))) }
 
     // MARK: - Destroying
 
-    /// Marks a page for destruction. It serves no data from here on. `directory`: the row's, if known.
-    func doom(_ slot: Int, directory: String? = nil) {
-        doomed.insert(DoomedPage(file: .rows, slot: slot))
-        slots[slot] = .unreadable
-        if let directory { doomedDirectories[slot] = directory }
+    /// `directory`: the row's.
+    func doom(_ slot: Int, directory: String) {
+        doom(slot)
+        doomedDirectories[slot] = directory
     }
 
     /// The page is about to be destroyed. Its slot is not reused before the read-back.
     func retire(_ slot: Int) { slots[slot] = .unreadable }
 
     /// Overwrites a row's page and reads it back. `directory`: the row's, if known.
-    func destroy(_ slot: Int, directory: String?, _ keys: GridKeys?) throws(StoreError) {
+    func destroy(_ slot: Int, directory: String?) throws(StoreError) {
         let beginning: [UInt8]
         if let keys, let directory {
             beginning = DestroyedRow.note(directory: directory, slot: slot, keys: keys)
@@ -121,21 +95,20 @@ final class RowPages {
         try file.destroy(slot, beginning: beginning)
     }
 
-    /// Destroys a marked page. The caller removes the mark.
-    func destroyDoomed(_ slot: Int, _ keys: GridKeys?) throws(StoreError) {
+    override func destroy(_ slot: Int) throws(StoreError) {
         let directory = doomedDirectories[slot]
-        try destroy(slot, directory: directory, keys)
+        try destroy(slot, directory: directory)
         reserve(slot)
         doomedDirectories[slot] = nil
         if let directory { directories.abandon(directory) }
     }
 
     /// Destroys the page of the fuse, not a later one in its slot. False when the page is gone already.
-    func destroy(namedBy fuse: ColumnHeader, _ keys: GridKeys?) throws(StoreError) -> Bool {
+    func destroy(namedBy fuse: ColumnHeader) throws(StoreError) -> Bool {
         let slot = Int(fuse.rowSlot)
         guard slot < file.pageCount, try fingerprint(fuse.rowSlot) == fuse.rowFingerprint else { return false }
-        try destroy(slot, directory: doomedDirectories[slot], keys)
-        doomed.remove(DoomedPage(file: .rows, slot: slot))
+        try destroy(slot, directory: doomedDirectories[slot])
+        removeMark(slot)
         if let directory = doomedDirectories.removeValue(forKey: slot) { directories.abandon(directory) }
         reserve(slot)
         return true
@@ -150,7 +123,7 @@ final class RowPages {
     /// Makes the new names of destroyed directories durable. Then the pages that name them may be overwritten.
     func settleAbandoned() {
         // After a failure the slots stay reserved until the next attempt.
-        guard !reservedSlots.isEmpty, !home.isReadOnly, directories.settleAbandoned() else { return }
+        guard !reservedSlots.isEmpty, !isReadOnly, directories.settleAbandoned() else { return }
         for slot in reservedSlots where slots[slot] == .unreadable {
             if burntSlots.contains(slot), (try? file.destroy(slot)) == nil { continue }
             slots[slot] = .free

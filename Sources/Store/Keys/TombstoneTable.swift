@@ -1,40 +1,22 @@
 import Crypto
 
 /// The pages of `tombstones.slots`: their ends are readable without the passphrase, their payloads with it.
-final class TombstoneTable {
-    private let file: SlotFile
-    private let isReadOnly: Bool
-    private let damage: DamageList
-    private var slots = SlotMap()
+final class TombstoneTable: SealedPages {
     private var keepUntil: [Int: Int64] = [:]
     /// By slot; empty while the store is locked.
     private var pages: [Int: TombstonePage] = [:]
     /// Slots by tombstone id, as of the lock.
     private var slotsAtLock: [[UInt8]: Int] = [:]
-    /// Slots of pages that await destruction. They serve no data.
-    private var doomed: [Int] = []
-
-    init(_ file: SlotFile, isReadOnly: Bool, damage: DamageList) {
-        self.file = file
-        self.isReadOnly = isReadOnly
-        self.damage = damage
-    }
 
     // MARK: - Opening
 
     func readHeaders() {
-        slots.extend(to: file.pageCount)
-        file.forEachPage { slot, page in
-            guard let page else {
-                slots[slot] = .unreadable
-                damage.report("page \(slot) of \(file.path) cannot be read")
-                return
-            }
+        _ = readAll { slot, page in
             if let time = TombstonePage.keepUntil(page) {
                 slots[slot] = .used
                 keepUntil[slot] = time
             } else if TombstonePage.hasMagic(page) {
-                damage.report("the header of page \(slot) of \(file.path) is damaged")
+                findings.report("the header of page \(slot) of \(file.path) is damaged")
                 if !isReadOnly { doom(slot) }
             }
         }
@@ -47,7 +29,7 @@ final class TombstoneTable {
         for slot in keepUntil.keys.sorted() {
             guard let page = try? file.read(slot) else { continue }
             guard let tombstone = TombstonePage.open(page, index: slot, keys: keys) else {
-                damage.report("page \(slot) of \(file.path) was changed")
+                findings.report("page \(slot) of \(file.path) was changed")
                 drop(slot)
                 continue
             }
@@ -87,12 +69,9 @@ final class TombstoneTable {
             throw .tooLarge(limit: TombstonePage.maximumPayload)
         }
         guard Tier.times.contains(tombstone.keepUntil) else { throw .invalidArgument("time \(tombstone.keepUntil)") }
-        let slot = try slots.take(growing: file)
-        do throws(StoreError) { try file.write(slot, tombstone.seal(index: slot, keys: keys)) } catch {
-            doom(slot)
-            throw error
+        let (slot, _) = try make { slot throws(StoreError) in
+            try file.write(slot, tombstone.seal(index: slot, keys: keys))
         }
-        slots[slot] = .used
         keepUntil[slot] = tombstone.keepUntil
         pages[slot] = tombstone
     }
@@ -124,7 +103,6 @@ final class TombstoneTable {
     // MARK: - Ends
 
     var ends: Dictionary<Int, Int64>.Values { keepUntil.values }
-    var doomedCount: Int { doomed.count }
 
     /// Marks due pages for destruction and returns their number.
     func reap(_ destroy: Int64) -> Int {
@@ -137,28 +115,6 @@ final class TombstoneTable {
         pages[slot] = nil
         keepUntil[slot] = nil
         doom(slot)
-    }
-
-    private func doom(_ slot: Int) {
-        if !doomed.contains(slot) { doomed.append(slot) }
-        slots[slot] = .unreadable
-    }
-
-    /// Overwrites the marked pages and reads them back. The pages of returned failures stay marked.
-    @discardableResult func destroyDoomed() -> [StoreError] {
-        guard !isReadOnly else { return [] }
-        var failures: [StoreError] = []
-        for slot in doomed {
-            do throws(StoreError) {
-                try file.destroy(slot)
-                slots[slot] = .free
-                doomed.removeAll { $0 == slot }
-            } catch {
-                damage.report("a page waits for its destruction: \(error)")
-                failures.append(error)
-            }
-        }
-        return failures
     }
 }
 

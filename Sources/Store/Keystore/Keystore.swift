@@ -149,7 +149,6 @@ struct Keystore: Sendable {
     func write(_ new: KeystoreCopy, over opened: KeystoreCopy, in home: HomeDirectory) throws(StoreError) {
         guard !hasNewerCopy else { throw .newerFormat(path: home.path(Self.name)) }
         let file = try SlotFile(Self.name, in: home)
-        defer { file.close() }
         guard file.pageCount >= 2 else { throw .damaged(what: file.path) }
         // The copy may be only in the kernel's cache, left by an interrupted run.
         try file.replace(opened.index, opened.page)
@@ -160,7 +159,6 @@ struct Keystore: Sendable {
     /// Writes both pages again: see ``Doubt/refused``.
     static func rewrite(in home: HomeDirectory) throws(StoreError) {
         let file = try SlotFile(name, in: home)
-        defer { file.close() }
         try file.rewrite()
     }
 }
