@@ -18,7 +18,7 @@ package struct RowID: Hashable, Comparable, Sendable, CustomStringConvertible {
 ///        └──────────────────────────── the directory holds nothing but the log ────────────────────┘
 ///
 /// Most rows of a large home are unknown or resting: a few hundred bytes each.
-package final class Row {
+final class Row {
     /// The position of a live version. A trivial type, so that freeing a million of them takes no time.
     struct Place {
         /// Number of the segment's file. 32 bits outlast any process.
@@ -93,7 +93,7 @@ package final class Row {
         }
     }
 
-    package let id: RowID
+    let id: RowID
     /// S in Store.md, "Keys".
     let secret: SharedSecret
     private var loadedNames: Names?
