@@ -68,7 +68,7 @@ struct StoreRun {
         defer { try? FileManager.default.removeItem(atPath: home) }
         try Store.create(home: home, protection: .keyFile, passphrase: nil)
         let store = try open(home)
-        let row = try store.handle(try store.createRow())
+        let row = try store.createRow()
         let expiresAt = now + 20 * Self.hour
         let payload = [UInt8](repeating: 0x6d, count: 200)
         let count = 50_000
@@ -77,9 +77,7 @@ struct StoreRun {
             let before = processorTime
             for number in 0..<count {
                 try store.append(
-                    to: row, id: Bytes16(UInt64(number), 1), tier: .oneDay, expiresAt: expiresAt,
-                    byteCount: payload.count
-                ) { $0.copyBytes(from: payload) }
+                    row, id: Bytes16(UInt64(number), 1).bytes, tier: .oneDay, expiresAt: expiresAt, payload: payload)
                 if number % 100 == 99 { try commit(store) }
             }
             processor = processorTime - before
@@ -91,9 +89,8 @@ struct StoreRun {
         let time = try microseconds {
             for number in 0..<chunks {
                 try store.append(
-                    to: row, id: Bytes16(UInt64(number), 2), tier: .oneDay, expiresAt: expiresAt,
-                    byteCount: chunk.count, isHidden: true
-                ) { $0.copyBytes(from: chunk) }
+                    row, id: Bytes16(UInt64(number), 2).bytes, tier: .oneDay, expiresAt: expiresAt, payload: chunk,
+                    isHidden: true)
                 if number % 32 == 31 { try commit(store) }
             }
         }

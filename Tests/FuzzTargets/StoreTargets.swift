@@ -51,10 +51,11 @@
             run: { bytes in
                 let span = RecordFile.Span(offset: 144, length: bytes.count + XChaChaPoly.overheadByteCount)
                 guard let record = MessageRecord(bytes, number: 0, span: span) else { return }
-                let again = MessageRecord.encode(
-                    id: record.id, expiresAt: record.expiresAt, order: record.order, version: record.version,
-                    kind: record.kind, bounds: MessageRecord.bounds(bytes) ?? MessageRecord.Bounds(),
-                    payload: Array(bytes.dropFirst(MessageRecord.headerByteCount)))
+                let again =
+                    MessageRecord.header(
+                        id: record.id, expiresAt: record.expiresAt, order: record.order, version: record.version,
+                        kind: record.kind, bounds: MessageRecord.bounds(bytes) ?? MessageRecord.Bounds())
+                    + Array(bytes.dropFirst(MessageRecord.headerByteCount))
                 try expect(again == bytes, "a record changes")
                 try StoreForms.insert(record)
             }),
@@ -116,9 +117,9 @@
         static var records: [[UInt8]] {
             [false, true].compactMap { isHidden in
                 Bytes16(tag).map {
-                    MessageRecord.encode(
+                    MessageRecord.header(
                         id: $0, expiresAt: moment + 1_000, order: 7, version: 3, kind: isHidden ? .hidden : .listed,
-                        bounds: MessageRecord.Bounds(), payload: [1, 2, 3])
+                        bounds: MessageRecord.Bounds()) + [1, 2, 3]
                 }
             }
         }

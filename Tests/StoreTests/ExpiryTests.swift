@@ -62,7 +62,7 @@ import Testing
         let store = try openHome(disk, committingOn: .later { work.append($0) })
         let row = try store.createRow()
         try store.put(row, 1, at: start + 3_000, "one")
-        store.services.commitUntold(withCheckpoint: true)
+        store.commitUntold(withCheckpoint: true)
         #expect(work.count == 1)
         let isFile: @Sendable (String) -> Bool = { $0.hasSuffix(".seg") || $0.hasSuffix(".expiry") }
         #expect(store.reap(hide: start + 10_000, destroy: start + 10_000).columnsDestroyed == 1)
@@ -84,13 +84,13 @@ import Testing
             let disk = copy.copy()
             disk.with { $0.isFull = true }
             let store = try openHome(disk)
-            #expect(store.services.commits.backlog.count == 1, "the segment")
+            #expect(store.commits.backlog.count == 1, "the segment")
             let report = store.reap(hide: start + end, destroy: start + end)
             #expect(report.columnsDestroyed == (end == 10_000 ? 1 : 0))
             disk.with { $0.isFull = false }
-            store.services.commitUntold(withCheckpoint: true)
-            store.services.commits.absorb()
-            #expect(store.services.commits.backlog.isEmpty)
+            store.commitUntold(withCheckpoint: true)
+            store.commits.absorb()
+            #expect(store.commits.backlog.isEmpty)
             #expect(disk.files().keys.count(where: isFile) == (end == 10_000 ? 0 : 2))
             store.close()
         }

@@ -66,9 +66,9 @@ extension Store {
     /// Commits and writes everything to the record files.
     func checkpointNow() throws {
         try commitNow()
-        services.commitUntold(withCheckpoint: true)
-        services.commits.absorb()
-        try #require(!services.commits.hasUnwritten)
+        commitUntold(withCheckpoint: true)
+        commits.absorb()
+        try #require(!commits.hasUnwritten)
     }
 
     func put(_ row: RowID, _ number: Int, _ tier: Tier = .oneHour, at expiry: Int64, _ payload: String) throws {

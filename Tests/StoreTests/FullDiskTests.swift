@@ -51,7 +51,7 @@ import Testing
         disk.with { $0.isFull = false }
         store.close()
         store = try openHome(disk)
-        #expect(store.services.commits.backlog.isEmpty && store.damage.isEmpty)
+        #expect(store.commits.backlog.isEmpty && store.damage.isEmpty)
         #expect(try texts(store, rows[0]) == ["message 0", "message 1", "message 2"])
         #expect(try state(store, rows[0]) == "state of \(rows[0])" && state(store, rows[1]) == "later")
         store.close()

@@ -182,29 +182,29 @@ import Testing
         try store.erase(rows[0], id: messageID(0))
         try store.put(rows[1], 8, at: start + hour, "message 8")
         try store.commitNow()
-        #expect(store.services.commits.checkpointAt == nil && !store.services.commits.hasUnwritten)
+        #expect(store.commits.checkpointAt == nil && !store.commits.hasUnwritten)
         try store.put(rows[1], 9, at: start + hour, "message 9")
         try store.commitNow()
         try store.destroyRow(rows[1])
         for _ in 0..<2 {
-            guard let due = store.services.commits.checkpointAt else { break }
+            guard let due = store.commits.checkpointAt else { break }
             store.reap(hide: due, destroy: due)
         }
-        #expect(store.services.commits.checkpointAt == nil)
+        #expect(store.commits.checkpointAt == nil)
         #expect(try texts(store) == ["message 7"])
     }
 
     @Test func `a half-full journal and a large commit each cause a checkpoint at once`() throws {
-        let half = store.services.journal.halfByteCount / 2
+        let half = store.journal.halfByteCount / 2
         try store.put(rows[0], 1, at: start + hour, "first")
         try store.commitNow()
         #expect(segments.isEmpty)
         try store.put(rows[0], 2, at: start + hour, String(repeating: "x", count: half))
         try store.commitNow()
-        #expect(segments.count == 1 && !store.services.commits.hasUnwritten)
+        #expect(segments.count == 1 && !store.commits.hasUnwritten)
         try store.put(rows[1], 3, at: start + hour, String(repeating: "y", count: 4 * half))
         try store.commitNow()
-        #expect(segments.count == 2 && !store.services.commits.hasUnwritten)
+        #expect(segments.count == 2 && !store.commits.hasUnwritten)
         let again = try openHome(cut())
         #expect(try texts(again).map(\.count) == [5, half, 4 * half])
         again.close()
@@ -319,7 +319,7 @@ import Testing
             disk.with { $0.fault = nil }
             let isWrittenOut = disk.files().keys.count { $0.hasSuffix(".seg") } == 3
             let isOverwritten = disk.files()["/home/journal"]?.prefix(4_096).allSatisfy { $0 == 0 } ?? true
-            guard isWrittenOut, store.services.commits.backlog.isEmpty, !isOverwritten else {
+            guard isWrittenOut, store.commits.backlog.isEmpty, !isOverwritten else {
                 store.close()
                 continue
             }

@@ -5,9 +5,10 @@ import Testing
 
 @Suite struct RecordTests {
     private func record(expiresAt: Int64) throws -> MessageRecord? {
-        let bytes = MessageRecord.encode(
-            id: try #require(Bytes16([UInt8](repeating: 1, count: 16))), expiresAt: expiresAt, order: 1, version: 0,
-            kind: .listed, bounds: MessageRecord.Bounds(), payload: [1])
+        let bytes =
+            MessageRecord.header(
+                id: try #require(Bytes16([UInt8](repeating: 1, count: 16))), expiresAt: expiresAt, order: 1, version: 0,
+                kind: .listed, bounds: MessageRecord.Bounds()) + [1]
         return MessageRecord(bytes, number: 0, span: RecordFile.Span(offset: 144, length: bytes.count + 40))
     }
 

@@ -150,7 +150,7 @@ import Testing
                 let store = try openHome(disk)
                 _ = try store.list(row, now: start)
                 if rests { store.release(row) }
-                for segment in store.grid.segments.values { store.services.openFiles.close(segment.file) }
+                for segment in store.grid.segments.values { store.openFiles.close(segment.file) }
                 disk.with { $0.fault = .init(at: $0.operations + call, code: EMFILE, isLasting: false) }
                 store.reap(hide: due, destroy: due)
                 disk.with { $0.fault = nil }

@@ -102,7 +102,7 @@ import Testing
         #expect(!store.grid.segments.isEmpty)
         try store.commitNow()
         store.reap(hide: start, destroy: start)
-        #expect(store.grid.segments.isEmpty && store.services.openFiles.isEmpty)
+        #expect(store.grid.segments.isEmpty && store.openFiles.isEmpty)
         #expect(store.nextDeadline == start + 3_000)
         let before = segments(disk)
         let report = store.reap(hide: start + 3_000, destroy: start + 3_000)
@@ -146,7 +146,7 @@ import Testing
     @Test func `a home of many inboxes is searched in slices, and every due message is overwritten`() throws {
         let disk = try makeHome()
         var store = try openHome(disk)
-        let count = 3 * UnreadDirectories.scanLimit
+        let count = 3 * Store.scanLimit
         for number in 0..<count {
             let row = try store.createRow()
             try store.put(row, 1, at: start + 5_000, "text \(number)")
@@ -158,7 +158,7 @@ import Testing
         #expect(store.liveRows().count == count && store.grid.segments.isEmpty)
         var slices = 0
         var expired = 0
-        while !store.unread.unknownRows.isEmpty {
+        while !store.unknownRows.isEmpty {
             #expect(store.nextDeadline == start + 5_000 + Int64(slices) + (slices == 0 ? -4_999 : 0))
             slices += 1
             expired +=

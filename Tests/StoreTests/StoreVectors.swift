@@ -155,10 +155,9 @@ import Testing
         let plaintext = try segment.bytes("plaintext")
         let message = try #require(Bytes16(plaintext[20..<36]))
         #expect(
-            plaintext
-                == MessageRecord.encode(
-                    id: message, expiresAt: header.notAfter, order: 0, version: 0, kind: .listed,
-                    bounds: MessageRecord.Bounds(), payload: text("a message")))
+            plaintext == MessageRecord.header(
+                id: message, expiresAt: header.notAfter, order: 0, version: 0, kind: .listed,
+                bounds: MessageRecord.Bounds()) + text("a message"))
 
         let block = try page["journal"].bytes("block")
         let padding = [UInt8](repeating: 0, count: JournalBlock.pageByteCount - block.count)

@@ -2,7 +2,7 @@ import Crypto
 import Glibc
 
 /// Clock high-water mark: two copies of value and check, each in its own sector, written in turn (Store.md, "clock").
-struct ClockMark {
+final class ClockMark {
     static let name = "clock"
     private static let spacing: Int64 = 512
 
@@ -15,6 +15,7 @@ struct ClockMark {
     var isInDoubt = false
     /// Neither copy can be read, or one holds a time outside `Tier.times`.
     private(set) var isDamaged = false
+    private var isOpen = true
 
     static func create(in home: HomeDirectory) throws(StoreError) {
         let disk = home.disk
@@ -34,10 +35,8 @@ struct ClockMark {
         file = try home.open(Self.name, home.isReadOnly ? [] : .write)
         var found: [(value: Int64, copy: Int64)] = []
         for copy in [Int64(0), 1] {
-            let bytes: [UInt8]
-            do throws(SystemError) { bytes = try disk.read(file, at: copy * Self.spacing, count: 16) } catch {
-                disk.close(file)
-                throw StoreError(error, path: path)
+            let bytes = try onDisk(path) { () throws(SystemError) in
+                try disk.read(file, at: copy * Self.spacing, count: 16)
             }
             guard let value = Self.decode(bytes) else { continue }
             if Tier.times.contains(value) { found.append((value, copy)) } else { isDamaged = true }
@@ -50,12 +49,17 @@ struct ClockMark {
         next = 1 - best.copy
     }
 
-    func close() { disk.close(file) }
+    deinit { close() }
+
+    func close() {
+        if isOpen { disk.close(file) }
+        isOpen = false
+    }
 
     /// Writes the value again, to the older copy: see ``Doubt/refused``.
-    mutating func rewrite() throws(StoreError) { if value > 0 { try save(value) } }
+    func rewrite() throws(StoreError) { if value > 0 { try save(value) } }
 
-    mutating func save(_ value: Int64) throws(StoreError) {
+    func save(_ value: Int64) throws(StoreError) {
         let offset = next * Self.spacing
         try onDisk(path) { () throws(SystemError) in
             try disk.write(file, at: offset, Self.encode(value))

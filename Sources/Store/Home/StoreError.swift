@@ -138,3 +138,31 @@ private func octal(_ mode: UInt32) -> String {
     let digits = String(mode, radix: 8)
     return String(repeating: "0", count: max(0, 4 - digits.utf8.count)) + digits
 }
+
+/// The newest findings of damage on the disk, without duplicates, for `doctor` and `status`.
+final class DamageList {
+    /// The oldest entries are dropped beyond this number.
+    private static let limit = 100
+    private var newest: [String] = []
+    private var isCut = false
+
+    var entries: [String] {
+        isCut ? newest + ["older damage, which is not listed: there are more than \(Self.limit) entries"] : newest
+    }
+
+    func report(_ what: String) {
+        guard !newest.contains(what) else { return }
+        newest.append(what)
+        guard newest.count > Self.limit else { return }
+        newest.removeFirst()
+        isCut = true
+    }
+
+    /// Reports a failed write. A full disk is not damage.
+    func report(_ what: String, of error: StoreError) { if error.kind != .full { report("\(what): \(error)") } }
+}
+
+enum Retry {
+    /// Milliseconds between a failure and the next attempt.
+    static let interval: Int64 = 1_000
+}

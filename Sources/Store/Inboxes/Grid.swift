@@ -1,3 +1,5 @@
+import Crypto
+
 /// The grid of keys while the store is unlocked: rows, columns, and the segments in memory where they cross.
 final class Grid {
     private struct BucketKey: Hashable {
@@ -15,8 +17,6 @@ final class Grid {
         }
     }
 
-    private let services: StoreServices
-    private let pages: KeyPages
     private(set) var rows: [RowID: Row] = [:]
     private(set) var rowOfSlot: [UInt32: Row] = [:]
     /// The pseudo-row that owns the fan-out lists.
@@ -29,25 +29,7 @@ final class Grid {
     /// Directories of the rows that were live at the lock.
     private var rowsAtLock: [RowID: String] = [:]
 
-    init(_ services: StoreServices, pages: KeyPages) {
-        self.services = services
-        self.pages = pages
-    }
-
     // MARK: - Rows
-
-    func row(_ id: RowID) throws(StoreError) -> Row {
-        _ = try services.unlockedKeys()
-        guard let row = rows[id] else { throw .unknownRow }
-        return row
-    }
-
-    func row(of fuse: ColumnHeader) throws(StoreError) -> Row? {
-        guard let row = rowOfSlot[fuse.rowSlot], try pages.rows.fingerprint(fuse.rowSlot) == fuse.rowFingerprint else {
-            return nil
-        }
-        return row
-    }
 
     func insert(_ row: Row) {
         rows[row.id] = row
@@ -61,27 +43,9 @@ final class Grid {
 
     func takeRowAtLock(_ id: RowID) -> String? { rowsAtLock.removeValue(forKey: id) }
 
-    func isDue(_ row: Row, _ now: Int64) -> Bool {
-        guard row !== controlRow, let moment = row.fuse else { return false }
-        return moment <= max(now, services.latestHide)
-    }
-
     // MARK: - Columns
 
-    /// The column for a tier and an expiry. Its page is durable on return.
-    func column(_ tier: Tier, expiresAt: Int64) throws(StoreError) -> Column {
-        let keys = try services.unlockedKeys()
-        let key = BucketKey(tier, tier.bucket(expiresAt: expiresAt))
-        if let found = columnOfBucket[key] { return found }
-        let column = try pages.makeColumn(ColumnHeader(tier: tier, expiresAt: expiresAt), keys)
-        insert(column)
-        return column
-    }
-
-    func existingColumn(_ tier: Tier, expiresAt: Int64) throws(StoreError) -> Column? {
-        _ = try services.unlockedKeys()
-        return columnOfBucket[BucketKey(tier, tier.bucket(expiresAt: expiresAt))]
-    }
+    func column(_ tier: Tier, _ bucket: Int64) -> Column? { columnOfBucket[BucketKey(tier, bucket)] }
 
     func insert(_ column: Column) {
         columns[column.slot] = column
@@ -142,4 +106,24 @@ final class Grid {
         columnOfTag = [:]
         segments = [:]
     }
+}
+
+/// An open expiry bucket: its page, and the secret from that page.
+final class Column {
+    let slot: Int
+    let header: ColumnHeader
+    let secret: SharedSecret
+    /// Identifies the page in sidecars: the bucket may have had an earlier page.
+    let tag: [UInt8]
+    var segments: [Int: Segment] = [:]
+
+    init(slot: Int, header: ColumnHeader, secret: SharedSecret) {
+        self.slot = slot
+        self.header = header
+        self.secret = secret
+        tag = BLAKE2b.authenticate(key: secret.bytes, Array("mayfly column tag".utf8), byteCount: 16)
+    }
+
+    /// No record of the column expires at or before this moment, in milliseconds.
+    var start: Int64 { header.notAfter - header.tier.bucketWidth }
 }

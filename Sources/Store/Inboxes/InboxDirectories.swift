@@ -1,5 +1,6 @@
 import Crypto
 import DequeModule
+import Dispatch
 import Glibc
 
 /// The directory `inboxes`: names of the inbox directories before, during and after the life of their inboxes.
@@ -7,6 +8,7 @@ import Glibc
 /// `D` belongs to an inbox. `D.gone` belonged to an inbox destroyed on purpose and is being removed. `D.lost-T` has had
 /// no key page since the time T.
 final class InboxDirectories {
+    static let name = "inboxes"
     /// How long a directory without a key page is kept, in milliseconds: seven days.
     static let lostInterval: Int64 = 7 * 24 * 3_600_000
     private static let goneSuffix = ".gone"
@@ -36,9 +38,14 @@ final class InboxDirectories {
     private(set) var mayBeSetAside = false
     private var remains: Deque<Remains> = []
 
-    init(_ descriptor: FileDescriptor, path: String, in home: HomeDirectory, damage: DamageList, sweeper: Sweeper) {
-        disk = home.disk
-        self.descriptor = descriptor
+    init(in home: HomeDirectory, damage: DamageList, sweeper: Sweeper) throws(StoreError) {
+        let disk = home.disk
+        let path = home.path(Self.name)
+        do throws(SystemError) { descriptor = try disk.open(Self.name, in: home.descriptor, .directory) } catch {
+            if error.code == ENOTDIR, (try? disk.status(path: path))?.kind == .symlink { throw .symlink(path: path) }
+            throw StoreError(error, path: path)
+        }
+        self.disk = disk
         self.path = path
         isReadOnly = home.isReadOnly
         self.damage = damage
@@ -265,5 +272,100 @@ final class InboxDirectories {
         guard status.kind == .file else { return }
         if doubt == .refused { try disk.rewrite(file, byteCount: status.byteCount) }
         try disk.synchronize(file, dataOnly: false)
+    }
+}
+
+/// Removes files on a thread of its own: unlinking 16 MiB takes longer than writing a message.
+final class Sweeper: Sendable {
+    private let disk: any FileSystem
+    private let queue: DispatchQueue?
+
+    init(disk: any FileSystem, thread: CommitThread) {
+        self.disk = disk
+        queue =
+            switch thread {
+            case .own: DispatchQueue(label: "mayfly.store.remains", qos: .utility)
+            case .caller, .later: nil
+            }
+    }
+
+    func drain() { queue?.sync {} }
+
+    private func run(_ body: @escaping @Sendable () -> Void) {
+        if let queue { queue.async(execute: body) } else { body() }
+    }
+
+    /// Frees large values on its thread: releasing a hundred megabytes is slow.
+    func free(_ values: some Sendable) { run { withExtendedLifetime(values) {} } }
+
+    /// Removes a directory with its files, or a file of that name. Ignores errors: the next unlock removes it.
+    func remove(directory name: String, in parent: FileDescriptor) {
+        run { [disk] in
+            guard let directory = try? disk.open(name, in: parent, .directory) else {
+                try? disk.remove(name, in: parent, isDirectory: false)
+                return
+            }
+            for file in (try? disk.list(directory)) ?? [] { try? disk.remove(file, in: directory, isDirectory: false) }
+            disk.close(directory)
+            try? disk.remove(name, in: parent, isDirectory: true)
+        }
+    }
+
+    func remove(segment stem: String, _ directory: String, in parent: FileDescriptor) {
+        run { [disk] in
+            guard let opened = try? disk.open(directory, in: parent, .directory) else { return }
+            defer { disk.close(opened) }
+            try? disk.remove(stem + ".seg", in: opened, isDirectory: false)
+            try? disk.remove(stem + ".expiry", in: opened, isDirectory: false)
+        }
+    }
+}
+
+/// Descriptors of segments and logs for reading. A bounded number stays open between commits.
+final class OpenFiles {
+    private static let limit = 256
+    private let disk: any FileSystem
+    private let directories: InboxDirectories
+    private var files: Deque<RecordFile> = []
+
+    init(disk: any FileSystem, directories: InboxDirectories) {
+        self.disk = disk
+        self.directories = directories
+    }
+
+    var isEmpty: Bool { files.isEmpty }
+
+    func descriptor(of file: RecordFile) throws(StoreError) -> FileDescriptor {
+        if let descriptor = file.descriptor { return descriptor }
+        let opened = try onDisk(file.path) { () throws(SystemError) in
+            let directory = try directories.open(file.place.directoryName)
+            defer { disk.close(directory) }
+            return try disk.open(file.place.fileName, in: directory, [])
+        }
+        adopt(opened, for: file)
+        return opened
+    }
+
+    func adopt(_ descriptor: FileDescriptor, for file: RecordFile) {
+        file.descriptor = descriptor
+        files.append(file)
+        closeSurplus()
+    }
+
+    func closeSurplus() { while files.count > Self.limit, let file = files.popFirst() { closeDescriptor(of: file) } }
+
+    func close(_ file: RecordFile) {
+        if file.descriptor != nil { files.removeAll { $0 === file } }
+        closeDescriptor(of: file)
+    }
+
+    func closeAll() {
+        for file in files { closeDescriptor(of: file) }
+        files = []
+    }
+
+    private func closeDescriptor(of file: RecordFile) {
+        if let descriptor = file.descriptor { disk.close(descriptor) }
+        file.descriptor = nil
     }
 }

@@ -18,7 +18,7 @@ package struct RowID: Hashable, Comparable, Sendable, CustomStringConvertible {
 ///        └──────────────────────────── the directory holds nothing but the log ────────────────────┘
 ///
 /// Most rows of a large home are unknown or resting: a few hundred bytes each.
-package final class Row {
+final class Row {
     /// The position of a live version. A trivial type, so that freeing a million of them takes no time.
     struct Place {
         /// Number of the segment's file. 32 bits outlast any process.
@@ -93,7 +93,7 @@ package final class Row {
         }
     }
 
-    package let id: RowID
+    let id: RowID
     /// S in Store.md, "Keys".
     let secret: SharedSecret
     private var loadedNames: Names?
@@ -160,6 +160,14 @@ package final class Row {
     }
 
     var isOpen: Bool { if case .open = contents { true } else { false } }
+
+    /// When the first record of a resting row expires.
+    var restingMoment: Int64? {
+        guard case .resting(let segments) = contents, let first = segments.lazy.map(\.moment).min(), first < .max else {
+            return nil
+        }
+        return first
+    }
 
     /// The tail of every segment was read, except of refused ones.
     var isProbed = false
@@ -300,6 +308,9 @@ package final class Row {
     }
 
     // MARK: - Timeline
+
+    /// Requires a sorted timeline.
+    func firstEntry(from place: UInt64) -> Int { timeline.partitioningIndex { $0.order >= place } }
 
     private func enterTimeline(_ record: MessageRecord) {
         if !record.isListed { return }

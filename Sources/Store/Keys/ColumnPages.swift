@@ -1,37 +1,20 @@
 import Crypto
 
 /// The pages of `columns.slots`, one per expiry bucket and fuse. Their headers need no passphrase.
-final class ColumnPages {
-    private let services: StoreServices
-    private let doomed: DoomedPages
-    let file: SlotFile
-    private var slots = SlotMap()
+final class ColumnPages: SealedPages {
     private(set) var headers: [Int: ColumnHeader] = [:]
     /// Every page could be read, so a segment without a column has really expired.
     private(set) var isComplete = true
 
-    init(_ services: StoreServices, file: SlotFile, doomed: DoomedPages) {
-        self.services = services
-        self.file = file
-        self.doomed = doomed
-    }
-
     /// Reads the clear headers. A damaged column page is destroyed: its end is no longer known.
     func readHeaders() {
-        slots.extend(to: file.pageCount)
-        file.forEachPage { slot, page in
-            guard let page else {
-                slots[slot] = .unreadable
-                isComplete = false
-                services.report("page \(slot) of \(file.path) cannot be read")
-                return
-            }
+        isComplete = readAll { slot, page in
             if let header = ColumnHeader(page: page) {
                 slots[slot] = .used
                 headers[slot] = header
             } else if ColumnHeader.hasMagic(page) {
-                services.report("the header of page \(slot) of \(file.path) is damaged: its messages count as expired")
-                if !services.isReadOnly { doom(slot) }
+                findings.report("the header of page \(slot) of \(file.path) is damaged: its messages count as expired")
+                if !isReadOnly { doom(slot) }
             }
         }
     }
@@ -45,14 +28,14 @@ final class ColumnPages {
 
     func open(_ slot: Int, _ header: ColumnHeader, _ keys: GridKeys) -> Opened {
         guard let page = try? file.read(slot) else {
-            services.report("page \(slot) of \(file.path) cannot be read")
+            findings.report("page \(slot) of \(file.path) cannot be read")
             isComplete = false
             return .unreadable
         }
         let opened = KeyPage.open(
             page, file: file.name, index: slot, headerByteCount: ColumnHeader.byteCount, keys: keys)
         guard let secret = opened, ColumnHeader(page: page) == header else {
-            services.report("page \(slot) of \(file.path) was changed: its messages count as expired")
+            findings.report("page \(slot) of \(file.path) was changed: its messages count as expired")
             return .changed
         }
         return .column(Column(slot: slot, header: header, secret: secret))
@@ -60,22 +43,14 @@ final class ColumnPages {
 
     /// Creates a page. It is durable on return.
     func make(_ header: ColumnHeader, _ keys: GridKeys) throws(StoreError) -> Column {
-        if services.isReadOnly { throw .readOnly(path: file.path) }
-        let slot = try slots.take(growing: file)
-        let page = KeyPage.make(file: file.name, index: slot, header: header.encoded, keys: keys)
-        do throws(StoreError) {
+        let (slot, secret) = try make { slot throws(StoreError) in
+            let made = KeyPage.make(file: file.name, index: slot, header: header.encoded, keys: keys)
             // Header last: after a power cut, a header without its page would count as altered and destroy a fuse's
             // row.
-            try file.write(slot, randomBytes(header.encoded.count) + page[header.encoded.count...])
-            try file.write(slot, page)
-        } catch {
-            doom(slot)
-            throw error
+            try file.write(slot, randomBytes(header.encoded.count) + made.page[header.encoded.count...])
+            try file.write(slot, made.page)
+            return made.secret
         }
-        let opened = KeyPage.open(
-            page, file: file.name, index: slot, headerByteCount: ColumnHeader.byteCount, keys: keys)
-        guard let secret = opened else { preconditionFailure("a page that was just sealed opens") }
-        slots[slot] = .used
         headers[slot] = header
         return Column(slot: slot, header: header, secret: secret)
     }
@@ -92,18 +67,11 @@ final class ColumnPages {
         doom(slot)
     }
 
-    private func doom(_ slot: Int) {
-        doomed.insert(DoomedPage(file: .columns, slot: slot))
-        slots[slot] = .unreadable
-    }
-
-    /// Overwrites a marked page and reads it back. The header of a fuse goes first: half a fuse would count as altered
-    /// and destroy its row. The caller removes the mark.
-    func destroyDoomed(_ slot: Int) throws(StoreError) {
+    /// The header of a fuse goes first: half a fuse would count as altered and destroy its row.
+    override func destroy(_ slot: Int) throws(StoreError) {
         if let page = try? file.read(slot), ColumnHeader(page: page)?.tier == .fuse {
             try file.write(slot, randomBytes(ColumnHeader.byteCount) + page[ColumnHeader.byteCount...])
         }
-        try file.destroy(slot)
-        slots[slot] = .free
+        try super.destroy(slot)
     }
 }

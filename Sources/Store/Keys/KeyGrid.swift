@@ -46,13 +46,14 @@ enum KeyPage {
         Array("mayfly \(file)\0".utf8) + UInt64(index).littleEndianBytes + header
     }
 
-    static func make(file: String, index: Int, header: [UInt8], keys: GridKeys) -> [UInt8] {
+    static func make(file: String, index: Int, header: [UInt8], keys: GridKeys) -> (page: [UInt8], secret: SharedSecret)
+    {
+        let data = associatedData(file: file, index: index, header: header)
         var payload = randomBytes(SlotFile.pageByteCount - header.count - XChaChaPoly.overheadByteCount)
         defer { wipe(&payload) }
-        return header
-            + XChaChaPoly.seal(
-                payload, key: keys.sealing, nonce: randomBytes(XChaChaPoly.nonceByteCount),
-                authenticating: associatedData(file: file, index: index, header: header))
+        let sealed = XChaChaPoly.seal(
+            payload, key: keys.sealing, nonce: randomBytes(XChaChaPoly.nonceByteCount), authenticating: data)
+        return (header + sealed, SharedSecret(BLAKE2b.derive(key: keys.mixing, data, payload)))
     }
 
     /// `nil` for a free, destroyed, altered or moved page.
@@ -118,4 +119,108 @@ struct ColumnHeader: Equatable {
     private static func check(_ bytes: ArraySlice<UInt8>) -> [UInt8] {
         BLAKE2b.hash(Array("mayfly column header".utf8), Array(bytes), byteCount: 16)
     }
+}
+
+/// The `.expiry` file beside a segment: 128 bytes, written once.
+///
+///     magic (8) ‖ segment id (16) ‖ tier (1) ‖ zeros (7) ‖ bucket (8) ‖ notAfter (8) ‖ inbox tag (16) ‖ column tag (16)
+///     ‖ zeros (16) ‖ MAC (32) under a key derived from the row
+///
+/// It is the associated data of every record in its segment. Altering a byte loses all records, so tampering can
+/// shorten a lifetime but not extend it.
+struct ExpirySidecar: Equatable {
+    static let byteCount = 128
+    private static let magic = Magic("MFEXP1")
+
+    let segmentID: [UInt8]
+    let tier: Tier
+    let bucket: Int64
+    /// Milliseconds since the epoch, the end of the bucket.
+    let notAfter: Int64
+    let inboxTag: [UInt8]
+    let columnTag: [UInt8]
+    let encoded: [UInt8]
+
+    init(segmentID: [UInt8], header: ColumnHeader, columnTag: [UInt8], inboxTag: [UInt8], key: borrowing SecretBytes) {
+        self.segmentID = segmentID
+        tier = header.tier
+        bucket = header.bucket
+        notAfter = header.notAfter
+        self.inboxTag = inboxTag
+        self.columnTag = columnTag
+        var bytes = Self.magic.bytes + segmentID + [tier.rawValue] + [UInt8](repeating: 0, count: 7)
+        bytes += bucket.littleEndianBytes + notAfter.littleEndianBytes + inboxTag + columnTag
+        bytes += [UInt8](repeating: 0, count: 16)
+        encoded = bytes + Self.authenticate(bytes, key)
+    }
+
+    static func columnTag(in bytes: [UInt8]) -> [UInt8]? { bytes.count == byteCount ? Array(bytes[64..<80]) : nil }
+
+    /// `nil` unless it is the authentic sidecar of this inbox and segment.
+    init?(_ bytes: [UInt8], segmentID: [UInt8], inboxTag: [UInt8], key: borrowing SecretBytes) {
+        guard bytes.count == Self.byteCount, Self.magic.begins(bytes),
+            equalInConstantTime(Array(bytes[96...]), Self.authenticate(Array(bytes[..<96]), key)),
+            Array(bytes[8..<24]) == segmentID, Array(bytes[48..<64]) == inboxTag, let tier = Tier(rawValue: bytes[24]),
+            let bucket = bytes.integer(Int64.self, at: 32), let notAfter = bytes.integer(Int64.self, at: 40)
+        else { return nil }
+        self.segmentID = segmentID
+        self.tier = tier
+        self.bucket = bucket
+        self.notAfter = notAfter
+        self.inboxTag = inboxTag
+        columnTag = Array(bytes[64..<80])
+        encoded = bytes
+    }
+
+    static func isNewer(_ bytes: [UInt8]) -> Bool { magic.isLater(bytes) }
+
+    private static func authenticate(_ bytes: [UInt8], _ key: borrowing SecretBytes) -> [UInt8] {
+        BLAKE2b.authenticate(key: key, Array("mayfly sidecar".utf8), bytes)
+    }
+}
+
+/// A class of lifetimes and the width of its expiry buckets.
+///
+/// A record that expires at T goes into the column whose bucket ends at the first edge at or after T. So its key is
+/// destroyed at most one width after T.
+package enum Tier: UInt8, CaseIterable, Sendable {
+    case oneHour = 1
+    case sixHours = 2
+    case oneDay = 3
+    case sevenDays = 4
+    case thirtyDays = 5
+    /// Fan-out lists of explosions: seven days, in no inbox.
+    case control = 16
+    /// The scheduled destruction of a row. Its bucket end is the exact moment.
+    case fuse = 17
+
+    /// Longest lifetime of records in the tier, in milliseconds. Zero for a fuse, which stores no data.
+    package var lifetime: Int64 {
+        switch self {
+        case .oneHour: 3_600_000
+        case .sixHours: 6 * 3_600_000
+        case .oneDay: 24 * 3_600_000
+        case .sevenDays, .control: 7 * 24 * 3_600_000
+        case .thirtyDays: 30 * 24 * 3_600_000
+        case .fuse: 0
+        }
+    }
+
+    /// Milliseconds.
+    package var bucketWidth: Int64 {
+        switch self {
+        case .oneHour: 10_000
+        case .sixHours: 60_000
+        case .oneDay: 5 * 60_000
+        case .sevenDays, .control: 30 * 60_000
+        case .thirtyDays: 2 * 3_600_000
+        case .fuse: 1
+        }
+    }
+
+    /// The bucket number for an expiry. The bucket ends at `bucket * bucketWidth`.
+    package func bucket(expiresAt: Int64) -> Int64 { expiresAt / bucketWidth + (expiresAt % bucketWidth == 0 ? 0 : 1) }
+
+    /// Times for which no sum overflows: 1970 to about the year 9,000.
+    static let times: ClosedRange<Int64> = 0...(1 << 48)
 }

@@ -1,21 +1,27 @@
 /// The key pages of a home: rows, columns and tombstones, their ends, and the pages that await destruction.
 final class KeyPages {
-    private let services: StoreServices
-    private let doomed = DoomedPages()
     let rows: RowPages
     let columns: ColumnPages
     let tombstones: TombstoneTable
-    private let files: [SlotFile]
+    private let directories: InboxDirectories
     /// The first end of a column, a tombstone or a lost directory, due or not.
     private(set) var earliestEnd: Int64?
 
-    init(_ services: StoreServices, rows: SlotFile, columns: SlotFile, tombstones: SlotFile) {
-        self.services = services
-        files = [rows, columns, tombstones]
-        self.rows = RowPages(services, file: rows, doomed: doomed)
-        self.columns = ColumnPages(services, file: columns, doomed: doomed)
-        self.tombstones = TombstoneTable(tombstones, isReadOnly: services.isReadOnly, damage: services.damage)
+    /// - Parameter files: those of the rows, the columns and the tombstones.
+    init(_ files: [SlotFile], isReadOnly: Bool, _ directories: InboxDirectories, _ findings: DamageList) {
+        self.directories = directories
+        rows = RowPages(files[0], directories, isReadOnly: isReadOnly, findings)
+        columns = ColumnPages(files[1], isReadOnly: isReadOnly, findings)
+        tombstones = TombstoneTable(files[2], isReadOnly: isReadOnly, findings)
     }
+
+    /// `nil` while the store is locked.
+    var keys: GridKeys? {
+        get { rows.keys }
+        set { rows.keys = newValue }
+    }
+
+    private var files: [SlotFile] { [rows.file, columns.file, tombstones.file] }
 
     /// Reads the clear headers. A damaged column or tombstone page is destroyed: its end is no longer known.
     func readClearHeaders() {
@@ -39,8 +45,7 @@ final class KeyPages {
 
     func settleEnds() {
         let ends = [
-            columns.headers.values.lazy.map(\.notAfter).min(), tombstones.ends.min(),
-            services.directories.lostEnds.min(),
+            columns.headers.values.lazy.map(\.notAfter).min(), tombstones.ends.min(), directories.lostEnds.min(),
         ]
         earliestEnd = ends.compactMap { $0 }.min()
     }
@@ -58,27 +63,10 @@ final class KeyPages {
 
     // MARK: - Destroying
 
-    var hasDoomed: Bool { !doomed.all.isEmpty || tombstones.doomedCount > 0 }
-    var doomedColumnCount: Int { doomed.all.count { $0.file == .columns } }
+    var hasDoomed: Bool { !rows.doomed.isEmpty || !columns.doomed.isEmpty || !tombstones.doomed.isEmpty }
 
-    /// Overwrites the marked pages and reads them back. The pages of returned failures stay marked.
-    @discardableResult func destroyDoomed(only: DoomedPage? = nil) -> [StoreError] {
-        guard !services.isReadOnly else { return [] }
-        var failures: [StoreError] = []
-        for page in doomed.all where only == nil || page == only {
-            do throws(StoreError) {
-                switch page.file {
-                case .rows: try rows.destroyDoomed(page.slot)
-                case .columns: try columns.destroyDoomed(page.slot)
-                }
-                doomed.remove(page)
-            } catch {
-                services.report("a page waits for its destruction: \(error)")
-                failures.append(error)
-            }
-        }
-        return failures
-    }
+    /// Overwrites the marked pages of rows and columns and reads them back. The pages of returned failures stay marked.
+    @discardableResult func destroyDoomed() -> [StoreError] { rows.destroyDoomed() + columns.destroyDoomed() }
 
     func extinguishFuses(of slot: UInt32) {
         for (fuse, _) in columns.fuses(of: slot) { columns.end(fuse) }

@@ -1,19 +1,17 @@
 import Crypto
 
-final class RowPages {
-    private let services: StoreServices
-    private let doomed: DoomedPages
-    let file: SlotFile
-    private var slots = SlotMap()
+final class RowPages: SealedPages {
+    /// `nil` while the store is locked.
+    var keys: GridKeys?
+    private let directories: InboxDirectories
     private(set) var doomedDirectories: [Int: String] = [:]
     private(set) var burntSlots: [Int] = []
     /// Slots whose pages name destroyed directories. They are not reused until the directories' new names are durable.
     private var reservedSlots: [Int] = []
 
-    init(_ services: StoreServices, file: SlotFile, doomed: DoomedPages) {
-        self.services = services
-        self.file = file
-        self.doomed = doomed
+    init(_ file: SlotFile, _ directories: InboxDirectories, isReadOnly: Bool, _ findings: DamageList) {
+        self.directories = directories
+        super.init(file, isReadOnly: isReadOnly, findings)
     }
 
     // MARK: - Opening
@@ -26,27 +24,16 @@ final class RowPages {
     func open(_ keys: GridKeys, fused: Set<UInt32>, _ enter: (UInt32, SharedSecret) -> Void) -> (
         isComplete: Bool, fingerprints: [UInt32: [UInt8]]
     ) {
-        let directories = services.directories
-        var isComplete = true
         var fingerprints: [UInt32: [UInt8]] = [:]
         directories.forgetNames()
         burntSlots = []
         reservedSlots = []
         slots = SlotMap()
-        slots.extend(to: file.pageCount)
-        if file.pageCount < SlotFile.growth {
-            // The file was longer once: lost pages may have named the directories that have none now.
-            services.report("\(file.path) was cut off")
-            isComplete = false
-        }
-        file.forEachPage { slot, page in
-            guard let page else {
-                slots[slot] = .unreadable
-                services.report("page \(slot) of \(file.path) cannot be read")
-                isComplete = false
-                return
-            }
-            if doomed.contains(DoomedPage(file: .rows, slot: slot)) {
+        // The file was longer once: lost pages may have named the directories that have none now.
+        let isCut = file.pageCount < SlotFile.growth
+        if isCut { findings.report("\(file.path) was cut off") }
+        let isComplete = readAll { slot, page in
+            if doomed.contains(slot) {
                 slots[slot] = .unreadable
                 return
             }
@@ -67,38 +54,31 @@ final class RowPages {
         }
         // An earlier process may have renamed or removed them without a barrier.
         if !reservedSlots.isEmpty { directories.noteAbandoned() }
-        return (isComplete, fingerprints)
+        return (isComplete && !isCut, fingerprints)
     }
 
     // MARK: - Making
 
     /// Creates a page. It is durable on return.
     func make(_ keys: GridKeys) throws(StoreError) -> (slot: UInt32, secret: SharedSecret) {
-        if services.isReadOnly { throw .readOnly(path: file.path) }
         settleAbandoned()
-        let slot = try slots.take(growing: file)
-        guard let number = UInt32(exactly: slot), number < .max else { throw .full(path: file.path) }
-        let page = KeyPage.make(file: file.name, index: slot, header: [], keys: keys)
-        do throws(StoreError) { try file.write(slot, page) } catch {
-            // The write may have succeeded all the same: the slot is not reused before it is destroyed.
-            doom(slot)
-            throw error
+        guard file.pageCount + SlotFile.growth < Int(UInt32.max) else { throw .full(path: file.path) }
+        let (slot, secret) = try make { slot throws(StoreError) in
+            let made = KeyPage.make(file: file.name, index: slot, header: [], keys: keys)
+            try file.write(slot, made.page)
+            return made.secret
         }
-        let opened = KeyPage.open(page, file: file.name, index: slot, headerByteCount: 0, keys: keys)
-        guard let secret = opened else { preconditionFailure("a page that was just sealed opens") }
-        slots[slot] = .used
-        return (number, secret)
+        return (UInt32(truncatingIfNeeded: slot), secret)
     }
 
     func fingerprint(_ slot: UInt32) throws(StoreError) -> [UInt8] { KeyPage.fingerprint(try file.read(Int(slot))) }
 
     // MARK: - Destroying
 
-    /// Marks a page for destruction. It serves no data from here on. `directory`: the row's, if known.
-    func doom(_ slot: Int, directory: String? = nil) {
-        doomed.insert(DoomedPage(file: .rows, slot: slot))
-        slots[slot] = .unreadable
-        if let directory { doomedDirectories[slot] = directory }
+    /// `directory`: the row's.
+    func doom(_ slot: Int, directory: String) {
+        doom(slot)
+        doomedDirectories[slot] = directory
     }
 
     /// The page is about to be destroyed. Its slot is not reused before the read-back.
@@ -107,7 +87,7 @@ final class RowPages {
     /// Overwrites a row's page and reads it back. `directory`: the row's, if known.
     func destroy(_ slot: Int, directory: String?) throws(StoreError) {
         let beginning: [UInt8]
-        if let keys = services.keys, let directory {
+        if let keys, let directory {
             beginning = DestroyedRow.note(directory: directory, slot: slot, keys: keys)
         } else {
             beginning = DestroyedRow.burnt
@@ -115,13 +95,12 @@ final class RowPages {
         try file.destroy(slot, beginning: beginning)
     }
 
-    /// Destroys a marked page. The caller removes the mark.
-    func destroyDoomed(_ slot: Int) throws(StoreError) {
+    override func destroy(_ slot: Int) throws(StoreError) {
         let directory = doomedDirectories[slot]
         try destroy(slot, directory: directory)
         reserve(slot)
         doomedDirectories[slot] = nil
-        if let directory { services.directories.abandon(directory) }
+        if let directory { directories.abandon(directory) }
     }
 
     /// Destroys the page of the fuse, not a later one in its slot. False when the page is gone already.
@@ -129,8 +108,8 @@ final class RowPages {
         let slot = Int(fuse.rowSlot)
         guard slot < file.pageCount, try fingerprint(fuse.rowSlot) == fuse.rowFingerprint else { return false }
         try destroy(slot, directory: doomedDirectories[slot])
-        doomed.remove(DoomedPage(file: .rows, slot: slot))
-        if let directory = doomedDirectories.removeValue(forKey: slot) { services.directories.abandon(directory) }
+        removeMark(slot)
+        if let directory = doomedDirectories.removeValue(forKey: slot) { directories.abandon(directory) }
         reserve(slot)
         return true
     }
@@ -144,13 +123,41 @@ final class RowPages {
     /// Makes the new names of destroyed directories durable. Then the pages that name them may be overwritten.
     func settleAbandoned() {
         // After a failure the slots stay reserved until the next attempt.
-        guard !reservedSlots.isEmpty, !services.isReadOnly, !services.isLocked, services.directories.settleAbandoned()
-        else { return }
+        guard !reservedSlots.isEmpty, !isReadOnly, directories.settleAbandoned() else { return }
         for slot in reservedSlots where slots[slot] == .unreadable {
             if burntSlots.contains(slot), (try? file.destroy(slot)) == nil { continue }
             slots[slot] = .free
         }
         reservedSlots = []
         burntSlots = []
+    }
+}
+
+/// The note at the start of a destroyed row's page. It tells the next unlock that the row's directory is garbage, not
+/// an inbox with a damaged page. It is part of the single write that destroys the key, so no power cut comes in
+/// between.
+///
+///     unlocked: nonce (24) ‖ directory (16), sealed by KT, AAD = file ‖ index ‖ "destroyed" ‖ tag (16)
+///     locked: "MFBURN1" ‖ 0, until the next unlock has removed a directory for it
+enum DestroyedRow {
+    private static let byteCount = XChaChaPoly.overheadByteCount + 16
+    static let burnt = Array("MFBURN1\0".utf8)
+
+    private static func associatedData(_ slot: Int) -> [UInt8] {
+        KeyPage.associatedData(file: SlotFile.rowsName, index: slot, header: Array("destroyed".utf8))
+    }
+
+    /// Without the passphrase the note looks like the noise after it.
+    static func note(directory: String, slot: Int, keys: GridKeys) -> [UInt8] {
+        XChaChaPoly.seal(
+            Hex.decode(directory) ?? [], key: keys.tombstones, nonce: randomBytes(XChaChaPoly.nonceByteCount),
+            authenticating: associatedData(slot))
+    }
+
+    /// The directory named by a destroyed page; `nil` for every other page.
+    static func directory(_ page: [UInt8], slot: Int, keys: GridKeys) -> String? {
+        guard page.count == SlotFile.pageByteCount else { return nil }
+        let name = try? XChaChaPoly.open(page[..<byteCount], key: keys.tombstones, authenticating: associatedData(slot))
+        return name.flatMap { $0.count == 16 ? Hex.encode($0) : nil }
     }
 }

@@ -14,7 +14,8 @@ final class SlotFile {
     let path: String
     private let disk: any FileSystem
     private let file: FileDescriptor
-    private(set) var pageCount: Int
+    private(set) var pageCount = 0
+    private var isOpen = true
 
     /// Creates the file with random pages, durable. The caller synchronises its directory.
     static func create(_ name: String, in home: HomeDirectory) throws(StoreError) {
@@ -33,13 +34,8 @@ final class SlotFile {
         disk = home.disk
         let base: FileAccess = home.isReadOnly ? [] : [.write, .durable]
         file = try Self.openDirect(name, base, in: home)
-        do throws(StoreError) {
-            let status = try home.check(file, name)
-            pageCount = Int(clamping: status.byteCount / Int64(Self.pageByteCount))
-        } catch {
-            home.disk.close(file)
-            throw error
-        }
+        let status = try home.check(file, name)
+        pageCount = Int(clamping: status.byteCount / Int64(Self.pageByteCount))
     }
 
     /// Uses O_DIRECT if the file system has it, so that read-back reads the disk and not the cache.
@@ -64,7 +60,12 @@ final class SlotFile {
         return try onDisk(home.path(name)) { () throws(SystemError) in try disk.open(name, in: home.descriptor, base) }
     }
 
-    func close() { disk.close(file) }
+    deinit { close() }
+
+    func close() {
+        if isOpen { disk.close(file) }
+        isOpen = false
+    }
 
     /// Writes every page again: see ``Doubt/refused``.
     func rewrite() throws(StoreError) {

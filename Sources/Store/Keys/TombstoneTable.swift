@@ -1,38 +1,22 @@
+import Crypto
+
 /// The pages of `tombstones.slots`: their ends are readable without the passphrase, their payloads with it.
-final class TombstoneTable {
-    private let file: SlotFile
-    private let isReadOnly: Bool
-    private let damage: DamageList
-    private var slots = SlotMap()
+final class TombstoneTable: SealedPages {
     private var keepUntil: [Int: Int64] = [:]
     /// By slot; empty while the store is locked.
     private var pages: [Int: TombstonePage] = [:]
     /// Slots by tombstone id, as of the lock.
     private var slotsAtLock: [[UInt8]: Int] = [:]
-    /// Slots of pages that await destruction. They serve no data.
-    private var doomed: [Int] = []
-
-    init(_ file: SlotFile, isReadOnly: Bool, damage: DamageList) {
-        self.file = file
-        self.isReadOnly = isReadOnly
-        self.damage = damage
-    }
 
     // MARK: - Opening
 
     func readHeaders() {
-        slots.extend(to: file.pageCount)
-        file.forEachPage { slot, page in
-            guard let page else {
-                slots[slot] = .unreadable
-                damage.report("page \(slot) of \(file.path) cannot be read")
-                return
-            }
+        _ = readAll { slot, page in
             if let time = TombstonePage.keepUntil(page) {
                 slots[slot] = .used
                 keepUntil[slot] = time
             } else if TombstonePage.hasMagic(page) {
-                damage.report("the header of page \(slot) of \(file.path) is damaged")
+                findings.report("the header of page \(slot) of \(file.path) is damaged")
                 if !isReadOnly { doom(slot) }
             }
         }
@@ -45,7 +29,7 @@ final class TombstoneTable {
         for slot in keepUntil.keys.sorted() {
             guard let page = try? file.read(slot) else { continue }
             guard let tombstone = TombstonePage.open(page, index: slot, keys: keys) else {
-                damage.report("page \(slot) of \(file.path) was changed")
+                findings.report("page \(slot) of \(file.path) was changed")
                 drop(slot)
                 continue
             }
@@ -85,12 +69,9 @@ final class TombstoneTable {
             throw .tooLarge(limit: TombstonePage.maximumPayload)
         }
         guard Tier.times.contains(tombstone.keepUntil) else { throw .invalidArgument("time \(tombstone.keepUntil)") }
-        let slot = try slots.take(growing: file)
-        do throws(StoreError) { try file.write(slot, tombstone.seal(index: slot, keys: keys)) } catch {
-            doom(slot)
-            throw error
+        let (slot, _) = try make { slot throws(StoreError) in
+            try file.write(slot, tombstone.seal(index: slot, keys: keys))
         }
-        slots[slot] = .used
         keepUntil[slot] = tombstone.keepUntil
         pages[slot] = tombstone
     }
@@ -122,7 +103,6 @@ final class TombstoneTable {
     // MARK: - Ends
 
     var ends: Dictionary<Int, Int64>.Values { keepUntil.values }
-    var doomedCount: Int { doomed.count }
 
     /// Marks due pages for destruction and returns their number.
     func reap(_ destroy: Int64) -> Int {
@@ -136,26 +116,71 @@ final class TombstoneTable {
         keepUntil[slot] = nil
         doom(slot)
     }
+}
 
-    private func doom(_ slot: Int) {
-        if !doomed.contains(slot) { doomed.append(slot) }
-        slots[slot] = .unreadable
+/// Stays the same across updates.
+package struct TombstoneID: Hashable, Sendable {
+    /// 16 random bytes.
+    package let bytes: [UInt8]
+}
+
+package struct Tombstone: Equatable, Sendable {
+    package let id: TombstoneID
+    /// Milliseconds since the epoch; the page is destroyed then.
+    package let keepUntil: Int64
+    package let payload: [UInt8]
+}
+
+/// A page of `tombstones.slots`: a node's record of an inbox that it destroyed.
+///
+///     magic (8) ‖ keepUntil (8) ‖ check (16) ‖ sealed by KT: id (16) ‖ version (4) ‖ length (2) ‖ payload ‖ zeros
+struct TombstonePage {
+    static let headerByteCount = 32
+    static let fixedByteCount = 22
+    static let maximumPayload =
+        SlotFile.pageByteCount - headerByteCount - XChaChaPoly.overheadByteCount - fixedByteCount
+    static let magic = Magic("MFTOMB1")
+
+    let id: [UInt8]
+    let version: UInt32
+    let keepUntil: Int64
+    let payload: [UInt8]
+
+    func seal(index: Int, keys: GridKeys) -> [UInt8] {
+        let header = Self.header(keepUntil)
+        var plaintext = id + version.littleEndianBytes + UInt16(payload.count).littleEndianBytes + payload
+        plaintext += [UInt8](repeating: 0, count: Self.maximumPayload - payload.count)
+        return header
+            + XChaChaPoly.seal(
+                plaintext, key: keys.tombstones, nonce: randomBytes(XChaChaPoly.nonceByteCount),
+                authenticating: KeyPage.associatedData(file: SlotFile.tombstonesName, index: index, header: header))
     }
 
-    /// Overwrites the marked pages and reads them back. The pages of returned failures stay marked.
-    @discardableResult func destroyDoomed() -> [StoreError] {
-        guard !isReadOnly else { return [] }
-        var failures: [StoreError] = []
-        for slot in doomed {
-            do throws(StoreError) {
-                try file.destroy(slot)
-                slots[slot] = .free
-                doomed.removeAll { $0 == slot }
-            } catch {
-                damage.report("a page waits for its destruction: \(error)")
-                failures.append(error)
-            }
-        }
-        return failures
+    static func open(_ page: [UInt8], index: Int, keys: GridKeys) -> TombstonePage? {
+        guard let keepUntil = keepUntil(page) else { return nil }
+        let data = KeyPage.associatedData(
+            file: SlotFile.tombstonesName, index: index, header: Array(page[..<headerByteCount]))
+        let opened = try? XChaChaPoly.open(page[headerByteCount...], key: keys.tombstones, authenticating: data)
+        guard let plaintext = opened, let version = plaintext.integer(UInt32.self, at: 16),
+            let count = plaintext.integer(UInt16.self, at: 20), fixedByteCount + Int(count) <= plaintext.count
+        else { return nil }
+        return TombstonePage(
+            id: Array(plaintext[..<16]), version: version, keepUntil: keepUntil,
+            payload: Array(plaintext[fixedByteCount..<(fixedByteCount + Int(count))]))
+    }
+
+    /// The clear time, for the reaper; `nil` for a free or damaged page.
+    static func keepUntil(_ page: [UInt8]) -> Int64? {
+        guard page.count == SlotFile.pageByteCount, let time = page.integer(Int64.self, at: 8),
+            page.starts(with: header(time))
+        else { return nil }
+        return time
+    }
+
+    static func hasMagic(_ page: [UInt8]) -> Bool { magic.begins(page) }
+
+    private static func header(_ keepUntil: Int64) -> [UInt8] {
+        let bytes = magic.bytes + keepUntil.littleEndianBytes
+        return bytes + BLAKE2b.hash(Array("mayfly tombstone".utf8), bytes, byteCount: 16)
     }
 }

@@ -149,7 +149,6 @@ struct Keystore: Sendable {
     func write(_ new: KeystoreCopy, over opened: KeystoreCopy, in home: HomeDirectory) throws(StoreError) {
         guard !hasNewerCopy else { throw .newerFormat(path: home.path(Self.name)) }
         let file = try SlotFile(Self.name, in: home)
-        defer { file.close() }
         guard file.pageCount >= 2 else { throw .damaged(what: file.path) }
         // The copy may be only in the kernel's cache, left by an interrupted run.
         try file.replace(opened.index, opened.page)
@@ -160,7 +159,6 @@ struct Keystore: Sendable {
     /// Writes both pages again: see ``Doubt/refused``.
     static func rewrite(in home: HomeDirectory) throws(StoreError) {
         let file = try SlotFile(name, in: home)
-        defer { file.close() }
         try file.rewrite()
     }
 }
@@ -175,4 +173,69 @@ func isGiven(_ secret: borrowing SecretBytes?) -> Bool {
 struct OpenedRoot: ~Copyable {
     let root: SecretBytes
     let copy: KeystoreCopy
+}
+
+/// Argon2id takes a second and 256 MiB. It needs only the keystore, so it can run on any thread.
+package struct PassphraseStretching: Sendable {
+    let keystore: Keystore
+    let floor: Argon2Parameters
+
+    /// - Throws: ``StoreError/wrongPassphrase``, ``StoreError/weakKeystore(iterations:memoryByteCount:)``.
+    package func keys(from passphrase: borrowing SecretBytes) throws(StoreError) -> StretchedKeys {
+        let opened = try keystore.open(passphrase: passphrase.clone(), keyFile: nil, floor: floor)
+        return StretchedKeys(keys: GridKeys(root: opened.root), copy: opened.copy)
+    }
+}
+
+/// The keys of a home, for ``Store/unlock(with:)``. The last reference wipes them.
+package struct StretchedKeys: Sendable {
+    let keys: GridKeys
+    let copy: KeystoreCopy
+}
+
+/// The slow part of a change of the protection: opens the root with the old secret and seals it with the new one. It
+/// uses only the keystore, so it can run on any thread.
+package struct Rewrapping: Sendable {
+    let keystore: Keystore
+    let floor: Argon2Parameters
+    let keyFile: KeyFile?
+    /// Used only for a change to a key file.
+    let newKeyFile: KeyFile
+
+    /// - Parameters:
+    ///   - old: ignored for a home with a key file.
+    ///   - new: `nil` for a key file.
+    /// - Throws: ``StoreError/wrongPassphrase``, ``StoreError/passphraseNeeded``,
+    ///   ``StoreError/weakKeystore(iterations:memoryByteCount:)``, ``StoreError/outOfMemory(byteCount:)``.
+    package func sealed(from old: borrowing SecretBytes?, to new: borrowing SecretBytes?) throws(StoreError)
+        -> RewrappedRoot
+    {
+        let opened = try keystore.open(passphrase: old, keyFile: keyFile, floor: floor)
+        let stored = opened.copy.parameters
+        let parameters = Argon2Parameters(
+            iterations: max(floor.iterations, stored.iterations),
+            memoryByteCount: max(floor.memoryByteCount, stored.memoryByteCount))
+        let salt = randomBytes(Argon2id.saltByteCount)
+        let protection: Protection
+        let wrapping: SecretBytes
+        switch new {
+        case .none:
+            protection = .keyFile
+            wrapping = newKeyFile.wrappingKey(salt: salt)
+        case .some:
+            protection = .passphrase
+            wrapping = try KeystoreCopy.wrappingKey(from: new, salt: salt, parameters)
+        }
+        let copy = KeystoreCopy(
+            sealing: opened.root, by: wrapping, generation: (keystore.copies.map(\.generation).max() ?? 0) &+ 1,
+            protection: protection, parameters: parameters, salt: salt)
+        return RewrappedRoot(opened: opened.copy, copy: copy, keyFile: protection == .keyFile ? newKeyFile : nil)
+    }
+}
+
+/// The root under its new protection, for ``Store/protect(by:)``.
+package struct RewrappedRoot: Sendable {
+    let opened: KeystoreCopy
+    let copy: KeystoreCopy
+    let keyFile: KeyFile?
 }

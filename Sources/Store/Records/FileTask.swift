@@ -77,6 +77,57 @@ struct FileTask: Sendable {
     }
 }
 
+extension FileTask {
+    /// The data of a journal for each file.
+    /// - Parameters:
+    ///   - known: directories of readable rows.
+    ///   - hasEnded: whether the bucket of a sidecar has ended. Such data is dropped.
+    static func recovered(from blocks: [JournalBlock], known: Set<Bytes16>, hasEnded: ([UInt8]) -> Bool) -> [FileTask] {
+        var order: [FilePlace] = []
+        var found: [FilePlace: FoundFile] = [:]
+        for block in blocks {
+            var position = 0
+            for entry in block.entries {
+                let bytes = block.bodies[position..<(position + entry.byteCount)]
+                position += entry.byteCount
+                if let sidecar = entry.sidecar, hasEnded(sidecar) { continue }
+                if found[entry.place] == nil { order.append(entry.place) }
+                found[entry.place, default: FoundFile()].add(entry, bytes)
+            }
+        }
+        return order.compactMap { place in found[place]?.task(place, isKnown: known.contains(place.directory)) }
+    }
+}
+
+private struct FoundFile {
+    private var sidecar: [UInt8]?
+    private var fileID: [UInt8]?
+    private var pieces: [FilePiece] = []
+    private var hasBeginning = false
+
+    mutating func add(_ entry: JournalEntry, _ bytes: ArraySlice<UInt8>) {
+        if let bytes = entry.sidecar { sidecar = bytes }
+        if entry.fileID != fileID {
+            fileID = entry.fileID
+            pieces = []
+            hasBeginning = false
+        }
+        if entry.offset == 0 { hasBeginning = true }
+        let buffer = RecordBuffer(capacity: bytes.count)
+        bytes.withUnsafeBytes { buffer.append($0) }
+        pieces.append(FilePiece(offset: entry.offset, buffer: buffer))
+    }
+
+    /// - Parameter isKnown: the directory belongs to a readable row. Otherwise it is only written to if it exists,
+    ///   because its row page may have been unreadable.
+    func task(_ place: FilePlace, isKnown: Bool) -> FileTask {
+        var making = FileTask.Making.exists
+        if place.kind == .log { making = hasBeginning ? .replacing : .onlyIfSame }
+        if let sidecar { making = .withSidecar(sidecar) }
+        return FileTask(file: -1, place: place, making: making, fileID: fileID, isDirectoryNew: isKnown, pieces: pieces)
+    }
+}
+
 /// Guards the creation of inbox directories by the commit thread: none is created again after its inbox was destroyed.
 final class DirectoryGate: Sendable {
     private let gone = Mutex<Set<Bytes16>>([])

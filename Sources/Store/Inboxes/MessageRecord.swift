@@ -37,6 +37,8 @@ struct MessageRecord {
 
     var span: RecordFile.Span { RecordFile.Span(offset: Int64(offset), length: Int(length)) }
     var isListed: Bool { kind == .listed }
+    /// The sealed length without nonce, tag and record header.
+    var payloadByteCount: Int { max(0, Int(length) - XChaChaPoly.overheadByteCount - Self.headerByteCount) }
 
     /// The id field of a status holds two places, so it never matches a message.
     func isVersion(of message: Bytes16) -> Bool { id == message && kind != .status }
@@ -72,33 +74,28 @@ struct MessageRecord {
         }
     }
 
-    static func writeHeader(
-        id: Bytes16, expiresAt: Int64, order: UInt64, version: UInt32, kind: Kind, bounds: Bounds,
-        to target: UnsafeMutableRawBufferPointer
-    ) {
-        target.storeBytes(of: expiresAt.littleEndian, toByteOffset: 0, as: Int64.self)
-        target.storeBytes(of: order.littleEndian, toByteOffset: 8, as: UInt64.self)
+    /// The plaintext before the payload.
+    static func header(id: Bytes16, expiresAt: Int64, order: UInt64, version: UInt32, kind: Kind, bounds: Bounds)
+        -> [UInt8]
+    {
         var bits = version
         if kind == .hidden { bits |= hiddenBit }
         if kind == .status { bits |= statusBit }
         if bounds.hasHidden { bits |= afterHiddenBit }
-        target.storeBytes(of: bits.littleEndian, toByteOffset: 16, as: UInt32.self)
-        id.copy(to: UnsafeMutableRawBufferPointer(rebasing: target[20..<36]))
-        target.storeBytes(of: bounds.ceiling.littleEndian, toByteOffset: 36, as: UInt64.self)
-        target.storeBytes(of: bounds.floor.littleEndian, toByteOffset: 44, as: Int64.self)
-    }
-
-    static func encode(
-        id: Bytes16, expiresAt: Int64, order: UInt64, version: UInt32, kind: Kind, bounds: Bounds, payload: [UInt8]
-    ) -> [UInt8] {
         var header = [UInt8](repeating: 0, count: headerByteCount)
-        header.withUnsafeMutableBytes {
-            writeHeader(
-                id: id, expiresAt: expiresAt, order: order, version: version, kind: kind, bounds: bounds, to: $0)
+        header.withUnsafeMutableBytes { target in
+            target.storeBytes(of: expiresAt.littleEndian, toByteOffset: 0, as: Int64.self)
+            target.storeBytes(of: order.littleEndian, toByteOffset: 8, as: UInt64.self)
+            target.storeBytes(of: bits.littleEndian, toByteOffset: 16, as: UInt32.self)
+            id.copy(to: UnsafeMutableRawBufferPointer(rebasing: target[20..<36]))
+            target.storeBytes(of: bounds.ceiling.littleEndian, toByteOffset: 36, as: UInt64.self)
+            target.storeBytes(of: bounds.floor.littleEndian, toByteOffset: 44, as: Int64.self)
         }
-        return header + payload
+        return header
     }
+}
 
+extension MessageRecord {
     /// `nil` for a malformed plaintext: too short, or with a time outside `Tier.times`.
     init?(_ plaintext: [UInt8], number: UInt32, span: RecordFile.Span) {
         guard plaintext.count >= Self.headerByteCount, let expiresAt = plaintext.integer(Int64.self, at: 0),
@@ -126,19 +123,44 @@ struct MessageRecord {
             id: Bytes16(0, 0), expiresAt: 0, order: 0, version: 0, number: number,
             length: UInt32(clamping: span.length), offset: UInt32(clamping: span.offset), kind: .listed, state: .erased)
     }
+}
 
-    init(
-        id: Bytes16, expiresAt: Int64, order: UInt64, version: UInt32, number: UInt32, length: UInt32, offset: UInt32,
-        kind: Kind, state: State
-    ) {
-        self.id = id
-        self.expiresAt = expiresAt
-        self.order = order
-        self.version = version
-        self.number = number
-        self.length = length
-        self.offset = offset
-        self.kind = kind
-        self.state = state
+/// The records of a segment in memory. Their positions stay valid when older records are prepended.
+struct RecordList {
+    /// First position of a new list: leaves room for more older records than any file holds.
+    private static let beginning = 1 << 28
+    private var storage: [MessageRecord] = []
+    private var base = Self.beginning
+
+    var indices: Range<Int> { base..<(base + storage.count) }
+    var count: Int { storage.count }
+    var all: [MessageRecord] { storage }
+    var first: MessageRecord? { storage.first }
+
+    subscript(_ position: Int) -> MessageRecord {
+        get { storage[position - base] }
+        _modify { yield &storage[position - base] }
     }
+
+    mutating func append(_ record: MessageRecord) { storage.append(record) }
+
+    /// - Parameter older: the oldest first.
+    mutating func prepend(_ older: [MessageRecord]) {
+        base -= older.count
+        storage = older + storage
+    }
+}
+
+package struct StoredMessage: Equatable, Sendable {
+    package let id: Bytes16
+    /// Milliseconds since the epoch.
+    package let expiresAt: Int64
+    package let payload: [UInt8]
+}
+
+/// A record's order and lifetime, for appending a status of it.
+package struct MessagePlace: Equatable, Sendable {
+    package let order: UInt64
+    package let tier: Tier
+    package let expiresAt: Int64
 }

@@ -1,3 +1,4 @@
+import Crypto
 import HeapModule
 
 /// Segments and resting rows by their next expiry. Stale entries are skipped.
@@ -95,4 +96,46 @@ final class DeadlineQueue {
         deadlines = []
         withholding = []
     }
+}
+
+struct Deadline: Comparable {
+    let moment: Int64
+    /// The segment's file number, or -1 - slot for a row.
+    private let number: Int
+
+    init(_ segment: Segment) {
+        moment = segment.earliest
+        number = segment.file.number
+    }
+
+    init(_ row: Row, _ moment: Int64) {
+        self.moment = moment
+        number = -1 - Int(row.id.slot)
+    }
+
+    var file: Int? { number >= 0 ? number : nil }
+    var slot: UInt32 { UInt32(truncatingIfNeeded: -1 - number) }
+
+    static func < (left: Deadline, right: Deadline) -> Bool {
+        (left.moment, left.number) < (right.moment, right.number)
+    }
+}
+
+package struct ReapReport: Sendable {
+    package struct Expired: Equatable, Sendable {
+        package let row: RowID
+        package let id: Bytes16
+    }
+
+    /// Messages no longer served since this reap, in order of expiry. Hidden records are not included.
+    package internal(set) var expired: [Expired] = []
+    /// Records handed to the reap's commit for overwriting.
+    package internal(set) var recordsOverwritten = 0
+    package internal(set) var columnsDestroyed = 0
+    /// Inboxes whose fuse was due. Empty while the store is locked: then only the count is known.
+    package internal(set) var rows: [RowID] = []
+    package internal(set) var rowsDestroyed = 0
+    package internal(set) var tombstonesDestroyed = 0
+    /// Failed destructions, which the next reap retries. Until then due data still exists.
+    package internal(set) var failures: [StoreError] = []
 }

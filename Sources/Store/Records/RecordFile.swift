@@ -136,22 +136,16 @@ final class RecordFile {
         return buffer
     }
 
-    /// - Parameters:
-    ///   - byteCount: of the plaintext.
-    ///   - write: writes the whole plaintext; it is sealed in place.
-    func append(byteCount: Int, nonces: inout NoncePool, _ write: (UnsafeMutableRawBufferPointer) -> Void) -> Span {
-        let length = byteCount + XChaChaPoly.overheadByteCount
+    /// Seals `beginning` and `rest` as one plaintext.
+    func append(_ beginning: [UInt8], _ rest: [UInt8] = [], nonces: inout NoncePool) -> Span {
+        let length = beginning.count + rest.count + XChaChaPoly.overheadByteCount
         let whole = RecordFrames.frameByteCount + length + RecordFrames.trailerByteCount
         let target = makeTail(reserving: whole).extend(by: whole)
-        frames.seal(byteCount: byteCount, number: nextNumber, nonces: &nonces, into: target, write)
+        frames.seal(beginning, rest, number: nextNumber, nonces: &nonces, into: target)
         let span = Span(offset: end + Int64(RecordFrames.frameByteCount), length: length)
         end += Int64(whole)
         nextNumber += 1
         return span
-    }
-
-    func append(_ plaintext: [UInt8], nonces: inout NoncePool) -> Span {
-        append(byteCount: plaintext.count, nonces: &nonces) { $0.copyBytes(from: plaintext) }
     }
 
     // MARK: - Erasing
@@ -296,4 +290,91 @@ final class RecordFile {
         isPlaced = true
         if let nextNumber { self.nextNumber = nextNumber }
     }
+}
+
+/// Sealed bytes on their way to the disk.
+///
+/// @unchecked Sendable: the commit thread reads a buffer only between its handover and the commit's outcome. Meanwhile
+/// the store does not change it.
+final class RecordBuffer: @unchecked Sendable {
+    private var memory: UnsafeMutableRawBufferPointer
+    private(set) var count = 0
+
+    init(capacity: Int = 4_096) { memory = .allocate(byteCount: max(64, capacity), alignment: 16) }
+
+    deinit { memory.deallocate() }
+
+    var bytes: UnsafeRawBufferPointer { UnsafeRawBufferPointer(rebasing: memory[..<count]) }
+
+    /// Uninitialised room at the end.
+    func extend(by byteCount: Int) -> UnsafeMutableRawBufferPointer {
+        if count + byteCount > memory.count {
+            let larger = UnsafeMutableRawBufferPointer.allocate(
+                byteCount: max(2 * memory.count, count + byteCount), alignment: 16)
+            larger.copyMemory(from: bytes)
+            memory.deallocate()
+            memory = larger
+        }
+        defer { count += byteCount }
+        return UnsafeMutableRawBufferPointer(rebasing: memory[count..<(count + byteCount)])
+    }
+
+    func append(_ bytes: UnsafeRawBufferPointer) { extend(by: bytes.count).copyMemory(from: bytes) }
+
+    func append(_ bytes: [UInt8]) { bytes.withUnsafeBytes { append($0) } }
+
+    /// - Precondition: no other thread reads the buffer.
+    func zero(_ range: Range<Int>) {
+        UnsafeMutableRawBufferPointer(rebasing: memory[range]).initializeMemory(as: UInt8.self, repeating: 0)
+    }
+}
+
+/// Random nonces, 100 per system call: one call for each would cost as much as the sealing.
+struct NoncePool {
+    private static let byteCount = 100 * 24
+    private var pool = [UInt8](repeating: 0, count: Self.byteCount)
+    private var used = Self.byteCount
+
+    /// - Parameter target: at most 2,400 bytes.
+    mutating func take(into target: UnsafeMutableRawBufferPointer) {
+        if used + target.count > pool.count {
+            pool.withUnsafeMutableBytes { fillRandomly($0) }
+            used = 0
+        }
+        pool.withUnsafeBytes { bytes in
+            target.copyMemory(from: UnsafeRawBufferPointer(rebasing: bytes[used..<(used + target.count)]))
+        }
+        used += target.count
+    }
+}
+
+/// The location of a record file: 16 bytes for its directory in `inboxes`, 16 for the file.
+struct FilePlace: Hashable, Sendable {
+    enum Kind: UInt8, Sendable {
+        case segment = 1
+        case log = 2
+    }
+
+    let kind: Kind
+    let directory: Bytes16
+    /// A segment's id, or a log's name derived from the row.
+    let file: Bytes16
+
+    var directoryName: String { Hex.encode(directory.bytes) }
+    var fileName: String { Hex.encode(file.bytes) + (kind == .segment ? ".seg" : ".log") }
+    var sidecarName: String { Hex.encode(file.bytes) + ".expiry" }
+    var path: String { directoryName + "/" + fileName }
+}
+
+struct FilePiece: Sendable {
+    let offset: Int64
+    let buffer: RecordBuffer
+}
+
+final class InboxDirectory {
+    let name: Bytes16
+    /// The directory exists and its entry is durable.
+    var isDurable = false
+
+    init(_ name: Bytes16) { self.name = name }
 }

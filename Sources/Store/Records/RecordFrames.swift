@@ -44,23 +44,20 @@ struct RecordFrames {
 
     // MARK: - Sealing
 
-    /// Seals a record in its frame.
-    /// - Parameters:
-    ///   - byteCount: of the plaintext.
-    ///   - target: as long as the record with its frame and trailer.
-    ///   - write: writes the whole plaintext; it is sealed in place.
+    /// Seals a record in its frame: copies both parts of the plaintext and seals them in place.
+    /// - Parameter target: as long as the record with its frame and trailer.
     func seal(
-        byteCount: Int, number: UInt32, nonces: inout NoncePool, into target: UnsafeMutableRawBufferPointer,
-        _ write: (UnsafeMutableRawBufferPointer) -> Void
+        _ beginning: [UInt8], _ rest: [UInt8], number: UInt32, nonces: inout NoncePool,
+        into target: UnsafeMutableRawBufferPointer
     ) {
-        let length = byteCount + XChaChaPoly.overheadByteCount
+        let length = beginning.count + rest.count + XChaChaPoly.overheadByteCount
         writeFrame(length: UInt32(length), number: number, into: target)
         let sealed = UnsafeMutableRawBufferPointer(
             rebasing: target[Self.frameByteCount..<(Self.frameByteCount + length)])
         nonces.take(into: UnsafeMutableRawBufferPointer(rebasing: sealed[..<XChaChaPoly.nonceByteCount]))
-        write(
-            UnsafeMutableRawBufferPointer(
-                rebasing: sealed[XChaChaPoly.nonceByteCount..<(length - XChaChaPoly.tagByteCount)]))
+        let plaintext = sealed[XChaChaPoly.nonceByteCount...]
+        UnsafeMutableRawBufferPointer(rebasing: plaintext).copyBytes(from: beginning)
+        UnsafeMutableRawBufferPointer(rebasing: plaintext.dropFirst(beginning.count)).copyBytes(from: rest)
         withAssociatedData(number) { XChaChaPoly.seal(inPlace: sealed, key: key.bytes, authenticating: $0) }
         target.storeBytes(of: UInt32(length).littleEndian, toByteOffset: Self.frameByteCount + length, as: UInt32.self)
     }
