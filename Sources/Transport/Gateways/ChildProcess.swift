@@ -14,15 +14,19 @@ package struct ChildProcess: ~Copyable {
     ///   - path: of the program.
     ///   - arguments: including the program's name.
     ///   - environment: the whole environment.
-    ///   - input: standard input.
+    ///   - input: standard input; `nil` for none.
     ///   - output: standard output; `nil` for none. Standard error goes nowhere.
-    package init(_ path: String, arguments: [String], environment: [String: String], input: Int32, output: Int32? = nil)
-        throws(StartFailure)
-    {
+    package init(
+        _ path: String, arguments: [String], environment: [String: String], input: Int32? = nil, output: Int32? = nil
+    ) throws(StartFailure) {
         var actions = posix_spawn_file_actions_t()
         posix_spawn_file_actions_init(&actions)
         defer { posix_spawn_file_actions_destroy(&actions) }
-        posix_spawn_file_actions_adddup2(&actions, input, STDIN_FILENO)
+        if let input {
+            posix_spawn_file_actions_adddup2(&actions, input, STDIN_FILENO)
+        } else {
+            posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0)
+        }
         if let output {
             posix_spawn_file_actions_adddup2(&actions, output, STDOUT_FILENO)
         } else {
