@@ -115,8 +115,7 @@ package final class UDPTransport: @unchecked Sendable {
         let own = sockets.keys.sorted().compactMap { number in
             sockets[number].flatMap { DatagramAddress($0.localAddress, socket: number) }
         }
-        let source = address.socketAddress.flatMap { network.source(toward: $0) }
-        return address.leaving(by: own, source: source.flatMap { DatagramAddress($0, socket: 0) })
+        return address.leaving(by: own, source: network.source(toward: address.ip))
     }
 
     /// No listener of the family can be used: opens one socket for all waiting dials.
@@ -229,7 +228,7 @@ package final class UDPTransport: @unchecked Sendable {
         }
         guard !isClosed else { return body(.failure(.unreachable)) }
         guard let socket = socket(for: target), let reached = DatagramAddress(address, socket: socket) else {
-            return openSocket(isIPv4: target.isIPv4) { isOpen in
+            return openSocket(isIPv4: target.ip.isIPv4) { isOpen in
                 if isOpen { self.withTarget(endpoint, body) } else { body(.failure(.unreachable)) }
             }
         }
@@ -303,8 +302,8 @@ package final class UDPTransport: @unchecked Sendable {
             let source = DatagramAddress.Network(knock.address).number
             endpoint.answer(knock, with: events.knock(token, knock.sealed, source))
         case .knockEnded(let name, let answer): knocks.removeValue(forKey: name)?(answer)
-        case .observed(let name, let address): observations.removeValue(forKey: name)?(address.flatMap(Endpoint.init))
-        case .punched(let name, let address): if let endpoint = Endpoint(address) { punches[name]?(endpoint) }
+        case .observed(let name, let address): observations.removeValue(forKey: name)?(address.map(Endpoint.init))
+        case .punched(let name, let address): punches[name]?(Endpoint(address))
         case .rejected(let rejection): if rejection.endsConnection { events.rejected(rejection) }
         }
     }

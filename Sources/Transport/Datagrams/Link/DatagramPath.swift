@@ -41,7 +41,7 @@ struct DatagramPath {
             datagramByteCount: limits.datagramByteCount, largestWindow: limits.largestWindow, seed: seed, roundTrip,
             at: now)
         pacer = Pacer(datagramByteCount: limits.datagramByteCount, at: now)
-        size = DatagramSize(limits: limits, isLoopback: address.isLoopback, at: now)
+        size = DatagramSize(limits: limits, isLoopback: address.ip.isLoopback, at: now)
     }
 
     /// Takes over the byte budget of an earlier path to the same address.
