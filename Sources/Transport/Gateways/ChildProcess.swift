@@ -10,12 +10,8 @@ package struct ChildProcess: ~Copyable {
     /// A pidfd, readable once the process has ended. -1 if the kernel has none: then we poll every 50 ms.
     private let descriptor: Int32
 
-    /// - Parameters:
-    ///   - path: of the program.
-    ///   - arguments: including the program's name.
-    ///   - environment: the whole environment.
-    ///   - input: standard input; `nil` for none.
-    ///   - output: standard output; `nil` for none. Standard error goes nowhere.
+    /// The arguments include the program's name. Standard input and output are none if they are `nil`; standard error
+    /// goes nowhere.
     package init(
         _ path: String, arguments: [String], environment: [String: String], input: Int32? = nil, output: Int32? = nil
     ) throws(StartFailure) {

@@ -1,9 +1,4 @@
 /// One request to a server of PCP or NAT-PMP and its answer, without a socket.
-///
-///     asking ──an answer to it──▶ over
-///     asking ──other version──▶ over: unsupported
-///     asking ──the fourth wait is over──▶ over: silent
-///
 /// The request is retransmitted after 250 ms with doubling intervals, four times in all: 3.75 s. RFC 6887, 8.1.1, waits
 /// 3 s first and without end; the gateway is one hop away, and there are other methods to try.
 package struct PCPExchange {

@@ -86,11 +86,7 @@ package enum PCPMessage: Hashable, Sendable {
     static let byteCountMost = 1_100
     package static let port: UInt16 = 5_351
 
-    /// - Parameters:
-    ///   - result: 0 for success, otherwise RFC 6887, section 7.4.
-    ///   - lifetime: of the mapping, or how long the refusal holds, in seconds.
-    ///   - epoch: the server's time, in seconds.
-    ///   - map: `nil` in the answer to an announcement.
+    /// `map` is `nil` in the answer to an announcement. Times are in seconds.
     case answer(result: UInt8, lifetime: UInt32, epoch: UInt32, map: PCPMap?)
     /// The server speaks another version, such as NAT-PMP, which is version 0; or it has no mappings.
     case otherVersion

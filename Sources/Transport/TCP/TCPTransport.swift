@@ -26,10 +26,8 @@ package final class TCPTransport: @unchecked Sendable {
     private var generator: any RandomNumberGenerator
 
     /// - Parameters:
-    ///   - loop: of a `MultiThreadedEventLoopGroup`, or one for which `network` makes channels.
     ///   - turns: of the loop, if shared.
     ///   - generator: chooses the connections to drop when there are too many.
-    ///   - makeEphemeral: a fresh key for each handshake.
     package init(
         loop: any EventLoop, network: any Network = Sockets(), limits: TransportLimits = TransportLimits(),
         turns: TurnQueue? = nil, events: TransportEvents = TransportEvents(),

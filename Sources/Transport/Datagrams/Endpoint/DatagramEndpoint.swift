@@ -6,12 +6,6 @@ import HeapModule
 /// deadline. It has no socket, clock or randomness of its own.
 ///
 /// After each call the owner drains ``nextEvent()`` and ``poll(at:)``.
-///
-///     datagram ─▶ by kind: knock ─▶ token? load? ─▶ the owner     reply, observed ─▶ QueryHandshake
-///                          observe ─▶ token? load? an answer     punch ─▶ Punching
-///                          dial ─▶ repetition? token? load? room? ─▶ ResponderHandshake ─▶ DatagramLink
-///                          answer, cookie ─▶ Dialing ─▶ DatagramLink
-///                          finish ─▶ ResponderHandshake       sealed ─▶ Dialing or DatagramLink
 package final class DatagramEndpoint {
     enum Connection {
         case dialing(Dialing)

@@ -1,11 +1,6 @@
 import Crypto
 
 /// One authenticated UDP link, without I/O: it gets packets and the time, and returns packets and its next deadline.
-///
-///     open ──close, or the peer's end is read──▶ finishing ──all is out, all is in, or 5 s──▶ lingering ──▶ gone
-///     open, finishing ──abort, violation, silence, keys overdue──▶ lingering ──3 probe timeouts──▶ gone
-///     open, finishing ──the peer's close──▶ gone
-///
 /// A lingering link repeats its close to a peer that still sends.
 package final class DatagramLink {
     package enum SendError: Error, Hashable {
