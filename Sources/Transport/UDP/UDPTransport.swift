@@ -14,9 +14,12 @@ package final class UDPTransport: @unchecked Sendable {
     package let loop: any EventLoop
     let limits: TransportLimits
     let network: any DatagramNetwork
-    package var events: TransportEvents
+    package var events: TransportEvents {
+        get { shared.events }
+        set { shared.events = newValue }
+    }
     let endpoint: DatagramEndpoint
-    private let routes: Routes
+    private let shared: Shared
 
     /// Work deferred until the loop has polled its sockets.
     let turns: TurnQueue
@@ -35,11 +38,10 @@ package final class UDPTransport: @unchecked Sendable {
     private var wantsPump = false
     private var timer: (deadline: Microseconds, task: Scheduled<Void>)?
 
-    /// For the endpoint's closure, which must not retain the transport.
-    private final class Routes {
-        var route: (RoutingToken) -> RouteMatch? = { _ in nil }
-        var isKnown: (RoutingToken) -> Bool = { _ in false }
-        var acceptsKnock: (RoutingToken) -> Bool = { _ in false }
+    /// For the endpoint's closures, which must not retain the transport.
+    private final class Shared {
+        var events: TransportEvents
+        init(_ events: TransportEvents) { self.events = events }
     }
 
     package init(
@@ -53,23 +55,19 @@ package final class UDPTransport: @unchecked Sendable {
         self.loop = loop
         self.network = network
         self.limits = limits
-        self.events = events
         self.turns = turns ?? TurnQueue(on: loop, pause: limits.turnPause)
-        let routes = Routes()
-        self.routes = routes
+        let shared = Shared(events)
+        self.shared = shared
         var key = randomBytes(32)
         endpoint = DatagramEndpoint(
             limits: datagramLimits.bounded(by: limits), cookieKey: SecretBytes(copying: key),
             source: DatagramSource(
                 randomBytes: randomBytes, makeEphemeral: makeEphemeral,
-                route: { token in RoutingToken(token).flatMap { routes.route($0) } },
-                isKnown: { token in RoutingToken(token).map { routes.isKnown($0) } ?? false },
-                acceptsKnock: { token in RoutingToken(token).map { routes.acceptsKnock($0) } ?? false }),
+                route: { token in RoutingToken(token).flatMap { shared.events.route($0) } },
+                isKnown: { token in RoutingToken(token).map { shared.events.isKnown($0) } ?? false },
+                acceptsKnock: { token in RoutingToken(token).map { shared.events.acceptsKnock($0) } ?? false }),
             firstNumber: Self.firstNumber)
         wipe(&key)
-        routes.route = { [unowned self] in self.events.route($0) }
-        routes.isKnown = { [unowned self] in self.events.isKnown($0) }
-        routes.acceptsKnock = { [unowned self] in self.events.acceptsKnock($0) }
     }
 
     package var connectionCount: Int { endpoint.connectionCount + resolving.count }

@@ -5,9 +5,10 @@ import Crypto
 package final class DatagramLink {
     package enum SendError: Error, Hashable {
         case closed
-        /// More than ``DatagramLimits/messageByteCount`` bytes.
+        /// More than 65,535 bytes.
         case tooLong
-        /// More than ``DatagramLimits/outboundByteCount`` bytes are queued. The link is closed.
+        /// More than ``DatagramLimits/outboundByteCount`` bytes are queued. The link is closed with
+        /// ``LinkCloseReason/outboundOverflow``.
         case outboundOverflow
     }
 
