@@ -85,9 +85,7 @@ struct UPnPService {
         return (lifetime, 0)
     }
 
-    /// - Parameters:
-    ///   - tcp: the outer port.
-    ///   - udp: the outer port, if UDP is mapped.
+    /// `tcp`, `udp`: the outer ports.
     mutating func look(_ place: MappingPlace, tcp: UInt16, udp: UInt16?) -> PortMappingStateMachine.Outcome {
         with(place) { service in
             var text = [CChar](repeating: 0, count: 64)

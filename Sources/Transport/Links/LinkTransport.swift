@@ -72,9 +72,7 @@ package final class LinkTransport: @unchecked Sendable {
     /// Punched hosts, and until when a link from there counts as punched.
     private var punchedHosts: [String: NIODeadline] = [:]
 
-    /// - Parameters:
-    ///   - datagrams: the UDP sockets; `nil` for TCP alone.
-    ///   - turns: of the event loop, if shared.
+    /// `datagrams` is `nil` for TCP alone. `turns`: of the event loop, if shared.
     package init(
         loop: any EventLoop, network: any Network = Sockets(), datagrams: (any DatagramNetwork)?,
         limits: TransportLimits = TransportLimits(), turns: TurnQueue? = nil
@@ -226,9 +224,6 @@ package final class LinkTransport: @unchecked Sendable {
     }
 
     /// Punches through our own NAT for the peer's dial; the link arrives like any other.
-    /// - Parameters:
-    ///   - nonce: 16 bytes.
-    ///   - endpoints: the peer's possible addresses.
     package func punch(_ nonce: [UInt8], to endpoints: [Endpoint]) {
         forgetPunchedHosts()
         for endpoint in endpoints { punchedHosts[endpoint.host] = loop.now + limits.punchPatience * 2 }

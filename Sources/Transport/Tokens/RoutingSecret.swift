@@ -43,9 +43,7 @@ package final class RoutingSecret: Sendable {
 
     /// The secret of one direction between two members: HKDF over the static-static ECDH of their inboxes, salted with
     /// the conversation's id and bound to the dialer. Each side can derive both directions.
-    /// - Parameters:
-    ///   - conversation: the conversation's id, 32 bytes.
-    ///   - role: our own role in the links of this direction.
+    /// `role`: our own in the links of this direction.
     package static func derive(own: IdentityKey, remote: PublicKey, conversation: [UInt8], role: Role) -> RoutingSecret
     {
         let parties =
@@ -64,9 +62,7 @@ package final class RoutingSecret: Sendable {
     package func withBytes<Result>(_ body: (UnsafeRawBufferPointer) -> Result) -> Result { secret.withBytes(body) }
 
     /// The secret that many dialers share.
-    /// - Parameters:
-    ///   - shared: 32 bytes from a contact card or an invite.
-    ///   - purpose: `card` or `invite`, for separate domains.
+    /// `shared`: 32 bytes from a contact card or an invite. `purpose`: `card` or `invite`, for separate domains.
     package static func derive(shared: borrowing SecretBytes, purpose: String) -> RoutingSecret {
         RoutingSecret(HKDF.derive(secret: shared, info: "mayfly/1 routing " + purpose))
     }

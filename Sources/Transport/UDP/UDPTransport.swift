@@ -180,9 +180,8 @@ package final class UDPTransport: @unchecked Sendable {
     }
 
     /// Delivers a sealed message without a handshake, and returns the answer (Links.md, "Knocks").
-    /// - Parameters:
-    ///   - endpoint: an address; ``LinkTransport`` resolves names.
-    ///   - completion: called once, on the loop: with the answer, empty for none; `nil` if the knock did not arrive.
+    /// - Parameter completion: called once, on the loop: with the answer, empty for none; `nil` if the knock did not
+    ///   arrive.
     package func knock(
         at endpoint: Endpoint, token: RoutingToken, sealed: [UInt8], completion: @escaping ([UInt8]?) -> Void
     ) {
@@ -194,9 +193,7 @@ package final class UDPTransport: @unchecked Sendable {
     }
 
     /// Asks a node for our address as it sees it.
-    /// - Parameters:
-    ///   - endpoint: an address.
-    ///   - completion: called once, on the loop; `nil` if there is no answer.
+    /// - Parameter completion: called once, on the loop; `nil` if there is no answer.
     package func observe(at endpoint: Endpoint, token: RoutingToken, completion: @escaping (Endpoint?) -> Void) {
         withTarget(endpoint) { target in
             guard case .success(let target) = target else { return completion(nil) }

@@ -87,9 +87,7 @@ package final class DatagramLink {
     package internal(set) var refusedPackets: UInt64 = 0
     package internal(set) var rekeyCount: UInt64 = 0
 
-    /// - Parameters:
-    ///   - address: validated by the handshake.
-    ///   - roundTrip: measured by the handshake, or `nil`.
+    /// The handshake has validated the address and may have measured the round trip.
     init(
         _ link: consuming LinkHandshake.PacketLink, role: Role, localID: UInt64, remoteID: UInt64,
         address: DatagramAddress, roundTrip: Microseconds?, limits: DatagramLimits, source: DatagramSource,

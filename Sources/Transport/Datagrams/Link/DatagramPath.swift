@@ -25,9 +25,7 @@ struct DatagramPath {
     /// Since when sending is limited by the application, not by window or pacer.
     private var drySince: Microseconds?
 
-    /// - Parameters:
-    ///   - seed: random, for ``Congestion``.
-    ///   - measured: the RTT, if known.
+    /// `seed`: random, for ``Congestion``. `measured`: the RTT, if known.
     init(
         _ address: DatagramAddress, number: UInt32, isProved: Bool, limits: DatagramLimits, seed: UInt64,
         measured: Microseconds? = nil, at now: Microseconds
