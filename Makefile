@@ -14,7 +14,7 @@ RELEASE = -c release --static-swift-stdlib --scratch-path $(SCRATCH) -Xcc -ffile
 # Without address randomisation, for what else there may be of that kind.
 STEADY := $(shell setarch -R true 2>/dev/null && echo setarch -R)
 MAYFLY = $(SCRATCH)/release/mayfly
-PACKAGES = libsodium-dev libssl-dev libsecp256k1-dev zlib1g-dev libminiupnpc-dev libnatpmp-dev libstdc++-12-dev pkg-config python3
+PACKAGES = libsodium-dev libssl-dev libsecp256k1-dev zlib1g-dev libminiupnpc-dev libstdc++-12-dev pkg-config python3
 export SWIFT_BACKTRACE ?= enable=no
 SHELL = /bin/bash
 .SHELLFLAGS = -o pipefail -c

@@ -46,7 +46,6 @@ let package = Package(
         .systemLibrary(name: "CZlib", pkgConfig: "zlib", providers: [.apt(["zlib1g-dev"])]),
         .systemLibrary(name: "CMiniUPnP", pkgConfig: "miniupnpc", providers: [.apt(["libminiupnpc-dev"])]),
         // Without a file for pkg-config.
-        .systemLibrary(name: "CNATPMP", providers: [.apt(["libnatpmp-dev"])]),
         .systemLibrary(name: "CLinux"),
         // Replaces free(3) of whatever links it: the node's program, no other.
         .target(name: "CWipingHeap"),
@@ -58,7 +57,7 @@ let package = Package(
             exclude: ["Wire/mayfly.proto"]
         ),
         target("Store", ["Crypto", "CLinux", deque, heap]),
-        target("Transport", ["Crypto", "CLinux", "CMiniUPnP", "CNATPMP", nioCore, nioPosix, deque, heap]),
+        target("Transport", ["Crypto", "CLinux", "CMiniUPnP", nioCore, nioPosix, deque, heap]),
         target("Control", ["Messaging", nioCore, nioPosix, deque]),
         target(
             "NodeRuntime",

@@ -8,7 +8,7 @@ set -eu
 mkdir -p "$1"
 directory=$(cd "$1" && pwd)
 machine=$(uname -m)-linux-gnu
-for name in sodium crypto secp256k1 z miniupnpc natpmp stdc++ gcc_eh; do
+for name in sodium crypto secp256k1 z miniupnpc stdc++ gcc_eh; do
     archive=$(find "/usr/lib/$machine" "/usr/lib/gcc/$machine" -name "lib$name.a" | sort -V | tail -n 1)
     [ -n "$archive" ] || { echo "there is no lib$name.a" >&2; exit 1; }
     ln -sf "$archive" "$directory/lib$name.a"

@@ -36,7 +36,7 @@ gzip -9n <"$here/changelog" >"$documents/changelog.gz"
     while IFS= read -r line; do
         if [ "$line" = @@LICENSE@@ ]; then cat "$here/../../LICENSE"; else printf '%s\n' "$line"; fi
     done <"$here/copyright"
-    for library in libsodium-dev libssl-dev libsecp256k1-dev zlib1g-dev libminiupnpc-dev libnatpmp-dev; do
+    for library in libsodium-dev libssl-dev libsecp256k1-dev zlib1g-dev libminiupnpc-dev; do
         printf '\n---- %s ----\n\n' "$library"
         cat "/usr/share/doc/$library/copyright"
     done

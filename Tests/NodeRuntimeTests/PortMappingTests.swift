@@ -8,7 +8,8 @@ import SimulatedDisk
 import Store
 import Synchronization
 import Testing
-import Transport
+
+@testable import Transport
 
 private typealias Endpoint = Messaging.Endpoint
 

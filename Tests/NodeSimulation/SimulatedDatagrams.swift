@@ -98,13 +98,13 @@ final class SimulatedDatagrams: @unchecked Sendable {
     }
 
     private func hole(_ address: DatagramAddress) -> DatagramAddress {
-        DatagramAddress(high: address.high, low: address.low, port: network.roads.letsPortsIn ? 0 : address.port)
+        DatagramAddress(address.ip, port: network.roads.letsPortsIn ? 0 : address.port)
     }
 
     /// Whether the target's NAT, if any, admits the source.
     private func isLetIn(from socket: Socket, to target: Socket) -> Bool {
         guard network.roads.hidden.contains(target.machine) else { return true }
-        let source = DatagramAddress(high: socket.name.high, low: socket.name.low, port: socket.port)
+        let source = DatagramAddress(socket.name.ip, port: socket.port)
         guard let sentAt = target.holes[hole(source)], time.now - sentAt < Self.memory else {
             count("datagrams to nobody behind a NAT")
             return false
@@ -119,8 +119,7 @@ final class SimulatedDatagrams: @unchecked Sendable {
         trace.mix(bytes.count)
         guard
             let target = sockets.first(where: { other in
-                other.name.high == address.high && other.name.low == address.low
-                    && (other.name.port == address.port || other.port == address.port)
+                other.name.ip == address.ip && (other.name.port == address.port || other.port == address.port)
             }), isLetIn(from: socket, to: target), roll(100) >= lossPerCent,
             !network.isBlocked(from: socket.machine, to: target.machine)
         else { return count("datagrams lost") }
@@ -130,8 +129,7 @@ final class SimulatedDatagrams: @unchecked Sendable {
             bytes[Int(roll(UInt64(bytes.count)))] ^= UInt8(1) << UInt8(roll(8))
         }
         let copies = roll(100) == 0 ? 2 : 1
-        let source = DatagramAddress(
-            high: socket.name.high, low: socket.name.low, port: socket.port, socket: target.number)
+        let source = DatagramAddress(socket.name.ip, port: socket.port, socket: target.number)
         for _ in 0..<copies {
             let arrival = time.now + Int64(1_000_000 + roll(60_000_000)) + network.jitter()
             time.plan(at: arrival, on: target.loop) { [weak target] in

@@ -10,19 +10,19 @@ package struct ChildProcess: ~Copyable {
     /// A pidfd, readable once the process has ended. -1 if the kernel has none: then we poll every 50 ms.
     private let descriptor: Int32
 
-    /// - Parameters:
-    ///   - path: of the program.
-    ///   - arguments: including the program's name.
-    ///   - environment: the whole environment.
-    ///   - input: standard input.
-    ///   - output: standard output; `nil` for none. Standard error goes nowhere.
-    package init(_ path: String, arguments: [String], environment: [String: String], input: Int32, output: Int32? = nil)
-        throws(StartFailure)
-    {
+    /// The arguments include the program's name. Standard input and output are none if they are `nil`; standard error
+    /// goes nowhere.
+    package init(
+        _ path: String, arguments: [String], environment: [String: String], input: Int32? = nil, output: Int32? = nil
+    ) throws(StartFailure) {
         var actions = posix_spawn_file_actions_t()
         posix_spawn_file_actions_init(&actions)
         defer { posix_spawn_file_actions_destroy(&actions) }
-        posix_spawn_file_actions_adddup2(&actions, input, STDIN_FILENO)
+        if let input {
+            posix_spawn_file_actions_adddup2(&actions, input, STDIN_FILENO)
+        } else {
+            posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0)
+        }
         if let output {
             posix_spawn_file_actions_adddup2(&actions, output, STDOUT_FILENO)
         } else {

@@ -4,12 +4,6 @@ package struct GatewayRoute: Hashable, Sendable {
     package let interface: UInt32
     /// Ours of the gateway's family on that interface: IPv4 in the gateway's network, IPv6 global.
     package let locals: [LanAddress]
-
-    package init(gateway: LanAddress, interface: UInt32, locals: [LanAddress]) {
-        self.gateway = gateway
-        self.interface = interface
-        self.locals = locals
-    }
 }
 
 /// Access to the gateways of this machine. ``SystemGateways`` is the real implementation.

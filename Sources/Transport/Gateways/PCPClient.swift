@@ -1,31 +1,34 @@
 import Glibc
 import NIOCore
 
-/// A blocking PCP client with a socket per exchange: ``PCPExchange`` with a clock.
+/// A blocking client of PCP (RFC 6887) or NAT-PMP (RFC 6886) with a socket per exchange: ``PCPExchange`` with a clock.
 struct PCPClient {
-    private let place: MappingPlace
-    private let key: [UInt8]
-    private let isGivenUp: @Sendable () -> Bool
-
-    init(_ place: MappingPlace, _ key: [UInt8], _ isGivenUp: @escaping @Sendable () -> Bool) {
-        self.place = place
-        self.key = key
-        self.isGivenUp = isGivenUp
-    }
+    let method: MappingMethod
+    let place: MappingPlace
+    let key: [UInt8]
+    let isGivenUp: @Sendable () -> Bool
 
     /// - Parameter mapping: the previous mapping, to be restored if possible.
     func map(suggesting mapping: Mapping?) -> PortMappingStateMachine.Outcome {
-        let any = place.local.isIPv4 ? LanAddress(0, 0, 0, 0) : LanAddress(high: 0, low: 0)
-        var grant = MappingGrant(outer: any, tcp: 0, udp: nil, lifetime: .max, epoch: nil)
+        var grant = MappingGrant(outer: anyAddress, tcp: 0, udp: nil, lifetime: .max, epoch: nil)
+        if method == .natPMP {
+            switch exchange(.natPMP(nil)) {
+            case .granted(_, _, let answer?): grant.outer = answer.outer
+            case .failed(let failure): return .failed(failure)
+            case .granted, .send: return .failed(.malformed)
+            }
+        }
         // Both carriers should get the same number.
         var suggested = mapping?.tcp ?? place.port
         for carrier in place.carriers {
-            switch exchange(.map(request(carrier, outerPort: suggested, mapping?.outer ?? any)), MappingLimits.lease) {
+            switch exchange(request(carrier, outerPort: suggested, mapping?.outer ?? anyAddress), MappingLimits.lease) {
             case .granted(let lifetime, let epoch, let map?):
-                grant.outer = map.outer
+                if method == .pcp { grant.outer = map.outer }
                 grant.lifetime = min(grant.lifetime, lifetime)
                 grant.epoch = epoch
                 suggested = map.outerPort
+                // NAT-PMP finds an earlier mapping by its outer port, PCP by the nonce.
+                if method == .natPMP, let mapping, mapping.ports.count > 1 { suggested = mapping.port(of: .udp) }
                 switch carrier {
                 case .tcp: grant.tcp = map.outerPort
                 case .udp: grant.udp = map.outerPort
@@ -40,27 +43,26 @@ struct PCPClient {
     }
 
     func look() -> PortMappingStateMachine.Outcome {
-        switch exchange(.announce, 0) {
-        case .granted(_, let epoch, _): .alive(epoch: epoch, outer: nil, isThere: true)
+        switch exchange(method == .pcp ? .announce : .natPMP(nil)) {
+        case .granted(_, let epoch, let answer): .alive(epoch: epoch, outer: answer?.outer, isThere: true)
         case .failed(let failure): .failed(failure)
         case .send: .failed(.malformed)
         }
     }
 
-    func remove() {
-        let any = place.local.isIPv4 ? LanAddress(0, 0, 0, 0) : LanAddress(high: 0, low: 0)
-        for carrier in place.carriers { _ = exchange(.map(request(carrier, outerPort: 0, any)), 0) }
-    }
+    func remove() { for carrier in place.carriers { _ = exchange(request(carrier, outerPort: 0, anyAddress)) } }
 
-    private func request(_ carrier: MappingCarrier, outerPort: UInt16, _ outer: LanAddress) -> PCPMap {
-        PCPMap(
-            nonce: PCPNonce.derive(key: key, place, carrier), carrier: carrier, innerPort: place.port,
-            outerPort: outerPort, outer: outer)
+    private var anyAddress: LanAddress { place.local.isIPv4 ? LanAddress(0, 0, 0, 0) : LanAddress(high: 0, low: 0) }
+
+    private func request(_ carrier: MappingCarrier, outerPort: UInt16, _ outer: LanAddress) -> PCPRequest.Operation {
+        let nonce = method == .pcp ? PCPNonce.derive(key: key, place, carrier) : []
+        let map = PCPMap(nonce: nonce, carrier: carrier, innerPort: place.port, outerPort: outerPort, outer: outer)
+        return method == .pcp ? .map(map) : .natPMP(map)
     }
 
     // MARK: The socket
 
-    private func exchange(_ operation: PCPRequest.Operation, _ lifetime: UInt32) -> PCPExchange.Step {
+    private func exchange(_ operation: PCPRequest.Operation, _ lifetime: UInt32 = 0) -> PCPExchange.Step {
         guard let descriptor = connected() else { return .failed(.silent) }
         defer { close(descriptor) }
         var exchange = PCPExchange(

@@ -43,32 +43,22 @@ package final class SystemGateways: GatewayNetwork {
         _ question: PortMappingStateMachine.Question, key: [UInt8], isGivenUp: @escaping @Sendable () -> Bool
     ) -> PortMappingStateMachine.Outcome {
         switch question {
+        case .find(.upnp, let place): upnp.map(place, suggesting: place.port, isGivenUp)
         case .find(let method, let place):
-            switch method {
-            case .pcp: PCPClient(place, key, isGivenUp).map(suggesting: nil)
-            case .natPMP: NATPMPClient(place, isGivenUp).map(tcp: place.port, udp: place.port)
-            case .upnp: upnp.map(place, suggesting: place.port, isGivenUp)
-            }
-        case .renew(let mapping):
-            switch mapping.method {
-            case .pcp: PCPClient(mapping.place, key, isGivenUp).map(suggesting: mapping)
-            case .natPMP: NATPMPClient(mapping.place, isGivenUp).map(tcp: mapping.tcp, udp: mapping.port(of: .udp))
-            case .upnp: upnp.map(mapping.place, suggesting: mapping.tcp, isGivenUp)
-            }
-        case .look(let mapping):
-            switch mapping.method {
-            case .pcp: PCPClient(mapping.place, key, isGivenUp).look()
-            case .natPMP: NATPMPClient(mapping.place, isGivenUp).look()
-            case .upnp: upnp.look(mapping, isGivenUp)
-            }
+            PCPClient(method: method, place: place, key: key, isGivenUp: isGivenUp).map(suggesting: nil)
+        case .renew(let mapping) where mapping.method == .upnp:
+            upnp.map(mapping.place, suggesting: mapping.tcp, isGivenUp)
+        case .renew(let mapping): client(mapping, key, isGivenUp).map(suggesting: mapping)
+        case .look(let mapping) where mapping.method == .upnp: upnp.look(mapping, isGivenUp)
+        case .look(let mapping): client(mapping, key, isGivenUp).look()
         }
     }
 
     package func remove(_ mapping: Mapping, key: [UInt8]) {
-        switch mapping.method {
-        case .pcp: PCPClient(mapping.place, key, { false }).remove()
-        case .natPMP: NATPMPClient(mapping.place, { false }).remove()
-        case .upnp: upnp.remove(mapping)
-        }
+        if mapping.method == .upnp { upnp.remove(mapping) } else { client(mapping, key) { false }.remove() }
+    }
+
+    private func client(_ mapping: Mapping, _ key: [UInt8], _ isGivenUp: @escaping @Sendable () -> Bool) -> PCPClient {
+        PCPClient(method: mapping.method, place: mapping.place, key: key, isGivenUp: isGivenUp)
     }
 }

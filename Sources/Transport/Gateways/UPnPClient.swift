@@ -1,5 +1,4 @@
 import CLinux
-import Foundation
 import Glibc
 import Synchronization
 
@@ -9,67 +8,141 @@ final class UPnPClient: Sendable {
     private struct Found {
         let gateway: LanAddress
         let local: LanAddress
-        let service: UPnPQuestion.Place
+        /// Of the service: the URL and the type, as libminiupnpc needs them.
+        let location: [String]
     }
 
     /// The node's own program, started with ``UPnPHelper/command``.
     private static let program = "/proc/self/exe"
     /// Timeout of a question: 1 s of search and some answers of at most 5 s each, the library's limit.
     private static let milliseconds: Int64 = 20_000
+    /// Longest answer in bytes.
+    private static let lineByteCount = 8_192
 
     /// The last location of the service.
     private let found = Mutex<Found?>(nil)
 
     func map(_ place: MappingPlace, suggesting port: UInt16, _ isGivenUp: () -> Bool) -> PortMappingStateMachine.Outcome
-    { ask(.map, place, tcp: port, udp: nil, isGivenUp) }
+    { ask("map", place, tcp: port, udp: nil, isGivenUp) }
 
     func look(_ mapping: Mapping, _ isGivenUp: () -> Bool) -> PortMappingStateMachine.Outcome {
-        ask(.look, mapping.place, tcp: mapping.tcp, udp: mapping.udp, isGivenUp)
+        ask("look", mapping.place, tcp: mapping.tcp, udp: mapping.udp, isGivenUp)
     }
 
-    func remove(_ mapping: Mapping) { _ = ask(.remove, mapping.place, tcp: mapping.tcp, udp: mapping.udp) { false } }
+    func remove(_ mapping: Mapping) { _ = ask("remove", mapping.place, tcp: mapping.tcp, udp: mapping.udp) { false } }
 
-    private func ask(
-        _ verb: UPnPQuestion.Verb, _ place: MappingPlace, tcp: UInt16, udp: UInt16?, _ isGivenUp: () -> Bool
-    ) -> PortMappingStateMachine.Outcome {
+    private func ask(_ verb: String, _ place: MappingPlace, tcp: UInt16, udp: UInt16?, _ isGivenUp: () -> Bool)
+        -> PortMappingStateMachine.Outcome
+    {
         let known = found.withLock { $0 }.flatMap {
-            $0.gateway == place.gateway && $0.local == place.local ? $0.service : nil
+            $0.gateway == place.gateway && $0.local == place.local ? $0.location : nil
         }
-        let question = UPnPQuestion(verb, place, tcp: tcp, udp: udp, found: known)
-        guard let line = try? JSONEncoder().encode(question), let text = Self.run(Array(line), isGivenUp),
-            let answer = try? JSONDecoder().decode(UPnPAnswer.self, from: Data(text))
-        else {
+        let ports = "\(place.port) \(place.hasDatagrams) \(tcp) \(udp ?? tcp)".split(separator: " ").map(String.init)
+        let question = [verb, place.gateway.text, place.local.text] + ports + (known ?? [])
+        guard let line = Self.run(question, isGivenUp) else {
             found.withLock { $0 = nil }
             return .failed(.silent)
         }
-        found.withLock { $0 = answer.found.map { Found(gateway: place.gateway, local: place.local, service: $0) } }
-        return answer.outcome
+        let words = line.split(separator: "\t", omittingEmptySubsequences: false).map(String.init)
+        let location = Array(words.prefix(2))
+        let isFound = location.count == 2 && location[0] != ""
+        found.withLock { $0 = isFound ? Found(gateway: place.gateway, local: place.local, location: location) : nil }
+        return PortMappingStateMachine.Outcome(words: Array(words.dropFirst(2)))
     }
 
     /// - Returns: the helper's output; `nil` if the helper failed.
-    private static func run(_ question: [UInt8], _ isGivenUp: () -> Bool) -> [UInt8]? {
-        var (input, output): ([Int32], [Int32]) = ([-1, -1], [-1, -1])
-        guard question.count <= UPnPHelper.lineByteCount, process_pipe(&input) == 0 else { return nil }
-        // A pipe buffers this much.
-        _ = write(input[1], question, question.count)
-        close(input[1])
-        defer { close(input[0]) }
+    private static func run(_ question: [String], _ isGivenUp: () -> Bool) -> String? {
+        var output: [Int32] = [-1, -1]
         guard process_pipe(&output) == 0 else { return nil }
         defer { close(output[0]) }
         let child: ChildProcess
         do throws(ChildProcess.StartFailure) {
             defer { close(output[1]) }
             child = try ChildProcess(
-                program, arguments: ["mayfly", UPnPHelper.command], environment: [:], input: input[0], output: output[1]
-            )
+                program, arguments: ["mayfly", UPnPHelper.command] + question, environment: [:], output: output[1])
         } catch { return nil }
         var left = milliseconds
         // Short turns, so that a cancellation is noticed.
         while left > 0, !isGivenUp(), !child.hasEnded(within: 50) { left -= 50 }
         child.signal(SIGKILL)
         guard child.reap() == .exited(0) else { return nil }
-        var answer = [UInt8](repeating: 0, count: UPnPHelper.lineByteCount)
+        var answer = [UInt8](repeating: 0, count: lineByteCount)
         let count = read(output[0], &answer, answer.count)
-        return count > 0 ? Array(answer[..<count]) : nil
+        return count > 0 ? String(decoding: answer[..<count], as: UTF8.self) : nil
+    }
+}
+
+/// The process in which libminiupnpc parses a gateway's answers: one question as arguments, one answer as a line to
+/// standard output. It has no keys, no home and no other descriptors, limited memory and time, and ends with the node.
+package enum UPnPHelper {
+    package static let command = "gateway-helper"
+    /// Heap and stacks in bytes, which bounds an endless answer.
+    private static let memory: rlim_t = 64 << 20
+    /// CPU time in seconds.
+    private static let processor: rlim_t = 5
+
+    /// - Parameter words: verb, gateway, our address, our port, whether UDP is mapped, the outer ports of TCP and UDP
+    ///   (suggested, or of the mapping), and the last location of the service, if known.
+    package static func run(_ words: [String]) {
+        process_end_with_parent()
+        limit(RLIMIT_DATA, memory)
+        limit(RLIMIT_CPU, processor)
+        limit(RLIMIT_FSIZE, 0)
+        guard words.count >= 7, let gateway = LanAddress(text: words[1]), let local = LanAddress(text: words[2]),
+            let port = UInt16(words[3]), let tcp = UInt16(words[5]), let udp = UInt16(words[6])
+        else { return }
+        let place = MappingPlace(
+            gateway: gateway, interface: 0, local: local, port: port, hasDatagrams: words[4] == "true")
+        var service = UPnPService(location: words.dropFirst(7))
+        let outcome: PortMappingStateMachine.Outcome
+        switch words[0] {
+        case "map": outcome = service.map(place, suggesting: tcp)
+        case "look": outcome = service.look(place, tcp: tcp, udp: udp)
+        case "remove": outcome = service.remove(place, tcp: tcp, udp: udp)
+        default: return
+        }
+        let line = Array((service.location + outcome.words).joined(separator: "\t").utf8)
+        _ = write(STDOUT_FILENO, line, line.count)
+    }
+
+    private static func limit(_ resource: __rlimit_resource, _ value: rlim_t) {
+        var limit = rlimit(rlim_cur: value, rlim_max: value)
+        setrlimit(__rlimit_resource_t(resource.rawValue), &limit)
+    }
+}
+
+extension PortMappingStateMachine.Outcome {
+    fileprivate var words: [String] {
+        switch self {
+        case .granted(let grant):
+            ["granted", grant.outer.text, "\(grant.tcp)", "\(grant.udp ?? 0)", "\(grant.lifetime)"]
+        case .alive(_, let outer, let isThere): ["alive", outer?.text ?? "", "\(isThere)"]
+        case .failed(.unsupported): ["unsupported"]
+        case .failed(.silent): ["silent"]
+        case .failed(.malformed), .failed(.notGlobal): ["malformed"]
+        case .failed(.permanentOnly): ["permanentOnly"]
+        case .failed(.refused(let code)): ["refused", "\(code)"]
+        }
+    }
+
+    /// Any other words give `malformed`.
+    fileprivate init(words: [String]) {
+        let address = words.count > 1 ? LanAddress(text: words[1]) : nil
+        let numbers = words.dropFirst().map { Int($0) ?? -1 }
+        switch (words.first, words.count) {
+        case ("granted", 5):
+            guard let address, let tcp = UInt16(exactly: numbers[1]), let udp = UInt16(exactly: numbers[2]),
+                let lifetime = UInt32(exactly: numbers[3])
+            else { fallthrough }
+            self = .granted(
+                MappingGrant(outer: address, tcp: tcp, udp: udp == 0 ? nil : udp, lifetime: lifetime, epoch: nil))
+        case ("malformed", _): self = .failed(.malformed)
+        case ("alive", 3): self = .alive(epoch: nil, outer: address, isThere: words[2] == "true")
+        case ("unsupported", 1): self = .failed(.unsupported)
+        case ("silent", 1): self = .failed(.silent)
+        case ("permanentOnly", 1): self = .failed(.permanentOnly)
+        case ("refused", 2): self = .failed(.refused(numbers[0]))
+        default: self = .failed(.malformed)
+        }
     }
 }

@@ -5,7 +5,26 @@ import CMiniUPnP
 /// it runs in a separate process (``UPnPHelper``).
 struct UPnPService {
     /// The last location, because a search takes seconds.
-    private(set) var found: UPnPQuestion.Place?
+    private var found: igd_service?
+
+    /// The URL and the type of the service; empty texts if it is not known.
+    var location: [String] {
+        guard let found else { return ["", ""] }
+        func text(_ field: UnsafeRawBufferPointer) -> String { Self.string(field.bindMemory(to: CChar.self)) }
+        return [withUnsafeBytes(of: found.control, text), withUnsafeBytes(of: found.type, text)]
+    }
+
+    /// - Parameter location: empty if it is not known.
+    init(location: ArraySlice<String>) {
+        var service = igd_service()
+        guard location.count == 2, let control = location.first?.utf8, let type = location.last?.utf8,
+            control.count < MemoryLayout.size(ofValue: service.control),
+            type.count < MemoryLayout.size(ofValue: service.type)
+        else { return }
+        withUnsafeMutableBytes(of: &service.control) { $0.copyBytes(from: control) }
+        withUnsafeMutableBytes(of: &service.type) { $0.copyBytes(from: type) }
+        found = service
+    }
 
     private static let searchMilliseconds: CInt = 1_000
     /// Outer ports to try when one is taken by another machine.
@@ -66,9 +85,7 @@ struct UPnPService {
         return (lifetime, 0)
     }
 
-    /// - Parameters:
-    ///   - tcp: the outer port.
-    ///   - udp: the outer port, if UDP is mapped.
+    /// `tcp`, `udp`: the outer ports.
     mutating func look(_ place: MappingPlace, tcp: UInt16, udp: UInt16?) -> PortMappingStateMachine.Outcome {
         with(place) { service in
             var text = [CChar](repeating: 0, count: 64)
@@ -120,7 +137,7 @@ struct UPnPService {
     private mutating func with(
         _ place: MappingPlace, _ body: (inout igd_service) -> (PortMappingStateMachine.Outcome, CInt)
     ) -> PortMappingStateMachine.Outcome {
-        if var known = found?.service {
+        if var known = found {
             let (outcome, code) = body(&known)
             // The library's own codes are negative: the service did not answer.
             if code >= 0 { return outcome }
@@ -132,7 +149,7 @@ struct UPnPService {
         case -2: return .failed(.unsupported)
         default: return .failed(.silent)
         }
-        found = UPnPQuestion.Place(service)
+        found = service
         return body(&service).0
     }
 
@@ -156,26 +173,5 @@ extension MappingCarrier {
         case .tcp: "TCP"
         case .udp: "UDP"
         }
-    }
-}
-
-extension UPnPQuestion.Place {
-    fileprivate init(_ service: igd_service) {
-        control = withUnsafeBytes(of: service.control) { UPnPService.string($0.bindMemory(to: CChar.self)) }
-        type = withUnsafeBytes(of: service.type) { UPnPService.string($0.bindMemory(to: CChar.self)) }
-    }
-
-    /// `nil` if a field is longer than the library's.
-    fileprivate var service: igd_service? {
-        var result = igd_service()
-        func fill(_ field: UnsafeMutableRawBufferPointer, _ text: String) -> Bool {
-            guard text.utf8.count < field.count else { return false }
-            field.copyBytes(from: text.utf8)
-            return true
-        }
-        guard withUnsafeMutableBytes(of: &result.control, { fill($0, control) }),
-            withUnsafeMutableBytes(of: &result.type, { fill($0, type) })
-        else { return nil }
-        return result
     }
 }

@@ -1,14 +1,21 @@
-import Crypto
 import Glibc
 import NIOCore
 
 extension LanAddress {
-    /// `nil` for a Unix domain socket.
+    /// Without the zone; `nil` for a Unix domain socket.
     package init?(_ address: SocketAddress) {
+        guard let zoned = LanAddress(zoned: address) else { return nil }
+        self = zoned.withoutZone
+    }
+
+    /// `nil` for a Unix domain socket.
+    init?(zoned address: SocketAddress) {
         switch address {
-        // sockaddr_in: family 2, port 2, address 4. sockaddr_in6: family 2, port 2, flow 4, address 16.
+        // sockaddr_in: family 2, port 2, address 4. sockaddr_in6: family 2, port 2, flow 4, address 16, zone 4.
         case .v4(let address): self.init(withUnsafeBytes(of: address.address) { Array($0[4..<8]) })
-        case .v6(let address): self.init(withUnsafeBytes(of: address.address) { Array($0[8..<24]) })
+        case .v6(let address):
+            self.init(withUnsafeBytes(of: address.address) { Array($0[8..<24]) })
+            zone = withUnsafeBytes(of: address.address) { $0.loadUnaligned(fromByteOffset: 24, as: UInt32.self) }
         case .unixDomainSocket: return nil
         }
     }
@@ -40,14 +47,7 @@ extension LanAddress {
         defer { close(descriptor) }
         // Connecting a UDP socket sends nothing.
         guard withSocketAddress(port: 9, scope: 0, { connect(descriptor, $0, $1) == 0 }) else { return nil }
-        var bytes = [UInt8](repeating: 0, count: 28)
-        var count = socklen_t(bytes.count)
-        let result = bytes.withUnsafeMutableBytes { bytes in
-            bytes.withMemoryRebound(to: sockaddr.self) { getsockname(descriptor, $0.baseAddress!, &count) }
-        }
-        guard result == 0 else { return nil }
-        // sockaddr_in: family 2, port 2, address 4. sockaddr_in6: family 2, port 2, flow 4, address 16.
-        return LanAddress(isIPv4 ? bytes[4..<8] : bytes[8..<24])
+        return SocketAddress(boundBy: descriptor).flatMap { LanAddress($0) }
     }
 
     /// Without an interface.
@@ -57,15 +57,28 @@ extension LanAddress {
     func withSocketAddress<Result>(port: UInt16, scope: UInt32, _ body: (UnsafePointer<sockaddr>, socklen_t) -> Result)
         -> Result
     {
-        let family = withUnsafeBytes(of: UInt16(isIPv4 ? AF_INET : AF_INET6)) { Array($0) }
-        let head = family + bigEndian(port)
-        // sockaddr_in: address, padding. sockaddr_in6: flow, address, scope.
-        let whole =
-            isIPv4
-            ? head + bytes + [UInt8](repeating: 0, count: 8)
-            : head + [0, 0, 0, 0] + bytes + withUnsafeBytes(of: scope) { Array($0) }
-        return whole.withUnsafeBytes { bytes in
-            bytes.withMemoryRebound(to: sockaddr.self) { body($0.baseAddress!, socklen_t(bytes.count)) }
+        withUnsafeTemporaryAllocation(byteCount: Self.socketAddressByteCount, alignment: 8) { memory in
+            memory.initializeMemory(as: UInt8.self, repeating: 0)
+            let base = memory.baseAddress!
+            let length = writeSocketAddress(port: port, scope: scope, to: base)
+            return body(base.assumingMemoryBound(to: sockaddr.self), length)
         }
+    }
+
+    /// Of `sockaddr_in6`; `sockaddr_in` has 16.
+    static let socketAddressByteCount = 28
+
+    /// Writes a `sockaddr` into zeros, and returns its length.
+    func writeSocketAddress(port: UInt16, scope: UInt32, to base: UnsafeMutableRawPointer) -> socklen_t {
+        base.storeBytes(of: UInt16(isIPv4 ? AF_INET : AF_INET6), as: UInt16.self)
+        base.storeBytes(of: port.bigEndian, toByteOffset: 2, as: UInt16.self)
+        if let v4 {
+            base.storeBytes(of: v4.bigEndian, toByteOffset: 4, as: UInt32.self)
+            return 16
+        }
+        base.storeBytes(of: high.bigEndian, toByteOffset: 8, as: UInt64.self)
+        base.storeBytes(of: low.bigEndian, toByteOffset: 16, as: UInt64.self)
+        base.storeBytes(of: scope, toByteOffset: 24, as: UInt32.self)
+        return socklen_t(Self.socketAddressByteCount)
     }
 }

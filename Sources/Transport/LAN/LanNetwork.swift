@@ -29,9 +29,6 @@ package protocol LanNetwork: Sendable {
     /// Calls `changed` on `loop` when interfaces or addresses may have changed, until the channel is closed.
     /// - Returns: a future that fails if changes cannot be watched; the owner then polls.
     func watch(on loop: any EventLoop, changed: @escaping @Sendable () -> Void) -> EventLoopFuture<any Channel>
-    /// - Parameters:
-    ///   - port: of the group, UDP.
-    ///   - receive: called on `loop` for each datagram.
     /// - Returns: a future that fails with the system's error: a new address may not be ready yet.
     func open(
         _ role: LanSocketRole, port: UInt16, on loop: any EventLoop,

@@ -3,11 +3,6 @@ import NIOCore
 
 /// Orders and staggers the dial attempts to one inbox: the next one starts when the last has failed or been silent for
 /// a while (RFC 8305, section 5). The first open link wins.
-///
-///     waiting ──its turn──▶ under way ──link──▶ won: the others are cancelled
-///                               └──failed──▶ out; the next one begins at once
-///     nothing waits, nothing is under way ──▶ failed
-///     TCP has failed everywhere ──``TransportLimits/datagramPatience`` of silence over UDP──▶ failed
 struct DialRace: Sendable {
     struct Attempt: Hashable, Sendable {
         let endpoint: Endpoint

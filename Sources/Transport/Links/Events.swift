@@ -45,9 +45,7 @@ package enum Rejection: Error, Hashable, Sendable {
     var endsConnection: Bool {
         switch self {
         case .unknownConnection, .cookieSent, .notAuthentic, .replayed: false
-        case .unknownProtocol, .unknownToken, .timedOut, .tooManyHandshakes, .tooManyFromPrefix, .crowdedOut,
-            .handshake, .wrongPeer, .knockTooLong, .tooManyKnocks, .disconnected, .shutDown:
-            true
+        default: true
         }
     }
 }
@@ -77,9 +75,7 @@ extension DialFailure {
         case .timedOut: self = .timedOut
         case .handshake(let error): self = .authenticationFailed(error)
         case .shutDown: self = .cancelled
-        case .disconnected, .unknownProtocol, .unknownToken, .tooManyHandshakes, .tooManyFromPrefix, .crowdedOut,
-            .wrongPeer, .knockTooLong, .tooManyKnocks, .unknownConnection, .cookieSent, .notAuthentic, .replayed, nil:
-            self = .closedBeforeActTwo
+        default: self = .closedBeforeActTwo
         }
     }
 }

@@ -3,8 +3,7 @@ import NIOCore
 import NIOPosix
 
 /// All links of one owner, over TCP and UDP. Listens for both on one port number, and races the dial attempts to an
-/// inbox. Relays the events of both transports; only a dial has a number of its own race, which the link returns as its
-/// `route`.
+/// inbox. A dial has a number of its own race, which the link returns as its `route`.
 ///
 /// `@unchecked Sendable` for the owner, an actor on the event loop: the initialiser and every callback run on that
 /// loop.
@@ -48,7 +47,7 @@ package final class LinkTransport: @unchecked Sendable {
     private let tcp: TCPTransport
     private let udp: UDPTransport?
     /// The events of both transports, except those of dials, which have the race's numbers: see ``dialEnded``.
-    package var events = TransportEvents()
+    package var events = TransportEvents() { didSet { shareEvents() } }
     /// What a failed dial has shown about our token.
     package enum TokenHearing: Sendable {
         case none
@@ -73,9 +72,7 @@ package final class LinkTransport: @unchecked Sendable {
     /// Punched hosts, and until when a link from there counts as punched.
     private var punchedHosts: [String: NIODeadline] = [:]
 
-    /// - Parameters:
-    ///   - datagrams: the UDP sockets; `nil` for TCP alone.
-    ///   - turns: of the event loop, if shared.
+    /// `datagrams` is `nil` for TCP alone. `turns`: of the event loop, if shared.
     package init(
         loop: any EventLoop, network: any Network = Sockets(), datagrams: (any DatagramNetwork)?,
         limits: TransportLimits = TransportLimits(), turns: TurnQueue? = nil
@@ -86,24 +83,14 @@ package final class LinkTransport: @unchecked Sendable {
         let turns = turns ?? TurnQueue(on: loop, pause: limits.turnPause)
         tcp = TCPTransport(loop: loop, network: network, limits: limits, turns: turns)
         udp = datagrams.map { UDPTransport(loop: loop, network: $0, limits: limits, turns: turns) }
-        tcp.events = relayed()
-        udp?.events = relayed()
+        shareEvents()
     }
 
-    /// Relays events; those of dials go to their race first. `weak`: a connection may outlive this object.
-    private func relayed() -> TransportEvents {
-        var result = TransportEvents()
-        result.route = { [weak self] in self?.events.route($0) }
-        result.isKnown = { [weak self] in self?.events.isKnown($0) ?? false }
-        result.acceptsKnock = { [weak self] in self?.events.acceptsKnock($0) ?? false }
-        result.knock = { [weak self] in self?.events.knock($0, $1, $2) }
-        result.code = { [weak self] in self?.events.code($0) }
-        result.codeMessage = { [weak self] connection, message in
-            guard let self else { return connection.close() }
-            self.events.codeMessage(connection, message)
-        }
-        result.codeEnded = { [weak self] in self?.events.codeEnded($0) }
-        result.dialAnswered = { [weak self] name, token in
+    /// Both transports have the owner's events, except those of dials, which go to their race first. `weak`: a
+    /// connection may outlive this object.
+    private func shareEvents() {
+        var shared = events
+        shared.dialAnswered = { [weak self] name, token in
             guard let self, let (number, attempt) = self.attempts[name] else { return }
             self.step(number) {
                 $0.answered(attempt)
@@ -111,17 +98,14 @@ package final class LinkTransport: @unchecked Sendable {
             }
             self.events.dialAnswered(number, token)
         }
-        result.linkOpened = { [weak self] connection in
+        shared.linkOpened = { [weak self] connection in
             guard let self else { return connection.abort() }
             self.linkOpened(connection)
         }
-        result.frame = { [weak self] in self?.events.frame($0, $1) }
-        result.batchEnded = { [weak self] in self?.events.batchEnded($0) }
-        result.becameWritable = { [weak self] in self?.events.becameWritable($0) }
-        result.linkClosed = { [weak self] in self?.linkClosed($0, $1) }
-        result.dialFailed = { [weak self] in self?.dialFailed($0, $1) }
-        result.rejected = { [weak self] in self?.events.rejected($0) }
-        return result
+        shared.linkClosed = { [weak self] in self?.linkClosed($0, $1) }
+        shared.dialFailed = { [weak self] in self?.dialFailed($0, $1) }
+        tcp.events = shared
+        udp?.events = shared
     }
 
     package var hasDatagrams: Bool { udp != nil }
@@ -240,9 +224,6 @@ package final class LinkTransport: @unchecked Sendable {
     }
 
     /// Punches through our own NAT for the peer's dial; the link arrives like any other.
-    /// - Parameters:
-    ///   - nonce: 16 bytes.
-    ///   - endpoints: the peer's possible addresses.
     package func punch(_ nonce: [UInt8], to endpoints: [Endpoint]) {
         forgetPunchedHosts()
         for endpoint in endpoints { punchedHosts[endpoint.host] = loop.now + limits.punchPatience * 2 }

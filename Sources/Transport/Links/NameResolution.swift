@@ -37,9 +37,7 @@ package final class NameResolver: Sendable {
     private let lookUp: @Sendable (String) -> [String]
     private let now: @Sendable () -> NIODeadline
 
-    /// - Parameters:
-    ///   - now: `CLOCK_MONOTONIC`, unless a test replaces it.
-    ///   - lookUp: the addresses of a name; may block.
+    /// `lookUp` gives the addresses of a name, and may block.
     package init(
         now: @escaping @Sendable () -> NIODeadline = { .now() }, lookUp: @escaping @Sendable (String) -> [String]
     ) {

@@ -19,14 +19,8 @@ protocol LinkEnd: AnyObject {
 /// `@unchecked Sendable`: every entry point checks that it runs on the event loop, so the owner may be an actor whose
 /// executor is that loop.
 package final class PeerConnection: @unchecked Sendable {
-    package enum SendError: Error, Hashable {
-        case closed
-        /// More than 65,535 bytes.
-        case tooLong
-        /// More than ``TransportLimits/outboundByteCount`` bytes are queued. The link is closed with
-        /// ``LinkCloseReason/outboundOverflow``.
-        case outboundOverflow
-    }
+    /// The same over both carriers.
+    package typealias SendError = DatagramLink.SendError
 
     /// The link's carrier; for a relayed link, the carrier of the link to the rendezvous node.
     package enum Carrier: Hashable, Sendable { case tcp, udp }

@@ -67,14 +67,6 @@ package struct MappingGrant: Hashable, Sendable {
     package var lifetime: UInt32
     /// Seconds since the gateway started; `nil` where the method has none.
     package var epoch: UInt32?
-
-    package init(outer: LanAddress, tcp: UInt16, udp: UInt16?, lifetime: UInt32, epoch: UInt32?) {
-        self.outer = outer
-        self.tcp = tcp
-        self.udp = udp
-        self.lifetime = lifetime
-        self.epoch = epoch
-    }
 }
 
 package struct Mapping: Hashable, Sendable {

@@ -1,9 +1,4 @@
-/// One request to a PCP server and its answer, without a socket.
-///
-///     asking ──an answer to it──▶ over
-///     asking ──other version──▶ over: unsupported
-///     asking ──the fourth wait is over──▶ over: silent
-///
+/// One request to a server of PCP or NAT-PMP and its answer, without a socket.
 /// The request is retransmitted after 250 ms with doubling intervals, four times in all: 3.75 s. RFC 6887, 8.1.1, waits
 /// 3 s first and without end; the gateway is one hop away, and there are other methods to try.
 package struct PCPExchange {
@@ -37,19 +32,23 @@ package struct PCPExchange {
     /// - Parameter bytes: of a datagram from the server's address and port.
     /// - Returns: `nil` for a datagram that does not answer this request.
     package mutating func receive(_ bytes: [UInt8]) -> Step? {
-        guard !isOver, let message = PCPMessage(bytes) else { return nil }
+        guard !isOver, let message = request.isNATPMP ? PCPMessage(natPMP: bytes) : PCPMessage(bytes) else {
+            return nil
+        }
         switch message {
         case .otherVersion: return end(.failed(.unsupported))
         case .answer(let result, let lifetime, let epoch, let map):
             switch (request.operation, map) {
             case (.announce, nil): break
+            case (.natPMP(nil), let map?) where map.innerPort == 0: break
             case (.map(let asked), let map?) where map.answers(asked): break
+            case (.natPMP(let asked?), let map?) where map.answers(asked): break
             default: return nil
             }
             switch result {
             case 0: return end(.granted(lifetime: lifetime, epoch: epoch, map: map))
-            // UNSUPP_VERSION, UNSUPP_OPCODE.
-            case 1, 4: return end(.failed(.unsupported))
+            // UNSUPP_VERSION, UNSUPP_OPCODE of PCP.
+            case 1 where !request.isNATPMP, 4 where !request.isNATPMP: return end(.failed(.unsupported))
             default: return end(.failed(.refused(Int(result))))
             }
         }

@@ -1,12 +1,15 @@
 import Crypto
 
 /// A request to a PCP server (RFC 6887, sections 7.1, 11.1 and 14.1): 24 bytes, or 60 with a mapping. Numbers are
-/// big-endian, addresses 16 bytes, IPv4 as `::ffff:a.b.c.d`.
+/// big-endian, addresses 16 bytes, IPv4 as `::ffff:a.b.c.d`. Or a request to a NAT-PMP server at the same port
+/// (RFC 6886, sections 3.2 and 3.3): 2 bytes, or 12 with a mapping.
 package struct PCPRequest: Hashable, Sendable {
     package enum Operation: Hashable, Sendable {
         /// Asks only for an answer, which has the server's time.
         case announce
         case map(PCPMap)
+        /// NAT-PMP: a mapping without a nonce and an address; `nil` asks for the outer address.
+        case natPMP(PCPMap?)
     }
 
     package let operation: Operation
@@ -21,20 +24,16 @@ package struct PCPRequest: Hashable, Sendable {
         self.client = client
     }
 
-    package var bytes: [UInt8] {
-        var bytes: [UInt8] = [PCPMessage.version, operation.opcode, 0, 0]
-        bytes += bigEndian(lifetime)
-        bytes += client.mappedBytes
-        if case .map(let map) = operation { bytes += map.bytes }
-        return bytes
-    }
-}
+    var isNATPMP: Bool { if case .natPMP = operation { true } else { false } }
 
-extension PCPRequest.Operation {
-    fileprivate var opcode: UInt8 {
-        switch self {
-        case .announce: 0
-        case .map: 1
+    package var bytes: [UInt8] {
+        switch operation {
+        case .announce: [PCPMessage.version, 0, 0, 0] + bigEndian(lifetime) + client.mappedBytes
+        case .map(let map): [PCPMessage.version, 1, 0, 0] + bigEndian(lifetime) + client.mappedBytes + map.bytes
+        case .natPMP(nil): [0, 0]
+        case .natPMP(let map?):
+            [0, map.carrier == .udp ? 1 : 2, 0, 0] + bigEndian(map.innerPort) + bigEndian(map.outerPort)
+                + bigEndian(lifetime)
         }
     }
 }
@@ -80,20 +79,16 @@ package struct PCPMap: Hashable, Sendable {
     }
 }
 
-/// A datagram from the PCP server (RFC 6887, section 7.2, and section 9 for other versions).
+/// A datagram from the server: of PCP (RFC 6887, section 7.2, and section 9 for other versions), or of NAT-PMP.
 package enum PCPMessage: Hashable, Sendable {
     static let version: UInt8 = 2
     static let headerByteCount = 24
     static let byteCountMost = 1_100
     package static let port: UInt16 = 5_351
 
-    /// - Parameters:
-    ///   - result: 0 for success, otherwise RFC 6887, section 7.4.
-    ///   - lifetime: of the mapping, or how long the refusal holds, in seconds.
-    ///   - epoch: the server's time, in seconds.
-    ///   - map: `nil` in the answer to an announcement.
+    /// `map` is `nil` in the answer to an announcement. Times are in seconds.
     case answer(result: UInt8, lifetime: UInt32, epoch: UInt32, map: PCPMap?)
-    /// The server speaks another version, such as NAT-PMP, which is version 0.
+    /// The server speaks another version, such as NAT-PMP, which is version 0; or it has no mappings.
     case otherVersion
 
     package init?(_ bytes: [UInt8]) {
@@ -117,6 +112,28 @@ package enum PCPMessage: Hashable, Sendable {
         }
         self = .answer(
             result: bytes[3], lifetime: number(bytes[...], at: 4, 4), epoch: number(bytes[...], at: 8, 4), map: map)
+    }
+
+    /// An answer of NAT-PMP (RFC 6886, sections 3.2, 3.3 and 3.5). The answer with the outer address has port 0.
+    package init?(natPMP bytes: [UInt8]) {
+        guard bytes.count >= 4, bytes.count <= Self.byteCountMost, bytes[1] & 0x80 != 0 else { return nil }
+        let result = number(bytes[...], at: 2, 2)
+        // Unsupported version, also of a server that speaks PCP alone, and unsupported opcode.
+        if result == 1 || (bytes[0] == 0 && result == 5) || (bytes[0] == Self.version && bytes[3] == 1) {
+            self = .otherVersion
+            return
+        }
+        let isMap = bytes[1] != 0x80
+        guard bytes[0] == 0, bytes[1] <= 0x82, bytes.count >= (isMap ? 16 : 12),
+            let outer = isMap ? LanAddress(0, 0, 0, 0) : LanAddress(bytes[8..<12])
+        else { return nil }
+        let map = PCPMap(
+            nonce: [], carrier: bytes[1] == 0x81 ? .udp : .tcp,
+            innerPort: isMap ? UInt16(number(bytes[...], at: 8, 2)) : 0,
+            outerPort: isMap ? UInt16(number(bytes[...], at: 10, 2)) : 0, outer: outer)
+        self = .answer(
+            result: UInt8(clamping: result), lifetime: isMap ? number(bytes[...], at: 12, 4) : 0,
+            epoch: number(bytes[...], at: 4, 4), map: map)
     }
 }
 

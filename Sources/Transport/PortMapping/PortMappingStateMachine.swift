@@ -1,13 +1,4 @@
-/// One of our addresses and its port mapping (Discovery.md, "Port mapping").
-///
-/// ```
-///     idle ──a place──▶ asking, one method after the other ──granted──▶ mapped
-///     asking ──all have failed──▶ waiting ──1 … 15 min──▶ asking
-///     mapped ──half the lease is over──▶ renewing ──granted──▶ mapped
-///     mapped ──a minute──▶ looking ──all is well──▶ mapped; ──the gateway has restarted──▶ renewing
-///     renewing ──no answer, until the lease is over──▶ asking
-///     any ──another place──▶ asking; ──none──▶ idle; ──stop──▶ over
-/// ```
+/// One of our addresses and its port mapping (Discovery.md, "The mapping machine").
 package struct PortMappingStateMachine {
     package enum Question: Hashable, Sendable {
         case find(MappingMethod, MappingPlace)

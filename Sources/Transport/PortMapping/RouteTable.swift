@@ -3,12 +3,6 @@ package struct DefaultRoute: Hashable, Sendable {
     package let gateway: LanAddress
     package let interface: String
     package let metric: UInt32
-
-    package init(gateway: LanAddress, interface: String, metric: UInt32) {
-        self.gateway = gateway
-        self.interface = interface
-        self.metric = metric
-    }
 }
 
 package enum RouteTable {

@@ -89,6 +89,20 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd,
 
     private var limits: TransportLimits { transport.limits }
 
+    /// Open or closing.
+    private var link: PeerConnection? {
+        switch phase {
+        case .open(let connection), .closing(let connection, _): connection
+        case .beforeToken, .admitted, .exchanging, .dialling, .ended: nil
+        }
+    }
+
+    /// The peer's next act is due after this time.
+    private func awaitAct(_ time: TimeAmount, _ context: ChannelHandlerContext) {
+        actDeadline = context.eventLoop.now + time
+        watchTime()
+    }
+
     // MARK: Start
 
     func handlerAdded(context: ChannelHandlerContext) {
@@ -220,7 +234,6 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd,
         }
     }
 
-    /// Delivers the pieces left by earlier turns.
     private func takeRest() {
         hasRest = false
         process()
@@ -253,26 +266,17 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd,
         case .send(let actTwo):
             guard let context else { return }
             write(actTwo, context)
-            actDeadline = context.eventLoop.now + limits.actTimeout
-            watchTime()
+            awaitAct(limits.actTimeout, context)
         case .opened(let peer, let actThree): opened(peer, actThree)
         case .frame(let frame):
             count(byteCount)
-            switch phase {
-            case .open(let connection), .closing(let connection, _): transport.events.frame(connection, frame)
-            case .beforeToken, .admitted, .exchanging, .dialling, .ended: break
-            }
+            if let link { transport.events.frame(link, frame) }
         case .reject(let rejection): end(.requested, rejection)
         case .notAuthentic: end(.notAuthentic, .disconnected)
         }
     }
 
-    private func count(_ byteCount: Int) {
-        switch phase {
-        case .open(let connection), .closing(let connection, _): connection.bytesIn += UInt64(byteCount)
-        case .beforeToken, .admitted, .exchanging, .dialling, .ended: break
-        }
-    }
+    private func count(_ byteCount: Int) { link?.bytesIn += UInt64(byteCount) }
 
     /// Passes the token check, if there is room and the owner has not closed everything meanwhile.
     private func admit(_ token: RoutingToken, _ match: RouteMatch?) -> Bool {
@@ -291,8 +295,7 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd,
     private func awaitShare(_ token: RoutingToken, _ byteCount: Int) {
         guard case .beforeToken = phase, let context else { return }
         greeted = token
-        actDeadline = context.eventLoop.now + limits.codeTimeout
-        watchTime()
+        awaitAct(limits.codeTimeout, context)
         session.expectCode(byteCount: byteCount)
     }
 
@@ -308,16 +311,14 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd,
         }
         let connection = CodeConnection(id: id, token: greeted, end: self)
         phase = .exchanging(network, connection)
-        actDeadline = context.eventLoop.now + limits.actTimeout
-        watchTime()
+        awaitAct(limits.actTimeout, context)
         return connection
     }
 
     func answerCode(_ message: [UInt8], expecting byteCount: Int) {
         guard case .exchanging = phase, let context else { return }
         session.expectCode(byteCount: byteCount)
-        actDeadline = context.eventLoop.now + limits.actTimeout
-        watchTime()
+        awaitAct(limits.actTimeout, context)
         write(message, context)
     }
 

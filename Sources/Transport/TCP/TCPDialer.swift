@@ -52,10 +52,7 @@ extension TCPTransport {
         completion: @escaping (Result<[UInt8]?, DialFailure>) -> Void
     ) {
         precondition((1...limits.knockByteCount).contains(sealed.count), "a knock has that many bytes")
-        let handler = makeKnockHandler(token, sealed, completion)
-        loop.assumeIsolated().execute {
-            self.connect(to: endpoint, handler, self.limits) { handler, failure in handler.end(.failure(failure)) }
-        }
+        connect(to: endpoint, makeKnock(token, sealed, completion))
     }
 
     /// Knocks over an existing connection, like ``knock(at:token:sealed:completion:)``.
@@ -63,15 +60,16 @@ extension TCPTransport {
         over channel: any Channel, token: RoutingToken, sealed: [UInt8],
         completion: @escaping (Result<[UInt8]?, DialFailure>) -> Void
     ) {
-        let handler = makeKnockHandler(token, sealed, completion)
+        let handler = makeKnock(token, sealed, completion)
         do { try channel.pipeline.syncOperations.addHandler(handler) } catch {
-            loop.assumeIsolated().execute { handler.end(.failure(DialFailure(error))) }
+            loop.assumeIsolated().execute { handler.end(DialFailure(error)) }
         }
     }
 
     /// Connects and runs a code's exchange. ``CodeDial/ended`` is called after the return.
-    package func exchange(_ dial: CodeDial, at endpoint: Endpoint) {
-        let handler = makeCodeHandler(dial)
+    package func exchange(_ dial: CodeDial, at endpoint: Endpoint) { connect(to: endpoint, makeExchange(dial)) }
+
+    private func connect(to endpoint: Endpoint, _ handler: ExchangeHandler) {
         loop.assumeIsolated().execute {
             self.connect(to: endpoint, handler, self.limits) { handler, failure in handler.end(failure) }
         }

@@ -20,16 +20,13 @@ package final class TCPTransport: @unchecked Sendable {
     private var deadlines = Deadlines()
     private var alarm: (time: NIODeadline, task: Scheduled<Void>)?
     private var handlers: [UInt64: LinkHandler] = [:]
-    private var knocks: [UInt64: KnockHandler] = [:]
-    private var codeDials: [UInt64: CodeHandler] = [:]
+    private var exchanges: [UInt64: ExchangeHandler] = [:]
     private var nextID: UInt64 = 1
     private var generator: any RandomNumberGenerator
 
     /// - Parameters:
-    ///   - loop: of a `MultiThreadedEventLoopGroup`, or one for which `network` makes channels.
     ///   - turns: of the loop, if shared.
     ///   - generator: chooses the connections to drop when there are too many.
-    ///   - makeEphemeral: a fresh key for each handshake.
     package init(
         loop: any EventLoop, network: any Network = Sockets(), limits: TransportLimits = TransportLimits(),
         turns: TurnQueue? = nil, events: TransportEvents = TransportEvents(),
@@ -50,13 +47,12 @@ package final class TCPTransport: @unchecked Sendable {
     }
 
     /// Incoming and outgoing connections of this transport, open or not.
-    package var connectionCount: Int { handlers.count + knocks.count + codeDials.count }
+    package var connectionCount: Int { handlers.count + exchanges.count }
 
     /// Closes every link and cancels every dial, knock and exchange at once. Listeners are closed separately.
     package func close() {
         for id in handlers.keys.sorted() { handlers[id]?.end(.shutDown, .shutDown) }
-        for id in knocks.keys.sorted() { knocks[id]?.end(.failure(.cancelled)) }
-        for id in codeDials.keys.sorted() { codeDials[id]?.end(.cancelled) }
+        for id in exchanges.keys.sorted() { exchanges[id]?.end(.cancelled) }
         alarm?.task.cancel()
         alarm = nil
     }
@@ -118,24 +114,29 @@ package final class TCPTransport: @unchecked Sendable {
         return handler
     }
 
-    func makeKnockHandler(
-        _ token: RoutingToken, _ sealed: [UInt8], _ completion: @escaping (Result<[UInt8]?, DialFailure>) -> Void
-    ) -> KnockHandler {
-        let handler = KnockHandler(id: takeID(), token: token, sealed: sealed, transport: self, completion: completion)
-        knocks[handler.id] = handler
+    func makeExchange(_ dial: CodeDial) -> ExchangeHandler {
+        let handler = ExchangeHandler(id: takeID(), dial: dial, transport: self)
+        exchanges[handler.id] = handler
         return handler
     }
 
-    func makeCodeHandler(_ dial: CodeDial) -> CodeHandler {
-        let handler = CodeHandler(id: takeID(), dial: dial, transport: self)
-        codeDials[handler.id] = handler
-        return handler
+    func makeKnock(
+        _ token: RoutingToken, _ sealed: [UInt8], _ completion: @escaping (Result<[UInt8]?, DialFailure>) -> Void
+    ) -> ExchangeHandler {
+        var answer: [UInt8]?
+        var dial = CodeDial(
+            token: token, message: bigEndian(UInt16(truncatingIfNeeded: sealed.count)) + sealed, expecting: 2,
+            answered: {
+                answer = Array($0.dropFirst(2))
+                return .end
+            }, ended: { completion($0.map { .failure($0) } ?? .success(answer)) })
+        dial.kind = .knock
+        return makeExchange(dial)
     }
 
     func handler(_ id: UInt64) -> LinkHandler? { handlers[id] }
     func forget(_ handler: LinkHandler) { handlers[handler.id] = nil }
-    func forget(_ handler: KnockHandler) { knocks[handler.id] = nil }
-    func forget(_ handler: CodeHandler) { codeDials[handler.id] = nil }
+    func forget(_ handler: ExchangeHandler) { exchanges[handler.id] = nil }
 
     func arrived(_ handler: LinkHandler) {
         if let victim = waiting.arrive(handler.id, using: &generator) { handlers[victim]?.end(.requested, .crowdedOut) }

@@ -22,16 +22,10 @@ package final class KnockSecret: Sendable {
 
     /// The token of a day: HMAC-SHA-256(K, day as 32 bits, big-endian), cut to 16 bytes.
     /// - Parameter day: days since the start of 1970, UTC.
-    package func token(day: UInt32) -> RoutingToken { token(of: bigEndian(day)) }
+    package func token(day: UInt32) -> RoutingToken { RoutingToken(secret, bigEndian(day)) }
 
     /// The token of any day: HMAC-SHA-256(K, no bytes), cut to 16 bytes.
-    package var token: RoutingToken { token(of: []) }
-
-    private func token(of message: [UInt8]) -> RoutingToken {
-        let code = secret.withBytes { HMACSHA256.authenticate(key: $0, message) }
-        guard let token = RoutingToken(code) else { preconditionFailure("a code has 32 bytes") }
-        return token
-    }
+    package var token: RoutingToken { RoutingToken(secret, []) }
 
     /// The key that seals a knock's question, so that an observer of a token cannot ask.
     package var sealingKey: SecretBytes { HKDF.derive(secret: secret, info: "mayfly/1 knock seal") }

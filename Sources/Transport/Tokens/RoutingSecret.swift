@@ -14,6 +14,13 @@ package struct RoutingToken: Hashable, Sendable {
         tail = bytes.dropFirst(8).prefix(8).reduce(0) { $0 << 8 | UInt64($1) }
     }
 
+    /// HMAC-SHA-256, cut to 16 bytes.
+    init(_ secret: borrowing SecretBytes, _ message: [UInt8]) {
+        let code = secret.withBytes { HMACSHA256.authenticate(key: $0, message) }
+        guard let token = RoutingToken(code) else { preconditionFailure("a code has 32 bytes") }
+        self = token
+    }
+
     package var bytes: [UInt8] { bigEndian(head) + bigEndian(tail) }
 }
 
@@ -36,9 +43,7 @@ package final class RoutingSecret: Sendable {
 
     /// The secret of one direction between two members: HKDF over the static-static ECDH of their inboxes, salted with
     /// the conversation's id and bound to the dialer. Each side can derive both directions.
-    /// - Parameters:
-    ///   - conversation: the conversation's id, 32 bytes.
-    ///   - role: our own role in the links of this direction.
+    /// `role`: our own in the links of this direction.
     package static func derive(own: IdentityKey, remote: PublicKey, conversation: [UInt8], role: Role) -> RoutingSecret
     {
         let parties =
@@ -57,9 +62,7 @@ package final class RoutingSecret: Sendable {
     package func withBytes<Result>(_ body: (UnsafeRawBufferPointer) -> Result) -> Result { secret.withBytes(body) }
 
     /// The secret that many dialers share.
-    /// - Parameters:
-    ///   - shared: 32 bytes from a contact card or an invite.
-    ///   - purpose: `card` or `invite`, for separate domains.
+    /// `shared`: 32 bytes from a contact card or an invite. `purpose`: `card` or `invite`, for separate domains.
     package static func derive(shared: borrowing SecretBytes, purpose: String) -> RoutingSecret {
         RoutingSecret(HKDF.derive(secret: shared, info: "mayfly/1 routing " + purpose))
     }
@@ -67,23 +70,17 @@ package final class RoutingSecret: Sendable {
     /// The token of a day: HMAC-SHA-256(R, day ‖ counter), both 32-bit big-endian, cut to 16 bytes.
     /// - Parameter day: days since the start of 1970, UTC.
     package func token(day: UInt32, counter: UInt32) -> RoutingToken {
-        token(of: bigEndian(UInt64(day) << 32 | UInt64(counter)))
+        RoutingToken(secret, bigEndian(UInt64(day) << 32 | UInt64(counter)))
     }
 
     /// A member's token, independent of clocks: HMAC-SHA-256(R, day ‖ counter of the generation ‖ counter), each 32-bit
     /// big-endian, cut to 16 bytes.
     package func token(_ generation: TokenGeneration, counter: UInt32) -> RoutingToken {
-        token(of: bigEndian(UInt64(generation.day) << 32 | UInt64(generation.counter)) + bigEndian(counter))
+        RoutingToken(secret, bigEndian(UInt64(generation.day) << 32 | UInt64(generation.counter)) + bigEndian(counter))
     }
 
     /// A shared secret's token, independent of clocks: HMAC-SHA-256(R, counter), 32-bit big-endian, cut to 16 bytes.
-    package func token(counter: UInt32) -> RoutingToken { token(of: bigEndian(counter)) }
-
-    private func token(of message: [UInt8]) -> RoutingToken {
-        let code = secret.withBytes { HMACSHA256.authenticate(key: $0, message) }
-        guard let token = RoutingToken(code) else { preconditionFailure("a code has 32 bytes") }
-        return token
-    }
+    package func token(counter: UInt32) -> RoutingToken { RoutingToken(secret, bigEndian(counter)) }
 
     /// One of the 16 tokens of a shared secret, at random.
     /// - Parameter day: days since the start of 1970, UTC; `nil` for a token of any day.

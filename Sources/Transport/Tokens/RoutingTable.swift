@@ -1,12 +1,6 @@
 /// Maps routing tokens to routes (Links.md, "Routing tokens"). Time is an argument: a day number.
 ///
-/// An unknown token costs one dictionary lookup. The tokens in the table:
-///
-/// | route        | tokens                                                                                       |
-/// |--------------|----------------------------------------------------------------------------------------------|
-/// | `member`     | 24 to 40 counters, 16 of a generation to come, 6 to 10 of each of three days, and to knock    |
-/// | `shared`     | 16 of each of three days and 16 of any day                                                   |
-/// | `knockOnly`  | to knock: one of each of three days and one of any day                                       |
+/// An unknown token costs one dictionary lookup.
 package struct RoutingTable: Sendable {
     package enum Route: Hashable, Sendable {
         /// The link between two members.

@@ -24,14 +24,10 @@ final class DatagramLinkEnd: LinkEnd {
     var roundTrip: TimeAmount? { transport.endpoint.link(number).map { .microseconds($0.roundTripTime) } }
 
     func send(_ frame: [UInt8]) throws(PeerConnection.SendError) {
-        do throws(DatagramLink.SendError) { try transport.endpoint.send(frame, on: number, at: transport.now) } catch {
-            switch error {
-            case .closed: throw .closed
-            case .tooLong: throw .tooLong
-            case .outboundOverflow:
-                transport.pump()
-                throw .outboundOverflow
-            }
+        do throws(PeerConnection.SendError) { try transport.endpoint.send(frame, on: number, at: transport.now) } catch
+        {
+            if error == .outboundOverflow { transport.pump() }
+            throw error
         }
     }
 

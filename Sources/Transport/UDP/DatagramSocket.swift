@@ -23,59 +23,27 @@ package protocol DatagramNetwork: Sendable {
     ) -> EventLoopFuture<NIOLoopBound<any DatagramSocket>>
 
     /// Our source address toward `address`; `nil` if it is unknown or there is no route.
-    func source(toward address: SocketAddress) -> SocketAddress?
+    func source(toward address: LanAddress) -> LanAddress?
 }
 
 extension DatagramAddress {
     /// `nil` for a Unix domain socket.
     package init?(_ address: SocketAddress, socket: UInt32) {
-        switch address {
-        case .v4(let address):
-            let bytes = withUnsafeBytes(of: address.address) { Array($0) }
-            // sockaddr_in: family 2, port 2, address 4.
-            let v4 = bytes[4..<8].reduce(0) { $0 << 8 | UInt32($1) }
-            self.init(v4: v4, port: UInt16(bytes[2]) << 8 | UInt16(bytes[3]), socket: socket)
-        case .v6(let address):
-            let bytes = withUnsafeBytes(of: address.address) { Array($0) }
-            // sockaddr_in6: family 2, port 2, flow 4, address 16, scope 4 with the low byte first.
-            self.init(
-                high: bytes[8..<16].reduce(0) { $0 << 8 | UInt64($1) },
-                low: bytes[16..<24].reduce(0) { $0 << 8 | UInt64($1) }, port: UInt16(bytes[2]) << 8 | UInt16(bytes[3]),
-                scope: bytes[24..<28].reversed().reduce(0) { $0 << 8 | UInt32($1) }, socket: socket)
-        case .unixDomainSocket: return nil
-        }
+        guard let ip = LanAddress(zoned: address), let port = address.port else { return nil }
+        self.init(ip, port: UInt16(truncatingIfNeeded: port), socket: socket)
     }
 
     package var socketAddress: SocketAddress? {
-        var bytes = ByteBuffer()
-        if let v4 {
-            bytes.writeInteger(v4)
-        } else {
-            bytes.writeInteger(high)
-            bytes.writeInteger(low)
-        }
-        return try? SocketAddress(packedIPAddress: bytes, port: Int(port))
+        try? SocketAddress(packedIPAddress: ByteBuffer(bytes: ip.bytes), port: Int(port))
     }
-
-    var isIPv4: Bool { v4 != nil }
-    /// fe80::/10 (RFC 4291, section 2.5.6).
-    var isLinkLocal: Bool { high >> 54 == 0xfe80 >> 6 }
-    var isWildcard: Bool { v4 == 0 || (high == 0 && low == 0) }
 }
 
 extension DatagramAddress.Network {
     /// `nil` without an IP address.
     init?(_ address: SocketAddress?) {
-        guard let address = address.flatMap({ DatagramAddress($0, socket: 0) }) else { return nil }
-        self.init(address)
+        guard let ip = address.flatMap({ LanAddress($0) }) else { return nil }
+        self.init(ip)
     }
 }
 
-extension Endpoint {
-    init?(_ address: DatagramAddress) {
-        guard let address = address.socketAddress, let host = address.ipAddress, let port = address.port else {
-            return nil
-        }
-        self.init(host: host, port: port)
-    }
-}
+extension Endpoint { init(_ address: DatagramAddress) { self.init(host: address.ip.text, port: Int(address.port)) } }

@@ -1,12 +1,8 @@
 import NIOCore
 
-extension DatagramNetwork { package func source(toward address: SocketAddress) -> SocketAddress? { nil } }
+extension DatagramNetwork { package func source(toward address: LanAddress) -> LanAddress? { nil } }
 
-extension Sockets {
-    package func source(toward address: SocketAddress) -> SocketAddress? {
-        LanAddress(address)?.source?.host(interface: 0).flatMap { try? SocketAddress(ipAddress: $0, port: 0) }
-    }
-}
+extension Sockets { package func source(toward address: LanAddress) -> LanAddress? { address.source } }
 
 extension DatagramAddress {
     /// The own socket for a dial to this address: bound to the route's source address, or to all addresses. Any other
@@ -14,10 +10,12 @@ extension DatagramAddress {
     /// - Parameters:
     ///   - sockets: the bound address of each, with its number.
     ///   - source: from the system's routes; `nil` if unknown.
-    func leaving(by sockets: [DatagramAddress], source: DatagramAddress?) -> UInt32? {
-        let possible = sockets.filter { $0.isIPv4 == isIPv4 && ($0.isWildcard || $0.isLoopback == isLoopback) }
-        let exact = possible.first { source == nil || isLoopback || ($0.high, $0.low) == (source?.high, source?.low) }
-        return (exact ?? possible.first(where: \.isWildcard))?.socket
+    func leaving(by sockets: [DatagramAddress], source: LanAddress?) -> UInt32? {
+        let possible = sockets.filter {
+            $0.ip.isIPv4 == ip.isIPv4 && ($0.ip.isWildcard || $0.ip.isLoopback == ip.isLoopback)
+        }
+        let exact = possible.first { source == nil || ip.isLoopback || $0.ip.withoutZone == source?.withoutZone }
+        return (exact ?? possible.first(where: \.ip.isWildcard))?.socket
     }
 }
 
@@ -28,14 +26,13 @@ final class DatagramSources {
     private static let count = 4_096
 
     /// By number, which is the index plus one.
-    private var addresses: [DatagramAddress?] = []
-    private var names: [DatagramAddress: UInt32] = [:]
+    private var addresses: [LanAddress?] = []
+    private var names: [LanAddress: UInt32] = [:]
 
     /// The number of the address at which a datagram arrived; 0 without one.
     func name(of arrival: NIOPacketInfo) -> UInt32 {
-        guard let plain = DatagramAddress(arrival.destinationAddress, socket: 0) else { return 0 }
-        let scope = plain.isLinkLocal ? UInt32(clamping: arrival.interfaceIndex) : 0
-        let address = DatagramAddress(high: plain.high, low: plain.low, port: 0, scope: scope)
+        guard var address = LanAddress(arrival.destinationAddress) else { return 0 }
+        if address.isLinkLocal, !address.isIPv4 { address.zone = UInt32(clamping: arrival.interfaceIndex) }
         if let name = names[address] { return name }
         guard addresses.count < Self.count else { return 0 }
         addresses.append(address)
@@ -44,9 +41,7 @@ final class DatagramSources {
         return name
     }
 
-    func address(_ name: UInt32) -> DatagramAddress? {
-        name > 0 && name <= addresses.count ? addresses[Int(name) - 1] : nil
-    }
+    func address(_ name: UInt32) -> LanAddress? { name > 0 && name <= addresses.count ? addresses[Int(name) - 1] : nil }
 
     /// The address cannot send: the system chooses the source from now on.
     func forget(_ name: UInt32) {

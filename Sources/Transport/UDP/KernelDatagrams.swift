@@ -33,7 +33,7 @@ extension Sockets: DatagramNetwork {
                 .datagramReceiveSegmentSize, value: true)
         }
         // Only a wildcard socket must choose the source of a reply.
-        let sources = DatagramAddress(address, socket: 0)?.isWildcard == true ? DatagramSources() : nil
+        let sources = LanAddress(address)?.isWildcard == true ? DatagramSources() : nil
         if sources != nil { reading = reading.channelOption(.receivePacketInfo, value: true) }
         let shared = NIOLoopBound(sources, eventLoop: loop)
         return reading.channelInitializer { channel in
@@ -151,7 +151,7 @@ final class KernelDatagramSocket: DatagramSocket {
     }
 
     func send(_ bytes: [UInt8], to address: DatagramAddress) {
-        guard isOpen, !bytes.isEmpty, bytes.count <= 65_507, address.isIPv4 != isIPv6 else { return }
+        guard isOpen, !bytes.isEmpty, bytes.count <= 65_507, address.ip.isIPv4 != isIPv6 else { return }
         if staged + bytes.count > Self.stageByteCount { flush() }
         bytes.withUnsafeBytes { (stage + staged).copyMemory(from: $0.baseAddress!, byteCount: $0.count) }
         if let last = runs.indices.last, segmentsAreSupported, runs[last].address == address,
@@ -224,7 +224,8 @@ final class KernelDatagramSocket: DatagramSocket {
                             at: index, to: iovec(iov_base: stage + run.start, iov_len: run.byteCount))
                         var message = Message()
                         let base = memory.baseAddress! + index * (controlByteCount + 32)
-                        message.header.msg_namelen = name(run.address, at: base)
+                        message.header.msg_namelen = run.address.ip.writeSocketAddress(
+                            port: run.address.port, scope: run.address.ip.zone, to: base)
                         message.header.msg_name = base
                         message.header.msg_iov = vectors.baseAddress! + index
                         message.header.msg_iovlen = 1
@@ -239,20 +240,6 @@ final class KernelDatagramSocket: DatagramSocket {
                 }
             }
         }
-    }
-
-    /// Writes the socket address and returns its length.
-    private func name(_ address: DatagramAddress, at base: UnsafeMutableRawPointer) -> socklen_t {
-        base.storeBytes(of: UInt16(isIPv6 ? AF_INET6 : AF_INET), as: UInt16.self)
-        base.storeBytes(of: address.port.bigEndian, toByteOffset: 2, as: UInt16.self)
-        if let v4 = address.v4 {
-            base.storeBytes(of: v4.bigEndian, toByteOffset: 4, as: UInt32.self)
-            return 16
-        }
-        base.storeBytes(of: address.high.bigEndian, toByteOffset: 8, as: UInt64.self)
-        base.storeBytes(of: address.low.bigEndian, toByteOffset: 16, as: UInt64.self)
-        base.storeBytes(of: address.scope, toByteOffset: 24, as: UInt32.self)
-        return 28
     }
 
     /// Writes the control messages of a run: the segment length (udp(7), UDP_SEGMENT) and the source (ip(7),
@@ -281,7 +268,7 @@ final class KernelDatagramSocket: DatagramSocket {
             let info = append(CInt(IPPROTO_IPV6), 50, 20)
             info.storeBytes(of: source.high.bigEndian, as: UInt64.self)
             info.storeBytes(of: source.low.bigEndian, toByteOffset: 8, as: UInt64.self)
-            info.storeBytes(of: source.scope, toByteOffset: 16, as: UInt32.self)
+            info.storeBytes(of: source.zone, toByteOffset: 16, as: UInt32.self)
         }
         return length
     }

@@ -14,9 +14,12 @@ package final class UDPTransport: @unchecked Sendable {
     package let loop: any EventLoop
     let limits: TransportLimits
     let network: any DatagramNetwork
-    package var events: TransportEvents
+    package var events: TransportEvents {
+        get { shared.events }
+        set { shared.events = newValue }
+    }
     let endpoint: DatagramEndpoint
-    private let routes: Routes
+    private let shared: Shared
 
     /// Work deferred until the loop has polled its sockets.
     let turns: TurnQueue
@@ -35,11 +38,10 @@ package final class UDPTransport: @unchecked Sendable {
     private var wantsPump = false
     private var timer: (deadline: Microseconds, task: Scheduled<Void>)?
 
-    /// For the endpoint's closure, which must not retain the transport.
-    private final class Routes {
-        var route: (RoutingToken) -> RouteMatch? = { _ in nil }
-        var isKnown: (RoutingToken) -> Bool = { _ in false }
-        var acceptsKnock: (RoutingToken) -> Bool = { _ in false }
+    /// For the endpoint's closures, which must not retain the transport.
+    private final class Shared {
+        var events: TransportEvents
+        init(_ events: TransportEvents) { self.events = events }
     }
 
     package init(
@@ -53,23 +55,19 @@ package final class UDPTransport: @unchecked Sendable {
         self.loop = loop
         self.network = network
         self.limits = limits
-        self.events = events
         self.turns = turns ?? TurnQueue(on: loop, pause: limits.turnPause)
-        let routes = Routes()
-        self.routes = routes
+        let shared = Shared(events)
+        self.shared = shared
         var key = randomBytes(32)
         endpoint = DatagramEndpoint(
             limits: datagramLimits.bounded(by: limits), cookieKey: SecretBytes(copying: key),
             source: DatagramSource(
                 randomBytes: randomBytes, makeEphemeral: makeEphemeral,
-                route: { token in RoutingToken(token).flatMap { routes.route($0) } },
-                isKnown: { token in RoutingToken(token).map { routes.isKnown($0) } ?? false },
-                acceptsKnock: { token in RoutingToken(token).map { routes.acceptsKnock($0) } ?? false }),
+                route: { token in RoutingToken(token).flatMap { shared.events.route($0) } },
+                isKnown: { token in RoutingToken(token).map { shared.events.isKnown($0) } ?? false },
+                acceptsKnock: { token in RoutingToken(token).map { shared.events.acceptsKnock($0) } ?? false }),
             firstNumber: Self.firstNumber)
         wipe(&key)
-        routes.route = { [unowned self] in self.events.route($0) }
-        routes.isKnown = { [unowned self] in self.events.isKnown($0) }
-        routes.acceptsKnock = { [unowned self] in self.events.acceptsKnock($0) }
     }
 
     package var connectionCount: Int { endpoint.connectionCount + resolving.count }
@@ -115,8 +113,7 @@ package final class UDPTransport: @unchecked Sendable {
         let own = sockets.keys.sorted().compactMap { number in
             sockets[number].flatMap { DatagramAddress($0.localAddress, socket: number) }
         }
-        let source = address.socketAddress.flatMap { network.source(toward: $0) }
-        return address.leaving(by: own, source: source.flatMap { DatagramAddress($0, socket: 0) })
+        return address.leaving(by: own, source: network.source(toward: address.ip))
     }
 
     /// No listener of the family can be used: opens one socket for all waiting dials.
@@ -183,9 +180,8 @@ package final class UDPTransport: @unchecked Sendable {
     }
 
     /// Delivers a sealed message without a handshake, and returns the answer (Links.md, "Knocks").
-    /// - Parameters:
-    ///   - endpoint: an address; ``LinkTransport`` resolves names.
-    ///   - completion: called once, on the loop: with the answer, empty for none; `nil` if the knock did not arrive.
+    /// - Parameter completion: called once, on the loop: with the answer, empty for none; `nil` if the knock did not
+    ///   arrive.
     package func knock(
         at endpoint: Endpoint, token: RoutingToken, sealed: [UInt8], completion: @escaping ([UInt8]?) -> Void
     ) {
@@ -197,9 +193,7 @@ package final class UDPTransport: @unchecked Sendable {
     }
 
     /// Asks a node for our address as it sees it.
-    /// - Parameters:
-    ///   - endpoint: an address.
-    ///   - completion: called once, on the loop; `nil` if there is no answer.
+    /// - Parameter completion: called once, on the loop; `nil` if there is no answer.
     package func observe(at endpoint: Endpoint, token: RoutingToken, completion: @escaping (Endpoint?) -> Void) {
         withTarget(endpoint) { target in
             guard case .success(let target) = target else { return completion(nil) }
@@ -229,7 +223,7 @@ package final class UDPTransport: @unchecked Sendable {
         }
         guard !isClosed else { return body(.failure(.unreachable)) }
         guard let socket = socket(for: target), let reached = DatagramAddress(address, socket: socket) else {
-            return openSocket(isIPv4: target.isIPv4) { isOpen in
+            return openSocket(isIPv4: target.ip.isIPv4) { isOpen in
                 if isOpen { self.withTarget(endpoint, body) } else { body(.failure(.unreachable)) }
             }
         }
@@ -303,8 +297,8 @@ package final class UDPTransport: @unchecked Sendable {
             let source = DatagramAddress.Network(knock.address).number
             endpoint.answer(knock, with: events.knock(token, knock.sealed, source))
         case .knockEnded(let name, let answer): knocks.removeValue(forKey: name)?(answer)
-        case .observed(let name, let address): observations.removeValue(forKey: name)?(address.flatMap(Endpoint.init))
-        case .punched(let name, let address): if let endpoint = Endpoint(address) { punches[name]?(endpoint) }
+        case .observed(let name, let address): observations.removeValue(forKey: name)?(address.map(Endpoint.init))
+        case .punched(let name, let address): punches[name]?(Endpoint(address))
         case .rejected(let rejection): if rejection.endsConnection { events.rejected(rejection) }
         }
     }

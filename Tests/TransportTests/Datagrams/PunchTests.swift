@@ -18,7 +18,7 @@ import Testing
         pair.near.settle()
         pair.network.run(for: 10_000_000)
         #expect(pair.near.observed.map { $0?.port } == [pair.near.address.port])
-        #expect(pair.near.observed.map { $0?.v4 } == [pair.near.address.v4])
+        #expect(pair.near.observed.map { $0?.ip.v4 } == [pair.near.address.ip.v4])
         #expect(pair.far.routesAsked == 0, "a route may cost a key, an answer does not")
         #expect(sizes[0x18] == 34 && sizes[0x19] == 28)
         #expect(pair.near.endpoint.connectionCount == 0 && pair.far.endpoint.connectionCount == 0)
@@ -51,7 +51,7 @@ import Testing
         #expect(pair.near.observed.isEmpty && pair.near.knockAnswers.isEmpty)
         receive(answer, from: pair.far.address)
         receive(answer, from: pair.far.address)
-        #expect(pair.near.observed.map { $0?.v4 } == [0x0102_0304])
+        #expect(pair.near.observed.map { $0?.ip.v4 } == [0x0102_0304])
         #expect(pair.near.rejections == [.unknownConnection, .unknownConnection, .unknownConnection])
     }
 

@@ -1,4 +1,4 @@
-import Transport
+@testable import Transport
 
 let gateway = LanAddress(192, 168, 1, 1)
 let local = LanAddress(192, 168, 1, 2)

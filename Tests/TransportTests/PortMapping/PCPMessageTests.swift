@@ -87,6 +87,39 @@ import Transport
         #expect(seen.count == 12)
     }
 
+    // MARK: NAT-PMP
+
+    @Test("NAT-PMP's requests and answers have the bytes of RFC 6886, and only the matching answer is taken")
+    func natPMP() {
+        let asked = PCPMap(nonce: [], carrier: .udp, innerPort: 7_440, outerPort: 40_000, outer: LanAddress(0, 0, 0, 0))
+        let request = PCPRequest(.natPMP(asked), lifetime: 3_600, client: local)
+        let ports: [UInt8] = [0x1d, 0x10, 0x9c, 0x40]
+        #expect(PCPRequest(.natPMP(nil), lifetime: 0, client: local).bytes == [0, 0])
+        #expect(request.bytes == [0, 1, 0, 0] + ports + [0, 0, 0x0e, 0x10])
+        let address: [UInt8] = [0, 128, 0, 0, 0, 1, 0, 0, 5, 5, 5, 2]
+        let mapped: [UInt8] = [0, 129, 0, 0, 0, 1, 0, 0] + ports + [0, 0, 0x0e, 0x10]
+        for (whole, operation) in [(address, PCPRequest.Operation.natPMP(nil)), (mapped, .natPMP(asked))] {
+            for count in 0..<whole.count { #expect(PCPMessage(natPMP: Array(whole.prefix(count))) == nil, "\(count)") }
+            var machine = exchange(operation)
+            for strange in [mapped, address, [0, 130] + mapped.dropFirst(2), answer()] where strange != whole {
+                #expect(machine.receive(strange) == nil)
+            }
+            var map = asked
+            if operation == .natPMP(nil) {
+                map = PCPMap(nonce: [], carrier: .tcp, innerPort: 0, outerPort: 0, outer: outer)
+            }
+            let lifetime: UInt32 = operation == .natPMP(nil) ? 0 : 3_600
+            #expect(machine.receive(whole) == .granted(lifetime: lifetime, epoch: 65_536, map: map))
+        }
+        for code: UInt8 in 1...5 {
+            var machine = exchange(.natPMP(asked))
+            let expected: MappingFailure = code == 1 || code == 5 ? .unsupported : .refused(Int(code))
+            #expect(machine.receive([0, 129, 0, code] + mapped.dropFirst(4)) == .failed(expected))
+        }
+        var modern = exchange(.natPMP(nil))
+        #expect(modern.receive([2, 128, 0, 1] + [UInt8](repeating: 0, count: 20)) == .failed(.unsupported))
+    }
+
     // MARK: Exchanges
 
     private func exchange(_ operation: PCPRequest.Operation? = nil) -> PCPExchange {

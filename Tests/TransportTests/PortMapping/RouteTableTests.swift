@@ -1,5 +1,6 @@
 import Testing
-import Transport
+
+@testable import Transport
 
 @Suite("Gateways") struct RouteTableTests {
     @Test("The default route with the least metric is taken, for either family; others are skipped") func routes() {

@@ -5,5 +5,7 @@ import Transport
 struct GatewayHelperCommand: ParsableCommand {
     static let configuration = CommandConfiguration(commandName: UPnPHelper.command, shouldDisplay: false)
 
-    func run() { UPnPHelper.run() }
+    @Argument(parsing: .captureForPassthrough) var words: [String] = []
+
+    func run() { UPnPHelper.run(words) }
 }

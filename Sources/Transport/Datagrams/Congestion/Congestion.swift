@@ -2,22 +2,7 @@ import Crypto
 
 /// Congestion control of one path: BBR version 3 (draft-ietf-ccwg-bbr-06). The inputs are the path's delivery rate, its
 /// minimum RTT and its losses.
-///
-///     startup ──pipe full, or too much lost──▶ drain ──queue empty, or 3 rounds──▶ down
-///        ┌──▶ down ──queue empty, or 3 rounds──▶ cruise ──2…3 s, or 63 rounds──▶ refill ──a round──▶ up ──┐
-///        └───────────── pipe full, or too much lost, or as far as is known to be safe ────────────────────┘
-///     any ──no short RTT for 5 s──▶ probeRTT ──200 ms and a round──▶ cruise; startup if the pipe never was full
-///     any ──persistent congestion──▶ startup at two datagrams
-///
-/// | state | pacing | window | bounds |
-/// |---|---|---|---|
-/// | startup | 2.77 | 2 | |
-/// | drain | 0.5 | 2 | short term |
-/// | down | 0.9 | 2 | short term, long term |
-/// | cruise | 1 | 2 | short term, 0.85 of long term |
-/// | refill | 1 | 2 | long term |
-/// | up | 1.25 | 2.25 | long term, which it raises |
-/// | probeRTT | 1 | 0.5 | short term, 0.85 of long term |
+/// DatagramLinks.md, "This program's measures", has the states.
 ///
 /// Rates are in bytes per microsecond, volumes in bytes.
 struct Congestion: Hashable, Sendable {

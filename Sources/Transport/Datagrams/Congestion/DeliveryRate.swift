@@ -31,8 +31,6 @@ struct RateSample: Hashable, Sendable {
 /// Estimates the delivery rate (section 4.1): bytes acknowledged between a packet's departure and its acknowledgement,
 /// over the longer of the acknowledgement and the sending time. The sending time corrects for bunched acknowledgements,
 /// which look faster than the path.
-///
-///     sent ──snapshot of what was delivered──▶ packet ──acknowledged──▶ difference ──sample()──▶ rate
 struct DeliveryRate: Hashable, Sendable {
     /// Bytes over the life of the path.
     private(set) var delivered = 0

@@ -1,8 +1,5 @@
 /// Whether the pipe is full: sending faster no longer raises the delivery rate (draft-ietf-ccwg-bbr-06, section
 /// 5.3.1.2).
-///
-///     growing ──3 rounds with less than a quarter more──▶ full ──reset──▶ growing
-///
 /// Uses the maximum sample of a round, not its last one, which may come from a single late acknowledgement.
 struct FullPipe: Hashable, Sendable {
     private static let growth = 1.25

@@ -43,14 +43,15 @@ extension DatagramEndpoint {
             guard knockAdmission.take(of: DatagramAddress.Network(address), at: now) else {
                 return reject(.tooManyKnocks)
             }
-            let packet = DatagramPacket.observed(asker: asker, high: address.high, low: address.low, port: address.port)
+            let packet = DatagramPacket.observed(
+                asker: asker, high: address.ip.high, low: address.ip.low, port: address.port)
             reply(DatagramTransmit(address: address, bytes: packet.bytes))
         case .observed(let asker, let high, let low, let port):
             guard case .asking(let asking)? = connections[asker], case .whereAmI = asking.question,
                 asking.address == address, let number = numbers[asker]
             else { return reject(.unknownConnection) }
             remove(asker)
-            events.append(.observed(number, DatagramAddress(high: high, low: low, port: port)))
+            events.append(.observed(number, DatagramAddress(LanAddress(high: high, low: low), port: port)))
         case .punch(let nonce):
             guard let ids = punchers[nonce] else { return reject(.unknownConnection) }
             for id in ids { if let number = numbers[id] { events.append(.punched(number, address)) } }

@@ -6,12 +6,6 @@ import HeapModule
 /// deadline. It has no socket, clock or randomness of its own.
 ///
 /// After each call the owner drains ``nextEvent()`` and ``poll(at:)``.
-///
-///     datagram ─▶ by kind: knock ─▶ token? load? ─▶ the owner     reply, observed ─▶ QueryHandshake
-///                          observe ─▶ token? load? an answer     punch ─▶ Punching
-///                          dial ─▶ repetition? token? load? room? ─▶ ResponderHandshake ─▶ DatagramLink
-///                          answer, cookie ─▶ Dialing ─▶ DatagramLink
-///                          finish ─▶ ResponderHandshake       sealed ─▶ Dialing or DatagramLink
 package final class DatagramEndpoint {
     enum Connection {
         case dialing(Dialing)
@@ -56,9 +50,7 @@ package final class DatagramEndpoint {
     private var punches = 0
     var events: Deque<DatagramEvent> = []
 
-    /// - Parameters:
-    ///   - cookieKey: 32 random bytes.
-    ///   - firstNumber: first number for calls and incoming links.
+    /// `cookieKey`: 32 random bytes. `firstNumber`: of dials and incoming links.
     package init(
         limits: DatagramLimits = DatagramLimits(), cookieKey: consuming SecretBytes, source: DatagramSource,
         firstNumber: UInt64 = 1
@@ -144,9 +136,7 @@ package final class DatagramEndpoint {
     }
 
     /// Punches through our own NAT, and reports the peer's packets by `punched`. Ends by itself.
-    /// - Parameters:
-    ///   - nonce: 16 bytes that both sides know.
-    ///   - addresses: the first eight are used.
+    /// `nonce`: 16 bytes that both sides know. The first eight addresses are used.
     @discardableResult package func punch(_ nonce: [UInt8], to addresses: [DatagramAddress], at now: Microseconds)
         -> UInt64
     {

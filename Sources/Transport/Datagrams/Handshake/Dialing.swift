@@ -1,12 +1,6 @@
 import Crypto
 
 /// An outgoing dial until the link is open.
-///
-///     asking ──act 2──▶ confirming ──first packet that opens──▶ open (the endpoint takes the link)
-///     asking ──cookie──▶ asking, with the cookie, at once
-///     asking, confirming ──5 s in one of them, 10 s in all──▶ failed
-///     asking, confirming ──cancelled──▶ ended; closes the link if the responder may have it
-///
 /// Each of our acts is retransmitted after 1 s, or three RTTs once the RTT is known, then with doubling intervals (RFC
 /// 9002, section 6.2). The responder repeats act 2 only on request, so it cannot be used for amplification.
 final class Dialing {
@@ -25,13 +19,9 @@ final class Dialing {
     private var cookies = 0
 
     private let startedAt: Microseconds
-    private var actStartedAt: Microseconds
-    private var sends = 0
-    private var lastSentAt: Microseconds
-    private var owesDatagram = true
+    private var retransmission: Retransmission
     /// Act 3 was sent: the responder may have an open link.
     private var hasFinished = false
-    private var retransmitAfter: Microseconds
 
     /// - Throws: ``HandshakeError/reflection`` if we dial ourselves.
     init(_ dial: DatagramDial, id: UInt64, ephemeral: consuming SecretKey, limits: DatagramLimits, at now: Microseconds)
@@ -46,9 +36,9 @@ final class Dialing {
         phase = .asking(actOne: try handshake.write())
         self.handshake = consume handshake
         startedAt = now
-        actStartedAt = now
-        lastSentAt = now
-        retransmitAfter = dial.isPunching ? 200_000 : 3 * limits.initialRoundTrip
+        retransmission = Retransmission(
+            until: now + min(limits.actTimeout, limits.handshakeTimeout),
+            interval: dial.isPunching ? 200_000 : 3 * limits.initialRoundTrip, at: now)
     }
 
     var isAnswered: Bool { if case .confirming = phase { true } else { false } }
@@ -56,25 +46,13 @@ final class Dialing {
     /// The failure to report in the current phase.
     var failure: DatagramDialFailure { if case .confirming = phase { .noConfirmation } else { .noAnswer } }
 
-    private var giveUpAt: Microseconds { min(actStartedAt + limits.actTimeout, startedAt + limits.handshakeTimeout) }
-
-    var deadline: Microseconds { owesDatagram ? lastSentAt : min(giveUpAt, lastSentAt + retransmitAfter) }
+    var deadline: Microseconds { retransmission.deadline }
 
     /// - Returns: whether the dial has failed.
-    func timeout(at now: Microseconds) -> Bool {
-        if giveUpAt <= now { return true }
-        if !owesDatagram, lastSentAt + retransmitAfter <= now {
-            owesDatagram = true
-            retransmitAfter *= 2
-        }
-        return false
-    }
+    func timeout(at now: Microseconds) -> Bool { retransmission.timeout(at: now) }
 
     func poll(at now: Microseconds) -> DatagramTransmit? {
-        guard owesDatagram else { return nil }
-        owesDatagram = false
-        sends += 1
-        lastSentAt = now
+        guard retransmission.send(at: now) else { return nil }
         switch phase {
         case .asking(let actOne):
             let packet = DatagramPacket.dial(token: dial.token, dialer: id, cookie: cookie, actOne: actOne)
@@ -91,7 +69,7 @@ final class Dialing {
         guard case .asking = phase, address == dial.address, cookie != self.cookie, cookies < 2 else { return }
         cookies += 1
         self.cookie = cookie
-        owesDatagram = true
+        retransmission.hasten()
     }
 
     /// - Returns: the error of an invalid act 2, which the dial ignores.
@@ -109,15 +87,15 @@ final class Dialing {
         guard let finished = handshake.take() else { return nil }
         let link = finished.finishForPackets()
         // After a retransmission the RTT is ambiguous (Karn's algorithm).
-        let roundTrip = sends == 1 ? now - lastSentAt : nil
+        let roundTrip = retransmission.count == 1 ? now - retransmission.lastSentAt : nil
         phase = .confirming(
             DatagramLink(
                 link, role: .initiator, localID: id, remoteID: responder, address: address, roundTrip: roundTrip,
                 limits: limits, source: source, at: now),
             finish: DatagramPacket.finish(responder: responder, actThree: act).bytes)
-        actStartedAt = now
-        owesDatagram = true
-        retransmitAfter = roundTrip.map { max(3 * $0, 20_000) } ?? 3 * limits.initialRoundTrip
+        retransmission.next(
+            until: min(now + limits.actTimeout, startedAt + limits.handshakeTimeout),
+            interval: roundTrip.map { max(3 * $0, 20_000) } ?? 3 * limits.initialRoundTrip)
         return nil
     }
 

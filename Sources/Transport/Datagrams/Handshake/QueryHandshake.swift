@@ -1,8 +1,51 @@
+/// When a datagram leaves: at once, after an interval, then with doubling intervals (RFC 9002, section 6.2), until an
+/// answer comes or the time is over.
+struct Retransmission {
+    private var giveUpAt: Microseconds
+    private var interval: Microseconds
+    private var isDue = true
+    private(set) var lastSentAt: Microseconds
+    private(set) var count = 0
+
+    init(until giveUpAt: Microseconds, interval: Microseconds, at now: Microseconds) {
+        lastSentAt = now
+        self.giveUpAt = giveUpAt
+        self.interval = interval
+    }
+
+    var deadline: Microseconds { isDue ? lastSentAt : min(giveUpAt, lastSentAt + interval) }
+
+    /// - Returns: whether the time is over.
+    mutating func timeout(at now: Microseconds) -> Bool {
+        if giveUpAt <= now { return true }
+        if !isDue, lastSentAt + interval <= now {
+            isDue = true
+            interval *= 2
+        }
+        return false
+    }
+
+    /// The datagram leaves at once.
+    mutating func hasten() { isDue = true }
+
+    /// The same for the next datagram.
+    mutating func next(until giveUpAt: Microseconds, interval: Microseconds) {
+        self.giveUpAt = giveUpAt
+        self.interval = interval
+        isDue = true
+    }
+
+    /// - Returns: whether the datagram leaves now.
+    mutating func send(at now: Microseconds) -> Bool {
+        guard isDue else { return false }
+        isDue = false
+        count += 1
+        lastSentAt = now
+        return true
+    }
+}
+
 /// An outgoing query without a handshake: a knock (Explode.md, "Knocks") or an address query.
-///
-///     asking ──answer, empty or not──▶ ended
-///     asking ──5 s──▶ failed
-///
 /// Retransmitted after 1 s, then with doubling intervals. The answer is never longer than the query.
 struct QueryHandshake {
     enum Question {
@@ -13,10 +56,7 @@ struct QueryHandshake {
     let question: Question
     let address: DatagramAddress
     private let bytes: [UInt8]
-    private let giveUpAt: Microseconds
-    private var lastSentAt: Microseconds
-    private var retransmitAfter: Microseconds
-    private var owesDatagram = true
+    private var retransmission: Retransmission
 
     init(
         _ question: Question, token: [UInt8], to address: DatagramAddress, id: UInt64, limits: DatagramLimits,
@@ -28,27 +68,15 @@ struct QueryHandshake {
         case .knock(let sealed): bytes = DatagramPacket.knock(token: token, asker: id, sealed: sealed).bytes
         case .whereAmI: bytes = DatagramPacket.observe(token: token, asker: id).bytes
         }
-        giveUpAt = now + limits.actTimeout
-        lastSentAt = now
-        retransmitAfter = 3 * limits.initialRoundTrip
+        retransmission = Retransmission(until: now + limits.actTimeout, interval: 3 * limits.initialRoundTrip, at: now)
     }
 
-    var deadline: Microseconds { owesDatagram ? lastSentAt : min(giveUpAt, lastSentAt + retransmitAfter) }
+    var deadline: Microseconds { retransmission.deadline }
 
     /// - Returns: whether the query has failed.
-    mutating func timeout(at now: Microseconds) -> Bool {
-        if giveUpAt <= now { return true }
-        if !owesDatagram, lastSentAt + retransmitAfter <= now {
-            owesDatagram = true
-            retransmitAfter *= 2
-        }
-        return false
-    }
+    mutating func timeout(at now: Microseconds) -> Bool { retransmission.timeout(at: now) }
 
     mutating func poll(at now: Microseconds) -> DatagramTransmit? {
-        guard owesDatagram else { return nil }
-        owesDatagram = false
-        lastSentAt = now
-        return DatagramTransmit(address: address, bytes: bytes)
+        retransmission.send(at: now) ? DatagramTransmit(address: address, bytes: bytes) : nil
     }
 }

@@ -2,10 +2,6 @@ import Crypto
 
 /// Replaces the keys of an open link by a handshake inside the old keys (DatagramLinks.md, "Path, size and keys"). Its
 /// acts travel in frames that are retransmitted until they arrive.
-///
-///     idle ──begin──▶ initiating ──act 2──▶ idle, keys offered; act 3 goes out
-///     idle ──act 1──▶ answering ──act 3──▶ idle, keys in use
-///     initiating ──act 1 of the side with the smaller key──▶ answering
 struct Rekeying: ~Copyable {
     private enum State: ~Copyable {
         case idle

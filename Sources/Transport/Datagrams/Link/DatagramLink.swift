@@ -1,18 +1,14 @@
 import Crypto
 
 /// One authenticated UDP link, without I/O: it gets packets and the time, and returns packets and its next deadline.
-///
-///     open ──close, or the peer's end is read──▶ finishing ──all is out, all is in, or 5 s──▶ lingering ──▶ gone
-///     open, finishing ──abort, violation, silence, keys overdue──▶ lingering ──3 probe timeouts──▶ gone
-///     open, finishing ──the peer's close──▶ gone
-///
 /// A lingering link repeats its close to a peer that still sends.
 package final class DatagramLink {
     package enum SendError: Error, Hashable {
         case closed
-        /// More than ``DatagramLimits/messageByteCount`` bytes.
+        /// More than 65,535 bytes.
         case tooLong
-        /// More than ``DatagramLimits/outboundByteCount`` bytes are queued. The link is closed.
+        /// More than ``DatagramLimits/outboundByteCount`` bytes are queued. The link is closed with
+        /// ``LinkCloseReason/outboundOverflow``.
         case outboundOverflow
     }
 
@@ -91,9 +87,7 @@ package final class DatagramLink {
     package internal(set) var refusedPackets: UInt64 = 0
     package internal(set) var rekeyCount: UInt64 = 0
 
-    /// - Parameters:
-    ///   - address: validated by the handshake.
-    ///   - roundTrip: measured by the handshake, or `nil`.
+    /// The handshake has validated the address and may have measured the round trip.
     init(
         _ link: consuming LinkHandshake.PacketLink, role: Role, localID: UInt64, remoteID: UInt64,
         address: DatagramAddress, roundTrip: Microseconds?, limits: DatagramLimits, source: DatagramSource,

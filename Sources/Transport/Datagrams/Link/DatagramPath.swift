@@ -25,9 +25,7 @@ struct DatagramPath {
     /// Since when sending is limited by the application, not by window or pacer.
     private var drySince: Microseconds?
 
-    /// - Parameters:
-    ///   - seed: random, for ``Congestion``.
-    ///   - measured: the RTT, if known.
+    /// `seed`: random, for ``Congestion``. `measured`: the RTT, if known.
     init(
         _ address: DatagramAddress, number: UInt32, isProved: Bool, limits: DatagramLimits, seed: UInt64,
         measured: Microseconds? = nil, at now: Microseconds
@@ -41,7 +39,7 @@ struct DatagramPath {
             datagramByteCount: limits.datagramByteCount, largestWindow: limits.largestWindow, seed: seed, roundTrip,
             at: now)
         pacer = Pacer(datagramByteCount: limits.datagramByteCount, at: now)
-        size = DatagramSize(limits: limits, isLoopback: address.isLoopback, at: now)
+        size = DatagramSize(limits: limits, isLoopback: address.ip.isLoopback, at: now)
     }
 
     /// Takes over the byte budget of an earlier path to the same address.

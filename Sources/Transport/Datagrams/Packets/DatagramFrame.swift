@@ -1,18 +1,6 @@
 import Crypto
 
-/// A frame of a sealed packet, after RFC 9000, section 19. Numbers are variable-length integers.
-///
-///     0  padding    nothing; any run of zeros
-///     1  ping       nothing
-///     2  ack        largest ‖ delay in µs ‖ further ranges (≤ 63) ‖ first range ‖ (gap ‖ range)…
-///     3  data       offset ‖ length ‖ bytes
-///     4  last data  the same; the stream ends with it
-///     5  credit     offset up to which the other side may send
-///     6  challenge  8 bytes
-///     7  response   8 bytes
-///     8  rekey      act (1, 2, 3), 1 byte ‖ epoch, 1 byte ‖ the act
-///     9  close      reason, 1 byte
-///    10  link key   33 bytes
+/// A frame of a sealed packet, after RFC 9000, section 19 (DatagramLinks.md, "Frames").
 enum DatagramFrame: Hashable {
     enum Kind: UInt8 {
         case padding, ping, acknowledgement, data, lastData, credit, challenge, response, rekey, close, linkKey

@@ -1,18 +1,6 @@
 import Crypto
 
-/// A datagram before any cryptography. The first byte is ``protocolByte``, the second the version (high four bits) and
-/// the kind (low four).
-///
-///     dial     kind 1   token 16 ‖ dialer's id 8 ‖ cookie length 1 (0 or 16) ‖ cookie ‖ act 1 (50)
-///     answer   kind 2   dialer's id 8 ‖ responder's id 8 ‖ act 2 (50)
-///     finish   kind 3   responder's id 8 ‖ act 3 (66)
-///     cookie   kind 4   dialer's id 8 ‖ cookie 16
-///     knock    kind 6   token 16 ‖ asker's id 8 ‖ sealed 1…1,024
-///     reply    kind 7   asker's id 8 ‖ sealed 0…1,024
-///     observe  kind 8   token 16 ‖ asker's id 8 ‖ zeros 8
-///     observed kind 9   asker's id 8 ‖ the asker's address 16 ‖ port 2
-///     punch    kind 10  nonce 16
-///     sealed   kind 5   epoch 1 ‖ receiver's id 8 ‖ packet number 8 ‖ sealed frames ‖ tag 16
+/// A datagram before any cryptography (DatagramLinks.md, "Datagrams").
 enum DatagramPacket: Hashable {
     /// Below 0x10: differs from STUN, TURN, DTLS, RTP and QUIC (RFC 9443), and from our TCP connections.
     static let protocolByte: UInt8 = 0x0d

@@ -22,10 +22,6 @@ struct SentPacket: Sendable {
 }
 
 /// Packets in flight and loss detection (RFC 9002, section 6).
-///
-///     outstanding ──acknowledged──▶ gone
-///          │ three packets or 9/8 round trips behind an acknowledged one
-///          └──▶ lost, and gone
 struct SentPackets {
     static let packetThreshold: UInt64 = 3
 

@@ -11,11 +11,6 @@ struct StreamPiece: Hashable, Sendable {
 
 /// Outgoing messages as one stream of bytes, each message after its length (4 bytes, big-endian). Bytes are kept until
 /// they are acknowledged.
-///
-///     bytes:  written ──next(_:)──▶ in flight ──acknowledged──▶ gone
-///                        ▲              │ lost
-///                        └──────────────┘
-///     end:    open ──finish()──▶ waiting ──next(_:)──▶ in flight ──acknowledged──▶ known to the peer
 struct SendStream {
     static let prefixByteCount = 4
 

@@ -1,19 +1,23 @@
 import Crypto
 
-/// An IP address on the local network, without a port.
+/// An IP address without a port.
 package struct LanAddress: Hashable, Sendable, Comparable {
     /// The 16 bytes of the IPv6 or IPv4-mapped address, big-endian.
     package let high: UInt64
     package let low: UInt64
+    /// The interface of a link-local IPv6 address of a datagram (RFC 4007); otherwise 0.
+    package var zone: UInt32
 
-    package init(high: UInt64, low: UInt64) {
+    package init(high: UInt64, low: UInt64, zone: UInt32 = 0) {
         self.high = high
         self.low = low
+        self.zone = zone
     }
 
+    package init(v4: UInt32) { self.init(high: 0, low: 0xffff_0000_0000 | UInt64(v4)) }
+
     package init(_ a: UInt8, _ b: UInt8, _ c: UInt8, _ d: UInt8) {
-        let v4 = UInt64(a) << 24 | UInt64(b) << 16 | UInt64(c) << 8 | UInt64(d)
-        self.init(high: 0, low: 0xffff_0000_0000 | v4)
+        self.init(v4: UInt32(a) << 24 | UInt32(b) << 16 | UInt32(c) << 8 | UInt32(d))
     }
 
     /// `nil` unless there are 4 bytes of IPv4 or 16 of IPv6.
@@ -26,6 +30,8 @@ package struct LanAddress: Hashable, Sendable, Comparable {
         }
     }
 
+    package var v4: UInt32? { isIPv4 ? UInt32(truncatingIfNeeded: low) : nil }
+
     package var isIPv4: Bool { high == 0 && low >> 32 == 0xffff }
 
     /// 4 bytes of IPv4 or 16 of IPv6.
@@ -37,6 +43,10 @@ package struct LanAddress: Hashable, Sendable, Comparable {
     package var isLinkLocal: Bool { isIPv4 ? low >> 16 & 0xffff == 0xa9fe : high >> 54 == 0x3fa }
 
     package var isLoopback: Bool { isIPv4 ? low >> 24 & 0xff == 127 : high == 0 && low == 1 }
+
+    var isWildcard: Bool { v4 == 0 || (high == 0 && low == 0) }
+
+    var withoutZone: LanAddress { LanAddress(high: high, low: low) }
 
     /// Whether a machine can have it.
     package var isUnicast: Bool {

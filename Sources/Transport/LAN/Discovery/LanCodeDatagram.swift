@@ -2,15 +2,7 @@ import Crypto
 
 /// A multicast question for an open code, or its answer (SpokenCodes.md, "On one network"). Both have the same length,
 /// so that the answer amplifies nothing.
-///
-/// | bytes | |
-/// |---|---|
-/// | 1 | version: 1 |
-/// | 1 | kind: 3 question, 4 answer |
-/// | 2 | question: number of the code; answer: TCP port of the sender's listener |
-/// | 8 | id: random in a question; an answer has that of its question |
-///
-/// Numbers are big-endian. Version and first byte are those of ``LanDatagram``, which has no such kinds and lengths.
+/// Version and first byte are those of ``LanDatagram``, which has no such kinds and lengths.
 package struct LanCodeDatagram: Hashable, Sendable {
     package enum Kind: UInt8, Hashable, Sendable {
         case question = 3

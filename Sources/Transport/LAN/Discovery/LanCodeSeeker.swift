@@ -1,9 +1,5 @@
 /// Looks for the node with an open code on all networks of this machine. It sends several questions, each with an id of
 /// its own, and waits for a second answer. Without I/O and without a clock; times are in milliseconds.
-///
-///     asking ──an answer──▶ gathering ──a moment later──▶ found
-///        │                      └─ another one ─────────▶ found several
-///        └── the time is over ─▶ nobody
 package struct LanCodeSeeker: Sendable {
     package enum Action: Hashable, Sendable {
         case ask([UInt8], from: LanPlace)

@@ -1,16 +1,7 @@
 import Crypto
 
-/// An announcement, or the answer to one.
-///
-/// | bytes | |
-/// |---|---|
-/// | 1 | version: 1 |
-/// | 1 | kind: 1 announcement, 2 answer |
-/// | 2 | port of the sender's listener |
-/// | 8 | nonce: of the announcement; an answer has that of its question |
-/// | 16 each | 8, 16, 32 or 64 entries: tag (8), proof (8) |
-///
-/// Numbers are big-endian. Dummy entries are random and look like the others.
+/// An announcement, or the answer to one (Discovery.md, "Datagrams"). Dummy entries are random and look like the
+/// others.
 package struct LanDatagram: Hashable, Sendable {
     package enum Kind: UInt8, Hashable, Sendable {
         case announcement = 1

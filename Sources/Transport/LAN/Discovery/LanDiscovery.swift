@@ -1,14 +1,7 @@
 import Crypto
 
-/// Finds peers of a conversation on the local network (Discovery.md, "LAN discovery").
-///
-///     quiet ──a check: a peer is missing──▶ announce, due
-///     due ──a check: another peer is missing, or there is a new address──▶ announce, due soon
-///     due ──it is time, a peer is missing──▶ announce, due again, later each time
-///     due ──a check, or it is time: no peer is missing, or no address to announce from──▶ quiet
-///     a received announcement or answer changes neither state
-///
-/// A check follows soon after any event that may make a peer missing.
+/// Finds peers of a conversation on the local network (Discovery.md, "The machine"). A check follows soon after any
+/// event that may make a peer missing.
 ///
 /// Without I/O: it gets the time, random numbers, interfaces and datagrams, and returns datagrams to send and peers
 /// found. The owner numbers the pairs. `now` is in milliseconds since 1970 and never goes back.

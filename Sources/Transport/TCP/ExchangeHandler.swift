@@ -13,6 +13,7 @@ package struct CodeDial {
     package let message: [UInt8]
     /// Bytes of the first answer.
     package let byteCount: Int
+    var kind = Preamble.Kind.code
     package let answered: ([UInt8]) -> Step
     /// Called once: with `nil` after ``Step/end``, otherwise with the error.
     package let ended: (DialFailure?) -> Void
@@ -29,8 +30,9 @@ package struct CodeDial {
     }
 }
 
-/// The connection of a ``CodeDial``. Buffers at most the expected answer.
-final class CodeHandler: ChannelInboundHandler {
+/// An outgoing exchange without a handshake: of a spoken code, or a knock, whose one answer has its length before it and
+/// may be missing. Buffers at most the expected answer.
+final class ExchangeHandler: ChannelInboundHandler {
     typealias InboundIn = ByteBuffer
     typealias OutboundOut = ByteBuffer
 
@@ -69,7 +71,7 @@ final class CodeHandler: ChannelInboundHandler {
         guard timer == nil else { return }
         // The dial was cancelled while it connected.
         guard !hasEnded else { return context.close(promise: nil) }
-        send(Preamble(kind: .code, token: dial.token).bytes + dial.message, context)
+        send(Preamble(kind: dial.kind, token: dial.token).bytes + dial.message, context)
     }
 
     /// Each answer has the timeout of an act.
@@ -85,6 +87,11 @@ final class CodeHandler: ChannelInboundHandler {
         guard !hasEnded else { return }
         var bytes = unwrapInboundIn(data)
         pending.writeBuffer(&bytes)
+        if dial.kind == .knock {
+            guard let byteCount = pending.getInteger(at: pending.readerIndex, as: UInt16.self) else { return }
+            guard (1...transport.limits.knockByteCount).contains(Int(byteCount)) else { return end(.badAnswer) }
+            expected = 2 + Int(byteCount)
+        }
         guard pending.readableBytes <= expected else { return end(.badAnswer) }
         guard pending.readableBytes == expected else { return }
         let answer = Array(pending.readableBytesView)
@@ -98,15 +105,20 @@ final class CodeHandler: ChannelInboundHandler {
     }
 
     func userInboundEventTriggered(context: ChannelHandlerContext, event: Any) {
-        if let event = event as? ChannelEvent, event == .inputClosed { end(.closedBeforeActTwo) }
+        if let event = event as? ChannelEvent, event == .inputClosed { closedByPeer() }
         context.fireUserInboundEventTriggered(event)
     }
 
     func errorCaught(context: ChannelHandlerContext, error: any Error) { end(DialFailure(error)) }
 
     func channelInactive(context: ChannelHandlerContext) {
-        end(.closedBeforeActTwo)
+        closedByPeer()
         context.fireChannelInactive()
+    }
+
+    private func closedByPeer() {
+        guard dial.kind == .knock else { return end(.closedBeforeActTwo) }
+        end(pending.readableBytes == 0 ? nil : .badAnswer)
     }
 
     func end(_ failure: DialFailure?) {
