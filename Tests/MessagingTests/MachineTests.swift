@@ -38,8 +38,8 @@ import Testing
             _ = outbox.enqueue(ids.last!, sentAt: noon, deadline: noon + .day, isStored: true)
         }
         #expect(outbox.flush(now: noon, random: &random) == sent(Array(ids.dropLast()), age: 0))
-        #expect(outbox.acknowledge(ids[5]) == true)
-        #expect(outbox.acknowledge(ids[5]) == false)
+        #expect(outbox.cancel(ids[5]) == true)
+        #expect(outbox.cancel(ids[5]) == false)
         #expect(outbox.flush(now: noon, random: &random) == sent([ids[Limits.inFlightCount]], age: 0))
     }
 
@@ -47,7 +47,7 @@ import Testing
         var random = Randomness.seeded(1)
         var outbox = outbox(4)
         _ = outbox.flush(now: noon, random: &random)
-        #expect(outbox.acknowledge(id(1)) == true)
+        #expect(outbox.cancel(id(1)) == true)
         outbox.linkLost()
         #expect(outbox.flush(now: noon + 1, random: &random) == sent([id(0), id(2), id(3)], age: 1, isFirst: false))
     }
@@ -67,7 +67,7 @@ import Testing
                 outbox.advance(now: now, isLinked: true, random: &random) == sent([id(0)], age: age, isFirst: false))
         }
         for (index, wait) in waits.enumerated() {
-            let full = min(Limits.resendFirst << Milliseconds(index), Limits.resendLongest)
+            let full = min(Limits.resend.first << Milliseconds(index), Limits.resend.longest)
             #expect(wait <= full && wait > full * 3 / 4 - 1)
         }
     }
@@ -167,9 +167,9 @@ import Testing
             longest = max(longest, next - now)
             now = next
         }
-        #expect(longest > Limits.redialLongest / 2 && longest <= Limits.redialLongest * 3 / 2)
+        #expect(longest > Limits.redial.longest / 2 && longest <= Limits.redial.longest * 3 / 2)
         // With 11 s for the dial itself: a member is dialled within a minute of its path being free.
-        #expect(Limits.redialLongest * 3 / 2 + 11 * .second <= .minute)
+        #expect(Limits.redial.longest * 3 / 2 + 11 * .second <= .minute)
         machine.dialFailed(now: now, random: &random)
         machine.hurry(now: now)
         #expect(machine.advance(now: now) == [.dial])

@@ -7,7 +7,7 @@ import Testing
     private var random = Randomness.seeded(1)
 
     @Test func `a token bucket gives its burst, then one per interval, and never saves up more`() {
-        var bucket = TokenBucket(interval: 1_000, burst: 2)
+        var bucket = TokenBucket(Rate(every: 1_000, burst: 2))
         #expect(bucket.take(now: noon) == nil)
         #expect(bucket.take(now: noon) == nil)
         #expect(bucket.take(now: noon) == 1_000)
@@ -18,7 +18,7 @@ import Testing
         #expect(bucket.take(now: later) == nil)
         #expect(bucket.take(now: later) == 1_000)
         // A clock that goes back takes no token away.
-        var back = TokenBucket(interval: 1_000, burst: 1)
+        var back = TokenBucket(Rate(every: 1_000, burst: 1))
         #expect(back.take(now: noon) == nil)
         #expect(back.take(now: noon - 500) == 1_500)
     }

@@ -208,13 +208,7 @@ struct IncomingFiles: Sendable {
     // MARK: Time and ends
 
     var nextDeadline: Timestamp? {
-        var earliest: Timestamp?
-        for file in files.values {
-            for deadline in [file.machine.nextDeadline, file.expiresAt, file.stallsAt] {
-                if let deadline { earliest = min(earliest ?? deadline, deadline) }
-            }
-        }
-        return earliest
+        files.values.reduce(nil) { earliest($0, $1.machine.nextDeadline, $1.expiresAt, $1.stallsAt) }
     }
 
     mutating func advance(_ members: Members, _ turn: Turn) -> [NodeAction] {

@@ -277,10 +277,6 @@ extension ConversationStateMachine {
         }
     }
 
-    package func heardEndpoints(of member: PublicKey, now: Timestamp) -> [Endpoint] {
-        members[member]?.heard.endpoints(now: now) ?? []
-    }
-
     /// The machine's addresses changed: a ping checks each link.
     package mutating func addressesChanged(_ dials: inout ChangeDials?, _ turn: inout Turn) -> [NodeAction] {
         var result: [NodeAction] = []
@@ -408,7 +404,7 @@ extension ConversationStateMachine {
         }
         let result = [.close(link)] + linkLost(to: member, turn)
         if hasNews(for: member) {
-            let wait = Limits.redialFirst + Milliseconds(turn.random.next(upperBound: UInt64(Milliseconds.second)))
+            let wait = Limits.redial.first + Milliseconds(turn.random.next(upperBound: UInt64(Milliseconds.second)))
             members[member]!.link.wanted(at: turn.now + wait)
         }
         return result

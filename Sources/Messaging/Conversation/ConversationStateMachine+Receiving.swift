@@ -65,10 +65,6 @@ extension ConversationStateMachine {
         case .closing(asleep: false): return receiveClosing(from: member, on: link, turn)
         case .closing(asleep: true): return receiveSleep(of: member, on: link, &turn)
         case .mailbox(let message): return receive(message, from: member, on: link, turn)
-        case .joinRequest, .welcome, .joinError, .deletionReceipt, .invitation, .relayRequest, .relayAnswer,
-            .mailboxRequest, .mailboxAnswer:
-            tally.dropped += 1
-            return []
         case .punch(let message):
             guard members[member]!.link.isRelayed(link) else { return [] }
             return perform(members[member]!.punching.receive(message, now: turn.now), with: member)
@@ -84,6 +80,9 @@ extension ConversationStateMachine {
             }
             return files.receive(chunk, from: member, over: link, &tally, turn)
         case .attachmentGone(let id): return files.gone(id, from: member, &tally, turn)
+        default:
+            tally.dropped += 1
+            return []
         }
     }
 
@@ -266,9 +265,7 @@ extension ConversationStateMachine {
             return (actions, members[member]?.laterDescription != description)
         case .explosion(let sealed):
             return (receiveExplosion(sealed, .link(.none, member), &turn).filter { !$0.concerns(.none) }, true)
-        case .session, .lifetime, .joinRequest, .welcome, .joinError, .deletionReceipt, .invitation, .memberLeft, .ping,
-            .pong, .closing, .unknown, .receipt, .attachmentRequest, .attachmentChunk, .attachmentGone, .group,
-            .joinCancelled, .relayRequest, .relayAnswer, .punch, .mailboxRequest, .mailboxAnswer, .mailbox:
+        default:
             tally.dropped += 1
             return ([], true)
         }

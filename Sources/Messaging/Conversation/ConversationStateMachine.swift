@@ -86,19 +86,11 @@ package struct ConversationStateMachine: Sendable {
 
     /// - Parameter changed: considers only this member; `nil`: all members.
     func nextDeadline(touching changed: PublicKey?) -> Timestamp? {
-        var earliest = lifetimes.machine?.nextDeadline
-        if let end = lifetimes.nextDeadline { earliest = min(earliest ?? end, end) }
-        func consider(_ deadline: Timestamp?) { if let deadline { earliest = min(earliest ?? deadline, deadline) } }
-        consider(ending.deadline(record) { endingContext })
-        consider(places.deadline)
-        consider(files.nextDeadline)
-        if usesMailbox { consider(mail.nextDeadline(members)) }
-        if let changed {
-            consider(members[changed]?.nextDeadline)
-        } else {
-            for member in members.values { consider(member.nextDeadline) }
-        }
-        return earliest
+        let own = earliest(
+            lifetimes.machine?.nextDeadline, lifetimes.nextDeadline, ending.deadline(record) { endingContext },
+            places.deadline, files.nextDeadline, usesMailbox ? mail.nextDeadline(members) : nil)
+        if let changed { return earliest(own, members[changed]?.nextDeadline) }
+        return members.values.reduce(own) { earliest($0, $1.nextDeadline) }
     }
 
     /// There is news for a member: messages, unconfirmed frames, a scheduled explosion, or our endpoints.

@@ -60,7 +60,7 @@ struct ConversationEnding: Sendable {
     /// The storage was locked, so the tombstone is still to be prepared.
     private var isArmingOwed = false
     /// Rate limit for notices of others that bring the schedule forward.
-    private var bucket = TokenBucket(interval: Limits.scheduleInterval, burst: Limits.scheduleBurst)
+    private var bucket = TokenBucket(Limits.scheduleRate)
     var deferredNotice: DeferredNotice?
     private var lockedWords: LockedWords?
 

@@ -5,7 +5,7 @@ struct Explosion: Sendable {
     var machine: ExplodeStateMachine
     /// When the next round of knocks is due, and the wait after it.
     var knockAt: Timestamp?
-    var wait: Milliseconds = Limits.knockFirst
+    var wait: Milliseconds = Limits.knock.first
     /// The destroyed inbox, whose links still deliver receipts.
     var client: ClientID?
     /// See ``DeadlineQueue``.

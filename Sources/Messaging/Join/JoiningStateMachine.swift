@@ -98,17 +98,14 @@ package struct JoiningStateMachine: Sendable {
         case .ping(let nonce): return .pending([.transmit(link, .pong(nonce))])
         // A creator that has already admitted us treats us as a member, then answers our request.
         case .session, .group, .profile, .pong, .unknown: return .pending([])
-        case .contents, .acknowledgement, .lifetime, .joinRequest, .explosion, .deletionReceipt, .invitation,
-            .memberLeft, .joinCancelled, .closing, .receipt, .attachmentRequest, .attachmentChunk, .attachmentGone,
-            .relayRequest, .relayAnswer, .punch, .mailboxRequest, .mailboxAnswer, .mailbox:
-            return .pending([.close(link)])
+        default: return .pending([.close(link)])
         }
     }
 
     /// No answer came: the link was lost, or the creator is locked or over its limit. Each redial waits longer.
     package mutating func linkClosed(_ link: LinkID, _ turn: inout Turn) {
         guard self.link.closed(link, now: turn.now) else { return }
-        let wait = min(Limits.redialFirst << Milliseconds(min(unanswered, 20)), Limits.redialLongest)
+        let wait = Limits.redial.wait(after: unanswered)
         unanswered += 1
         self.link.wait(until: turn.now + wait / 2 + Milliseconds(turn.random.next(upperBound: UInt64(wait))))
     }

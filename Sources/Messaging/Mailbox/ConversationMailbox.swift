@@ -122,9 +122,9 @@ struct ConversationMailbox: Sendable {
         var asked: Asked?
         /// The version of our profile that its mailbox has.
         var described: UInt64 = 0
-        var requests = TokenBucket(interval: Limits.sliceRequestInterval, burst: Limits.sliceRequestBurst)
+        var requests = TokenBucket(Limits.sliceRequestRate)
         /// Rate limit of frames with keys: checking a key costs a curve operation.
-        var keyFrames = TokenBucket(interval: Limits.sliceFrameInterval, burst: Limits.sliceFrameBurst)
+        var keyFrames = TokenBucket(Limits.sliceFrameRate)
         var tooLarge: Set<MessageID> = []
     }
 
@@ -266,15 +266,15 @@ struct ConversationMailbox: Sendable {
     }
 
     func nextDeadline(_ members: Members) -> Timestamp? {
-        var earliest: Timestamp?
+        var next: Timestamp?
         for (member, side) in sides {
-            var due: [Timestamp] = []
             let isLinked = members[member]?.isEstablished ?? true
-            if !isLinked, case .waiting(let until) = side.state { due.append(until) }
-            if let asked = side.asked, members[member]?.establishedLink == asked.link { due.append(asked.again) }
-            for time in due { earliest = min(earliest ?? time, time) }
+            if !isLinked, case .waiting(let until) = side.state { next = earliest(next, until) }
+            if let asked = side.asked, members[member]?.establishedLink == asked.link {
+                next = earliest(next, asked.again)
+            }
         }
-        return earliest
+        return next
     }
 
     /// A content waits for a member without a link: it goes to the member's mailbox after ``Limits/mailDelay``.
@@ -359,11 +359,11 @@ struct ConversationMailbox: Sendable {
             }
             let isProgress = !result.mailed.isEmpty || !result.tooLarge.isEmpty || !order.frames.isEmpty
             if isMore || owes(order.member) {
-                side.state = .waiting(until: isProgress ? now : now + Limits.mailRetryLongest)
+                side.state = .waiting(until: isProgress ? now : now + Limits.mailRetry.longest)
             }
         } else {
             if !result.mailed.isEmpty { side.failures = 0 }
-            let wait = min(Limits.mailRetryFirst << Milliseconds(min(side.failures, 20)), Limits.mailRetryLongest)
+            let wait = Limits.mailRetry.wait(after: side.failures)
             side.failures += 1
             side.state = .waiting(until: now + wait)
         }

@@ -132,17 +132,10 @@ package final class NodeStateMachine {
     }
 
     package var nextDeadline: Timestamp? {
-        var earliest: Timestamp?
-        func consider(_ deadline: Timestamp?) { if let deadline { earliest = min(earliest ?? deadline, deadline) } }
-        consider(inboxes.nextDeadline)
-        consider(wakesAt)
-        consider(lineAt)
-        consider(rebalanceAt)
-        if lifecycle.isOverCapacity { consider(trimAt ?? Timestamp(milliseconds: 0)) }
-        consider(guests.nextEnd)
-        consider(explosions.nextDeadline)
-        if isRelayDue { consider(Timestamp(milliseconds: 0)) }
-        return earliest
+        let atOnce = Timestamp(milliseconds: 0)
+        return earliest(
+            inboxes.nextDeadline, wakesAt, lineAt, rebalanceAt, lifecycle.isOverCapacity ? trimAt ?? atOnce : nil,
+            guests.nextEnd, explosions.nextDeadline, isRelayDue ? atOnce : nil)
     }
 
     // MARK: Conversations
@@ -287,7 +280,7 @@ package final class NodeStateMachine {
                 }
                 explosions[record.conversation] = Explosion(
                     machine: ExplodeStateMachine(record: record),
-                    knockAt: fanOut.isEmpty ? nil : turn.now + Limits.knockFirst, client: client)
+                    knockAt: fanOut.isEmpty ? nil : turn.now + Limits.knock.first, client: client)
                 if let inbox = inboxes[client] {
                     forget(inbox)
                     // Receipts still go over its links. They stay as long as a guest's.
@@ -326,7 +319,7 @@ package final class NodeStateMachine {
             if let due = explosion.knockAt, due <= turn.now {
                 for member in explosion.machine.waiting { result.append(.knock(.deliver(conversation, member))) }
                 explosion.knockAt = explosion.machine.waiting.isEmpty ? nil : turn.now + explosion.wait
-                explosion.wait = min(explosion.wait * 2, Limits.knockLongest)
+                explosion.wait = min(explosion.wait * 2, Limits.knock.longest)
             }
             explosions[conversation] = explosion
         }

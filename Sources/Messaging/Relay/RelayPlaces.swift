@@ -19,6 +19,6 @@ struct RelayPlaces: Sendable {
         let isHeld = !relay.retired.isEmpty
         let named = isHeld ? issuer?.relayGenerations(now: now) ?? [] : []
         let expiry = isHeld ? issuer?.nextRelayExpiry(now: now) : nil
-        deadline = [relay.nextDeadline(named: named), expiry].compactMap { $0 }.min()
+        deadline = earliest(relay.nextDeadline(named: named), expiry)
     }
 }
