@@ -4,16 +4,17 @@ import Crypto
 package struct ConversationStateMachine: Sendable {
     let names: ConversationNames
     package let key: IdentityKey
-    /// Stale in lifetime, invites and mailbox; ``savedRecord`` is complete.
+    /// Stale in lifetime and invites; ``savedRecord`` is complete.
     package internal(set) var record: ConversationRecord
     var members: [PublicKey: ConversationMember] = [:]
-    var lifetimes: ConversationAgreement
+    var lifetimes = ConversationAgreement()
     var issuer: IssuerStateMachine?
-    var deliveries: MessageDeliveries
-    var files: IncomingFiles
+    /// Messages with a read receipt sent or queued since the node started.
+    var receipted: Set<MessageID> = []
+    var files: [MessageID: IncomingFile] = [:]
     var ending = ConversationEnding()
     var places = RelayPlaces()
-    var mail: ConversationMailbox
+    var mail = ConversationMailbox()
     var tally = FrameTally()
     /// Memory-only contents that the user has not seen, in bytes.
     package internal(set) var heldByteCount = 0
@@ -32,14 +33,10 @@ package struct ConversationStateMachine: Sendable {
         self.key = key
         self.record = record
         issuer = record.issuer.map(IssuerStateMachine.init)
-        deliveries = MessageDeliveries(names)
-        files = IncomingFiles(names)
-        mail = ConversationMailbox(names, record: record.mailbox)
-        lifetimes = ConversationAgreement(names, key: key)
         for member in record.current {
             members[member.key] = ConversationMember(member, own: key.publicKey, hasEnded: !isFresh, now: now)
         }
-        lifetimes.begin(record, members)
+        beginLifetimes()
         places.note(record.relay, issuer, key: key, now: now)
     }
 
@@ -77,7 +74,6 @@ package struct ConversationStateMachine: Sendable {
     package var savedRecord: ConversationRecord {
         var saved = record
         saved.issuer = issuer?.record
-        saved.mailbox = mail.record
         if let machine = lifetimes.machine { saved.lifetime = machine.record }
         return saved
     }
@@ -87,8 +83,8 @@ package struct ConversationStateMachine: Sendable {
     /// - Parameter changed: considers only this member; `nil`: all members.
     func nextDeadline(touching changed: PublicKey?) -> Timestamp? {
         let own = earliest(
-            lifetimes.machine?.nextDeadline, lifetimes.nextDeadline, ending.deadline(record) { endingContext },
-            places.deadline, files.nextDeadline, usesMailbox ? mail.nextDeadline(members) : nil)
+            lifetimes.machine?.nextDeadline, lifetimes.heldEnd?.until, endingDeadline, places.deadline, filesDeadline,
+            usesMailbox ? mailDeadline : nil)
         if let changed { return earliest(own, members[changed]?.nextDeadline) }
         return members.values.reduce(own) { earliest($0, $1.nextDeadline) }
     }
@@ -168,10 +164,6 @@ package struct ConversationStateMachine: Sendable {
         return [.save(client)]
     }
 
-    package var policy: LifetimePolicy? { lifetimes.setPolicy(record) }
-
-    package var cap: LifetimeCap? { lifetimes.setCap(record) }
-
     /// Applies to messages sent and received from now on. `nil` follows the node's default.
     package mutating func setCap(_ cap: LifetimeCap?) -> [NodeAction] {
         record.lifetime.cap = cap
@@ -202,28 +194,12 @@ package struct ConversationStateMachine: Sendable {
     }
 
     mutating func receive(_ message: LifetimeMessage, from member: PublicKey, _ turn: inout Turn) -> [NodeAction] {
-        let policy = lifetimes.policy(record, turn)
+        let policy = policy(turn)
         guard
             let actions = lifetimes.machine?.receive(
                 message, from: member, policy: policy, now: turn.now, key: key, random: &turn.random)
         else { return [] }
         return perform(actions, &turn)
-    }
-
-    mutating func perform(_ actions: [LifetimeStateMachine.Action], _ turn: inout Turn) -> [NodeAction] {
-        let result = lifetimes.perform(actions, record, &members, &tally, &turn)
-        return result + settleMailAgreement(&turn) + askForWord(now: turn.now)
-    }
-
-    /// The agreement on mailboxes may have changed: publishes our mailbox or not, and requests keys.
-    private mutating func settleMailAgreement(_ turn: inout Turn) -> [NodeAction] {
-        guard mail.isNews(usesMailbox ? agreement?.id : nil) else { return [] }
-        return endpointsChanged(&turn) + mail.askForSlices(mailContext, now: turn.now)
-    }
-
-    mutating func lifetimeMembersChanged(_ turn: inout Turn) -> [NodeAction] {
-        let result = lifetimes.membersChanged(&record, &members, &tally, &turn)
-        return result + settleMailAgreement(&turn) + askForWord(now: turn.now)
     }
 
     /// The newest agreement while its session lasts; in force when all have signed. A welcome shows it to the joiner.
@@ -250,47 +226,6 @@ package struct ConversationStateMachine: Sendable {
             message.opened(at: now)?.expiresAt.map { .reschedule(client, message.content.id, expiresAt: $0) }
         }
     }
-
-    // MARK: The end (Explode.md)
-
-    var endingContext: ConversationEnding.Context {
-        ConversationEnding.Context(
-            names: names, key: key, isCreator: isCreator, members: members, issuer: issuer?.record,
-            relaySeeds: places.seeds)
-    }
-
-    /// Ends the conversation for everyone; parameters as in `ConversationEnding`.
-    package mutating func explode(at time: Timestamp? = nil, isTraceless: Bool = false, _ turn: inout Turn)
-        throws(CommandError) -> [NodeAction]
-    { try ending.explode(at: time, isTraceless: isTraceless, &record, endingContext, &turn) }
-
-    mutating func receiveEarly(_ receipt: DeletionReceipt, _ turn: inout Turn) -> [NodeAction] {
-        ending.receiveEarly(receipt, &record, endingContext, &tally, &turn)
-    }
-
-    /// Our deletion receipt; `nil` at the creator, and while locked unless one was signed before.
-    func receipt(at time: Timestamp, _ turn: inout Turn) -> DeletionReceipt? {
-        ending.receipt(at: time, endingContext, &turn)
-    }
-
-    mutating func receiveExplosion(_ sealed: [UInt8], _ path: ConversationEnding.Path, _ turn: inout Turn)
-        -> [NodeAction]
-    {
-        let (actions, isCostly) = ending.receive(sealed, path, &record, endingContext, &tally, &turn)
-        if isCostly, case .link(_, let member) = path { noteCostlyFrame(of: member, now: turn.now) }
-        return actions
-    }
-
-    /// Whether the creator has signed this sealed notice for this conversation.
-    package func holds(notice sealed: [UInt8]) -> Bool {
-        ExplodeNotice(opening: sealed, conversation: conversation)?.isValid(for: record.genesis) ?? false
-    }
-
-    mutating func enterSchedule(afterLock: Bool = false, _ turn: inout Turn) -> [NodeAction] {
-        ending.enterSchedule(afterLock: afterLock, record, endingContext, &turn)
-    }
-
-    mutating func prepareForLock(_ turn: inout Turn) { ending.prepareForLock(record, endingContext, &turn) }
 }
 
 // MARK: - Invites and admissions
