@@ -189,7 +189,7 @@ struct Samples {
         var conversation = ConversationRecord(
             genesis: genesis, group: group, own: own,
             members: [Member(profile: nil, endpoints: invite.endpoints, version: 1, key: bob, &random)],
-            issuer: IssuerStateMachine.Record(tag: invite.tag))
+            issuer: InviteBook(tag: invite.tag))
         conversation.lifetime.head = agreement()
         return [
             .unused, .contact(ContactRecord(routingSecret: random.bytes(32))),

@@ -200,10 +200,8 @@ import Testing
         let creator = makeKey(&random)
         let invite = makeInvite(creator, .random(&random), tag: .random(&random), &random)
         let verified = try VerifiedInvite(SignedInvite(payload: [1], signedBy: creator.secret), decoded: invite)
-        var issuer = IssuerStateMachine.Record(tag: invite.tag)
-        issuer.invites = [
-            IssuerStateMachine.IssuedInvite(id: invite.id, tag: invite.tag, expiresAt: noon, singleUse: true)
-        ]
+        var issuer = InviteBook(tag: invite.tag)
+        issuer.invites = [InviteBook.IssuedInvite(id: invite.id, tag: invite.tag, expiresAt: noon, singleUse: true)]
         issuer.invites[0].admitted = [creator.publicKey]
         let other = makeKey(&random)
         let group = GroupState.Unsigned(
@@ -235,7 +233,7 @@ import Testing
             .unused, .contact(contact.record), .joining(join), .conversation(conversation),
         ]
         for role in roles { try check(InboxRecord(client: .generate(&random), createdAt: noon, role: role)) }
-        for state: JoinerStateMachine.State in [.ready, .cancelled, .joinFailed(.unknown("x"))] {
+        for state: JoinRecord.State in [.ready, .cancelled, .joinFailed(.unknown("x"))] {
             join.state = state
             try check(join)
         }

@@ -120,7 +120,7 @@ import Testing
             own: Member(profile: "ann", endpoints: [], version: 1, key: fixtures.ann, &fixtures.random),
             members: [
                 Member(profile: nil, endpoints: invite.endpoints, version: 1, key: fixtures.bob, &fixtures.random)
-            ], issuer: IssuerStateMachine.Record(tag: invite.tag))
+            ], issuer: InviteBook(tag: invite.tag))
         conversation.lifetime.head = fixtures.agreement()
         let roles: [InboxRecord.Role] = [
             .unused, .contact(ContactRecord(routingSecret: fixtures.random.bytes(32))),

@@ -13,9 +13,9 @@ extension ConversationStateMachine {
 
     /// A locked conversation admits no joiner. Earlier invites stay void after the unlock.
     package mutating func setLocked(_ isLocked: Bool, _ turn: inout Turn) throws(CommandError) -> [NodeAction] {
-        guard issuer != nil else { throw .notCreator }
-        if isLocked { issuer!.rotate(to: InviteTag.random(&turn.random)) }
-        issuer!.setLocked(isLocked)
+        guard record.issuer != nil else { throw .notCreator }
+        if isLocked { record.issuer!.tag = InviteTag.random(&turn.random) }
+        record.issuer!.isLocked = isLocked
         guard isLocked != record.group.isLocked else { return [.save(client)] }
         return changeGroup(&turn) { $0.isLocked = isLocked } + [groupEvent(turn)]
     }
@@ -24,7 +24,7 @@ extension ConversationStateMachine {
     package mutating func remove(_ member: PublicKey, _ turn: inout Turn) throws(CommandError) -> [NodeAction] {
         guard isCreator else { throw .notCreator }
         guard members[member] != nil else { throw .unknownMember }
-        issuer?.rotate(to: InviteTag.random(&turn.random))
+        record.issuer?.tag = InviteTag.random(&turn.random)
         var told: [NodeAction] = []
         // Two statements: the optimiser of Swift 6.3 fails on a single expression.
         if let link = link(to: member) { told = turnAway(member, on: link, &turn) }
@@ -416,7 +416,7 @@ extension ConversationStateMachine {
     /// Gives up earlier reservations that no member and no invite needs.
     mutating func pruneRelay(_ turn: Turn) -> [NodeAction] {
         guard !record.relay.retired.isEmpty else { return [] }
-        let named = issuer?.relayGenerations(now: turn.now) ?? []
+        let named = record.issuer?.relayGenerations(now: turn.now) ?? []
         // A removed member publishes no new address, so the creator may still use an earlier one.
         let isTold = isFound && !record.isRemoved
         let isLess = record.relay.prune(isTold: isTold, named: named, now: turn.now)
@@ -431,7 +431,7 @@ extension ConversationStateMachine {
     }
 
     /// Called after each change of ``ConversationRecord/relay``.
-    private mutating func notePlaces(_ turn: Turn) { places.note(record.relay, issuer, key: key, now: turn.now) }
+    private mutating func notePlaces(_ turn: Turn) { places.note(record.relay, record.issuer, key: key, now: turn.now) }
 
     var relaySeed: RelaySeed { places.seeds[0] }
 }

@@ -4,11 +4,10 @@ import Crypto
 package struct ConversationStateMachine: Sendable {
     let names: ConversationNames
     package let key: IdentityKey
-    /// Stale in lifetime and invites; ``savedRecord`` is complete.
+    /// Stale in the lifetime; ``savedRecord`` is complete.
     package internal(set) var record: ConversationRecord
     var members: [PublicKey: ConversationMember] = [:]
     var lifetimes = ConversationAgreement()
-    var issuer: IssuerStateMachine?
     /// Messages with a read receipt sent or queued since the node started.
     var receipted: Set<MessageID> = []
     var files: [MessageID: IncomingFile] = [:]
@@ -32,12 +31,11 @@ package struct ConversationStateMachine: Sendable {
         names = ConversationNames(client: client, conversation: record.genesis.conversation)
         self.key = key
         self.record = record
-        issuer = record.issuer.map(IssuerStateMachine.init)
         for member in record.current {
             members[member.key] = ConversationMember(member, own: key.publicKey, hasEnded: !isFresh, now: now)
         }
         beginLifetimes()
-        places.note(record.relay, issuer, key: key, now: now)
+        places.note(record.relay, record.issuer, key: key, now: now)
     }
 
     package var client: ClientID { names.client }
@@ -51,7 +49,7 @@ package struct ConversationStateMachine: Sendable {
     package var pendingProposal: (proposal: LifetimeProposal, isOurs: Bool)? { lifetimes.machine?.pending }
     /// The agreement in force; `nil`: ephemeral.
     package var agreement: Agreement? { lifetimes.machine?.inForce }
-    package var invites: IssuerStateMachine.Record? { issuer?.record }
+    package var invites: InviteBook? { record.issuer }
     package var currentMembers: [Member] { record.members.filter { members[$0.key] != nil } }
 
     /// Keys with accepted routing tokens: members, at the creator also removed ones; after our removal the creator.
@@ -73,7 +71,6 @@ package struct ConversationStateMachine: Sendable {
 
     package var savedRecord: ConversationRecord {
         var saved = record
-        saved.issuer = issuer?.record
         if let machine = lifetimes.machine { saved.lifetime = machine.record }
         return saved
     }
@@ -237,10 +234,10 @@ extension ConversationStateMachine {
     package mutating func invite(lifetime: Milliseconds, singleUse: Bool, _ turn: inout Turn) throws(CommandError) -> (
         invite: Invite, actions: [NodeAction]
     ) {
-        guard issuer != nil else { throw .notCreator }
-        guard !issuer!.record.isLocked else { throw .conversationLocked }
+        guard let issuer = record.issuer else { throw .notCreator }
+        guard !issuer.isLocked else { throw .conversationLocked }
         let invite = Invite(
-            tag: issuer!.record.tag,
+            tag: issuer.tag,
             conversationToken: ConversationToken.seal(conversation, key: key.secret, nonce: turn.random.bytes(12)),
             creator: InboxID(key.publicKey), joinSecret: turn.random.bytes(32),
             endpoints: turn.endpoints(of: relaySeed, atMost: Limits.inviteEndpointCount), name: record.name,
@@ -248,29 +245,29 @@ extension ConversationStateMachine {
             expiresAt: min(
                 turn.now + min(max(lifetime, .second), Limits.inviteMaximumLifetime),
                 record.schedule?.expiresAt ?? .latest), singleUse: singleUse)
-        let issued = IssuerStateMachine.IssuedInvite(
+        let issued = InviteBook.IssuedInvite(
             id: invite.id, tag: invite.tag, expiresAt: invite.expiresAt, singleUse: singleUse,
             relayGeneration: record.relay.current)
         let over = forgetInvites(turn)
-        guard issuer!.issue(issued) else { throw .tooManyInvites(limit: Limits.inviteCount) }
+        guard record.issuer!.issue(issued) else { throw .tooManyInvites(limit: Limits.inviteCount) }
         return (invite, over + [.save(client), .register(client, .invite(invite.id))])
     }
 
     mutating func forgetInvites(after grace: Milliseconds = 0, _ turn: Turn) -> [NodeAction] {
-        (issuer?.prune(now: turn.now, grace: grace) ?? []).map { .unregister(client, .invite($0)) }
+        (record.issuer?.prune(now: turn.now, grace: grace) ?? []).map { .unregister(client, .invite($0)) }
     }
 
     /// The invite's route stays until it expires, so that its holders are told.
     package mutating func revoke(_ invite: InviteID) throws(CommandError) -> [NodeAction] {
-        guard issuer != nil else { throw .notCreator }
-        guard issuer!.revoke(invite) else { throw .unknownInvite }
+        guard record.issuer != nil else { throw .notCreator }
+        guard record.issuer!.revoke(invite) else { throw .unknownInvite }
         return [.save(client)]
     }
 
     /// Rotates the tag: every invite made so far is void.
     package mutating func revokeAll(_ turn: inout Turn) throws(CommandError) -> [NodeAction] {
-        guard issuer != nil else { throw .notCreator }
-        issuer!.rotate(to: InviteTag.random(&turn.random))
+        guard record.issuer != nil else { throw .notCreator }
+        record.issuer!.tag = InviteTag.random(&turn.random)
         return [.save(client)]
     }
 
@@ -279,7 +276,7 @@ extension ConversationStateMachine {
     /// The issued invite whose secret the request shows.
     func issued(_ request: JoinRequest) -> InviteID? {
         let id = InviteID(unchecked: SHA256.hash(request.joinSecret))
-        return issuer?.record.invites.contains { $0.id == id } == true ? id : nil
+        return record.issuer?.invites.contains { $0.id == id } == true ? id : nil
     }
 
     /// Handles a join request on a link that was dialled with an invite's token.
@@ -288,12 +285,12 @@ extension ConversationStateMachine {
         isRelayed: Bool = false, _ turn: inout Turn
     ) -> [NodeAction] {
         // An admission is durable before the welcome. A locked node cannot save it, so the joiner asks again.
-        guard issuer != nil, !turn.isLocked else { return [.close(link)] }
+        guard record.issuer != nil, !turn.isLocked else { return [.close(link)] }
         let ours = verified.flatMap { $0.creatorKey == key.publicKey ? $0 : nil }
         let opensToken =
             ours.map { ConversationToken.open($0.invite.conversationToken, key: key.secret) == conversation } ?? false
         guard request.member.key == joiner, request.member.isValid else { return [.close(link)] }
-        let answer = issuer!.decide(
+        let answer = record.issuer!.decide(
             request, verified: ours, opensToken: opensToken, joiner: joiner, isMember: members[joiner] != nil,
             memberCount: members.count + 1, now: turn.now)
         switch answer {
@@ -304,7 +301,7 @@ extension ConversationStateMachine {
             return [.transmit(link, .joinError(error)), .close(link)]
         case .welcomeAgain: return welcome(joiner, on: link, isRelayed: isRelayed, tag: ours!.invite.tag, &turn)
         case .admit:
-            issuer!.recordAdmission(of: joiner, by: ours!.invite.id)
+            record.issuer!.recordAdmission(of: joiner, by: ours!.invite.id)
             let newcomer = request.member
             // The joiner may be a former member.
             record.members.removeAll { $0.key == joiner }

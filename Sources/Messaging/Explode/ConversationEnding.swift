@@ -222,7 +222,7 @@ extension ConversationStateMachine {
         guard let schedule = record.schedule else { return nil }
         return ConversationEnding.Arming(
             expiresAt: schedule.expiresAt, isTraceless: schedule.isTraceless, members: toldMembers,
-            tag: issuer?.record.tag, invites: openInvites, receipts: schedule.receipts.count)
+            tag: record.issuer?.tag, invites: openInvites, receipts: schedule.receipts.count)
     }
 
     /// Prepares the tombstone again when its inputs have changed.
@@ -306,7 +306,7 @@ extension ConversationStateMachine {
 
     /// The creator's statement for holders of invites.
     private func statement(at time: Timestamp, _ turn: inout Turn) -> ExpiredStatement? {
-        guard let tag = issuer?.record.tag, !openInvites.isEmpty else { return nil }
+        guard let tag = record.issuer?.tag, !openInvites.isEmpty else { return nil }
         guard !key.isWiped else { return ending.lockedWords?.statement }
         return ExpiredStatement(tag: tag, timestamp: time, key: key, &turn.random)
     }
@@ -339,7 +339,7 @@ extension ConversationStateMachine {
 
     /// Invites whose holders are told: with the current tag, newest first.
     private var openInvites: [InviteID] {
-        guard let issued = issuer?.record else { return [] }
+        guard let issued = record.issuer else { return [] }
         // A tombstone must fit one page.
         let limit =
             toldMembers.count < Limits.memberCount ? Limits.tombstoneInviteCount : Limits.tombstoneInviteCount / 4

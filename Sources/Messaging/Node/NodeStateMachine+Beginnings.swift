@@ -32,7 +32,7 @@ extension NodeStateMachine {
         let record = ConversationRecord(
             genesis: Genesis(conversation: conversation, createdAt: turn.now, key: key, &turn.random),
             group: group.signed(by: key, &turn.random), own: own, members: [],
-            issuer: IssuerStateMachine.Record(tag: InviteTag.random(&turn.random)))
+            issuer: InviteBook(tag: InviteTag.random(&turn.random)))
         let victims = makeRoom(for: inbox, .userInteraction, &turn)
         let machine = ConversationStateMachine(client: client, key: key, record: record, isFresh: true, now: turn.now)
         inbox.createdAt = turn.now

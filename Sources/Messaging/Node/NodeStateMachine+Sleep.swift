@@ -146,7 +146,7 @@ extension NodeStateMachine {
 
     func routes(of machine: ConversationStateMachine, now: Timestamp) -> [NodeAction] {
         machine.reachableBy.map { .register(machine.client, .member($0)) }
-            + (machine.issuer?.open(now: now) ?? []).map { .register(machine.client, .invite($0.id)) }
+            + (machine.record.issuer?.open(now: now) ?? []).map { .register(machine.client, .invite($0.id)) }
     }
 
     func makeRoom(

@@ -8,7 +8,7 @@ struct RelayPlaces: Sendable {
     private(set) var deadline: Timestamp?
 
     /// Call after each change of ``ConversationRecord/relay``.
-    mutating func note(_ relay: RelayGenerations, _ issuer: IssuerStateMachine?, key: IdentityKey, now: Timestamp) {
+    mutating func note(_ relay: RelayGenerations, _ issuer: InviteBook?, key: IdentityKey, now: Timestamp) {
         let known = [relay.current] + relay.retired.map(\.generation).reversed()
         // While locked, seeds cannot be derived; the unlock calls this again.
         if generations != known, !key.isWiped {
