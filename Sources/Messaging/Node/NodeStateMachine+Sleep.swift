@@ -256,7 +256,6 @@ extension NodeStateMachine {
         guard !turn.isLocked else { return (0, 0, []) }
         rebalanceAt = nil
         let plan = lifecycle.rebalance(now: turn.now, protection: protection(of:))
-        lifecycle.apply(plan, now: turn.now)
         pendingWakes = Deque(plan.wake.map { (inbox: $0, reason: .activityRanking) })
         if !pendingWakes.isEmpty { wakesAt = turn.now }
         return (plan.sleep.count, plan.wake.count, plan.sleep.flatMap { rest($0, &turn) })
