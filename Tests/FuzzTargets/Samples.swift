@@ -166,8 +166,8 @@ struct Samples {
             agreement: agreement)
     }
 
-    mutating func tombstone() -> ExplodeStateMachine.Record {
-        var record = ExplodeStateMachine.Record(
+    mutating func tombstone() -> ExplosionRecord {
+        var record = ExplosionRecord(
             conversation: conversation(), role: .creator, explodedAt: now, keepUntil: now + 45 * .day,
             notice: random.bytes(Limits.noticeByteCount), receipt: random.bytes(177),
             members: [ann.publicKey, bob.publicKey])

@@ -449,7 +449,7 @@ import Testing
         let conversation = try #require(all.exploded[0]?.conversation)
         let tombstone = try #require(all.nodes[0].tombstone(conversation))
         #expect(Set(tombstone.confirmed.keys) == Set(keys))
-        #expect(ExplodeStateMachine(record: tombstone).waiting.isEmpty)
+        #expect(tombstone.waiting.isEmpty)
         // The answers to the creator's knocks, in case a receipt is lost.
         let earlier = try #require(all.exploded[1]?.earlierCopies)
         #expect(Set(earlier.map(\.receipt.member)) == Set(keys).subtracting([keys[1], keys[4]]))

@@ -439,12 +439,11 @@ func makeInvite(_ creator: IdentityKey, _ conversation: ConversationID, tag: Inv
         genesis = Genesis(conversation: .random(&random), createdAt: noon, key: creator, &random)
     }
 
-    private func machine(_ role: ExplodeStateMachine.Role = .creator) -> ExplodeStateMachine {
-        ExplodeStateMachine(
-            record: ExplodeStateMachine.Record(
-                conversation: genesis.conversation, role: role, explodedAt: noon,
-                keepUntil: noon + Limits.tombstoneLifetime, notice: [1], receipt: role == .member ? [2] : nil,
-                members: [member.publicKey]))
+    private func machine(_ role: ExplosionRecord.Role = .creator) -> ExplosionRecord {
+        ExplosionRecord(
+            conversation: genesis.conversation, role: role, explodedAt: noon,
+            keepUntil: noon + Limits.tombstoneLifetime, notice: [1], receipt: role == .member ? [2] : nil,
+            members: [member.publicKey])
     }
 
     @Test func `a member's receipt confirms once, and a forged, foreign or stranger's receipt never`() {

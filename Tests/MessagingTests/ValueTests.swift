@@ -237,7 +237,7 @@ import Testing
             join.state = state
             try check(join)
         }
-        var tombstone = ExplodeStateMachine.Record(
+        var tombstone = ExplosionRecord(
             conversation: talk.conversation, role: .member, explodedAt: noon, keepUntil: noon + 1, notice: [1],
             receipt: [2], members: [creator.publicKey])
         tombstone.confirmed[creator.publicKey] = noon

@@ -6,7 +6,7 @@ import Crypto
 ///       │                                       │ ──its time──▶ exploded
 ///       └────────── immediate notice ───────────┴─────────────▶ exploded
 ///
-/// `exploded` is no state here: the inbox is destroyed with the action, and ``ExplodeStateMachine`` begins.
+/// `exploded` is no state here: the inbox is destroyed with the action, and ``ExplosionRecord`` begins.
 struct ConversationEnding: Sendable {
     enum Path: Hashable, Sendable {
         /// The user's command, or the scheduled time.
@@ -312,9 +312,9 @@ extension ConversationStateMachine {
     }
 
     private func tombstone(_ sealed: [UInt8], at time: Timestamp, _ receipt: DeletionReceipt?, _ turn: inout Turn)
-        -> ExplodeStateMachine.Record
+        -> ExplosionRecord
     {
-        var tombstone = ExplodeStateMachine.Record(
+        var tombstone = ExplosionRecord(
             conversation: conversation, role: isCreator ? .creator : .member, explodedAt: time,
             keepUntil: time + Limits.tombstoneLifetime, notice: sealed, receipt: receipt?.sealed(&turn.random),
             members: toldMembers.map(\.key))
