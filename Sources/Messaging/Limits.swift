@@ -30,8 +30,7 @@ package enum Limits {
     /// After a withdrawal that crosses our accept, a longer lifetime is restored within this time only.
     package static let withdrawalWindow: Milliseconds = 10 * .second
     /// Proposals per member: one every 5 s, bursts of 3.
-    package static let proposalInterval: Milliseconds = 5 * .second
-    package static let proposalBurst = 3
+    package static let proposalRate = Rate(every: 5 * .second, burst: 3)
     /// An unsigned epoch raises ours to at most the newest signed one + `epochsBelieved`. A proposal is accepted up to
     /// `epochsAhead` above what we signed. The gap is the number of proposals left to a member that believed a liar.
     package static let epochsBelieved: UInt64 = 1 << 20
@@ -47,8 +46,7 @@ package enum Limits {
     package static let joinLifetime: Milliseconds = .day
     /// An undelivered message is given up after this long, or at its expiry.
     package static let outboxLifetime: Milliseconds = 7 * .day
-    package static let resendFirst: Milliseconds = 2 * .second
-    package static let resendLongest: Milliseconds = 15 * .minute
+    package static let resend = Backoff(first: 2 * .second, longest: 15 * .minute)
     package static let tombstoneLifetime: Milliseconds = 45 * .day
     /// How long the fan-out list of an explosion is kept.
     package static let fanOutLifetime: Milliseconds = 7 * .day
@@ -103,31 +101,24 @@ package enum Limits {
     /// Members, including former ones, whose proposals up to a ballot are void.
     package static let ballotFloorCount = 64
     /// Knocks with a wrong signature, of one member and of one network: 3 at once, then one every 10 s.
-    package static let forgedKnockInterval: Milliseconds = 10 * .second
-    package static let forgedKnockBurst = 3
+    package static let forgedKnockRate = Rate(every: 10 * .second, burst: 3)
     /// Answered knocks: of one member, or of the holders of one invite, 4 at once, then one a second; of one network 16
     /// at once, then four a second.
-    package static let answeredKnockInterval: Milliseconds = .second
-    package static let answeredKnockBurst = 4
-    package static let knockSourceInterval: Milliseconds = 250
-    package static let knockSourceBurst = 16
+    package static let answeredKnockRate = Rate(every: .second, burst: 4)
+    package static let knockSourceRate = Rate(every: 250, burst: 16)
     /// For a member whose answers others have used up: from unused networks 8 at once, then one a second.
-    package static let knockReserveInterval: Milliseconds = .second
-    package static let knockReserveBurst = 8
+    package static let knockReserveRate = Rate(every: .second, burst: 8)
     /// Networks, and members, with a rate limit of their own; all others share one.
     package static let knockBucketCount = 256
     /// Writes of counters caused by tokens, of all inboxes: 8 at once, then one a second.
-    package static let counterSaveInterval: Milliseconds = .second
-    package static let counterSaveBurst = 8
+    package static let counterSaveRate = Rate(every: .second, burst: 8)
     /// First wait between dials of one member.
-    package static let redialFirst: Milliseconds = 250
     /// With jitter, and with the time of a dial, no more than a minute.
-    package static let redialLongest: Milliseconds = 32 * .second
+    package static let redial = Backoff(first: 250, longest: 32 * .second)
     /// Dials of one member at one time: to its known endpoints, and to those heard meanwhile.
     package static let dialCount = 3
     /// Dials after changes of this machine's addresses: 4 at once, then one every 250 ms; and most queued dials.
-    package static let changeDialInterval: Milliseconds = 250
-    package static let changeDialBurst = 4
+    package static let changeDialRate = Rate(every: 250, burst: 4)
     package static let changeDialQueue = 1_024
     /// Changes less than this apart are a series: only the first of them shortens the waits between dials.
     package static let changeSeries: Milliseconds = .minute
@@ -162,23 +153,19 @@ package enum Limits {
     package static let keepaliveInterval: Milliseconds = 15 * .second
     package static let keepaliveTimeout: Milliseconds = 45 * .second
     /// Waits between knocks of an explosion's redelivery.
-    package static let knockFirst: Milliseconds = 2 * .second
-    package static let knockLongest: Milliseconds = 15 * .minute
+    package static let knock = Backoff(first: 2 * .second, longest: 15 * .minute)
     /// Changes of one member's profile: one every 5 s, bursts of 3. The newest change above the rate is adopted when
     /// the rate allows it.
-    package static let profileInterval: Milliseconds = 5 * .second
-    package static let profileBurst = 3
+    package static let profileRate = Rate(every: 5 * .second, burst: 3)
     /// Invitations from peers that wait for an answer.
     package static let invitationCount = 64
     /// Unverifiable frames of one member: 3 at once, then one every 10 s. Beyond it the link is closed, and links with
     /// that member are refused for `forgeryPause`.
-    package static let forgeryInterval: Milliseconds = 10 * .second
-    package static let forgeryBurst = 3
+    package static let forgeryRate = Rate(every: 10 * .second, burst: 3)
     package static let forgeryPause: Milliseconds = .minute
     /// Times that others may bring a scheduled explosion forward: 3 at once, then one every 5 s. The earliest request
     /// above the rate is adopted later.
-    package static let scheduleInterval: Milliseconds = 5 * .second
-    package static let scheduleBurst = 3
+    package static let scheduleRate = Rate(every: 5 * .second, burst: 3)
     /// Default and most awake inboxes; an awake inbox takes 9 KiB of memory.
     package static let inboxCapacity = 1_024
     package static let inboxCapacityMaximum = 10_000
@@ -189,19 +176,16 @@ package enum Limits {
     package static let inboxStayForDelivery: Milliseconds = 10 * .second
     /// A sleeping inbox with a failed delivery is woken again after 4 s, 8 s … 15 min, each shortened by up to a
     /// quarter at random.
-    package static let sleepingRetryFirst: Milliseconds = 4 * .second
-    package static let sleepingRetryLongest: Milliseconds = 15 * .minute
+    package static let sleepingRetry = Backoff(first: 4 * .second, longest: 15 * .minute)
     /// Inboxes woken in one turn.
     package static let wakeBatchCount = 16
     /// How often inboxes beyond the capacity are put to sleep, and the delay of a rebalance after a change.
     package static let inboxTrimInterval: Milliseconds = .second
     /// Join requests by one invite that a node checks: 60 at once, then one a second.
-    package static let joinRequestInterval: Milliseconds = .second
-    package static let joinRequestBurst = 60
+    package static let joinRequestRate = Rate(every: .second, burst: 60)
     /// Refused requests of one invite tag that are answered: 5 at once, then one every 12 s; and tags with a rate
     /// limit.
-    package static let joinRefusalInterval: Milliseconds = 12 * .second
-    package static let joinRefusalBurst = 5
+    package static let joinRefusalRate = Rate(every: 12 * .second, burst: 5)
     package static let joinTagCount = 1_024
     /// A failed join stays listed until this long after its start, then its inbox is destroyed.
     package static let joinListedLifetime: Milliseconds = 2 * joinLifetime
@@ -238,8 +222,7 @@ package enum Limits {
     /// Chunks that are handed to a link at once.
     package static let attachmentBurst = 4
     /// First and longest wait before a chunk is requested again.
-    package static let attachmentRetryFirst: Milliseconds = 10 * .second
-    package static let attachmentRetryLongest: Milliseconds = 5 * .minute
+    package static let attachmentRetry = Backoff(first: 10 * .second, longest: 5 * .minute)
     /// A file without progress for this long keeps no inbox awake.
     package static let transferPatience: Milliseconds = .minute
     /// Progress is shown after this long, or after a twentieth of the file.
@@ -252,16 +235,13 @@ package enum Limits {
     package static let expiredOnArrivalCount = 1_024
     package static let receiptedCount = 16_384
     /// Sleeping inboxes woken by holders of invites: 16 at once, then one every 250 ms. Members are not counted.
-    package static let guestWakeInterval: Milliseconds = 250
-    package static let guestWakeBurst = 16
+    package static let guestWakeRate = Rate(every: 250, burst: 16)
     /// No-op frames of one member: 4 for each token, 64 tokens at once, then one every ms. On a non-member's link: 2
     /// tokens, then one every 7 ms. Above the rate the link is not read until its token is there. `idleFrameDebt`
     /// exceeds the number of links that share a rate.
     package static let idleFrameGroup = 4
-    package static let idleFrameBurst = 64
-    package static let idleFrameStrangerBurst = 2
-    package static let idleFrameInterval: Milliseconds = 1
-    package static let idleFrameStrangerInterval: Milliseconds = 7
+    package static let idleFrameRate = Rate(every: 1, burst: 64)
+    package static let idleFrameStrangerRate = Rate(every: 7, burst: 2)
     package static let idleFrameDebt = 4_096
     /// A no-op frame with a signature to check counts as this many.
     package static let costlyFrame = 8

@@ -42,3 +42,10 @@ package struct Timestamp: Hashable, Sendable, Comparable, Codable {
     /// Days since 1970; routing tokens change daily.
     package var day: UInt32 { UInt32(clamping: milliseconds / .day) }
 }
+
+/// The earliest of these times; `nil` if all are `nil`.
+@inline(__always) package func earliest(_ times: Timestamp?...) -> Timestamp? {
+    var result: Timestamp?
+    for case let time? in times { result = min(result ?? time, time) }
+    return result
+}

@@ -159,7 +159,7 @@ package struct RelayUsers: Sendable {
     /// Kinds of abuse with users of their own, because a user's allowance recovers slowly.
     package static let kindCount = 5
     private static let usersEach = 2
-    private static let hastyCount = 2 * Limits.idleFrameGroup * Limits.idleFrameBurst
+    private static let hastyCount = 2 * Limits.idleFrameGroup * Limits.idleFrameRate.burst
     package static let userCount = kindCount * usersEach
 
     private func each(_ kind: Int, _ body: @escaping @Sendable (IdentityKey, inout Tally) throws -> Void) -> Tally {

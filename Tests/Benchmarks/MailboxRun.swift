@@ -14,7 +14,7 @@ struct MailboxRun {
     private static let boxCount = Limits.boxCount
     private static let slotCount = Limits.slotCount
     /// Boxes that one sender fills: a network's puts are limited.
-    private static let boxesOfSender = Limits.putSourceBurst / slotCount
+    private static let boxesOfSender = Limits.putSourceRate.burst / slotCount
     /// Simultaneous senders: a stranger's link lasts at most ten seconds.
     private static let senderCount = 16
     /// Slots in flight per link.

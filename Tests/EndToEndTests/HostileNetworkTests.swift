@@ -197,7 +197,7 @@ import Testing
             }
             // A burst at once, then a group each millisecond.
             let time = Int((.now - start) / .milliseconds(1))
-            let groups = Limits.idleFrameBurst + time + 2
+            let groups = Limits.idleFrameRate.burst + time + 2
             let most = Limits.idleFrameGroup * groups
             #expect(pongs == 4_000 && pongs <= most, "\(pongs) of at most \(most)")
             // Without a wait for all members: the attacker acknowledges nothing.
@@ -220,7 +220,7 @@ import Testing
             // It ends with its last dial; a slow machine makes few a second.
             let tally = Attack.wakes.run(target, Effort(seconds: 60, crowd: 0, limit: 400))
             let woken = try awake() - before
-            let most = Limits.guestWakeBurst + Int((.now - start) / .milliseconds(1) / 250) + 1
+            let most = Limits.guestWakeRate.burst + Int((.now - start) / .milliseconds(1) / 250) + 1
             #expect(tally.count > most && tally.failure == nil, "\(tally)")
             #expect((1...most).contains(woken), "\(woken) of at most \(most)")
             try ann.stop()

@@ -30,7 +30,7 @@ struct FuzzAssembly {
     var archive: [[MessageID: Message]] = []
     var chunks: [[MessageID: Set<Int>]] = []
     var saved: [InboxRecord?] = []
-    var tombstones: [[ConversationID: ExplodeStateMachine.Record]] = []
+    var tombstones: [[ConversationID: ExplosionRecord]] = []
     var gone: Set<Int> = []
     var invites: [VerifiedInvite] = []
     /// The mailbox of each node, if any, and the contents of the boxes.

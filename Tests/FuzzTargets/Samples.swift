@@ -166,8 +166,8 @@ struct Samples {
             agreement: agreement)
     }
 
-    mutating func tombstone() -> ExplodeStateMachine.Record {
-        var record = ExplodeStateMachine.Record(
+    mutating func tombstone() -> ExplosionRecord {
+        var record = ExplosionRecord(
             conversation: conversation(), role: .creator, explodedAt: now, keepUntil: now + 45 * .day,
             notice: random.bytes(Limits.noticeByteCount), receipt: random.bytes(177),
             members: [ann.publicKey, bob.publicKey])
@@ -189,7 +189,7 @@ struct Samples {
         var conversation = ConversationRecord(
             genesis: genesis, group: group, own: own,
             members: [Member(profile: nil, endpoints: invite.endpoints, version: 1, key: bob, &random)],
-            issuer: IssuerStateMachine.Record(tag: invite.tag))
+            issuer: InviteBook(tag: invite.tag))
         conversation.lifetime.head = agreement()
         return [
             .unused, .contact(ContactRecord(routingSecret: random.bytes(32))),

@@ -49,7 +49,7 @@ import Testing
     }
 
     @Test func `unknown messages in one frame count against their sender as much as in single frames`() throws {
-        let burst = Limits.idleFrameGroup * Limits.idleFrameBurst
+        let burst = Limits.idleFrameGroup * Limits.idleFrameRate.burst
         for size in [1, 64, 1_024] {
             var (all, _) = try scene(0)
             var named = 0

@@ -72,16 +72,16 @@ private enum ReceiverState: CaseIterable {
         _ state: ReceiverState
     ) {
         var machine = state.make()
-        let actions2 = machine.advance(now: noon + Limits.attachmentRetryFirst - 1, window: 2)
+        let actions2 = machine.advance(now: noon + Limits.attachmentRetry.first - 1, window: 2)
         #expect(actions2.isEmpty)
-        let actions = machine.advance(now: noon + Limits.attachmentRetryFirst, window: 2)
+        let actions = machine.advance(now: noon + Limits.attachmentRetry.first, window: 2)
         guard state == .receiving else {
             #expect(actions.isEmpty && machine.nextDeadline == nil)
             return
         }
         #expect(actions == [.request(first: 1, count: 2)])
         // The wait grows up to a limit.
-        var now = noon + Limits.attachmentRetryFirst
+        var now = noon + Limits.attachmentRetry.first
         var waits: [Milliseconds] = []
         for _ in 0..<8 {
             guard let next = machine.nextDeadline else { break }

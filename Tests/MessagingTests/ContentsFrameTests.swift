@@ -114,7 +114,7 @@ import Testing
     }
 
     @Test func `contents that change nothing cost as much in one frame as in single frames`() throws {
-        let burst = Limits.idleFrameGroup * Limits.idleFrameBurst
+        let burst = Limits.idleFrameGroup * Limits.idleFrameRate.burst
         for size in [1, 16, Limits.contentsCount] {
             var all = try scene()
             var named = 0

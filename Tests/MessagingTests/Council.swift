@@ -220,7 +220,7 @@ struct Council {
     }
 
     mutating func agree(on terms: LifetimeTerms, proposer: Int = 0) {
-        now = now + Limits.proposalInterval
+        now = now + Limits.proposalRate.interval
         propose(terms, proposer)
         deliverAll()
         for index in present where index != proposer { accept(index) }

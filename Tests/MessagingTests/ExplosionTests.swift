@@ -35,7 +35,7 @@ import Testing
             #expect(all.events[node].filter { $0 == .explosionReminder(time) }.count == 1)
         }
         let tombstone = try #require(all.nodes[0].tombstones.first)
-        #expect(tombstone.confirmed.count == 3 && ExplodeStateMachine(record: tombstone).waiting.isEmpty)
+        #expect(tombstone.confirmed.count == 3 && tombstone.waiting.isEmpty)
     }
 
     @Test func `a link without an answer is closed soon after the explosion`() throws {
@@ -300,7 +300,7 @@ import Testing
         all.nodes[0] = NodeStateMachine()
         let key = all.keys[0]
         all.step(0) { core, turn in core.load(record, key: key, turn) }
-        let machine = ExplodeStateMachine(record: tombstone)
+        let machine = tombstone
         let answer = try #require(machine.answer(toQuestionOf: key.publicKey))
         all.step(0) { core, turn in core.receiveNotice(answer, for: client, isAnswer: true, &turn).actions }
         #expect(all.machine(0) == nil && all.exploded[0]?.role == .creator)

@@ -364,7 +364,7 @@ import Testing
         }
         #expect(answers().count == 1)
         let due = council.machines[0].nextDeadline!
-        #expect(due == council.now + Limits.proposalInterval)
+        #expect(due == council.now + Limits.proposalRate.interval)
         council.perform(council.machines[0].expire(now: due), by: 0)
         #expect(answers().last == last && answers().count == 2)
     }

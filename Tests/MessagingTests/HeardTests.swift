@@ -1,6 +1,7 @@
 import Crypto
-import Messaging
 import Testing
+
+@testable import Messaging
 
 @Suite("Members heard on this network") struct HeardTests {
     private let keys: [PublicKey]
@@ -42,7 +43,7 @@ import Testing
         #expect(machine.found(now: now).isEmpty)
         #expect(machine.advance(now: now) == [.dial])
         machine.dialFailed(now: now, random: &random)
-        #expect(machine.nextDeadline.map { $0 - now <= Limits.redialFirst * 6 } == true)
+        #expect(machine.nextDeadline.map { $0 - now <= Limits.redial.first * 6 } == true)
     }
 
     @Test("at rest: a member that announces itself is dialled") func resting() {
@@ -276,7 +277,7 @@ import Testing
         for place in places + [places[4]] { _ = found(&all, place) }
         let member = all.keys[1].publicKey
         func heard() -> [Endpoint] {
-            all.nodes[0].conversation(all.clients[0])?.heardEndpoints(of: member, now: all.now) ?? []
+            all.nodes[0].conversation(all.clients[0])?.members[member]?.heard.endpoints(now: all.now) ?? []
         }
         #expect(heard() == [places[4], places[5], places[3], places[2]])
         all.now = all.now + Limits.heardLifetime - 1

@@ -170,7 +170,7 @@ extension Assembly {
     @Test func `a replayed agreement or an accept of another value never extends the lifetime`() throws {
         var all = try scene(.thirtyDays)
         let old = try #require(all.machine(0)?.agreement)
-        all.now = all.now + Limits.proposalInterval
+        all.now = all.now + Limits.proposalRate.interval
         all.agree(on: .oneHour)
         #expect(all.machine(0)?.lifetime == .oneHour)
         all.inject(.lifetime(.agreement(old)), from: attacker, to: 0)
@@ -179,7 +179,7 @@ extension Assembly {
         all.run()
         // A replayed older agreement may cost the attacker the current one, but never restores the longer lifetime.
         for node in 0..<2 { #expect(all.machine(node)?.lifetime != .thirtyDays) }
-        all.now = all.now + Limits.proposalInterval
+        all.now = all.now + Limits.proposalRate.interval
         all.command(0) { (machine, turn) throws(CommandError) in try machine.propose(.oneDay, &turn) }
         all.run()
         let open = try #require(all.machine(0)?.pendingProposal?.proposal)
@@ -263,7 +263,7 @@ extension Assembly {
             // Directly to the core, as a frame in flight when the link was closed.
             all.step(1) { core, turn in core.receive(frame, on: link, verify: { _ in nil }, &turn) }
         }
-        #expect(all.machine(1)?.forgedCount ?? 0 <= Limits.forgeryBurst + 1, "a check each, and then none")
+        #expect(all.machine(1)?.forgedCount ?? 0 <= Limits.forgeryRate.burst + 1, "a check each, and then none")
         if kind == "explosion" {
             #expect(all.machine(1)?.link(to: key) == nil)
         } else {
@@ -361,8 +361,8 @@ extension Assembly {
             all.inject(.explosion(notice.sealed(&all.random)), from: 0, to: 1)
             if let end = all.machine(1)?.record.schedule?.expiresAt { known.insert(end) }
         }
-        #expect(known.count == Limits.scheduleBurst)
-        all.run(for: 2 * Limits.scheduleInterval)
+        #expect(known.count == Limits.scheduleRate.burst)
+        all.run(for: 2 * Limits.scheduleRate.interval)
         let end = try #require(all.machine(1)?.record.schedule?.expiresAt)
         #expect(end <= begin + 2 * .hour - 999 * 5 * .second + .second)
         // All members end at the same time, whatever each was sent.
@@ -462,11 +462,11 @@ extension Assembly {
             AttachmentChunk(message: id, index: 99, isDeflated: true, bytes: bomb),
         ] { all.inject(.attachmentChunk(chunk), from: attacker, to: 1) }
         #expect(all.machine(1)?.forgedCount == 0)
-        for _ in 0...Limits.forgeryBurst {
+        for _ in 0...Limits.forgeryRate.burst {
             let chunk = AttachmentChunk(message: id, index: 0, isDeflated: true, bytes: bomb)
             all.inject(.attachmentChunk(chunk), from: attacker, to: 1)
         }
-        #expect(all.machine(1)?.forgedCount == Limits.forgeryBurst + 1 && all.isShunned(attacker, by: 1))
+        #expect(all.machine(1)?.forgedCount == Limits.forgeryRate.burst + 1 && all.isShunned(attacker, by: 1))
         try expectChat(&all)
     }
 

@@ -45,7 +45,7 @@ private enum Idle: String, CaseIterable {
             let wish = LifetimeProposal.Unsigned(
                 conversation: all.conversation, membership: machine.record.group.membership, epoch: UInt64(number),
                 previous: .none, terms: .oneDay, proposedAt: all.now, nonce: all.random.bytes(16))
-            if number <= Limits.proposalBurst { return .lifetime(.proposal(wish.signed(by: own, &all.random))) }
+            if number <= Limits.proposalRate.burst { return .lifetime(.proposal(wish.signed(by: own, &all.random))) }
             let signature = machine.record.group.signature
             return .lifetime(.proposal(LifetimeProposal(wish, proposer: own.publicKey, signature: signature)))
         case .notice: return .explosion(try #require(machine.record.schedule).notice.sealed(&all.random))
@@ -63,8 +63,8 @@ private enum Idle: String, CaseIterable {
 
     var firstOnes: Int {
         switch self {
-        case .proposal: Limits.proposalBurst
-        case .description: Limits.profileBurst
+        case .proposal: Limits.proposalRate.burst
+        case .description: Limits.profileRate.burst
         case .notice: 1
         // As many as the memory of an inbox takes.
         case .crowded: Limits.memoryByteCount / 30_000
@@ -78,8 +78,8 @@ private enum Idle: String, CaseIterable {
     private let victim = 1
     private let attacker = 2
     /// The number of frames, sent at one time, that exceeds the limit.
-    private static let tooMany = Limits.idleFrameGroup * (Limits.idleFrameBurst + 1)
-    private static let strangersTooMany = Limits.idleFrameGroup * (Limits.idleFrameStrangerBurst + 1)
+    private static let tooMany = Limits.idleFrameGroup * (Limits.idleFrameRate.burst + 1)
+    private static let strangersTooMany = Limits.idleFrameGroup * (Limits.idleFrameStrangerRate.burst + 1)
 
     private func scene() throws -> (all: Assembly, known: Content) {
         var all = try Assembly.joined(3)
@@ -148,7 +148,7 @@ private enum Idle: String, CaseIterable {
         state.version += 1
         let forged = state.signed(by: all.keys[attacker], &all.random)
         let update = GroupUpdate(state: forged, members: [], departures: [])
-        var frames: [Frame] = Array(repeating: .group(update), count: Limits.forgeryBurst + 1)
+        var frames: [Frame] = Array(repeating: .group(update), count: Limits.forgeryRate.burst + 1)
         frames += Array(repeating: .ping(1), count: Self.tooMany)
         // The close takes effect later: a peer may go on sending for some seconds.
         let core = all.nodes[victim]
@@ -222,7 +222,7 @@ private enum Idle: String, CaseIterable {
     }
 
     @Test func `a receipt counts once for each id that changes nothing`() throws {
-        let burst = Limits.idleFrameGroup * Limits.idleFrameBurst
+        let burst = Limits.idleFrameGroup * Limits.idleFrameRate.burst
         for size in [1, 64, Limits.receiptCount] {
             var (all, _) = try scene()
             var named = 0
@@ -288,7 +288,7 @@ private enum Idle: String, CaseIterable {
                     }
                 }
             }
-            let burst = Limits.idleFrameGroup * Limits.idleFrameBurst
+            let burst = Limits.idleFrameGroup * Limits.idleFrameRate.burst
             let sum = passed.reduce(0, +)
             // Each link may have taken a group in advance.
             #expect(abs(sum - burst - 20_000) <= (count + 1) * Limits.idleFrameGroup, "\(count): \(sum)")
@@ -300,7 +300,7 @@ private enum Idle: String, CaseIterable {
     @Test func `a clock that is set back causes no wait beyond the maximum`() {
         var frames = IdleFrames.member
         for _ in 0..<100_000 { _ = frames.note(now: noon) }
-        let most = Milliseconds(Limits.idleFrameDebt) * Limits.idleFrameInterval
+        let most = Milliseconds(Limits.idleFrameDebt) * Limits.idleFrameRate.interval
         let waits = (0..<8).compactMap { _ in frames.note(now: noon - 3_650 * .day) }
         #expect(waits == [most, most])
         for _ in 0..<Limits.idleFrameGroup {
@@ -386,8 +386,8 @@ private enum Idle: String, CaseIterable {
         contact.step { core, turn in core.withContact(&turn) { $0.serve(RelayTerms(), $1) } }
         let labels = [RelayLabel](repeating: Contact.label, count: Limits.relayLabelCount)
         let told = contact.say(.relayRequest(.reserve(labels)), on: contact.guest)
-        let groups = Limits.relayLabelCount / Limits.idleFrameGroup - Limits.idleFrameStrangerBurst
-        #expect(told.pauses == [contact.guest: Milliseconds(groups) * Limits.idleFrameStrangerInterval])
+        let groups = Limits.relayLabelCount / Limits.idleFrameGroup - Limits.idleFrameStrangerRate.burst
+        #expect(told.pauses == [contact.guest: Milliseconds(groups) * Limits.idleFrameStrangerRate.interval])
     }
 
     @Test(arguments: ["ping", "pong", "invitation", "reserve", "release", "open", "stream", "wrong"])
@@ -443,7 +443,7 @@ private enum Idle: String, CaseIterable {
                 }
             }
         }
-        let most = Limits.idleFrameGroup * (Limits.idleFrameBurst + 1_000 + links.count)
+        let most = Limits.idleFrameGroup * (Limits.idleFrameRate.burst + 1_000 + links.count)
         #expect(heard <= most && heard >= 4_000, "\(heard) of \(most)")
     }
 
@@ -528,7 +528,7 @@ private enum Idle: String, CaseIterable {
             }
         }
         let group = Limits.relayedFrameTotalGroup
-        let most = group * (Limits.idleFrameBurst + 2_000 + links.count)
+        let most = group * (Limits.idleFrameRate.burst + 2_000 + links.count)
         #expect(passed <= most && passed >= group * 2_000, "\(passed) of \(most)")
     }
 
@@ -617,7 +617,8 @@ private enum Idle: String, CaseIterable {
             let word: RelayAnswer =
                 number % 2 == 0 ? .incoming(RelayStreamID(UInt32(number)), id) : .stream(RelayStreamID(1), .data([1]))
             let expected: [NodeAction] =
-                [.relayed(link, word)] + (number == Self.tooMany ? [.pauseReading(link, Limits.idleFrameInterval)] : [])
+                [.relayed(link, word)]
+                + (number == Self.tooMany ? [.pauseReading(link, Limits.idleFrameRate.interval)] : [])
             let actions = contact.say(.relayAnswer(word), on: link)
             #expect(actions == expected)
         }

@@ -48,7 +48,7 @@ import Testing
         var rates = JoinRates()
         for _ in 0..<Limits.joinTagCount { #expect(rates.takesRefusal(.random(&random), now: noon) == true) }
         #expect(rates.takesRefusal(.random(&random), now: noon) == false)
-        #expect(rates.takesRefusal(.random(&random), now: noon + Limits.joinRefusalInterval) == true)
+        #expect(rates.takesRefusal(.random(&random), now: noon + Limits.joinRefusalRate.interval) == true)
     }
 }
 
@@ -250,8 +250,8 @@ private struct Door {
             pair.step(1) { core, turn in core.advance(&turn) }
             #expect(pair.dials[1] != nil)
         }
-        #expect(waits[0] < 400 && waits[13] >= Limits.redialLongest / 2)
-        #expect(waits.allSatisfy { $0 <= Limits.redialLongest * 3 / 2 })
+        #expect(waits[0] < 400 && waits[13] >= Limits.redial.longest / 2)
+        #expect(waits.allSatisfy { $0 <= Limits.redial.longest * 3 / 2 })
         #expect(pair.nodes[1].joins.first?.attempts == 15)
         // The user asks: the dial is immediate and the backoff starts again.
         pair.connect(dialer: 1)

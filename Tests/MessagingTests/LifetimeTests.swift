@@ -674,7 +674,7 @@ import Testing
         let first = try #require(talk.pending(.one)?.proposal)
         talk.withdraw(.one)
         for _ in 0...16 {
-            talk.now = talk.now + Limits.proposalInterval
+            talk.now = talk.now + Limits.proposalRate.interval
             talk.propose(.oneHour, .one)
             talk.withdraw(.one)
         }

@@ -23,7 +23,7 @@ import Testing
     /// Each honest member proposes and all others are asked. With all signatures the proposal is in force.
     private func expectAgreement(_ honest: [Int], _ council: inout Council, _ note: String) {
         for proposer in honest {
-            council.now = council.now + 4 * Limits.proposalInterval
+            council.now = council.now + 4 * Limits.proposalRate.interval
             let terms = LifetimeTerms(.oneHour, unopened: Milliseconds(proposer + 1) * .minute)
             #expect(council.propose(terms, proposer) == nil, "\(note)")
             council.deliverAll()
@@ -94,7 +94,7 @@ import Testing
             var council = Council(honestCount + 1, seed: seed)
             func roll(_ bound: Int) -> Int { Int(council.random.next() % UInt64(bound)) }
             for _ in 0..<10 {
-                council.now = council.now + 2 * Limits.proposalInterval
+                council.now = council.now + 2 * Limits.proposalRate.interval
                 let base = honest.map { council.machines[$0].record.newest.epoch }.max() ?? 0
                 let ahead = Limits.epochsAhead
                 let steps = [1, Limits.epochsBelieved, ahead - 1, ahead, ahead + 1]

@@ -111,7 +111,7 @@ import Testing
                 ])
         }
         #expect(makes(.mailbox(.want(agreement, above: nil))).isEmpty, "too often")
-        all.now = all.now + Limits.sliceRequestInterval
+        all.now = all.now + Limits.sliceRequestRate.interval
         #expect(makes(.mailbox(.want(agreement, above: nil))).count == 1)
         #expect(makes(.mailbox(.want(agreement, above: nil))).isEmpty)
         // Without a box of our own there are no keys to give.
@@ -142,7 +142,7 @@ import Testing
         // Each key costs a write and a point multiplication, so keys are rate-limited.
         var taken = 0
         for _ in 0..<200 where say(1, left: 1) { taken += 1 }
-        #expect(taken <= Limits.sliceFrameBurst)
+        #expect(taken <= Limits.sliceFrameRate.burst)
         // An answer without a present key leaves nothing to seal to.
         all = try Assembly.mailing(2)
         all.run(for: .minute)

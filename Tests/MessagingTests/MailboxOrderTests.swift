@@ -145,7 +145,7 @@ import Testing
         for step in 0..<12 {
             let failed = all.now
             all.end(order, of: 0, MailResult(mailed: [], tooLarge: [], slotCount: 1, isComplete: false))
-            let wait = min(Limits.mailRetryFirst << Milliseconds(step), Limits.mailRetryLongest)
+            let wait = min(Limits.mailRetry.first << Milliseconds(step), Limits.mailRetry.longest)
             let count = try #require(all.orders[0]?.count)
             _ = all.advance(0, to: failed + wait - 1)
             #expect(all.orders[0]?.count == count)
@@ -160,7 +160,7 @@ import Testing
         let failed = all.now
         all.end(order, of: 0, MailResult(mailed: [], tooLarge: [], slotCount: 1, isComplete: false))
         let count = try #require(all.orders[0]?.count)
-        _ = all.advance(0, to: failed + Limits.mailRetryFirst)
+        _ = all.advance(0, to: failed + Limits.mailRetry.first)
         #expect(all.orders[0]?.count == count + 1)
         // A partial success does, too, even if it ends with `too fast`.
         let third = try all.say("three", from: 0)
@@ -169,7 +169,7 @@ import Testing
             let mailed = step == 5 ? order.messages.map(\.id).filter { $0 != third } : []
             let ended = all.now
             all.end(order, of: 0, MailResult(mailed: mailed, tooLarge: [], slotCount: 1, isComplete: false))
-            let wait = step == 5 ? Limits.mailRetryFirst : Limits.mailRetryFirst << Milliseconds(step + 1)
+            let wait = step == 5 ? Limits.mailRetry.first : Limits.mailRetry.first << Milliseconds(step + 1)
             let count = try #require(all.orders[0]?.count)
             _ = all.advance(0, to: ended + wait - 1)
             #expect(all.orders[0]?.count == count, "\(step)")
@@ -273,7 +273,7 @@ import Testing
         all.run(for: .minute)
         #expect(all.state(id, at: 0) == .delivered)
         all.end(order, of: 0, MailResult(mailed: [], tooLarge: [], slotCount: 1, isComplete: false))
-        all.now = all.now + Limits.mailRetryFirst
+        all.now = all.now + Limits.mailRetry.first
         #expect(all.settles(0) == true)
     }
 
@@ -287,7 +287,7 @@ import Testing
         all.command(0) { (machine, turn) throws(CommandError) in try machine.remove(removed, &turn) }
         all.run(for: .second)
         try #require(all.machine(1)?.record.isRemoved == true)
-        all.now = all.now + Limits.mailRetryFirst
+        all.now = all.now + Limits.mailRetry.first
         #expect(all.settles(1) == true)
     }
 

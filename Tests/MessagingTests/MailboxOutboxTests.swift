@@ -33,7 +33,7 @@ import Testing
         #expect(unmailed(outbox) == [id(3), id(4)] && outbox.hasUnmailed(now: noon))
         #expect(outbox.mailed([id(3), id(4)]).count == 2)
         #expect(unmailed(outbox).isEmpty && !outbox.hasUnmailed(now: noon) && !outbox.isEmpty)
-        #expect(outbox.acknowledge(id(1)) && !outbox.acknowledge(id(1)))
+        #expect(outbox.cancel(id(1)) && !outbox.acknowledge(id(1)))
         #expect(outbox.mailed([id(1)]).isEmpty)
         #expect(outbox.cancel(id(2)) && outbox.count == 2)
     }
@@ -113,7 +113,7 @@ import Testing
             let next = MessageID.random(&random)
             _ = outbox.enqueue(next, sentAt: noon, deadline: noon + .day, isStored: false)
             _ = outbox.flush(now: noon, random: &random)
-            #expect(outbox.holdsMemoryOnly && outbox.acknowledge(next) && !outbox.holdsMemoryOnly)
+            #expect(outbox.holdsMemoryOnly && outbox.cancel(next) && !outbox.holdsMemoryOnly)
         }
         #expect(outbox.nameCount <= 2 * Limits.inFlightCount + 8)
         outbox.linkLost()

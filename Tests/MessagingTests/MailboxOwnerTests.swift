@@ -33,7 +33,7 @@ private func label(_ number: UInt8) -> BoxLabel { BoxLabel(unchecked: [UInt8](re
 
     @Test("the public status of each state") func standings() {
         let all: [(State, Machine.Standing, LinkID?, Bool, Timestamp?)] = [
-            (.unused, .unused, nil, false, nil), (.idle, .unreachable, nil, false, noon + Limits.mailboxRedialFirst),
+            (.unused, .unused, nil, false, nil), (.idle, .unreachable, nil, false, noon + Limits.mailboxRedial.first),
             (.dialling, .unreachable, nil, false, nil),
             (.asked, .asking, link, false, noon + Limits.reservationPatience),
             (.granted, .granted(grant), link, true, noon + Limits.mailboxKeepalive),
@@ -72,16 +72,16 @@ private func label(_ number: UInt8) -> BoxLabel { BoxLabel(unchecked: [UInt8](re
 
     @Test("the next deadline of each state") func due() {
         var machine = machine(.idle)
-        #expect(machine.advance(now: noon + Limits.mailboxRedialFirst) == [.dial])
+        #expect(machine.advance(now: noon + Limits.mailboxRedial.first) == [.dial])
         machine = self.machine(.asked)
         #expect(machine.advance(now: noon + Limits.reservationPatience) == [.close(link)])
         #expect(machine.link == nil && machine.standing == .unreachable)
         machine.closed(link, now: noon + Limits.reservationPatience)
-        #expect(machine.nextDeadline == noon + Limits.reservationPatience + Limits.mailboxRedialFirst, "counted once")
+        #expect(machine.nextDeadline == noon + Limits.reservationPatience + Limits.mailboxRedial.first, "counted once")
         machine = self.machine(.pinged)
         let end = noon + Limits.mailboxKeepalive + Limits.reservationPatience
         #expect(machine.advance(now: end) == [.close(link)] && machine.link == nil)
-        #expect(machine.nextDeadline == end + Limits.mailboxRedialFirst)
+        #expect(machine.nextDeadline == end + Limits.mailboxRedial.first)
     }
 
     @Test("boxes that were not granted are claimed again after a while, and on no other link") func reclaimed() {
@@ -104,7 +104,7 @@ private func label(_ number: UInt8) -> BoxLabel { BoxLabel(unchecked: [UInt8](re
         // A lost link cancels the planned claim.
         machine.granted(MailboxGrant(boxCount: 0, slotCount: 256, byteCount: 1, longest: .day), on: link, now: due)
         machine.closed(link, now: due)
-        #expect(machine.nextDeadline == due + Limits.mailboxRedialFirst)
+        #expect(machine.nextDeadline == due + Limits.mailboxRedial.first)
     }
 
     @Test("any frame on the link is a sign of life; a silent link is pinged once") func keepalive() {
@@ -128,7 +128,7 @@ private func label(_ number: UInt8) -> BoxLabel { BoxLabel(unchecked: [UInt8](re
         for step in 0..<6 {
             now = now + .second
             machine.closed(link, now: now)
-            let wait = Limits.mailboxRedialFirst << Milliseconds(step)
+            let wait = Limits.mailboxRedial.first << Milliseconds(step)
             #expect(machine.nextDeadline == now + wait)
             now = now + wait
             #expect(machine.advance(now: now) == [.dial])
@@ -137,7 +137,7 @@ private func label(_ number: UInt8) -> BoxLabel { BoxLabel(unchecked: [UInt8](re
         }
         now = now + Limits.shortLink
         machine.closed(link, now: now)
-        #expect(machine.nextDeadline == now + Limits.mailboxRedialFirst)
+        #expect(machine.nextDeadline == now + Limits.mailboxRedial.first)
     }
 
     @Test("the backoff doubles from one second to five minutes and restarts after a grant that lasted") func backoff() {
@@ -161,13 +161,11 @@ private func label(_ number: UInt8) -> BoxLabel { BoxLabel(unchecked: [UInt8](re
             now = next
             #expect(machine.advance(now: now) == [.dial])
         }
-        for (index, wait) in waits.enumerated() {
-            #expect(wait == min(Limits.mailboxRedialFirst << Milliseconds(min(index, 20)), Limits.mailboxRedialLongest))
-        }
+        for (index, wait) in waits.enumerated() { #expect(wait == Limits.mailboxRedial.wait(after: index)) }
         _ = machine.opened(link, now: now)
         machine.granted(grant, on: link, now: noon)
         machine.closed(link, now: now)
-        #expect(machine.nextDeadline == now + Limits.mailboxRedialFirst)
+        #expect(machine.nextDeadline == now + Limits.mailboxRedial.first)
     }
 
     @Test("a refusal is shown until boxes are granted, and makes the wait longer") func refused() {
@@ -175,7 +173,7 @@ private func label(_ number: UInt8) -> BoxLabel { BoxLabel(unchecked: [UInt8](re
             var machine = machine(state)
             #expect(machine.refused(.full, on: link, now: noon) == [.close(link)])
             #expect(machine.standing == .refused(.full) && machine.link == nil)
-            let wait = Limits.mailboxRedialFirst << 6
+            let wait = Limits.mailboxRedial.first << 6
             #expect(machine.nextDeadline == noon + wait)
             machine.closed(link, now: noon)
             #expect(machine.nextDeadline == noon + wait, "the end of its link is no other failure")
@@ -193,7 +191,7 @@ private func label(_ number: UInt8) -> BoxLabel { BoxLabel(unchecked: [UInt8](re
         var machine = machine(.idle)
         #expect(machine.hurry(now: noon) == [.dial])
         machine.dialFailed(now: noon)
-        #expect(machine.nextDeadline == noon + 2 * Limits.mailboxRedialFirst)
+        #expect(machine.nextDeadline == noon + 2 * Limits.mailboxRedial.first)
         for state in [State.unused, .dialling, .asked, .granted] {
             var machine = self.machine(state)
             #expect(machine.hurry(now: noon).isEmpty, "\(state)")
@@ -202,7 +200,7 @@ private func label(_ number: UInt8) -> BoxLabel { BoxLabel(unchecked: [UInt8](re
         _ = machine.refused(.full, on: link, now: noon)
         #expect(machine.hurry(now: noon) == [.dial])
         machine.dialFailed(now: noon)
-        #expect(machine.nextDeadline == noon + 2 * Limits.mailboxRedialFirst, "it has been asked for")
+        #expect(machine.nextDeadline == noon + 2 * Limits.mailboxRedial.first, "it has been asked for")
     }
 
     // MARK: Boxes
@@ -222,7 +220,7 @@ private func label(_ number: UInt8) -> BoxLabel { BoxLabel(unchecked: [UInt8](re
         #expect(machine.opened(link, now: noon) == [.claim(link, [label(5)])])
         machine = self.machine(.idle)
         #expect(machine.want([label(5)], now: noon).isEmpty, "its time has not come")
-        #expect(machine.nextDeadline == noon + Limits.mailboxRedialFirst)
+        #expect(machine.nextDeadline == noon + Limits.mailboxRedial.first)
     }
 
     @Test("kept boxes are not dropped") func keeping() {

@@ -223,10 +223,10 @@ import Testing
                 profile: "n\(count)", endpoints: [], version: stamp + UInt64(count), key: all.keys[0], &all.random)
             return all.receive([.profile(member)], number: UInt64(count), from: 0, at: 1).isTaken
         }
-        for count in 0..<Limits.profileBurst { #expect(receive(count)) }
-        let last = Limits.profileBurst
+        for count in 0..<Limits.profileRate.burst { #expect(receive(count)) }
+        let last = Limits.profileRate.burst
         #expect(!receive(last) && all.machine(1)?.hasTaken(UInt64(last), of: all.keys[0].publicKey) == false)
-        all.now = all.now + Limits.profileInterval
+        all.now = all.now + Limits.profileRate.interval
         #expect(receive(last) && all.names(1) == ["n\(last)"])
         #expect(receive(0), "an older one is of no use")
     }

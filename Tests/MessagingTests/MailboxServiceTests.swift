@@ -639,7 +639,7 @@ private struct Mailbox {
         let box = mailbox.box()
         var stored = 0
         for number in 0..<(Limits.slotCount + 2) {
-            mailbox.now = mailbox.now + Limits.putInterval + 1
+            mailbox.now = mailbox.now + Limits.putRate.interval + 1
             let actions = mailbox.say(.put(box, put(number)), number + 10)
             if isKept(actions) { stored += 1 }
         }
@@ -649,7 +649,7 @@ private struct Mailbox {
         mailbox = claimed()
         stored = 0
         for number in 0..<100 {
-            mailbox.now = mailbox.now + Limits.putInterval + 1
+            mailbox.now = mailbox.now + Limits.putRate.interval + 1
             if isKept(mailbox.say(.put(mailbox.box(), put(number, size: SlotSize.largest)), 10)) { stored += 1 }
         }
         #expect(stored == Limits.boxByteCount / SlotSize.largest)
@@ -661,7 +661,7 @@ private struct Mailbox {
         func stored(_ kind: SlotKind, in count: Int) -> Int {
             var stored = 0
             for number in 0..<count {
-                mailbox.now = mailbox.now + Limits.putInterval + 1
+                mailbox.now = mailbox.now + Limits.putRate.interval + 1
                 let slot = put(number % 8, kind, size: SlotSize.largest)
                 if isKept(mailbox.say(.put(box, slot), 10)) { stored += 1 }
                 mailbox.say(.discard(box, [tag(number % 8)], answer: []), 10)
@@ -669,8 +669,8 @@ private struct Mailbox {
             return stored
         }
         // One more than fits: a put is accepted when its first KiB has room.
-        let passed = 1_000 * (Limits.putInterval + 1)
-        let kibibytes = Limits.putKibibyteBurst + Int(passed / Limits.putKibibyteInterval)
+        let passed = 1_000 * (Limits.putRate.interval + 1)
+        let kibibytes = Limits.putKibibyteRate.burst + Int(passed / Limits.putKibibyteRate.interval)
         let most = kibibytes / (SlotSize.largest / 1_024) + 1
         let count = stored(.disk, in: 1_000)
         #expect(count <= most && count >= most - 2)
@@ -694,20 +694,20 @@ private struct Mailbox {
         }
         var mailbox = claimed()
         let box = mailbox.box()
-        #expect(puts(&mailbox, 2 * Limits.putBurst, { _ in box }, from: { UInt64($0) }) == Limits.putBurst)
-        mailbox.now = mailbox.now + 3 * Limits.putInterval
+        #expect(puts(&mailbox, 2 * Limits.putRate.burst, { _ in box }, from: { UInt64($0) }) == Limits.putRate.burst)
+        mailbox.now = mailbox.now + 3 * Limits.putRate.interval
         #expect(puts(&mailbox, 20, { _ in box }, from: { UInt64($0) }) == 3)
 
         mailbox = Mailbox()
         mailbox.claim(Array(1...8))
         let boxes = (1...8).map { mailbox.box($0) }
-        let count = puts(&mailbox, 2 * Limits.putSourceBurst, { boxes[$0 % 8] }, from: { _ in 5 })
-        #expect(count == Limits.putSourceBurst)
+        let count = puts(&mailbox, 2 * Limits.putSourceRate.burst, { boxes[$0 % 8] }, from: { _ in 5 })
+        #expect(count == Limits.putSourceRate.burst)
         #expect(puts(&mailbox, 5, { boxes[$0 % 8] }, from: { _ in 6 }) == 5, "another network is not concerned")
         // Guessed boxes do not count against existing ones.
         let missing = mailbox.box(77)
         mailbox = claimed()
-        for _ in 0..<(2 * Limits.putBurst) { mailbox.say(.put(missing, put(1)), guest) }
+        for _ in 0..<(2 * Limits.putRate.burst) { mailbox.say(.put(missing, put(1)), guest) }
         #expect(puts(&mailbox, 5, { _ in box }, from: { _ in nil }) == 5)
 
         // The list of networks is bounded; an unlisted one has to wait.
@@ -736,7 +736,7 @@ private struct Mailbox {
         mailbox.say(.put(mailbox.box(), put(1, size: SlotSize.largest)), 10)
         mailbox.say(.put(mailbox.box(), put(2, .notice)), 10)
         let units = SlotSize.largest / Limits.takeUnit
-        let whole = Limits.takeBurst / units
+        let whole = Limits.takeRate.burst / units
         // One more than fits: a body is given when its first unit has room.
         #expect([whole, whole + 1].contains(given(&mailbox, 2 * whole, 1, on: { _ in holder })))
         #expect(mailbox.say(.list(mailbox.box()), holder).count == 1)
@@ -750,9 +750,9 @@ private struct Mailbox {
             mailbox.say(.take(mailbox.box(2), [tag(5)]), holder) == [told(holder, .absent(mailbox.box(2), put(5).id))])
 
         for link in 10..<10_000 { mailbox.sources[link] = UInt64(link % 2) }
-        #expect(given(&mailbox, 4_000, 2, on: { 10 + 2 * $0 }) == Limits.takeSourceBurst)
+        #expect(given(&mailbox, 4_000, 2, on: { 10 + 2 * $0 }) == Limits.takeSourceRate.burst)
         #expect(given(&mailbox, 10, 2, on: { 11 + 2 * $0 }) == 10, "another network is not concerned")
-        mailbox.now = mailbox.now + 3 * Limits.takeSourceInterval
+        mailbox.now = mailbox.now + 3 * Limits.takeSourceRate.interval
         #expect(given(&mailbox, 20, 2, on: { 10 + 2 * $0 }) == 3)
 
         // The list of networks is bounded; an unlisted one has to wait, and clients without a network share one entry.
@@ -763,20 +763,20 @@ private struct Mailbox {
         // `absent` would say that the notice is gone.
         #expect(mailbox.say(.take(mailbox.box(), [tag(2)]), 9) == [close(9)])
         mailbox.now = mailbox.now + .minute
-        #expect(given(&mailbox, 2 * Limits.takeSourceBurst, 2, on: { _ in 9 }) == Limits.takeSourceBurst)
+        #expect(given(&mailbox, 2 * Limits.takeSourceRate.burst, 2, on: { _ in 9 }) == Limits.takeSourceRate.burst)
         mailbox.expectAgreement()
     }
 
     @Test("new boxes of an owner have a rate limit, and existing boxes do not") func ratesOfBoxes() {
         var mailbox = claimed()
         var made = 0
-        for _ in 0..<(2 * Limits.boxBurst) {
+        for _ in 0..<(2 * Limits.boxRate.burst) {
             mailbox.say(.drop([label(2)]), holder)
             let before = mailbox.machine.records.count
             mailbox.claim([1, 2], holder)
             made += mailbox.machine.records.count - before
         }
-        #expect(made == Limits.boxBurst - 1)
+        #expect(made == Limits.boxRate.burst - 1)
         let grant = mailbox.claim([1, 2], holder)
         #expect(
             grant.contains(where: {
@@ -785,7 +785,7 @@ private struct Mailbox {
         #expect(mailbox.machine.records.map(\.box) == [mailbox.box()], "the one that is there stays")
         let other = mailbox.claim([1], 3, as: mailbox.second)
         #expect(mailbox.machine.records.count == 2 && !other.isEmpty, "another owner is not concerned")
-        mailbox.now = mailbox.now + Limits.boxInterval
+        mailbox.now = mailbox.now + Limits.boxRate.interval
         mailbox.claim([1, 2], holder)
         #expect(mailbox.machine.records.count == 3)
         mailbox.expectAgreement()
@@ -890,9 +890,9 @@ private struct Mailbox {
         #expect(mailbox.say(.purge(box, [put(1).id]), holder) == [close(holder)])
         mailbox.isSilent = false
         // A moment ago the disk refused.
-        mailbox.now = start + Limits.rereadFirst - 1
+        mailbox.now = start + Limits.reread.first - 1
         #expect(mailbox.claim() == [told(1, .granted(mailbox.grant(boxes: Limits.boxCount)))])
-        mailbox.now = start + Limits.rereadFirst
+        mailbox.now = start + Limits.reread.first
         #expect(mailbox.claim().last == told(1, .waiting(box)))
         mailbox.now = start
         #expect(mailbox.machine.occupancy.map(\.slotCount) == [2] && mailbox.machine.counts.unreadBoxes == 0)
@@ -932,7 +932,7 @@ private struct Mailbox {
             #expect(granted.contains(told(5, .waiting(box))) == !isSilent)
             let first = [put(1).id, put(3).id].sorted()
             #expect(mailbox.say(.list(box), 5) == [isSilent ? close(5) : told(5, .slots(box, first))])
-            #expect(mailbox.machine.nextDeadline == start + Limits.rereadFirst)
+            #expect(mailbox.machine.nextDeadline == start + Limits.reread.first)
             // The read is retried for ever with growing waits; a locked storage is not asked.
             var asked = 0
             while let due = mailbox.machine.nextDeadline, due < start + 10 * .minute {
@@ -967,7 +967,7 @@ private struct Mailbox {
             mailbox.claim([1], 5)
             #expect(mailbox.say(.list(box), 5) == [told(5, .slots(box, [put(1).id]))])
             mailbox.refused = []
-            mailbox.now = start + Limits.rereadFirst
+            mailbox.now = start + Limits.reread.first
             mailbox.say(isTake ? .take(box, [tag(9)]) : .discard(box, [tag(9)], answer: []), 10)
             #expect(mailbox.machine.nextDeadline == mailbox.now)
             #expect(mailbox.advance(to: mailbox.now) == [told(5, .waiting(box))])

@@ -130,7 +130,7 @@ import Testing
             !machine.receive(Self.message(.offer, Self.other, Self.theirs), now: time).isEmpty
         }
         #expect((0..<5).map { _ in offer(Self.noon) } == [true, true, false, false, false])
-        #expect(!offer(Self.noon + Limits.punchInterval - 1) && offer(Self.noon + Limits.punchInterval))
+        #expect(!offer(Self.noon + Limits.punchRate.interval - 1) && offer(Self.noon + Limits.punchRate.interval))
     }
 
     @Test func `a nonce has 16 bytes`() {

@@ -37,10 +37,10 @@ import Testing
             machine.heard(relayed, now: now)
             #expect(machine.link == relayed, "a failed upgrade drops nothing")
         }
-        #expect(waits[0] == Limits.upgradeFirst)
-        #expect(zip(waits, waits.dropFirst()).allSatisfy { $0 - 5 * .second <= $1 || $1 >= Limits.upgradeLongest })
+        #expect(waits[0] == Limits.upgrade.first)
+        #expect(zip(waits, waits.dropFirst()).allSatisfy { $0 - 5 * .second <= $1 || $1 >= Limits.upgrade.longest })
         #expect(
-            waits.allSatisfy { $0 <= Limits.upgradeLongest * 5 / 4 + .second } && waits[11] >= Limits.upgradeLongest)
+            waits.allSatisfy { $0 <= Limits.upgrade.longest * 5 / 4 + .second } && waits[11] >= Limits.upgrade.longest)
         // A move triggers a dial at once, but no second one while a dial is under way.
         machine.seekDirect(now: now)
         #expect(machine.advance(now: now) == [.upgrade])
@@ -126,9 +126,9 @@ import Testing
         #expect(resting.nextDeadline == nil)
         var deaf = LinkStateMachine(own: keys[0], remote: keys[1], isDialable: false, now: noon)
         _ = deaf.opened(relayed, dialer: keys[1], isRelayed: true, now: noon)
-        #expect(deaf.advance(now: noon + Limits.upgradeFirst).isEmpty, "nobody knows where")
-        deaf.hurry(now: noon + Limits.upgradeFirst)
-        #expect(deaf.advance(now: noon + Limits.upgradeFirst) == [.upgrade], "now somebody does")
+        #expect(deaf.advance(now: noon + Limits.upgrade.first).isEmpty, "nobody knows where")
+        deaf.hurry(now: noon + Limits.upgrade.first)
+        #expect(deaf.advance(now: noon + Limits.upgrade.first) == [.upgrade], "now somebody does")
     }
 }
 

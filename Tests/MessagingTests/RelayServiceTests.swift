@@ -283,7 +283,7 @@ private func close(_ link: Int) -> NodeAction { .close(LinkID(UInt64(link))) }
             if service.say(.open(service.reservation), link).count == 1 { taken += 1 }
             _ = service.machine.linkClosed(LinkID(UInt64(link)))
         }
-        #expect(taken == Limits.relayOpenBurst)
+        #expect(taken == Limits.relayOpenRate.burst)
         #expect(service.say(.open(service.reservation(label(2))), 500).count == 1)
     }
 
@@ -300,10 +300,10 @@ private func close(_ link: Int) -> NodeAction { .close(LinkID(UInt64(link))) }
         }
         // Several times the labels of a node are not yet a flood.
         #expect((first ?? 0) * Limits.relayLabelCount > 4 * Limits.reservationsPerUser)
-        #expect((first ?? .max) <= Limits.relayLabelBurst / Limits.relayLabelCount + 1)
+        #expect((first ?? .max) <= Limits.relayLabelRate.burst / Limits.relayLabelCount + 1)
         #expect(pauses(service.say(.reserve(many), 5, as: service.peer)))
         #expect(service.machine.counts.reservations <= Limits.reservationsPerUser)
-        service.now = service.now + Milliseconds(Limits.relayLabelBurst) * Limits.relayLabelInterval * 2
+        service.now = service.now + Milliseconds(Limits.relayLabelRate.burst) * Limits.relayLabelRate.interval * 2
         #expect(!pauses(service.say(.reserve(many), 5, as: service.peer)))
     }
 
@@ -370,14 +370,14 @@ private func close(_ link: Int) -> NodeAction { .close(LinkID(UInt64(link))) }
             return taken
         }
         var service = reserved()
-        #expect(open(&service, 100) { UInt64($0) } == Limits.relayOpenBurst, "to one node, from wherever")
-        service.now = service.now + 3 * Limits.relayOpenInterval
+        #expect(open(&service, 100) { UInt64($0) } == Limits.relayOpenRate.burst, "to one node, from wherever")
+        service.now = service.now + 3 * Limits.relayOpenRate.interval
         #expect(open(&service, 100) { UInt64($0) } == 3)
 
         // Guessed reservations count, too.
         service = reserved()
         service.source = 7
-        for index in 0..<Limits.relayOpenBurst {
+        for index in 0..<Limits.relayOpenRate.burst {
             _ = service.say(.open(ReservationID(unchecked: [UInt8](repeating: 1, count: 16))), 1_000 + index)
         }
         #expect(open(&service, 5) { _ in 7 } == 0)
@@ -497,4 +497,9 @@ private func close(_ link: Int) -> NodeAction { .close(LinkID(UInt64(link))) }
         _ = service.machine.advance(now: service.now + .hour)
         #expect(service.machine.nextDeadline == nil)
     }
+}
+
+extension RelayServiceStateMachine {
+    /// No client and no guest has a link.
+    var isIdle: Bool { counts.users == 0 && counts.streams == 0 }
 }

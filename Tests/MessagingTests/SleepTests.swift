@@ -291,7 +291,7 @@ import Testing
         // A sleeping inbox is woken for it.
         #expect(pair.sleep(0) == nil)
         pair.dials[0] = nil
-        pair.now = pair.now + Limits.sleepingRetryFirst
+        pair.now = pair.now + Limits.sleepingRetry.first
         pair.step(0) { core, turn in core.advance(&turn) }
         #expect(
             pair.events[0].last { if case .inboxAwake = $0 { true } else { false } } == .inboxAwake(.activityRanking))

@@ -7,7 +7,7 @@ import Testing
     private var random = Randomness.seeded(1)
 
     @Test func `a token bucket gives its burst, then one per interval, and never saves up more`() {
-        var bucket = TokenBucket(interval: 1_000, burst: 2)
+        var bucket = TokenBucket(Rate(every: 1_000, burst: 2))
         #expect(bucket.take(now: noon) == nil)
         #expect(bucket.take(now: noon) == nil)
         #expect(bucket.take(now: noon) == 1_000)
@@ -18,7 +18,7 @@ import Testing
         #expect(bucket.take(now: later) == nil)
         #expect(bucket.take(now: later) == 1_000)
         // A clock that goes back takes no token away.
-        var back = TokenBucket(interval: 1_000, burst: 1)
+        var back = TokenBucket(Rate(every: 1_000, burst: 1))
         #expect(back.take(now: noon) == nil)
         #expect(back.take(now: noon - 500) == 1_500)
     }
@@ -200,10 +200,8 @@ import Testing
         let creator = makeKey(&random)
         let invite = makeInvite(creator, .random(&random), tag: .random(&random), &random)
         let verified = try VerifiedInvite(SignedInvite(payload: [1], signedBy: creator.secret), decoded: invite)
-        var issuer = IssuerStateMachine.Record(tag: invite.tag)
-        issuer.invites = [
-            IssuerStateMachine.IssuedInvite(id: invite.id, tag: invite.tag, expiresAt: noon, singleUse: true)
-        ]
+        var issuer = InviteBook(tag: invite.tag)
+        issuer.invites = [InviteBook.IssuedInvite(id: invite.id, tag: invite.tag, expiresAt: noon, singleUse: true)]
         issuer.invites[0].admitted = [creator.publicKey]
         let other = makeKey(&random)
         let group = GroupState.Unsigned(
@@ -235,11 +233,11 @@ import Testing
             .unused, .contact(contact.record), .joining(join), .conversation(conversation),
         ]
         for role in roles { try check(InboxRecord(client: .generate(&random), createdAt: noon, role: role)) }
-        for state: JoinerStateMachine.State in [.ready, .cancelled, .joinFailed(.unknown("x"))] {
+        for state: JoinRecord.State in [.ready, .cancelled, .joinFailed(.unknown("x"))] {
             join.state = state
             try check(join)
         }
-        var tombstone = ExplodeStateMachine.Record(
+        var tombstone = ExplosionRecord(
             conversation: talk.conversation, role: .member, explodedAt: noon, keepUntil: noon + 1, notice: [1],
             receipt: [2], members: [creator.publicKey])
         tombstone.confirmed[creator.publicKey] = noon

@@ -41,7 +41,7 @@ import Testing
         var allowance = KnockAllowance.forged
         var looked = 0
         for source in 0..<1_000 as Range<UInt64> { looked += look(10, &allowance, from: source, at: noon) }
-        #expect(looked == Limits.forgedKnockBurst + Limits.knockReserveBurst)
+        #expect(looked == Limits.forgedKnockRate.burst + Limits.knockReserveRate.burst)
         looked = 0
         for source in 2_000..<3_000 as Range<UInt64> { looked += look(10, &allowance, from: source, at: noon + 1_000) }
         #expect(looked == 1)
@@ -55,15 +55,15 @@ import Testing
         #expect(look(10_000, &allowance, route: 2, from: 3, at: noon) == 4)
         var others = 0
         for route in 3..<100 as Range<UInt64> { others += look(1, &allowance, route: route, from: 3, at: noon) }
-        #expect(others < Limits.knockSourceBurst)
+        #expect(others < Limits.knockSourceRate.burst)
     }
 
     @Test func `the number of tracked networks and routes is limited, and the rest share one allowance`() {
         var allowance = KnockAllowance.answered
         var looked = 0
         for name in 0..<1_000 as Range<UInt64> { looked += look(10, &allowance, route: name, from: name, at: noon) }
-        let ofKnown = Limits.knockBucketCount * Limits.answeredKnockBurst
-        #expect(looked <= ofKnown + Limits.answeredKnockBurst + Limits.knockSourceBurst)
+        let ofKnown = Limits.knockBucketCount * Limits.answeredKnockRate.burst
+        #expect(looked <= ofKnown + Limits.answeredKnockRate.burst + Limits.knockSourceRate.burst)
         #expect(look(100, &allowance, route: 500_000, from: 500_000, at: noon + .hour) == 4)
     }
 }

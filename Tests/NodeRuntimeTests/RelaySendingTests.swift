@@ -19,7 +19,7 @@ import Testing
                 #expect(wait == nil, "it is never left unread")
             }
         }
-        #expect(said == Limits.sentPieceBurst + 9_999)
+        #expect(said == Limits.sentPieceRate.burst + 9_999)
     }
 
     @Test func `a waiting stream that has more to send waits only once`() {
@@ -39,8 +39,8 @@ import Testing
         #expect(!early, "there is leave, but others wait for it")
         let next = sending.next()
         #expect(next == streams)
-        let served = sending.take(now: noon + Limits.sentPieceInterval)
-        let second = sending.take(now: noon + Limits.sentPieceInterval)
+        let served = sending.take(now: noon + Limits.sentPieceRate.interval)
+        let second = sending.take(now: noon + Limits.sentPieceRate.interval)
         #expect(served && !second)
         let isFirstAgain = [sending.wait(streams[1]), sending.wait(streams[2])]
         #expect(isFirstAgain == [true, false])

@@ -417,7 +417,7 @@ extension Simulation {
     }
 
     /// Whether by this node's clock the explosion that happened elsewhere is still to come.
-    func isToCome(_ tombstone: ExplodeStateMachine.Record, _ node: SimulatedNode) -> Bool {
+    func isToCome(_ tombstone: ExplosionRecord, _ node: SimulatedNode) -> Bool {
         guard let notice = ExplodeNotice(opening: tombstone.notice, conversation: tombstone.conversation) else {
             return false
         }

@@ -179,7 +179,7 @@ extension Simulation {
             if let client = target.routes.keys.sorted().first(where: { target.keys[$0]?.publicKey == member }) {
                 receiveNotice(tombstone.notice, target, client, from: sender)
             } else if let theirs = target.core.tombstone(conversation), let creator = theirs.creator,
-                let answer = ExplodeStateMachine(record: theirs).answer(toNoticeOf: creator)
+                let answer = theirs.answer(toNoticeOf: creator)
             {
                 reply(.answer(to: sender, conversation, answer), target)
             }
@@ -189,7 +189,7 @@ extension Simulation {
                 let key = asker.keys[client]?.publicKey, let target = reachable(endpoints, from: sender),
                 let tombstone = target.core.tombstone(conversation),
                 target.keys.values.contains(where: { $0.publicKey == member }),
-                let notice = ExplodeStateMachine(record: tombstone).answer(toQuestionOf: key)
+                let notice = tombstone.answer(toQuestionOf: key)
             else { return }
             count("asks answered")
             let answer = Happening.noticeAnswer(to: sender, incarnation: asker.incarnation, client, notice)

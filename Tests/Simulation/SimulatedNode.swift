@@ -10,7 +10,7 @@ struct Disk {
 
     var inboxes: [ClientID: Inbox] = [:]
     var messages: [ClientID: [MessageID: Message]] = [:]
-    var tombstones: [ConversationID: ExplodeStateMachine.Record] = [:]
+    var tombstones: [ConversationID: ExplosionRecord] = [:]
     var fanOuts: [ConversationID: [Member]] = [:]
     /// Scheduled explosions: the inbox to be destroyed, and its tombstone.
     var armed: [ConversationID: Armed] = [:]
@@ -24,7 +24,7 @@ struct Disk {
 
     struct Armed {
         var client: ClientID
-        var record: ExplodeStateMachine.Record
+        var record: ExplosionRecord
         var fanOut: [Member]
     }
 
@@ -33,11 +33,11 @@ struct Disk {
         case message(ClientID, Message)
         case state(ClientID, MessageID, DeliveryState)
         case erase(ClientID, [MessageID])
-        case explode(ClientID, ExplodeStateMachine.Record, [Member])
+        case explode(ClientID, ExplosionRecord, [Member])
         case destroy(ClientID)
-        case tombstone(ExplodeStateMachine.Record)
+        case tombstone(ExplosionRecord)
         case removeTombstone(ConversationID)
-        case arm(ClientID, ExplodeStateMachine.Record, [Member])
+        case arm(ClientID, ExplosionRecord, [Member])
         /// `nil`: nothing is left to put.
         case mailNotices(ConversationID, MailNotices?)
 

@@ -15,10 +15,10 @@ struct Fixtures {
 
     mutating func conversation() -> ConversationID { ConversationID.random(&random) }
 
-    mutating func earlierCopies(of conversation: ConversationID, count: Int) -> [ExplodeStateMachine.EarlierCopy] {
+    mutating func earlierCopies(of conversation: ConversationID, count: Int) -> [ExplosionRecord.EarlierCopy] {
         (0..<count).map { _ in
             let receipt = DeletionReceipt(conversation: conversation, destroyedAt: now, key: bob, &random)
-            return ExplodeStateMachine.EarlierCopy(receipt: receipt, knock: random.bytes(32))
+            return ExplosionRecord.EarlierCopy(receipt: receipt, knock: random.bytes(32))
         }
     }
 

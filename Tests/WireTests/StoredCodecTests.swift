@@ -29,7 +29,7 @@ import Testing
 
     @Test func `a tombstone is read back unchanged and fits a page of the store`() throws {
         var fixtures = try Fixtures()
-        var record = ExplodeStateMachine.Record(
+        var record = ExplosionRecord(
             conversation: fixtures.conversation(), role: .creator, explodedAt: fixtures.now,
             keepUntil: fixtures.now + 45 * .day, notice: fixtures.random.bytes(Limits.noticeByteCount),
             receipt: fixtures.random.bytes(177), members: [fixtures.ann.publicKey, fixtures.bob.publicKey])
@@ -46,7 +46,7 @@ import Testing
 
     @Test func `a tombstone keeps a departed creator and a confirmation at the beginning of time`() throws {
         var fixtures = try Fixtures()
-        var record = ExplodeStateMachine.Record(
+        var record = ExplosionRecord(
             conversation: fixtures.conversation(), role: .member, explodedAt: fixtures.now,
             keepUntil: fixtures.now + 45 * .day, notice: fixtures.random.bytes(Limits.noticeByteCount),
             receipt: fixtures.random.bytes(177), members: [fixtures.bob.publicKey])
@@ -66,12 +66,12 @@ import Testing
         }
         let some = Limits.memberCount - Limits.departedCount
         for (role, count, invites, copies) in [
-            (ExplodeStateMachine.Role.creator, keys.count, Limits.tombstoneInviteCount / 4, 0),
+            (ExplosionRecord.Role.creator, keys.count, Limits.tombstoneInviteCount / 4, 0),
             (.creator, Limits.memberCount - 1, Limits.tombstoneInviteCount, 0),
             (.member, Limits.memberCount - 1, 0, Limits.departedCount / 2), (.member, some, 0, Limits.departedCount),
         ] {
             let members = Array(keys.prefix(count))
-            var record = ExplodeStateMachine.Record(
+            var record = ExplosionRecord(
                 conversation: fixtures.conversation(), role: role, explodedAt: fixtures.now,
                 keepUntil: fixtures.now + 45 * .day, notice: fixtures.random.bytes(Limits.noticeByteCount),
                 receipt: role == .member ? fixtures.random.bytes(177) : nil, members: members)
@@ -120,7 +120,7 @@ import Testing
             own: Member(profile: "ann", endpoints: [], version: 1, key: fixtures.ann, &fixtures.random),
             members: [
                 Member(profile: nil, endpoints: invite.endpoints, version: 1, key: fixtures.bob, &fixtures.random)
-            ], issuer: IssuerStateMachine.Record(tag: invite.tag))
+            ], issuer: InviteBook(tag: invite.tag))
         conversation.lifetime.head = fixtures.agreement()
         let roles: [InboxRecord.Role] = [
             .unused, .contact(ContactRecord(routingSecret: fixtures.random.bytes(32))),

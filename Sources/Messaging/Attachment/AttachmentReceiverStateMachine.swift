@@ -38,7 +38,7 @@ package struct AttachmentReceiverStateMachine: Hashable, Sendable {
     package private(set) var count = 0
     private var state = State.waiting
     private var present: [UInt64]
-    private var wait = Limits.attachmentRetryFirst
+    private var wait = Limits.attachmentRetry.first
     private var meter = ProgressMeter()
 
     /// - Parameter has: whether the archive already has a chunk.
@@ -64,7 +64,7 @@ package struct AttachmentReceiverStateMachine: Hashable, Sendable {
     package mutating func linkUp(now: Timestamp, window: Int) -> [Action] {
         switch state {
         case .waiting, .receiving:
-            wait = Limits.attachmentRetryFirst
+            wait = Limits.attachmentRetry.first
             return begin(now: now, window: window)
         case .verifying, .complete, .failed: return []
         }
@@ -91,7 +91,7 @@ package struct AttachmentReceiverStateMachine: Hashable, Sendable {
         case .receiving(var flight):
             guard flight.asked.remove(index) != nil, !contains(index) else { return [] }
             insert(index)
-            wait = Limits.attachmentRetryFirst
+            wait = Limits.attachmentRetry.first
             flight.deadline = now + wait
             var actions: [Action] = [.keep(index)]
             if meter.shows(count, of: chunkCount, now: now) { actions.append(.progress) }
@@ -111,7 +111,7 @@ package struct AttachmentReceiverStateMachine: Hashable, Sendable {
         switch state {
         case .receiving(let flight):
             guard flight.deadline <= now else { return [] }
-            wait = min(wait * 2, Limits.attachmentRetryLongest)
+            wait = min(wait * 2, Limits.attachmentRetry.longest)
             return begin(now: now, window: window)
         case .waiting, .verifying, .complete, .failed: return []
         }

@@ -1,41 +1,33 @@
 import Crypto
 
-/// The files that one conversation receives; the receiver pulls them in chunks (Delivery.md, "Files").
-struct IncomingFiles: Sendable {
-    typealias Members = [PublicKey: ConversationMember]
+/// A file that the conversation receives; the receiver pulls it in chunks (Delivery.md, "Files").
+struct IncomingFile: Sendable {
+    let sender: PublicKey
+    let attachment: Attachment
+    let keeping: NodeAction.Keeping
+    let expiresAt: Timestamp?
+    var machine: AttachmentReceiverStateMachine
+    /// When the transfer counts as stalled; each chunk extends it. `nil` once stalled.
+    var stallsAt: Timestamp?
+}
 
-    private struct File: Sendable {
-        let sender: PublicKey
-        let attachment: Attachment
-        let keeping: NodeAction.Keeping
-        let expiresAt: Timestamp?
-        var machine: AttachmentReceiverStateMachine
-        /// When the transfer counts as stalled; each chunk extends it. `nil` once stalled.
-        var stallsAt: Timestamp?
-    }
-
-    private let names: ConversationNames
-    private var files: [MessageID: File] = [:]
-
-    init(_ names: ConversationNames) { self.names = names }
-
+extension ConversationStateMachine {
     /// Limits the incomplete files of one member.
-    private func isFull(of sender: PublicKey) -> Bool {
+    private func hasAllFiles(of sender: PublicKey) -> Bool {
         files.values.count { $0.sender == sender } >= Limits.incomingAttachmentCount
     }
 
     // MARK: Contents
 
     mutating func receive(
-        _ attachment: Attachment, _ message: Message, _ keeping: NodeAction.Keeping, on link: LinkID,
-        of members: Members, _ tally: inout FrameTally, _ turn: Turn
+        _ attachment: Attachment, _ message: Message, _ keeping: NodeAction.Keeping, on link: LinkID, _ turn: Turn
     ) -> [NodeAction] {
         guard let sender = message.sender else { return [] }
         let id = message.content.id
         var limit = turn.contents.attachmentByteCount
         let hasRoom: Bool
         switch keeping {
-        case .disk: hasRoom = turn.hasRoom(names.client) && turn.contents.hasRoom(names.client, attachment.byteCount)
+        case .disk: hasRoom = turn.hasRoom(client) && turn.contents.hasRoom(client, attachment.byteCount)
         case .memory:
             limit = min(limit, Limits.attachmentMemoryByteCount)
             hasRoom = attachment.byteCount <= turn.contents.memoryAvailable() - expectedInMemory
@@ -47,73 +39,69 @@ struct IncomingFiles: Sendable {
             message.state = .failed
             message.onReading = nil
             return [
-                .keep(names.client, [message], keeping), .transmit(link, .receipt(Receipt(.tooLarge, [id]))),
-                names.event(.message(id), turn),
+                .keep(client, [message], keeping), .transmit(link, .receipt(Receipt(.tooLarge, [id]))),
+                event(.message(id), turn),
             ]
         }
         // Without room the file is not acknowledged, so its sender repeats it.
-        guard hasRoom, !isFull(of: sender) else {
+        guard hasRoom, !hasAllFiles(of: sender) else {
             tally.dropped += 1
             return []
         }
         message.state = .receiving
-        files[id] = File(
+        files[id] = IncomingFile(
             sender: sender, attachment: attachment, keeping: keeping, expiresAt: message.expiresAt,
             machine: AttachmentReceiverStateMachine(chunkCount: attachment.chunkCount) { _ in false },
             stallsAt: turn.now + Limits.transferPatience)
-        return [.keep(names.client, [message], keeping), names.event(.message(id), turn)]
-            + resume(id, on: link, of: members, turn)
+        return [.keep(client, [message], keeping), event(.message(id), turn)] + resume(id, on: link, turn)
     }
 
     /// The sender repeats a known, incomplete file.
     mutating func receiveAgain(
-        _ known: Message, _ attachment: Attachment, isStored: Bool, on link: LinkID, of members: Members,
-        _ tally: inout FrameTally, _ turn: Turn
+        _ known: Message, _ attachment: Attachment, isStored: Bool, on link: LinkID, _ turn: Turn
     ) -> [NodeAction] {
         guard let member = known.sender else { return [] }
         let id = known.content.id
-        if let file = files[id] {
-            return file.machine.nextDeadline == nil ? resume(id, on: link, of: members, turn) : []
-        }
-        guard !isFull(of: member) else {
+        if let file = files[id] { return file.machine.nextDeadline == nil ? resume(id, on: link, turn) : [] }
+        guard !hasAllFiles(of: member) else {
             tally.dropped += 1
             return []
         }
         // After a restart the archive's chunks need not come again.
-        files[id] = File(
+        files[id] = IncomingFile(
             sender: member, attachment: attachment,
             keeping: known.expiresAt.flatMap { end in isStored ? .disk(.holding(end - turn.now)) : nil } ?? .memory,
             expiresAt: known.expiresAt,
             machine: AttachmentReceiverStateMachine(chunkCount: attachment.chunkCount) {
-                turn.contents.hasChunk(names.client, id, $0)
+                turn.contents.hasChunk(client, id, $0)
             }, stallsAt: turn.now + Limits.transferPatience)
-        return resume(id, on: link, of: members, turn)
+        return resume(id, on: link, turn)
     }
 
     // MARK: Links
 
     /// Requests incomplete files at once: a sender that no longer has one says so instead of repeating it.
-    mutating func resume(of member: PublicKey, on link: LinkID, in members: Members, _ turn: Turn) -> [NodeAction] {
+    mutating func resume(of member: PublicKey, on link: LinkID, _ turn: Turn) -> [NodeAction] {
         let waiting = files.filter { $0.value.sender == member && $0.value.machine.nextDeadline == nil }.keys
-        return waiting.sorted().flatMap { resume($0, on: link, of: members, turn) }
+        return waiting.sorted().flatMap { resume($0, on: link, turn) }
     }
 
-    private mutating func resume(_ id: MessageID, on link: LinkID, of members: Members, _ turn: Turn) -> [NodeAction] {
+    private mutating func resume(_ id: MessageID, on link: LinkID, _ turn: Turn) -> [NodeAction] {
         guard let file = files[id], members[file.sender]?.link.link == link else { return [] }
-        let window = window(for: file.sender)
+        let window = fileWindow(for: file.sender)
         let actions = files[id]?.machine.linkUp(now: turn.now, window: window) ?? []
         return perform(actions, id, nil, over: link, turn)
     }
 
-    mutating func linkLost(to member: PublicKey) {
+    mutating func pauseFiles(of member: PublicKey) {
         for id in files.keys where files[id]?.sender == member { files[id]?.machine.linkLost() }
     }
 
     // MARK: Chunks
 
-    mutating func receive(
-        _ chunk: AttachmentChunk, from member: PublicKey, over link: LinkID, _ tally: inout FrameTally, _ turn: Turn
-    ) -> [NodeAction] {
+    mutating func receive(_ chunk: AttachmentChunk, from member: PublicKey, over link: LinkID, _ turn: Turn)
+        -> [NodeAction]
+    {
         // Inflates no chunk that was not requested.
         guard let file = files[chunk.message], file.sender == member, file.machine.isAwaited(chunk.index) else {
             tally.dropped += 1
@@ -122,7 +110,7 @@ struct IncomingFiles: Sendable {
         guard tally.holds(chunk.plain(byteCount: file.attachment.chunkByteCount(chunk.index)) != nil) else { return [] }
         let hasRoom =
             switch file.keeping {
-            case .disk: !turn.isLocked && turn.contents.hasRoom(names.client, Int64(chunk.bytes.count))
+            case .disk: !turn.isLocked && turn.contents.hasRoom(client, Int64(chunk.bytes.count))
             case .memory: turn.contents.memoryAvailable() >= Int64(chunk.bytes.count)
             case .untilUnlocked: false
             }
@@ -132,39 +120,38 @@ struct IncomingFiles: Sendable {
             return []
         }
         files[chunk.message]?.stallsAt = turn.now + Limits.transferPatience
-        let window = window(for: member)
+        let window = fileWindow(for: member)
         let actions = files[chunk.message]?.machine.receive(chunk.index, now: turn.now, window: window) ?? []
         if actions.isEmpty { tally.dropped += 1 }
         return perform(actions, chunk.message, chunk, over: link, turn)
     }
 
-    mutating func gone(_ id: MessageID, from member: PublicKey, _ tally: inout FrameTally, _ turn: Turn) -> [NodeAction]
-    {
+    mutating func receiveGone(_ id: MessageID, from member: PublicKey, _ turn: Turn) -> [NodeAction] {
         guard files[id]?.sender == member, files[id]?.machine.gone() == true else {
             tally.dropped += 1
             return []
         }
-        return fail(id, turn)
+        return failFile(id, turn)
     }
 
-    mutating func verified(_ id: MessageID, _ isRight: Bool, of members: Members, _ turn: Turn) -> [NodeAction] {
+    mutating func attachmentVerified(_ id: MessageID, _ isRight: Bool, _ turn: Turn) -> [NodeAction] {
         guard let file = files[id], files[id]?.machine.verified(isRight) == true else { return [] }
         let link = members[file.sender]?.link.link
         guard isRight else {
-            return fail(id, turn) + (link.map { [.transmit($0, .receipt(Receipt(.damaged, [id])))] } ?? [])
+            return failFile(id, turn) + (link.map { [.transmit($0, .receipt(Receipt(.damaged, [id])))] } ?? [])
         }
         files[id] = nil
         let isStored = if case .disk = file.keeping { true } else { false }
-        return [.setState(names.client, [id], .received)]
+        return [.setState(client, [id], .received)]
             + (link.map { [.transmit($0, .acknowledgement(id, stored: isStored))] } ?? []) + [
-                names.event(.messageState(id, .received, stored: isStored), turn)
+                event(.messageState(id, .received, stored: isStored), turn)
             ]
     }
 
-    private mutating func fail(_ id: MessageID, _ turn: Turn) -> [NodeAction] {
+    private mutating func failFile(_ id: MessageID, _ turn: Turn) -> [NodeAction] {
         let hasChunks = (files.removeValue(forKey: id)?.machine.count ?? 1) > 0
-        return (hasChunks ? [.forgetChunks(names.client, id)] : []) + [
-            .setState(names.client, [id], .failed), names.event(.messageState(id, .failed, stored: nil), turn),
+        return (hasChunks ? [.forgetChunks(client, id)] : []) + [
+            .setState(client, [id], .failed), event(.messageState(id, .failed, stored: nil), turn),
         ]
     }
 
@@ -175,13 +162,13 @@ struct IncomingFiles: Sendable {
         guard let file = files[id] else { return [] }
         return actions.flatMap { action -> [NodeAction] in
             switch action {
-            case .keep: chunk.map { [.keepChunk(names.client, $0, expiresAt: file.expiresAt, file.keeping)] } ?? []
+            case .keep: chunk.map { [.keepChunk(client, $0, expiresAt: file.expiresAt, file.keeping)] } ?? []
             case .request(let first, let count):
                 link.map { [.transmit($0, .attachmentRequest(id, first: first, count: count))] } ?? []
-            case .verify: [.verifyAttachment(names.client, id)]
+            case .verify: [.verifyAttachment(client, id)]
             case .progress:
                 [
-                    names.event(
+                    event(
                         .attachmentProgress(id, file.sender, count: file.machine.count, of: file.machine.chunkCount),
                         turn)
                 ]
@@ -192,7 +179,7 @@ struct IncomingFiles: Sendable {
     // MARK: Bounds
 
     /// The files of one member share its window.
-    private func window(for member: PublicKey) -> Int {
+    private func fileWindow(for member: PublicKey) -> Int {
         let count = files.values.count { $0.sender == member && $0.machine.nextDeadline != nil }
         return max(2, Limits.attachmentWindow / max(1, count))
     }
@@ -207,17 +194,14 @@ struct IncomingFiles: Sendable {
 
     // MARK: Time and ends
 
-    var nextDeadline: Timestamp? {
-        var earliest: Timestamp?
-        for file in files.values {
-            for deadline in [file.machine.nextDeadline, file.expiresAt, file.stallsAt] {
-                if let deadline { earliest = min(earliest ?? deadline, deadline) }
-            }
-        }
-        return earliest
+    var filesDeadline: Timestamp? {
+        files.values.reduce(nil) { earliest($0, $1.machine.nextDeadline, $1.expiresAt, $1.stallsAt) }
     }
 
-    mutating func advance(_ members: Members, _ turn: Turn) -> [NodeAction] {
+    mutating func advanceFiles(_ turn: Turn) -> [NodeAction] {
+        for member in members.keys where members[member]?.stallsAt.map({ $0 <= turn.now }) ?? false {
+            members[member]!.stallsAt = nil
+        }
         guard !files.isEmpty else { return [] }
         var result: [NodeAction] = []
         for id in files.keys.sorted() {
@@ -228,27 +212,24 @@ struct IncomingFiles: Sendable {
                 files[id] = nil
                 continue
             }
-            let window = window(for: file.sender)
+            let window = fileWindow(for: file.sender)
             let actions = files[id]?.machine.advance(now: turn.now, window: window) ?? []
             result += perform(actions, id, nil, over: members[file.sender]?.link.link, turn)
         }
         return result
     }
 
-    mutating func abandon(of member: PublicKey, _ turn: Turn) -> [NodeAction] {
+    mutating func abandonFiles(of member: PublicKey, _ turn: Turn) -> [NodeAction] {
         files.keys.sorted().flatMap { id in
-            files[id]?.sender == member && files[id]?.machine.gone() == true ? fail(id, turn) : []
+            files[id]?.sender == member && files[id]?.machine.gone() == true ? failFile(id, turn) : []
         }
     }
 
-    mutating func forgetMemory() { files = files.filter { $0.value.keeping != .memory } }
-
     /// A file is arriving. A stalled one, without a moving chunk, keeps no inbox awake.
-    func isMoving(of members: Members) -> Bool {
-        files.values.contains { members[$0.sender]?.isEstablished == true && $0.stallsAt != nil }
-    }
+    var isFileMoving: Bool { files.values.contains { members[$0.sender]?.isEstablished == true && $0.stallsAt != nil } }
 
-    func progress(of id: MessageID) -> (count: Int, of: Int)? {
+    /// Received and total chunks of a file; `nil` when it is not being received.
+    package func progress(of id: MessageID) -> (count: Int, of: Int)? {
         files[id].map { ($0.machine.count, $0.machine.chunkCount) }
     }
 }

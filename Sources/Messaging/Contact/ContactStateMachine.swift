@@ -93,10 +93,8 @@ package struct ContactStateMachine: Sendable {
     }
 
     package var nextDeadline: Timestamp? {
-        let links = remotes.values.compactMap(\.link.nextDeadline)
-        let reservations = remotes.values.compactMap(\.rendezvous?.reservation.nextDeadline)
-        let ends = record.outgoing.map(\.deadline)
-        return (links + reservations + ends + [relay.nextDeadline, mailbox.nextDeadline].compactMap { $0 }).min()
+        remotes.values.reduce(earliest(relay.nextDeadline, mailbox.nextDeadline, record.outgoing.map(\.deadline).min()))
+        { earliest($0, $1.link.nextDeadline, $1.rendezvous?.reservation.nextDeadline) }
     }
 
     package var savedRecord: ContactRecord {
@@ -207,11 +205,6 @@ package struct ContactStateMachine: Sendable {
             record.outgoing.removeAll { $0.card.key == remote && ids.contains($0.invitation.id) }
             guard record.outgoing.count != before else { return [] }
             return [.save(client)] + (release(remote).map { [.close($0)] } ?? [])
-        case .closing: return [.close(link)]
-        case .session, .contents, .lifetime, .joinRequest, .welcome, .joinError, .explosion, .deletionReceipt,
-            .memberLeft, .joinCancelled, .unknown, .group, .profile, .receipt, .attachmentRequest, .attachmentChunk,
-            .attachmentGone, .punch, .mailboxAnswer, .mailbox:
-            return [.close(link)]
         case .mailboxRequest(let request):
             // A client of the mailbox uses a key of its own for that link, so this remote is no client.
             guard remotes[remote] == nil, !relay.serves(link) else { return [.close(link)] }
@@ -221,6 +214,7 @@ package struct ContactStateMachine: Sendable {
                 request, from: remote, on: link, own: key, isPeer: turn.isNamedPeer(remote),
                 source: turn.sourceOf(link), now: turn.now)
         case .relayAnswer(let answer): return receive(answer, from: remote, on: link, turn)
+        default: return [.close(link)]
         }
     }
 

@@ -24,10 +24,10 @@ struct ConversationMember: Sendable {
     var owesWord = false
     /// Nonce of the ping behind the last such frame: frames arrive in order, so its pong confirms all of them.
     var wordPing: UInt64?
-    var profileBucket = TokenBucket(interval: Limits.profileInterval, burst: Limits.profileBurst)
+    var profileBucket = TokenBucket(Limits.profileRate)
     /// The newest profile beyond the rate limit, adopted when the limit allows it.
     var laterDescription: Member?
-    var forgeries = TokenBucket(interval: Limits.forgeryInterval, burst: Limits.forgeryBurst)
+    var forgeries = TokenBucket(Limits.forgeryRate)
     /// Rate limit for frames without effect. It belongs to the member, so a new link does not reset it.
     var idleFrames = IdleFrames.member
     /// Until then the member's links and frames are refused.
@@ -53,12 +53,9 @@ struct ConversationMember: Sendable {
     var isTaking: Bool { isEstablished && !serving.isIdle && stallsAt != nil }
 
     var nextDeadline: Timestamp? {
-        var earliest = link.nextDeadline
-        let description = laterDescription == nil ? nil : profileBucket.readyAt
-        for deadline in [
-            outbox.nextDeadline, punching.nextDeadline, serving.isIdle ? nil : stallsAt, description, movesUntil,
-        ] { if let deadline { earliest = min(earliest ?? deadline, deadline) } }
-        return earliest
+        earliest(
+            link.nextDeadline, outbox.nextDeadline, punching.nextDeadline, serving.isIdle ? nil : stallsAt,
+            laterDescription == nil ? nil : profileBucket.readyAt, movesUntil)
     }
 
     /// The link in use is gone or replaced: frames in flight are sent again.

@@ -24,28 +24,6 @@ package struct InboxRecord: Hashable, Sendable, Codable {
     }
 }
 
-package struct JoinRecord: Hashable, Sendable, Codable {
-    package var invite: Invite
-    /// The invite as the join request carries it.
-    package var signed: SignedInvite
-    /// Recovered from the invite's signature.
-    package var creator: PublicKey
-    /// Our name in the conversation.
-    package var profile: String?
-    /// The join fails ``Limits/joinLifetime`` later.
-    package var startedAt: Timestamp
-    package var state: JoinerStateMachine.State
-
-    package init(_ verified: VerifiedInvite, profile: String?, startedAt: Timestamp) {
-        invite = verified.invite
-        signed = verified.signed
-        creator = verified.creatorKey
-        self.profile = profile
-        self.startedAt = startedAt
-        state = .joining
-    }
-}
-
 /// The durable state of a conversation at one member.
 package struct ConversationRecord: Hashable, Sendable, Codable {
     package var genesis: Genesis
@@ -65,7 +43,7 @@ package struct ConversationRecord: Hashable, Sendable, Codable {
     package var undelivered: [PublicKey: UInt64] = [:]
     package var missed: [PublicKey: UInt64] = [:]
     /// The creator's invites; `nil` for others.
-    package var issuer: IssuerStateMachine.Record?
+    package var issuer: InviteBook?
     package var lifetime = LifetimeStateMachine.Record()
     /// Whether we send read receipts; `nil`: the node's default.
     package var sendsReadReceipts: Bool?
@@ -75,9 +53,7 @@ package struct ConversationRecord: Hashable, Sendable, Codable {
     package var mailbox = MailboxRecord()
     package var schedule: ExplosionSchedule?
 
-    package init(
-        genesis: Genesis, group: GroupState, own: Member, members: [Member], issuer: IssuerStateMachine.Record?
-    ) {
+    package init(genesis: Genesis, group: GroupState, own: Member, members: [Member], issuer: InviteBook?) {
         self.genesis = genesis
         self.group = group
         self.own = own

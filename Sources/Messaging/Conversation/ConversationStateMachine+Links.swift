@@ -23,9 +23,9 @@ extension ConversationStateMachine {
                 if wasEstablished {
                     // A link replaces another: frames in flight are sent again after the session exchange.
                     members[member]!.linkLost()
-                    files.linkLost(to: member)
+                    pauseFiles(of: member)
                 }
-                let wasAway = !wasEstablished && lifetimes.endsSession(lostAt: lostAt, &members, turn)
+                let wasAway = !wasEstablished && endsSession(lostAt: lostAt, turn)
                 result += startSession(with: member, on: link, wasAway: wasAway, &turn)
             // `close` sends what is queued, still delivers incoming frames, and bounds the wait for the peer's close.
             case .retire(let link): result += [.transmit(link, .closing(asleep: false)), .close(link)]
@@ -45,7 +45,7 @@ extension ConversationStateMachine {
         let ended = perform(overdue, to: member, on: nil, turn)
         let reset = state.hasEnded || wasAway
         var start =
-            lifetimes.machine?.sessionStart(reset: reset, policy: lifetimes.policy(record, turn))
+            lifetimes.machine?.sessionStart(reset: reset, policy: policy(turn))
             ?? SessionStart(reset: reset, inForce: nil, head: nil, renewable: nil)
         start.member = record.own
         start.groupDigest = groupDigest
@@ -70,7 +70,7 @@ extension ConversationStateMachine {
         members[member]!.isEstablished = true
         members[member]!.link.sessionEstablished()
         let hasRestarted = members[member]!.hasEnded
-        lifetimes.noteSession(with: member, saidReset: sent.reset, &members)
+        noteSession(with: member, saidReset: sent.reset)
         let isNews = !members[member]!.isShownOnline
         members[member]!.isShownOnline = true
         members[member]!.movesUntil = nil
@@ -81,14 +81,14 @@ extension ConversationStateMachine {
         {
             result += perform(actions, &turn)
         }
-        result += ending.showSchedule(on: link, record, &turn)
-        let said = mail.linked(member)
+        result += showSchedule(on: link, &turn)
+        let said = stopMail(to: member)
         if !said.isEmpty { result.append(.transmit(link, .acknowledgement(said))) }
-        result += mail.askForSlices(mailContext, now: turn.now)
+        result += askForSlices(now: turn.now)
         result += flush(member, &turn)
-        result += deliveries.flush(to: member, of: &members, turn)
+        result += flushReceipts(to: member, turn)
         result += askForWord(now: turn.now)
-        return result + files.resume(of: member, on: link, in: members, turn)
+        return result + resume(of: member, on: link, turn)
     }
 
     /// Shows the gap of messages to us that the member gave up.
@@ -154,9 +154,9 @@ extension ConversationStateMachine {
 
     mutating func linkLost(to member: PublicKey, _ turn: Turn) -> [NodeAction] {
         members[member]!.linkLost()
-        files.linkLost(to: member)
+        pauseFiles(of: member)
         members[member]!.sessionSent = nil
-        lifetimes.noteLinkLost(members, turn)
+        noteLinkLost(turn)
         let wasShownOnline = members[member]!.isShownOnline
         members[member]!.isShownOnline = false
         return wasShownOnline ? [event(.peerOffline(member), turn)] : []
@@ -193,15 +193,15 @@ extension ConversationStateMachine {
     // MARK: Time
 
     package mutating func advance(_ turn: inout Turn) -> [NodeAction] {
-        let schedule = ending.advance(&record, endingContext, &turn)
+        let schedule = advanceEnding(&turn)
         var result = schedule.actions
         if schedule.hasEnded { return result }
         // Not saved at once: an expired invite is still expired after a restart.
         result += forgetInvites(after: Limits.joinLifetime, turn)
         result += advanceRelay(&turn)
-        result += lifetimes.showEndIfDue(record, &turn)
+        result += showEndIfDue(&turn)
         if let actions = lifetimes.machine?.expire(now: turn.now) { result += perform(actions, &turn) }
-        let policy = lifetimes.policy(record, turn)
+        let policy = policy(turn)
         if let actions = lifetimes.machine?.renewIfDue(policy: policy, now: turn.now, key: key, random: &turn.random) {
             result += perform(actions, &turn)
         }
@@ -227,7 +227,7 @@ extension ConversationStateMachine {
             result += perform(actions, to: member, on: members[member]!.link.link, turn)
         }
         result += advanceDescriptions(&turn)
-        return result + advanceMail(&turn) + advanceFiles(turn)
+        return result + advanceMail(turn) + advanceFiles(turn)
     }
 
     private func dial(_ member: PublicKey, isUpgrade: Bool = false, _ turn: Turn) -> NodeAction {
@@ -277,10 +277,6 @@ extension ConversationStateMachine {
         }
     }
 
-    package func heardEndpoints(of member: PublicKey, now: Timestamp) -> [Endpoint] {
-        members[member]?.heard.endpoints(now: now) ?? []
-    }
-
     /// The machine's addresses changed: a ping checks each link.
     package mutating func addressesChanged(_ dials: inout ChangeDials?, _ turn: inout Turn) -> [NodeAction] {
         var result: [NodeAction] = []
@@ -313,8 +309,8 @@ extension ConversationStateMachine {
         releaseMemory()
         var ended: Set<MessageID> = []
         for member in memberKeys { ended.formUnion(members[member]!.outbox.removeAll(onlyInMemory: true)) }
-        var result = deliveries.cancelled(ended.sorted(), turn) + [.forgetMemory(client)]
-        files.forgetMemory()
+        var result = cancelled(ended.sorted(), turn) + [.forgetMemory(client)]
+        files = files.filter { $0.value.keeping != .memory }
         for member in memberKeys {
             members[member]!.hasEnded = true
             if let link = members[member]!.link.link {
@@ -348,7 +344,7 @@ extension ConversationStateMachine {
                 if side.runs.areCopied(now: now) || side.runs.reportsCopies(now: now) {
                     members[member]!.link.dialSlowly(Limits.redialCopies, until: now + Limits.copiesLifetime)
                 }
-                deliveries.remember(receipted: side.readReceipts)
+                receipted.formUnion(side.readReceipts)
             }
             guard !dials else { continue }
             members[member]!.link.rest()
@@ -364,7 +360,7 @@ extension ConversationStateMachine {
 
     /// Closes the links as asleep, which counts as no loss. Only the conversation's own deadlines remain.
     mutating func prepareToSleep(_ turn: inout Turn) -> [NodeAction] {
-        var result = lifetimes.showEnd(record, &turn)
+        var result = showEnd(&turn)
         for member in memberKeys {
             let open = link(to: member)
             members[member]?.rest()
@@ -396,7 +392,7 @@ extension ConversationStateMachine {
     var isFound: Bool { memberKeys.allSatisfy { record.told[$0] == record.own.version } }
 
     /// A file is under way on a link. A stalled one, without a moving chunk, keeps no inbox awake.
-    package var isTransferring: Bool { files.isMoving(of: members) || members.values.contains(where: \.isTaking) }
+    package var isTransferring: Bool { isFileMoving || members.values.contains(where: \.isTaking) }
 
     /// Sleep would lose messages of ours that are in memory only and undelivered.
     var holdsUndelivered: Bool { members.values.contains { $0.outbox.holdsMemoryOnly } }
@@ -408,7 +404,7 @@ extension ConversationStateMachine {
         }
         let result = [.close(link)] + linkLost(to: member, turn)
         if hasNews(for: member) {
-            let wait = Limits.redialFirst + Milliseconds(turn.random.next(upperBound: UInt64(Milliseconds.second)))
+            let wait = Limits.redial.first + Milliseconds(turn.random.next(upperBound: UInt64(Milliseconds.second)))
             members[member]!.link.wanted(at: turn.now + wait)
         }
         return result

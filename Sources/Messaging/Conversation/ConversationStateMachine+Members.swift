@@ -13,9 +13,9 @@ extension ConversationStateMachine {
 
     /// A locked conversation admits no joiner. Earlier invites stay void after the unlock.
     package mutating func setLocked(_ isLocked: Bool, _ turn: inout Turn) throws(CommandError) -> [NodeAction] {
-        guard issuer != nil else { throw .notCreator }
-        if isLocked { issuer!.rotate(to: InviteTag.random(&turn.random)) }
-        issuer!.setLocked(isLocked)
+        guard record.issuer != nil else { throw .notCreator }
+        if isLocked { record.issuer!.tag = InviteTag.random(&turn.random) }
+        record.issuer!.isLocked = isLocked
         guard isLocked != record.group.isLocked else { return [.save(client)] }
         return changeGroup(&turn) { $0.isLocked = isLocked } + [groupEvent(turn)]
     }
@@ -24,7 +24,7 @@ extension ConversationStateMachine {
     package mutating func remove(_ member: PublicKey, _ turn: inout Turn) throws(CommandError) -> [NodeAction] {
         guard isCreator else { throw .notCreator }
         guard members[member] != nil else { throw .unknownMember }
-        issuer?.rotate(to: InviteTag.random(&turn.random))
+        record.issuer?.tag = InviteTag.random(&turn.random)
         var told: [NodeAction] = []
         // Two statements: the optimiser of Swift 6.3 fails on a single expression.
         if let link = link(to: member) { told = turnAway(member, on: link, &turn) }
@@ -248,7 +248,7 @@ extension ConversationStateMachine {
             if let link = members[member]!.establishedLink {
                 result += confirm(description, from: member, on: link, turn)
             }
-            result += mail.askForSlices(mailContext, now: turn.now)
+            result += askForSlices(now: turn.now)
         }
         return result
     }
@@ -304,12 +304,10 @@ extension ConversationStateMachine {
         let gone = record.members.filter { !present.contains($0.key) }
         let forgotten = Set(gone.dropLast(Limits.departedCount).map(\.key))
         record.members.removeAll { forgotten.contains($0.key) }
-        mail.forget(member)
+        forgetMail(of: member)
         var result: [NodeAction] = []
-        for id in undelivered where MessageDeliveries.isSettled(id, of: members) {
-            result += deliveries.waited(for: id, by: member, of: members, turn)
-        }
-        return result + files.abandon(of: member, turn)
+        for id in undelivered where isSettled(id) { result += waited(for: id, by: member, turn) }
+        return result + abandonFiles(of: member, turn)
     }
 
     /// Keeps the creator's route: its explosion destroys our copy too.
@@ -322,7 +320,7 @@ extension ConversationStateMachine {
         }
         record.isRemoved = true
         record.departures = []
-        lifetimes.begin(record, members)
+        beginLifetimes()
         return [.save(client)] + result + [event(.removed, turn)]
     }
 
@@ -376,7 +374,7 @@ extension ConversationStateMachine {
     }
 
     mutating func unlocked(_ turn: inout Turn) -> [NodeAction] {
-        ending.unlocked()
+        ending.lockedWords = nil
         let gone = leftWhileLocked.filter { members[$0] != nil }
         leftWhileLocked = []
         notePlaces(turn)
@@ -418,7 +416,7 @@ extension ConversationStateMachine {
     /// Gives up earlier reservations that no member and no invite needs.
     mutating func pruneRelay(_ turn: Turn) -> [NodeAction] {
         guard !record.relay.retired.isEmpty else { return [] }
-        let named = issuer?.relayGenerations(now: turn.now) ?? []
+        let named = record.issuer?.relayGenerations(now: turn.now) ?? []
         // A removed member publishes no new address, so the creator may still use an earlier one.
         let isTold = isFound && !record.isRemoved
         let isLess = record.relay.prune(isTold: isTold, named: named, now: turn.now)
@@ -433,62 +431,7 @@ extension ConversationStateMachine {
     }
 
     /// Called after each change of ``ConversationRecord/relay``.
-    private mutating func notePlaces(_ turn: Turn) { places.note(record.relay, issuer, key: key, now: turn.now) }
+    private mutating func notePlaces(_ turn: Turn) { places.note(record.relay, record.issuer, key: key, now: turn.now) }
 
     var relaySeed: RelaySeed { places.seeds[0] }
-
-    // MARK: Mailboxes
-
-    /// All members have agreed to a mailbox.
-    package var usesMailbox: Bool { !record.isRemoved && (agreement?.terms.mailbox ?? .no) != .no }
-
-    /// When our mailbox ends; `nil`: none. Members that were away still use it under an ended agreement.
-    package var boxUntil: Timestamp? {
-        if usesMailbox { return .latest }
-        guard !record.isRemoved else { return nil }
-        let known = lifetimes.machine?.record.known ?? record.lifetime.known
-        return known.filter { $0.terms.mailbox != .no }.map { ($0.endedAt ?? .latest) + Limits.sliceHorizon }.max()
-    }
-
-    var mailContext: ConversationMailbox.Context {
-        ConversationMailbox.Context(
-            members: members, described: record.members, own: record.own, told: record.told, agreement: agreement)
-    }
-
-    /// Whether contents for this member go to its mailbox while it has no link.
-    package func isMailable(_ member: PublicKey, now: Timestamp) -> Bool { mail.reaches(member, mailContext, now: now) }
-
-    /// Schedules mail for a member without a link.
-    mutating func noteMail(for member: PublicKey, _ turn: Turn) {
-        guard usesMailbox, mail.reaches(member, mailContext, now: turn.now) else { return }
-        mail.waits(for: member, now: turn.now)
-    }
-
-    mutating func advanceMail(_ turn: inout Turn) -> [NodeAction] {
-        guard usesMailbox else { return [] }
-        for member in memberKeys where members[member]!.establishedLink == nil {
-            if members[member]!.outbox.hasUnmailed(now: turn.now) || mail.owes(member) { noteMail(for: member, turn) }
-        }
-        return mail.advance(mailContext, turn)
-    }
-
-    mutating func mailed(_ order: MailOrder, _ result: MailResult, _ turn: inout Turn) -> [NodeAction] {
-        let member = order.member
-        let known = members[member]?.outbox.mailed(result.mailed) ?? []
-        let isMore = members[member]?.outbox.hasUnmailed(now: turn.now) ?? false
-        mail.ended(order, result, isMore: isMore, now: turn.now)
-        return deliveries.mailed(known, to: member, of: members, turn)
-    }
-
-    package func hasTaken(_ number: UInt64, of member: PublicKey) -> Bool { mail.hasTaken(number, of: member) }
-
-    mutating func took(_ number: UInt64, of member: PublicKey) -> [NodeAction] {
-        mail.took(number, of: member)
-        return [.save(client)]
-    }
-
-    /// The terms of the known agreement whose id begins with `hint`.
-    package func knownTerms(of hint: SlotSealing.Hint) -> LifetimeTerms? {
-        lifetimes.machine?.record.known.last { hint.names($0.id) }?.terms
-    }
 }

@@ -47,11 +47,10 @@ extension ConversationStateMachine {
             return receive(message, from: member, &turn)
         case .explosion(let sealed): return receiveExplosion(sealed, .link(link, member), &turn)
         case .memberLeft(let departure): return receive(departure, from: member, &turn)
-        case .group(let update):
-            return receive(update, from: member, &turn) + mail.askForSlices(mailContext, now: turn.now)
+        case .group(let update): return receive(update, from: member, &turn) + askForSlices(now: turn.now)
         case .profile(let description):
             return receive(description, from: member, &turn) + confirm(description, from: member, on: link, turn)
-                + mail.askForSlices(mailContext, now: turn.now)
+                + askForSlices(now: turn.now)
         case .joinCancelled: return receiveJoinCancelled(from: member, &turn)
         case .ping(let nonce): return [.transmit(link, .pong(nonce))]
         case .pong(let nonce):
@@ -65,15 +64,11 @@ extension ConversationStateMachine {
         case .closing(asleep: false): return receiveClosing(from: member, on: link, turn)
         case .closing(asleep: true): return receiveSleep(of: member, on: link, &turn)
         case .mailbox(let message): return receive(message, from: member, on: link, turn)
-        case .joinRequest, .welcome, .joinError, .deletionReceipt, .invitation, .relayRequest, .relayAnswer,
-            .mailboxRequest, .mailboxAnswer:
-            tally.dropped += 1
-            return []
         case .punch(let message):
             guard members[member]!.link.isRelayed(link) else { return [] }
             return perform(members[member]!.punching.receive(message, now: turn.now), with: member)
         case .receipt(let receipt):
-            let (actions, idleCount) = deliveries.receive(receipt, from: member, of: &members, &tally, turn)
+            let (actions, idleCount) = receive(receipt, from: member, turn)
             return actions + noteIdle(idleCount, beside: actions, of: member, on: link, turn)
         case .attachmentRequest(let id, let first, let count):
             return receiveRequest(id, first: first, count: count, from: member, on: link, turn)
@@ -82,8 +77,11 @@ extension ConversationStateMachine {
                 tally.dropped += 1
                 return []
             }
-            return files.receive(chunk, from: member, over: link, &tally, turn)
-        case .attachmentGone(let id): return files.gone(id, from: member, &tally, turn)
+            return receive(chunk, from: member, over: link, turn)
+        case .attachmentGone(let id): return receiveGone(id, from: member, turn)
+        default:
+            tally.dropped += 1
+            return []
         }
     }
 
@@ -133,12 +131,12 @@ extension ConversationStateMachine {
             tally.dropped += 1
             return .other([])
         }
-        if let named = content.agreement, named == agreement?.id { lifetimes.confirm(by: member) }
+        if let named = content.agreement, named == agreement?.id { confirmAgreement(by: member) }
         if turn.isKnown(client, id) { return .other(receiveAgain(content, from: member, &batch, turn)) }
         // No two clocks are compared (Lifetime.md, "Contents"): the age is by the sender's clock, the rest by ours.
         let terms = content.agreement.flatMap { lifetimes.machine?.storable(under: $0, age: age, now: turn.now) }
         let retention = terms.flatMap {
-            Retention.received(content.kind, under: $0, age: age, cap: lifetimes.cap(record, turn), now: turn.now)
+            Retention.received(content.kind, under: $0, age: age, cap: cap ?? turn.defaultCap, now: turn.now)
         }
         // Without a known agreement: memory only, and no longer than the sender keeps it.
         var expiresAt =
@@ -158,7 +156,7 @@ extension ConversationStateMachine {
         }
         let message = Message(
             content: content, sender: member, state: .received, expiresAt: expiresAt, onReading: onReading)
-        let keeping = ConversationAgreement.keeping(retention, turn)
+        let keeping = Self.keeping(retention, turn)
         let isStored = if case .disk = keeping { true } else { false }
         // A content beyond the bound is not acknowledged, so its sender keeps it.
         let fits =
@@ -171,7 +169,7 @@ extension ConversationStateMachine {
             return .other([])
         }
         if let attachment = content.attachment {
-            let actions = files.receive(attachment, message, keeping, on: link, of: members, &tally, turn)
+            let actions = receive(attachment, message, keeping, on: link, turn)
             let isKept = actions.contains { if case .keep = $0 { true } else { false } }
             if isKept, !isStored { heldByteCount += message.byteCount }
             return .other(actions)
@@ -207,8 +205,7 @@ extension ConversationStateMachine {
             return []
         }
         switch known.state {
-        case .receiving:
-            return files.receiveAgain(known, attachment, isStored: isStored, on: batch.link, of: members, &tally, turn)
+        case .receiving: return receiveAgain(known, attachment, isStored: isStored, on: batch.link, turn)
         case .failed:
             let isTooLarge = attachment.byteCount > turn.contents.attachmentByteCount
             return [.transmit(batch.link, .receipt(Receipt(isTooLarge ? .tooLarge : .damaged, [id])))]
@@ -266,9 +263,7 @@ extension ConversationStateMachine {
             return (actions, members[member]?.laterDescription != description)
         case .explosion(let sealed):
             return (receiveExplosion(sealed, .link(.none, member), &turn).filter { !$0.concerns(.none) }, true)
-        case .session, .lifetime, .joinRequest, .welcome, .joinError, .deletionReceipt, .invitation, .memberLeft, .ping,
-            .pong, .closing, .unknown, .receipt, .attachmentRequest, .attachmentChunk, .attachmentGone, .group,
-            .joinCancelled, .relayRequest, .relayAnswer, .punch, .mailboxRequest, .mailboxAnswer, .mailbox:
+        default:
             tally.dropped += 1
             return ([], true)
         }
@@ -278,23 +273,9 @@ extension ConversationStateMachine {
     private mutating func acknowledge(_ said: Acknowledgement, to member: PublicKey, _ turn: Turn) -> [NodeAction] {
         guard !said.isEmpty else { return [] }
         if let link = members[member]?.establishedLink { return [.transmit(link, .acknowledgement(said))] }
-        mail.acknowledge(said, to: member)
+        mailAcknowledgement(said, to: member)
         noteMail(for: member, turn)
         return []
-    }
-
-    private mutating func receive(_ message: MailboxMessage, from member: PublicKey, on link: LinkID, _ turn: Turn)
-        -> [NodeAction]
-    {
-        guard members[member]?.establishedLink == link else {
-            tally.dropped += 1
-            return []
-        }
-        switch message {
-        case .want(let agreement, let above):
-            return mail.wanted(agreement, above: above, by: member, on: link, mailContext, &tally, now: turn.now)
-        case .keys(let keys): return mail.receive(keys, from: member, mailContext, &tally, now: turn.now)
-        }
     }
 
     /// Each message that was not awaited counts like a frame without effect, so a batch is no cheaper.
@@ -305,12 +286,12 @@ extension ConversationStateMachine {
             tally.dropped += 1
             return []
         }
-        for id in said.stored where lifetimes.unconfirmed.contains(id) { lifetimes.confirm(by: member) }
+        for id in said.stored where lifetimes.unconfirmed.contains(id) { confirmAgreement(by: member) }
         let stored = settle(said.stored, by: member)
         let held = settle(said.held, by: member)
         var idleCount = said.stored.count + said.held.count - stored.count - held.count
-        var result = deliveries.delivered(stored, to: member, stored: true, of: members, turn)
-        result += deliveries.delivered(held, to: member, stored: false, of: members, turn)
+        var result = delivered(stored, to: member, stored: true, turn)
+        result += delivered(held, to: member, stored: false, turn)
         for id in said.expired {
             guard members[member]!.settle(id) else {
                 tally.dropped += 1
@@ -318,7 +299,7 @@ extension ConversationStateMachine {
                 continue
             }
             record.undelivered[member, default: 0] += 1
-            result += deliveries.missed([id], by: member, of: members, turn)
+            result += missed([id], by: member, turn)
         }
         if !result.isEmpty { result += flush(member, &turn) }
         return result + noteIdle(idleCount, beside: result, of: member, on: link, turn)
@@ -341,7 +322,7 @@ extension ConversationStateMachine {
                 }
                 result.append(.transmit(link, .acknowledgement(said)))
             }
-            result += deliveries.flush(to: sender, of: &members, turn)
+            result += flushReceipts(to: sender, turn)
         }
         return result + askForWord(now: turn.now)
     }
@@ -373,10 +354,5 @@ extension ConversationStateMachine {
             for member in memberKeys { (members[member]!.readReceipts, members[member]!.saidReceiptCount) = ([], 0) }
         }
         return [.save(client)]
-    }
-
-    package mutating func markRead(_ seen: [(id: MessageID, sender: PublicKey)], _ turn: Turn) -> [NodeAction] {
-        guard sendsReadReceipts(turn) else { return [] }
-        return deliveries.markRead(seen, of: &members, turn) + askForWord(now: turn.now)
     }
 }

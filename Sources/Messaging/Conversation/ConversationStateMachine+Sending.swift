@@ -77,8 +77,7 @@ extension ConversationStateMachine {
             draft.prepared?.message
             ?? MessageID.make(by: key.publicKey, in: conversation, from: posted.numbers.popLast() ?? turn.random.next())
         let sentAt = draft.prepared?.sentAt ?? turn.now
-        var kept =
-            posted.placement ?? lifetimes.placement(of: draft.prepared == nil ? .text : .attachment, record, turn)
+        var kept = posted.placement ?? placement(of: draft.prepared == nil ? .text : .attachment, turn)
         posted.placement = kept
         if let prepared = draft.prepared {
             kept.expiresAt = prepared.expiresAt
@@ -103,7 +102,7 @@ extension ConversationStateMachine {
                 id, sentAt: sentAt, deadline: deadline, unsentDeadline: unsentDeadline,
                 isStored: kept.keeping != .memory)
         }
-        lifetimes.noteUnconfirmed(message.content)
+        noteUnconfirmed(message.content)
         posted.messages.append(message)
         posted.keeping = kept.keeping
         return message
@@ -118,7 +117,7 @@ extension ConversationStateMachine {
 
     /// Enqueues a message again that was undelivered when the node stopped.
     package mutating func restoreOutbox(_ message: Message) {
-        lifetimes.noteUnconfirmed(message.content)
+        noteUnconfirmed(message.content)
         // No unsent deadline: it may have been transmitted, and only its receivers know whether they showed it.
         let deadline = min(message.expiresAt ?? .latest, message.content.sentAt + Limits.outboxLifetime)
         let mailed = Set(message.deliveries.filter { $0.state == .mailed }.map(\.member))
@@ -136,7 +135,7 @@ extension ConversationStateMachine {
         var found = false
         for member in memberKeys where members[member]?.settle(message) == true { found = true }
         guard found else { throw .unknownMessage }
-        return deliveries.cancelled([message], turn)
+        return cancelled([message], turn)
     }
 
     package mutating func retry(_ turn: inout Turn) -> [NodeAction] {
@@ -162,9 +161,9 @@ extension ConversationStateMachine {
         if !actions.expired.isEmpty {
             // The next session start reports the gap to the member.
             record.undelivered[member, default: 0] += UInt64(actions.expired.count)
-            result += deliveries.missed(actions.expired, by: member, of: members, turn)
+            result += missed(actions.expired, by: member, turn)
         }
-        result += deliveries.become(.sent, actions.sent, stored: nil, turn)
+        result += become(.sent, actions.sent, stored: nil, turn)
         if let link, !actions.transmitted.isEmpty {
             result.append(.transmitMessages(link, client, actions.transmitted))
         }
@@ -219,7 +218,7 @@ extension ConversationStateMachine {
     /// - Parameter byteCount: the size known so far.
     package func prepareAttachment(byteCount: Int64, _ turn: inout Turn) throws(CommandError) -> PreparedAttachment {
         guard !members.isEmpty else { throw .noOtherMember }
-        let kept = lifetimes.placement(of: .attachment, record, turn)
+        let kept = placement(of: .attachment, turn)
         let prepared = PreparedAttachment(
             message: MessageID.make(by: key.publicKey, in: conversation, &turn.random), sentAt: turn.now,
             agreement: kept.agreement, expiresAt: kept.expiresAt, keeping: kept.keeping)
@@ -229,9 +228,7 @@ extension ConversationStateMachine {
 
     /// Whether the upload may go on, now that it has `byteCount` bytes.
     package func checkPrepared(_ prepared: PreparedAttachment, byteCount: Int64, _ turn: Turn) throws(CommandError) {
-        guard prepared.agreement == lifetimes.placement(of: .attachment, record, turn).agreement else {
-            throw .agreementChanged
-        }
+        guard prepared.agreement == placement(of: .attachment, turn).agreement else { throw .agreementChanged }
         guard byteCount <= turn.contents.attachmentByteCount else {
             throw .fileTooLarge(limit: turn.contents.attachmentByteCount)
         }
@@ -284,19 +281,5 @@ extension ConversationStateMachine {
             result.append(event(.attachmentProgress(id, member, count: index + 1, of: total), turn))
         }
         return result
-    }
-
-    mutating func attachmentVerified(_ id: MessageID, _ isRight: Bool, _ turn: Turn) -> [NodeAction] {
-        files.verified(id, isRight, of: members, turn)
-    }
-
-    /// Received and total chunks of a file; `nil` when it is not being received.
-    package func progress(of id: MessageID) -> (count: Int, of: Int)? { files.progress(of: id) }
-
-    mutating func advanceFiles(_ turn: Turn) -> [NodeAction] {
-        for member in members.keys where members[member]?.stallsAt.map({ $0 <= turn.now }) ?? false {
-            members[member]!.stallsAt = nil
-        }
-        return files.advance(members, turn)
     }
 }

@@ -4,16 +4,16 @@ import Crypto
 package struct ConversationStateMachine: Sendable {
     let names: ConversationNames
     package let key: IdentityKey
-    /// Stale in lifetime, invites and mailbox; ``savedRecord`` is complete.
+    /// Stale in the lifetime; ``savedRecord`` is complete.
     package internal(set) var record: ConversationRecord
     var members: [PublicKey: ConversationMember] = [:]
-    var lifetimes: ConversationAgreement
-    var issuer: IssuerStateMachine?
-    var deliveries: MessageDeliveries
-    var files: IncomingFiles
+    var lifetimes = ConversationAgreement()
+    /// Messages with a read receipt sent or queued since the node started.
+    var receipted: Set<MessageID> = []
+    var files: [MessageID: IncomingFile] = [:]
     var ending = ConversationEnding()
     var places = RelayPlaces()
-    var mail: ConversationMailbox
+    var mail = ConversationMailbox()
     var tally = FrameTally()
     /// Memory-only contents that the user has not seen, in bytes.
     package internal(set) var heldByteCount = 0
@@ -31,16 +31,11 @@ package struct ConversationStateMachine: Sendable {
         names = ConversationNames(client: client, conversation: record.genesis.conversation)
         self.key = key
         self.record = record
-        issuer = record.issuer.map(IssuerStateMachine.init)
-        deliveries = MessageDeliveries(names)
-        files = IncomingFiles(names)
-        mail = ConversationMailbox(names, record: record.mailbox)
-        lifetimes = ConversationAgreement(names, key: key)
         for member in record.current {
             members[member.key] = ConversationMember(member, own: key.publicKey, hasEnded: !isFresh, now: now)
         }
-        lifetimes.begin(record, members)
-        places.note(record.relay, issuer, key: key, now: now)
+        beginLifetimes()
+        places.note(record.relay, record.issuer, key: key, now: now)
     }
 
     package var client: ClientID { names.client }
@@ -54,7 +49,7 @@ package struct ConversationStateMachine: Sendable {
     package var pendingProposal: (proposal: LifetimeProposal, isOurs: Bool)? { lifetimes.machine?.pending }
     /// The agreement in force; `nil`: ephemeral.
     package var agreement: Agreement? { lifetimes.machine?.inForce }
-    package var invites: IssuerStateMachine.Record? { issuer?.record }
+    package var invites: InviteBook? { record.issuer }
     package var currentMembers: [Member] { record.members.filter { members[$0.key] != nil } }
 
     /// Keys with accepted routing tokens: members, at the creator also removed ones; after our removal the creator.
@@ -76,8 +71,6 @@ package struct ConversationStateMachine: Sendable {
 
     package var savedRecord: ConversationRecord {
         var saved = record
-        saved.issuer = issuer?.record
-        saved.mailbox = mail.record
         if let machine = lifetimes.machine { saved.lifetime = machine.record }
         return saved
     }
@@ -86,19 +79,11 @@ package struct ConversationStateMachine: Sendable {
 
     /// - Parameter changed: considers only this member; `nil`: all members.
     func nextDeadline(touching changed: PublicKey?) -> Timestamp? {
-        var earliest = lifetimes.machine?.nextDeadline
-        if let end = lifetimes.nextDeadline { earliest = min(earliest ?? end, end) }
-        func consider(_ deadline: Timestamp?) { if let deadline { earliest = min(earliest ?? deadline, deadline) } }
-        consider(ending.deadline(record) { endingContext })
-        consider(places.deadline)
-        consider(files.nextDeadline)
-        if usesMailbox { consider(mail.nextDeadline(members)) }
-        if let changed {
-            consider(members[changed]?.nextDeadline)
-        } else {
-            for member in members.values { consider(member.nextDeadline) }
-        }
-        return earliest
+        let own = earliest(
+            lifetimes.machine?.nextDeadline, lifetimes.heldEnd?.until, endingDeadline, places.deadline, filesDeadline,
+            usesMailbox ? mailDeadline : nil)
+        if let changed { return earliest(own, members[changed]?.nextDeadline) }
+        return members.values.reduce(own) { earliest($0, $1.nextDeadline) }
     }
 
     /// There is news for a member: messages, unconfirmed frames, a scheduled explosion, or our endpoints.
@@ -176,10 +161,6 @@ package struct ConversationStateMachine: Sendable {
         return [.save(client)]
     }
 
-    package var policy: LifetimePolicy? { lifetimes.setPolicy(record) }
-
-    package var cap: LifetimeCap? { lifetimes.setCap(record) }
-
     /// Applies to messages sent and received from now on. `nil` follows the node's default.
     package mutating func setCap(_ cap: LifetimeCap?) -> [NodeAction] {
         record.lifetime.cap = cap
@@ -210,28 +191,12 @@ package struct ConversationStateMachine: Sendable {
     }
 
     mutating func receive(_ message: LifetimeMessage, from member: PublicKey, _ turn: inout Turn) -> [NodeAction] {
-        let policy = lifetimes.policy(record, turn)
+        let policy = policy(turn)
         guard
             let actions = lifetimes.machine?.receive(
                 message, from: member, policy: policy, now: turn.now, key: key, random: &turn.random)
         else { return [] }
         return perform(actions, &turn)
-    }
-
-    mutating func perform(_ actions: [LifetimeStateMachine.Action], _ turn: inout Turn) -> [NodeAction] {
-        let result = lifetimes.perform(actions, record, &members, &tally, &turn)
-        return result + settleMailAgreement(&turn) + askForWord(now: turn.now)
-    }
-
-    /// The agreement on mailboxes may have changed: publishes our mailbox or not, and requests keys.
-    private mutating func settleMailAgreement(_ turn: inout Turn) -> [NodeAction] {
-        guard mail.isNews(usesMailbox ? agreement?.id : nil) else { return [] }
-        return endpointsChanged(&turn) + mail.askForSlices(mailContext, now: turn.now)
-    }
-
-    mutating func lifetimeMembersChanged(_ turn: inout Turn) -> [NodeAction] {
-        let result = lifetimes.membersChanged(&record, &members, &tally, &turn)
-        return result + settleMailAgreement(&turn) + askForWord(now: turn.now)
     }
 
     /// The newest agreement while its session lasts; in force when all have signed. A welcome shows it to the joiner.
@@ -258,47 +223,6 @@ package struct ConversationStateMachine: Sendable {
             message.opened(at: now)?.expiresAt.map { .reschedule(client, message.content.id, expiresAt: $0) }
         }
     }
-
-    // MARK: The end (Explode.md)
-
-    var endingContext: ConversationEnding.Context {
-        ConversationEnding.Context(
-            names: names, key: key, isCreator: isCreator, members: members, issuer: issuer?.record,
-            relaySeeds: places.seeds)
-    }
-
-    /// Ends the conversation for everyone; parameters as in `ConversationEnding`.
-    package mutating func explode(at time: Timestamp? = nil, isTraceless: Bool = false, _ turn: inout Turn)
-        throws(CommandError) -> [NodeAction]
-    { try ending.explode(at: time, isTraceless: isTraceless, &record, endingContext, &turn) }
-
-    mutating func receiveEarly(_ receipt: DeletionReceipt, _ turn: inout Turn) -> [NodeAction] {
-        ending.receiveEarly(receipt, &record, endingContext, &tally, &turn)
-    }
-
-    /// Our deletion receipt; `nil` at the creator, and while locked unless one was signed before.
-    func receipt(at time: Timestamp, _ turn: inout Turn) -> DeletionReceipt? {
-        ending.receipt(at: time, endingContext, &turn)
-    }
-
-    mutating func receiveExplosion(_ sealed: [UInt8], _ path: ConversationEnding.Path, _ turn: inout Turn)
-        -> [NodeAction]
-    {
-        let (actions, isCostly) = ending.receive(sealed, path, &record, endingContext, &tally, &turn)
-        if isCostly, case .link(_, let member) = path { noteCostlyFrame(of: member, now: turn.now) }
-        return actions
-    }
-
-    /// Whether the creator has signed this sealed notice for this conversation.
-    package func holds(notice sealed: [UInt8]) -> Bool {
-        ExplodeNotice(opening: sealed, conversation: conversation)?.isValid(for: record.genesis) ?? false
-    }
-
-    mutating func enterSchedule(afterLock: Bool = false, _ turn: inout Turn) -> [NodeAction] {
-        ending.enterSchedule(afterLock: afterLock, record, endingContext, &turn)
-    }
-
-    mutating func prepareForLock(_ turn: inout Turn) { ending.prepareForLock(record, endingContext, &turn) }
 }
 
 // MARK: - Invites and admissions
@@ -310,10 +234,10 @@ extension ConversationStateMachine {
     package mutating func invite(lifetime: Milliseconds, singleUse: Bool, _ turn: inout Turn) throws(CommandError) -> (
         invite: Invite, actions: [NodeAction]
     ) {
-        guard issuer != nil else { throw .notCreator }
-        guard !issuer!.record.isLocked else { throw .conversationLocked }
+        guard let issuer = record.issuer else { throw .notCreator }
+        guard !issuer.isLocked else { throw .conversationLocked }
         let invite = Invite(
-            tag: issuer!.record.tag,
+            tag: issuer.tag,
             conversationToken: ConversationToken.seal(conversation, key: key.secret, nonce: turn.random.bytes(12)),
             creator: InboxID(key.publicKey), joinSecret: turn.random.bytes(32),
             endpoints: turn.endpoints(of: relaySeed, atMost: Limits.inviteEndpointCount), name: record.name,
@@ -321,29 +245,29 @@ extension ConversationStateMachine {
             expiresAt: min(
                 turn.now + min(max(lifetime, .second), Limits.inviteMaximumLifetime),
                 record.schedule?.expiresAt ?? .latest), singleUse: singleUse)
-        let issued = IssuerStateMachine.IssuedInvite(
+        let issued = InviteBook.IssuedInvite(
             id: invite.id, tag: invite.tag, expiresAt: invite.expiresAt, singleUse: singleUse,
             relayGeneration: record.relay.current)
         let over = forgetInvites(turn)
-        guard issuer!.issue(issued) else { throw .tooManyInvites(limit: Limits.inviteCount) }
+        guard record.issuer!.issue(issued) else { throw .tooManyInvites(limit: Limits.inviteCount) }
         return (invite, over + [.save(client), .register(client, .invite(invite.id))])
     }
 
     mutating func forgetInvites(after grace: Milliseconds = 0, _ turn: Turn) -> [NodeAction] {
-        (issuer?.prune(now: turn.now, grace: grace) ?? []).map { .unregister(client, .invite($0)) }
+        (record.issuer?.prune(now: turn.now, grace: grace) ?? []).map { .unregister(client, .invite($0)) }
     }
 
     /// The invite's route stays until it expires, so that its holders are told.
     package mutating func revoke(_ invite: InviteID) throws(CommandError) -> [NodeAction] {
-        guard issuer != nil else { throw .notCreator }
-        guard issuer!.revoke(invite) else { throw .unknownInvite }
+        guard record.issuer != nil else { throw .notCreator }
+        guard record.issuer!.revoke(invite) else { throw .unknownInvite }
         return [.save(client)]
     }
 
     /// Rotates the tag: every invite made so far is void.
     package mutating func revokeAll(_ turn: inout Turn) throws(CommandError) -> [NodeAction] {
-        guard issuer != nil else { throw .notCreator }
-        issuer!.rotate(to: InviteTag.random(&turn.random))
+        guard record.issuer != nil else { throw .notCreator }
+        record.issuer!.tag = InviteTag.random(&turn.random)
         return [.save(client)]
     }
 
@@ -352,7 +276,7 @@ extension ConversationStateMachine {
     /// The issued invite whose secret the request shows.
     func issued(_ request: JoinRequest) -> InviteID? {
         let id = InviteID(unchecked: SHA256.hash(request.joinSecret))
-        return issuer?.record.invites.contains { $0.id == id } == true ? id : nil
+        return record.issuer?.invites.contains { $0.id == id } == true ? id : nil
     }
 
     /// Handles a join request on a link that was dialled with an invite's token.
@@ -361,12 +285,12 @@ extension ConversationStateMachine {
         isRelayed: Bool = false, _ turn: inout Turn
     ) -> [NodeAction] {
         // An admission is durable before the welcome. A locked node cannot save it, so the joiner asks again.
-        guard issuer != nil, !turn.isLocked else { return [.close(link)] }
+        guard record.issuer != nil, !turn.isLocked else { return [.close(link)] }
         let ours = verified.flatMap { $0.creatorKey == key.publicKey ? $0 : nil }
         let opensToken =
             ours.map { ConversationToken.open($0.invite.conversationToken, key: key.secret) == conversation } ?? false
         guard request.member.key == joiner, request.member.isValid else { return [.close(link)] }
-        let answer = issuer!.decide(
+        let answer = record.issuer!.decide(
             request, verified: ours, opensToken: opensToken, joiner: joiner, isMember: members[joiner] != nil,
             memberCount: members.count + 1, now: turn.now)
         switch answer {
@@ -377,7 +301,7 @@ extension ConversationStateMachine {
             return [.transmit(link, .joinError(error)), .close(link)]
         case .welcomeAgain: return welcome(joiner, on: link, isRelayed: isRelayed, tag: ours!.invite.tag, &turn)
         case .admit:
-            issuer!.recordAdmission(of: joiner, by: ours!.invite.id)
+            record.issuer!.recordAdmission(of: joiner, by: ours!.invite.id)
             let newcomer = request.member
             // The joiner may be a former member.
             record.members.removeAll { $0.key == joiner }

@@ -1,43 +1,32 @@
 import Crypto
 
 /// Delivery states of our messages, and the read receipts that we send.
-struct MessageDeliveries: Sendable {
-    typealias Members = [PublicKey: ConversationMember]
-
-    private let names: ConversationNames
-    /// Messages with a read receipt sent or queued since the node started.
-    private var receipted: Set<MessageID> = []
-
-    init(_ names: ConversationNames) { self.names = names }
-
+extension ConversationStateMachine {
     // MARK: Our messages
 
     /// A message is delivered when every member has acknowledged it.
-    func delivered(_ messages: [MessageID], to member: PublicKey, stored: Bool, of members: Members, _ turn: Turn)
-        -> [NodeAction]
-    {
+    func delivered(_ messages: [MessageID], to member: PublicKey, stored: Bool, _ turn: Turn) -> [NodeAction] {
         guard !messages.isEmpty else { return [] }
-        return said(messages, .delivered, by: member, of: members, turn)
-            + settle(messages, stored: stored, of: members, turn)
+        return said(messages, .delivered, by: member, turn) + settle(messages, stored: stored, turn)
     }
 
     /// A message is mailed when the mailbox of each member without an acknowledgement has it.
-    func mailed(_ messages: [MessageID], to member: PublicKey, of members: Members, _ turn: Turn) -> [NodeAction] {
+    func mailed(_ messages: [MessageID], to member: PublicKey, _ turn: Turn) -> [NodeAction] {
         guard !messages.isEmpty else { return [] }
         let all = messages.filter { id in members.values.allSatisfy { $0.outbox[id]?.isMailed ?? true } }
-        return said(messages, .mailed, by: member, of: members, turn) + become(.mailed, all, stored: nil, turn)
+        return said(messages, .mailed, by: member, turn) + become(.mailed, all, stored: nil, turn)
     }
 
     /// The messages expired before the member had them. The final state is reported when no other member is awaited.
     /// The caller counts them as undelivered.
-    func missed(_ messages: [MessageID], by member: PublicKey, of members: Members, _ turn: Turn) -> [NodeAction] {
-        [.save(names.client)] + said(messages, .expiredUndelivered, by: member, of: members, turn)
-            + settle(messages, stored: nil, areMissed: true, of: members, turn)
+    func missed(_ messages: [MessageID], by member: PublicKey, _ turn: Turn) -> [NodeAction] {
+        [.save(client)] + said(messages, .expiredUndelivered, by: member, turn)
+            + settle(messages, stored: nil, areMissed: true, turn)
     }
 
     /// The final state of a message when the only member without an acknowledgement has left.
-    func waited(for id: MessageID, by former: PublicKey, of members: Members, _ turn: Turn) -> [NodeAction] {
-        let deliveries = turn.contents.deliveries(names.client, id)
+    func waited(for id: MessageID, by former: PublicKey, _ turn: Turn) -> [NodeAction] {
+        let deliveries = turn.contents.deliveries(client, id)
         let isThere = deliveries.contains { said in
             guard said.member != former else { return false }
             return switch said.state {
@@ -45,20 +34,18 @@ struct MessageDeliveries: Sendable {
             case .queued, .sent, .mailed, .failed, .cancelled, .received, .receiving: false
             }
         }
-        return isThere ? settle([id], stored: nil, of: members, turn) : cancelled([id], turn)
+        return isThere ? settle([id], stored: nil, turn) : cancelled([id], turn)
     }
 
     /// Reports the final state of messages that no member still has to acknowledge, and skips the others.
     /// - Parameter areMissed: the member of this turn never gets them, which the archive does not know yet.
-    private func settle(
-        _ messages: [MessageID], stored: Bool?, areMissed: Bool = false, of members: Members, _ turn: Turn
-    ) -> [NodeAction] {
+    private func settle(_ messages: [MessageID], stored: Bool?, areMissed: Bool = false, _ turn: Turn) -> [NodeAction] {
         var delivered: [MessageID] = []
         delivered.reserveCapacity(messages.count)
         var missed: [MessageID] = []
         var refused: [MessageID] = []
-        for id in messages where Self.isSettled(id, of: members) {
-            let said = turn.contents.deliveries(names.client, id)
+        for id in messages where isSettled(id) {
+            let said = turn.contents.deliveries(client, id)
             let isMissed = areMissed || said.contains { $0.state == .expiredUndelivered }
             if said.contains(where: { $0.state == .failed }) {
                 refused.append(id)
@@ -72,9 +59,7 @@ struct MessageDeliveries: Sendable {
             + become(.expiredUndelivered, missed, stored: nil, turn) + become(.failed, refused, stored: nil, turn)
     }
 
-    static func isSettled(_ id: MessageID, of members: Members) -> Bool {
-        members.values.allSatisfy { $0.outbox[id] == nil }
-    }
+    func isSettled(_ id: MessageID) -> Bool { members.values.allSatisfy { $0.outbox[id] == nil } }
 
     func cancelled(_ messages: [MessageID], _ turn: Turn) -> [NodeAction] {
         become(.cancelled, messages, stored: nil, turn)
@@ -82,22 +67,22 @@ struct MessageDeliveries: Sendable {
 
     func become(_ state: DeliveryState, _ messages: [MessageID], stored: Bool?, _ turn: Turn) -> [NodeAction] {
         guard !messages.isEmpty else { return [] }
-        return [.setState(names.client, messages, state), names.events(.state(state, stored: stored), messages, turn)]
+        return [.setState(client, messages, state), names.events(.state(state, stored: stored), messages, turn)]
     }
 
-    private func said(
-        _ messages: [MessageID], _ state: DeliveryState, by member: PublicKey, of members: Members, _ turn: Turn
-    ) -> [NodeAction] {
-        let noted = NodeAction.setDelivery(names.client, messages, Delivery(member: member, state: state, at: turn.now))
+    private func said(_ messages: [MessageID], _ state: DeliveryState, by member: PublicKey, _ turn: Turn)
+        -> [NodeAction]
+    {
+        let noted = NodeAction.setDelivery(client, messages, Delivery(member: member, state: state, at: turn.now))
         return members.count > 1 ? [noted, names.events(.delivery(member, state), messages, turn)] : [noted]
     }
 
     // MARK: Receipts for our messages
 
     /// - Returns: the actions, and how many of the named messages the receipt does not change.
-    func receive(
-        _ receipt: Receipt, from member: PublicKey, of members: inout Members, _ tally: inout FrameTally, _ turn: Turn
-    ) -> (actions: [NodeAction], idleCount: Int) {
+    mutating func receive(_ receipt: Receipt, from member: PublicKey, _ turn: Turn) -> (
+        actions: [NodeAction], idleCount: Int
+    ) {
         // A receipt is sent once and needs no session, so one on a superseded link counts too.
         guard receipt.messages.count <= Limits.receiptCount else {
             tally.dropped += 1
@@ -108,8 +93,8 @@ struct MessageDeliveries: Sendable {
         for id in Set(receipt.messages).sorted() {
             let actions =
                 switch receipt.kind {
-                case .read: wasRead(id, by: member, of: &members, &tally, turn)
-                case .tooLarge, .damaged: wasRefused(id, by: member, of: &members, &tally, turn)
+                case .read: wasRead(id, by: member, turn)
+                case .tooLarge, .damaged: wasRefused(id, by: member, turn)
                 }
             if !actions.isEmpty { idleCount -= 1 }
             result += actions
@@ -117,10 +102,8 @@ struct MessageDeliveries: Sendable {
         return (result, idleCount)
     }
 
-    private func wasRead(
-        _ id: MessageID, by member: PublicKey, of members: inout Members, _ tally: inout FrameTally, _ turn: Turn
-    ) -> [NodeAction] {
-        guard let message = turn.contents.message(names.client, id), message.sender == nil,
+    private mutating func wasRead(_ id: MessageID, by member: PublicKey, _ turn: Turn) -> [NodeAction] {
+        guard let message = turn.contents.message(client, id), message.sender == nil,
             message.content.type != .systemMessage,
             !message.deliveries.contains(where: { $0.member == member && $0.state == .read }),
             // A file is read only when complete. Its acknowledgement precedes the receipt, or follows the next resend.
@@ -131,8 +114,8 @@ struct MessageDeliveries: Sendable {
         }
         // A read message has arrived, though its acknowledgement may still be under way.
         var result: [NodeAction] = []
-        if members[member]?.settle(id) == true { result += settle([id], stored: nil, of: members, turn) }
-        result += said([id], .read, by: member, of: members, turn)
+        if members[member]?.settle(id) == true { result += settle([id], stored: nil, turn) }
+        result += said([id], .read, by: member, turn)
         let isReadByAll = members.keys.allSatisfy { one in
             one == member || message.deliveries.contains { $0.member == one && $0.state == .read }
         }
@@ -140,31 +123,26 @@ struct MessageDeliveries: Sendable {
     }
 
     /// A member refuses our file: it is too large or damaged.
-    private func wasRefused(
-        _ id: MessageID, by member: PublicKey, of members: inout Members, _ tally: inout FrameTally, _ turn: Turn
-    ) -> [NodeAction] {
-        guard members[member]?.outbox[id] != nil, turn.contents.message(names.client, id)?.content.attachment != nil,
+    private mutating func wasRefused(_ id: MessageID, by member: PublicKey, _ turn: Turn) -> [NodeAction] {
+        guard members[member]?.outbox[id] != nil, turn.contents.message(client, id)?.content.attachment != nil,
             members[member]?.settle(id) == true
         else {
             tally.dropped += 1
             return []
         }
-        let result = said([id], .failed, by: member, of: members, turn)
-        return Self.isSettled(id, of: members) ? result + become(.failed, [id], stored: nil, turn) : result
+        let result = said([id], .failed, by: member, turn)
+        return isSettled(id) ? result + become(.failed, [id], stored: nil, turn) : result
     }
 
     // MARK: Our read receipts
 
-    mutating func remember(receipted messages: [MessageID]) { receipted.formUnion(messages) }
-
-    mutating func markRead(_ seen: [(id: MessageID, sender: PublicKey)], of members: inout Members, _ turn: Turn)
-        -> [NodeAction]
-    {
+    package mutating func markRead(_ seen: [(id: MessageID, sender: PublicKey)], _ turn: Turn) -> [NodeAction] {
+        guard sendsReadReceipts(turn) else { return [] }
         if receipted.count > Limits.receiptedCount { receipted = [] }
         var told: Set<PublicKey> = []
         for (id, sender) in seen {
             // An incomplete file cannot be read yet.
-            if turn.contents.message(names.client, id)?.state == .receiving { continue }
+            if turn.contents.message(client, id)?.state == .receiving { continue }
             guard let waiting = members[sender]?.readReceipts.count, waiting < Limits.pendingReceiptCount,
                 receipted.insert(id).inserted
             else { continue }
@@ -172,16 +150,16 @@ struct MessageDeliveries: Sendable {
             told.insert(sender)
         }
         var result: [NodeAction] = []
-        for sender in told.sorted() { result += flush(to: sender, of: &members, turn) }
-        return result
+        for sender in told.sorted() { result += flushReceipts(to: sender, turn) }
+        return result + askForWord(now: turn.now)
     }
 
     /// Defers receipts for messages that are not on disk yet: their sender takes a receipt as an acknowledgement.
-    func flush(to member: PublicKey, of members: inout Members, _ turn: Turn) -> [NodeAction] {
+    mutating func flushReceipts(to member: PublicKey, _ turn: Turn) -> [NodeAction] {
         guard let link = members[member]?.establishedLink, let said = members[member]?.saidReceiptCount,
             let unsaid = members[member]?.readReceipts.dropFirst(said), !unsaid.isEmpty
         else { return [] }
-        let waiting = unsaid.filter { turn.contents.awaitsStorage(names.client, $0) }
+        let waiting = unsaid.filter { turn.contents.awaitsStorage(client, $0) }
         let isWaiting = Set(waiting)
         let read = unsaid.filter { !isWaiting.contains($0) }
         guard !read.isEmpty else { return [] }

@@ -2,24 +2,24 @@ import Crypto
 
 /// A tombstone in memory while the node keeps it: 45 days.
 struct Explosion: Sendable {
-    var machine: ExplodeStateMachine
+    var record: ExplosionRecord
     /// When the next round of knocks is due, and the wait after it.
     var knockAt: Timestamp?
-    var wait: Milliseconds = Limits.knockFirst
+    var wait: Milliseconds = Limits.knock.first
     /// The destroyed inbox, whose links still deliver receipts.
     var client: ClientID?
     /// See ``DeadlineQueue``.
     fileprivate var queuedDeadline: Timestamp?
 
-    init(machine: ExplodeStateMachine, knockAt: Timestamp?, client: ClientID? = nil) {
-        self.machine = machine
+    init(_ record: ExplosionRecord, knockAt: Timestamp?, client: ClientID? = nil) {
+        self.record = record
         self.knockAt = knockAt
         self.client = client
     }
 
     fileprivate var nextDeadline: Timestamp {
-        let end = machine.record.keepUntil
-        guard let knockAt, !machine.waiting.isEmpty else { return end }
+        let end = record.keepUntil
+        guard let knockAt, !record.waiting.isEmpty else { return end }
         return min(end, knockAt)
     }
 }
@@ -38,7 +38,7 @@ struct ExplosionTable: Sendable {
         set {
             let before = explosions[conversation]
             explosions[conversation] = newValue
-            let (known, seeds) = (before?.machine.record.relaySeeds ?? [], newValue?.machine.record.relaySeeds ?? [])
+            let (known, seeds) = (before?.record.relaySeeds ?? [], newValue?.record.relaySeeds ?? [])
             if known != seeds {
                 for seed in known { relaySeeds[seed] = nil }
                 for seed in seeds { relaySeeds[seed] = conversation }
@@ -53,9 +53,7 @@ struct ExplosionTable: Sendable {
     }
 
     /// Sorted by conversation id.
-    var records: [ExplodeStateMachine.Record] {
-        explosions.values.map(\.machine.record).sorted { $0.conversation < $1.conversation }
-    }
+    var records: [ExplosionRecord] { explosions.values.map(\.record).sorted { $0.conversation < $1.conversation } }
 
     /// At or before the first deadline of an explosion.
     var nextDeadline: Timestamp? { deadlines.next }

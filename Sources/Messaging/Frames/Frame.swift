@@ -105,10 +105,7 @@ extension Frame {
             case .mailboxAnswer(.slots(_, let ids)), .mailboxAnswer(.discarded(_, let ids)): ids.count
             case .mailbox(.keys(let keys)): keys.keys.count
             // A request for chunks costs one lookup, however many it names.
-            case .lifetime, .joinError, .explosion, .deletionReceipt, .invitation, .memberLeft, .ping, .pong, .closing,
-                .unknown, .attachmentRequest, .attachmentChunk, .attachmentGone, .joinCancelled, .relayRequest,
-                .relayAnswer, .mailboxAnswer, .mailbox:
-                1
+            default: 1
             }
         return max(1, count)
     }
@@ -120,7 +117,6 @@ extension Frame {
     package static func acknowledgement(_ message: MessageID, stored: Bool) -> Frame {
         .acknowledgement(stored ? Acknowledgement(stored: [message]) : Acknowledgement(held: [message]))
     }
-
     package static func expiredOnArrival(_ message: MessageID) -> Frame {
         .acknowledgement(Acknowledgement(expired: [message]))
     }

@@ -113,14 +113,17 @@ struct InboxListing: Equatable, Sendable {
 }
 
 struct InboxActivity {
-    enum State {
-        case sleeping
-        /// `since`: the time of the wake or of the last request; zero once served. Before `stayUntil` the inbox is put
-        /// to sleep only for a user or a token, and only at the hard limit.
-        case awake(WakeReason, since: Timestamp, stayUntil: Timestamp)
+    struct Stay {
+        let reason: WakeReason
+        /// The time of the wake or of the last request; zero once served, so that the inbox is the first to be put to
+        /// sleep.
+        var since: Timestamp
+        /// Before this time the inbox is put to sleep only for a user or a token, and only at the hard limit.
+        var until: Timestamp
     }
 
-    var state: State
+    /// `nil` while it sleeps.
+    var stay: Stay?
     /// When a message was last sent or received; `nil`: never.
     var lastActivity: Timestamp?
     /// When a user last asked for something here.

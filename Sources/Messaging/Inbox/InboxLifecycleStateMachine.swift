@@ -19,14 +19,6 @@ package struct InboxLifecycleStateMachine {
         case protected(InboxProtection)
     }
 
-    /// The result of a rebalance, in the order of execution.
-    package struct Plan: Hashable {
-        package var sleep: [InboxEntry] = []
-        package var wake: [InboxEntry] = []
-
-        package init() {}
-    }
-
     private var tracked: Set<InboxEntry> = []
     private var awake: Set<InboxEntry> = []
     /// Inboxes that were woken to deliver and have not finished; the time of some may be over.
@@ -53,40 +45,29 @@ package struct InboxLifecycleStateMachine {
 
     // MARK: Queries
 
-    package func isAwake(_ inbox: InboxEntry) -> Bool {
-        if case .awake? = inbox.activity?.state { true } else { false }
-    }
+    package func isAwake(_ inbox: InboxEntry) -> Bool { inbox.activity?.stay != nil }
     package func isTracked(_ inbox: InboxEntry) -> Bool { inbox.activity != nil }
     package func lastActivity(_ inbox: InboxEntry) -> Timestamp? { inbox.activity?.lastActivity }
-
-    package func wakeReason(_ inbox: InboxEntry) -> WakeReason? {
-        if case .awake(let reason, _, _)? = inbox.activity?.state { reason } else { nil }
-    }
+    package func wakeReason(_ inbox: InboxEntry) -> WakeReason? { inbox.activity?.stay?.reason }
 
     /// It is still in its stay after a wake or a user's request.
     package func isStaying(_ inbox: InboxEntry, now: Timestamp) -> Bool {
-        if case .awake(_, _, let until)? = inbox.activity?.state { now < until } else { false }
+        inbox.activity?.stay.map { now < $0.until } ?? false
     }
 
-    /// The time of the wake or the last request; zero once served, so that it is the first to be put to sleep.
-    private func since(_ inbox: InboxEntry) -> Timestamp {
-        if case .awake(_, let since, _)? = inbox.activity?.state { since } else { Timestamp(milliseconds: 0) }
-    }
+    private func since(_ inbox: InboxEntry) -> Timestamp { inbox.activity?.stay?.since ?? Timestamp(milliseconds: 0) }
 
     package func isDelivering(_ inbox: InboxEntry) -> Bool { delivering.contains(inbox) }
 
     /// A user's request may be pending.
     package func awaitsService(_ inbox: InboxEntry) -> Bool {
-        guard case .awake(.userInteraction, let since, _)? = inbox.activity?.state else { return false }
-        return since.milliseconds > 0
+        wakeReason(inbox) == .userInteraction && since(inbox).milliseconds > 0
     }
 
     /// Awake inboxes that deliver and still have time, and when the first of them has none left.
     package mutating func deliveries(now: Timestamp) -> (count: Int, until: Timestamp?) {
         delivering = delivering.filter { isStaying($0, now: now) }
-        let ends = delivering.map { inbox in
-            if case .awake(_, _, let until)? = inbox.activity?.state { until } else { now }
-        }
+        let ends = delivering.map { $0.activity?.stay?.until ?? now }
         return (ends.count, ends.min())
     }
 
@@ -105,7 +86,7 @@ package struct InboxLifecycleStateMachine {
     /// An inbox from the disk. It sleeps until ``launch(pending:)`` chooses it.
     package mutating func track(_ inbox: InboxEntry, lastActivity: Timestamp?) {
         guard inbox.activity == nil else { return }
-        inbox.activity = InboxActivity(state: .sleeping, lastActivity: lastActivity, touchedAt: nil)
+        inbox.activity = InboxActivity(lastActivity: lastActivity)
         tracked.insert(inbox)
     }
 
@@ -118,48 +99,36 @@ package struct InboxLifecycleStateMachine {
         _ inbox: InboxEntry, _ reason: WakeReason, now: Timestamp, stay: Milliseconds,
         protection: (InboxEntry) -> InboxProtection
     ) -> [InboxEntry] {
-        if isAwake(inbox) {
-            touch(inbox, reason, now: now, stay: stay)
+        defer { if reason == .userInteraction { inbox.activity?.touchedAt = now } }
+        if let known = inbox.activity?.stay {
+            inbox.activity?.stay?.since = now
+            inbox.activity?.stay?.until = max(known.until, now + stay)
             return []
         }
         let victims = room(for: reason, now: now, protection: protection)
         for victim in victims { fallAsleep(victim, now: now) }
         track(inbox, lastActivity: nil)
-        inbox.activity?.state = .awake(reason, since: now, stayUntil: now + stay)
-        if reason == .userInteraction { inbox.activity?.touchedAt = now }
+        inbox.activity?.stay = InboxActivity.Stay(reason: reason, since: now, until: now + stay)
         awake.insert(inbox)
         if reason == .activityRanking, stay > 0 { delivering.insert(inbox) }
         return victims
     }
 
-    private mutating func touch(_ inbox: InboxEntry, _ reason: WakeReason, now: Timestamp, stay: Milliseconds) {
-        guard case .awake(let first, _, let until)? = inbox.activity?.state else { return }
-        inbox.activity?.state = .awake(first, since: now, stayUntil: max(until, now + stay))
-        if reason == .userInteraction { inbox.activity?.touchedAt = now }
-    }
-
     package mutating func active(_ inbox: InboxEntry, at now: Timestamp) {
         // The message that the token announced.
         serve(inbox, .pushNotification)
-        guard let last = inbox.activity?.lastActivity else {
-            inbox.activity?.lastActivity = now
-            return
-        }
+        let last = lastActivity(inbox) ?? now
         inbox.activity?.lastActivity = max(last, now)
     }
 
     /// The request that woke it is served.
     package mutating func serve(_ inbox: InboxEntry, _ reason: WakeReason) {
-        guard case .awake(reason, _, let until)? = inbox.activity?.state else { return }
-        inbox.activity?.state = .awake(reason, since: Timestamp(milliseconds: 0), stayUntil: until)
+        if wakeReason(inbox) == reason { inbox.activity?.stay?.since = Timestamp(milliseconds: 0) }
     }
 
     /// An inbox that was woken to deliver need not stay any longer.
     package mutating func endDelivery(_ inbox: InboxEntry) {
-        guard delivering.remove(inbox) != nil, case .awake(let reason, let since, _)? = inbox.activity?.state else {
-            return
-        }
-        inbox.activity?.state = .awake(reason, since: since, stayUntil: Timestamp(milliseconds: 0))
+        if delivering.remove(inbox) != nil { inbox.activity?.stay?.until = Timestamp(milliseconds: 0) }
     }
 
     /// Puts an inbox to sleep at the user's command.
@@ -189,7 +158,7 @@ package struct InboxLifecycleStateMachine {
         if !isStaying(inbox, now: now) { inbox.retries += 1 }
         awake.remove(inbox)
         delivering.remove(inbox)
-        inbox.activity?.state = .sleeping
+        inbox.activity?.stay = nil
     }
 
     /// Puts unprotected inboxes beyond the capacity to sleep.
@@ -254,18 +223,17 @@ package struct InboxLifecycleStateMachine {
     }
 
     /// Keeps protected inboxes and those in their stay, and fills the other places with the most recently active ones.
-    package func rebalance(now: Timestamp, protection: (InboxEntry) -> InboxProtection) -> Plan {
+    /// - Returns: the inboxes to put to sleep and to wake, in the order of execution.
+    package mutating func rebalance(now: Timestamp, protection: (InboxEntry) -> InboxProtection) -> (
+        sleep: [InboxEntry], wake: [InboxEntry]
+    ) {
         let kept = awake.filter { isStaying($0, now: now) || !protection($0).isEmpty }
         let places = max(0, capacity - kept.count)
         let chosen = Set(ranked().lazy.filter { !kept.contains($0) }.prefix(places))
-        var plan = Plan()
-        plan.sleep = awake.filter { !kept.contains($0) && !chosen.contains($0) }.sorted(by: precedes)
-        plan.wake = chosen.filter { !awake.contains($0) }.sorted { precedes($1, $0) }
-        return plan
-    }
-
-    package mutating func apply(_ plan: Plan, now: Timestamp) {
-        for inbox in plan.sleep { fallAsleep(inbox, now: now) }
+        let sleep = awake.filter { !kept.contains($0) && !chosen.contains($0) }.sorted(by: precedes)
+        let wake = chosen.filter { !awake.contains($0) }.sorted { precedes($1, $0) }
+        for inbox in sleep { fallAsleep(inbox, now: now) }
+        return (sleep, wake)
     }
 
     /// The order of a start: pending joins first, even beyond the capacity, then the most recently active.

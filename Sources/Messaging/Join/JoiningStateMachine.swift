@@ -1,5 +1,79 @@
 import Crypto
 
+/// The durable state of one join at the joiner (Join.md, "The joiner"; seed 002).
+///
+///     joining ──welcome for our tag and creator──▶ ready
+///        │ ──error for our tag──────────────────▶ joinFailed
+///        │ ──24 h────────────────────────────────▶ joinFailed
+///        └──cancel──▶ cancelled
+///
+/// A ``VerifiedInvite`` comes in, so the seed's states `validating` and `validated` are over when this record exists.
+package struct JoinRecord: Hashable, Sendable, Codable {
+    package enum State: Hashable, Sendable, Codable {
+        /// Initial. Next: any other.
+        case joining
+        /// After a valid welcome. Next: `joinFailed`, when this node cannot enter the conversation.
+        case ready
+        /// After the creator's error, after ``Limits/joinLifetime``, or when this node has the conversation from
+        /// another creator or has destroyed it. Final.
+        case joinFailed(JoinErrorType)
+        /// By the user. Final: later answers are ignored.
+        case cancelled
+    }
+
+    package var invite: Invite
+    /// The invite as the join request carries it.
+    package var signed: SignedInvite
+    /// Recovered from the invite's signature.
+    package var creator: PublicKey
+    /// Our name in the conversation.
+    package var profile: String?
+    package var startedAt: Timestamp
+    package var state: State
+
+    package init(_ verified: VerifiedInvite, profile: String?, startedAt: Timestamp) {
+        invite = verified.invite
+        signed = verified.signed
+        creator = verified.creatorKey
+        self.profile = profile
+        self.startedAt = startedAt
+        state = .joining
+    }
+
+    package var deadline: Timestamp { startedAt + Limits.joinLifetime }
+
+    /// - Parameter sender: the key that the link's handshake has authenticated.
+    /// - Returns: whether we enter; `false` if the welcome is late, or for another conversation.
+    package mutating func receive(_ welcome: Welcome, from sender: PublicKey, to own: PublicKey) -> Bool {
+        guard state == .joining, sender == creator, welcome.tag == invite.tag, welcome.genesis.creator == creator,
+            welcome.isValid(for: own)
+        else { return false }
+        state = .ready
+        return true
+    }
+
+    /// - Returns: whether the error ends the join.
+    package mutating func receive(_ error: JoinError, from sender: PublicKey) -> Bool {
+        guard state == .joining, sender == creator, error.inviteTag == invite.tag else { return false }
+        state = .joinFailed(error.errorType)
+        return true
+    }
+
+    /// - Returns: whether the join was pending.
+    package mutating func cancel() -> Bool {
+        guard state == .joining else { return false }
+        state = .cancelled
+        return true
+    }
+
+    /// - Returns: whether the join has timed out.
+    package mutating func expire(now: Timestamp) -> Bool {
+        guard state == .joining, now >= deadline else { return false }
+        state = .joinFailed(.genericFailure)
+        return true
+    }
+}
+
 /// An inbox with a pending join: its link to the invite's creator.
 package struct JoiningStateMachine: Sendable {
     package let client: ClientID
@@ -7,7 +81,6 @@ package struct JoiningStateMachine: Sendable {
     /// The seed of the first reservation in the conversation.
     let relaySeed: RelaySeed
     package private(set) var record: JoinRecord
-    private var joiner: JoinerStateMachine
     private var link: LinkStateMachine
     /// Links that ended without an answer; each makes the next wait longer.
     private var unanswered = 0
@@ -23,8 +96,6 @@ package struct JoiningStateMachine: Sendable {
         self.key = key
         relaySeed = RelaySeed(key: key, generation: 0)
         self.record = record
-        joiner = JoinerStateMachine(
-            tag: record.invite.tag, creator: record.creator, startedAt: record.startedAt, state: record.state)
         link = LinkStateMachine(own: key.publicKey, remote: record.creator, isDialable: true, now: now)
         link.hurry(now: now)
     }
@@ -32,14 +103,14 @@ package struct JoiningStateMachine: Sendable {
     /// `nil` when the join has succeeded or was cancelled.
     package var nextDeadline: Timestamp? {
         switch record.state {
-        case .joining: min(joiner.deadline, link.nextDeadline ?? joiner.deadline)
+        case .joining: min(record.deadline, link.nextDeadline ?? record.deadline)
         case .joinFailed: forgottenAt
         case .ready, .cancelled: nil
         }
     }
 
     /// When a failed join is erased, keys included.
-    private var forgottenAt: Timestamp { joiner.startedAt + Limits.joinListedLifetime }
+    private var forgottenAt: Timestamp { record.startedAt + Limits.joinListedLifetime }
 
     /// When the creator is dialled next; `nil` while it is being dialled or a link is up.
     package var nextAttempt: Timestamp? { record.state == .joining && link.link == nil ? link.nextDeadline : nil }
@@ -55,7 +126,7 @@ package struct JoiningStateMachine: Sendable {
 
     /// Sends the join request after the handshake with the creator.
     package mutating func linkOpened(_ link: LinkID, _ turn: inout Turn) -> [NodeAction] {
-        guard joiner.state == .joining else { return [.close(link)] }
+        guard record.state == .joining else { return [.close(link)] }
         var result: [NodeAction] = []
         for action in self.link.opened(link, dialer: key.publicKey, now: turn.now) {
             switch action {
@@ -82,33 +153,25 @@ package struct JoiningStateMachine: Sendable {
             // A welcome counts on the link of its request only; a link that replaces it repeats the request. Entering
             // is consent, which needs our key. Without it, the creator is asked again.
             guard let own, self.link.link == link, !key.isWiped else { return .pending([.close(link)]) }
-            switch joiner.receive(welcome, from: sender, to: key.publicKey) {
-            case .drop: return .pending([.close(link)])
-            case .enter:
-                record.state = joiner.state
-                var entered = ConversationRecord(
-                    genesis: welcome.genesis, group: welcome.group, own: own, members: welcome.members, issuer: nil)
-                entered.schedule = welcome.scheduledExplosion.map { ExplosionSchedule($0, now: turn.now) }
-                return .entered(entered, welcome.agreement, link)
-            }
+            guard record.receive(welcome, from: sender, to: key.publicKey) else { return .pending([.close(link)]) }
+            var entered = ConversationRecord(
+                genesis: welcome.genesis, group: welcome.group, own: own, members: welcome.members, issuer: nil)
+            entered.schedule = welcome.scheduledExplosion.map { ExplosionSchedule($0, now: turn.now) }
+            return .entered(entered, welcome.agreement, link)
         case .joinError(let error):
-            guard joiner.receive(error, from: sender) else { return .pending([.close(link)]) }
-            record.state = joiner.state
+            guard record.receive(error, from: sender) else { return .pending([.close(link)]) }
             return .failed(error.errorType, [.close(link)])
         case .ping(let nonce): return .pending([.transmit(link, .pong(nonce))])
         // A creator that has already admitted us treats us as a member, then answers our request.
         case .session, .group, .profile, .pong, .unknown: return .pending([])
-        case .contents, .acknowledgement, .lifetime, .joinRequest, .explosion, .deletionReceipt, .invitation,
-            .memberLeft, .joinCancelled, .closing, .receipt, .attachmentRequest, .attachmentChunk, .attachmentGone,
-            .relayRequest, .relayAnswer, .punch, .mailboxRequest, .mailboxAnswer, .mailbox:
-            return .pending([.close(link)])
+        default: return .pending([.close(link)])
         }
     }
 
     /// No answer came: the link was lost, or the creator is locked or over its limit. Each redial waits longer.
     package mutating func linkClosed(_ link: LinkID, _ turn: inout Turn) {
         guard self.link.closed(link, now: turn.now) else { return }
-        let wait = min(Limits.redialFirst << Milliseconds(min(unanswered, 20)), Limits.redialLongest)
+        let wait = Limits.redial.wait(after: unanswered)
         unanswered += 1
         self.link.wait(until: turn.now + wait / 2 + Milliseconds(turn.random.next(upperBound: UInt64(wait))))
     }
@@ -117,15 +180,14 @@ package struct JoiningStateMachine: Sendable {
     ///   such a node is silent, so there it also means no answer.
     package mutating func dialFailed(isUnknownThere: Bool, _ turn: inout Turn) -> [NodeAction] {
         link.dialFailed(now: turn.now, random: &turn.random)
-        guard isUnknownThere, joiner.state == .joining else { return [] }
+        guard isUnknownThere, record.state == .joining else { return [] }
         return [.knock(.askByInvite(client, record.invite.id, record.invite.endpoints))]
     }
 
     /// A tombstone has answered our question.
     package mutating func receive(_ statement: ExpiredStatement) -> Outcome {
-        guard statement.isValid(creator: record.creator), joiner.receive(statement.joinError, from: record.creator)
+        guard statement.isValid(creator: record.creator), record.receive(statement.joinError, from: record.creator)
         else { return .pending([]) }
-        record.state = joiner.state
         return .failed(.conversationExpired, link.link.map { [.close($0)] } ?? [])
     }
 
@@ -143,12 +205,12 @@ package struct JoiningStateMachine: Sendable {
 
     /// The invite for finding the creator on the local network; `nil` while not needed.
     package func missedInvite(now: Timestamp) -> InviteID? {
-        joiner.state == .joining && link.isMissed(now: now) ? record.invite.id : nil
+        record.state == .joining && link.isMissed(now: now) ? record.invite.id : nil
     }
 
     /// The creator announced its endpoint on the local network: dials try it first from now on.
     package mutating func found(at endpoint: Endpoint, _ turn: inout Turn) -> [NodeAction] {
-        guard joiner.state == .joining else { return [] }
+        guard record.state == .joining else { return [] }
         heard.note(endpoint, now: turn.now)
         return link.found(now: turn.now).map { action in
             switch action {
@@ -161,27 +223,23 @@ package struct JoiningStateMachine: Sendable {
         }
     }
 
+    /// This node cannot enter the conversation of the welcome.
     package mutating func refuse(_ error: JoinErrorType) {
-        joiner.refuse(error)
-        record.state = joiner.state
+        if record.state == .ready { record.state = .joinFailed(error) }
     }
 
-    package mutating func cancel() -> Bool {
-        defer { record.state = joiner.state }
-        return joiner.cancel()
-    }
+    package mutating func cancel() -> Bool { record.cancel() }
 
     /// Dials and pings, and fails the join at its deadline.
     package mutating func advance(_ turn: Turn) -> Outcome {
-        if joiner.expire(now: turn.now) {
-            record.state = joiner.state
+        if record.expire(now: turn.now) {
             var result: [NodeAction] = []
             // Not `map`: Swift 6.3.1 fails to compile it here with optimisation (ownership error in CopyPropagation).
             if let open = link.link { result.append(.close(open)) }
             return .failed(.genericFailure, result)
         }
-        guard joiner.state == .joining else {
-            if case .joinFailed = joiner.state, turn.now >= forgottenAt { return .forgotten }
+        guard record.state == .joining else {
+            if case .joinFailed = record.state, turn.now >= forgottenAt { return .forgotten }
             return .pending([])
         }
         var result: [NodeAction] = []

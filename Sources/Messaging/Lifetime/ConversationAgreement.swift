@@ -2,74 +2,69 @@ import Crypto
 
 /// The lifetime negotiation (Lifetime.md) in one conversation. ``ConversationRecord/lifetime`` holds its saved state.
 struct ConversationAgreement: Sendable {
-    typealias Members = [PublicKey: ConversationMember]
-
-    private let names: ConversationNames
-    private let key: IdentityKey
     /// `nil` without other members.
     var machine: LifetimeStateMachine?
     /// Our messages under an agreement whose proposer may have withdrawn before our accept arrived. An acknowledgement
     /// of one shows that it has not.
     var unconfirmed: Set<MessageID> = []
     /// When the last link to a member was lost; `nil` while one is up, and before the first.
-    private var isolatedSince: Timestamp?
+    fileprivate var isolatedSince: Timestamp?
     /// The end of a session, held back so that a renewal in time can report both in one line.
-    private var heldEnd: (terms: LifetimeTerms, cause: String, until: Timestamp)?
+    var heldEnd: (terms: LifetimeTerms, cause: String, until: Timestamp)?
+}
 
-    init(_ names: ConversationNames, key: IdentityKey) {
-        self.names = names
-        self.key = key
-    }
-
+extension ConversationStateMachine {
     // MARK: Members
 
-    mutating func begin(_ record: ConversationRecord, _ members: Members) {
+    mutating func beginLifetimes() {
         guard !members.isEmpty else {
-            machine = nil
+            lifetimes.machine = nil
             return
         }
-        machine = LifetimeStateMachine(
-            conversation: names.conversation, own: key.publicKey, members: members.keys.sorted(),
-            membership: record.group.membership, record: record.lifetime)
+        lifetimes.machine = LifetimeStateMachine(
+            conversation: conversation, own: key.publicKey, members: memberKeys, membership: record.group.membership,
+            record: record.lifetime)
     }
 
-    mutating func membersChanged(
-        _ record: inout ConversationRecord, _ members: inout Members, _ tally: inout FrameTally, _ turn: inout Turn
-    ) -> [NodeAction] {
-        guard machine != nil else {
-            begin(record, members)
-            return []
+    mutating func lifetimeMembersChanged(_ turn: inout Turn) -> [NodeAction] {
+        var result: [NodeAction] = []
+        let present = memberKeys
+        if let actions = lifetimes.machine?.membersChanged(
+            to: present, membership: record.group.membership, now: turn.now)
+        {
+            result = report(actions, &turn)
+            if members.isEmpty {
+                record.lifetime = lifetimes.machine?.record ?? record.lifetime
+                lifetimes.machine = nil
+            }
+        } else {
+            beginLifetimes()
         }
-        let present = members.keys.sorted()
-        let actions = machine?.membersChanged(to: present, membership: record.group.membership, now: turn.now) ?? []
-        let result = perform(actions, record, &members, &tally, &turn)
-        if members.isEmpty {
-            record.lifetime = machine?.record ?? record.lifetime
-            machine = nil
-        }
-        return result
+        return result + settleMailAgreement(&turn) + askForWord(now: turn.now)
     }
 
     // MARK: Sessions
 
     /// Whether a link that opens now starts a new session. With two members: the link was lost for longer than the
     /// grace. With more: we had no link at all for so long, which ends the session with all of them.
-    mutating func endsSession(lostAt: Timestamp?, _ members: inout Members, _ turn: Turn) -> Bool {
+    mutating func endsSession(lostAt: Timestamp?, _ turn: Turn) -> Bool {
         guard members.count > 1 else { return lostAt.map { turn.now - $0 > turn.sessionGrace } ?? false }
-        guard let isolatedSince, turn.now - isolatedSince > turn.sessionGrace else { return false }
-        self.isolatedSince = nil
+        guard let since = lifetimes.isolatedSince, turn.now - since > turn.sessionGrace else { return false }
+        lifetimes.isolatedSince = nil
         for index in members.values.indices { members.values[index].hasEnded = true }
         return true
     }
 
-    mutating func noteLinkLost(_ members: Members, _ turn: Turn) {
-        if isolatedSince == nil, !members.values.contains(where: \.isEstablished) { isolatedSince = turn.now }
+    mutating func noteLinkLost(_ turn: Turn) {
+        if lifetimes.isolatedSince == nil, !members.values.contains(where: \.isEstablished) {
+            lifetimes.isolatedSince = turn.now
+        }
     }
 
     /// Called after a session exchange. Once one member knows of our reset, the session has ended here, and the others
     /// learn it from that member.
-    mutating func noteSession(with member: PublicKey, saidReset: Bool, _ members: inout Members) {
-        isolatedSince = nil
+    mutating func noteSession(with member: PublicKey, saidReset: Bool) {
+        lifetimes.isolatedSince = nil
         members[member]?.hasEnded = false
         guard saidReset else { return }
         for index in members.values.indices { members.values[index].hasEnded = false }
@@ -77,47 +72,53 @@ struct ConversationAgreement: Sendable {
 
     // MARK: Actions of the machine
 
-    mutating func perform(
-        _ actions: [LifetimeStateMachine.Action], _ record: ConversationRecord, _ members: inout Members,
-        _ tally: inout FrameTally, _ turn: inout Turn
-    ) -> [NodeAction] {
+    mutating func perform(_ actions: [LifetimeStateMachine.Action], _ turn: inout Turn) -> [NodeAction] {
+        report(actions, &turn) + settleMailAgreement(&turn) + askForWord(now: turn.now)
+    }
+
+    /// The agreement on mailboxes may have changed: publishes our mailbox or not, and requests keys.
+    private mutating func settleMailAgreement(_ turn: inout Turn) -> [NodeAction] {
+        mailAgreementIsNews() ? endpointsChanged(&turn) + askForSlices(now: turn.now) : []
+    }
+
+    private mutating func report(_ actions: [LifetimeStateMachine.Action], _ turn: inout Turn) -> [NodeAction] {
         var result: [NodeAction] = []
         for action in actions {
             switch action {
-            case .save: result.append(.save(names.client))
+            case .save: result.append(.save(client))
             case .send(let message):
-                for member in members.keys.sorted() { result += transmit(message, to: member, &members) }
+                for member in memberKeys { result += transmit(message, to: member) }
                 if case .proposal(let proposal) = message {
-                    result.append(names.event(.lifetimeProposed(proposal.terms, ours: true, proposal.id), turn))
+                    result.append(event(.lifetimeProposed(proposal.terms, ours: true, proposal.id), turn))
                 }
-            case .sendTo(let member, let message): result += transmit(message, to: member, &members)
+            case .sendTo(let member, let message): result += transmit(message, to: member)
             case .agreed(let agreement, let previous, let automatic):
-                unconfirmed = []
-                result.append(names.event(.lifetimeAgreed(agreement.terms, agreement.id, automatic: automatic), turn))
+                lifetimes.unconfirmed = []
+                result.append(event(.lifetimeAgreed(agreement.terms, agreement.id, automatic: automatic), turn))
                 var text = Self.text(agreement.terms, previous: previous)
-                if let held = heldEnd, held.terms == agreement.terms {
-                    heldEnd = nil
+                if let held = lifetimes.heldEnd, held.terms == agreement.terms {
+                    lifetimes.heldEnd = nil
                     text += ", as before: \(held.cause)"
                 }
-                result += showEnd(record, &turn) + systemMessage(text, record, &turn)
+                result += showEnd(&turn) + systemMessage(text, &turn)
             case .asked(let proposal):
-                result.append(names.event(.lifetimeProposed(proposal.terms, ours: false, proposal.id), turn))
-            case .signed(let id, let member): result.append(names.event(.lifetimeSigned(id, by: member), turn))
-            case .rejected(let id, let reason): result.append(names.event(.lifetimeRejected(id, reason), turn))
-            case .withdrawn(let id): result.append(names.event(.lifetimeWithdrawn(id), turn))
-            case .expired(let id): result.append(names.event(.lifetimeExpired(id), turn))
+                result.append(event(.lifetimeProposed(proposal.terms, ours: false, proposal.id), turn))
+            case .signed(let id, let member): result.append(event(.lifetimeSigned(id, by: member), turn))
+            case .rejected(let id, let reason): result.append(event(.lifetimeRejected(id, reason), turn))
+            case .withdrawn(let id): result.append(event(.lifetimeWithdrawn(id), turn))
+            case .expired(let id): result.append(event(.lifetimeExpired(id), turn))
             case .reset(let previous, let end):
-                result.append(names.event(.lifetimeReset(previous: previous.lifetime), turn))
-                result += showEnd(record, &turn)
-                heldEnd = (previous, text(end, record, turn), turn.now + Self.renewalTime)
-                if machine?.isRenewable != true { result += showEnd(record, &turn) }
+                result.append(event(.lifetimeReset(previous: previous.lifetime), turn))
+                result += showEnd(&turn)
+                lifetimes.heldEnd = (previous, text(end, turn), turn.now + Self.renewalTime)
+                if lifetimes.machine?.isRenewable != true { result += showEnd(&turn) }
             case .suspended(let previous):
-                result.append(names.event(.lifetimeSuspended(previous: previous.lifetime), turn))
+                result.append(event(.lifetimeSuspended(previous: previous.lifetime), turn))
                 let what = previous.keepsSomething ? "Messages are not kept" : "A mailbox may not hold messages"
-                result += systemMessage("\(what) until the new member has agreed", record, &turn)
+                result += systemMessage("\(what) until the new member has agreed", &turn)
             case .rolledBack(let agreement):
-                result += eraseUnconfirmed(agreement, &members, turn)
-                result += systemMessage("The proposal was withdrawn: \(terms.displayName) is in force", record, &turn)
+                result += eraseUnconfirmed(agreement, turn)
+                result += systemMessage("The proposal was withdrawn: \(terms.displayName) is in force", &turn)
             case .dropped: tally.dropped += 1
             case .forged: _ = tally.holds(false)
             }
@@ -125,7 +126,7 @@ struct ConversationAgreement: Sendable {
         return result
     }
 
-    private func transmit(_ message: LifetimeMessage, to member: PublicKey, _ members: inout Members) -> [NodeAction] {
+    private mutating func transmit(_ message: LifetimeMessage, to member: PublicKey) -> [NodeAction] {
         members[member]?.noteWord()
         return members[member]?.establishedLink.map { [.transmit($0, .lifetime(message))] } ?? []
     }
@@ -145,22 +146,20 @@ struct ConversationAgreement: Sendable {
     /// How long the report of a session's end waits for a renewal by the policies of all members.
     private static let renewalTime = 5 * Milliseconds.second
 
-    var nextDeadline: Timestamp? { heldEnd?.until }
-
-    mutating func showEndIfDue(_ record: ConversationRecord, _ turn: inout Turn) -> [NodeAction] {
-        guard let heldEnd, heldEnd.until <= turn.now else { return [] }
-        return showEnd(record, &turn)
+    mutating func showEndIfDue(_ turn: inout Turn) -> [NodeAction] {
+        guard let held = lifetimes.heldEnd, held.until <= turn.now else { return [] }
+        return showEnd(&turn)
     }
 
     /// Reports the held end of the session, if there is one.
-    mutating func showEnd(_ record: ConversationRecord, _ turn: inout Turn) -> [NodeAction] {
-        guard let held = heldEnd else { return [] }
-        heldEnd = nil
+    mutating func showEnd(_ turn: inout Turn) -> [NodeAction] {
+        guard let held = lifetimes.heldEnd else { return [] }
+        lifetimes.heldEnd = nil
         let what = held.terms.keepsSomething ? "From now on nothing is stored" : Self.noMailbox
-        return systemMessage("\(what): \(held.cause)", record, &turn)
+        return systemMessage("\(what): \(held.cause)", &turn)
     }
 
-    private func text(_ end: LifetimeStateMachine.SessionEnd, _ record: ConversationRecord, _ turn: Turn) -> String {
+    private func text(_ end: LifetimeStateMachine.SessionEnd, _ turn: Turn) -> String {
         let who: String
         switch end {
         case .away(let key) where key == record.own.key: who = "this node"
@@ -175,8 +174,8 @@ struct ConversationAgreement: Sendable {
     private static let noMailbox = "A mailbox may no longer hold messages"
 
     /// Never sent; expires like the contents around it (Lifetime.md, "What is shown").
-    private func systemMessage(_ text: String, _ record: ConversationRecord, _ turn: inout Turn) -> [NodeAction] {
-        var kept = placement(of: .text, record, turn)
+    private func systemMessage(_ text: String, _ turn: inout Turn) -> [NodeAction] {
+        var kept = placement(of: .text, turn)
         // A system message need not wait for the unlock.
         if case .untilUnlocked = kept.keeping {
             kept = Placement(lifetime: .ephemeral, agreement: nil, expiresAt: nil, keeping: .memory)
@@ -187,28 +186,24 @@ struct ConversationAgreement: Sendable {
                 type: .systemMessage, id: id, sentAt: turn.now, lifetime: kept.lifetime, agreement: kept.agreement,
                 fallback: "", shouldPush: false, payload: Array(text.utf8)), sender: nil, state: .received,
             expiresAt: kept.expiresAt)
-        return [.keep(names.client, [message], kept.keeping), names.event(.message(id), turn)]
+        return [.keep(client, [message], kept.keeping), event(.message(id), turn)]
     }
 
     // MARK: Keeping
 
-    private var terms: LifetimeTerms { machine?.terms ?? .ephemeral }
+    private var terms: LifetimeTerms { lifetimes.machine?.terms ?? .ephemeral }
 
     /// Consent must be durable, so a locked node asks.
-    func policy(_ record: ConversationRecord, _ turn: Turn) -> LifetimePolicy {
-        turn.isLocked ? .ask : setPolicy(record) ?? turn.defaultPolicy
-    }
+    func policy(_ turn: Turn) -> LifetimePolicy { turn.isLocked ? .ask : policy ?? turn.defaultPolicy }
 
-    func setPolicy(_ record: ConversationRecord) -> LifetimePolicy? { machine?.record.policy ?? record.lifetime.policy }
+    package var policy: LifetimePolicy? { lifetimes.machine?.record.policy ?? record.lifetime.policy }
 
-    func setCap(_ record: ConversationRecord) -> LifetimeCap? { machine?.record.cap ?? record.lifetime.cap }
+    package var cap: LifetimeCap? { lifetimes.machine?.record.cap ?? record.lifetime.cap }
 
-    func cap(_ record: ConversationRecord, _ turn: Turn) -> LifetimeCap { setCap(record) ?? turn.defaultCap }
-
-    func placement(of kind: ContentKind, _ record: ConversationRecord, _ turn: Turn) -> Placement {
-        let retention = Retention.sent(kind, under: terms, cap: cap(record, turn), now: turn.now)
+    func placement(of kind: ContentKind, _ turn: Turn) -> Placement {
+        let retention = Retention.sent(kind, under: terms, cap: cap ?? turn.defaultCap, now: turn.now)
         return Placement(
-            lifetime: terms.lifetime(of: kind), agreement: retention == nil ? nil : machine?.inForce?.id,
+            lifetime: terms.lifetime(of: kind), agreement: retention == nil ? nil : lifetimes.machine?.inForce?.id,
             expiresAt: retention?.expiresAt, keeping: Self.keeping(retention, turn))
     }
 
@@ -220,28 +215,26 @@ struct ConversationAgreement: Sendable {
     // MARK: A withdrawal that crosses our accept
 
     /// The proposer has used the newest agreement, so it holds it.
-    mutating func confirm(by member: PublicKey) {
-        guard let agreement = machine?.inForce, agreement.proposal.proposer == member else { return }
-        unconfirmed = []
-        machine?.confirm(agreement.id)
+    mutating func confirmAgreement(by member: PublicKey) {
+        guard let agreement = lifetimes.machine?.inForce, agreement.proposal.proposer == member else { return }
+        lifetimes.unconfirmed = []
+        lifetimes.machine?.confirm(agreement.id)
     }
 
     /// Also covers messages sent before a restart: the proposer can withdraw even after the session has ended.
     mutating func noteUnconfirmed(_ content: Content) {
-        guard let machine, let agreement = content.agreement, agreement != machine.record.confirmed,
+        guard let machine = lifetimes.machine, let agreement = content.agreement, agreement != machine.record.confirmed,
             agreement == machine.inForce?.id || agreement == machine.record.head?.id,
-            unconfirmed.count < Limits.outboxCount
+            lifetimes.unconfirmed.count < Limits.outboxCount
         else { return }
-        unconfirmed.insert(content.id)
+        lifetimes.unconfirmed.insert(content.id)
     }
 
-    private mutating func eraseUnconfirmed(_ agreement: AgreementID, _ members: inout Members, _ turn: Turn)
-        -> [NodeAction]
-    {
-        let messages = unconfirmed.sorted()
-        unconfirmed = []
+    private mutating func eraseUnconfirmed(_ agreement: AgreementID, _ turn: Turn) -> [NodeAction] {
+        let messages = lifetimes.unconfirmed.sorted()
+        lifetimes.unconfirmed = []
         for index in members.values.indices { for message in messages { _ = members.values[index].settle(message) } }
-        let erased = NodeAction.eraseSent(names.client, agreement)
+        let erased = NodeAction.eraseSent(client, agreement)
         return messages.isEmpty ? [erased] : [erased, names.events(.state(.cancelled, stored: nil), messages, turn)]
     }
 }

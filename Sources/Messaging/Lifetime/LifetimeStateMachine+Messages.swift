@@ -43,9 +43,9 @@ extension LifetimeStateMachine {
     }
 
     /// Rejects a proposal beyond the rate limit, so that an honest proposer does not wait in vain. At most once per
-    /// ``Limits/proposalInterval``: ``expire(now:)`` rejects the newest of the others.
+    /// ``Limits/proposalRate``: ``expire(now:)`` rejects the newest of the others.
     private mutating func limit(_ id: ProposalID, from: PublicKey, now: Timestamp) -> [Action] {
-        if let answeredAt = peers[from]?.answeredAt, now - answeredAt < Limits.proposalInterval {
+        if let answeredAt = peers[from]?.answeredAt, now - answeredAt < Limits.proposalRate.interval {
             peers[from]?.unanswered = id
             return [.dropped]
         }

@@ -238,7 +238,7 @@ extension LifetimeStateMachine {
             let first = members.first, own < first, isRenewable
         else { return [] }
         guard !key.isWiped else {
-            renewsAt = now + Limits.proposalInterval
+            renewsAt = now + Limits.proposalRate.interval
             return []
         }
         do throws(Refusal) {
@@ -260,7 +260,7 @@ extension LifetimeStateMachine {
     ) -> [Action] {
         guard let due = renewsAt, due <= now else { return [] }
         guard !key.isWiped else {
-            renewsAt = now + Limits.proposalInterval
+            renewsAt = now + Limits.proposalRate.interval
             return []
         }
         renewsAt = nil
@@ -273,7 +273,7 @@ extension LifetimeStateMachine {
         guard refused == renewal, refusedRenewalCount < Limits.renewalRefusalCount else { return }
         refusedRenewalCount += 1
         mayRenew = true
-        renewsAt = now + Limits.proposalInterval
+        renewsAt = now + Limits.proposalRate.interval
     }
 
     private mutating func allowRenewal() {

@@ -30,8 +30,8 @@ package struct LifetimeStateMachine: Hashable, Sendable {
     }
 
     struct Peer: Hashable, Sendable {
-        var proposals = TokenBucket(interval: Limits.proposalInterval, burst: Limits.proposalBurst)
-        var agreements = TokenBucket(interval: Limits.proposalInterval, burst: Limits.proposalBurst)
+        var proposals = TokenBucket(Limits.proposalRate)
+        var agreements = TokenBucket(Limits.proposalRate)
         /// When we last answered a proposal beyond the rate limit, and the newest one not answered yet.
         var answeredAt: Timestamp?
         var unanswered: ProposalID?
@@ -104,7 +104,7 @@ package struct LifetimeStateMachine: Hashable, Sendable {
     /// The others, in the order of their keys.
     package internal(set) var members: [PublicKey]
     var negotiation: Negotiation = .settled
-    var ownBucket = TokenBucket(interval: Limits.proposalInterval, burst: Limits.proposalBurst)
+    var ownBucket = TokenBucket(Limits.proposalRate)
     var peers: [PublicKey: Peer] = [:]
     /// The terms that we said we would renew.
     var ownRenewable: LifetimeTerms?
@@ -198,7 +198,7 @@ package struct LifetimeStateMachine: Hashable, Sendable {
     }
 
     package var nextDeadline: Timestamp? {
-        var earliest: Timestamp? =
+        var next: Timestamp? =
             switch negotiation {
             case .settled: nil
             case .proposed(_, let at, _): at + Limits.proposalLifetime
@@ -207,11 +207,9 @@ package struct LifetimeStateMachine: Hashable, Sendable {
             }
         for peer in peers.values where peer.unanswered != nil {
             guard let answeredAt = peer.answeredAt else { continue }
-            let due = answeredAt + Limits.proposalInterval
-            earliest = min(earliest ?? due, due)
+            next = earliest(next, answeredAt + Limits.proposalRate.interval)
         }
-        if let renewsAt { earliest = min(earliest ?? renewsAt, renewsAt) }
-        return earliest
+        return earliest(next, renewsAt)
     }
 
     /// An asked member stops before the proposer's 24 h end, so no accept is late. After its accept it waits for the
@@ -231,7 +229,7 @@ package struct LifetimeStateMachine: Hashable, Sendable {
         var actions: [Action] = []
         for member in members {
             guard let id = peers[member]?.unanswered, let answeredAt = peers[member]?.answeredAt,
-                answeredAt + Limits.proposalInterval <= now
+                answeredAt + Limits.proposalRate.interval <= now
             else { continue }
             peers[member]?.unanswered = nil
             peers[member]?.answeredAt = now

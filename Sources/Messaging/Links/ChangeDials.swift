@@ -1,7 +1,7 @@
 /// Rate limit of the dials that follow changes of this machine's addresses. Some machines change networks many times a
 /// minute. A member is dialled at its turn, or at the end of its own wait if that is sooner.
 package struct ChangeDials: Hashable, Sendable {
-    private var bucket = TokenBucket(interval: Limits.changeDialInterval, burst: Limits.changeDialBurst)
+    private var bucket = TokenBucket(Limits.changeDialRate)
     private var lastAt: Timestamp?
     /// This change starts a new series, so the waits between dials restart.
     private(set) var beginsAnew = true

@@ -9,23 +9,18 @@ package struct IdleFrames: Hashable, Sendable {
     private var count = 0
     private var tokens: TokenBucket
 
-    private init(group: Int = Limits.idleFrameGroup, interval: Milliseconds, burst: Int = Limits.idleFrameBurst) {
-        self.group = group
-        tokens = TokenBucket(interval: interval, burst: burst)
-    }
+    private init(_ rate: Rate, group: Int = Limits.idleFrameGroup) { (self.group, tokens) = (group, TokenBucket(rate)) }
 
     /// For a member, over all its links; repetitions after a loss stay within it. Also for stream pieces from a
     /// rendezvous node, which accepts fewer.
-    package static let member = IdleFrames(interval: Limits.idleFrameInterval)
+    package static let member = IdleFrames(Limits.idleFrameRate)
     /// For one link of a non-member, which has few frames to send.
-    package static let stranger = IdleFrames(
-        interval: Limits.idleFrameStrangerInterval, burst: Limits.idleFrameStrangerBurst)
+    package static let stranger = IdleFrames(Limits.idleFrameStrangerRate)
     /// For all links of non-members together: each may have many links.
-    package static let strangers = IdleFrames(interval: Limits.idleFrameInterval)
+    package static let strangers = IdleFrames(Limits.idleFrameRate)
     /// For forwarded streams to one node, which cost more; and for all streams.
-    package static let relayed = IdleFrames(interval: Limits.relayedFrameInterval)
-    package static let relayedTotal = IdleFrames(
-        group: Limits.relayedFrameTotalGroup, interval: Limits.idleFrameInterval)
+    package static let relayed = IdleFrames(Rate(every: Limits.relayedFrameInterval, burst: Limits.idleFrameRate.burst))
+    package static let relayedTotal = IdleFrames(Limits.idleFrameRate, group: Limits.relayedFrameTotalGroup)
 
     /// - Parameter elements: see ``Frame/elementCount``.
     /// - Returns: how long to pause reading the link; `nil` for no pause.

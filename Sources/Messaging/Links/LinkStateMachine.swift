@@ -136,7 +136,7 @@ package struct LinkStateMachine: Hashable, Sendable {
         isHurried = false
         if case .up(link, _, _, _, _) = state { return [.use(link)] }
         let wasRelayed = upgrade != nil
-        let next = isRelayed ? Upgrade(dialAt: isDialable ? now + Limits.upgradeFirst : nil) : nil
+        let next = isRelayed ? Upgrade(dialAt: isDialable ? now + Limits.upgrade.first : nil) : nil
         if case .up(let current, let currentDialer, let openedAt, _, _) = state {
             // Both sides keep the link whose dialer has the smaller key. A peer that dials long after the link opened
             // has lost it.
@@ -177,7 +177,7 @@ package struct LinkStateMachine: Hashable, Sendable {
     /// No endpoint answered: the next dial waits longer, with jitter.
     package mutating func dialFailed(now: Timestamp, random: inout some RandomNumberGenerator) {
         if let failed = upgrade, failed.dialAt == nil {
-            let wait = min(Limits.upgradeFirst << Milliseconds(min(failed.failures, 10)), Limits.upgradeLongest)
+            let wait = Limits.upgrade.wait(after: failed.failures)
             let jitter = Milliseconds(random.next(upperBound: UInt64(wait / 4)))
             upgrade = Upgrade(dialAt: isDialable ? now + wait + jitter : nil, failures: failed.failures + 1)
         }
@@ -187,7 +187,7 @@ package struct LinkStateMachine: Hashable, Sendable {
             return
         }
         pauseIfSlow(now: now)
-        let wait = min(Limits.redialFirst << Milliseconds(min(failures, 20)), Limits.redialLongest)
+        let wait = Limits.redial.wait(after: failures)
         failures += 1
         isHurried = false
         state = .idle(dialAt: isDialable ? now + wait / 2 + Milliseconds(random.next(upperBound: UInt64(wait))) : nil)
@@ -344,11 +344,11 @@ package struct LinkStateMachine: Hashable, Sendable {
         pauseIfSlow(now: now)
         upgrade = nil
         (answerBy, isDoubted) = (nil, false)
-        var wait = own < remote ? Limits.redialFirst / 4 : Limits.redialYield
+        var wait = own < remote ? Limits.redial.first / 4 : Limits.redialYield
         if !hasHeard {
             // Opened and closed without a frame: the other side cannot serve us now.
             failures += 1
-            wait = max(wait, min(Limits.redialFirst << Milliseconds(min(failures, 20)), Limits.redialLongest))
+            wait = max(wait, Limits.redial.wait(after: failures))
         }
         state = .idle(dialAt: isDialable ? now + wait : nil)
     }

@@ -101,126 +101,127 @@ package struct MailboxRecord: Hashable, Sendable, Codable {
 ///     putting ──not reached, refused──▶ waiting ──4 s … 15 min──▶ putting
 ///     waiting ──link──▶ idle
 struct ConversationMailbox: Sendable {
-    typealias Members = [PublicKey: ConversationMember]
-
-    private enum State: Hashable, Sendable {
+    fileprivate enum State: Hashable, Sendable {
         case idle
         case waiting(until: Timestamp)
         case putting
     }
 
     /// The last request for a member's keys, and when it is repeated.
-    private struct Asked: Hashable, Sendable {
+    fileprivate struct Asked: Hashable, Sendable {
         var link: LinkID
         var agreement: AgreementID
         var again: Timestamp
     }
 
-    private struct Side: Hashable, Sendable {
+    fileprivate struct Side: Hashable, Sendable {
         var state = State.idle
         var failures = 0
         var asked: Asked?
         /// The version of our profile that its mailbox has.
         var described: UInt64 = 0
-        var requests = TokenBucket(interval: Limits.sliceRequestInterval, burst: Limits.sliceRequestBurst)
+        var requests = TokenBucket(Limits.sliceRequestRate)
         /// Rate limit of frames with keys: checking a key costs a curve operation.
-        var keyFrames = TokenBucket(interval: Limits.sliceFrameInterval, burst: Limits.sliceFrameBurst)
+        var keyFrames = TokenBucket(Limits.sliceFrameRate)
         var tooLarge: Set<MessageID> = []
     }
 
-    private let names: ConversationNames
-    var record: MailboxRecord
-    private var sides: [PublicKey: Side] = [:]
-    /// The agreement at the last call of `isNews`.
-    private var agreement: AgreementID?
+    fileprivate var sides: [PublicKey: Side] = [:]
+    /// The agreement at the last call of `agreementIsNews`.
+    fileprivate var agreement: AgreementID?
+}
 
-    init(_ names: ConversationNames, record: MailboxRecord) {
-        self.names = names
-        self.record = record
+extension ConversationStateMachine {
+    /// All members have agreed to a mailbox.
+    package var usesMailbox: Bool { !record.isRemoved && (agreement?.terms.mailbox ?? .no) != .no }
+
+    /// When our mailbox ends; `nil`: none. Members that were away still use it under an ended agreement.
+    package var boxUntil: Timestamp? {
+        if usesMailbox { return .latest }
+        guard !record.isRemoved else { return nil }
+        let known = lifetimes.machine?.record.known ?? record.lifetime.known
+        return known.filter { $0.terms.mailbox != .no }.map { ($0.endedAt ?? .latest) + Limits.sliceHorizon }.max()
     }
 
-    struct Context {
-        let members: [PublicKey: ConversationMember]
-        let described: [Member]
-        let own: Member
-        let told: [PublicKey: UInt64]
-        /// `nil`: no agreement is in force.
-        let agreement: Agreement?
-
-        var consent: MailboxConsent { agreement?.terms.mailbox ?? .no }
-
-        func address(of member: PublicKey) -> MailboxAddress? {
-            guard consent != .no else { return nil }
-            return described.first { $0.key == member }?.mailbox
-        }
+    private func mailboxAddress(of member: PublicKey, under agreement: Agreement?) -> MailboxAddress? {
+        guard let agreement, agreement.terms.mailbox != .no else { return nil }
+        return record.members.first { $0.key == member }?.mailbox
     }
 
-    /// Whether we know a member's box and a key for the present slice.
-    func reaches(_ member: PublicKey, _ context: Context, now: Timestamp) -> Bool {
-        guard context.address(of: member) != nil, let agreement = context.agreement,
-            let slices = record.outgoing[member]?.slices, slices.agreement == agreement.id
+    /// Whether contents for this member go to its mailbox while it has no link: we know its box and a key for the
+    /// present slice.
+    package func isMailable(_ member: PublicKey, now: Timestamp) -> Bool {
+        guard let agreement, mailboxAddress(of: member, under: agreement) != nil,
+            let slices = record.mailbox.outgoing[member]?.slices, slices.agreement == agreement.id
         else { return false }
         return slices.key(now: now, width: SliceSchedule(agreement.terms).width) != nil
     }
 
-    /// - Returns: whether the agreement has changed since the last call.
-    mutating func isNews(_ agreement: AgreementID?) -> Bool {
-        defer { self.agreement = agreement }
-        return self.agreement != agreement
+    /// - Returns: whether the agreement on mailboxes has changed since the last call.
+    mutating func mailAgreementIsNews() -> Bool {
+        let agreement = usesMailbox ? agreement?.id : nil
+        defer { mail.agreement = agreement }
+        return mail.agreement != agreement
     }
 
-    mutating func forget(_ member: PublicKey) {
-        sides[member] = nil
-        record.outgoing[member] = nil
-        record.incoming[member] = nil
-        record.acknowledgements[member] = nil
+    mutating func forgetMail(of member: PublicKey) {
+        mail.sides[member] = nil
+        record.mailbox.outgoing[member] = nil
+        record.mailbox.incoming[member] = nil
+        record.mailbox.acknowledgements[member] = nil
     }
 
     // MARK: Keys
 
     /// Asks members for slice keys: with each session, at the start of an agreement, and when a member names a box.
     /// Asks again without an answer, since the member may have been locked, and after an eighth of the horizon.
-    mutating func askForSlices(_ context: Context, now: Timestamp) -> [NodeAction] {
-        guard context.consent != .no else { return [] }
-        return context.members.keys.sorted().flatMap { askForSlices(of: $0, context, now: now) }
+    mutating func askForSlices(now: Timestamp) -> [NodeAction] {
+        guard let agreement, agreement.terms.mailbox != .no else { return [] }
+        return memberKeys.flatMap { askForSlices(of: $0, under: agreement, now: now) }
     }
 
-    private mutating func askForSlices(of member: PublicKey, _ context: Context, now: Timestamp) -> [NodeAction] {
-        guard let link = context.members[member]?.establishedLink, context.address(of: member) != nil,
-            let agreement = context.agreement
+    private mutating func askForSlices(of member: PublicKey, under agreement: Agreement?, now: Timestamp)
+        -> [NodeAction]
+    {
+        guard let link = members[member]?.establishedLink, let agreement,
+            mailboxAddress(of: member, under: agreement) != nil
         else {
             // A member without a box is asked when it names one.
-            sides[member]?.asked = nil
+            mail.sides[member]?.asked = nil
             return []
         }
-        let asked = sides[member]?.asked
+        let asked = mail.sides[member]?.asked
         guard asked?.link != link || asked?.agreement != agreement.id || (asked?.again ?? now) <= now else { return [] }
-        let known = record.outgoing[member]?.slices.flatMap { $0.agreement == agreement.id ? $0 : nil }
-        sides[member, default: Side()].asked = Asked(
+        let known = record.mailbox.outgoing[member]?.slices.flatMap { $0.agreement == agreement.id ? $0 : nil }
+        mail.sides[member, default: ConversationMailbox.Side()].asked = ConversationMailbox.Asked(
             link: link, agreement: agreement.id, again: now + Limits.sliceRequestPatience)
         return [.transmit(link, .mailbox(.want(agreement.id, above: known?.last)))]
     }
 
-    /// Answers a member's request for keys of our slices.
-    mutating func wanted(
-        _ agreement: AgreementID, above: UInt32?, by member: PublicKey, on link: LinkID, _ context: Context,
-        _ tally: inout FrameTally, now: Timestamp
-    ) -> [NodeAction] {
-        guard context.consent != .no, context.agreement?.id == agreement, context.own.mailbox != nil,
-            sides[member, default: Side()].requests.take(now: now) == nil
-        else {
+    mutating func receive(_ message: MailboxMessage, from member: PublicKey, on link: LinkID, _ turn: Turn)
+        -> [NodeAction]
+    {
+        guard members[member]?.establishedLink == link else {
             tally.dropped += 1
             return []
         }
-        return [.makeSlices(names.client, agreement, above: above, link)]
+        switch message {
+        case .want(let named, let above):
+            guard let agreement, agreement.terms.mailbox != .no, agreement.id == named, record.own.mailbox != nil,
+                mail.sides[member, default: ConversationMailbox.Side()].requests.take(now: turn.now) == nil
+            else {
+                tally.dropped += 1
+                return []
+            }
+            return [.makeSlices(client, named, above: above, link)]
+        case .keys(let keys): return receive(keys, from: member, now: turn.now)
+        }
     }
 
-    mutating func receive(
-        _ keys: SliceKeys, from member: PublicKey, _ context: Context, _ tally: inout FrameTally, now: Timestamp
-    ) -> [NodeAction] {
-        guard let agreement = context.agreement, keys.agreement == agreement.id,
-            let address = context.address(of: member), keys.keys.count <= Limits.sliceKeyCount,
-            sides[member, default: Side()].keyFrames.take(now: now) == nil
+    private mutating func receive(_ keys: SliceKeys, from member: PublicKey, now: Timestamp) -> [NodeAction] {
+        guard let agreement, keys.agreement == agreement.id, let address = mailboxAddress(of: member, under: agreement),
+            keys.keys.count <= Limits.sliceKeyCount,
+            mail.sides[member, default: ConversationMailbox.Side()].keyFrames.take(now: now) == nil
         else {
             tally.dropped += 1
             return []
@@ -234,79 +235,86 @@ struct ConversationMailbox: Sendable {
         if known.slices == nil { known.slices = KnownSlices(keys, now: now) } else { known.slices?.add(keys, now: now) }
         // A message in the outbox is sealed to the slice in which it was sent.
         known.slices?.prune(now: now - min(SliceSchedule(agreement.terms).unread, Limits.outboxLifetime), width: width)
-        record.outgoing[member] = known
+        record.mailbox.outgoing[member] = known
         // A failing disk may answer without a key for now; then the request is repeated.
         if known.slices?.key(now: now, width: width) != nil {
-            sides[member]?.asked?.again = now + SliceSchedule(agreement.terms).horizon / 8
+            mail.sides[member]?.asked?.again = now + SliceSchedule(agreement.terms).horizon / 8
         }
-        return [.save(names.client)]
+        return [.save(client)]
     }
 
     private func outgoing(_ member: PublicKey, _ box: BoxID) -> MailboxRecord.Outgoing {
         // Slot numbers continue across boxes, since an owner may return to an earlier box.
-        guard let known = record.outgoing[member] else { return MailboxRecord.Outgoing(box: box, next: 0) }
+        guard let known = record.mailbox.outgoing[member] else { return MailboxRecord.Outgoing(box: box, next: 0) }
         return known.box == box ? known : MailboxRecord.Outgoing(box: box, next: known.next, slices: known.slices)
     }
 
     // MARK: Putting
 
     /// Keeps the acknowledgement of contents from our box. Without a link it goes into the sender's box.
-    mutating func acknowledge(_ said: Acknowledgement, to member: PublicKey) {
-        if !record.acknowledgements[member, default: Acknowledgement()].merge(said) {
-            record.acknowledgements[member] = said
+    mutating func mailAcknowledgement(_ said: Acknowledgement, to member: PublicKey) {
+        if !record.mailbox.acknowledgements[member, default: Acknowledgement()].merge(said) {
+            record.mailbox.acknowledgements[member] = said
         }
     }
 
     /// A link to the member is established, so nothing more goes into its box.
     /// - Returns: the acknowledgement that goes over the link in place of the member's box.
-    mutating func linked(_ member: PublicKey) -> Acknowledgement {
-        if case .waiting? = sides[member]?.state { sides[member]?.state = .idle }
-        sides[member]?.failures = 0
-        return record.acknowledgements.removeValue(forKey: member) ?? Acknowledgement()
+    mutating func stopMail(to member: PublicKey) -> Acknowledgement {
+        if case .waiting? = mail.sides[member]?.state { mail.sides[member]?.state = .idle }
+        mail.sides[member]?.failures = 0
+        return record.mailbox.acknowledgements.removeValue(forKey: member) ?? Acknowledgement()
     }
 
-    func nextDeadline(_ members: Members) -> Timestamp? {
-        var earliest: Timestamp?
-        for (member, side) in sides {
-            var due: [Timestamp] = []
+    var mailDeadline: Timestamp? {
+        var next: Timestamp?
+        for (member, side) in mail.sides {
             let isLinked = members[member]?.isEstablished ?? true
-            if !isLinked, case .waiting(let until) = side.state { due.append(until) }
-            if let asked = side.asked, members[member]?.establishedLink == asked.link { due.append(asked.again) }
-            for time in due { earliest = min(earliest ?? time, time) }
+            if !isLinked, case .waiting(let until) = side.state { next = earliest(next, until) }
+            if let asked = side.asked, members[member]?.establishedLink == asked.link {
+                next = earliest(next, asked.again)
+            }
         }
-        return earliest
+        return next
     }
 
     /// A content waits for a member without a link: it goes to the member's mailbox after ``Limits/mailDelay``.
-    mutating func waits(for member: PublicKey, now: Timestamp) {
-        var side = sides[member] ?? Side()
-        if case .idle = side.state { side.state = .waiting(until: now + Limits.mailDelay) }
-        sides[member] = side
+    mutating func noteMail(for member: PublicKey, _ turn: Turn) {
+        guard usesMailbox, isMailable(member, now: turn.now) else { return }
+        if mail.sides[member, default: ConversationMailbox.Side()].state == .idle {
+            mail.sides[member]?.state = .waiting(until: turn.now + Limits.mailDelay)
+        }
     }
 
     /// Puts contents into the boxes of absent members, and asks the other members for keys.
-    mutating func advance(_ context: Context, _ turn: Turn) -> [NodeAction] {
-        guard context.consent != .no || !sides.isEmpty else { return [] }
+    mutating func advanceMail(_ turn: Turn) -> [NodeAction] {
+        guard usesMailbox else { return [] }
+        for member in memberKeys where members[member]!.establishedLink == nil {
+            if members[member]!.outbox.hasUnmailed(now: turn.now) || owesMail(to: member) {
+                noteMail(for: member, turn)
+            }
+        }
+        let agreement = agreement
         var result: [NodeAction] = []
-        for member in sides.keys.sorted() {
-            guard let state = context.members[member] else { continue }
+        for member in mail.sides.keys.sorted() {
+            guard let state = members[member] else { continue }
             if state.isEstablished {
-                if case .waiting? = sides[member]?.state { sides[member]?.state = .idle }
-                result += askForSlices(of: member, context, now: turn.now)
-            } else if case .waiting(let until)? = sides[member]?.state, until <= turn.now {
-                result += put(to: member, state, context, turn)
+                if case .waiting? = mail.sides[member]?.state { mail.sides[member]?.state = .idle }
+                result += askForSlices(of: member, under: agreement, now: turn.now)
+            } else if case .waiting(let until)? = mail.sides[member]?.state, until <= turn.now {
+                result += mail(to: member, state, under: agreement, turn)
             }
         }
         return result
     }
 
-    private mutating func put(to member: PublicKey, _ state: ConversationMember, _ context: Context, _ turn: Turn)
-        -> [NodeAction]
-    {
-        guard var side = sides[member] else { return [] }
+    private mutating func mail(
+        to member: PublicKey, _ state: ConversationMember, under agreement: Agreement?, _ turn: Turn
+    ) -> [NodeAction] {
+        guard var side = mail.sides[member] else { return [] }
         side.state = .idle
-        defer { sides[member] = side }
-        guard let agreement = context.agreement, let address = context.address(of: member), !turn.isLocked else {
+        defer { mail.sides[member] = side }
+        guard let agreement, let address = mailboxAddress(of: member, under: agreement), !turn.isLocked else {
             return []
         }
         let schedule = SliceSchedule(agreement.terms)
@@ -323,62 +331,77 @@ struct ConversationMailbox: Sendable {
         }
         let messages = waiting.filter { slices.key(now: turn.now - $0.age, width: schedule.width)?.slice == slice }
         var frames: [Frame] = []
-        if let said = record.acknowledgements[member] { frames.append(.acknowledgement(said)) }
-        if context.told[member] != context.own.version, side.described != context.own.version {
-            frames.append(.profile(context.own))
+        if let said = record.mailbox.acknowledgements[member] { frames.append(.acknowledgement(said)) }
+        if record.told[member] != record.own.version, side.described != record.own.version {
+            frames.append(.profile(record.own))
         }
         guard !messages.isEmpty || !frames.isEmpty else { return [] }
         let order = MailOrder(
-            member: member, address: address, kind: context.consent == .disk ? .disk : .memory,
+            member: member, address: address, kind: agreement.terms.mailbox == .disk ? .disk : .memory,
             keeping: .holding(schedule.unread), slice: slice, key: key, agreement: agreement.id, number: known.next,
             messages: messages, frames: frames)
         // Slot numbers are durable before use: a crash skips some and repeats none.
         known.next += UInt64(Limits.mailSlotCount)
-        record.outgoing[member] = known
+        record.mailbox.outgoing[member] = known
         side.state = .putting
-        return [.save(names.client), .mail(names.client, order)]
+        return [.save(client), .mail(client, order)]
     }
 
-    mutating func ended(_ order: MailOrder, _ result: MailResult, isMore: Bool, now: Timestamp) {
-        guard var side = sides[order.member] else { return }
+    mutating func mailed(_ order: MailOrder, _ result: MailResult, _ turn: inout Turn) -> [NodeAction] {
+        let known = members[order.member]?.outbox.mailed(result.mailed) ?? []
+        let isMore = members[order.member]?.outbox.hasUnmailed(now: turn.now) ?? false
+        endMail(order, result, isMore: isMore, now: turn.now)
+        return mailed(known, to: order.member, turn)
+    }
+
+    private mutating func endMail(_ order: MailOrder, _ result: MailResult, isMore: Bool, now: Timestamp) {
+        guard var side = mail.sides[order.member] else { return }
         side.state = .idle
-        if var known = record.outgoing[order.member], known.box == order.address.box,
+        if var known = record.mailbox.outgoing[order.member], known.box == order.address.box,
             known.next == order.number + UInt64(Limits.mailSlotCount)
         {
             known.next = order.number + UInt64(result.slotCount)
-            record.outgoing[order.member] = known
+            record.mailbox.outgoing[order.member] = known
         }
         side.tooLarge.formUnion(result.tooLarge)
         if result.isComplete {
             side.failures = 0
             for frame in order.frames {
                 if case .profile(let member) = frame { side.described = member.version }
-                if case .acknowledgement(let said) = frame, record.acknowledgements[order.member] == said {
-                    record.acknowledgements[order.member] = nil
+                if case .acknowledgement(let said) = frame, record.mailbox.acknowledgements[order.member] == said {
+                    record.mailbox.acknowledgements[order.member] = nil
                 }
             }
             let isProgress = !result.mailed.isEmpty || !result.tooLarge.isEmpty || !order.frames.isEmpty
-            if isMore || owes(order.member) {
-                side.state = .waiting(until: isProgress ? now : now + Limits.mailRetryLongest)
+            if isMore || owesMail(to: order.member) {
+                side.state = .waiting(until: isProgress ? now : now + Limits.mailRetry.longest)
             }
         } else {
             if !result.mailed.isEmpty { side.failures = 0 }
-            let wait = min(Limits.mailRetryFirst << Milliseconds(min(side.failures, 20)), Limits.mailRetryLongest)
+            let wait = Limits.mailRetry.wait(after: side.failures)
             side.failures += 1
             side.state = .waiting(until: now + wait)
         }
-        sides[order.member] = side
+        mail.sides[order.member] = side
     }
 
     /// Whether a member waits for the acknowledgement of contents from our box.
-    func owes(_ member: PublicKey) -> Bool { record.acknowledgements[member] != nil }
+    private func owesMail(to member: PublicKey) -> Bool { record.mailbox.acknowledgements[member] != nil }
 
     // MARK: Taking
 
     /// Whether a slot was taken. Its contents may have expired here since.
-    func hasTaken(_ number: UInt64, of member: PublicKey) -> Bool { record.incoming[member]?.hasTaken(number) ?? false }
+    package func hasTaken(_ number: UInt64, of member: PublicKey) -> Bool {
+        record.mailbox.incoming[member]?.hasTaken(number) ?? false
+    }
 
-    mutating func took(_ number: UInt64, of member: PublicKey) {
-        record.incoming[member, default: MailboxRecord.Incoming()].take(number)
+    mutating func took(_ number: UInt64, of member: PublicKey) -> [NodeAction] {
+        record.mailbox.incoming[member, default: MailboxRecord.Incoming()].take(number)
+        return [.save(client)]
+    }
+
+    /// The terms of the known agreement whose id begins with `hint`.
+    package func knownTerms(of hint: SlotSealing.Hint) -> LifetimeTerms? {
+        lifetimes.machine?.record.known.last { hint.names($0.id) }?.terms
     }
 }

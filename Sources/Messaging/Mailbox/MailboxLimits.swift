@@ -28,26 +28,19 @@ extension Limits {
     /// Bytes of all bodies that a mailbox keeps in memory.
     package static let mailboxMemoryByteCount = 32 << 20
     /// Puts into one box: 256 at once, then 64 a minute. From one network: twice that.
-    package static let putBurst = 256
-    package static let putInterval: Milliseconds = .minute / 64
-    package static let putSourceBurst = 512
-    package static let putSourceInterval: Milliseconds = .minute / 128
+    package static let putRate = Rate(every: .minute / 64, burst: 256)
+    package static let putSourceRate = Rate(every: .minute / 128, burst: 512)
     /// Bytes put into one box on the disk: 16 MiB at once, then 4 MiB an hour.
-    package static let putKibibyteBurst = 16 << 10
-    package static let putKibibyteInterval: Milliseconds = .hour / (4 << 10)
+    package static let putKibibyteRate = Rate(every: .hour / (4 << 10), burst: 16 << 10)
     /// Bytes that one owner takes, each body rounded up to 4 KiB: 512 MiB at once, then 4 MiB a second.
     package static let takeUnit = 4 << 10
-    package static let takeBurst = 128 << 10
-    package static let takeInterval: Milliseconds = 1
+    package static let takeRate = Rate(every: 1, burst: 128 << 10)
     /// Notices that guests of one network take: 1,024 at once, then 10 a second.
-    package static let takeSourceBurst = 1_024
-    package static let takeSourceInterval: Milliseconds = .second / 10
+    package static let takeSourceRate = Rate(every: .second / 10, burst: 1_024)
     /// Pauses between retries of a failed read.
-    package static let rereadFirst: Milliseconds = 2 * .second
-    package static let rereadLongest: Milliseconds = 64 * .second
+    package static let reread = Backoff(first: 2 * .second, longest: 64 * .second)
     /// New boxes of one owner: 512 at once, then one each 10 s.
-    package static let boxBurst = 512
-    package static let boxInterval: Milliseconds = 10 * .second
+    package static let boxRate = Rate(every: 10 * .second, burst: 512)
     /// Most networks with a rate limit for puts, and for takes.
     package static let putSourceCount = 1_024
     /// The box of an owner absent for this long is destroyed.
@@ -58,13 +51,11 @@ extension Limits {
     /// Pause before boxes are claimed again that the mailbox has not granted.
     package static let reclaimPause: Milliseconds = 5 * .minute
     /// Waits before a mailbox that is unreachable, or refuses, is dialled again.
-    package static let mailboxRedialFirst: Milliseconds = .second
-    package static let mailboxRedialLongest: Milliseconds = 5 * .minute
+    package static let mailboxRedial = Backoff(first: .second, longest: 5 * .minute)
     /// Contents for a member without a link go to its mailbox after this long.
     package static let mailDelay: Milliseconds = 2 * .second
     /// Waits after a failed put.
-    package static let mailRetryFirst: Milliseconds = 4 * .second
-    package static let mailRetryLongest: Milliseconds = 15 * .minute
+    package static let mailRetry = Backoff(first: 4 * .second, longest: 15 * .minute)
     /// Most messages, and slots, of one order.
     package static let mailOrderCount = 256
     package static let mailSlotCount = 32
@@ -73,15 +64,13 @@ extension Limits {
     /// Runs of one member's node whose taken numbers are kept.
     package static let slotRunCount = 64
     /// Requests of one member for slice keys: 3 at once, then one each 10 s.
-    package static let sliceRequestInterval: Milliseconds = 10 * .second
-    package static let sliceRequestBurst = 3
+    package static let sliceRequestRate = Rate(every: 10 * .second, burst: 3)
     /// Largest difference of a sender's slice from its owner's, unless a clock was stepped.
     package static let sliceTolerance: Milliseconds = .minute
     /// Time after which an unanswered request for slice keys is repeated.
     package static let sliceRequestPatience: Milliseconds = .minute
     /// Frames of keys from one member: 64 at once, then one a second.
-    package static let sliceFrameInterval: Milliseconds = .second
-    package static let sliceFrameBurst = 64
+    package static let sliceFrameRate = Rate(every: .second, burst: 64)
     /// Slice keys made in one step: each may be a write of the disk.
     package static let sliceStepCount = 16
 }

@@ -124,7 +124,7 @@ package struct MailboxOwnerStateMachine: Hashable, Sendable {
     private mutating func rest(now: Timestamp) {
         if let grantedAt, now - grantedAt >= Limits.shortLink { failures = 0 }
         grantedAt = nil
-        let wait = min(Limits.mailboxRedialFirst << Milliseconds(min(failures, 20)), Limits.mailboxRedialLongest)
+        let wait = Limits.mailboxRedial.wait(after: failures)
         failures += 1
         state = .idle(until: now + wait)
         claimed = []

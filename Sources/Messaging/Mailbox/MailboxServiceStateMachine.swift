@@ -21,10 +21,10 @@ package struct MailboxServiceStateMachine: Sendable {
         /// When a retry found slots that were not announced to the owner.
         var lateAt: Timestamp?
         var byteCount = 0
-        var puts = TokenBucket(interval: Limits.putInterval, burst: Limits.putBurst)
+        var puts = TokenBucket(Limits.putRate)
         /// Rate of contents on the disk, in KiB: a discarded slot is overwritten, but uses its bytes until its bucket
         /// ends.
-        var kibibytes = TokenBucket(interval: Limits.putKibibyteInterval, burst: Limits.putKibibyteBurst)
+        var kibibytes = TokenBucket(Limits.putKibibyteRate)
         /// The owner has been told of waiting slots and has not listed the box since.
         var isAnnounced = false
         /// `seenAt` of the saved record.
@@ -42,9 +42,9 @@ package struct MailboxServiceStateMachine: Sendable {
 
     private struct OwnerRates: Sendable {
         /// New boxes: each is a write.
-        var boxes = TokenBucket(interval: Limits.boxInterval, burst: Limits.boxBurst)
+        var boxes = TokenBucket(Limits.boxRate)
         /// Bodies that the owner takes, in units of ``Limits/takeUnit``.
-        var takes = TokenBucket(interval: Limits.takeInterval, burst: Limits.takeBurst)
+        var takes = TokenBucket(Limits.takeRate)
 
         func isFull(now: Timestamp) -> Bool { boxes.isFull(now: now) && takes.isFull(now: now) }
     }
@@ -59,9 +59,9 @@ package struct MailboxServiceStateMachine: Sendable {
     private var boxes: [BoxID: Box] = [:]
     private var holders: [LinkID: Holder] = [:]
     private var holdersByOwner: [PublicKey: LinkID] = [:]
-    private var sources: [UInt64: TokenBucket] = [:]
+    private var sources = RateTable<UInt64>(Limits.putSourceRate, limit: Limits.putSourceCount)
     /// Rate of notices that guests take, by network.
-    private var guests: [UInt64?: TokenBucket] = [:]
+    private var guests = RateTable<UInt64?>(Limits.takeSourceRate, limit: Limits.putSourceCount)
     private var owners: [PublicKey: OwnerRates] = [:]
     private var counted = MailboxCounts()
     private var memoryByteCount = 0
@@ -107,7 +107,7 @@ package struct MailboxServiceStateMachine: Sendable {
         let present = boxes.values.filter { holdersByOwner[$0.record.owner] != nil }
         let unsaved = present.map { $0.savedAt + .day }.min()
         let unread = present.compactMap { $0.lateAt ?? $0.reread?.at }.min()
-        return [silence, forgotten, unsaved, unread, slotsEnd].compactMap { $0 }.min()
+        return earliest(silence, forgotten, unsaved, unread, slotsEnd)
     }
 
     // MARK: Admission
@@ -274,7 +274,7 @@ package struct MailboxServiceStateMachine: Sendable {
         if kept?.isWhole ?? false {
             boxes[box]?.reread = nil
         } else if !turn.isLocked {
-            let pause = known.reread.map { min(2 * $0.pause, Limits.rereadLongest) } ?? Limits.rereadFirst
+            let pause = known.reread.map { min(2 * $0.pause, Limits.reread.longest) } ?? Limits.reread.first
             boxes[box]?.reread = Reread(at: turn.now + pause, pause: pause)
         }
         guard let kept else { return isKnown }
@@ -282,7 +282,7 @@ package struct MailboxServiceStateMachine: Sendable {
         boxes[box]?.slots = (known.slots ?? [:]).merging(new.map { ($0.id, $0) }) { first, _ in first }
         boxes[box]?.byteCount += new.reduce(0) { $0 + $1.byteCount }
         memoryByteCount += memory(of: new)
-        for slot in new { slotsEnd = min(slotsEnd ?? slot.until, slot.until) }
+        for slot in new { slotsEnd = earliest(slotsEnd, slot.until) }
         if !new.isEmpty, isKnown || known.reread != nil {
             boxes[box]?.isAnnounced = false
             boxes[box]?.lateAt = turn.now
@@ -342,7 +342,7 @@ package struct MailboxServiceStateMachine: Sendable {
         boxes[box]!.slots![put.id] = slot
         boxes[box]!.byteCount += slot.byteCount
         if put.kind == .memory { memoryByteCount += slot.byteCount }
-        slotsEnd = min(slotsEnd ?? slot.until, slot.until)
+        slotsEnd = earliest(slotsEnd, slot.until)
         counted.put += 1
         var result: [NodeAction] = [.mailbox(.keep(box, slot, put.body))] + answer(.stored)
         if let holder = holdersByOwner[boxes[box]!.record.owner], !boxes[box]!.isAnnounced {
@@ -353,12 +353,7 @@ package struct MailboxServiceStateMachine: Sendable {
     }
 
     private mutating func takesPut(into box: BoxID, from source: UInt64?, now: Timestamp) -> Bool {
-        if let source {
-            if sources.count >= Limits.putSourceCount { sources = sources.filter { !$0.value.isFull(now: now) } }
-            guard sources.count < Limits.putSourceCount || sources[source] != nil else { return false }
-            let usual = TokenBucket(interval: Limits.putSourceInterval, burst: Limits.putSourceBurst)
-            guard sources[source, default: usual].take(now: now) == nil else { return false }
-        }
+        if let source, !sources.take(source, now: now) { return false }
         return boxes[box]?.puts.take(now: now) == nil
     }
 
@@ -378,7 +373,7 @@ package struct MailboxServiceStateMachine: Sendable {
                 continue
             }
             // `absent` would make a guest put its notice again, so a refused guest's link is closed.
-            guard isHeld(box, by: link) || isGuestWelcome(from: turn.sourceOf(link), now: turn.now) else {
+            guard isHeld(box, by: link) || guests.take(turn.sourceOf(link), now: turn.now) else {
                 return [.close(link)]
             }
             counted.taken += 1
@@ -392,14 +387,6 @@ package struct MailboxServiceStateMachine: Sendable {
         guard let owner = boxes[box]?.record.owner else { return false }
         return owners[owner, default: OwnerRates()].takes.take(max(1, slot.byteCount / Limits.takeUnit), now: now)
             == nil
-    }
-
-    /// Rate limit of the notices that guests of this network take.
-    private mutating func isGuestWelcome(from source: UInt64?, now: Timestamp) -> Bool {
-        if guests.count >= Limits.putSourceCount { guests = guests.filter { !$0.value.isFull(now: now) } }
-        guard guests.count < Limits.putSourceCount || guests[source] != nil else { return false }
-        let usual = TokenBucket(interval: Limits.takeSourceInterval, burst: Limits.takeSourceBurst)
-        return guests[source, default: usual].take(now: now) == nil
     }
 
     private mutating func discard(
@@ -477,7 +464,7 @@ package struct MailboxServiceStateMachine: Sendable {
                 counted.expired += UInt64(over.count)
                 result.append(.mailbox(.erase(box, over)))
             }
-            if let next = boxes[box]?.slots?.values.map(\.until).min() { slotsEnd = min(slotsEnd ?? next, next) }
+            slotsEnd = earliest(slotsEnd, boxes[box]?.slots?.values.map(\.until).min())
         }
         return result
     }

@@ -11,14 +11,14 @@ package enum NodeAction: Hashable, Sendable {
     case setState(ClientID, [MessageID], DeliveryState)
     case forgetMemory(ClientID)
     /// Write the tombstone first, then destroy the inbox's keys, then remove its files.
-    case explode(ClientID, ExplodeStateMachine.Record, fanOut: [Member])
+    case explode(ClientID, ExplosionRecord, fanOut: [Member])
     /// Destroy the inbox's keys and files without a tombstone: after a failed join, or when we leave.
     case destroy(ClientID)
     case saveTombstone(ConversationID)
     case removeTombstone(ConversationID)
-    /// Prepare the tombstone and the fan-out list of an explosion at ``ExplodeStateMachine/Record/explodedAt``. The
+    /// Prepare the tombstone and the fan-out list of an explosion at ``ExplosionRecord/explodedAt``. The
     /// store destroys the inbox's keys at that time, whether or not the node runs.
-    case armExplosion(ClientID, ExplodeStateMachine.Record, fanOut: [Member])
+    case armExplosion(ClientID, ExplosionRecord, fanOut: [Member])
 
     /// A message was read and has a new expiry. Reading it again changes nothing.
     case reschedule(ClientID, MessageID, expiresAt: Timestamp)

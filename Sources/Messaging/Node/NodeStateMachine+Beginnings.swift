@@ -32,7 +32,7 @@ extension NodeStateMachine {
         let record = ConversationRecord(
             genesis: Genesis(conversation: conversation, createdAt: turn.now, key: key, &turn.random),
             group: group.signed(by: key, &turn.random), own: own, members: [],
-            issuer: IssuerStateMachine.Record(tag: InviteTag.random(&turn.random)))
+            issuer: InviteBook(tag: InviteTag.random(&turn.random)))
         let victims = makeRoom(for: inbox, .userInteraction, &turn)
         let machine = ConversationStateMachine(client: client, key: key, record: record, isFresh: true, now: turn.now)
         inbox.createdAt = turn.now
@@ -125,14 +125,12 @@ extension NodeStateMachine {
     ///
     /// A prepared tombstone takes effect once its time has come: the store has destroyed the inbox, or loading removes
     /// it. An earlier one is not taken; the inbox that prepared it uses it.
-    @discardableResult package func load(_ tombstone: ExplodeStateMachine.Record, now: Timestamp) -> [NodeAction] {
-        var machine = ExplodeStateMachine(record: tombstone)
-        if tombstone.isPrepared {
-            guard tombstone.explodedAt <= now else { return [] }
-            machine.begin()
-        }
+    @discardableResult package func load(_ tombstone: ExplosionRecord, now: Timestamp) -> [NodeAction] {
+        if tombstone.isPrepared { guard tombstone.explodedAt <= now else { return [] } }
+        var record = tombstone
+        record.isPrepared = false
         explosions[tombstone.conversation] = Explosion(
-            machine: machine, knockAt: tombstone.role == .creator && !tombstone.isTraceless ? now : nil)
+            record, knockAt: tombstone.role == .creator && !tombstone.isTraceless ? now : nil)
         guard tombstone.isPrepared else { return [] }
         let event = Event(client: nil, conversation: tombstone.conversation, at: now, kind: .exploded)
         return [.saveTombstone(tombstone.conversation), .notify(event)]

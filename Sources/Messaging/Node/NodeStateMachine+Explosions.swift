@@ -15,8 +15,7 @@ extension NodeStateMachine {
         let actions = withConversation(latest) { $0.receiveExplosion(sealed, isAnswer ? .answer : .knock, &turn) }
         for case .explode in actions {
             let settled = settle(actions, &turn)
-            let machine = explosions[listing.conversation]?.machine
-            return (settled, machine?.answer(toNoticeFor: own, &turn.random))
+            return (settled, explosions[listing.conversation]?.record.answer(toNoticeFor: own, &turn.random))
         }
         return (settle(actions, &turn), nil)
     }
@@ -25,7 +24,7 @@ extension NodeStateMachine {
     /// are destroyed together, and each key signs a receipt.
     /// - Returns: the copies, including those that the creator has forgotten.
     @discardableResult func addEarlierCopies(
-        to record: inout ExplodeStateMachine.Record, than client: ClientID, _ turn: inout Turn
+        to record: inout ExplosionRecord, than client: ClientID, _ turn: inout Turn
     ) -> [InboxEntry] {
         let copies = inboxes.directory.copies(of: record.conversation).filter { $0.client != client }
         guard !copies.isEmpty else { return [] }
@@ -80,7 +79,7 @@ extension NodeStateMachine {
     }
 
     func confirm(_ receipt: DeletionReceipt, _ turn: Turn) -> [NodeAction] {
-        guard explosions[receipt.conversation]?.machine.receive(receipt) == true else { return [] }
+        guard explosions[receipt.conversation]?.record.receive(receipt) == true else { return [] }
         let event = Event(
             client: explosions[receipt.conversation]?.client, conversation: receipt.conversation, at: turn.now,
             kind: .deletionReceipt(receipt.member))
@@ -88,8 +87,8 @@ extension NodeStateMachine {
     }
 
     /// The shell has derived the secrets with which late members and joiners knock.
-    package func set(_ knocks: ExplodeStateMachine.KnockSecrets, name: String?, for conversation: ConversationID) {
-        explosions[conversation]?.machine.set(knocks, name: name)
+    package func set(_ knocks: ExplosionRecord.KnockSecrets, name: String?, for conversation: ConversationID) {
+        explosions[conversation]?.record.set(knocks, name: name)
     }
 
     // MARK: The lock of the storage, which wipes the keys of all inboxes

@@ -272,7 +272,7 @@ extension NodeStateMachine {
         case (.conversation, .joinRequest), (.conversation, .deletionReceipt): break
         // The conversation counts the frames of a member over all its links.
         case (.conversation(let running), _): if running.machine.members[open.remote] != nil { return nil }
-        case (.gone, _), (.sleeping, _), (.unused, _), (.joining, _), (.contact, _): break
+        default: break
         }
         let waits = [
             links[link]?.idleFrames.note(elements: elements, now: now), idleFrames.note(elements: shared, now: now),
@@ -367,10 +367,7 @@ extension Frame {
     fileprivate var concernsOneMember: Bool {
         switch self {
         case .contents, .acknowledgement, .receipt, .ping, .attachmentRequest, .attachmentChunk: true
-        case .session, .lifetime, .explosion, .memberLeft, .group, .profile, .joinCancelled, .pong, .unknown, .closing,
-            .joinRequest, .welcome, .joinError, .deletionReceipt, .invitation, .relayRequest, .relayAnswer, .punch,
-            .attachmentGone, .mailboxRequest, .mailboxAnswer, .mailbox:
-            false
+        default: false
         }
     }
 }

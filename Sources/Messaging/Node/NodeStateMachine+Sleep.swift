@@ -54,8 +54,8 @@ extension NodeStateMachine {
         var inbox = SleepingInbox(summary: summary)
         inbox.hasMoved = summary.isElsewhere(turn)
         if summary.outboxCount > 0 || inbox.hasMoved {
-            let wait = Milliseconds(turn.random.next(upperBound: UInt64(Limits.sleepingRetryFirst)))
-            inbox.retryAt = turn.now + Limits.sleepingRetryFirst + wait
+            let wait = Milliseconds(turn.random.next(upperBound: UInt64(Limits.sleepingRetry.first)))
+            inbox.retryAt = turn.now + Limits.sleepingRetry.first + wait
         }
         let entry = inboxes.enter(summary.client, createdAt: summary.createdAt, as: .sleeping(inbox))
         lifecycle.track(entry, lastActivity: summary.lastActivity)
@@ -139,14 +139,14 @@ extension NodeStateMachine {
     /// Members of sleeping conversations must learn our new endpoints: each inbox wakes for that in its turn.
     func sleepersMoved(_ turn: inout Turn) {
         for inbox in inboxes.sleeping.inOrderOfClient() where inbox.asleep?.summary.isElsewhere(turn) == true {
-            let wait = Milliseconds(turn.random.next(upperBound: UInt64(Limits.sleepingRetryFirst)))
+            let wait = Milliseconds(turn.random.next(upperBound: UInt64(Limits.sleepingRetry.first)))
             inboxes.setMoved(inbox, retryAt: turn.now + wait)
         }
     }
 
     func routes(of machine: ConversationStateMachine, now: Timestamp) -> [NodeAction] {
         machine.reachableBy.map { .register(machine.client, .member($0)) }
-            + (machine.issuer?.open(now: now) ?? []).map { .register(machine.client, .invite($0.id)) }
+            + (machine.record.issuer?.open(now: now) ?? []).map { .register(machine.client, .invite($0.id)) }
     }
 
     func makeRoom(
@@ -227,8 +227,7 @@ extension NodeStateMachine {
         } else if inbox.retries == 0 {
             asleep.retryAt = turn.now
         } else {
-            let wait = min(
-                Limits.sleepingRetryFirst << Milliseconds(min(inbox.retries - 1, 20)), Limits.sleepingRetryLongest)
+            let wait = Limits.sleepingRetry.wait(after: inbox.retries - 1)
             asleep.retryAt = turn.now + wait - Milliseconds(turn.random.next(upperBound: UInt64(wait / 4)))
         }
         inboxes.set(inbox, to: .sleeping(asleep))
@@ -257,7 +256,6 @@ extension NodeStateMachine {
         guard !turn.isLocked else { return (0, 0, []) }
         rebalanceAt = nil
         let plan = lifecycle.rebalance(now: turn.now, protection: protection(of:))
-        lifecycle.apply(plan, now: turn.now)
         pendingWakes = Deque(plan.wake.map { (inbox: $0, reason: .activityRanking) })
         if !pendingWakes.isEmpty { wakesAt = turn.now }
         return (plan.sleep.count, plan.wake.count, plan.sleep.flatMap { rest($0, &turn) })
@@ -330,7 +328,7 @@ extension NodeStateMachine {
 
     // MARK: The line of inboxes to be woken to deliver
 
-    func callLine(now: Timestamp) { if !line.isEmpty { lineAt = min(lineAt ?? now, now) } }
+    func callLine(now: Timestamp) { if !line.isEmpty { lineAt = earliest(lineAt, now) } }
 
     private func serveLine(_ now: Timestamp) -> [NodeAction] {
         var result: [NodeAction] = []

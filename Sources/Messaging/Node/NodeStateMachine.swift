@@ -93,11 +93,9 @@ package final class NodeStateMachine {
     /// The pooled inbox for the next conversation or join.
     package var unused: ClientID? { inboxes.unused?.client }
 
-    package var tombstones: [ExplodeStateMachine.Record] { explosions.records }
+    package var tombstones: [ExplosionRecord] { explosions.records }
 
-    package func tombstone(_ conversation: ConversationID) -> ExplodeStateMachine.Record? {
-        explosions[conversation]?.machine.record
-    }
+    package func tombstone(_ conversation: ConversationID) -> ExplosionRecord? { explosions[conversation]?.record }
 
     /// `nil` if the inbox is asleep or no conversation.
     package func conversation(_ client: ClientID) -> ConversationStateMachine? {
@@ -132,17 +130,10 @@ package final class NodeStateMachine {
     }
 
     package var nextDeadline: Timestamp? {
-        var earliest: Timestamp?
-        func consider(_ deadline: Timestamp?) { if let deadline { earliest = min(earliest ?? deadline, deadline) } }
-        consider(inboxes.nextDeadline)
-        consider(wakesAt)
-        consider(lineAt)
-        consider(rebalanceAt)
-        if lifecycle.isOverCapacity { consider(trimAt ?? Timestamp(milliseconds: 0)) }
-        consider(guests.nextEnd)
-        consider(explosions.nextDeadline)
-        if isRelayDue { consider(Timestamp(milliseconds: 0)) }
-        return earliest
+        let atOnce = Timestamp(milliseconds: 0)
+        return earliest(
+            inboxes.nextDeadline, wakesAt, lineAt, rebalanceAt, lifecycle.isOverCapacity ? trimAt ?? atOnce : nil,
+            guests.nextEnd, explosions.nextDeadline, isRelayDue ? atOnce : nil)
     }
 
     // MARK: Conversations
@@ -286,8 +277,7 @@ package final class NodeStateMachine {
                     result += open.map { .close($0) } + [.destroy(earlier.client)]
                 }
                 explosions[record.conversation] = Explosion(
-                    machine: ExplodeStateMachine(record: record),
-                    knockAt: fanOut.isEmpty ? nil : turn.now + Limits.knockFirst, client: client)
+                    record, knockAt: fanOut.isEmpty ? nil : turn.now + Limits.knock.first, client: client)
                 if let inbox = inboxes[client] {
                     forget(inbox)
                     // Receipts still go over its links. They stay as long as a guest's.
@@ -318,15 +308,15 @@ package final class NodeStateMachine {
         while let link = guests.takeOverdue(now: turn.now) { result.append(.close(link)) }
         for conversation in explosions.takeDue(until: turn.now) {
             guard var explosion = explosions[conversation] else { continue }
-            if explosion.machine.record.keepUntil <= turn.now {
+            if explosion.record.keepUntil <= turn.now {
                 explosions[conversation] = nil
                 result.append(.removeTombstone(conversation))
                 continue
             }
             if let due = explosion.knockAt, due <= turn.now {
-                for member in explosion.machine.waiting { result.append(.knock(.deliver(conversation, member))) }
-                explosion.knockAt = explosion.machine.waiting.isEmpty ? nil : turn.now + explosion.wait
-                explosion.wait = min(explosion.wait * 2, Limits.knockLongest)
+                for member in explosion.record.waiting { result.append(.knock(.deliver(conversation, member))) }
+                explosion.knockAt = explosion.record.waiting.isEmpty ? nil : turn.now + explosion.wait
+                explosion.wait = min(explosion.wait * 2, Limits.knock.longest)
             }
             explosions[conversation] = explosion
         }

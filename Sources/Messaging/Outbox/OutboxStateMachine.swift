@@ -128,8 +128,6 @@ package struct OutboxStateMachine: Sendable {
         }
     }
 
-    package mutating func acknowledge(_ message: MessageID) -> Bool { remove(message) }
-
     /// - Returns: whether it was waiting here.
     package mutating func cancel(_ message: MessageID) -> Bool { remove(message) }
 
@@ -253,14 +251,14 @@ package struct OutboxStateMachine: Sendable {
 
     /// 2 s, 4 s, 8 s … 15 min, less up to a quarter at random. Messages sent together are resent together.
     private mutating func schedule(_ entry: inout Entry, now: Timestamp, _ jitter: UInt64) {
-        let wait = min(Limits.resendFirst << Milliseconds(min(entry.attempts, 20)), Limits.resendLongest)
+        let wait = Limits.resend.wait(after: entry.attempts)
         entry.attempts += 1
         let next = now + wait - Milliseconds(jitter % UInt64(wait / 4))
         entry.nextAttempt = next
         wake(at: next)
     }
 
-    private mutating func wake(at time: Timestamp) { wakeAt = min(wakeAt ?? time, time) }
+    private mutating func wake(at time: Timestamp) { wakeAt = earliest(wakeAt, time) }
 
     private mutating func remove(_ message: MessageID) -> Bool {
         guard let entry = entries.removeValue(forKey: message) else { return false }

@@ -30,7 +30,7 @@ package struct PunchStateMachine: Hashable, Sendable {
     private let offers: Bool
     private var state = State.idle
     /// Limits the offers that we answer: each makes us send packets to addresses that the other side names.
-    private var bucket = TokenBucket(interval: Limits.punchInterval, burst: Limits.punchBurst)
+    private var bucket = TokenBucket(Limits.punchRate)
 
     /// - Parameter offers: our key is the smaller one.
     package init(offers: Bool) { self.offers = offers }
@@ -129,8 +129,7 @@ extension Limits {
     /// Most candidates of one side.
     package static let punchCandidateCount = 8
     /// Offers of a member that are answered: a burst of two, then one each 10 s.
-    package static let punchInterval: Milliseconds = 10 * .second
-    package static let punchBurst = 2
+    package static let punchRate = Rate(every: 10 * .second, burst: 2)
     /// Timeout for the next message.
     package static let punchPatience: Milliseconds = 10 * .second
     /// How long the shell waits for peers to report our observed address.

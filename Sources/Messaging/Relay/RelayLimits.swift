@@ -19,8 +19,7 @@ extension Limits {
     package static let streamsPerUser = 128
     package static let relayedStreamCount = 512
     /// Labels named by one client, plus one per request. Above this rate, its link is left unread.
-    package static let relayLabelBurst = 8_192
-    package static let relayLabelInterval: Milliseconds = 4
+    package static let relayLabelRate = Rate(every: 4, burst: 8_192)
     /// Bytes a second in one direction of a stream, and of all streams together.
     package static let relayedByteRate = 1 << 20
     package static let relayedByteRateTotal = 16 << 20
@@ -30,10 +29,8 @@ extension Limits {
     package static let relayIdle: Milliseconds = 2 * .minute
     /// Rate limits of opened streams, a burst and then one each interval: to one reservation, and from one address
     /// prefix; then to all reservations of one client.
-    package static let relayOpenBurst = 32
-    package static let relayOpenInterval: Milliseconds = 2 * .second
-    package static let relayUserOpenBurst = 128
-    package static let relayUserOpenInterval: Milliseconds = 500
+    package static let relayOpenRate = Rate(every: 2 * .second, burst: 32)
+    package static let relayUserOpenRate = Rate(every: 500, burst: 128)
     /// Pieces and credits of fewer bytes, and dropped frames, count like a member's no-op frames at half their rate:
     /// one limit for a client's link, one for all its guests together. All streams together: 8 a millisecond.
     package static let smallPieceByteCount = 1_024
@@ -41,8 +38,7 @@ extension Limits {
     package static let relayedFrameTotalGroup = 8
     /// Small pieces that we send over one link: half of the rate that rendezvous nodes accept, so none is delayed
     /// there.
-    package static let sentPieceBurst = 128
-    package static let sentPieceInterval: Milliseconds = 1
+    package static let sentPieceRate = Rate(every: 1, burst: 128)
     /// Most address prefixes with a rate limit.
     package static let relaySourceCount = 1_024
     /// A client that is silent for this long is gone. It sends a ping after ``keepaliveInterval`` of silence.
@@ -56,7 +52,7 @@ extension Limits {
     /// How long we advertise a reservation after its link is lost: it is the same when the link is back.
     package static let reservationGrace: Milliseconds = 10 * .minute
     /// An inbox that has lost a member changes its reservation no more often than this: other members accept a new
-    /// profile each ``profileInterval``.
+    /// profile each ``profileRate``.
     package static let relayChangeInterval: Milliseconds = 10 * .second
     /// How long an old reservation is kept for members that do not know the new one.
     package static let relayRetirement: Milliseconds = .day
@@ -65,6 +61,5 @@ extension Limits {
     /// Head start of direct dials before a relayed one.
     package static let relayHeadStart: Milliseconds = .second
     /// First and longest wait between searches for a direct path while a link is relayed.
-    package static let upgradeFirst: Milliseconds = 2 * .second
-    package static let upgradeLongest: Milliseconds = 15 * .minute
+    package static let upgrade = Backoff(first: 2 * .second, longest: 15 * .minute)
 }

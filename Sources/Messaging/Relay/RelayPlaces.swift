@@ -8,7 +8,7 @@ struct RelayPlaces: Sendable {
     private(set) var deadline: Timestamp?
 
     /// Call after each change of ``ConversationRecord/relay``.
-    mutating func note(_ relay: RelayGenerations, _ issuer: IssuerStateMachine?, key: IdentityKey, now: Timestamp) {
+    mutating func note(_ relay: RelayGenerations, _ issuer: InviteBook?, key: IdentityKey, now: Timestamp) {
         let known = [relay.current] + relay.retired.map(\.generation).reversed()
         // While locked, seeds cannot be derived; the unlock calls this again.
         if generations != known, !key.isWiped {
@@ -19,6 +19,6 @@ struct RelayPlaces: Sendable {
         let isHeld = !relay.retired.isEmpty
         let named = isHeld ? issuer?.relayGenerations(now: now) ?? [] : []
         let expiry = isHeld ? issuer?.nextRelayExpiry(now: now) : nil
-        deadline = [relay.nextDeadline(named: named), expiry].compactMap { $0 }.min()
+        deadline = earliest(relay.nextDeadline(named: named), expiry)
     }
 }

@@ -79,7 +79,7 @@ package struct RelayReservationStateMachine: Hashable, Sendable {
             case .asked(_, let at): at + Limits.reservationPatience
             case .refused(_, _, let at): at + Limits.reservationRetry
             }
-        return [next, grantEnds].compactMap { $0 }.min()
+        return earliest(next, grantEnds)
     }
 
     package mutating func opened(_ link: LinkID, now: Timestamp) -> [Action] {

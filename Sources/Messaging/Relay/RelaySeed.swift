@@ -149,7 +149,6 @@ package struct RelayGenerations: Hashable, Sendable, Codable {
     }
 
     package func nextDeadline(named: Set<UInt64>) -> Timestamp? {
-        let ends = retired.filter { !named.contains($0.generation) }.map(\.until)
-        return (ends + [dueAt].compactMap { $0 }).min()
+        earliest(retired.filter { !named.contains($0.generation) }.map(\.until).min(), dueAt)
     }
 }

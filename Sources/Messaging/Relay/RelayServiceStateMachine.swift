@@ -49,7 +49,7 @@ package struct RelayServiceStateMachine: Sendable {
     private var waiting: [Flow] = []
     private var total = RelayPace()
     private var smallPieces = IdleFrames.relayedTotal
-    private var sources: [UInt64: TokenBucket] = [:]
+    private var sources = RateTable<UInt64>(Limits.relayOpenRate, limit: Limits.relaySourceCount)
     /// Rates of clients whose link ended recently.
     private var formerRates: [PublicKey: RelayRates] = [:]
     /// A lower bound of the next deadline.
@@ -72,8 +72,6 @@ package struct RelayServiceStateMachine: Sendable {
     package func serves(_ link: LinkID) -> Bool { holders[link] != nil || guests[link] != nil }
 
     package func link(of user: PublicKey) -> LinkID? { holdersByKey[user] }
-
-    package var isIdle: Bool { holders.isEmpty && guests.isEmpty }
 
     // MARK: Admission
 
@@ -196,7 +194,7 @@ package struct RelayServiceStateMachine: Sendable {
         -> [NodeAction]
     {
         guard !serves(link) else { return violation(of: link) }
-        guard takes(source, now: now) else { return turnAway(link, .busy) }
+        if let source, !sources.take(source, now: now) { return turnAway(link, .busy) }
         guard terms.isServing, let holding = reservations[reservation], let holder = holders[holding] else {
             return turnAway(link, .unknownReservation)
         }
@@ -230,17 +228,6 @@ package struct RelayServiceStateMachine: Sendable {
         return nil
     }
 
-    private mutating func takes(_ source: UInt64?, now: Timestamp) -> Bool {
-        guard let source else { return true }
-        if sources[source] == nil, sources.count >= Limits.relaySourceCount {
-            sources = sources.filter { !$0.value.isFull(now: now) }
-            guard sources.count < Limits.relaySourceCount else { return false }
-        }
-        var bucket = sources[source] ?? TokenBucket(interval: Limits.relayOpenInterval, burst: Limits.relayOpenBurst)
-        defer { sources[source] = bucket }
-        return bucket.take(now: now) == nil
-    }
-
     // MARK: Streams
 
     /// Counts a small piece. A holder's guests share one rate, and all clients share another: many streams of one-byte
@@ -249,7 +236,7 @@ package struct RelayServiceStateMachine: Sendable {
         let isGuest = link != holding
         guard holders[holding] != nil else { return nil }
         let wait = holders[holding]!.rates.noteSmallPiece(isGuest: isGuest, now: now)
-        return [wait, smallPieces.note(now: now)].compactMap { $0 }.max()
+        return [wait, smallPieces.note(now: now)].compactMap(\.self).max()
     }
 
     private mutating func receive(_ frame: RelayStreamFrame, of number: RelayStreamID, on link: LinkID, now: Timestamp)
@@ -385,5 +372,5 @@ package struct RelayServiceStateMachine: Sendable {
         return dismissing(result)
     }
 
-    private mutating func due(_ time: Timestamp) { dueAt = min(dueAt ?? time, time) }
+    private mutating func due(_ time: Timestamp) { dueAt = earliest(dueAt, time) }
 }

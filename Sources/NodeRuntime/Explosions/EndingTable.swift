@@ -27,7 +27,7 @@ struct Ending {
     /// The tombstone on the disk is outdated: the storage was locked or full.
     var isTombstoneUnsaved = false
     /// The prepared tombstone of a scheduled explosion.
-    var armed: ExplodeStateMachine.Record?
+    var armed: ExplosionRecord?
     var fanOut: FanOut?
     /// No commit has confirmed the list yet.
     var isFanOutUnsaved = false

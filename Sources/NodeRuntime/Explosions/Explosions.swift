@@ -43,7 +43,7 @@ final class Explosions: CorePart {
 
     /// Destroys the keys first (Explode.md). The tombstone records the intent: a start that finds it beside a live
     /// inbox destroys the inbox.
-    func explode(_ client: ClientID, _ record: ExplodeStateMachine.Record, fanOut: [Messaging.Member]) {
+    func explode(_ client: ClientID, _ record: ExplosionRecord, fanOut: [Messaging.Member]) {
         guard let key = inboxes[client]?.key else { return }
         let conversation = record.conversation
         endings[conversation].client = client
@@ -67,7 +67,7 @@ final class Explosions: CorePart {
 
     /// Prepares a scheduled explosion. Tombstone and list are stored in advance, so that at its time the store destroys
     /// the keys without the core.
-    func arm(_ client: ClientID, _ key: IdentityKey, _ record: ExplodeStateMachine.Record, fanOut: [Messaging.Member]) {
+    func arm(_ client: ClientID, _ key: IdentityKey, _ record: ExplosionRecord, fanOut: [Messaging.Member]) {
         // The latest copy of a conversation knows the members; the earlier copies end with it.
         guard core.machine.client(of: record.conversation) == client else { return }
         var record = record
@@ -133,8 +133,8 @@ final class Explosions: CorePart {
 
     /// The secrets with which members and invite holders may knock after the keys are gone. A tombstone from the disk
     /// has its own. The inbox found beside it may belong to an earlier copy.
-    private func knocks(_ record: ExplodeStateMachine.Record, _ client: ClientID, _ key: IdentityKey)
-        -> ExplodeStateMachine.KnockSecrets
+    private func knocks(_ record: ExplosionRecord, _ client: ClientID, _ key: IdentityKey)
+        -> ExplosionRecord.KnockSecrets
     {
         var members = record.memberKnocks
         for member in record.members where record.memberKnocks.isEmpty {
@@ -146,7 +146,7 @@ final class Explosions: CorePart {
             guard let inbox = inboxes[copy], let creator = record.creator else { continue }
             copies[copy] = routes.knock(of: creator, inbox)?.bytes
         }
-        return ExplodeStateMachine.KnockSecrets(
+        return ExplosionRecord.KnockSecrets(
             members: members, invites: record.openInvites.isEmpty ? record.inviteKnocks : invites, earlierCopies: copies
         )
     }

@@ -6,64 +6,21 @@ import Messaging
 /// can exhaust it. So a network with a full bucket may exceed the route's limit, at the expense of a reserve shared by
 /// all routes.
 struct KnockAllowance {
-    private struct Buckets {
-        let interval: Milliseconds
-        let burst: Int
-        private var known: [UInt64: TokenBucket] = [:]
-        /// Shared by all names beyond the table's limit.
-        private var others: TokenBucket
-
-        init(interval: Milliseconds, burst: Int) {
-            self.interval = interval
-            self.burst = burst
-            others = TokenBucket(interval: interval, burst: burst)
-        }
-
-        private func bucket(_ name: UInt64, now: Timestamp) -> TokenBucket {
-            if let bucket = known[name] { return bucket }
-            return isCrowded(now) ? others : TokenBucket(interval: interval, burst: burst)
-        }
-
-        private func isCrowded(_ now: Timestamp) -> Bool {
-            known.count >= Limits.knockBucketCount && !known.values.contains { $0.isFull(now: now) }
-        }
-
-        func isSpent(_ name: UInt64, now: Timestamp) -> Bool { bucket(name, now: now).isSpent(now: now) }
-        func isFull(_ name: UInt64, now: Timestamp) -> Bool { bucket(name, now: now).isFull(now: now) }
-
-        mutating func take(_ name: UInt64, now: Timestamp) -> Bool {
-            var bucket = bucket(name, now: now)
-            let isTaken = bucket.take(now: now) == nil
-            if known[name] == nil, known.count >= Limits.knockBucketCount {
-                known = known.filter { !$0.value.isFull(now: now) }
-                guard known.count < Limits.knockBucketCount else {
-                    others = bucket
-                    return isTaken
-                }
-            }
-            known[name] = bucket
-            return isTaken
-        }
-    }
-
-    private var routes: Buckets
-    private var sources: Buckets
-    private var reserve = TokenBucket(interval: Limits.knockReserveInterval, burst: Limits.knockReserveBurst)
+    private var routes: RateTable<UInt64>
+    private var sources: RateTable<UInt64>
+    private var reserve = TokenBucket(Limits.knockReserveRate)
 
     static var forged: KnockAllowance {
-        let buckets = Buckets(interval: Limits.forgedKnockInterval, burst: Limits.forgedKnockBurst)
-        return KnockAllowance(routes: buckets, sources: buckets)
+        KnockAllowance(routes: Limits.forgedKnockRate, sources: Limits.forgedKnockRate)
     }
 
     static var answered: KnockAllowance {
-        KnockAllowance(
-            routes: Buckets(interval: Limits.answeredKnockInterval, burst: Limits.answeredKnockBurst),
-            sources: Buckets(interval: Limits.knockSourceInterval, burst: Limits.knockSourceBurst))
+        KnockAllowance(routes: Limits.answeredKnockRate, sources: Limits.knockSourceRate)
     }
 
-    private init(routes: Buckets, sources: Buckets) {
-        self.routes = routes
-        self.sources = sources
+    private init(routes: Rate, sources: Rate) {
+        self.routes = RateTable(routes, limit: Limits.knockBucketCount, sharesRest: true)
+        self.sources = RateTable(sources, limit: Limits.knockBucketCount, sharesRest: true)
     }
 
     /// All knocks through rendezvous nodes count as one network.

@@ -125,14 +125,10 @@ final class Knocks: CorePart {
     ) {
         guard let record = core.machine.tombstone(conversation),
             let receipt = DeletionReceipt(opening: sealed, conversation: conversation),
-            ExplodeStateMachine(record: record).waiting.contains(receipt.member),
-            forgedKnocks.allows(route, from: source, now: now)
+            record.waiting.contains(receipt.member), forgedKnocks.allows(route, from: source, now: now)
         else { return }
         core.turn { core.machine.receiveReceipt(sealed, for: conversation, &$0) }
-        let isStillAwaited =
-            core.machine.tombstone(conversation).map {
-                ExplodeStateMachine(record: $0).waiting.contains(receipt.member)
-            } ?? false
+        let isStillAwaited = core.machine.tombstone(conversation)?.waiting.contains(receipt.member) ?? false
         if isStillAwaited { forgedKnocks.charge(route, from: source, now: now) }
     }
 
@@ -140,15 +136,14 @@ final class Knocks: CorePart {
         _ kind: UInt8, _ sealed: [UInt8], _ token: RoutingToken, _ conversation: ConversationID, _ knocker: Knocker
     ) -> [UInt8]? {
         guard let record = core.machine.tombstone(conversation) else { return nil }
-        let machine = ExplodeStateMachine(record: record)
         switch (knocker, kind) {
         case (.member(let member), KnockKind.notice):
-            return machine.answer(toNoticeOf: member).map { [KnockKind.receipt] + $0 }
+            return record.answer(toNoticeOf: member).map { [KnockKind.receipt] + $0 }
         case (.member(let member), KnockKind.question):
             guard let secret = record.memberKnocks[member].flatMap(KnockSecret.init(bytes:)),
                 KnockQuestion.isAuthentic(sealed, key: secret.sealingKey, token: token.bytes)
             else { return nil }
-            return machine.answer(toQuestionOf: member).map { [KnockKind.notice] + $0 }
+            return record.answer(toQuestionOf: member).map { [KnockKind.notice] + $0 }
         case (.invite(let index), KnockKind.question):
             guard record.inviteKnocks.indices.contains(index), let statement = record.statement,
                 let secret = KnockSecret(bytes: record.inviteKnocks[index]),

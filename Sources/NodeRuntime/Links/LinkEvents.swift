@@ -18,7 +18,7 @@ final class LinkEvents: CorePart {
     private let peers: Peers
     private let mailboxes: MailboxLinks
     /// Limits how often invite holders wake sleeping inboxes.
-    private var guestWakes = TokenBucket(interval: Limits.guestWakeInterval, burst: Limits.guestWakeBurst)
+    private var guestWakes = TokenBucket(Limits.guestWakeRate)
 
     init(
         _ core: ProtocolCore, _ routes: Routes, _ counters: TokenCounters, _ sleep: InboxSleep, _ dials: Dials,

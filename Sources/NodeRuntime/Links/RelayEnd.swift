@@ -35,7 +35,7 @@ final class RelayEnd {
 /// Rate limit for small pieces on one link to a rendezvous node, over all its streams. Stricter than the node's own
 /// limit, so that we never queue there, whatever remote peers make us answer. Waiting pieces grow together.
 struct RelaySending {
-    private var tokens = TokenBucket(interval: Limits.sentPieceInterval, burst: Limits.sentPieceBurst)
+    private var tokens = TokenBucket(Limits.sentPieceRate)
     /// Streams with a small piece, longest waiting first.
     private var waiting: [RelayStreamID] = []
 

@@ -124,7 +124,7 @@ final class RelayStreams: CorePart {
     }
 
     private func comeBack(to link: LinkID) {
-        loop.assumeIsolated().scheduleTask(in: .milliseconds(Limits.sentPieceInterval)) {
+        loop.assumeIsolated().scheduleTask(in: .milliseconds(Limits.sentPieceRate.interval)) {
             for stream in self.sending[link]?.next() ?? [] { self.send(of: RelayEndName(link: link, stream: stream)) }
         }
     }

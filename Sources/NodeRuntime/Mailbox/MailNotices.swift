@@ -184,7 +184,7 @@ final class MailNotices: CorePart {
         rounds[conversation] = round
         guard round.underWayCount == 0 else { return }
         guard !round.list.entries.isEmpty else { return remove(conversation) }
-        let wait = min(Limits.mailRetryFirst << Milliseconds(min(round.failures, 20)), Limits.mailRetryLongest)
+        let wait = Limits.mailRetry.wait(after: round.failures)
         rounds[conversation]?.failures += 1
         schedule(conversation, in: wait)
     }

@@ -38,7 +38,7 @@ struct KnownReactions {
         names[nextNumber] = id
         nextNumber += 1
         targets[target, default: []].append(id)
-        if let expiresAt { wakeAt = min(wakeAt ?? expiresAt, expiresAt) }
+        wakeAt = earliest(wakeAt, expiresAt)
         if let all = targets[target], all.count > Self.limitAtOne { remove(all[0]) }
         while entries.count > limit {
             if let id = names[oldest] { remove(id) }

@@ -185,7 +185,7 @@ final class MessageArchive {
         heldIndex[entry.message.content.id] = held.count
         held.append(entry)
         if entry.tier != nil { mayWait = true }
-        if let expiresAt = entry.message.expiresAt { wakeAt = min(wakeAt ?? expiresAt, expiresAt) }
+        wakeAt = earliest(wakeAt, entry.message.expiresAt)
         guard heldBytes > Self.heldByteCount else { return }
         // Drops read messages, and delivered ones of ours, from the older half.
         var kept: [Held] = []
@@ -438,7 +438,7 @@ final class MessageArchive {
         held[index].message.expiresAt = expiresAt
         held[index].message.onReading = nil
         if held[index].tier != nil { held[index].tier = .holding(expiresAt - now) }
-        wakeAt = min(wakeAt ?? expiresAt, expiresAt)
+        wakeAt = earliest(wakeAt, expiresAt)
         return true
     }
 

@@ -8,7 +8,7 @@ package enum ListedConversation {
 }
 
 package enum ListedExplosion {
-    case exploded(ExplodeStateMachine.Record)
+    case exploded(ExplosionRecord)
     /// The conversation still exists.
     case scheduled(ConversationStateMachine)
 }
@@ -194,7 +194,7 @@ final class ConversationDirectory: CorePart {
     /// must not match a live conversation's name by its id.
     /// - Parameter text: as for ``resolve(_:)``; a complete id always means its own conversation.
     /// - Throws: the errors of ``resolve(_:)`` if neither exists.
-    func explosion(_ text: String) throws(NodeError) -> ExplodeStateMachine.Record? {
+    func explosion(_ text: String) throws(NodeError) -> ExplosionRecord? {
         let lowered = text.lowercased()
         if let id = ConversationID(hex: lowered), core.machine.client(of: id) == nil,
             let record = core.machine.tombstone(id)
@@ -221,7 +221,7 @@ final class ConversationDirectory: CorePart {
     }
 
     /// Tombstones with this alias, newest last.
-    private func tombstones(named text: String) -> [ExplodeStateMachine.Record] {
+    private func tombstones(named text: String) -> [ExplosionRecord] {
         let name = ShownName.folded(text)
         return core.machine.tombstones.filter { $0.name.map { ShownName.folded($0) == name } ?? false }.sorted {
             $0.explodedAt < $1.explodedAt

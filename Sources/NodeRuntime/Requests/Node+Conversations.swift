@@ -423,9 +423,7 @@ extension Node {
 
     package func explosions() throws(NodeError) -> [ListedExplosion] { try directory.listExplosions() }
 
-    package func explosion(_ text: String) throws(NodeError) -> ExplodeStateMachine.Record? {
-        try directory.explosion(text)
-    }
+    package func explosion(_ text: String) throws(NodeError) -> ExplosionRecord? { try directory.explosion(text) }
 
     package func progress(of conversation: ConversationID) -> ExplosionProgress {
         directory.explosions.progress(of: conversation)

@@ -180,7 +180,7 @@ final class Routes: CorePart {
 
     // MARK: Tombstones
 
-    func register(tombstone record: ExplodeStateMachine.Record) {
+    func register(tombstone record: ExplosionRecord) {
         var knockers: [(Knocker, [UInt8])] = record.members.compactMap { member in
             record.memberKnocks[member].map { (.member(member), $0) }
         }

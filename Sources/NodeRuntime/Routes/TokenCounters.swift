@@ -9,7 +9,7 @@ final class TokenCounters: CorePart {
     private let writer: InboxWriter
     private let sleep: InboxSleep
     /// Rate limit for writes caused by shown tokens.
-    private var saves = TokenBucket(interval: Limits.counterSaveInterval, burst: Limits.counterSaveBurst)
+    private var saves = TokenBucket(Limits.counterSaveRate)
     /// Inboxes whose counters are written at a tick.
     private var owing: Deque<Inbox> = []
 

@@ -132,7 +132,7 @@ final class ActionPerformer: CorePart {
     }
 
     /// A fuse cannot be cancelled, so it is armed only after the schedule is durable. The inbox may sleep by then.
-    private func armExplosion(_ client: ClientID, _ record: ExplodeStateMachine.Record, _ fanOut: [Messaging.Member]) {
+    private func armExplosion(_ client: ClientID, _ record: ExplosionRecord, _ fanOut: [Messaging.Member]) {
         guard let key = inboxes[client]?.key else { return }
         let armed = { [inboxes, explosions] (isDurable: Bool) in
             if isDurable, inboxes[client] != nil { explosions.arm(client, key, record, fanOut: fanOut) }

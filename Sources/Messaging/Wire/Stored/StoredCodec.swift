@@ -14,7 +14,7 @@ package enum StoredCodec {
     }
 
     /// - Parameter byteLimit: the size of a page of the store. A name that does not fit is left out.
-    package static func encode(tombstone record: ExplodeStateMachine.Record, byteLimit: Int) -> [UInt8] {
+    package static func encode(tombstone record: ExplosionRecord, byteLimit: Int) -> [UInt8] {
         var proto = ProtoTombstone()
         proto.conversation = Data(record.conversation.bytes)
         proto.isCreator = record.role == .creator
@@ -56,9 +56,9 @@ package enum StoredCodec {
         return serialized(proto)
     }
 
-    package static func decodeTombstone(_ bytes: [UInt8]) throws(WireError) -> ExplodeStateMachine.Record {
+    package static func decodeTombstone(_ bytes: [UInt8]) throws(WireError) -> ExplosionRecord {
         let proto = try parse(ProtoTombstone.self, bytes)
-        var record = ExplodeStateMachine.Record(
+        var record = ExplosionRecord(
             conversation: try identifier(proto.conversation, "tombstone.conversation"),
             role: proto.isCreator ? .creator : .member, explodedAt: Timestamp(milliseconds: proto.explodedAt),
             keepUntil: Timestamp(milliseconds: proto.keepUntil), notice: Array(proto.notice),

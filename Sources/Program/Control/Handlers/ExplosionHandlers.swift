@@ -45,7 +45,7 @@ enum ExplosionHandlers {
     }
 
     /// The record of an exploded conversation; `nil` for a living one.
-    private static func destroyed(_ text: String, _ node: isolated Node) throws -> ExplodeStateMachine.Record? {
+    private static func destroyed(_ text: String, _ node: isolated Node) throws -> ExplosionRecord? {
         let record = try node.explosion(text)
         // A locked node does not know the names of living conversations, so a prefix could mean one of them. It accepts
         // only a full id.

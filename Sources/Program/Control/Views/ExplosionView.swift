@@ -3,12 +3,12 @@ import Messaging
 import NodeRuntime
 
 enum ExplosionView {
-    static func explosion(_ record: ExplodeStateMachine.Record, _ node: isolated Node) -> ExplosionStatus {
+    static func explosion(_ record: ExplosionRecord, _ node: isolated Node) -> ExplosionStatus {
         var status = ExplosionStatus(
             conversation: record.conversation.description, expiresAt: Control.Timestamp(record.explodedAt),
             state: "exploded",
             confirmed: record.members.filter { record.confirmed[$0] != nil }.map { MemberName.id($0) },
-            waiting: ExplodeStateMachine(record: record).waiting.map { MemberName.id($0) },
+            waiting: record.waiting.map { MemberName.id($0) },
             receipts: record.members.compactMap { key in
                 record.confirmed[key].map {
                     ExplosionStatus.Receipt(member: MemberName.id(key), destroyedAt: Control.Timestamp($0))

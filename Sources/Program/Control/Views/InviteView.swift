@@ -4,7 +4,7 @@ import Messaging
 import NodeRuntime
 
 enum InviteView {
-    static func issued(_ issued: IssuerStateMachine.IssuedInvite, _ conversation: ConversationStateMachine) -> Invite {
+    static func issued(_ issued: InviteBook.IssuedInvite, _ conversation: ConversationStateMachine) -> Invite {
         // The join secret is not stored, so the link cannot be shown again.
         Invite(
             slug: nil, url: nil, invite: issued.id.description, tag: issued.tag.description,

@@ -2,7 +2,7 @@ import Crypto
 
 /// The creator's side of joins: admits a request, refuses it with a reason, or is silent (Join.md, "The creator").
 /// Single use holds since the first admission is recorded before any welcome.
-package struct IssuerStateMachine: Hashable, Sendable {
+package struct InviteBook: Hashable, Sendable, Codable {
     package struct IssuedInvite: Hashable, Sendable, Codable {
         package var id: InviteID
         package var tag: InviteTag
@@ -25,16 +25,6 @@ package struct IssuerStateMachine: Hashable, Sendable {
         }
     }
 
-    package struct Record: Hashable, Sendable, Codable {
-        /// The tag of the valid invites; rotating it revokes them all.
-        package var tag: InviteTag
-        /// Unexpired invites, and expired ones for ``Limits/joinLifetime``, or until another is issued.
-        package var invites: [IssuedInvite] = []
-        package var isLocked = false
-
-        package init(tag: InviteTag) { self.tag = tag }
-    }
-
     package enum Answer: Hashable, Sendable {
         /// First time: record the admission durably, then welcome.
         case admit
@@ -45,48 +35,47 @@ package struct IssuerStateMachine: Hashable, Sendable {
         case silence
     }
 
-    package private(set) var record: Record
+    /// The tag of the valid invites; rotating it revokes them all.
+    package var tag: InviteTag
+    /// Unexpired invites, and expired ones for ``Limits/joinLifetime``, or until another is issued.
+    package private(set) var invites: [IssuedInvite] = []
+    /// Earlier invites stay void after the unlock if the tag is rotated too.
+    package var isLocked = false
 
-    package init(record: Record) { self.record = record }
+    package init(tag: InviteTag) { self.tag = tag }
 
     /// - Returns: `false` when there are ``Limits/inviteCount`` already.
     package mutating func issue(_ invite: IssuedInvite) -> Bool {
-        guard record.invites.count < Limits.inviteCount else { return false }
-        record.invites.append(invite)
+        guard invites.count < Limits.inviteCount else { return false }
+        invites.append(invite)
         return true
     }
-
-    /// Rotates the tag: every invite issued so far is void.
-    package mutating func rotate(to tag: InviteTag) { record.tag = tag }
 
     /// - Returns: whether the invite was there.
     package mutating func revoke(_ id: InviteID) -> Bool {
-        guard let index = record.invites.firstIndex(where: { $0.id == id }) else { return false }
-        record.invites[index].isRevoked = true
+        guard let index = invites.firstIndex(where: { $0.id == id }) else { return false }
+        invites[index].isRevoked = true
         return true
     }
 
-    /// Rotate the tag too when locking: then earlier invites stay void.
-    package mutating func setLocked(_ isLocked: Bool) { record.isLocked = isLocked }
-
     /// Invites whose joiners can reach us: their routes are registered.
     package func open(now: Timestamp) -> [IssuedInvite] {
-        record.invites.filter { $0.expiresAt > now || !$0.admitted.isEmpty }
+        invites.filter { $0.expiresAt > now || !$0.admitted.isEmpty }
     }
 
     /// Generations of our relayed endpoints in invites that still admit.
     package func relayGenerations(now: Timestamp) -> Set<UInt64> {
-        guard !record.isLocked else { return [] }
-        return Set(record.invites.filter { admits($0, now: now) }.map(\.relayGeneration))
+        guard !isLocked else { return [] }
+        return Set(invites.filter { admits($0, now: now) }.map(\.relayGeneration))
     }
 
     /// When ``relayGenerations(now:)`` may lose its next one by expiry.
     package func nextRelayExpiry(now: Timestamp) -> Timestamp? {
-        record.invites.filter { admits($0, now: now) }.map(\.expiresAt).min()
+        invites.filter { admits($0, now: now) }.map(\.expiresAt).min()
     }
 
     private func admits(_ invite: IssuedInvite, now: Timestamp) -> Bool {
-        invite.expiresAt > now && invite.tag == record.tag && !invite.isRevoked
+        invite.expiresAt > now && invite.tag == tag && !invite.isRevoked
             && !(invite.singleUse && !invite.admitted.isEmpty)
     }
 
@@ -102,14 +91,14 @@ package struct IssuerStateMachine: Hashable, Sendable {
         // A request without the secret and a valid signature gets no answer.
         let id = InviteID(unchecked: SHA256.hash(request.joinSecret))
         guard let verified, verified.invite.id == id else { return .silence }
-        let issued = record.invites.first { $0.id == id }
+        let issued = invites.first { $0.id == id }
         if let issued, issued.admitted.contains(joiner), isMember { return .welcomeAgain }
         // The invite names another conversation: for its joiner it is gone.
         guard opensToken else { return .refuse(.conversationExpired) }
         guard let issued, issued.expiresAt > now, verified.invite.expiresAt > now else {
             return .refuse(.genericFailure)
         }
-        guard issued.tag == record.tag, verified.invite.tag == record.tag, !issued.isRevoked, !record.isLocked else {
+        guard issued.tag == tag, verified.invite.tag == tag, !issued.isRevoked, !isLocked else {
             return .refuse(.genericFailure)
         }
         if issued.singleUse, !issued.admitted.isEmpty { return .refuse(.singleUseConsumed) }
@@ -122,17 +111,17 @@ package struct IssuerStateMachine: Hashable, Sendable {
 
     /// This must be durable before the welcome leaves.
     package mutating func recordAdmission(of joiner: PublicKey, by id: InviteID) {
-        guard let index = record.invites.firstIndex(where: { $0.id == id }) else { return }
-        record.invites[index].admitted.append(joiner)
+        guard let index = invites.firstIndex(where: { $0.id == id }) else { return }
+        invites[index].admitted.append(joiner)
     }
 
     /// - Parameter grace: how long the holders of an unused, expired invite are still told so.
     /// - Returns: the invites whose routes end too.
     package mutating func prune(now: Timestamp, grace: Milliseconds = 0) -> [InviteID] {
-        let over = record.invites.filter { $0.expiresAt + ($0.admitted.isEmpty ? grace : Limits.joinLifetime) <= now }
+        let over = invites.filter { $0.expiresAt + ($0.admitted.isEmpty ? grace : Limits.joinLifetime) <= now }
         guard !over.isEmpty else { return [] }
         let ids = Set(over.map(\.id))
-        record.invites.removeAll { ids.contains($0.id) }
+        invites.removeAll { ids.contains($0.id) }
         return over.map(\.id)
     }
 }
