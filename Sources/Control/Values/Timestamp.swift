@@ -21,7 +21,7 @@ package struct Timestamp: Hashable, Sendable, Comparable {
     }
 }
 
-extension Timestamp: JSONConvertible {
+extension Timestamp: JSONScalar {
     package init(from reader: inout JSONReader) throws(JSONMismatch) {
         guard let timestamp = Timestamp(iso8601: try reader.string()) else {
             throw JSONMismatch("", "expected an ISO 8601 time such as 2026-11-21T06:53:53Z")
@@ -62,7 +62,7 @@ package struct Interval: Hashable, Sendable {
     }
 }
 
-extension Interval: JSONConvertible {
+extension Interval: JSONScalar {
     package init(from reader: inout JSONReader) throws(JSONMismatch) {
         let parsed =
             reader.kind() == .string

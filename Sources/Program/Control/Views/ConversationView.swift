@@ -20,13 +20,13 @@ enum ConversationView {
                     copied: machine.isCopied(one.key, now: node.currentTime) ? true : nil,
                     reportsCopies: machine.reportsCopies(one.key, now: node.currentTime) ? true : nil)
             }, lifetime: LifetimeValue(machine.lifetime),
+            mailbox: (machine.agreement?.terms.mailbox).flatMap { LifetimeMailbox(shown: $0) },
             expiresAt: machine.record.schedule.map { Control.Timestamp($0.expiresAt) },
             locked: machine.record.group.isLocked,
             state: machine.record.isRemoved ? "removed" : machine.record.schedule == nil ? "ready" : "scheduled",
             unread: node.unreadCount(machine.client), profile: machine.record.own.profile,
             readReceipts: machine.record.sendsReadReceipts ?? node.sendsReadReceiptsByDefault,
-            inbox: machine.client.description,
-            mailbox: (machine.agreement?.terms.mailbox).flatMap { LifetimeMailbox(shown: $0) })
+            inbox: machine.client.description)
     }
 
     private static func mailbox(of member: Messaging.Member, _ machine: ConversationStateMachine, _ node: isolated Node)

@@ -5,15 +5,15 @@ import NodeRuntime
 enum ExplosionView {
     static func explosion(_ record: ExplodeStateMachine.Record, _ node: isolated Node) -> ExplosionStatus {
         var status = ExplosionStatus(
-            conversation: record.conversation.description, expiresAt: Control.Timestamp(record.explodedAt),
-            state: "exploded",
+            conversation: record.conversation.description, name: record.name,
+            expiresAt: Control.Timestamp(record.explodedAt), state: "exploded",
             confirmed: record.members.filter { record.confirmed[$0] != nil }.map { MemberName.id($0) },
             waiting: ExplodeStateMachine(record: record).waiting.map { MemberName.id($0) },
             receipts: record.members.compactMap { key in
                 record.confirmed[key].map {
                     ExplosionStatus.Receipt(member: MemberName.id(key), destroyedAt: Control.Timestamp($0))
                 }
-            }, trace: !record.isTraceless, name: record.name)
+            }, trace: !record.isTraceless)
         switch node.progress(of: record.conversation) {
         case .exploded: break
         case .exploding: status.state = "exploding"
@@ -27,17 +27,18 @@ enum ExplosionView {
     static func explosion(_ machine: ConversationStateMachine, _ node: isolated Node) -> ExplosionStatus {
         guard let schedule = machine.record.schedule else {
             return ExplosionStatus(
-                conversation: machine.conversation.description, state: "none", confirmed: [], waiting: [],
-                name: node.alias(of: machine.client))
+                conversation: machine.conversation.description, name: node.alias(of: machine.client), state: "none",
+                confirmed: [], waiting: [])
         }
         let members = machine.currentMembers.map(\.key)
         return ExplosionStatus(
-            conversation: machine.conversation.description, expiresAt: Control.Timestamp(schedule.expiresAt),
-            state: "scheduled", confirmed: members.filter(schedule.confirmed.contains).map { MemberName.id($0) },
+            conversation: machine.conversation.description, name: node.alias(of: machine.client),
+            expiresAt: Control.Timestamp(schedule.expiresAt), state: "scheduled",
+            confirmed: members.filter(schedule.confirmed.contains).map { MemberName.id($0) },
             waiting: members.filter { !schedule.confirmed.contains($0) }.map { MemberName.id($0) },
             names: members.map {
                 ExplosionStatus.Name(member: MemberName.id($0), name: MemberName.shown($0, machine, node))
-            }, trace: machine.isCreator ? !schedule.isTraceless : nil, name: node.alias(of: machine.client))
+            }, trace: machine.isCreator ? !schedule.isTraceless : nil)
     }
 
     /// Remembered and scheduled explosions, by time. No inbox is woken.

@@ -25,6 +25,6 @@ extension Invite {
             tag: invite.tag.description, expiresAt: Control.Timestamp(invite.expiresAt), singleUse: invite.singleUse,
             creator: invite.creator.description, lifetime: LifetimeValue(invite.lifetime), signature: .valid,
             conversationExpiresAt: invite.conversationExpiresAt.map { Control.Timestamp($0) }, name: invite.name,
-            about: invite.description)
+            description: invite.description)
     }
 }
