@@ -232,6 +232,6 @@ extension SentMessage {
     fileprivate init(_ sent: Node.Sent, _ reached: DeliveryStage) {
         self.init(
             message: HexID(sent.message), state: reached, stored: sent.isStored,
-            expiresAt: sent.expiresAt.map { Control.Timestamp($0) })
+            expiresAt: sent.expiresAt)
     }
 }

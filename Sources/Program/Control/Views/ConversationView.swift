@@ -19,9 +19,9 @@ enum ConversationView {
                     lost: losses[one.key].map { PeerView.lost($0) }, mailbox: mailbox(of: one, machine, node),
                     copied: machine.isCopied(one.key, now: node.currentTime) ? true : nil,
                     reportsCopies: machine.reportsCopies(one.key, now: node.currentTime) ? true : nil)
-            }, lifetime: LifetimeValue(machine.lifetime),
-            mailbox: (machine.agreement?.terms.mailbox).flatMap { LifetimeMailbox(shown: $0) },
-            expiresAt: machine.record.schedule.map { Control.Timestamp($0.expiresAt) },
+            }, lifetime: machine.lifetime,
+            mailbox: machine.agreement?.terms.mailbox.shown,
+            expiresAt: machine.record.schedule?.expiresAt,
             locked: machine.record.group.isLocked,
             state: machine.record.isRemoved ? "removed" : machine.record.schedule == nil ? "ready" : "scheduled",
             unread: node.unreadCount(machine.client), profile: machine.record.own.profile,
@@ -51,7 +51,7 @@ enum ConversationView {
                     Member(
                         member: MemberName.id($0.key), profile: $0.profile,
                         peer: node.peerName(of: $0.key, in: summary.client), online: false, path: nil)
-                }, lifetime: LifetimeValue(summary.lifetime), locked: summary.isLocked,
+                }, lifetime: summary.lifetime, locked: summary.isLocked,
                 state: summary.isRemoved ? "removed" : "ready", unread: node.unreadCount(summary.client),
                 inbox: summary.client.description)
         }
@@ -62,7 +62,7 @@ enum InboxView {
     static func inbox(_ inbox: InboxState) -> Inbox {
         Inbox(
             inbox: inbox.client.description, state: inbox.state.rawValue, wakeReason: inbox.wakeReason?.rawValue,
-            lastActivity: inbox.lastActivity.map { Control.Timestamp($0) }, protected: !inbox.protection.isEmpty,
+            lastActivity: inbox.lastActivity, protected: !inbox.protection.isEmpty,
             conversation: inbox.conversation?.description)
     }
 }

@@ -6,12 +6,12 @@ enum ExplosionView {
     static func explosion(_ record: ExplodeStateMachine.Record, _ node: isolated Node) -> ExplosionStatus {
         var status = ExplosionStatus(
             conversation: record.conversation.description, name: record.name,
-            expiresAt: Control.Timestamp(record.explodedAt), state: "exploded",
+            expiresAt: record.explodedAt, state: "exploded",
             confirmed: record.members.filter { record.confirmed[$0] != nil }.map { MemberName.id($0) },
             waiting: ExplodeStateMachine(record: record).waiting.map { MemberName.id($0) },
             receipts: record.members.compactMap { key in
                 record.confirmed[key].map {
-                    ExplosionStatus.Receipt(member: MemberName.id(key), destroyedAt: Control.Timestamp($0))
+                    ExplosionStatus.Receipt(member: MemberName.id(key), destroyedAt: $0)
                 }
             }, trace: !record.isTraceless)
         switch node.progress(of: record.conversation) {
@@ -33,7 +33,7 @@ enum ExplosionView {
         let members = machine.currentMembers.map(\.key)
         return ExplosionStatus(
             conversation: machine.conversation.description, name: node.alias(of: machine.client),
-            expiresAt: Control.Timestamp(schedule.expiresAt), state: "scheduled",
+            expiresAt: schedule.expiresAt, state: "scheduled",
             confirmed: members.filter(schedule.confirmed.contains).map { MemberName.id($0) },
             waiting: members.filter { !schedule.confirmed.contains($0) }.map { MemberName.id($0) },
             names: members.map {
@@ -72,12 +72,12 @@ enum ExplosionView {
 
 /// Sort key of an explosion: its time, then the conversation's id.
 private struct ExplosionPlace: Comparable, CustomStringConvertible {
-    let at: Messaging.Timestamp
+    let at: Timestamp
     let conversation: ConversationID
 
     var description: String { "\(at.milliseconds)-\(conversation)" }
 
-    init(at: Messaging.Timestamp, conversation: ConversationID) {
+    init(at: Timestamp, conversation: ConversationID) {
         self.at = at
         self.conversation = conversation
     }
@@ -86,7 +86,7 @@ private struct ExplosionPlace: Comparable, CustomStringConvertible {
         let parts = text.split(separator: "-", omittingEmptySubsequences: false)
         guard parts.count == 2, let milliseconds = Int64(parts[0]), let id = ConversationID(hex: String(parts[1]))
         else { return nil }
-        self.init(at: Messaging.Timestamp(milliseconds: milliseconds), conversation: id)
+        self.init(at: Timestamp(milliseconds: milliseconds), conversation: id)
     }
 
     static func < (one: Self, other: Self) -> Bool { (one.at, one.conversation) < (other.at, other.conversation) }

@@ -1,24 +1,5 @@
 import Control
-
-/// How a spoken code ended.
-enum CodeEnd: String, JSONChoice, Hashable, Sendable {
-    /// The joiner proved knowledge of the code and received the invite.
-    case taken
-    /// The joiner's proof was wrong.
-    case wrongGuess
-    /// The joiner opened an attempt and sent no proof.
-    case unproven
-    /// No joiner came in time.
-    case expired
-    /// The user revoked the code.
-    case revoked
-    /// The node or the conversation was locked.
-    case locked
-    /// The conversation is gone, or the node stopped.
-    case gone
-    /// The joiner proved knowledge of the code, but the invite did not reach it.
-    case failed
-}
+import Messaging
 
 enum InviteCodeMethod: ControlMethod {
     static let name = "invite.code"
@@ -57,6 +38,6 @@ enum InviteOutcomeMethod: ControlMethod {
 
     struct Result: CodableRecord {
         var number: Int64 = 0
-        var outcome: CodeEnd = .taken
+        var outcome: CodeOutcome = .taken
     }
 }

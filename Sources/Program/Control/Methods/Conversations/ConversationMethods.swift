@@ -1,4 +1,5 @@
 import Control
+import Messaging
 
 enum ConversationMethods {
     static let all: [any ControlMethod.Type] = [
@@ -47,9 +48,9 @@ struct Conversation: CodableRecord {
     var role = ""
     var members: [Member] = []
     /// The lifetime in force.
-    var lifetime: LifetimeValue = .ephemeral
+    var lifetime: Lifetime = .ephemeral
     /// The mailbox term of the agreement; absent for none, and in a list while the inbox sleeps.
-    var mailbox: LifetimeMailbox?
+    var mailbox: MailboxConsent?
     /// When the conversation explodes; null when nothing is scheduled.
     @OrNull var expiresAt: Timestamp?
     var locked = false

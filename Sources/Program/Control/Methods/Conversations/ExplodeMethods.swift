@@ -1,4 +1,5 @@
 import Control
+import Messaging
 
 enum ExplodeMethods {
     static let all: [any ControlMethod.Type] = [ExplodeMethod.self, ExplodeStatusMethod.self, ExplodeListMethod.self]

@@ -1,4 +1,5 @@
 import Control
+import Messaging
 
 enum InviteMethods {
     static let all: [any ControlMethod.Type] = [
@@ -27,7 +28,7 @@ struct Invite: CodableRecord {
     /// The creator's inbox id.
     var creator = ""
     /// The lifetime in force when the invitation was made.
-    var lifetime: LifetimeValue = .ephemeral
+    var lifetime: Lifetime = .ephemeral
     var signature: InviteSignature = .valid
     var conversationExpiresAt: Timestamp?
     var name: String?

@@ -1,20 +1,11 @@
 import Control
+import Messaging
 
 enum LifetimeMethods {
     static let all: [any ControlMethod.Type] = [
         LifetimeShowMethod.self, LifetimeProposeMethod.self, LifetimeAcceptMethod.self, LifetimeRejectMethod.self,
         LifetimeWithdrawMethod.self, LifetimePolicyMethod.self, LifetimeCapMethod.self, LifetimeAgreementsMethod.self,
     ]
-}
-
-enum LifetimeValue: String, JSONChoice, Hashable, Sendable {
-    /// In memory only.
-    case ephemeral
-    case oneHour = "1h"
-    case sixHours = "6h"
-    case oneDay = "1d"
-    case sevenDays = "7d"
-    case thirtyDays = "30d"
 }
 
 enum NegotiationState: String, JSONChoice, Hashable, Sendable {
@@ -25,21 +16,24 @@ enum NegotiationState: String, JSONChoice, Hashable, Sendable {
 }
 
 /// The event at which a lifetime starts.
-enum LifetimeTimer: String, JSONChoice, Hashable, Sendable {
-    case send
-    case read
-}
+typealias LifetimeTimer = LifetimeTerms.Timer
+
+// The node's own values in records.
+extension Lifetime: JSONChoice {}
+extension LifetimeTimer: JSONChoice {}
+extension MailboxConsent: JSONChoice {}
+extension CodeOutcome: JSONChoice {}
 
 struct LifetimeProposal: CodableRecord, LifetimeTermsFields {
-    var lifetime: LifetimeValue = .ephemeral
+    var lifetime: Lifetime = .ephemeral
     /// Absent means the same as `lifetime`.
-    var attachments: LifetimeValue?
+    var attachments: Lifetime?
     /// Unopened messages expire after this time.
     var unopened: Interval?
     /// Absent means `send`.
     var timer: LifetimeTimer?
     /// Absent means no mailbox.
-    var mailbox: LifetimeMailbox?
+    var mailbox: MailboxConsent?
     /// Members that have not answered, named as in ``Message/from``.
     var waiting: [String]?
     /// Hash of the proposal, in hex.
@@ -54,15 +48,15 @@ struct LifetimeProposal: CodableRecord, LifetimeTermsFields {
 struct LifetimeAgreement: CodableRecord, LifetimeTermsFields {
     /// Hash of the agreement, in hex.
     var id = ""
-    var lifetime: LifetimeValue = .ephemeral
+    var lifetime: Lifetime = .ephemeral
     /// Absent means the same as `lifetime`.
-    var attachments: LifetimeValue?
+    var attachments: Lifetime?
     /// Unopened messages expire after this time.
     var unopened: Interval?
     /// Absent means `send`.
     var timer: LifetimeTimer?
     /// Absent means no mailbox.
-    var mailbox: LifetimeMailbox?
+    var mailbox: MailboxConsent?
     var agreedAt: Timestamp = Timestamp(milliseconds: 0)
     /// Names as in ``Message/from``.
     var members: [String] = []
@@ -71,7 +65,7 @@ struct LifetimeAgreement: CodableRecord, LifetimeTermsFields {
 struct LifetimeStatus: CodableRecord {
     var conversation: String?
     /// In force; a proposal does not change it.
-    var lifetime: LifetimeValue = .ephemeral
+    var lifetime: Lifetime = .ephemeral
     var state: NegotiationState = .none
     /// Null without an open proposal.
     @OrNull var proposal: LifetimeProposal?
@@ -128,15 +122,15 @@ enum LifetimeProposeMethod: ControlMethod {
 
     struct Params: CodableRecord {
         var conversation = ""
-        var lifetime: LifetimeValue = .ephemeral
+        var lifetime: Lifetime = .ephemeral
         /// Absent means the same as `lifetime`.
-        var attachments: LifetimeValue?
+        var attachments: Lifetime?
         /// Unopened messages expire after this time: 1 min to 30 d.
         var unopened: Interval?
         /// Absent means `send`.
         var timer: LifetimeTimer?
         /// Absent means no mailbox.
-        var mailbox: LifetimeMailbox?
+        var mailbox: MailboxConsent?
         /// Widen the policy so that it accepts these terms again after a restart.
         var renew: Bool?
     }
@@ -209,5 +203,33 @@ enum LifetimeAgreementsMethod: ControlMethod {
     struct Result: CodableRecord {
         /// Oldest first.
         var agreements: [LifetimeAgreementRecord] = []
+    }
+}
+
+/// The terms that proposals and agreements share.
+protocol LifetimeTermsFields {
+    var lifetime: Lifetime { get }
+    var attachments: Lifetime? { get }
+    var unopened: Interval? { get }
+    var timer: LifetimeTimer? { get }
+    var mailbox: MailboxConsent? { get }
+}
+
+extension LifetimeTermsFields {
+    /// Text for people; `nil` without a mailbox.
+    var mailboxWords: String? { (mailbox ?? .no).words }
+}
+
+extension MailboxConsent {
+    /// In a record: absent for ``no``.
+    var shown: MailboxConsent? { self == .no ? nil : self }
+
+    /// Text for people; `nil` for ``no``.
+    var words: String? {
+        switch self {
+        case .no: nil
+        case .ram: "mailbox in memory"
+        case .disk: "mailbox on disk"
+        }
     }
 }

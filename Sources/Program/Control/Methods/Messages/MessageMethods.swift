@@ -1,4 +1,5 @@
 import Control
+import Messaging
 
 enum MessageMethods {
     static let all: [any ControlMethod.Type] = [

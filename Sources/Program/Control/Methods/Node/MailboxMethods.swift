@@ -1,4 +1,5 @@
 import Control
+import Messaging
 
 enum MailboxMethods { static let all: [any ControlMethod.Type] = [MailboxStatusMethod.self] }
 

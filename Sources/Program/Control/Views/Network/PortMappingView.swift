@@ -26,7 +26,7 @@ extension NetworkView {
             result.state = .mapped
             result.method = mapping.method.rawValue
             result.outer = state.endpoints.map(\.description)
-            result.until = state.expiresAt.map { Control.Timestamp($0) }
+            result.until = state.expiresAt
         }
         return result
     }

@@ -57,7 +57,7 @@ enum StatusView {
             inboxes: InboxCounts(
                 awake: status.awake, sleeping: status.sleeping, unused: status.unused,
                 unreadBytes: status.unreadByteCount, unreadBytesMaximum: Limits.memoryTotalByteCount),
-            links: status.links, outbox: status.outbox, nextExpiry: status.nextExpiry.map { Control.Timestamp($0) },
+            links: status.links, outbox: status.outbox, nextExpiry: status.nextExpiry,
             checks: checks, hooks: hooks.counts, discovery: node.discovery,
             rendezvous: node.relayService.map { RendezvousCounts($0.counts, $0.terms) },
             mailbox: mailbox.own == nil && mailbox.service == nil ? nil : mailbox, portMappings: portMappings,
