@@ -31,6 +31,16 @@ struct HealthCheck: CodableRecord {
     var message = ""
     /// Advice.
     var hint: String?
+
+    static func ok(_ name: String, _ message: String) -> HealthCheck { HealthCheck(name: name, message: message) }
+
+    static func warning(_ name: String, _ message: String, _ hint: String? = nil) -> HealthCheck {
+        HealthCheck(name: name, state: .warning, message: message, hint: hint)
+    }
+
+    static func failed(_ name: String, _ message: String, _ hint: String? = nil) -> HealthCheck {
+        HealthCheck(name: name, state: .failed, message: message, hint: hint)
+    }
 }
 
 /// Runs of hook programs.
