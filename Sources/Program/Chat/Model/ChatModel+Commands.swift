@@ -63,9 +63,7 @@ extension ChatModel {
         switch command {
         case .propose:
             let words = rest.split(separator: " ").map(String.init)
-            guard (1...3).contains(words.count), let value = Lifetime(rawValue: words[0]) else {
-                return usage(command)
-            }
+            guard (1...3).contains(words.count), let value = Lifetime(rawValue: words[0]) else { return usage(command) }
             var mailbox: MailboxConsent?
             let isOnce = words.contains("once")
             for word in words.dropFirst() where word != "once" {

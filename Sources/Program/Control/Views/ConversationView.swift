@@ -19,10 +19,8 @@ enum ConversationView {
                     lost: losses[one.key].map { PeerView.lost($0) }, mailbox: mailbox(of: one, machine, node),
                     copied: machine.isCopied(one.key, now: node.currentTime) ? true : nil,
                     reportsCopies: machine.reportsCopies(one.key, now: node.currentTime) ? true : nil)
-            }, lifetime: machine.lifetime,
-            mailbox: machine.agreement?.terms.mailbox.shown,
-            expiresAt: machine.record.schedule?.expiresAt,
-            locked: machine.record.group.isLocked,
+            }, lifetime: machine.lifetime, mailbox: machine.agreement?.terms.mailbox.shown,
+            expiresAt: machine.record.schedule?.expiresAt, locked: machine.record.group.isLocked,
             state: machine.record.isRemoved ? "removed" : machine.record.schedule == nil ? "ready" : "scheduled",
             unread: node.unreadCount(machine.client), profile: machine.record.own.profile,
             readReceipts: machine.record.sendsReadReceipts ?? node.sendsReadReceiptsByDefault,
@@ -51,9 +49,8 @@ enum ConversationView {
                     Member(
                         member: MemberName.id($0.key), profile: $0.profile,
                         peer: node.peerName(of: $0.key, in: summary.client), online: false, path: nil)
-                }, lifetime: summary.lifetime, locked: summary.isLocked,
-                state: summary.isRemoved ? "removed" : "ready", unread: node.unreadCount(summary.client),
-                inbox: summary.client.description)
+                }, lifetime: summary.lifetime, locked: summary.isLocked, state: summary.isRemoved ? "removed" : "ready",
+                unread: node.unreadCount(summary.client), inbox: summary.client.description)
         }
     }
 }

@@ -5,14 +5,12 @@ import NodeRuntime
 enum ExplosionView {
     static func explosion(_ record: ExplodeStateMachine.Record, _ node: isolated Node) -> ExplosionStatus {
         var status = ExplosionStatus(
-            conversation: record.conversation.description, name: record.name,
-            expiresAt: record.explodedAt, state: "exploded",
+            conversation: record.conversation.description, name: record.name, expiresAt: record.explodedAt,
+            state: "exploded",
             confirmed: record.members.filter { record.confirmed[$0] != nil }.map { MemberName.id($0) },
             waiting: ExplodeStateMachine(record: record).waiting.map { MemberName.id($0) },
             receipts: record.members.compactMap { key in
-                record.confirmed[key].map {
-                    ExplosionStatus.Receipt(member: MemberName.id(key), destroyedAt: $0)
-                }
+                record.confirmed[key].map { ExplosionStatus.Receipt(member: MemberName.id(key), destroyedAt: $0) }
             }, trace: !record.isTraceless)
         switch node.progress(of: record.conversation) {
         case .exploded: break

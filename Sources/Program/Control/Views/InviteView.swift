@@ -24,7 +24,6 @@ extension Invite {
             slug: "mayfly:join/" + bare, url: "mayfly:join/" + bare, invite: invite.id.description,
             tag: invite.tag.description, expiresAt: invite.expiresAt, singleUse: invite.singleUse,
             creator: invite.creator.description, lifetime: invite.lifetime, signature: .valid,
-            conversationExpiresAt: invite.conversationExpiresAt, name: invite.name,
-            description: invite.description)
+            conversationExpiresAt: invite.conversationExpiresAt, name: invite.name, description: invite.description)
     }
 }

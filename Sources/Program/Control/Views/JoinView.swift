@@ -26,9 +26,8 @@ enum JoinView {
         }
         return JoinStatus(
             join: client.description, state: .joining, inviteTag: join.record.invite.tag.description,
-            startedAt: join.record.startedAt,
-            expiresAt: join.record.startedAt + Limits.joinLifetime, attempts: join.attempts,
-            nextAttempt: join.nextAttempt)
+            startedAt: join.record.startedAt, expiresAt: join.record.startedAt + Limits.joinLifetime,
+            attempts: join.attempts, nextAttempt: join.nextAttempt)
     }
 
     static func endedJoin(_ client: ClientID, _ node: isolated Node) -> JoinStatus? {

@@ -20,8 +20,7 @@ enum LifetimeView {
         let proposal = pending.proposal
         var shown = LifetimeProposal(
             lifetime: proposal.lifetime, from: MemberName.shown(proposal.proposer, machine, node),
-            member: pending.isOurs ? nil : MemberName.id(proposal.proposer),
-            proposedAt: proposal.proposedAt)
+            member: pending.isOurs ? nil : MemberName.id(proposal.proposer), proposedAt: proposal.proposedAt)
         shown.attachments = proposal.terms.attachment
         shown.unopened = proposal.terms.unopened.map { Interval(milliseconds: $0) }
         shown.timer = proposal.terms.timer == .send ? nil : .read
@@ -36,8 +35,7 @@ enum LifetimeView {
     {
         let agreedAt = agreement.accepts.map(\.acceptedAt).max() ?? agreement.proposal.proposedAt
         var shown = LifetimeAgreement(
-            id: agreement.id.description, lifetime: agreement.lifetime,
-            agreedAt: agreedAt,
+            id: agreement.id.description, lifetime: agreement.lifetime, agreedAt: agreedAt,
             members: agreement.signers.map { MemberName.shown($0, machine, node) })
         shown.attachments = agreement.terms.attachment
         shown.unopened = agreement.terms.unopened.map { Interval(milliseconds: $0) }

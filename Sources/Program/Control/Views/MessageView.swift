@@ -20,9 +20,8 @@ enum MessageView {
             message: HexID(content.id), conversation: HexID(conversation.conversation),
             from: MemberName.sender(of: message, conversation, node), member: message.sender.map { MemberName.id($0) },
             type: content.type.description, text: text.isEmpty ? nil : text, sentAt: content.sentAt,
-            expiresAt: end(of: message, conversation), stored: read.isStored,
-            state: message.state.rawValue, replyTo: content.replyTo?.description,
-            agreement: content.agreement?.description,
+            expiresAt: end(of: message, conversation), stored: read.isStored, state: message.state.rawValue,
+            replyTo: content.replyTo?.description, agreement: content.agreement?.description,
             file: content.attachment.map { file($0, message, conversation.client, node) },
             reactions: reactions.isEmpty ? nil : reactions, deliveries: deliveries(message, conversation, node),
             payload: content.isUnknown ? Base64.encode(content.payload) : nil, reactsTo: reaction?.message.description,
@@ -51,8 +50,7 @@ enum MessageView {
         let said = message.deliveries.filter { $0.state != .queued }
         var result: [MessageDelivery] = said.map { one in
             MessageDelivery(
-                member: MemberName.shown(one.member, conversation, node), state: one.state.rawValue,
-                at: one.at)
+                member: MemberName.shown(one.member, conversation, node), state: one.state.rawValue, at: one.at)
         }
         for member in conversation.currentMembers {
             guard !said.contains(where: { $0.member == member.key }),

@@ -79,7 +79,12 @@ enum ConversationCreateMethod: ControlMethod {
         /// Alias on this node; defaults to `name`. An alias in use is refused.
         var alias: String?
 
-        enum CodingKeys: String, CodingKey { case name, profile = "as", peers = "with", alias }
+        enum CodingKeys: String, CodingKey {
+            case name
+            case profile = "as"
+            case peers = "with"
+            case alias
+        }
     }
 
     struct Result: CodableRecord {

@@ -51,7 +51,11 @@ enum ExplodeMethod: ControlMethod {
         /// Keep no list of members to notify: offline members learn of the explosion from other members, or never.
         var noTrace: Bool?
 
-        enum CodingKeys: String, CodingKey { case conversation, at, delay = "in", noTrace }
+        enum CodingKeys: String, CodingKey {
+            case conversation, at
+            case delay = "in"
+            case noTrace
+        }
     }
 }
 

@@ -66,7 +66,11 @@ enum JoinMethod: ControlMethod {
         /// Address of the code's issuer: HOST, HOST:PORT or tcp://HOST:PORT. Absent means this network.
         var at: String?
 
-        enum CodingKeys: String, CodingKey { case slug, profile = "as", timeout, wait, alias, at }
+        enum CodingKeys: String, CodingKey {
+            case slug
+            case profile = "as"
+            case timeout, wait, alias, at
+        }
     }
 }
 
