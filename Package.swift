@@ -201,7 +201,7 @@ let package = Package(
             path: "Tests/Allocations",
             swiftSettings: settings
         ),
-        tests("ControlTests", ["Program", "Control", nioCore, nioPosix]),
-        tests("ChatTests", ["Program", "Control"]),
+        tests("ControlTests", ["Program", "Control", "Messaging", nioCore, nioPosix]),
+        tests("ChatTests", ["Program", "Control", "Messaging"]),
     ]
 )

@@ -21,18 +21,10 @@ extension ControlMethod {
     package static func waits(_ params: Params) -> Bool { false }
 }
 
-package struct Nothing: JSONRecord, Hashable, Sendable {
-    package init() {}
+package struct Nothing: CodableRecord { package init() {} }
 
-    package mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {}
-}
-
-package struct Acknowledged: JSONRecord, Hashable, Sendable {
+package struct Acknowledged: CodableRecord {
     package var ok = true
 
     package init() {}
-
-    package mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
-        try fields.field("ok", &ok)
-    }
 }

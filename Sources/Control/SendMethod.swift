@@ -18,7 +18,7 @@ package struct SentMessage: JSONRecord, Hashable, Sendable {
     /// True on disk, false in memory only.
     package var stored = false
     /// Null for ephemeral messages.
-    package var expiresAt: Timestamp?
+    @OrNull package var expiresAt: Timestamp?
 
     package init(message: HexID, state: DeliveryStage, stored: Bool, expiresAt: Timestamp? = nil) {
         self.message = message
@@ -33,7 +33,7 @@ package struct SentMessage: JSONRecord, Hashable, Sendable {
         try fields.field("message", &message)
         try fields.field("state", &state)
         try fields.field("stored", &stored)
-        try fields.nullable("expiresAt", &expiresAt)
+        try fields.field("expiresAt", &_expiresAt)
     }
 }
 
@@ -45,7 +45,7 @@ package struct TextOutcome: JSONRecord, Hashable, Sendable {
     package var state: DeliveryStage?
     package var stored: Bool?
     /// Null for ephemeral messages; absent after an error.
-    package var expiresAt: Timestamp?
+    @OrNull package var expiresAt: Timestamp?
     /// Why the text was not sent, or did not reach the requested stage in time.
     package var error: Failure?
 
@@ -88,7 +88,7 @@ package struct TextOutcome: JSONRecord, Hashable, Sendable {
     package mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
         // Sorted by name, so the writer need not sort them.
         try fields.field("error", &error)
-        if error == nil { try fields.nullable("expiresAt", &expiresAt) }
+        if error == nil { try fields.field("expiresAt", &_expiresAt) }
         try fields.field("message", &message)
         try fields.field("state", &state)
         try fields.field("stored", &stored)

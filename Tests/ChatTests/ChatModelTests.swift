@@ -1,6 +1,8 @@
 import Control
 import Testing
 
+import struct Messaging.Timestamp
+
 @testable import Program
 
 /// A chat model, its screen and simulated answers of a node.
@@ -88,8 +90,8 @@ struct ChatDesk {
             "message": .string(String(id)), "conversation": .string(room), "from": .string(from),
             "member": from == "me" || from == "system" ? .null : .string("\(from)000000000".prefix(12).description),
             "type": "mayfly/text:1.0", "text": .string(text),
-            "sentAt": .string(Timestamp(milliseconds: begin + minute * 60_000).iso8601),
-            "expiresAt": expires.map { .string(Timestamp(milliseconds: begin + $0).iso8601) } ?? .null,
+            "sentAt": .string(Timestamp(milliseconds: begin + minute * 60_000).exactISO8601),
+            "expiresAt": expires.map { .string(Timestamp(milliseconds: begin + $0).exactISO8601) } ?? .null,
             "stored": .bool(expires != nil), "state": .string(state ?? (from == "me" ? "sent" : "received")),
         ]
         for (name, value) in more { fields[name] = value }
@@ -115,7 +117,8 @@ struct ChatDesk {
 
     mutating func event(_ kind: String, _ more: [String: JSONValue] = [:]) {
         var fields: [String: JSONValue] = [
-            "event": .string(kind), "conversation": .string(Self.room), "at": .string(model.now.iso8601), "cursor": 2,
+            "event": .string(kind), "conversation": .string(Self.room), "at": .string(model.now.exactISO8601),
+            "cursor": 2,
         ]
         for (name, value) in more { fields[name] = value }
         handle(.event(.object(fields)))
@@ -229,7 +232,7 @@ struct ChatDesk {
     @Test func `a scheduled explosion counts down each second in the first line`() {
         var desk = ChatDesk()
         let end = Timestamp(milliseconds: ChatDesk.begin + 2 * 3_600_000)
-        desk.open([], conversation: ChatDesk.conversation(expiresAt: .string(end.iso8601)))
+        desk.open([], conversation: ChatDesk.conversation(expiresAt: .string(end.exactISO8601)))
         #expect(desk.lines.first?.hasSuffix("explodes in 02:00:00") == true, "\(desk.lines)")
         #expect(desk.model.nextChange == ChatDesk.begin + 1_000)
         desk.pass(1_000)

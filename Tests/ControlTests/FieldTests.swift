@@ -4,32 +4,52 @@ import Testing
 @testable import Program
 
 /// A record whose fields are not declared in the order of their names.
-private struct Sample: JSONRecord, Hashable {
+private protocol SampleFields: JSONRecord, Hashable {
+    associatedtype Inner: SampleElement
+    var zebra: Int { get set }
+    var ant: String? { get set }
+    var bees: [Inner] { get set }
+    var moth: Bool? { get set }
+    var id: HexID { get set }
+}
+
+private protocol SampleElement: JSONRecord { var y: Double { get } }
+
+private struct Synthesised: CodableRecord, SampleFields {
     var zebra = 0
     var ant: String?
     var bees: [Inner] = []
-    var moth: Bool?
+    @OrNull var moth: Bool?
     var id = HexID()
 
-    struct Inner: JSONRecord, Hashable {
+    struct Inner: CodableRecord, SampleElement {
         var y = 0.5
-        var x: Timestamp?
+        @OrNull var x: Timestamp?
+    }
+}
 
-        init() {}
+private struct Visited: SampleFields {
+    var zebra = 0
+    var ant: String?
+    var bees: [Inner] = []
+    @OrNull var moth: Bool?
+    var id = HexID()
+
+    struct Inner: SampleElement, Hashable {
+        var y = 0.5
+        @OrNull var x: Timestamp?
 
         mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
             try fields.field("y", &y)
-            try fields.nullable("x", &x)
+            try fields.field("x", &_x)
         }
     }
-
-    init() {}
 
     mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
         try fields.field("zebra", &zebra)
         try fields.field("ant", &ant)
         try fields.field("bees", &bees)
-        try fields.nullable("moth", &moth)
+        try fields.field("moth", &_moth)
         try fields.field("id", &id)
     }
 }
@@ -46,6 +66,11 @@ private struct Sample: JSONRecord, Hashable {
     private let id = "0123456789abcdef00000000000000ff"
 
     @Test func `fields are written sorted at every level, and absent ones are omitted`() throws {
+        try checkWritten(Synthesised.self)
+        try checkWritten(Visited.self)
+    }
+
+    private func checkWritten<Sample: SampleFields>(_ type: Sample.Type) throws {
         var sample = Sample()
         sample.zebra = -3
         sample.bees = [Sample.Inner(), Sample.Inner()]
@@ -59,6 +84,11 @@ private struct Sample: JSONRecord, Hashable {
     }
 
     @Test func `fields are read in any order, among unknown ones, with escaped names`() throws {
+        try checkRead(Synthesised.self)
+        try checkRead(Visited.self)
+    }
+
+    private func checkRead<Sample: SampleFields>(_ type: Sample.Type) throws {
         let line =
             #" { "id":"\#(id.uppercased())", "new":{"zebra":[1,{"ant":"]}"}]}, "moth":null , "\u0061nt":"x", "bees" : [ { "y" : 2 } ],"zebra":7.0e0}"#
         let sample = try read(line, as: Sample.self)
@@ -82,7 +112,8 @@ private struct Sample: JSONRecord, Hashable {
     ]) func `a mismatch names the field and the wrong value's type`(line: String, field: String, message: String) throws
     {
         let line = line.replacing("ID", with: id)
-        #expect(throws: JSONMismatch(field, message)) { try read(line, as: Sample.self) }
+        #expect(throws: JSONMismatch(field, message)) { try read(line, as: Synthesised.self) }
+        #expect(throws: JSONMismatch(field, message)) { try read(line, as: Visited.self) }
     }
 
     @Test func `a number that does not fit its type is refused`() {

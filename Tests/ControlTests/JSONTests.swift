@@ -1,6 +1,8 @@
 import Control
 import Testing
 
+import struct Messaging.LifetimeTerms
+
 @testable import Program
 
 @Suite struct JSONTests {

@@ -1,6 +1,8 @@
 import Control
 import Testing
 
+import struct Messaging.Timestamp
+
 @testable import Program
 
 @Suite struct MethodTests {

@@ -1,6 +1,8 @@
 import Control
 import Testing
 
+import struct Messaging.Timestamp
+
 @Suite struct TimestampTests {
     @Test(
         arguments: [
@@ -11,7 +13,7 @@ import Testing
         )
     {
         #expect(Timestamp(iso8601: text)?.milliseconds == milliseconds)
-        #expect(Timestamp(milliseconds: milliseconds).iso8601 == text)
+        #expect(Timestamp(milliseconds: milliseconds).exactISO8601 == text)
     }
 
     @Test func `a time with an offset is converted to UTC`() {

@@ -1,5 +1,6 @@
 #if DEBUG || FUZZING
     import NIOCore
+    import struct Messaging.Timestamp
     @testable import Control
     @testable import Program
 

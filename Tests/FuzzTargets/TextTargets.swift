@@ -54,7 +54,7 @@ private func checkText(_ kind: Int, _ text: String) throws {
         try expect(
             back?.milliseconds == time.milliseconds / 1_000 * 1_000, "\(text) comes back as \(String(describing: back))"
         )
-    case 2: try comesBack(Control.Timestamp(iso8601: text)) { Control.Timestamp(iso8601: $0.iso8601) }
+    case 2: try comesBack(Timestamp(iso8601: text)) { Timestamp(iso8601: $0.exactISO8601) }
     case 3:
         guard let interval = Interval(text: text) else { return }
         try expect((0...315_360_000_000).contains(interval.milliseconds), "\(text) is \(interval.milliseconds) ms")

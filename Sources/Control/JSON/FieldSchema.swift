@@ -32,13 +32,11 @@ package struct FieldSchema: Hashable, Sendable {
 struct FieldCollector: FieldVisitor {
     var found: [FieldSchema] = []
 
-    mutating func field<Value: JSONConvertible>(_ name: StaticString, _ value: inout Value) {
-        found.append(FieldSchema(name: "\(name)", shape: Value.schema, isOptional: false))
+    mutating func field<Value: JSONConvertible>(_ name: String, _ value: inout Value) {
+        found.append(FieldSchema(name: name, shape: Value.schema, isOptional: Value.absent != nil))
     }
 
-    mutating func field<Value: JSONConvertible>(_ name: StaticString, _ value: inout Value?) {
-        found.append(FieldSchema(name: "\(name)", shape: Value.schema, isOptional: true))
+    mutating func field<Value: JSONConvertible>(_ name: String, _ value: inout Value?) {
+        found.append(FieldSchema(name: name, shape: Value.schema, isOptional: true))
     }
-
-    mutating func nullable<Value: JSONConvertible>(_ name: StaticString, _ value: inout Value?) { field(name, &value) }
 }

@@ -6,25 +6,61 @@ package protocol JSONConvertible: JSONWritable {
     init(from reader: inout JSONReader) throws(JSONMismatch)
     /// Description in `mayfly schema`.
     static var schema: FieldSchema.Shape { get }
+    /// The value of an absent field; `nil` when the field is required.
+    static var absent: Self? { get }
 }
 
+extension JSONConvertible { package static var absent: Self? { nil } }
+
 /// An object with named fields. ``visit(_:)`` serves reading, writing and the schema.
+///
+/// Most records are ``CodableRecord``. The visitor is for records that are written in bulk, and for those of `send`: it
+/// allocates nothing for a field.
 package protocol JSONRecord: JSONConvertible {
     /// Default values, which decoding overwrites.
     init()
     mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure)
 }
 
+/// A record whose fields are its properties, in the order of their declaration, by synthesised `Codable`.
+///
+/// An optional property is omitted without a value. It is null instead as ``OrNull``, so that scripts can test for it.
+package protocol CodableRecord: JSONRecord, Codable, Hashable, Sendable {}
+
+extension CodableRecord {
+    package mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
+        try fields.fields(of: &self)
+    }
+}
+
 /// Receives the fields of a record.
 package protocol FieldVisitor {
     associatedtype Failure: Error
 
-    /// A required field.
-    mutating func field<Value: JSONConvertible>(_ name: StaticString, _ value: inout Value) throws(Failure)
+    /// A field that is required, unless its type has a value for ``JSONConvertible/absent``.
+    mutating func field<Value: JSONConvertible>(_ name: String, _ value: inout Value) throws(Failure)
     /// An optional field, omitted without a value. Null reads as absent.
-    mutating func field<Value: JSONConvertible>(_ name: StaticString, _ value: inout Value?) throws(Failure)
-    /// An optional field, null without a value, so that scripts can test for it. Absent reads as null.
-    mutating func nullable<Value: JSONConvertible>(_ name: StaticString, _ value: inout Value?) throws(Failure)
+    mutating func field<Value: JSONConvertible>(_ name: String, _ value: inout Value?) throws(Failure)
+    /// The properties of a record.
+    mutating func fields<Record: CodableRecord>(of record: inout Record) throws(Failure)
+}
+
+/// An optional field, null without a value. Absent reads as null.
+@propertyWrapper package struct OrNull<Value: JSONConvertible & Hashable & Sendable>: JSONScalar, Hashable, Sendable {
+    package var wrappedValue: Value?
+
+    package init(wrappedValue: Value?) { self.wrappedValue = wrappedValue }
+
+    package init(from reader: inout JSONReader) throws(JSONMismatch) {
+        wrappedValue = reader.null() ? nil : try Value(from: &reader)
+    }
+
+    package func write(to writer: inout JSONWriter) {
+        if let wrappedValue { wrappedValue.write(to: &writer) } else { writer.literal("null") }
+    }
+
+    package static var schema: FieldSchema.Shape { Value.schema }
+    package static var absent: OrNull? { OrNull(wrappedValue: nil) }
 }
 
 extension JSONRecord {
@@ -40,6 +76,134 @@ extension JSONRecord {
         var record = Self()
         record.visit(&fields)
         return FieldSchema.Shape(type: "object", fields: fields.found)
+    }
+}
+
+// MARK: Codable
+
+/// A value that is a property of a ``CodableRecord``, whose coders pass it to the reader and the writer.
+package protocol JSONScalar: JSONConvertible, Codable {}
+
+extension JSONScalar {
+    package init(from decoder: any Decoder) throws { throw JSONMismatch("", "is no record") }
+    package func encode(to encoder: any Encoder) throws { throw JSONMismatch("", "is no record") }
+}
+
+extension FieldVisitor where Failure == Never {
+    package mutating func fields(of record: inout some CodableRecord) {
+        withUnsafeMutablePointer(to: &self) { fields in
+            do { try record.encode(to: RecordEncoder(fields: fields)) } catch {
+                preconditionFailure("a record of our own does not encode: \(error)")
+            }
+        }
+    }
+}
+
+/// Passes the properties of a record to a visitor.
+private struct RecordEncoder<Fields: FieldVisitor>: Encoder where Fields.Failure == Never {
+    /// Valid while the record is encoded.
+    let fields: UnsafeMutablePointer<Fields>
+    var codingPath: [any CodingKey] { [] }
+    var userInfo: [CodingUserInfoKey: Any] { [:] }
+
+    func container<Key: CodingKey>(keyedBy type: Key.Type) -> KeyedEncodingContainer<Key> {
+        KeyedEncodingContainer(Container(fields: fields))
+    }
+
+    func unkeyedContainer() -> any UnkeyedEncodingContainer { preconditionFailure("a record has named fields") }
+    func singleValueContainer() -> any SingleValueEncodingContainer { preconditionFailure("a record has named fields") }
+
+    struct Container<Key: CodingKey>: KeyedEncodingContainerProtocol {
+        let fields: UnsafeMutablePointer<Fields>
+        var codingPath: [any CodingKey] { [] }
+
+        func encode<Value: Encodable>(_ value: Value, forKey key: Key) throws {
+            func field<Field: JSONConvertible>(_ value: Field) {
+                var value = value
+                fields.pointee.field(key.stringValue, &value)
+            }
+            guard let value = value as? any JSONConvertible else { throw JSONMismatch(key.stringValue, "is no field") }
+            field(value)
+        }
+
+        func encodeIfPresent<Value: Encodable>(_ value: Value?, forKey key: Key) throws {
+            func field<Field: JSONConvertible>(_ type: Field.Type) {
+                var value = value as? Field
+                fields.pointee.field(key.stringValue, &value)
+            }
+            guard let type = Value.self as? any JSONConvertible.Type else {
+                throw JSONMismatch(key.stringValue, "is no field")
+            }
+            field(type)
+        }
+
+        // The standard library's own functions for these types omit a field without a value, which the schema needs.
+        func encodeIfPresent(_ value: Bool?, forKey key: Key) throws { optional(value, key) }
+        func encodeIfPresent(_ value: String?, forKey key: Key) throws { optional(value, key) }
+        func encodeIfPresent(_ value: Double?, forKey key: Key) throws { optional(value, key) }
+        func encodeIfPresent(_ value: Int?, forKey key: Key) throws { optional(value, key) }
+        func encodeIfPresent(_ value: Int64?, forKey key: Key) throws { optional(value, key) }
+
+        private func optional(_ value: (some JSONConvertible)?, _ key: Key) {
+            var value = value
+            fields.pointee.field(key.stringValue, &value)
+        }
+
+        func encodeNil(forKey key: Key) { preconditionFailure("a field has a type") }
+        func superEncoder() -> any Encoder { preconditionFailure("a record inherits nothing") }
+        func superEncoder(forKey key: Key) -> any Encoder { superEncoder() }
+
+        func nestedContainer<Nested: CodingKey>(keyedBy type: Nested.Type, forKey key: Key) -> KeyedEncodingContainer<
+            Nested
+        > { preconditionFailure("an inner record is a field") }
+
+        func nestedUnkeyedContainer(forKey key: Key) -> any UnkeyedEncodingContainer {
+            preconditionFailure("an array is a field")
+        }
+    }
+}
+
+/// Reads the properties of a record from the members of an object.
+struct RecordDecoder: Decoder {
+    let fields: RecordReader
+    var codingPath: [any CodingKey] { [] }
+    var userInfo: [CodingUserInfoKey: Any] { [:] }
+
+    func container<Key: CodingKey>(keyedBy type: Key.Type) -> KeyedDecodingContainer<Key> {
+        KeyedDecodingContainer(Container(fields: fields))
+    }
+
+    func unkeyedContainer() throws -> any UnkeyedDecodingContainer { throw JSONMismatch("", "is no array") }
+    func singleValueContainer() throws -> any SingleValueDecodingContainer { throw JSONMismatch("", "is no value") }
+
+    struct Container<Key: CodingKey>: KeyedDecodingContainerProtocol {
+        let fields: RecordReader
+        var codingPath: [any CodingKey] { [] }
+        var allKeys: [Key] { [] }
+
+        func contains(_ key: Key) -> Bool { fields.open(key.stringValue) }
+        func decodeNil(forKey key: Key) -> Bool { fields.open(key.stringValue) && fields.reader.pointee.null() }
+
+        func decode<Value: Decodable>(_ type: Value.Type, forKey key: Key) throws -> Value {
+            func field<Field: JSONConvertible>(_ type: Field.Type) throws(JSONMismatch) -> Value? {
+                try fields.required(key.stringValue, as: type) as? Value
+            }
+            guard let type = type as? any JSONConvertible.Type, let value = try field(type) else {
+                throw JSONMismatch(key.stringValue, "is no field")
+            }
+            return value
+        }
+
+        func superDecoder() throws -> any Decoder { throw JSONMismatch("", "is no class") }
+        func superDecoder(forKey key: Key) throws -> any Decoder { try superDecoder() }
+
+        func nestedContainer<Nested: CodingKey>(keyedBy type: Nested.Type, forKey key: Key) throws
+            -> KeyedDecodingContainer<Nested>
+        { throw JSONMismatch(key.stringValue, "is no field") }
+
+        func nestedUnkeyedContainer(forKey key: Key) throws -> any UnkeyedDecodingContainer {
+            throw JSONMismatch(key.stringValue, "is no field")
+        }
     }
 }
 
@@ -95,7 +259,7 @@ extension Array: JSONConvertible where Element: JSONConvertible {
     }
 }
 
-package protocol JSONChoice: JSONConvertible, CaseIterable, RawRepresentable<String> {}
+package protocol JSONChoice: JSONConvertible, CaseIterable, RawRepresentable<String>, Codable {}
 
 extension JSONChoice {
     package init(from reader: inout JSONReader) throws(JSONMismatch) {

@@ -279,7 +279,7 @@ package struct JSONReader {
     }
 
     /// Offset of a member's value; `nil` if the member is absent.
-    fileprivate mutating func find(_ name: StaticString, after first: Int) -> Int? {
+    fileprivate mutating func find(_ name: String, after first: Int) -> Int? {
         for index in members.indices[first...] where isNamed(name, members[index]) {
             members[index].isRead = true
             return members[index].value
@@ -287,13 +287,9 @@ package struct JSONReader {
         return nil
     }
 
-    private func isNamed(_ name: StaticString, _ member: MemberPlace) -> Bool {
-        if member.hasEscapes { return JSONString.unescaped(bytes[member.name]) == "\(name)" }
-        guard member.name.count == name.utf8CodeUnitCount else { return false }
-        for index in 0..<name.utf8CodeUnitCount where bytes[member.name.lowerBound + index] != name.utf8Start[index] {
-            return false
-        }
-        return true
+    private func isNamed(_ name: String, _ member: MemberPlace) -> Bool {
+        member.hasEscapes
+            ? JSONString.unescaped(bytes[member.name]) == name : name.utf8.elementsEqual(bytes[member.name])
     }
 
     /// Offset of the next value.
@@ -367,31 +363,40 @@ package struct JSONReader {
 /// Fills the fields of a record from an object's members.
 struct RecordReader: FieldVisitor {
     /// Valid while the object is read.
-    fileprivate let reader: UnsafeMutablePointer<JSONReader>
+    let reader: UnsafeMutablePointer<JSONReader>
     fileprivate let first: Int
 
-    mutating func field<Value: JSONConvertible>(_ name: StaticString, _ value: inout Value) throws(JSONMismatch) {
-        guard let place = reader.pointee.find(name, after: first) else { throw JSONMismatch("\(name)", "is missing") }
+    /// Moves to a member's value; false if the member is absent.
+    func open(_ name: String) -> Bool {
+        guard let place = reader.pointee.find(name, after: first) else { return false }
         reader.pointee.move(to: place)
-        do throws(JSONMismatch) { value = try Value(from: &reader.pointee) } catch { throw error.inside("\(name)") }
+        return true
     }
 
-    mutating func field<Value: JSONConvertible>(_ name: StaticString, _ value: inout Value?) throws(JSONMismatch) {
-        value = nil
-        guard let place = reader.pointee.find(name, after: first) else { return }
-        reader.pointee.move(to: place)
-        guard !reader.pointee.null() else { return }
-        do throws(JSONMismatch) { value = try Value(from: &reader.pointee) } catch { throw error.inside("\(name)") }
+    func required<Value: JSONConvertible>(_ name: String, as type: Value.Type) throws(JSONMismatch) -> Value {
+        guard open(name) else {
+            guard let absent = Value.absent else { throw JSONMismatch(name, "is missing") }
+            return absent
+        }
+        do throws(JSONMismatch) { return try Value(from: &reader.pointee) } catch { throw error.inside(name) }
     }
 
-    mutating func nullable<Value: JSONConvertible>(_ name: StaticString, _ value: inout Value?) throws(JSONMismatch) {
-        try field(name, &value)
+    func field<Value: JSONConvertible>(_ name: String, _ value: inout Value) throws(JSONMismatch) {
+        value = try required(name, as: Value.self)
+    }
+
+    func field<Value: JSONConvertible>(_ name: String, _ value: inout Value?) throws(JSONMismatch) {
+        value = open(name) && !reader.pointee.null() ? try required(name, as: Value.self) : nil
+    }
+
+    func fields<Record: CodableRecord>(of record: inout Record) throws(JSONMismatch) {
+        do { record = try Record(from: RecordDecoder(fields: self)) } catch {
+            throw error as? JSONMismatch ?? JSONMismatch("", "\(error)")
+        }
     }
 
     /// The result of `read` for a member of any type; `nil` when the member is absent.
-    mutating func value<Value>(of name: StaticString, _ read: (inout JSONReader) -> Value) -> Value? {
-        guard let place = reader.pointee.find(name, after: first) else { return nil }
-        reader.pointee.move(to: place)
-        return read(&reader.pointee)
+    func value<Value>(of name: String, _ read: (inout JSONReader) -> Value) -> Value? {
+        open(name) ? read(&reader.pointee) : nil
     }
 }

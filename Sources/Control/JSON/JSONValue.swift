@@ -50,7 +50,7 @@ extension JSONValue: ExpressibleByStringLiteral, ExpressibleByBooleanLiteral, Ex
     }
 }
 
-extension JSONValue: JSONConvertible {
+extension JSONValue: JSONScalar {
     /// Reads any value. Recursion is bounded by the depth limit of the validation.
     package init(from reader: inout JSONReader) {
         do throws(JSONMismatch) { self = try Self.read(&reader) } catch { self = .null }

@@ -254,26 +254,10 @@ package struct RecordWriter: FieldVisitor {
         self.first = first
     }
 
-    package mutating func field<Value: JSONConvertible>(_ name: StaticString, _ value: inout Value) {
-        member(name, value)
-    }
+    package mutating func field<Value: JSONConvertible>(_ name: String, _ value: inout Value) { member(name, value) }
 
-    package mutating func field<Value: JSONConvertible>(_ name: StaticString, _ value: inout Value?) {
+    package mutating func field<Value: JSONConvertible>(_ name: String, _ value: inout Value?) {
         if let value { member(name, value) }
-    }
-
-    package mutating func nullable<Value: JSONConvertible>(_ name: StaticString, _ value: inout Value?) {
-        if let value { member(name, value) } else { null(name) }
-    }
-
-    package mutating func member(_ name: StaticString, _ value: some JSONWritable) {
-        let bytes = UnsafeBufferPointer(start: name.utf8Start, count: name.utf8CodeUnitCount)
-        writer.pointee.member(bytes, after: first, isOnce: leavesOutDuplicates) { value.write(to: &$0) }
-    }
-
-    package mutating func null(_ name: StaticString) {
-        let bytes = UnsafeBufferPointer(start: name.utf8Start, count: name.utf8CodeUnitCount)
-        writer.pointee.member(bytes, after: first, isOnce: leavesOutDuplicates) { $0.literal("null") }
     }
 
     /// - Parameter name: without characters that need escaping.

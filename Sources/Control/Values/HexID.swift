@@ -74,7 +74,7 @@ extension HexID: CustomStringConvertible {
     }
 }
 
-extension HexID: JSONConvertible {
+extension HexID: JSONScalar {
     package init(from reader: inout JSONReader) throws(JSONMismatch) {
         guard let id = try reader.plainString({ HexID($0) }) else {
             throw JSONMismatch("", "expected an id of 32 or 64 hexadecimal digits")

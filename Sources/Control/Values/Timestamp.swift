@@ -1,26 +1,8 @@
 import Messaging
 
-/// Wall clock time in milliseconds since 1970-01-01T00:00:00Z; in JSON an ISO 8601 string in UTC.
-///
-/// Only for display and user input. Timestamps of different nodes are never compared.
-package struct Timestamp: Hashable, Sendable, Comparable {
-    package let milliseconds: Int64
+package typealias Timestamp = Messaging.Timestamp
 
-    package init(milliseconds: Int64) { self.milliseconds = milliseconds }
-
-    package static func < (left: Timestamp, right: Timestamp) -> Bool { left.milliseconds < right.milliseconds }
-
-    /// `2026-11-21T06:53:53Z`, or with three decimals when the milliseconds are not zero.
-    package var iso8601: String { Messaging.Timestamp(milliseconds: milliseconds).exactISO8601 }
-
-    /// Parses `2026-11-21T06:53:53[.123](Z|±hh:mm)` as in RFC 3339, which allows a space for `T` and second 60. The
-    /// year in UTC is 1970 to 9999.
-    package init?(iso8601 text: String) {
-        guard let time = Messaging.Timestamp(iso8601: text) else { return nil }
-        self.init(milliseconds: time.milliseconds)
-    }
-}
-
+/// In JSON an ISO 8601 string in UTC, with three decimals when the milliseconds are not zero.
 extension Timestamp: JSONConvertible {
     package init(from reader: inout JSONReader) throws(JSONMismatch) {
         guard let timestamp = Timestamp(iso8601: try reader.string()) else {
@@ -29,7 +11,7 @@ extension Timestamp: JSONConvertible {
         self = timestamp
     }
 
-    package func write(to writer: inout JSONWriter) { writer.string(iso8601) }
+    package func write(to writer: inout JSONWriter) { writer.string(exactISO8601) }
 
     package static var schema: FieldSchema.Shape { FieldSchema.Shape(type: "timestamp") }
 }
@@ -62,7 +44,7 @@ package struct Interval: Hashable, Sendable {
     }
 }
 
-extension Interval: JSONConvertible {
+extension Interval: JSONScalar {
     package init(from reader: inout JSONReader) throws(JSONMismatch) {
         let parsed =
             reader.kind() == .string

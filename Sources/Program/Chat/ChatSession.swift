@@ -1,5 +1,6 @@
 import Control
 import Glibc
+import Messaging
 import NodeRuntime
 
 /// Event loop of the chat: passes keys, node events, signals, finished file jobs and timers to the model, and draws its

@@ -1,5 +1,6 @@
 import ArgumentParser
 import Control
+import Messaging
 
 protocol NodeCommand: ParsableCommand {
     var global: GlobalOptions { get }
@@ -106,9 +107,9 @@ extension Interval: ExpressibleByArgument {
 
 extension Timestamp: ExpressibleByArgument { package init?(argument: String) { self.init(iso8601: argument) } }
 
-extension LifetimeValue: ExpressibleByArgument {}
+extension Lifetime: ExpressibleByArgument {}
 extension LifetimeTimer: ExpressibleByArgument {}
-extension LifetimeMailbox: ExpressibleByArgument {}
+extension MailboxConsent: ExpressibleByArgument {}
 
 extension Interval {
     /// The remaining time, at least one millisecond.

@@ -1,5 +1,6 @@
 import Control
 import Glibc
+import Messaging
 
 /// The wall clock, for relative times.
 func wallClock() -> Timestamp {
@@ -16,7 +17,7 @@ func shown(_ timestamp: Timestamp?, now: Timestamp) -> String {
     guard let timestamp else { return "-" }
     let distance = timestamp.milliseconds - now.milliseconds
     let whole = Timestamp(milliseconds: timestamp.milliseconds / 1000 * 1000)
-    let time = outputIsTerminal ? localText(of: whole) : whole.iso8601
+    let time = outputIsTerminal ? localText(of: whole) : whole.exactISO8601
     let seconds = abs(distance) / 1000
     let length =
         switch seconds {
@@ -41,7 +42,7 @@ func length(_ interval: Interval) -> String {
 private func localText(of time: Timestamp) -> String {
     var seconds = time_t(time.milliseconds / 1_000)
     var parts = tm()
-    guard localtime_r(&seconds, &parts) != nil else { return time.iso8601 }
+    guard localtime_r(&seconds, &parts) != nil else { return time.exactISO8601 }
     var text = [CChar](repeating: 0, count: 64)
     let count = strftime(&text, text.count, "%Y-%m-%d %H:%M:%S", &parts)
     return String(decoding: text[..<count].map(UInt8.init(bitPattern:)), as: UTF8.self)

@@ -132,6 +132,6 @@ extension HookRunner.Occurrence {
     init(_ entry: EventLog.Entry) {
         self.init(
             event: EventView.kind(of: entry.event).rawValue, inbox: entry.event.client?.description,
-            cursor: entry.cursor, at: Control.Timestamp(entry.event.at).iso8601)
+            cursor: entry.cursor, at: entry.event.at.exactISO8601)
     }
 }

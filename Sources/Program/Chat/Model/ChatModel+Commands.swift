@@ -1,4 +1,5 @@
 import Control
+import Messaging
 
 extension ChatModel {
     /// Runs a line that starts with a slash.
@@ -62,13 +63,11 @@ extension ChatModel {
         switch command {
         case .propose:
             let words = rest.split(separator: " ").map(String.init)
-            guard (1...3).contains(words.count), let value = LifetimeValue(rawValue: words[0]) else {
-                return usage(command)
-            }
-            var mailbox: LifetimeMailbox?
+            guard (1...3).contains(words.count), let value = Lifetime(rawValue: words[0]) else { return usage(command) }
+            var mailbox: MailboxConsent?
             let isOnce = words.contains("once")
             for word in words.dropFirst() where word != "once" {
-                guard mailbox == nil, let named = LifetimeMailbox(rawValue: word) else { return usage(command) }
+                guard mailbox == nil, let named = MailboxConsent(rawValue: word) else { return usage(command) }
                 mailbox = named
             }
             if mailbox == .no { mailbox = nil }

@@ -1,4 +1,5 @@
 import Control
+import Messaging
 
 extension ChatModel {
     mutating func happened(_ event: JSONValue) -> [ChatEffect] {
@@ -38,7 +39,7 @@ extension ChatModel {
             change(id) { $0.endedLifetime = nil }
             return ask(.lifetime(id)) + refreshMessages(id)
         case .lifetimeReset, .lifetimeSuspended:
-            let previous = event["previous"]?.stringValue.flatMap(LifetimeValue.init(rawValue:))
+            let previous = event["previous"]?.stringValue.flatMap(Lifetime.init(rawValue:))
             if let previous, previous != .ephemeral { change(id) { $0.endedLifetime = previous } }
             return ask(.lifetime(id)) + refreshMessages(id)
         case .memberJoined:

@@ -1,4 +1,5 @@
 import Control
+import Messaging
 
 /// The chat without terminal, socket or clock: inputs change its state and return effects, and ``picture(_:)`` draws
 /// it.

@@ -1,4 +1,5 @@
 import Control
+import Messaging
 
 extension Message {
     /// True for notices that this node wrote itself.
@@ -29,11 +30,11 @@ struct Room {
     /// The first unread message.
     var firstNew: HexID?
     /// An agreement that has ended, until the user reacts.
-    var endedLifetime: LifetimeValue?
+    var endedLifetime: Lifetime?
     /// When the proposal on the screen was replaced.
     var proposalChangedAt: Timestamp?
     /// Lifetime before the connection was lost.
-    var keptBefore: LifetimeValue?
+    var keptBefore: Lifetime?
     /// Number of messages to request.
     var wantedCount = Room.pageCount
     /// True when no older messages exist.
@@ -73,7 +74,7 @@ struct Room {
     var explodesAt: Timestamp? { isExploded ? nil : conversation.expiresAt }
 
     /// The lifetime of new messages.
-    var retention: LifetimeValue { lifetime?.lifetime ?? conversation.lifetime }
+    var retention: Lifetime { lifetime?.lifetime ?? conversation.lifetime }
 
     func name(of member: String) -> String {
         if let name = explosion?.names?.first(where: { $0.member == member })?.name { return Words.name(name) }

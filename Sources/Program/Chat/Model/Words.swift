@@ -1,4 +1,5 @@
 import Control
+import Messaging
 
 import enum Messaging.Lifetime
 
@@ -33,7 +34,7 @@ typealias LocalCalendar = @Sendable (Timestamp) -> LocalTime
 
 enum Words {
     /// `7 days`, for a lifetime.
-    static func lifetime(_ value: LifetimeValue) -> String {
+    static func lifetime(_ value: Lifetime) -> String {
         switch value {
         case .ephemeral: "memory only"
         case .oneHour: "1 hour"
@@ -44,7 +45,7 @@ enum Words {
         }
     }
 
-    static func milliseconds(_ value: LifetimeValue) -> Int64? { Lifetime(rawValue: value.rawValue)?.milliseconds }
+    static func milliseconds(_ value: Lifetime) -> Int64? { value.milliseconds }
 
     /// Remaining time in at most two units: `6d 3h`, `23h 58m`, `58m`, `42s`.
     static func left(_ milliseconds: Int64) -> String {

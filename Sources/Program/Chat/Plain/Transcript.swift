@@ -1,4 +1,5 @@
 import Control
+import Messaging
 
 /// The chat as lines for pipes, slow terminals and screen readers. Each line appears once.
 struct Transcript {
@@ -8,7 +9,7 @@ struct Transcript {
     private var proposal: String?
     private var retention: String?
     private var notice: String?
-    private var ended: LifetimeValue?
+    private var ended: Lifetime?
     private var receipts: Set<String> = []
     /// Messages already reported as mailed.
     private var mailed: Set<HexID> = []

@@ -1,4 +1,5 @@
 import Control
+import Messaging
 
 extension ChatModel {
     /// The smallest screen with room for everything.

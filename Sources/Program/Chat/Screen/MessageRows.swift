@@ -1,4 +1,5 @@
 import Control
+import Messaging
 
 /// Rows of a room's messages, with day lines and notes.
 struct MessageRows {

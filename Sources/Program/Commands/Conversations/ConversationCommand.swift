@@ -1,6 +1,7 @@
 import ArgumentParser
 import Control
 import Glibc
+import Messaging
 
 struct ConversationCommand: ParsableCommand {
     static let configuration = CommandConfiguration(

@@ -1,6 +1,7 @@
 import ArgumentParser
 import Control
 import Glibc
+import Messaging
 
 struct ExplodeCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
@@ -80,7 +81,7 @@ extension ExplodeCommand {
         func validate() throws {
             if at != nil, delay != nil { throw ValidationError("give only one of --at and --in") }
             if let at, at.milliseconds < wallClock().milliseconds - 60_000 {
-                throw ValidationError("--at: \(at.iso8601) is in the past; to explode now, omit --at")
+                throw ValidationError("--at: \(at.exactISO8601) is in the past; to explode now, omit --at")
             }
             if timeout != nil, !wait { throw ValidationError("--timeout requires --wait") }
             if let delay, delay.milliseconds <= 0 {
@@ -155,7 +156,7 @@ extension ExplodeCommand {
 
         private func confirm(_ found: Conversation) throws {
             let name = found.title
-            let time = at.map { " at \($0.iso8601)" } ?? delay.map { " \(shown(after: $0))" } ?? ""
+            let time = at.map { " at \($0.exactISO8601)" } ?? delay.map { " \(shown(after: $0))" } ?? ""
             try Terminal.confirm(
                 "This destroys '\(name)' for all \(found.memberCount) members\(time) and cannot be undone.",
                 byTyping: name)

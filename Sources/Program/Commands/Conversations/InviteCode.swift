@@ -36,7 +36,7 @@ extension InviteCommand.Create {
     }
 }
 
-extension CodeEnd {
+extension CodeOutcome {
     /// Why the invitation was not delivered; `nil` if it was.
     fileprivate var failure: ControlError? {
         let again = "make a new code: mayfly invite create C --code"

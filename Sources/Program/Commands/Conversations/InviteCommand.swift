@@ -1,6 +1,7 @@
 import ArgumentParser
 import Control
 import Glibc
+import Messaging
 
 struct InviteCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
@@ -144,7 +145,7 @@ extension InviteCommand {
             let now = wallClock()
             terminal.fields([
                 ("signature", invite.signature.rawValue), ("name", invite.name.map(safe)),
-                ("about", invite.about.map(safe)), ("creator", safe(invite.creator)), ("tag", safe(invite.tag)),
+                ("about", invite.description.map(safe)), ("creator", safe(invite.creator)), ("tag", safe(invite.tag)),
                 ("expires", shown(invite.expiresAt, now: now)), ("single use", invite.singleUse ? "yes" : "no"),
                 ("lifetime", invite.lifetime.rawValue),
                 ("conversation expires", invite.conversationExpiresAt.map { shown($0, now: now) }),

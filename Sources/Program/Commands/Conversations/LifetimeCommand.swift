@@ -106,9 +106,9 @@ extension LifetimeCommand {
                 """)
 
         @Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String
-        @Argument(help: "ephemeral, 1h, 6h, 1d, 7d or 30d.") var value: LifetimeValue
+        @Argument(help: "ephemeral, 1h, 6h, 1d, 7d or 30d.") var value: Lifetime
         @Option(help: ArgumentHelp("A different lifetime for attachments.", valueName: "value")) var attachments:
-            LifetimeValue?
+            Lifetime?
         @Option(
             parsing: .unconditional,
             help: ArgumentHelp("Delete unopened messages after this time: 1m to 30d.", valueName: "time")) var unopened:
@@ -118,7 +118,7 @@ extension LifetimeCommand {
         @Option(
             help: ArgumentHelp(
                 "Where a mailbox may keep messages for an offline member. Default: no.", valueName: "no|ram|disk"))
-        var mailbox: LifetimeMailbox?
+        var mailbox: MailboxConsent?
         @OptionGroup var renewal: Renewal
         @OptionGroup var global: GlobalOptions
 
@@ -255,7 +255,7 @@ extension LifetimeCommand {
             if words.count > most { throw ValidationError("unexpected argument '\(words[most])'") }
             if !isDefault, words.isEmpty { throw ValidationError("name a conversation, or give --default") }
             guard let cap = words.dropFirst(isDefault ? 0 : 1).first, cap != "none" else { return }
-            if LifetimeValue(rawValue: cap) == nil, isDefault || cap != "default" {
+            if Lifetime(rawValue: cap) == nil, isDefault || cap != "default" {
                 throw ValidationError("'\(cap)' is not a cap; use ephemeral, 1h, 6h, 1d, 7d, 30d or none")
             }
         }

@@ -1,6 +1,7 @@
 import ArgumentParser
 import Control
 import Glibc
+import Messaging
 
 struct ReadCommand: NodeCommand {
     static let configuration = CommandConfiguration(
@@ -264,7 +265,7 @@ private struct History {
             ?? (message.stored ? "kept" : "memory only")
         let state = message.from == "me" ? ", \(safe(message.state))" : ""
         let answers = message.replyTo.map { "↪ \(short(safe($0)))  " } ?? ""
-        return "\(message.sentAt.iso8601)  \(safe(message.from))  \(answers)\(text(message, indent: 4))"
+        return "\(message.sentAt.exactISO8601)  \(safe(message.from))  \(answers)\(text(message, indent: 4))"
             + "\(reactions(message))  [\(kept)\(state)]"
     }
 

@@ -1,6 +1,7 @@
 import ArgumentParser
 import Control
 import Glibc
+import Messaging
 
 struct WatchCommand: NodeCommand {
     static let configuration = CommandConfiguration(

@@ -41,31 +41,26 @@ struct DoctorCommand: NodeCommand {
         do {
             let value = try connect().call(StatusMethod.self, Nothing(), timeout: .seconds(5))
             let status = try understand(value, as: NodeStatus.self)
-            var checks = [HealthCheck(name: "node", state: .ok, message: "version \(status.version) is running")]
+            var checks = [HealthCheck.ok("node", "version \(status.version) is running")]
             if status.version != ProgramVersion.text {
                 checks.append(
-                    HealthCheck(
-                        name: "version", state: .warning,
-                        message: "the node is \(status.version), this command is \(ProgramVersion.text)",
-                        hint: "restart the node"))
+                    .warning(
+                        "version", "the node is \(status.version), this command is \(ProgramVersion.text)",
+                        "restart the node"))
             }
             if status.locked {
-                checks.append(
-                    HealthCheck(
-                        name: "storage", state: .warning, message: "the storage is locked",
-                        hint: "open it with `mayfly unlock`"))
+                checks.append(.warning("storage", "the storage is locked", "open it with `mayfly unlock`"))
             }
             if let hooks = status.hooks, hooks.failed + hooks.dropped > 0 {
                 checks.append(
-                    HealthCheck(
-                        name: "hooks", state: .warning,
-                        message: "\(hooks.failed) failed, \(hooks.dropped) dropped since the start",
-                        hint: "see the node's log"))
+                    .warning(
+                        "hooks", "\(hooks.failed) failed, \(hooks.dropped) dropped since the start",
+                        "see the node's log"))
             }
             return (checks + (status.checks ?? []), status)
         } catch let error as ControlError {
             let state: CheckState = error.kind == .noNode ? .warning : .failed
             return ([HealthCheck(name: "node", state: state, message: error.message, hint: error.hint)], nil)
-        } catch { return ([HealthCheck(name: "node", state: .failed, message: "the node cannot be queried")], nil) }
+        } catch { return ([HealthCheck.failed("node", "the node cannot be queried")], nil) }
     }
 }

@@ -14,18 +14,18 @@ struct HomeChecks {
         do throws(HomeFileError) {
             let configuration = try NodeConfiguration.load(home: home)
             try configuration.checkHooks(events: HookRunner.events, home: home)
-            checks.append(HealthCheck(name: "config", state: .ok, message: "\(NodeConfiguration.fileName) can be read"))
+            checks.append(.ok("config", "\(NodeConfiguration.fileName) can be read"))
             checks += hooks(configuration.hooks ?? []) + listen(configuration) + advertise(configuration)
         } catch { checks.append(Self.check("config", error)) }
         do throws(HomeFileError) {
             let count = try PeersFile.load(home: home).peers.count
-            checks.append(HealthCheck(name: "peers", state: .ok, message: "\(PeersFile.fileName) names \(count)"))
+            checks.append(.ok("peers", "\(PeersFile.fileName) names \(count)"))
         } catch { checks.append(Self.check("peers", error)) }
         return checks + [disk]
     }
 
     private static func check(_ name: String, _ error: HomeFileError) -> HealthCheck {
-        HealthCheck(name: name, state: .failed, message: "\(error)", hint: "correct the file")
+        HealthCheck.failed(name, "\(error)", "correct the file")
     }
 
     // MARK: The store
@@ -33,16 +33,15 @@ struct HomeChecks {
     private var store: [HealthCheck] {
         let seen: HomeInspection
         do throws(StoreError) { seen = try HomeInspection(home: home) } catch {
-            return [HealthCheck(name: "store", state: .failed, message: "\(error)", hint: error.advice)]
+            return [HealthCheck.failed("store", "\(error)", error.advice)]
         }
         let protection = seen.protection == .keyFile ? "a key file" : "a passphrase"
         var checks = [
             seen.keystoreCopyCount == 2
-                ? HealthCheck(
-                    name: "keystore", state: .ok, message: "both copies can be read; protected by \(protection)")
-                : HealthCheck(
-                    name: "keystore", state: .warning, message: "one of its two copies cannot be read",
-                    hint: "check the disk; make new conversations in a new home while this one still opens")
+                ? HealthCheck.ok("keystore", "both copies can be read; protected by \(protection)")
+                : HealthCheck.warning(
+                    "keystore", "one of its two copies cannot be read",
+                    "check the disk; make new conversations in a new home while this one still opens")
         ]
         checks.append(Self.clock(mark: seen.clockMark, now: wallClock().milliseconds))
         // A running node reports this itself.
@@ -60,44 +59,39 @@ struct HomeChecks {
     /// Both parameters are in milliseconds since 1970.
     static func clock(mark: Int64?, now: Int64) -> HealthCheck {
         guard let mark else {
-            return HealthCheck(
-                name: "clock", state: .warning, message: "the home's saved clock time cannot be read",
-                hint: "check the disk; the node trusts the system clock")
+            return .warning(
+                "clock", "the home's saved clock time cannot be read",
+                "check the disk; the node trusts the system clock")
         }
         guard mark - now <= 2 * Milliseconds.minute else {
             let seen = shown(Timestamp(milliseconds: mark), now: Timestamp(milliseconds: now))
-            return HealthCheck(
-                name: "clock", state: .failed,
-                message: "the system clock is behind the latest time that this home has seen, \(seen)",
-                hint: "if the system clock is wrong, correct it (timedatectl). If it was ahead at an earlier start, "
+            return .failed(
+                "clock", "the system clock is behind the latest time that this home has seen, \(seen)",
+                "if the system clock is wrong, correct it (timedatectl). If it was ahead at an earlier start, "
                     + "this cannot be undone. Until that time the home's clock advances only while the node runs, "
                     + "and messages live longer. A new home (`mayfly init`) is not affected")
         }
         guard mark == 0 || now - mark <= 366 * Milliseconds.day else {
-            return HealthCheck(
-                name: "clock", state: .warning,
-                message: "by the system clock, the home was last used more than a year ago",
-                hint:
-                    "check the clock before you start the node: expired data and conversations that are due to explode are destroyed at once"
+            return .warning(
+                "clock", "by the system clock, the home was last used more than a year ago",
+                "check the clock before you start the node: expired data and conversations that are due to explode are destroyed at once"
             )
         }
-        return HealthCheck(name: "clock", state: .ok, message: "not behind the latest time that this home has seen")
+        return .ok("clock", "not behind the latest time that this home has seen")
     }
 
     private var disk: HealthCheck {
         var status = statvfs()
-        guard statvfs(home, &status) == 0 else {
-            return HealthCheck(name: "space", state: .warning, message: "the free disk space cannot be determined")
-        }
+        guard statvfs(home, &status) == 0 else { return .warning("space", "the free disk space cannot be determined") }
         let unit = UInt64(status.f_frsize)
         let free = UInt64(status.f_bavail) &* unit
         let needed = min(Limits.freeByteCount, UInt64(status.f_blocks) &* unit / 20)
         guard free >= needed else {
-            return HealthCheck(
-                name: "space", state: .failed, message: "\(Self.size(free)) free, less than \(Self.size(needed))",
-                hint: "free some space: until then messages from others are not stored")
+            return .failed(
+                "space", "\(Self.size(free)) free, less than \(Self.size(needed))",
+                "free some space: until then messages from others are not stored")
         }
-        return HealthCheck(name: "space", state: .ok, message: "\(Self.size(free)) free")
+        return .ok("space", "\(Self.size(free)) free")
     }
 
     private static func size(_ byteCount: UInt64) -> String { Words.size(Int64(clamping: byteCount)) }
@@ -107,11 +101,11 @@ struct HomeChecks {
     private func hooks(_ hooks: [NodeConfiguration.Hook]) -> [HealthCheck] {
         hooks.enumerated().map { index, hook in
             if let problem = HookProgram.problem(hook.command[0]) {
-                return HealthCheck(
-                    name: "hook", state: .failed, message: "hooks[\(index)]: \(problem)",
-                    hint: "the hook is not started; name an executable file that only you or root can change")
+                return .failed(
+                    "hook", "hooks[\(index)]: \(problem)",
+                    "the hook is not started; name an executable file that only you or root can change")
             }
-            return HealthCheck(name: "hook", state: .ok, message: "hooks[\(index)]: \(hook.command[0])")
+            return .ok("hook", "hooks[\(index)]: \(hook.command[0])")
         }
     }
 
@@ -125,15 +119,14 @@ struct HomeChecks {
         let addresses = ReachableAddresses(configuration, Sockets().interfaces() ?? [])
         let isFound = configuration.discover.map { $0 != "off" } ?? false
         return zip(configuration.listen, failures).map { endpoint, failure in
-            guard let failure else { return HealthCheck(name: "listen", state: .ok, message: "\(endpoint) is free") }
+            guard let failure else { return .ok("listen", "\(endpoint) is free") }
             if failure.isFamilyMissing, failures.contains(where: { $0 == nil }) {
-                return HealthCheck(
-                    name: "listen", state: .ok,
-                    message: "\(endpoint): the kernel does not have this address family; the node runs without it")
+                return .ok(
+                    "listen", "\(endpoint): the kernel does not have this address family; the node runs without it")
             }
-            return HealthCheck(
-                name: "listen", state: .failed, message: "\(endpoint): \(failure.reason)",
-                hint: "choose another in \(NodeConfiguration.fileName) or with `mayfly run --listen`")
+            return .failed(
+                "listen", "\(endpoint): \(failure.reason)",
+                "choose another in \(NodeConfiguration.fileName) or with `mayfly run --listen`")
         }
             + (addresses.told + addresses.untold.map(\.endpoint)).prefix(1).map { _ in
                 NetworkView.addressesCheck(addresses, isFound: isFound)
@@ -181,7 +174,7 @@ struct HomeChecks {
         let listening = running.map { $0.listen.compactMap { Endpoint($0) } } ?? configuration.listen
         let told = isExplicit ? configuration.advertised : listening
         func warning(_ message: String, _ hint: String) -> [HealthCheck] {
-            [HealthCheck(name: "advertise", state: .warning, message: message, hint: hint)]
+            [HealthCheck.warning("advertise", message, hint)]
         }
         let hint = "name the outer address as `advertise` in \(NodeConfiguration.fileName)"
         if isExplicit, let wrong = told.first(where: { $0.host == "0.0.0.0" || $0.host == "::" || $0.port == 0 }) {
@@ -197,6 +190,6 @@ struct HomeChecks {
         // The `addresses` check covers the listening endpoints.
         guard isExplicit else { return [] }
         let words = told.map { "\($0)" }.joined(separator: " ")
-        return [HealthCheck(name: "advertise", state: .ok, message: "others are told \(words)")]
+        return [HealthCheck.ok("advertise", "others are told \(words)")]
     }
 }

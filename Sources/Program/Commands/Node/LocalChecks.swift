@@ -26,10 +26,10 @@ struct LocalChecks {
         if let size = soft("Max core file size") {
             checks.append(
                 size == "0"
-                    ? HealthCheck(name: "core", state: .ok, message: "the node leaves no core dump")
-                    : HealthCheck(
-                        name: "core", state: .failed, message: "the node may leave a core dump with keys in it",
-                        hint: "restart it, under `ulimit -c 0` or LimitCORE=0"))
+                    ? HealthCheck.ok("core", "the node leaves no core dump")
+                    : HealthCheck.failed(
+                        "core", "the node may leave a core dump with keys in it",
+                        "restart it, under `ulimit -c 0` or LimitCORE=0"))
         }
         if let count = soft("Max open files") { checks.append(Self.descriptors(UInt64(count) ?? .max)) }
         return checks
@@ -39,67 +39,59 @@ struct LocalChecks {
     private static func descriptors(_ limit: UInt64) -> HealthCheck {
         let needed: UInt64 = 1_024
         guard limit >= needed else {
-            return HealthCheck(
-                name: "descriptors", state: .warning, message: "at most \(limit) open files, fewer than \(needed)",
-                hint: "raise it: `ulimit -n`, or LimitNOFILE= of the service")
+            return .warning(
+                "descriptors", "at most \(limit) open files, fewer than \(needed)",
+                "raise it: `ulimit -n`, or LimitNOFILE= of the service")
         }
-        return HealthCheck(name: "descriptors", state: .ok, message: "at most \(limit) open files")
+        return .ok("descriptors", "at most \(limit) open files")
     }
 
     private var directory: HealthCheck {
         var status = stat()
         guard lstat(home, &status) == 0 else {
             let isMissing = errno == ENOENT || errno == ENOTDIR
-            return HealthCheck(
-                name: "home", state: .failed,
-                message: isMissing
+            return .failed(
+                "home",
+                isMissing
                     ? "\(home) does not exist"
                     : "\(home) cannot be examined: \(String(cString: strerror(errno)).lowercased())",
-                hint: isMissing ? "create it with `mayfly init`" : "run this as the user who runs the node")
+                isMissing ? "create it with `mayfly init`" : "run this as the user who runs the node")
         }
-        guard status.st_mode & S_IFMT == S_IFDIR else {
-            return HealthCheck(name: "home", state: .failed, message: "\(home) is not a directory")
-        }
+        guard status.st_mode & S_IFMT == S_IFDIR else { return .failed("home", "\(home) is not a directory") }
         guard status.st_uid == geteuid() else {
-            return HealthCheck(
-                name: "home", state: .failed, message: "\(home) belongs to another user", hint: "run this as that user")
+            return .failed("home", "\(home) belongs to another user", "run this as that user")
         }
         let mode = status.st_mode & 0o777
         guard mode & 0o077 == 0 else {
-            return HealthCheck(
-                name: "home", state: .failed,
-                message: "other users have access to \(home) (mode \(String(mode, radix: 8)))",
-                hint: "chmod 700 \(quoted(home))")
+            return .failed(
+                "home", "other users have access to \(home) (mode \(String(mode, radix: 8)))",
+                "chmod 700 \(quoted(home))")
         }
         if access(home, W_OK) != 0 {
             let isReadOnly = errno == EROFS
-            return HealthCheck(
-                name: "home", state: .failed,
-                message: isReadOnly ? "\(home) is on a read-only file system" : "\(home) cannot be written to",
-                hint: isReadOnly ? "make it writable (mount -o remount,rw)" : "chmod 700 \(quoted(home))")
+            return .failed(
+                "home", isReadOnly ? "\(home) is on a read-only file system" : "\(home) cannot be written to",
+                isReadOnly ? "make it writable (mount -o remount,rw)" : "chmod 700 \(quoted(home))")
         }
-        return HealthCheck(name: "home", state: .ok, message: "\(home), mode \(String(mode, radix: 8))")
+        return .ok("home", "\(home), mode \(String(mode, radix: 8))")
     }
 
     private var socket: HealthCheck {
         let path = ControlSocket(home: home).path
         var status = stat()
-        guard lstat(path, &status) == 0 else {
-            return HealthCheck(name: "socket", state: .ok, message: "no control socket, so no node is running")
-        }
+        guard lstat(path, &status) == 0 else { return .ok("socket", "no control socket, so no node is running") }
         let mode = status.st_mode & 0o777
         guard status.st_mode & S_IFMT == S_IFSOCK, mode & 0o077 == 0 else {
-            return HealthCheck(
-                name: "socket", state: .failed,
-                message: "\(path) is not a socket that only you can use (mode \(String(mode, radix: 8)))",
-                hint: "stop the node, remove it, start the node")
+            return .failed(
+                "socket", "\(path) is not a socket that only you can use (mode \(String(mode, radix: 8)))",
+                "stop the node, remove it, start the node")
         }
-        return HealthCheck(name: "socket", state: .ok, message: "\(path), mode \(String(mode, radix: 8))")
+        return .ok("socket", "\(path), mode \(String(mode, radix: 8))")
     }
 
     private var swap: HealthCheck {
         guard let table = try? InputFile.read("/proc/swaps", byteLimit: 65_536) else {
-            return HealthCheck(name: "swap", state: .warning, message: "it cannot be determined whether swap is on")
+            return .warning("swap", "it cannot be determined whether swap is on")
         }
         let areas = String(decoding: table, as: UTF8.self).split(separator: "\n").dropFirst().compactMap {
             $0.split(separator: " ").first.map(String.init)
@@ -107,12 +99,10 @@ struct LocalChecks {
         // Compressed memory and encrypted volumes leave nothing readable on a disk.
         let plain = areas.filter { !$0.hasPrefix("/dev/zram") && !$0.hasPrefix("/dev/dm-") }
         guard plain.isEmpty else {
-            return HealthCheck(
-                name: "swap", state: .warning,
-                message: "swap on \(plain.joined(separator: ", ")) may keep pieces of messages",
-                hint: "encrypt it, or turn it off with swapoff")
+            return .warning(
+                "swap", "swap on \(plain.joined(separator: ", ")) may keep pieces of messages",
+                "encrypt it, or turn it off with swapoff")
         }
-        return HealthCheck(
-            name: "swap", state: .ok, message: areas.isEmpty ? "none" : "in memory or on a mapped device")
+        return .ok("swap", areas.isEmpty ? "none" : "in memory or on a mapped device")
     }
 }

@@ -13,7 +13,7 @@ enum ExplosionHandlers {
             var time = ExplosionTime.now
             switch (params.at, params.delay) {
             case (nil, nil): break
-            case (let at?, nil): time = .at(Messaging.Timestamp(milliseconds: at.milliseconds))
+            case (let at?, nil): time = .at(at)
             case (nil, let delay?): time = .after(delay.milliseconds)
             case (_?, _?): throw ControlError(.usage, "give only one of `at` and `in`")
             }

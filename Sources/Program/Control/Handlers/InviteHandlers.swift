@@ -24,7 +24,7 @@ enum InviteHandlers {
                 invites: issued.filter { $0.expiresAt > now && $0.tag == conversation.invites?.tag && !$0.isRevoked }
                     .map { InviteView.issued($0, conversation) },
                 codes: node.openCodes(of: conversation.conversation).map {
-                    InviteListMethod.OpenCode(code: $0.code.description, expiresAt: Control.Timestamp($0.expiresAt))
+                    InviteListMethod.OpenCode(code: $0.code.description, expiresAt: $0.expiresAt)
                 })
         }
         router.durably(InviteRevokeMethod.self) { node, params in
@@ -51,29 +51,14 @@ enum InviteHandlers {
             call.succeed(
                 InviteCodeMethod.Result(
                     code: opened.code.description, number: Int64(clamping: opened.number.value),
-                    conversation: opened.conversation.description, expiresAt: Control.Timestamp(opened.expiresAt),
+                    conversation: opened.conversation.description, expiresAt: opened.expiresAt,
                     endpoints: node.reachableAt.map(\.description)))
         }
         router.later(InviteOutcomeMethod.self) { node, call in
             let number = call.params.number
             return try node.whenCodeEnds(OpenCodes.Number(UInt64(clamping: number))).map { outcome in
-                InviteOutcomeMethod.Result(number: number, outcome: CodeEnd(outcome))
+                InviteOutcomeMethod.Result(number: number, outcome: outcome)
             }
-        }
-    }
-}
-
-extension CodeEnd {
-    init(_ outcome: CodeOutcome) {
-        switch outcome {
-        case .taken: self = .taken
-        case .wrongGuess: self = .wrongGuess
-        case .unproven: self = .unproven
-        case .expired: self = .expired
-        case .revoked: self = .revoked
-        case .locked: self = .locked
-        case .gone: self = .gone
-        case .failed: self = .failed
         }
     }
 }

@@ -96,9 +96,8 @@ enum LifetimeHandlers {
 
     private static func terms(_ params: LifetimeProposeMethod.Params) throws -> LifetimeTerms {
         let terms = LifetimeTerms(
-            Lifetime(params.lifetime), attachment: params.attachments.map { Lifetime($0) },
-            unopened: params.unopened?.milliseconds, timer: params.timer == .read ? .read : .send,
-            mailbox: MailboxConsent(params.mailbox ?? .no))
+            params.lifetime, attachment: params.attachments, unopened: params.unopened?.milliseconds,
+            timer: params.timer ?? .send, mailbox: params.mailbox ?? .no)
         if let unopened = terms.unopened, !LifetimeTerms.unopenedRange.contains(unopened) {
             throw ControlError(.usage, "--unopened: between 1 min and 30 d", hint: "for example --unopened 1h")
         }

@@ -26,34 +26,29 @@ enum PeerHandlers {
             return try peer(params.name, node)
         }
         router.on(PeerSetMethod.self) { node, params in
+            func isOn() throws(ControlError) -> Bool {
+                guard ["on", "off"].contains(params.value) else {
+                    throw ControlError(.usage, "\(params.key): `\(params.value)` is not one of on, off")
+                }
+                return params.value == "on"
+            }
             switch params.key {
             case "invitations":
                 guard let value = PeersFile.Invitations(rawValue: params.value) else {
                     throw ControlError(.usage, "invitations: `\(params.value)` is not one of ask, accept, refuse")
                 }
                 _ = try node.changePeer(params.name) { $0.invitations = value }
-                return try peer(params.name, node)
             case "endpoints":
                 let endpoints = try EndpointOption.endpoints(
                     params.value.split(separator: ",").map(String.init), option: "endpoints")
                 _ = try node.changePeer(params.name) { $0.endpoints = endpoints.isEmpty ? nil : endpoints }
-                return try peer(params.name, node)
-            case "rendezvous":
-                guard ["on", "off"].contains(params.value) else {
-                    throw ControlError(.usage, "rendezvous: `\(params.value)` is not one of on, off")
-                }
-                try node.setRendezvous(params.name, params.value == "on")
-                return try peer(params.name, node)
-            case "mailbox":
-                guard ["on", "off"].contains(params.value) else {
-                    throw ControlError(.usage, "mailbox: `\(params.value)` is not one of on, off")
-                }
-                try node.setMailbox(params.name, params.value == "on")
-                return try peer(params.name, node)
+            case "rendezvous": try node.setRendezvous(params.name, try isOn())
+            case "mailbox": try node.setMailbox(params.name, try isOn())
             default:
                 throw ControlError(
                     .usage, "`\(params.key)` cannot be set", hint: "keys: invitations, endpoints, rendezvous, mailbox")
             }
+            return try peer(params.name, node)
         }
         router.later(PeerPingMethod.self) { node, call in
             let params = call.params

@@ -79,7 +79,7 @@ private final class Subscription {
     func tell(_ gap: EventLog.Gap, _ node: isolated Node) {
         guard !hasEnded else { return }
         let marker = Event(
-            cursor: gap.cursor, event: .gap, at: Control.Timestamp(node.currentTime),
+            cursor: gap.cursor, event: .gap, at: node.currentTime,
             details: .fields([.init("lost", gap.lost.map { .number($0) } ?? .null)]))
         _ = session.notify(ControlSession.line(of: marker))
     }

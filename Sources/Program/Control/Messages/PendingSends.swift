@@ -230,8 +230,6 @@ extension DeliveryStage {
 extension SentMessage {
     /// Everything but the stage is known when the message is made.
     fileprivate init(_ sent: Node.Sent, _ reached: DeliveryStage) {
-        self.init(
-            message: HexID(sent.message), state: reached, stored: sent.isStored,
-            expiresAt: sent.expiresAt.map { Control.Timestamp($0) })
+        self.init(message: HexID(sent.message), state: reached, stored: sent.isStored, expiresAt: sent.expiresAt)
     }
 }

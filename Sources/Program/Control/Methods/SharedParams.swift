@@ -1,45 +1,23 @@
 import Control
 
-struct ConversationParams: JSONRecord, Hashable, Sendable {
-    var conversation = ""
+struct ConversationParams: CodableRecord { var conversation = "" }
 
-    mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
-        try fields.field("conversation", &conversation)
-    }
-}
-
-struct PeerParams: JSONRecord, Hashable, Sendable {
+struct PeerParams: CodableRecord {
     /// As in `peers.json`.
     var name = ""
-
-    mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
-        try fields.field("name", &name)
-    }
 }
 
-struct MessageParams: JSONRecord, Hashable, Sendable {
+struct MessageParams: CodableRecord {
     /// Id, or a prefix of it.
     var message = ""
-
-    mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
-        try fields.field("message", &message)
-    }
 }
 
-struct JoinParams: JSONRecord, Hashable, Sendable {
+struct JoinParams: CodableRecord {
     /// Id, or a prefix of it.
     var join = ""
-
-    mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
-        try fields.field("join", &join)
-    }
 }
 
-struct InboxParams: JSONRecord, Hashable, Sendable {
+struct InboxParams: CodableRecord {
     /// Client id, or a prefix of it.
     var inbox = ""
-
-    mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
-        try fields.field("inbox", &inbox)
-    }
 }

@@ -19,14 +19,12 @@ enum ConversationView {
                     lost: losses[one.key].map { PeerView.lost($0) }, mailbox: mailbox(of: one, machine, node),
                     copied: machine.isCopied(one.key, now: node.currentTime) ? true : nil,
                     reportsCopies: machine.reportsCopies(one.key, now: node.currentTime) ? true : nil)
-            }, lifetime: LifetimeValue(machine.lifetime),
-            expiresAt: machine.record.schedule.map { Control.Timestamp($0.expiresAt) },
-            locked: machine.record.group.isLocked,
+            }, lifetime: machine.lifetime, mailbox: machine.agreement?.terms.mailbox.shown,
+            expiresAt: machine.record.schedule?.expiresAt, locked: machine.record.group.isLocked,
             state: machine.record.isRemoved ? "removed" : machine.record.schedule == nil ? "ready" : "scheduled",
             unread: node.unreadCount(machine.client), profile: machine.record.own.profile,
             readReceipts: machine.record.sendsReadReceipts ?? node.sendsReadReceiptsByDefault,
-            inbox: machine.client.description,
-            mailbox: (machine.agreement?.terms.mailbox).flatMap { LifetimeMailbox(shown: $0) })
+            inbox: machine.client.description)
     }
 
     private static func mailbox(of member: Messaging.Member, _ machine: ConversationStateMachine, _ node: isolated Node)
@@ -51,9 +49,8 @@ enum ConversationView {
                     Member(
                         member: MemberName.id($0.key), profile: $0.profile,
                         peer: node.peerName(of: $0.key, in: summary.client), online: false, path: nil)
-                }, lifetime: LifetimeValue(summary.lifetime), locked: summary.isLocked,
-                state: summary.isRemoved ? "removed" : "ready", unread: node.unreadCount(summary.client),
-                inbox: summary.client.description)
+                }, lifetime: summary.lifetime, locked: summary.isLocked, state: summary.isRemoved ? "removed" : "ready",
+                unread: node.unreadCount(summary.client), inbox: summary.client.description)
         }
     }
 }
@@ -62,7 +59,7 @@ enum InboxView {
     static func inbox(_ inbox: InboxState) -> Inbox {
         Inbox(
             inbox: inbox.client.description, state: inbox.state.rawValue, wakeReason: inbox.wakeReason?.rawValue,
-            lastActivity: inbox.lastActivity.map { Control.Timestamp($0) }, protected: !inbox.protection.isEmpty,
+            lastActivity: inbox.lastActivity, protected: !inbox.protection.isEmpty,
             conversation: inbox.conversation?.description)
     }
 }

@@ -6,7 +6,7 @@ enum EventView {
     static func event(_ entry: EventLog.Entry, _ node: isolated Node) -> Event {
         Event(
             cursor: entry.cursor, event: kind(of: entry.event),
-            conversation: entry.event.conversation.map { HexID($0) }, at: Control.Timestamp(entry.event.at),
+            conversation: entry.event.conversation.map { HexID($0) }, at: entry.event.at,
             inbox: entry.event.client?.description, details: details(of: entry.event, node))
     }
 
@@ -92,8 +92,8 @@ enum EventView {
             let from = node.invitations().first { $0.id == id }?.from
             return ["join": text(id), "from": from.map { .text($0) } ?? .null]
         case .exploded: return [:]
-        case .explosionScheduled(let at): return ["expiresAt": .text(Control.Timestamp(at).iso8601)]
-        case .explosionReminder(let at): return ["expiresAt": .text(Control.Timestamp(at).iso8601)]
+        case .explosionScheduled(let at): return ["expiresAt": .text(at.exactISO8601)]
+        case .explosionReminder(let at): return ["expiresAt": .text(at.exactISO8601)]
         case .deletionReceipt(let key): return ["member": .text(MemberName.id(key))]
         case .peerOnline(let key): return ["member": .text(MemberName.id(key))]
         case .peerOffline(let key): return ["member": .text(MemberName.id(key))]

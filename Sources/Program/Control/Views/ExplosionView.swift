@@ -5,15 +5,13 @@ import NodeRuntime
 enum ExplosionView {
     static func explosion(_ record: ExplosionRecord, _ node: isolated Node) -> ExplosionStatus {
         var status = ExplosionStatus(
-            conversation: record.conversation.description, expiresAt: Control.Timestamp(record.explodedAt),
+            conversation: record.conversation.description, name: record.name, expiresAt: record.explodedAt,
             state: "exploded",
             confirmed: record.members.filter { record.confirmed[$0] != nil }.map { MemberName.id($0) },
             waiting: record.waiting.map { MemberName.id($0) },
             receipts: record.members.compactMap { key in
-                record.confirmed[key].map {
-                    ExplosionStatus.Receipt(member: MemberName.id(key), destroyedAt: Control.Timestamp($0))
-                }
-            }, trace: !record.isTraceless, name: record.name)
+                record.confirmed[key].map { ExplosionStatus.Receipt(member: MemberName.id(key), destroyedAt: $0) }
+            }, trace: !record.isTraceless)
         switch node.progress(of: record.conversation) {
         case .exploded: break
         case .exploding: status.state = "exploding"
@@ -27,17 +25,18 @@ enum ExplosionView {
     static func explosion(_ machine: ConversationStateMachine, _ node: isolated Node) -> ExplosionStatus {
         guard let schedule = machine.record.schedule else {
             return ExplosionStatus(
-                conversation: machine.conversation.description, state: "none", confirmed: [], waiting: [],
-                name: node.alias(of: machine.client))
+                conversation: machine.conversation.description, name: node.alias(of: machine.client), state: "none",
+                confirmed: [], waiting: [])
         }
         let members = machine.currentMembers.map(\.key)
         return ExplosionStatus(
-            conversation: machine.conversation.description, expiresAt: Control.Timestamp(schedule.expiresAt),
-            state: "scheduled", confirmed: members.filter(schedule.confirmed.contains).map { MemberName.id($0) },
+            conversation: machine.conversation.description, name: node.alias(of: machine.client),
+            expiresAt: schedule.expiresAt, state: "scheduled",
+            confirmed: members.filter(schedule.confirmed.contains).map { MemberName.id($0) },
             waiting: members.filter { !schedule.confirmed.contains($0) }.map { MemberName.id($0) },
             names: members.map {
                 ExplosionStatus.Name(member: MemberName.id($0), name: MemberName.shown($0, machine, node))
-            }, trace: machine.isCreator ? !schedule.isTraceless : nil, name: node.alias(of: machine.client))
+            }, trace: machine.isCreator ? !schedule.isTraceless : nil)
     }
 
     /// Remembered and scheduled explosions, by time. No inbox is woken.
@@ -71,12 +70,12 @@ enum ExplosionView {
 
 /// Sort key of an explosion: its time, then the conversation's id.
 private struct ExplosionPlace: Comparable, CustomStringConvertible {
-    let at: Messaging.Timestamp
+    let at: Timestamp
     let conversation: ConversationID
 
     var description: String { "\(at.milliseconds)-\(conversation)" }
 
-    init(at: Messaging.Timestamp, conversation: ConversationID) {
+    init(at: Timestamp, conversation: ConversationID) {
         self.at = at
         self.conversation = conversation
     }
@@ -85,7 +84,7 @@ private struct ExplosionPlace: Comparable, CustomStringConvertible {
         let parts = text.split(separator: "-", omittingEmptySubsequences: false)
         guard parts.count == 2, let milliseconds = Int64(parts[0]), let id = ConversationID(hex: String(parts[1]))
         else { return nil }
-        self.init(at: Messaging.Timestamp(milliseconds: milliseconds), conversation: id)
+        self.init(at: Timestamp(milliseconds: milliseconds), conversation: id)
     }
 
     static func < (one: Self, other: Self) -> Bool { (one.at, one.conversation) < (other.at, other.conversation) }

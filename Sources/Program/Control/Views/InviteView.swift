@@ -8,9 +8,9 @@ enum InviteView {
         // The join secret is not stored, so the link cannot be shown again.
         Invite(
             slug: nil, url: nil, invite: issued.id.description, tag: issued.tag.description,
-            expiresAt: Control.Timestamp(min(issued.expiresAt, conversation.record.schedule?.expiresAt ?? .latest)),
+            expiresAt: min(issued.expiresAt, conversation.record.schedule?.expiresAt ?? .latest),
             singleUse: issued.singleUse, creator: InboxID(conversation.key.publicKey).description,
-            lifetime: LifetimeValue(conversation.lifetime), signature: .valid, name: conversation.record.name,
+            lifetime: conversation.lifetime, signature: .valid, name: conversation.record.name,
             admitted: issued.admitted.count)
     }
 }
@@ -22,9 +22,8 @@ extension Invite {
         let bare = slug.hasPrefix("mayfly:join/") ? String(slug.dropFirst("mayfly:join/".count)) : slug
         self.init(
             slug: "mayfly:join/" + bare, url: "mayfly:join/" + bare, invite: invite.id.description,
-            tag: invite.tag.description, expiresAt: Control.Timestamp(invite.expiresAt), singleUse: invite.singleUse,
-            creator: invite.creator.description, lifetime: LifetimeValue(invite.lifetime), signature: .valid,
-            conversationExpiresAt: invite.conversationExpiresAt.map { Control.Timestamp($0) }, name: invite.name,
-            about: invite.description)
+            tag: invite.tag.description, expiresAt: invite.expiresAt, singleUse: invite.singleUse,
+            creator: invite.creator.description, lifetime: invite.lifetime, signature: .valid,
+            conversationExpiresAt: invite.conversationExpiresAt, name: invite.name, description: invite.description)
     }
 }

@@ -15,7 +15,7 @@ enum JoinView {
         return JoinStatus(
             join: invitation.id.description, state: .invited, name: invitation.name, from: invitation.from,
             message: "\(from) invites you\(name); accept: mayfly join \(invitation.id.description.prefix(12))",
-            startedAt: Control.Timestamp(invitation.receivedAt))
+            startedAt: invitation.receivedAt)
     }
 
     static func join(_ client: ClientID, _ node: isolated Node) throws(NodeError) -> JoinStatus {
@@ -26,9 +26,8 @@ enum JoinView {
         }
         return JoinStatus(
             join: client.description, state: .joining, inviteTag: join.record.invite.tag.description,
-            startedAt: Control.Timestamp(join.record.startedAt),
-            expiresAt: Control.Timestamp(join.record.startedAt + Limits.joinLifetime), attempts: join.attempts,
-            nextAttempt: join.nextAttempt.map { Control.Timestamp($0) })
+            startedAt: join.record.startedAt, expiresAt: join.record.startedAt + Limits.joinLifetime,
+            attempts: join.attempts, nextAttempt: join.nextAttempt)
     }
 
     static func endedJoin(_ client: ClientID, _ node: isolated Node) -> JoinStatus? {

@@ -8,7 +8,7 @@ enum LifetimeView {
         let policy = machine.policy ?? node.policyByDefault
         let terms = machine.agreement?.terms ?? machine.pendingProposal?.proposal.terms
         return LifetimeStatus(
-            conversation: machine.conversation.description, lifetime: LifetimeValue(machine.lifetime),
+            conversation: machine.conversation.description, lifetime: machine.lifetime,
             state: machine.pendingProposal != nil ? .pending : machine.agreement != nil ? .agreed : .none,
             proposal: proposal(of: machine, node), agreement: machine.agreement.map { agreement($0, machine, node) },
             policy: policy.text, renewed: terms.map(policy.accepts),
@@ -19,13 +19,12 @@ enum LifetimeView {
         guard let pending = machine.pendingProposal else { return nil }
         let proposal = pending.proposal
         var shown = LifetimeProposal(
-            lifetime: LifetimeValue(proposal.lifetime), from: MemberName.shown(proposal.proposer, machine, node),
-            member: pending.isOurs ? nil : MemberName.id(proposal.proposer),
-            proposedAt: Control.Timestamp(proposal.proposedAt))
-        shown.attachments = proposal.terms.attachment.map { LifetimeValue($0) }
+            lifetime: proposal.lifetime, from: MemberName.shown(proposal.proposer, machine, node),
+            member: pending.isOurs ? nil : MemberName.id(proposal.proposer), proposedAt: proposal.proposedAt)
+        shown.attachments = proposal.terms.attachment
         shown.unopened = proposal.terms.unopened.map { Interval(milliseconds: $0) }
         shown.timer = proposal.terms.timer == .send ? nil : .read
-        shown.mailbox = LifetimeMailbox(shown: proposal.terms.mailbox)
+        shown.mailbox = proposal.terms.mailbox.shown
         shown.waiting = machine.unanswered.map { MemberName.shown($0, machine, node) }
         shown.id = proposal.id.description
         return shown
@@ -36,13 +35,12 @@ enum LifetimeView {
     {
         let agreedAt = agreement.accepts.map(\.acceptedAt).max() ?? agreement.proposal.proposedAt
         var shown = LifetimeAgreement(
-            id: agreement.id.description, lifetime: LifetimeValue(agreement.lifetime),
-            agreedAt: Control.Timestamp(agreedAt),
+            id: agreement.id.description, lifetime: agreement.lifetime, agreedAt: agreedAt,
             members: agreement.signers.map { MemberName.shown($0, machine, node) })
-        shown.attachments = agreement.terms.attachment.map { LifetimeValue($0) }
+        shown.attachments = agreement.terms.attachment
         shown.unopened = agreement.terms.unopened.map { Interval(milliseconds: $0) }
         shown.timer = agreement.terms.timer == .send ? nil : .read
-        shown.mailbox = LifetimeMailbox(shown: agreement.terms.mailbox)
+        shown.mailbox = agreement.terms.mailbox.shown
         return shown
     }
 
@@ -89,52 +87,5 @@ enum LifetimeView {
         if terms.timer == .read { details.append(.init("timer", .text(terms.timer.rawValue))) }
         if terms.mailbox != .no { details.append(.init("mailbox", .text(terms.mailbox.rawValue))) }
         return details
-    }
-}
-
-extension LifetimeMailbox {
-    init?(shown consent: MailboxConsent) {
-        switch consent {
-        case .no: return nil
-        case .ram: self = .ram
-        case .disk: self = .disk
-        }
-    }
-}
-
-extension MailboxConsent {
-    init(_ mailbox: LifetimeMailbox) {
-        switch mailbox {
-        case .no: self = .no
-        case .ram: self = .ram
-        case .disk: self = .disk
-        }
-    }
-}
-
-extension LifetimeValue {
-    /// Both enumerations have the same cases.
-    init(_ lifetime: Lifetime) {
-        switch lifetime {
-        case .ephemeral: self = .ephemeral
-        case .oneHour: self = .oneHour
-        case .sixHours: self = .sixHours
-        case .oneDay: self = .oneDay
-        case .sevenDays: self = .sevenDays
-        case .thirtyDays: self = .thirtyDays
-        }
-    }
-}
-
-extension Lifetime {
-    init(_ value: LifetimeValue) {
-        switch value {
-        case .ephemeral: self = .ephemeral
-        case .oneHour: self = .oneHour
-        case .sixHours: self = .sixHours
-        case .oneDay: self = .oneDay
-        case .sevenDays: self = .sevenDays
-        case .thirtyDays: self = .thirtyDays
-        }
     }
 }

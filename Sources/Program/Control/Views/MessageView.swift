@@ -19,10 +19,9 @@ enum MessageView {
         return Message(
             message: HexID(content.id), conversation: HexID(conversation.conversation),
             from: MemberName.sender(of: message, conversation, node), member: message.sender.map { MemberName.id($0) },
-            type: content.type.description, text: text.isEmpty ? nil : text, sentAt: Control.Timestamp(content.sentAt),
-            expiresAt: end(of: message, conversation).map { Control.Timestamp($0) }, stored: read.isStored,
-            state: message.state.rawValue, replyTo: content.replyTo?.description,
-            agreement: content.agreement?.description,
+            type: content.type.description, text: text.isEmpty ? nil : text, sentAt: content.sentAt,
+            expiresAt: end(of: message, conversation), stored: read.isStored, state: message.state.rawValue,
+            replyTo: content.replyTo?.description, agreement: content.agreement?.description,
             file: content.attachment.map { file($0, message, conversation.client, node) },
             reactions: reactions.isEmpty ? nil : reactions, deliveries: deliveries(message, conversation, node),
             payload: content.isUnknown ? Base64.encode(content.payload) : nil, reactsTo: reaction?.message.description,
@@ -51,8 +50,7 @@ enum MessageView {
         let said = message.deliveries.filter { $0.state != .queued }
         var result: [MessageDelivery] = said.map { one in
             MessageDelivery(
-                member: MemberName.shown(one.member, conversation, node), state: one.state.rawValue,
-                at: Control.Timestamp(one.at))
+                member: MemberName.shown(one.member, conversation, node), state: one.state.rawValue, at: one.at)
         }
         for member in conversation.currentMembers {
             guard !said.contains(where: { $0.member == member.key }),
@@ -65,7 +63,7 @@ enum MessageView {
     }
 
     /// Expiry of a message, at the latest with its conversation.
-    static func end(of message: Messaging.Message, _ conversation: ConversationStateMachine?) -> Messaging.Timestamp? {
+    static func end(of message: Messaging.Message, _ conversation: ConversationStateMachine?) -> Timestamp? {
         [message.expiresAt, conversation?.record.schedule?.expiresAt].compactMap { $0 }.min()
     }
 }

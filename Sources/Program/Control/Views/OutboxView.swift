@@ -7,9 +7,8 @@ enum OutboxView {
         OutboxEntry(
             message: item.entry.message.description, conversation: item.conversation.conversation.description,
             to: MemberName.shown(item.member, item.conversation, node), member: MemberName.id(item.member),
-            attempts: item.entry.attempts, nextAttempt: item.entry.nextAttempt.map { Control.Timestamp($0) },
-            expiresAt: Control.Timestamp(
-                min(item.entry.deadline, item.conversation.record.schedule?.expiresAt ?? .latest)),
+            attempts: item.entry.attempts, nextAttempt: item.entry.nextAttempt,
+            expiresAt: min(item.entry.deadline, item.conversation.record.schedule?.expiresAt ?? .latest),
             state: item.entry.state.rawValue)
     }
 }

@@ -1,24 +1,5 @@
 import Control
-
-/// How a spoken code ended.
-enum CodeEnd: String, JSONChoice, Hashable, Sendable {
-    /// The joiner proved knowledge of the code and received the invite.
-    case taken
-    /// The joiner's proof was wrong.
-    case wrongGuess
-    /// The joiner opened an attempt and sent no proof.
-    case unproven
-    /// No joiner came in time.
-    case expired
-    /// The user revoked the code.
-    case revoked
-    /// The node or the conversation was locked.
-    case locked
-    /// The conversation is gone, or the node stopped.
-    case gone
-    /// The joiner proved knowledge of the code, but the invite did not reach it.
-    case failed
-}
+import Messaging
 
 enum InviteCodeMethod: ControlMethod {
     static let name = "invite.code"
@@ -26,18 +7,13 @@ enum InviteCodeMethod: ControlMethod {
 
     static func waits(_ params: Params) -> Bool { params.wait ?? false }
 
-    struct Params: JSONRecord, Hashable, Sendable {
+    struct Params: CodableRecord {
         var conversation = ""
         /// True revokes the code when this connection ends. Absent means false.
         var wait: Bool?
-
-        mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
-            try fields.field("conversation", &conversation)
-            try fields.field("wait", &wait)
-        }
     }
 
-    struct Result: JSONRecord, Hashable, Sendable {
+    struct Result: CodableRecord {
         /// A number and two words.
         var code = ""
         /// Parameter of `invite.outcome`.
@@ -46,14 +22,6 @@ enum InviteCodeMethod: ControlMethod {
         var expiresAt: Timestamp?
         /// Addresses of this node, for `mayfly join CODE --at`.
         var endpoints: [String] = []
-
-        mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
-            try fields.field("code", &code)
-            try fields.field("number", &number)
-            try fields.field("conversation", &conversation)
-            try fields.field("expiresAt", &expiresAt)
-            try fields.field("endpoints", &endpoints)
-        }
     }
 }
 
@@ -63,22 +31,13 @@ enum InviteOutcomeMethod: ControlMethod {
 
     static func waits(_ params: Params) -> Bool { true }
 
-    struct Params: JSONRecord, Hashable, Sendable {
+    struct Params: CodableRecord {
         /// The `number` that `invite.code` returned.
         var number: Int64 = 0
-
-        mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
-            try fields.field("number", &number)
-        }
     }
 
-    struct Result: JSONRecord, Hashable, Sendable {
+    struct Result: CodableRecord {
         var number: Int64 = 0
-        var outcome: CodeEnd = .taken
-
-        mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
-            try fields.field("number", &number)
-            try fields.field("outcome", &outcome)
-        }
+        var outcome: CodeOutcome = .taken
     }
 }

@@ -1,4 +1,5 @@
 import Control
+import Messaging
 
 enum ConversationMethods {
     static let all: [any ControlMethod.Type] = [
@@ -16,17 +17,17 @@ enum MemberMailbox: String, JSONChoice, Hashable, Sendable {
     case named
 }
 
-struct Member: JSONRecord, Hashable, Sendable {
+struct Member: CodableRecord {
     /// Short name within the conversation.
     var member = ""
     /// The name the member chose for this conversation.
-    var profile: String?
+    @OrNull var profile: String?
     /// The named peer that received the member's invite; known to the inviting node alone.
     var peer: String?
     var online = false
     /// `lan`, `direct`, `relayed` or `punched`; null without a link.
-    var path: String?
-    var link: Link?
+    @OrNull var path: String?
+    @OrNull var link: Link?
     /// How the last link was lost. Absent after 10 minutes, or when a node closed the link on purpose.
     var lost: LostLink?
     /// Absent without a mailbox, without an agreement on mailboxes, and in a list while the inbox sleeps.
@@ -35,34 +36,23 @@ struct Member: JSONRecord, Hashable, Sendable {
     var copied: Bool?
     /// True when the member reports two running copies of our home; otherwise absent.
     var reportsCopies: Bool?
-
-    mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
-        try fields.field("member", &member)
-        try fields.nullable("profile", &profile)
-        try fields.field("peer", &peer)
-        try fields.field("online", &online)
-        try fields.nullable("path", &path)
-        try fields.nullable("link", &link)
-        try fields.field("lost", &lost)
-        try fields.field("mailbox", &mailbox)
-        try fields.field("copied", &copied)
-        try fields.field("reportsCopies", &reportsCopies)
-    }
 }
 
-struct Conversation: JSONRecord, Hashable, Sendable {
+struct Conversation: CodableRecord {
     var conversation = ""
     /// Name on this node alone; unique here.
-    var alias: String?
+    @OrNull var alias: String?
     /// Name that the creator chose.
-    var name: String?
+    @OrNull var name: String?
     /// `creator` or `member`.
     var role = ""
     var members: [Member] = []
     /// The lifetime in force.
-    var lifetime: LifetimeValue = .ephemeral
+    var lifetime: Lifetime = .ephemeral
+    /// The mailbox term of the agreement; absent for none, and in a list while the inbox sleeps.
+    var mailbox: MailboxConsent?
     /// When the conversation explodes; null when nothing is scheduled.
-    var expiresAt: Timestamp?
+    @OrNull var expiresAt: Timestamp?
     var locked = false
     /// `ready`, `scheduled` (explodes at `expiresAt`) or `removed` (the creator removed us). The answer to
     /// `conversation.leave` says `left`.
@@ -74,32 +64,13 @@ struct Conversation: JSONRecord, Hashable, Sendable {
     /// Whether this node sends read receipts; absent in a list while the inbox sleeps.
     var readReceipts: Bool?
     var inbox: String?
-    /// The mailbox term of the agreement; absent for none, and in a list while the inbox sleeps.
-    var mailbox: LifetimeMailbox?
-
-    mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
-        try fields.field("conversation", &conversation)
-        try fields.nullable("alias", &alias)
-        try fields.nullable("name", &name)
-        try fields.field("role", &role)
-        try fields.field("members", &members)
-        try fields.field("lifetime", &lifetime)
-        try fields.field("mailbox", &mailbox)
-        try fields.nullable("expiresAt", &expiresAt)
-        try fields.field("locked", &locked)
-        try fields.field("state", &state)
-        try fields.field("unread", &unread)
-        try fields.field("profile", &profile)
-        try fields.field("readReceipts", &readReceipts)
-        try fields.field("inbox", &inbox)
-    }
 }
 
 enum ConversationCreateMethod: ControlMethod {
     static let name = "conversation.create"
     static let summary = "Creates a conversation with its own inbox."
 
-    struct Params: JSONRecord, Hashable, Sendable {
+    struct Params: CodableRecord {
         var name: String?
         /// Our name, as the members see it.
         var profile: String?
@@ -108,29 +79,21 @@ enum ConversationCreateMethod: ControlMethod {
         /// Alias on this node; defaults to `name`. An alias in use is refused.
         var alias: String?
 
-        mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
-            try fields.field("name", &name)
-            try fields.field("as", &profile)
-            try fields.field("with", &peers)
-            try fields.field("alias", &alias)
+        enum CodingKeys: String, CodingKey {
+            case name
+            case profile = "as"
+            case peers = "with"
+            case alias
         }
     }
 
-    struct Result: JSONRecord, Hashable, Sendable {
+    struct Result: CodableRecord {
         var conversation = ""
         /// The inbox's client id.
         var inbox = ""
-        var alias: String?
-        var name: String?
+        @OrNull var alias: String?
+        @OrNull var name: String?
         var inviteTag = ""
-
-        mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
-            try fields.field("conversation", &conversation)
-            try fields.field("inbox", &inbox)
-            try fields.nullable("alias", &alias)
-            try fields.nullable("name", &name)
-            try fields.field("inviteTag", &inviteTag)
-        }
     }
 }
 
@@ -139,13 +102,7 @@ enum ConversationListMethod: ControlMethod {
     static let summary = "Lists the conversations."
     typealias Params = Nothing
 
-    struct Result: JSONRecord, Hashable, Sendable {
-        var conversations: [Conversation] = []
-
-        mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
-            try fields.field("conversations", &conversations)
-        }
-    }
+    struct Result: CodableRecord { var conversations: [Conversation] = [] }
 }
 
 enum ConversationShowMethod: ControlMethod {
@@ -195,14 +152,9 @@ enum ConversationRenameMethod: ControlMethod {
     static let summary = "Renames a conversation."
     typealias Result = Conversation
 
-    struct Params: JSONRecord, Hashable, Sendable {
+    struct Params: CodableRecord {
         var conversation = ""
         var name = ""
-
-        mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
-            try fields.field("conversation", &conversation)
-            try fields.field("name", &name)
-        }
     }
 }
 
@@ -211,15 +163,10 @@ enum ConversationProfileMethod: ControlMethod {
     static let summary = "Sets your own name in a conversation."
     typealias Result = Conversation
 
-    struct Params: JSONRecord, Hashable, Sendable {
+    struct Params: CodableRecord {
         var conversation = ""
         /// Empty removes the name.
         var profile = ""
-
-        mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
-            try fields.field("conversation", &conversation)
-            try fields.field("profile", &profile)
-        }
     }
 }
 
@@ -228,14 +175,9 @@ enum ConversationRemoveMethod: ControlMethod {
     static let summary = "Removes a member and revokes all invitations."
     typealias Result = Conversation
 
-    struct Params: JSONRecord, Hashable, Sendable {
+    struct Params: CodableRecord {
         var conversation = ""
         var member = ""
-
-        mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
-            try fields.field("conversation", &conversation)
-            try fields.field("member", &member)
-        }
     }
 }
 
@@ -244,19 +186,14 @@ enum ConversationAliasMethod: ControlMethod {
     static let summary = "Sets or removes the local alias of a conversation."
     typealias Result = Conversation
 
-    struct Params: JSONRecord, Hashable, Sendable {
+    struct Params: CodableRecord {
         var conversation = ""
         /// Absent removes the alias.
         var alias: String?
-
-        mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
-            try fields.field("conversation", &conversation)
-            try fields.field("alias", &alias)
-        }
     }
 }
 
-struct Link: JSONRecord, Hashable, Sendable {
+struct Link: CodableRecord {
     /// `tcp` or `udp`; for a relayed link, the transport to the rendezvous node.
     var transport = ""
     /// `ipv4` or `ipv6`.
@@ -266,24 +203,14 @@ struct Link: JSONRecord, Hashable, Sendable {
     /// End of the handshake.
     var since: Timestamp = Timestamp(milliseconds: 0)
     /// Round trip measured by the transport, in milliseconds; null before the first measurement.
-    var rttMs: Double?
+    @OrNull var rttMs: Double?
     /// Sealed bytes since the handshake, in each direction.
     var bytesIn: Int64 = 0
     var bytesOut: Int64 = 0
-
-    mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
-        try fields.field("transport", &transport)
-        try fields.field("family", &family)
-        try fields.field("address", &address)
-        try fields.field("since", &since)
-        try fields.nullable("rttMs", &rttMs)
-        try fields.field("bytesIn", &bytesIn)
-        try fields.field("bytesOut", &bytesOut)
-    }
 }
 
 /// How the last link to a member was lost.
-struct LostLink: JSONRecord, Hashable, Sendable {
+struct LostLink: CodableRecord {
     /// `tcp` or `udp`.
     var transport = ""
     /// `unacknowledged` (no acknowledgement for half a minute on an open connection) or `connectionLost`.
@@ -292,10 +219,5 @@ struct LostLink: JSONRecord, Hashable, Sendable {
     var words: String {
         guard reason == "unacknowledged" else { return "the connection broke" }
         return "sent data was not acknowledged: the member is gone, or the path drops large packets"
-    }
-
-    mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
-        try fields.field("transport", &transport)
-        try fields.field("reason", &reason)
     }
 }

@@ -1,14 +1,17 @@
 import Control
+import Messaging
 
 enum ExplodeMethods {
     static let all: [any ControlMethod.Type] = [ExplodeMethod.self, ExplodeStatusMethod.self, ExplodeListMethod.self]
 }
 
 /// The members that destroyed their copy.
-struct ExplosionStatus: JSONRecord, Hashable, Sendable {
+struct ExplosionStatus: CodableRecord {
     var conversation = ""
+    /// Alias on this node; kept sealed for 45 days after the explosion.
+    var name: String?
     /// When every member destroys its copy; null without an explosion.
-    var expiresAt: Timestamp?
+    @OrNull var expiresAt: Timestamp?
     /// `none`, `scheduled`, `exploding`, `exploded` or `error`.
     var state = ""
     /// Members that signed a deletion receipt; while scheduled, members that acknowledged the schedule.
@@ -23,40 +26,15 @@ struct ExplosionStatus: JSONRecord, Hashable, Sendable {
     var trace: Bool?
     /// The error in state `error`; the node retries.
     var error: String?
-    /// Alias on this node; kept sealed for 45 days after the explosion.
-    var name: String?
 
-    struct Receipt: JSONRecord, Hashable, Sendable {
+    struct Receipt: CodableRecord {
         var member = ""
         var destroyedAt: Timestamp = Timestamp(milliseconds: 0)
-
-        mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
-            try fields.field("member", &member)
-            try fields.field("destroyedAt", &destroyedAt)
-        }
     }
 
-    struct Name: JSONRecord, Hashable, Sendable {
+    struct Name: CodableRecord {
         var member = ""
         var name = ""
-
-        mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
-            try fields.field("member", &member)
-            try fields.field("name", &name)
-        }
-    }
-
-    mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
-        try fields.field("conversation", &conversation)
-        try fields.field("name", &name)
-        try fields.nullable("expiresAt", &expiresAt)
-        try fields.field("state", &state)
-        try fields.field("confirmed", &confirmed)
-        try fields.field("waiting", &waiting)
-        try fields.field("names", &names)
-        try fields.field("receipts", &receipts)
-        try fields.field("trace", &trace)
-        try fields.field("error", &error)
     }
 }
 
@@ -65,7 +43,7 @@ enum ExplodeMethod: ControlMethod {
     static let summary = "Destroys a conversation for all members, now or at a set time."
     typealias Result = ExplosionStatus
 
-    struct Params: JSONRecord, Hashable, Sendable {
+    struct Params: CodableRecord {
         var conversation = ""
         /// The default is now, without `at` and `in`.
         var at: Timestamp?
@@ -73,11 +51,10 @@ enum ExplodeMethod: ControlMethod {
         /// Keep no list of members to notify: offline members learn of the explosion from other members, or never.
         var noTrace: Bool?
 
-        mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
-            try fields.field("conversation", &conversation)
-            try fields.field("at", &at)
-            try fields.field("in", &delay)
-            try fields.field("noTrace", &noTrace)
+        enum CodingKeys: String, CodingKey {
+            case conversation, at
+            case delay = "in"
+            case noTrace
         }
     }
 }
@@ -93,24 +70,15 @@ enum ExplodeListMethod: ControlMethod {
     static let name = "explode.list"
     static let summary = "Lists the explosions of the last 45 days, and scheduled ones."
 
-    struct Params: JSONRecord, Hashable, Sendable {
+    struct Params: CodableRecord {
         /// The `next` of the previous answer.
         var from: String?
-
-        mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
-            try fields.field("from", &from)
-        }
     }
 
-    struct Result: JSONRecord, Hashable, Sendable {
+    struct Result: CodableRecord {
         /// Ascending by time.
         var explosions: [ExplosionStatus] = []
         /// Present when the answer was cut; pass it as `from`.
         var next: String?
-
-        mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
-            try fields.field("explosions", &explosions)
-            try fields.field("next", &next)
-        }
     }
 }

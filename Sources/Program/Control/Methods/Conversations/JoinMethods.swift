@@ -18,7 +18,7 @@ enum JoinStage: String, JSONChoice, Hashable, Sendable {
     case cancelled
 }
 
-struct JoinStatus: JSONRecord, Hashable, Sendable {
+struct JoinStatus: CodableRecord {
     var join = ""
     var state: JoinStage = .invited
     /// Present when ready.
@@ -43,23 +43,6 @@ struct JoinStatus: JSONRecord, Hashable, Sendable {
     var attempts: Int?
     /// When the node next dials the creator; present while joining, absent during a dial.
     var nextAttempt: Timestamp?
-
-    mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
-        try fields.field("join", &join)
-        try fields.field("state", &state)
-        try fields.field("conversation", &conversation)
-        try fields.field("alias", &alias)
-        try fields.field("name", &name)
-        try fields.field("from", &from)
-        try fields.field("inviteTag", &inviteTag)
-        try fields.field("errorType", &errorType)
-        try fields.field("title", &title)
-        try fields.field("message", &message)
-        try fields.field("startedAt", &startedAt)
-        try fields.field("expiresAt", &expiresAt)
-        try fields.field("attempts", &attempts)
-        try fields.field("nextAttempt", &nextAttempt)
-    }
 }
 
 enum JoinMethod: ControlMethod {
@@ -69,7 +52,7 @@ enum JoinMethod: ControlMethod {
 
     static func waits(_ params: Params) -> Bool { params.wait ?? true }
 
-    struct Params: JSONRecord, Hashable, Sendable {
+    struct Params: CodableRecord {
         /// An invite link with or without `mayfly:join/`, the id of a received invitation, or a spoken code.
         var slug = ""
         /// Our name, as the members see it.
@@ -83,13 +66,10 @@ enum JoinMethod: ControlMethod {
         /// Address of the code's issuer: HOST, HOST:PORT or tcp://HOST:PORT. Absent means this network.
         var at: String?
 
-        mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
-            try fields.field("slug", &slug)
-            try fields.field("as", &profile)
-            try fields.field("timeout", &timeout)
-            try fields.field("wait", &wait)
-            try fields.field("alias", &alias)
-            try fields.field("at", &at)
+        enum CodingKeys: String, CodingKey {
+            case slug
+            case profile = "as"
+            case timeout, wait, alias, at
         }
     }
 }
@@ -99,13 +79,7 @@ enum JoinListMethod: ControlMethod {
     static let summary = "Lists the joins in progress and the invitations to answer."
     typealias Params = Nothing
 
-    struct Result: JSONRecord, Hashable, Sendable {
-        var joins: [JoinStatus] = []
-
-        mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
-            try fields.field("joins", &joins)
-        }
-    }
+    struct Result: CodableRecord { var joins: [JoinStatus] = [] }
 }
 
 enum JoinCancelMethod: ControlMethod {

@@ -1,20 +1,11 @@
 import Control
+import Messaging
 
 enum LifetimeMethods {
     static let all: [any ControlMethod.Type] = [
         LifetimeShowMethod.self, LifetimeProposeMethod.self, LifetimeAcceptMethod.self, LifetimeRejectMethod.self,
         LifetimeWithdrawMethod.self, LifetimePolicyMethod.self, LifetimeCapMethod.self, LifetimeAgreementsMethod.self,
     ]
-}
-
-enum LifetimeValue: String, JSONChoice, Hashable, Sendable {
-    /// In memory only.
-    case ephemeral
-    case oneHour = "1h"
-    case sixHours = "6h"
-    case oneDay = "1d"
-    case sevenDays = "7d"
-    case thirtyDays = "30d"
 }
 
 enum NegotiationState: String, JSONChoice, Hashable, Sendable {
@@ -25,21 +16,24 @@ enum NegotiationState: String, JSONChoice, Hashable, Sendable {
 }
 
 /// The event at which a lifetime starts.
-enum LifetimeTimer: String, JSONChoice, Hashable, Sendable {
-    case send
-    case read
-}
+typealias LifetimeTimer = LifetimeTerms.Timer
 
-struct LifetimeProposal: JSONRecord, LifetimeTermsFields, Hashable, Sendable {
-    var lifetime: LifetimeValue = .ephemeral
+// The node's own values in records.
+extension Lifetime: JSONChoice {}
+extension LifetimeTimer: JSONChoice {}
+extension MailboxConsent: JSONChoice {}
+extension CodeOutcome: JSONChoice {}
+
+struct LifetimeProposal: CodableRecord, LifetimeTermsFields {
+    var lifetime: Lifetime = .ephemeral
     /// Absent means the same as `lifetime`.
-    var attachments: LifetimeValue?
+    var attachments: Lifetime?
     /// Unopened messages expire after this time.
     var unopened: Interval?
     /// Absent means `send`.
     var timer: LifetimeTimer?
     /// Absent means no mailbox.
-    var mailbox: LifetimeMailbox?
+    var mailbox: MailboxConsent?
     /// Members that have not answered, named as in ``Message/from``.
     var waiting: [String]?
     /// Hash of the proposal, in hex.
@@ -47,81 +41,46 @@ struct LifetimeProposal: JSONRecord, LifetimeTermsFields, Hashable, Sendable {
     /// As ``Message/from``.
     var from = ""
     /// As ``Message/member``.
-    var member: String?
+    @OrNull var member: String?
     var proposedAt: Timestamp = Timestamp(milliseconds: 0)
-
-    mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
-        try fields.field("lifetime", &lifetime)
-        try fields.field("attachments", &attachments)
-        try fields.field("unopened", &unopened)
-        try fields.field("timer", &timer)
-        try fields.field("mailbox", &mailbox)
-        try fields.field("waiting", &waiting)
-        try fields.field("id", &id)
-        try fields.field("from", &from)
-        try fields.nullable("member", &member)
-        try fields.field("proposedAt", &proposedAt)
-    }
 }
 
-struct LifetimeAgreement: JSONRecord, LifetimeTermsFields, Hashable, Sendable {
+struct LifetimeAgreement: CodableRecord, LifetimeTermsFields {
     /// Hash of the agreement, in hex.
     var id = ""
-    var lifetime: LifetimeValue = .ephemeral
+    var lifetime: Lifetime = .ephemeral
     /// Absent means the same as `lifetime`.
-    var attachments: LifetimeValue?
+    var attachments: Lifetime?
     /// Unopened messages expire after this time.
     var unopened: Interval?
     /// Absent means `send`.
     var timer: LifetimeTimer?
     /// Absent means no mailbox.
-    var mailbox: LifetimeMailbox?
+    var mailbox: MailboxConsent?
     var agreedAt: Timestamp = Timestamp(milliseconds: 0)
     /// Names as in ``Message/from``.
     var members: [String] = []
-
-    mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
-        try fields.field("id", &id)
-        try fields.field("lifetime", &lifetime)
-        try fields.field("attachments", &attachments)
-        try fields.field("unopened", &unopened)
-        try fields.field("timer", &timer)
-        try fields.field("mailbox", &mailbox)
-        try fields.field("agreedAt", &agreedAt)
-        try fields.field("members", &members)
-    }
 }
 
-struct LifetimeStatus: JSONRecord, Hashable, Sendable {
+struct LifetimeStatus: CodableRecord {
     var conversation: String?
     /// In force; a proposal does not change it.
-    var lifetime: LifetimeValue = .ephemeral
+    var lifetime: Lifetime = .ephemeral
     var state: NegotiationState = .none
     /// Null without an open proposal.
-    var proposal: LifetimeProposal?
+    @OrNull var proposal: LifetimeProposal?
     /// Null without an agreement.
-    var agreement: LifetimeAgreement?
+    @OrNull var agreement: LifetimeAgreement?
     /// Automatic answer to proposals: `ask`, `refuse`, `accept-up-to:7d`, or `accept-up-to:7d:disk`.
     var policy: String?
     /// Whether the policy accepts the agreement, or else the proposal, again after a restart. Absent without both.
     var renewed: Bool?
     /// The narrowest policy that accepts the terms again; absent when `renewed` is true or no policy accepts them.
     var renewal: String?
-
-    mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
-        try fields.field("conversation", &conversation)
-        try fields.field("lifetime", &lifetime)
-        try fields.field("state", &state)
-        try fields.nullable("proposal", &proposal)
-        try fields.nullable("agreement", &agreement)
-        try fields.field("policy", &policy)
-        try fields.field("renewed", &renewed)
-        try fields.field("renewal", &renewal)
-    }
 }
 
 /// An agreement with the signed values that prove it.
-struct LifetimeAgreementRecord: JSONRecord, Hashable, Sendable {
+struct LifetimeAgreementRecord: CodableRecord {
     var agreement = LifetimeAgreement()
     /// In force, suspended until a new member signs, or ended.
     var state = ""
@@ -131,40 +90,22 @@ struct LifetimeAgreementRecord: JSONRecord, Hashable, Sendable {
     var proposal: JSONValue = .null
     /// The signed values.
     var accepts: [JSONValue] = []
-
-    mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
-        try fields.field("agreement", &agreement)
-        try fields.field("state", &state)
-        try fields.field("verified", &verified)
-        try fields.field("proposal", &proposal)
-        try fields.field("accepts", &accepts)
-    }
 }
 
 /// A local maximum lifetime.
-struct LifetimeCap: JSONRecord, Hashable, Sendable {
+struct LifetimeCap: CodableRecord {
     /// `none` or a lifetime.
     var cap = ""
     /// Absent for the default of conversations without a cap.
     var conversation: String?
-
-    mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
-        try fields.field("cap", &cap)
-        try fields.field("conversation", &conversation)
-    }
 }
 
 /// An automatic answer to proposals.
-struct LifetimePolicy: JSONRecord, Hashable, Sendable {
+struct LifetimePolicy: CodableRecord {
     /// `ask`, `refuse`, `accept-up-to:7d`, or with a mailbox `accept-up-to:7d:ram` and `accept-up-to:7d:disk`.
     var policy = ""
     /// Absent for the default of new conversations.
     var conversation: String?
-
-    mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
-        try fields.field("policy", &policy)
-        try fields.field("conversation", &conversation)
-    }
 }
 
 enum LifetimeShowMethod: ControlMethod {
@@ -179,29 +120,19 @@ enum LifetimeProposeMethod: ControlMethod {
     static let summary = "Proposes how long messages are kept."
     typealias Result = LifetimeStatus
 
-    struct Params: JSONRecord, Hashable, Sendable {
+    struct Params: CodableRecord {
         var conversation = ""
-        var lifetime: LifetimeValue = .ephemeral
+        var lifetime: Lifetime = .ephemeral
         /// Absent means the same as `lifetime`.
-        var attachments: LifetimeValue?
+        var attachments: Lifetime?
         /// Unopened messages expire after this time: 1 min to 30 d.
         var unopened: Interval?
         /// Absent means `send`.
         var timer: LifetimeTimer?
         /// Absent means no mailbox.
-        var mailbox: LifetimeMailbox?
+        var mailbox: MailboxConsent?
         /// Widen the policy so that it accepts these terms again after a restart.
         var renew: Bool?
-
-        mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
-            try fields.field("conversation", &conversation)
-            try fields.field("lifetime", &lifetime)
-            try fields.field("attachments", &attachments)
-            try fields.field("unopened", &unopened)
-            try fields.field("timer", &timer)
-            try fields.field("mailbox", &mailbox)
-            try fields.field("renew", &renew)
-        }
     }
 }
 
@@ -210,18 +141,12 @@ enum LifetimeAcceptMethod: ControlMethod {
     static let summary = "Accepts the open proposal, unless another has replaced it."
     typealias Result = LifetimeStatus
 
-    struct Params: JSONRecord, Hashable, Sendable {
+    struct Params: CodableRecord {
         var conversation = ""
         /// Id of the proposal, or at least its first 12 digits. Any other proposal is refused.
         var proposal: String?
         /// Widen the policy so that it accepts these terms again after a restart.
         var renew: Bool?
-
-        mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
-            try fields.field("conversation", &conversation)
-            try fields.field("proposal", &proposal)
-            try fields.field("renew", &renew)
-        }
     }
 }
 
@@ -244,16 +169,11 @@ enum LifetimePolicyMethod: ControlMethod {
     static let summary = "Shows or sets the automatic answer to proposals."
     typealias Result = LifetimePolicy
 
-    struct Params: JSONRecord, Hashable, Sendable {
+    struct Params: CodableRecord {
         /// Absent for the default of new conversations.
         var conversation: String?
         /// Absent reads the policy.
         var policy: String?
-
-        mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
-            try fields.field("conversation", &conversation)
-            try fields.field("policy", &policy)
-        }
     }
 }
 
@@ -262,16 +182,11 @@ enum LifetimeCapMethod: ControlMethod {
     static let summary = "Shows or sets the maximum lifetime on this node."
     typealias Result = LifetimeCap
 
-    struct Params: JSONRecord, Hashable, Sendable {
+    struct Params: CodableRecord {
         /// Absent for the default.
         var conversation: String?
         /// `none`, a lifetime, or for one conversation `default`. Absent reads the cap.
         var cap: String?
-
-        mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
-            try fields.field("conversation", &conversation)
-            try fields.field("cap", &cap)
-        }
     }
 }
 
@@ -279,23 +194,42 @@ enum LifetimeAgreementsMethod: ControlMethod {
     static let name = "lifetime.agreements"
     static let summary = "Shows the stored agreements and verifies their signatures."
 
-    struct Params: JSONRecord, Hashable, Sendable {
+    struct Params: CodableRecord {
         var conversation = ""
         /// Prefix of an agreement's id. Absent means all.
         var agreement: String?
-
-        mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
-            try fields.field("conversation", &conversation)
-            try fields.field("agreement", &agreement)
-        }
     }
 
-    struct Result: JSONRecord, Hashable, Sendable {
+    struct Result: CodableRecord {
         /// Oldest first.
         var agreements: [LifetimeAgreementRecord] = []
+    }
+}
 
-        mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
-            try fields.field("agreements", &agreements)
+/// The terms that proposals and agreements share.
+protocol LifetimeTermsFields {
+    var lifetime: Lifetime { get }
+    var attachments: Lifetime? { get }
+    var unopened: Interval? { get }
+    var timer: LifetimeTimer? { get }
+    var mailbox: MailboxConsent? { get }
+}
+
+extension LifetimeTermsFields {
+    /// Text for people; `nil` without a mailbox.
+    var mailboxWords: String? { (mailbox ?? .no).words }
+}
+
+extension MailboxConsent {
+    /// In a record: absent for ``no``.
+    var shown: MailboxConsent? { self == .no ? nil : self }
+
+    /// Text for people; `nil` for ``no``.
+    var words: String? {
+        switch self {
+        case .no: nil
+        case .ram: "mailbox in memory"
+        case .disk: "mailbox on disk"
         }
     }
 }

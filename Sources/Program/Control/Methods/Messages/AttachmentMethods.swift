@@ -16,7 +16,7 @@ enum AttachmentBeginMethod: ControlMethod {
 
     static func waits(_ params: Params) -> Bool { true }
 
-    struct Params: JSONRecord, Hashable, Sendable {
+    struct Params: CodableRecord {
         var conversation = ""
         /// File name; the node removes a leading path.
         var name = ""
@@ -26,23 +26,11 @@ enum AttachmentBeginMethod: ControlMethod {
         var text: String?
         /// Id of the message being answered.
         var replyTo: String?
-
-        mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
-            try fields.field("conversation", &conversation)
-            try fields.field("name", &name)
-            try fields.field("byteCount", &byteCount)
-            try fields.field("text", &text)
-            try fields.field("replyTo", &replyTo)
-        }
     }
 
-    struct Result: JSONRecord, Hashable, Sendable {
+    struct Result: CodableRecord {
         /// Upload id, valid on this connection; also the id of the message.
         var upload = ""
-
-        mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
-            try fields.field("upload", &upload)
-        }
     }
 }
 
@@ -51,21 +39,11 @@ enum AttachmentAppendMethod: ControlMethod {
     static let summary = "Uploads the next bytes of a file: `body` raw bytes follow the line."
     static let takesBody = true
 
-    struct Params: JSONRecord, Hashable, Sendable {
-        var upload = ""
+    struct Params: CodableRecord { var upload = "" }
 
-        mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
-            try fields.field("upload", &upload)
-        }
-    }
-
-    struct Result: JSONRecord, Hashable, Sendable {
+    struct Result: CodableRecord {
         /// Bytes received so far.
         var byteCount: Int64 = 0
-
-        mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
-            try fields.field("byteCount", &byteCount)
-        }
     }
 }
 
@@ -76,17 +54,11 @@ enum AttachmentCommitMethod: ControlMethod {
 
     static func waits(_ params: Params) -> Bool { params.wait != nil }
 
-    struct Params: JSONRecord, Hashable, Sendable {
+    struct Params: CodableRecord {
         var upload = ""
         /// Answer only after this delivery stage.
         var wait: DeliveryStage?
         var timeout: Interval?
-
-        mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
-            try fields.field("upload", &upload)
-            try fields.field("wait", &wait)
-            try fields.field("timeout", &timeout)
-        }
     }
 }
 
@@ -95,33 +67,21 @@ enum AttachmentCancelMethod: ControlMethod {
     static let summary = "Cancels the upload of a file."
     typealias Result = Acknowledged
 
-    struct Params: JSONRecord, Hashable, Sendable {
-        var upload = ""
-
-        mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
-            try fields.field("upload", &upload)
-        }
-    }
+    struct Params: CodableRecord { var upload = "" }
 }
 
 enum AttachmentReadMethod: ControlMethod {
     static let name = "attachment.read"
     static let summary = "Reads a chunk of the file of a message."
 
-    struct Params: JSONRecord, Hashable, Sendable {
+    struct Params: CodableRecord {
         var conversation = ""
         var message = ""
         /// Index of the first piece: 0, then `next` of the previous answer.
         var from: Int?
-
-        mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
-            try fields.field("conversation", &conversation)
-            try fields.field("message", &message)
-            try fields.field("from", &from)
-        }
     }
 
-    struct Result: JSONRecord, Hashable, Sendable {
+    struct Result: CodableRecord {
         var message = ""
         /// Sanitized for use as a local file name.
         var name = ""
@@ -131,14 +91,5 @@ enum AttachmentReadMethod: ControlMethod {
         var data = ""
         /// Index of the next piece; absent at the end.
         var next: Int?
-
-        mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
-            try fields.field("message", &message)
-            try fields.field("name", &name)
-            try fields.field("mediaType", &mediaType)
-            try fields.field("byteCount", &byteCount)
-            try fields.field("data", &data)
-            try fields.field("next", &next)
-        }
     }
 }

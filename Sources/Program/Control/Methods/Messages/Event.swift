@@ -58,7 +58,7 @@ extension Event: JSONWritable {
             fields.member("cursor", cursor)
             fields.member("event", event)
             fields.member("at", at)
-            if let conversation { fields.member("conversation", conversation) } else { fields.null("conversation") }
+            fields.member("conversation", OrNull(wrappedValue: conversation))
             if let inbox { fields.member("inbox", inbox) }
             switch details {
             case .message(var message): message.visit(&fields)

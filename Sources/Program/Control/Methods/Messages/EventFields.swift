@@ -1,4 +1,5 @@
 import Control
+import Messaging
 
 /// The fields of each event kind, for `mayfly schema`.
 extension EventKind {
@@ -42,10 +43,10 @@ extension EventKind {
     static func values(of field: String) -> [String] {
         switch field {
         case "state": Message.states
-        case "lifetime", "attachments", "previous": LifetimeValue.allCases.map(\.rawValue)
-        case "outcome": CodeEnd.allCases.map(\.rawValue)
+        case "lifetime", "attachments", "previous": Lifetime.allCases.map(\.rawValue)
+        case "outcome": CodeOutcome.allCases.map(\.rawValue)
         case "timer": LifetimeTimer.allCases.map(\.rawValue)
-        case "mailbox": LifetimeMailbox.allCases.filter { $0 != .no }.map(\.rawValue)
+        case "mailbox": MailboxConsent.allCases.filter { $0 != .no }.map(\.rawValue)
         case "stored", "ours", "automatic", "locked", "removed": ["true", "false"]
         default: []
         }

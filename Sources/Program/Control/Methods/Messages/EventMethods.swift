@@ -58,7 +58,7 @@ enum SubscribeMethod: ControlMethod {
 
     static func waits(_ params: Params) -> Bool { true }
 
-    struct Params: JSONRecord, Hashable, Sendable {
+    struct Params: CodableRecord {
         /// Absent for all conversations.
         var conversation: String?
         /// Replay all events after this cursor: 0 from the oldest kept, absent for new events only.
@@ -67,28 +67,15 @@ enum SubscribeMethod: ControlMethod {
         var events: [EventKind]?
         /// False does not mark the messages as read, because no user sees them. Absent means true.
         var marksRead: Bool?
-
-        mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
-            try fields.field("conversation", &conversation)
-            try fields.field("since", &since)
-            try fields.field("events", &events)
-            try fields.field("marksRead", &marksRead)
-        }
     }
 
-    struct Result: JSONRecord, Hashable, Sendable {
+    struct Result: CodableRecord {
         /// The newest event so far; the stream continues after it.
         var cursor: Int64 = 0
         /// True when events after `since` are lost or may be. The stream then begins with a `gap`.
         var missed: Bool?
         /// Number of replayed events after `since`; absent for none.
         var replayed: Int?
-
-        mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
-            try fields.field("cursor", &cursor)
-            try fields.field("missed", &missed)
-            try fields.field("replayed", &replayed)
-        }
     }
 }
 

@@ -1,4 +1,5 @@
 import Control
+import Messaging
 
 enum MessageMethods {
     static let all: [any ControlMethod.Type] = [
@@ -31,12 +32,12 @@ struct MessageReaction: JSONRecord, Hashable, Sendable {
     /// As ``Message/from``.
     var from = ""
     /// As ``Message/member``.
-    var member: String?
+    @OrNull var member: String?
     var reaction = ""
 
     mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
         try fields.field("from", &from)
-        try fields.nullable("member", &member)
+        try fields.field("member", &_member)
         try fields.field("reaction", &reaction)
     }
 }
@@ -64,15 +65,15 @@ struct Message: JSONRecord, Hashable, Sendable {
     /// messages, `system` for the node's. Names are for people: scripts compare `member`.
     var from = ""
     /// Prefix of the member's id; null for our own messages and the node's.
-    var member: String?
+    @OrNull var member: String?
     /// Content type, such as `mayfly/text:1.0`.
     var type = ""
     /// Null for contents without a text.
-    var text: String?
+    @OrNull var text: String?
     /// Sender's clock.
     var sentAt: Timestamp = Timestamp(milliseconds: 0)
     /// Null for ephemeral messages.
-    var expiresAt: Timestamp?
+    @OrNull var expiresAt: Timestamp?
     /// True on disk, false in memory only.
     var stored = false
     /// One of ``states``.
@@ -101,11 +102,11 @@ struct Message: JSONRecord, Hashable, Sendable {
         try fields.field("message", &message)
         try fields.field("conversation", &conversation)
         try fields.field("from", &from)
-        try fields.nullable("member", &member)
+        try fields.field("member", &_member)
         try fields.field("type", &type)
-        try fields.nullable("text", &text)
+        try fields.field("text", &_text)
         try fields.field("sentAt", &sentAt)
-        try fields.nullable("expiresAt", &expiresAt)
+        try fields.field("expiresAt", &_expiresAt)
         try fields.field("stored", &stored)
         try fields.field("state", &state)
         try fields.field("replyTo", &replyTo)
@@ -123,7 +124,7 @@ enum ReadMethod: ControlMethod {
     static let name = "read"
     static let summary = "Reads messages, oldest first."
 
-    struct Params: JSONRecord, Hashable, Sendable {
+    struct Params: CodableRecord {
         var conversation = ""
         /// Only the newest messages, up to this count.
         var last: Int?
@@ -131,13 +132,6 @@ enum ReadMethod: ControlMethod {
         var since: String?
         /// Begin at the first unread message; not with `last` or `since`.
         var unread: Bool?
-
-        mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
-            try fields.field("conversation", &conversation)
-            try fields.field("last", &last)
-            try fields.field("since", &since)
-            try fields.field("unread", &unread)
-        }
     }
 
     struct Result: JSONRecord, Hashable, Sendable {
@@ -159,7 +153,7 @@ enum ReactMethod: ControlMethod {
 
     static func waits(_ params: Params) -> Bool { params.wait != nil }
 
-    struct Params: JSONRecord, Hashable, Sendable {
+    struct Params: CodableRecord {
         var conversation = ""
         /// Id of the message, or a prefix of it.
         var message = ""
@@ -169,15 +163,6 @@ enum ReactMethod: ControlMethod {
         /// Answer only after this delivery stage.
         var wait: DeliveryStage?
         var timeout: Interval?
-
-        mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
-            try fields.field("conversation", &conversation)
-            try fields.field("message", &message)
-            try fields.field("reaction", &reaction)
-            try fields.field("remove", &remove)
-            try fields.field("wait", &wait)
-            try fields.field("timeout", &timeout)
-        }
     }
 }
 
@@ -185,31 +170,19 @@ enum ConversationSetMethod: ControlMethod {
     static let name = "conversation.set"
     static let summary = "Shows or changes a setting of one conversation, or the default."
 
-    struct Params: JSONRecord, Hashable, Sendable {
+    struct Params: CodableRecord {
         /// Absent for the default.
         var conversation: String?
         /// `read-receipts`
         var key = ""
         /// `on` or `off`. Absent reads the setting.
         var value: String?
-
-        mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
-            try fields.field("conversation", &conversation)
-            try fields.field("key", &key)
-            try fields.field("value", &value)
-        }
     }
 
     /// The setting in force.
-    struct Result: JSONRecord, Hashable, Sendable {
+    struct Result: CodableRecord {
         var conversation: String?
         var key = ""
         var value = ""
-
-        mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
-            try fields.field("conversation", &conversation)
-            try fields.field("key", &key)
-            try fields.field("value", &value)
-        }
     }
 }

@@ -5,7 +5,7 @@ enum OutboxMethods {
 }
 
 /// An unacknowledged message to one member.
-struct OutboxEntry: JSONRecord, Hashable, Sendable {
+struct OutboxEntry: CodableRecord {
     var message = ""
     var conversation = ""
     /// Name as in ``Message/from``.
@@ -13,46 +13,25 @@ struct OutboxEntry: JSONRecord, Hashable, Sendable {
     /// Prefix of the member's id.
     var member: String?
     var attempts: Int = 0
-    var nextAttempt: Timestamp?
-    var expiresAt: Timestamp?
+    @OrNull var nextAttempt: Timestamp?
+    @OrNull var expiresAt: Timestamp?
     var state = ""
-
-    mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
-        try fields.field("message", &message)
-        try fields.field("conversation", &conversation)
-        try fields.field("to", &to)
-        try fields.field("member", &member)
-        try fields.field("attempts", &attempts)
-        try fields.nullable("nextAttempt", &nextAttempt)
-        try fields.nullable("expiresAt", &expiresAt)
-        try fields.field("state", &state)
-    }
 }
 
 enum OutboxListMethod: ControlMethod {
     static let name = "outbox.list"
     static let summary = "Lists messages that are not acknowledged yet."
 
-    struct Params: JSONRecord, Hashable, Sendable {
+    struct Params: CodableRecord {
         var conversation: String?
         /// The `next` of the previous answer.
         var from: String?
-
-        mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
-            try fields.field("conversation", &conversation)
-            try fields.field("from", &from)
-        }
     }
 
-    struct Result: JSONRecord, Hashable, Sendable {
+    struct Result: CodableRecord {
         var messages: [OutboxEntry] = []
         /// Present when the answer was cut; pass it as `from`.
         var next: String?
-
-        mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
-            try fields.field("messages", &messages)
-            try fields.field("next", &next)
-        }
     }
 }
 

@@ -5,18 +5,12 @@ enum ConfigReloadMethod: ControlMethod {
     static let summary = "Reloads config.json and peers.json while the node runs, completely or not at all."
     typealias Params = Nothing
 
-    struct Result: JSONRecord, Hashable, Sendable {
+    struct Result: CodableRecord {
         /// Settings of config.json in force now; `peers` stands for peers.json.
         var changed: [String] = []
         /// Settings that take effect at the next start.
         var pending: [String] = []
         /// Settings that a command line option of the node overrides.
         var overridden: [String] = []
-
-        mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
-            try fields.field("changed", &changed)
-            try fields.field("pending", &pending)
-            try fields.field("overridden", &overridden)
-        }
     }
 }

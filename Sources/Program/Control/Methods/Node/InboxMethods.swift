@@ -6,25 +6,16 @@ enum InboxMethods {
     ]
 }
 
-struct Inbox: JSONRecord, Hashable, Sendable {
+struct Inbox: CodableRecord {
     /// Client id.
     var inbox = ""
     /// `awake`, `sleeping` or `unused`.
     var state = ""
-    var wakeReason: String?
-    var lastActivity: Timestamp?
+    @OrNull var wakeReason: String?
+    @OrNull var lastActivity: Timestamp?
     /// Never put to sleep to make room.
     var protected = false
     var conversation: String?
-
-    mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
-        try fields.field("inbox", &inbox)
-        try fields.field("state", &state)
-        try fields.nullable("wakeReason", &wakeReason)
-        try fields.nullable("lastActivity", &lastActivity)
-        try fields.field("protected", &protected)
-        try fields.field("conversation", &conversation)
-    }
 }
 
 enum InboxListMethod: ControlMethod {
@@ -32,13 +23,7 @@ enum InboxListMethod: ControlMethod {
     static let summary = "Lists the inboxes."
     typealias Params = Nothing
 
-    struct Result: JSONRecord, Hashable, Sendable {
-        var inboxes: [Inbox] = []
-
-        mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
-            try fields.field("inboxes", &inboxes)
-        }
-    }
+    struct Result: CodableRecord { var inboxes: [Inbox] = [] }
 }
 
 enum InboxWakeMethod: ControlMethod {
@@ -60,18 +45,12 @@ enum InboxRebalanceMethod: ControlMethod {
     static let summary = "Wakes the most recently active inboxes and puts the others to sleep."
     typealias Params = Nothing
 
-    struct Result: JSONRecord, Hashable, Sendable {
+    struct Result: CodableRecord {
         /// Inboxes being woken.
         var woken: Int = 0
         /// Inboxes put to sleep.
         var slept: Int = 0
         /// Target number of awake inboxes.
         var capacity: Int = 0
-
-        mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
-            try fields.field("woken", &woken)
-            try fields.field("slept", &slept)
-            try fields.field("capacity", &capacity)
-        }
     }
 }

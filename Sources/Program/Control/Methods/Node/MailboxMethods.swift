@@ -1,4 +1,5 @@
 import Control
+import Messaging
 
 enum MailboxMethods { static let all: [any ControlMethod.Type] = [MailboxStatusMethod.self] }
 
@@ -15,7 +16,7 @@ enum MailboxStanding: String, JSONChoice, Hashable, Sendable {
 }
 
 /// The peer that keeps contents for this node while it is offline.
-struct OwnMailboxStatus: JSONRecord, Hashable, Sendable {
+struct OwnMailboxStatus: CodableRecord {
     /// Name in `peers.json`.
     var peer = ""
     var state: MailboxStanding = .unused
@@ -34,24 +35,10 @@ struct OwnMailboxStatus: JSONRecord, Hashable, Sendable {
     var longest: Interval?
     /// Slots fetched since the start.
     var taken: Int64 = 0
-
-    mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
-        try fields.field("peer", &peer)
-        try fields.field("state", &state)
-        try fields.field("reason", &reason)
-        try fields.field("message", &message)
-        try fields.field("hint", &hint)
-        try fields.field("boxes", &boxes)
-        try fields.field("boxesMax", &boxesMax)
-        try fields.field("slotsPerBox", &slotsPerBox)
-        try fields.field("bytesPerBox", &bytesPerBox)
-        try fields.field("longest", &longest)
-        try fields.field("taken", &taken)
-    }
 }
 
 /// A box kept for another node.
-struct KeptBox: JSONRecord, Hashable, Sendable {
+struct KeptBox: CodableRecord {
     /// Owner; absent when it is no longer a named peer.
     var peer: String?
     /// Used slots and bytes; absent until a first request for the box since the start.
@@ -59,17 +46,10 @@ struct KeptBox: JSONRecord, Hashable, Sendable {
     var bytes: Int64?
     /// The owner's last visit.
     var lastSeen = Timestamp(milliseconds: 0)
-
-    mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
-        try fields.field("peer", &peer)
-        try fields.field("slots", &slots)
-        try fields.field("bytes", &bytes)
-        try fields.field("lastSeen", &lastSeen)
-    }
 }
 
 /// The boxes kept for other nodes, with the limits.
-struct MailboxServiceStatus: JSONRecord, Hashable, Sendable {
+struct MailboxServiceStatus: CodableRecord {
     /// False stops new contents; kept ones stay.
     var serving = false
     /// Number of nodes with boxes here.
@@ -98,39 +78,13 @@ struct MailboxServiceStatus: JSONRecord, Hashable, Sendable {
     var refused: Int64 = 0
     /// Only in `mailbox.status`.
     var kept: [KeptBox]?
-
-    mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
-        try fields.field("serving", &serving)
-        try fields.field("owners", &owners)
-        try fields.field("boxes", &boxes)
-        try fields.field("boxesMax", &boxesMax)
-        try fields.field("boxesUnread", &boxesUnread)
-        try fields.field("slots", &slots)
-        try fields.field("slotsPerBox", &slotsPerBox)
-        try fields.field("bytes", &bytes)
-        try fields.field("bytesPerBox", &bytesPerBox)
-        try fields.field("memoryBytes", &memoryBytes)
-        try fields.field("memoryBytesMax", &memoryBytesMax)
-        try fields.field("longest", &longest)
-        try fields.field("put", &put)
-        try fields.field("taken", &taken)
-        try fields.field("discarded", &discarded)
-        try fields.field("expired", &expired)
-        try fields.field("refused", &refused)
-        try fields.field("kept", &kept)
-    }
 }
 
-struct MailboxStatus: JSONRecord, Hashable, Sendable {
+struct MailboxStatus: CodableRecord {
     /// Null when no peer is our mailbox.
-    var own: OwnMailboxStatus?
+    @OrNull var own: OwnMailboxStatus?
     /// Null when this node is not a mailbox and keeps no boxes.
-    var service: MailboxServiceStatus?
-
-    mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
-        try fields.nullable("own", &own)
-        try fields.nullable("service", &service)
-    }
+    @OrNull var service: MailboxServiceStatus?
 }
 
 enum MailboxStatusMethod: ControlMethod {

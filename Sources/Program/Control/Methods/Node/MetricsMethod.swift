@@ -5,12 +5,8 @@ enum MetricsMethod: ControlMethod {
     static let summary = "Returns the node's metrics in the Prometheus text format."
     typealias Params = Nothing
 
-    struct Result: JSONRecord, Hashable, Sendable {
+    struct Result: CodableRecord {
         /// Prometheus text format, version 0.0.4.
         var text = ""
-
-        mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
-            try fields.field("text", &text)
-        }
     }
 }

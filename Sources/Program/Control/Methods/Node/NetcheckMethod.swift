@@ -1,7 +1,7 @@
 import Control
 
 /// A rendezvous node's answer from one of its addresses.
-struct NetcheckAnswer: JSONRecord, Hashable, Sendable {
+struct NetcheckAnswer: CodableRecord {
     /// Name of the peer; absent when only a member uses this rendezvous node.
     var rendezvous: String?
     /// Address queried.
@@ -14,19 +14,9 @@ struct NetcheckAnswer: JSONRecord, Hashable, Sendable {
     var rttMs: Double?
     /// Time to connect over TCP, in milliseconds; absent without a connection.
     var tcpMs: Double?
-
-    mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
-        try fields.field("rendezvous", &rendezvous)
-        try fields.field("address", &address)
-        try fields.field("port", &port)
-        try fields.field("seenAddress", &seenAddress)
-        try fields.field("seenPort", &seenPort)
-        try fields.field("rttMs", &rttMs)
-        try fields.field("tcpMs", &tcpMs)
-    }
 }
 
-struct NetcheckFamily: JSONRecord, Hashable, Sendable {
+struct NetcheckFamily: CodableRecord {
     /// `ipv4` or `ipv6`.
     var family = ""
     /// Whether a route to other networks exists.
@@ -34,28 +24,16 @@ struct NetcheckFamily: JSONRecord, Hashable, Sendable {
     /// Our local address on that route.
     var local: String?
     /// Whether UDP answers arrive, and whether TCP connects; null when there was no node to query.
-    var udp: Bool?
-    var tcp: Bool?
+    @OrNull var udp: Bool?
+    @OrNull var tcp: Bool?
     /// `none`, `endpoint-independent`, `symmetric` or `unknown`.
     var nat = ""
     /// NAT mapping behaviour (RFC 4787): `endpoint-independent`, `address-dependent`, `address-and-port-dependent`,
     /// `destination-dependent` (one of the two before) or `unknown`.
     var mapping = ""
     /// Whether the outer port equals the local one; null when unknown.
-    var portPreserved: Bool?
+    @OrNull var portPreserved: Bool?
     var answers: [NetcheckAnswer] = []
-
-    mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
-        try fields.field("family", &family)
-        try fields.field("route", &route)
-        try fields.field("local", &local)
-        try fields.nullable("udp", &udp)
-        try fields.nullable("tcp", &tcp)
-        try fields.field("nat", &nat)
-        try fields.field("mapping", &mapping)
-        try fields.nullable("portPreserved", &portPreserved)
-        try fields.field("answers", &answers)
-    }
 }
 
 enum NetcheckMethod: ControlMethod {
@@ -64,19 +42,14 @@ enum NetcheckMethod: ControlMethod {
 
     static func waits(_ params: Params) -> Bool { true }
 
-    struct Params: JSONRecord, Hashable, Sendable {
+    struct Params: CodableRecord {
         /// Answers with partial results after this time; greater than 0. Absent means 10 s, or 30 s with `mapPorts`.
         var timeout: Interval?
         /// Ask gateways for a test mapping and remove it at once, if port mapping is off. Absent means false.
         var mapPorts: Bool?
-
-        mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
-            try fields.field("timeout", &timeout)
-            try fields.field("mapPorts", &mapPorts)
-        }
     }
 
-    struct Result: JSONRecord, Hashable, Sendable {
+    struct Result: CodableRecord {
         var families: [NetcheckFamily] = []
         /// Whether this node uses UDP links.
         var datagrams = false
@@ -87,18 +60,8 @@ enum NetcheckMethod: ControlMethod {
         /// UDP hole punching: `unneeded`, `works`, `limited`, `impossible` or `unknown`.
         var punching = ""
         /// Whether a rendezvous node answered; null when none is known.
-        var reached: Bool?
+        @OrNull var reached: Bool?
         /// Sentences for people.
         var advice: [String] = []
-
-        mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
-            try fields.field("families", &families)
-            try fields.field("datagrams", &datagrams)
-            try fields.field("portMappings", &portMappings)
-            try fields.field("discovery", &discovery)
-            try fields.field("punching", &punching)
-            try fields.nullable("reached", &reached)
-            try fields.field("advice", &advice)
-        }
     }
 }

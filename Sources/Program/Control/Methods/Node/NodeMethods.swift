@@ -7,21 +7,13 @@ enum NodeMethods {
     ]
 }
 
-struct InboxCounts: JSONRecord, Hashable, Sendable {
+struct InboxCounts: CodableRecord {
     var awake: Int = 0
     var sleeping: Int = 0
     var unused: Int = 0
     /// Bytes of unread contents that are in memory only, and the maximum. Beyond it, senders keep their contents.
     var unreadBytes: Int = 0
     var unreadBytesMaximum: Int = 0
-
-    mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
-        try fields.field("awake", &awake)
-        try fields.field("sleeping", &sleeping)
-        try fields.field("unused", &unused)
-        try fields.field("unreadBytes", &unreadBytes)
-        try fields.field("unreadBytesMaximum", &unreadBytesMaximum)
-    }
 }
 
 enum CheckState: String, JSONChoice, Hashable, Sendable {
@@ -31,7 +23,7 @@ enum CheckState: String, JSONChoice, Hashable, Sendable {
 }
 
 /// One line of `doctor`.
-struct HealthCheck: JSONRecord, Hashable, Sendable {
+struct HealthCheck: CodableRecord {
     /// `clock`, `listen`, `erasure`…
     var name = ""
     var state: CheckState = .ok
@@ -40,16 +32,19 @@ struct HealthCheck: JSONRecord, Hashable, Sendable {
     /// Advice.
     var hint: String?
 
-    mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
-        try fields.field("name", &name)
-        try fields.field("state", &state)
-        try fields.field("message", &message)
-        try fields.field("hint", &hint)
+    static func ok(_ name: String, _ message: String) -> HealthCheck { HealthCheck(name: name, message: message) }
+
+    static func warning(_ name: String, _ message: String, _ hint: String? = nil) -> HealthCheck {
+        HealthCheck(name: name, state: .warning, message: message, hint: hint)
+    }
+
+    static func failed(_ name: String, _ message: String, _ hint: String? = nil) -> HealthCheck {
+        HealthCheck(name: name, state: .failed, message: message, hint: hint)
     }
 }
 
 /// Runs of hook programs.
-struct HookCounts: JSONRecord, Hashable, Sendable {
+struct HookCounts: CodableRecord {
     var running: Int = 0
     var queued: Int = 0
     /// Exit code 0.
@@ -58,18 +53,10 @@ struct HookCounts: JSONRecord, Hashable, Sendable {
     var failed: Int = 0
     /// Not started, because the queue was full.
     var dropped: Int = 0
-
-    mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
-        try fields.field("running", &running)
-        try fields.field("queued", &queued)
-        try fields.field("done", &done)
-        try fields.field("failed", &failed)
-        try fields.field("dropped", &dropped)
-    }
 }
 
 /// The load of a rendezvous node, with its limits.
-struct RendezvousCounts: JSONRecord, Hashable, Sendable {
+struct RendezvousCounts: CodableRecord {
     /// Nodes reachable through this one.
     var users: Int = 0
     var usersMax: Int = 0
@@ -92,24 +79,6 @@ struct RendezvousCounts: JSONRecord, Hashable, Sendable {
     var violations: Int64 = 0
     /// True serves all holders of the card, false only named peers.
     var everybody = false
-
-    mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
-        try fields.field("users", &users)
-        try fields.field("usersMax", &usersMax)
-        try fields.field("reservations", &reservations)
-        try fields.field("reservationsPerUser", &reservationsPerUser)
-        try fields.field("streams", &streams)
-        try fields.field("streamsMax", &streamsMax)
-        try fields.field("streamsPerUser", &streamsPerUser)
-        try fields.field("streamsPerReservation", &streamsPerReservation)
-        try fields.field("bytesPerSecond", &bytesPerSecond)
-        try fields.field("bytesPerSecondTotal", &bytesPerSecondTotal)
-        try fields.field("opened", &opened)
-        try fields.field("bytes", &bytes)
-        try fields.field("refused", &refused)
-        try fields.field("violations", &violations)
-        try fields.field("everybody", &everybody)
-    }
 }
 
 enum PortMappingStanding: String, JSONChoice, Hashable, Sendable {
@@ -123,7 +92,7 @@ enum PortMappingStanding: String, JSONChoice, Hashable, Sendable {
 }
 
 /// A port mapping, or why there is none.
-struct PortMappingStatus: JSONRecord, Hashable, Sendable {
+struct PortMappingStatus: CodableRecord {
     /// `ipv4` or `ipv6`.
     var family = ""
     var state: PortMappingStanding = .mapped
@@ -132,21 +101,12 @@ struct PortMappingStatus: JSONRecord, Hashable, Sendable {
     /// Our outer address, `tcp://ADDRESS:PORT`; valid for UDP too.
     var outer: [String] = []
     /// Expiry unless renewed.
-    var until: Timestamp?
+    @OrNull var until: Timestamp?
     /// Why the mapping is missing.
     var reason: String?
-
-    mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
-        try fields.field("family", &family)
-        try fields.field("state", &state)
-        try fields.field("method", &method)
-        try fields.field("outer", &outer)
-        try fields.nullable("until", &until)
-        try fields.field("reason", &reason)
-    }
 }
 
-struct NodeStatus: JSONRecord, Hashable, Sendable {
+struct NodeStatus: CodableRecord {
     /// Always true in an answer of the node; the command line reports false without a node.
     var running = false
     var version = ""
@@ -166,7 +126,7 @@ struct NodeStatus: JSONRecord, Hashable, Sendable {
     /// Unacknowledged messages.
     var outbox: Int = 0
     /// Next destruction; null when nothing expires.
-    var nextExpiry: Timestamp?
+    @OrNull var nextExpiry: Timestamp?
     /// Findings of the node, for `doctor`.
     var checks: [HealthCheck]?
     /// Absent without hooks.
@@ -181,28 +141,6 @@ struct NodeStatus: JSONRecord, Hashable, Sendable {
     var portMappings: [PortMappingStatus]?
     /// HTTP address of the metrics; absent when off.
     var metrics: String?
-
-    mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
-        try fields.field("running", &running)
-        try fields.field("version", &version)
-        try fields.field("pid", &pid)
-        try fields.field("home", &home)
-        try fields.field("listen", &listen)
-        try fields.field("locked", &locked)
-        try fields.field("erasure", &erasure)
-        try fields.field("protection", &protection)
-        try fields.field("inboxes", &inboxes)
-        try fields.field("links", &links)
-        try fields.field("outbox", &outbox)
-        try fields.nullable("nextExpiry", &nextExpiry)
-        try fields.field("checks", &checks)
-        try fields.field("hooks", &hooks)
-        try fields.field("discovery", &discovery)
-        try fields.field("rendezvous", &rendezvous)
-        try fields.field("mailbox", &mailbox)
-        try fields.field("portMappings", &portMappings)
-        try fields.field("metrics", &metrics)
-    }
 }
 
 enum StatusMethod: ControlMethod {
@@ -217,15 +155,10 @@ enum StopMethod: ControlMethod {
     static let summary = "Stops the node cleanly."
     typealias Params = Nothing
 
-    struct Result: JSONRecord, Hashable, Sendable {
+    struct Result: CodableRecord {
         var ok = true
         /// Unread messages of other members that were in memory only and are now gone.
         var forgotten: Int = 0
-
-        mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
-            try fields.field("ok", &ok)
-            try fields.field("forgotten", &forgotten)
-        }
     }
 }
 
@@ -244,13 +177,7 @@ enum UnlockMethod: ControlMethod {
     /// Unlocks run one at a time, each with a slow key derivation.
     static func waits(_ params: Params) -> Bool { true }
 
-    struct Params: JSONRecord, Hashable, Sendable {
-        var passphrase = ""
-
-        mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
-            try fields.field("passphrase", &passphrase)
-        }
-    }
+    struct Params: CodableRecord { var passphrase = "" }
 }
 
 enum ReapMethod: ControlMethod {
@@ -265,13 +192,7 @@ enum VersionMethod: ControlMethod {
     static let summary = "Returns the version of the node."
     typealias Params = Nothing
 
-    struct Result: JSONRecord, Hashable, Sendable {
-        var version = ""
-
-        mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
-            try fields.field("version", &version)
-        }
-    }
+    struct Result: CodableRecord { var version = "" }
 }
 
 enum SchemaMethod: ControlMethod {

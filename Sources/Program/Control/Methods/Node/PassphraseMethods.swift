@@ -6,16 +6,11 @@ enum PassphraseMethods {
     ]
 }
 
-struct ProtectionResult: JSONRecord, Hashable, Sendable {
+struct ProtectionResult: CodableRecord {
     /// `passphrase` or `key file`, as in `status`.
     var protection = ""
     /// Erasure of the old protection on this disk: `in-place`, `best-effort` or `ram`.
     var erasure = ""
-
-    mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
-        try fields.field("protection", &protection)
-        try fields.field("erasure", &erasure)
-    }
 }
 
 enum PassphraseChangeMethod: ControlMethod {
@@ -26,14 +21,9 @@ enum PassphraseChangeMethod: ControlMethod {
     /// Changes run one at a time, each with a slow key derivation.
     static func waits(_ params: Params) -> Bool { true }
 
-    struct Params: JSONRecord, Hashable, Sendable {
+    struct Params: CodableRecord {
         var passphrase = ""
         var newPassphrase = ""
-
-        mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
-            try fields.field("passphrase", &passphrase)
-            try fields.field("newPassphrase", &newPassphrase)
-        }
     }
 }
 
@@ -45,13 +35,7 @@ enum PassphraseSetMethod: ControlMethod {
     /// Changes run one at a time, each with a slow key derivation.
     static func waits(_ params: Params) -> Bool { true }
 
-    struct Params: JSONRecord, Hashable, Sendable {
-        var newPassphrase = ""
-
-        mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
-            try fields.field("newPassphrase", &newPassphrase)
-        }
-    }
+    struct Params: CodableRecord { var newPassphrase = "" }
 }
 
 enum PassphraseDropMethod: ControlMethod {
@@ -62,11 +46,5 @@ enum PassphraseDropMethod: ControlMethod {
     /// Changes run one at a time, each with a slow key derivation.
     static func waits(_ params: Params) -> Bool { true }
 
-    struct Params: JSONRecord, Hashable, Sendable {
-        var passphrase = ""
-
-        mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
-            try fields.field("passphrase", &passphrase)
-        }
-    }
+    struct Params: CodableRecord { var passphrase = "" }
 }

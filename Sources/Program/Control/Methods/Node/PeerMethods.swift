@@ -8,44 +8,29 @@ enum PeerMethods {
     ]
 }
 
-struct Peer: JSONRecord, Hashable, Sendable {
+struct Peer: CodableRecord {
     var name = ""
     /// `tcp://host:port`; the same port serves UDP.
     var endpoints: [String] = []
     /// Card of the contact inbox; null when only endpoints are known.
-    var contact: String?
+    @OrNull var contact: String?
     var blocked = false
     /// Policy for the peer's invitations: `ask`, `accept` or `refuse`.
     var invitations = ""
     /// A link is open: to the peer's contact inbox, or to a member that joined by an invite sent to the peer.
     var online = false
     /// The present time while a link is open.
-    var lastSeen: Timestamp?
+    @OrNull var lastSeen: Timestamp?
     /// The path of the last contact: `lan`, `direct`, `relayed` or `punched`.
-    var path: String?
+    @OrNull var path: String?
     /// Last measured round trip, in milliseconds.
-    var rttMs: Double?
+    @OrNull var rttMs: Double?
     /// The link of the last contact.
-    var link: Link?
+    @OrNull var link: Link?
     /// Whether this node uses the peer as a rendezvous node.
     var rendezvous = false
     /// Whether this node uses the peer as its mailbox.
     var mailbox = false
-
-    mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
-        try fields.field("name", &name)
-        try fields.field("endpoints", &endpoints)
-        try fields.nullable("contact", &contact)
-        try fields.field("blocked", &blocked)
-        try fields.field("invitations", &invitations)
-        try fields.field("online", &online)
-        try fields.nullable("lastSeen", &lastSeen)
-        try fields.nullable("path", &path)
-        try fields.nullable("rttMs", &rttMs)
-        try fields.nullable("link", &link)
-        try fields.field("rendezvous", &rendezvous)
-        try fields.field("mailbox", &mailbox)
-    }
 }
 
 enum PeerAddMethod: ControlMethod {
@@ -53,17 +38,11 @@ enum PeerAddMethod: ControlMethod {
     static let summary = "Adds a named node by its card or endpoints."
     typealias Result = Peer
 
-    struct Params: JSONRecord, Hashable, Sendable {
+    struct Params: CodableRecord {
         var name = ""
         /// Contact card, as `peer card` prints it.
         var card: String?
         var endpoints: [String]?
-
-        mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
-            try fields.field("name", &name)
-            try fields.field("card", &card)
-            try fields.field("endpoints", &endpoints)
-        }
     }
 }
 
@@ -72,13 +51,7 @@ enum PeerListMethod: ControlMethod {
     static let summary = "Lists the named nodes."
     typealias Params = Nothing
 
-    struct Result: JSONRecord, Hashable, Sendable {
-        var peers: [Peer] = []
-
-        mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
-            try fields.field("peers", &peers)
-        }
-    }
+    struct Result: CodableRecord { var peers: [Peer] = [] }
 }
 
 enum PeerShowMethod: ControlMethod {
@@ -102,14 +75,9 @@ enum PeerPingMethod: ControlMethod {
 
     static func waits(_ params: Params) -> Bool { true }
 
-    struct Params: JSONRecord, Hashable, Sendable {
+    struct Params: CodableRecord {
         var name = ""
         var timeout: Interval?
-
-        mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
-            try fields.field("name", &name)
-            try fields.field("timeout", &timeout)
-        }
     }
 }
 
@@ -132,17 +100,11 @@ enum PeerSetMethod: ControlMethod {
     static let summary = "Changes one property of a named node."
     typealias Result = Peer
 
-    struct Params: JSONRecord, Hashable, Sendable {
+    struct Params: CodableRecord {
         var name = ""
         /// `invitations`, `endpoints`, `rendezvous` or `mailbox`.
         var key = ""
         var value = ""
-
-        mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
-            try fields.field("name", &name)
-            try fields.field("key", &key)
-            try fields.field("value", &value)
-        }
     }
 }
 
@@ -151,16 +113,10 @@ enum PeerCardMethod: ControlMethod {
     static let summary = "Shows this node's contact card."
     typealias Params = Nothing
 
-    struct Result: JSONRecord, Hashable, Sendable {
+    struct Result: CodableRecord {
         var name: String?
         var endpoints: [String] = []
         var contact = ""
-
-        mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
-            try fields.field("name", &name)
-            try fields.field("endpoints", &endpoints)
-            try fields.field("contact", &contact)
-        }
     }
 }
 
@@ -168,22 +124,14 @@ enum PeerImportMethod: ControlMethod {
     static let name = "peer.import"
     static let summary = "Adds the nodes of a peers file."
 
-    struct Params: JSONRecord, Hashable, Sendable {
+    struct Params: CodableRecord {
         /// Content of a peers.json file.
         var document: JSONValue = .null
-
-        mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
-            try fields.field("document", &document)
-        }
     }
 
-    struct Result: JSONRecord, Hashable, Sendable {
+    struct Result: CodableRecord {
         /// The peers added or changed.
         var peers: [Peer] = []
-
-        mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
-            try fields.field("peers", &peers)
-        }
     }
 }
 
@@ -192,12 +140,8 @@ enum PeerExportMethod: ControlMethod {
     static let summary = "Returns the named nodes as a peers file."
     typealias Params = Nothing
 
-    struct Result: JSONRecord, Hashable, Sendable {
+    struct Result: CodableRecord {
         /// Content of a peers.json file.
         var document: JSONValue = .null
-
-        mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
-            try fields.field("document", &document)
-        }
     }
 }

@@ -13,21 +13,17 @@ extension NetworkView {
         let others = reachable.untold.filter { $0.reason != .linkLocal }
         if !others.isEmpty { words += "; omitted, because there are too many: \(list(others))" }
         if !linkLocal.isEmpty { words += "; not told, because they are link-local: \(list(linkLocal))" }
-        if !linkLocal.isEmpty, !isFound {
-            return HealthCheck(name: "addresses", state: .warning, message: words, hint: linkLocalHint)
-        }
+        if !linkLocal.isEmpty, !isFound { return .warning("addresses", words, linkLocalHint) }
         if others.contains(where: { $0.reason == .tooMany }) {
-            return HealthCheck(
-                name: "addresses", state: .warning, message: words,
-                hint: "set the dialable addresses as `advertise` in \(NodeConfiguration.fileName)")
+            return .warning(
+                "addresses", words, "set the dialable addresses as `advertise` in \(NodeConfiguration.fileName)")
         }
         if reachable.isThisMachineAlone, !isFound {
-            return HealthCheck(
-                name: "addresses", state: .warning,
-                message: words + ", because this machine listens on no other address",
-                hint: "connect it to a network, or listen on both tcp://0.0.0.0:PORT and tcp://[::]:PORT")
+            return .warning(
+                "addresses", words + ", because this machine listens on no other address",
+                "connect it to a network, or listen on both tcp://0.0.0.0:PORT and tcp://[::]:PORT")
         }
-        return HealthCheck(name: "addresses", state: .ok, message: words)
+        return .ok("addresses", words)
     }
 
     static let linkLocalHint = "members on that network find this node with `mayfly run --discover lan` on both sides"

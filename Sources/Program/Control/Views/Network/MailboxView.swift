@@ -108,8 +108,7 @@ enum MailboxView {
         status.kept = standing.boxes.map { box in
             KeptBox(
                 peer: names[box.record.owner], slots: box.slotCount,
-                bytes: box.slotCount == nil ? nil : Int64(box.byteCount), lastSeen: Control.Timestamp(box.record.seenAt)
-            )
+                bytes: box.slotCount == nil ? nil : Int64(box.byteCount), lastSeen: box.record.seenAt)
         }.sorted { ($0.peer ?? "", $0.lastSeen.milliseconds) < ($1.peer ?? "", $1.lastSeen.milliseconds) }
         return status
     }

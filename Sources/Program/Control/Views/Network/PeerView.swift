@@ -15,7 +15,7 @@ enum PeerView {
         Peer(
             name: peer.name, endpoints: peer.allEndpoints.map(\.description), contact: peer.contact?.description,
             blocked: peer.isBlocked, invitations: peer.invitationPolicy.rawValue, online: presence?.isLinked ?? false,
-            lastSeen: presence.map { Control.Timestamp($0.at) }, path: presence?.path?.kind.rawValue,
+            lastSeen: presence?.at, path: presence?.path?.kind.rawValue,
             rttMs: presence?.rttMilliseconds.map { PeerView.rounded($0) }, link: presence?.path.map(link),
             rendezvous: peer.isRendezvous, mailbox: peer.isMailbox)
     }
@@ -24,7 +24,7 @@ enum PeerView {
         let isIPv6 = if case .v6 = path.address { true } else { false }
         return Link(
             transport: path.transport, family: isIPv6 ? "ipv6" : "ipv4", address: path.address.ipAddress ?? "",
-            since: Control.Timestamp(path.openedAt), rttMs: path.rttMilliseconds.map { PeerView.rounded($0) },
+            since: path.openedAt, rttMs: path.rttMilliseconds.map { PeerView.rounded($0) },
             bytesIn: Int64(clamping: path.bytesIn), bytesOut: Int64(clamping: path.bytesOut))
     }
 
@@ -34,5 +34,3 @@ enum PeerView {
 
     static func rounded(_ milliseconds: Double) -> Double { (milliseconds * 1_000).rounded() / 1_000 }
 }
-
-extension Control.Timestamp { init(_ time: Messaging.Timestamp) { self.init(milliseconds: time.milliseconds) } }

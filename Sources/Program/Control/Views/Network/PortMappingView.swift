@@ -26,7 +26,7 @@ extension NetworkView {
             result.state = .mapped
             result.method = mapping.method.rawValue
             result.outer = state.endpoints.map(\.description)
-            result.until = state.expiresAt.map { Control.Timestamp($0) }
+            result.until = state.expiresAt
         }
         return result
     }
@@ -36,14 +36,12 @@ extension NetworkView {
         switch mapping.state {
         case .mapped, .possible:
             let message = "\(mapping.family): mapped by \(mapping.method ?? "-")"
-            return HealthCheck(name: "port mapping", state: .ok, message: message)
-        case .asking:
-            return HealthCheck(
-                name: "port mapping", state: .ok, message: "\(mapping.family): the gateway is being asked")
+            return .ok("port mapping", message)
+        case .asking: return .ok("port mapping", "\(mapping.family): the gateway is being asked")
         case .failed:
-            return HealthCheck(
-                name: "port mapping", state: .warning, message: "\(mapping.family): none: \(mapping.reason ?? "-")",
-                hint: "allow UPnP or PCP on the router, set a port forwarding by hand, or use a rendezvous node")
+            return .warning(
+                "port mapping", "\(mapping.family): none: \(mapping.reason ?? "-")",
+                "allow UPnP or PCP on the router, set a port forwarding by hand, or use a rendezvous node")
         }
     }
 }

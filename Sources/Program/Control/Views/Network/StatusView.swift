@@ -14,34 +14,25 @@ enum StatusView {
                 message: "\(status.erasure.erasure.rawValue): \(status.erasure.reason)")
         ]
         checks.append(memoryCheck(status.unreadByteCount))
-        if status.isReadOnly {
-            checks.append(HealthCheck(name: "home", state: .failed, message: "read-only", hint: "mount it writable"))
-        }
-        if let trouble = status.storageTrouble {
-            checks.append(HealthCheck(name: "disk", state: .failed, message: "\(trouble)", hint: trouble.advice))
-        }
-        for damage in status.damage {
-            checks.append(HealthCheck(name: "store", state: .warning, message: damage, hint: "check the disk"))
-        }
+        if status.isReadOnly { checks.append(.failed("home", "read-only", "mount it writable")) }
+        if let trouble = status.storageTrouble { checks.append(.failed("disk", "\(trouble)", trouble.advice)) }
+        for damage in status.damage { checks.append(.warning("store", damage, "check the disk")) }
         checks.append(NetworkView.addressesCheck(node.reachable, isFound: node.discovery != nil))
         if droppedLogLines > 0 {
             checks.append(
-                HealthCheck(
-                    name: "log", state: .warning,
-                    message: "\(droppedLogLines) log lines were dropped: standard error was not read",
-                    hint: "check the program that reads the node's standard error, or lower --log-level"))
+                .warning(
+                    "log", "\(droppedLogLines) log lines were dropped: standard error was not read",
+                    "check the program that reads the node's standard error, or lower --log-level"))
         }
         for failure in node.withoutDatagrams {
             checks.append(
-                HealthCheck(
-                    name: "UDP", state: .warning, message: "links over TCP alone: \(failure.reason)",
-                    hint: "free the port for UDP, or choose another with `mayfly run --listen`"))
+                .warning(
+                    "UDP", "links over TCP alone: \(failure.reason)",
+                    "free the port for UDP, or choose another with `mayfly run --listen`"))
         }
         for name in node.missingInterfaces {
             checks.append(
-                HealthCheck(
-                    name: "LAN discovery", state: .warning, message: "no interface \(name) has an address now",
-                    hint: "see `ip link` for their names"))
+                .warning("LAN discovery", "no interface \(name) has an address now", "see `ip link` for their names"))
         }
         checks += copiesChecks(node)
         checks += node.rendezvousStandings().map(NetworkView.rendezvousCheck)
@@ -57,8 +48,8 @@ enum StatusView {
             inboxes: InboxCounts(
                 awake: status.awake, sleeping: status.sleeping, unused: status.unused,
                 unreadBytes: status.unreadByteCount, unreadBytesMaximum: Limits.memoryTotalByteCount),
-            links: status.links, outbox: status.outbox, nextExpiry: status.nextExpiry.map { Control.Timestamp($0) },
-            checks: checks, hooks: hooks.counts, discovery: node.discovery,
+            links: status.links, outbox: status.outbox, nextExpiry: status.nextExpiry, checks: checks,
+            hooks: hooks.counts, discovery: node.discovery,
             rendezvous: node.relayService.map { RendezvousCounts($0.counts, $0.terms) },
             mailbox: mailbox.own == nil && mailbox.service == nil ? nil : mailbox, portMappings: portMappings,
             metrics: metrics)
@@ -75,21 +66,18 @@ enum StatusView {
                 let name = Words.name(peer ?? MemberName.id(member.key))
                 if machine.reportsCopies(member.key, now: now) {
                     checks.append(
-                        HealthCheck(
-                            name: "copies", state: .warning, message: Words.copies(reportedBy: name) + place,
-                            hint: "stop the other one, such as a restored backup or a cloned machine"))
+                        .warning(
+                            "copies", Words.copies(reportedBy: name) + place,
+                            "stop the other one, such as a restored backup or a cloned machine"))
                 }
                 if machine.isCopied(member.key, now: now) {
-                    checks.append(
-                        HealthCheck(
-                            name: "copies", state: .warning, message: Words.copies(of: name) + place,
-                            hint: "ask \(name) to stop one of them"))
+                    checks.append(.warning("copies", Words.copies(of: name) + place, "ask \(name) to stop one of them"))
                 }
             }
         }
         let shown = 8
         guard checks.count > shown else { return checks }
-        let more = HealthCheck(name: "copies", state: .warning, message: "and \(checks.count - shown) more of these")
+        let more = HealthCheck.warning("copies", "and \(checks.count - shown) more of these")
         return checks.prefix(shown) + [more]
     }
 
