@@ -20,9 +20,8 @@ package enum Argon2id {
         return try passphrase.withBytes { passphrase throws(Failure) in
             try SecretBytes(byteCount: byteCount) { output throws(Failure) in
                 let result = crypto_pwhash(
-                    output.baseAddress!.assumingMemoryBound(to: UInt8.self), UInt64(byteCount),
-                    passphrase.baseAddress!.assumingMemoryBound(to: CChar.self), UInt64(passphrase.count), salt,
-                    iterations, memoryByteCount, crypto_pwhash_ALG_ARGON2ID13)
+                    output.octets, UInt64(byteCount), passphrase.baseAddress!.assumingMemoryBound(to: CChar.self),
+                    UInt64(passphrase.count), salt, iterations, memoryByteCount, crypto_pwhash_ALG_ARGON2ID13)
                 guard result == 0 else { throw .outOfMemory }
             }
         }

@@ -81,7 +81,7 @@ package enum CPace {
         let hash = SecretBytes(byteCount: SHA512.byteCount) { SHA512.hash(string, into: $0) }
         return hash.withBytes { hash in
             SecretBytes(byteCount: pointByteCount) { point in
-                _ = crypto_core_ristretto255_from_hash(point.bytes, hash.bytes)
+                _ = crypto_core_ristretto255_from_hash(point.octets, hash.octets)
             }
         }
     }
@@ -114,7 +114,7 @@ package enum CPace {
         var isElement = false
         let product = scalar.withBytes { scalar in
             SecretBytes(byteCount: pointByteCount) { product in
-                isElement = crypto_scalarmult_ristretto255(product.bytes, scalar.bytes, point.bytes) == 0
+                isElement = crypto_scalarmult_ristretto255(product.octets, scalar.octets, point.octets) == 0
             }
         }
         // libsodium rejects a neutral product, and with it the neutral element as input.
@@ -200,12 +200,4 @@ package final class CPaceKey: Sendable {
 
     /// ISK itself; for the published vectors.
     package func withBytes<Result>(_ body: (UnsafeRawBufferPointer) -> Result) -> Result { key.withBytes(body) }
-}
-
-extension UnsafeRawBufferPointer {
-    fileprivate var bytes: UnsafePointer<UInt8> { baseAddress!.assumingMemoryBound(to: UInt8.self) }
-}
-
-extension UnsafeMutableRawBufferPointer {
-    fileprivate var bytes: UnsafeMutablePointer<UInt8> { baseAddress!.assumingMemoryBound(to: UInt8.self) }
 }

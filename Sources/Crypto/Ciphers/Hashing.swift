@@ -157,9 +157,7 @@ package enum BLAKE2b {
     package static func hash(_ message: UnsafeRawBufferPointer, into digest: UnsafeMutableRawBufferPointer) {
         precondition((16...64).contains(digest.count), "BLAKE2b digests have 16 to 64 bytes")
         Sodium.start()
-        crypto_generichash_blake2b(
-            digest.baseAddress!.assumingMemoryBound(to: UInt8.self), digest.count,
-            message.baseAddress?.assumingMemoryBound(to: UInt8.self), UInt64(message.count), nil, 0)
+        crypto_generichash_blake2b(digest.octets, digest.count, message.octets, UInt64(message.count), nil, 0)
     }
 
     /// Keyed digest into locked memory: our key derivation inside the store.
@@ -184,8 +182,7 @@ package enum BLAKE2b {
         Sodium.start()
         var message = parts.count == 1 ? parts[0] : parts.flatMap { $0 }
         crypto_generichash_blake2b(
-            output.baseAddress!.assumingMemoryBound(to: UInt8.self), output.count, message, UInt64(message.count),
-            key?.baseAddress?.assumingMemoryBound(to: UInt8.self), key?.count ?? 0)
+            output.octets, output.count, message, UInt64(message.count), key?.octets, key?.count ?? 0)
         if key != nil { wipe(&message) }
     }
 }
@@ -199,35 +196,10 @@ package enum SipHash {
         withUnsafeMutableBytes(of: &output) { output in
             withUnsafeBytes(of: 0 as UInt64) { nothing in
                 _ = crypto_shorthash_siphash24(
-                    output.baseAddress!.assumingMemoryBound(to: UInt8.self),
-                    (bytes.baseAddress ?? nothing.baseAddress!).assumingMemoryBound(to: UInt8.self),
-                    UInt64(bytes.count), key.baseAddress!.assumingMemoryBound(to: UInt8.self))
+                    output.octets, (bytes.baseAddress ?? nothing.baseAddress!).assumingMemoryBound(to: UInt8.self),
+                    UInt64(bytes.count), key.octets)
             }
         }
         return UInt64(littleEndian: output)
     }
-}
-
-/// Overwrites an array that has held secret bytes. Best effort: Swift may have made copies.
-package func wipe(_ bytes: inout [UInt8]) {
-    bytes.withUnsafeMutableBytes { buffer in if let base = buffer.baseAddress { sodium_memzero(base, buffer.count) } }
-}
-
-/// Overwrites 512 KiB of the calling thread's stack below the caller: the deepest copy seen was 182 KiB down.
-package func wipeStack() { sodium_stackzero(512 << 10) }
-
-/// Comparison whose time does not depend on where the bytes differ.
-package func equalInConstantTime(_ left: [UInt8], _ right: [UInt8]) -> Bool {
-    left.count == right.count && (left.isEmpty || sodium_memcmp(left, right, left.count) == 0)
-}
-
-func withContiguousBytes<Result>(_ bytes: some Collection<UInt8>, _ body: (UnsafeBufferPointer<UInt8>) -> Result)
-    -> Result
-{
-    if let result = bytes.withContiguousStorageIfAvailable(body) { return result }
-    return Array(bytes).withUnsafeBufferPointer(body)
-}
-
-func wipe(_ buffer: UnsafeMutableRawBufferPointer) {
-    if let base = buffer.baseAddress { sodium_memzero(base, buffer.count) }
 }

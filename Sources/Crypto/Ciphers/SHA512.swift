@@ -13,7 +13,7 @@ package enum SHA512 {
         var state = crypto_hash_sha512_state()
         crypto_hash_sha512_init(&state)
         for part in parts { crypto_hash_sha512_update(&state, part, UInt64(part.count)) }
-        crypto_hash_sha512_final(&state, output.baseAddress!.assumingMemoryBound(to: UInt8.self))
+        crypto_hash_sha512_final(&state, output.octets)
         sodium_memzero(&state, MemoryLayout.size(ofValue: state))
     }
 
@@ -27,9 +27,7 @@ package enum SHA512 {
     static func authenticate(key: borrowing SecretBytes, _ message: [UInt8]) -> [UInt8] {
         Sodium.start()
         var state = crypto_auth_hmacsha512_state()
-        key.withBytes { key in
-            _ = crypto_auth_hmacsha512_init(&state, key.baseAddress!.assumingMemoryBound(to: UInt8.self), key.count)
-        }
+        key.withBytes { key in _ = crypto_auth_hmacsha512_init(&state, key.octets, key.count) }
         crypto_auth_hmacsha512_update(&state, message, UInt64(message.count))
         var code = [UInt8](repeating: 0, count: byteCount)
         crypto_auth_hmacsha512_final(&state, &code)
