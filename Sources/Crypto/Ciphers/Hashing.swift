@@ -38,56 +38,29 @@ package struct SHA256 {
 }
 
 /// SHA-256 of a file in pieces. libcrypto uses the processor's SHA instructions and takes a quarter of libsodium's
-/// time. Buffered bytes are overwritten at the end.
+/// time. libcrypto overwrites a context, with the buffered bytes, when it frees it.
 package final class SHA256Hasher {
-    private enum State {
-        case large(OpaquePointer)
-        /// libsodium's, where libcrypto has no SHA-256.
-        case small(SHA256)
-    }
-
-    private var state: State
+    private let context = EVP_MD_CTX_new()
 
     package init() {
         OpenSSL.start()
-        let context = EVP_MD_CTX_new()
-        if let context, EVP_DigestInit_ex(context, EVP_sha256(), nil) == 1 {
-            state = .large(context)
-        } else {
-            EVP_MD_CTX_free(context)
-            state = .small(SHA256())
-        }
+        let isDone = EVP_DigestInit_ex(context, EVP_sha256(), nil)
+        precondition(isDone == 1, "libcrypto: SHA-256")
     }
 
-    deinit {
-        // libcrypto overwrites a context when it frees it.
-        if case .large(let context) = state { EVP_MD_CTX_free(context) }
-    }
+    deinit { EVP_MD_CTX_free(context) }
 
     package func update(_ bytes: some Collection<UInt8>) {
-        switch state {
-        case .large(let context):
-            withContiguousBytes(bytes) { bytes in
-                let isDone = EVP_DigestUpdate(context, bytes.baseAddress, bytes.count)
-                precondition(isDone == 1, "libcrypto: SHA-256")
-            }
-        case .small(var hasher):
-            hasher.update(bytes)
-            state = .small(hasher)
-        }
+        let isDone = withContiguousBytes(bytes) { EVP_DigestUpdate(context, $0.baseAddress, $0.count) }
+        precondition(isDone == 1, "libcrypto: SHA-256")
     }
 
     /// Call once.
     package func finalize() -> [UInt8] {
-        switch state {
-        case .large(let context):
-            [UInt8](unsafeUninitializedCapacity: SHA256.byteCount) { digest, count in
-                let isDone = EVP_DigestFinal_ex(context, digest.baseAddress, nil)
-                precondition(isDone == 1, "libcrypto: SHA-256")
-                count = SHA256.byteCount
-            }
-        case .small(let hasher): hasher.finalize()
-        }
+        var digest = [UInt8](repeating: 0, count: SHA256.byteCount)
+        let isDone = EVP_DigestFinal_ex(context, &digest, nil)
+        precondition(isDone == 1, "libcrypto: SHA-256")
+        return digest
     }
 }
 
@@ -201,5 +174,33 @@ package enum SipHash {
             }
         }
         return UInt64(littleEndian: output)
+    }
+}
+
+/// Argon2id (RFC 9106), one lane, of libsodium.
+package enum Argon2id {
+    package static let saltByteCount = 16
+
+    package enum Failure: Error, Equatable {
+        /// libsodium could not allocate `memoryByteCount` bytes.
+        case outOfMemory
+    }
+
+    /// - Parameters:
+    ///   - iterations: passes over the memory, t.
+    ///   - memoryByteCount: size of the memory, m, in bytes.
+    package static func derive(
+        passphrase: borrowing SecretBytes, salt: [UInt8], iterations: UInt64, memoryByteCount: Int, byteCount: Int = 32
+    ) throws(Failure) -> SecretBytes {
+        precondition(salt.count == saltByteCount)
+        Sodium.start()
+        return try passphrase.withBytes { passphrase throws(Failure) in
+            try SecretBytes(byteCount: byteCount) { output throws(Failure) in
+                let result = crypto_pwhash(
+                    output.octets, UInt64(byteCount), passphrase.baseAddress!.assumingMemoryBound(to: CChar.self),
+                    UInt64(passphrase.count), salt, iterations, memoryByteCount, crypto_pwhash_ALG_ARGON2ID13)
+                guard result == 0 else { throw .outOfMemory }
+            }
+        }
     }
 }
