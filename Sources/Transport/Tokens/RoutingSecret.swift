@@ -14,6 +14,13 @@ package struct RoutingToken: Hashable, Sendable {
         tail = bytes.dropFirst(8).prefix(8).reduce(0) { $0 << 8 | UInt64($1) }
     }
 
+    /// HMAC-SHA-256(secret, message), cut to 16 bytes.
+    fileprivate init(_ secret: borrowing SecretBytes, _ message: [UInt8]) {
+        let code = secret.withBytes { HMACSHA256.authenticate(key: $0, message) }
+        guard let token = RoutingToken(code) else { preconditionFailure("a code has 32 bytes") }
+        self = token
+    }
+
     package var bytes: [UInt8] { bigEndian(head) + bigEndian(tail) }
 }
 
@@ -67,23 +74,17 @@ package final class RoutingSecret: Sendable {
     /// The token of a day: HMAC-SHA-256(R, day ‖ counter), both 32-bit big-endian, cut to 16 bytes.
     /// - Parameter day: days since the start of 1970, UTC.
     package func token(day: UInt32, counter: UInt32) -> RoutingToken {
-        token(of: bigEndian(UInt64(day) << 32 | UInt64(counter)))
+        RoutingToken(secret, bigEndian(UInt64(day) << 32 | UInt64(counter)))
     }
 
     /// A member's token, independent of clocks: HMAC-SHA-256(R, day ‖ counter of the generation ‖ counter), each 32-bit
     /// big-endian, cut to 16 bytes.
     package func token(_ generation: TokenGeneration, counter: UInt32) -> RoutingToken {
-        token(of: bigEndian(UInt64(generation.day) << 32 | UInt64(generation.counter)) + bigEndian(counter))
+        RoutingToken(secret, bigEndian(UInt64(generation.day) << 32 | UInt64(generation.counter)) + bigEndian(counter))
     }
 
     /// A shared secret's token, independent of clocks: HMAC-SHA-256(R, counter), 32-bit big-endian, cut to 16 bytes.
-    package func token(counter: UInt32) -> RoutingToken { token(of: bigEndian(counter)) }
-
-    private func token(of message: [UInt8]) -> RoutingToken {
-        let code = secret.withBytes { HMACSHA256.authenticate(key: $0, message) }
-        guard let token = RoutingToken(code) else { preconditionFailure("a code has 32 bytes") }
-        return token
-    }
+    package func token(counter: UInt32) -> RoutingToken { RoutingToken(secret, bigEndian(counter)) }
 
     /// One of the 16 tokens of a shared secret, at random.
     /// - Parameter day: days since the start of 1970, UTC; `nil` for a token of any day.
@@ -91,4 +92,35 @@ package final class RoutingSecret: Sendable {
         let counter = UInt32.random(in: 1...TokenLimits.shared, using: &generator)
         return day.map { token(day: $0, counter: counter) } ?? token(counter: counter)
     }
+}
+
+/// The key of knocks, derived from a routing secret and used for nothing else, so that a tombstone can keep it after
+/// the inbox's keys are destroyed (Explode.md, "Knocks"). One for each direction of a pair of members, one for an
+/// invite.
+package final class KnockSecret: Sendable {
+    package static let byteCount = 32
+    private let secret: SecretBytes
+
+    package init(_ secret: consuming SecretBytes) {
+        precondition(secret.byteCount == Self.byteCount, "a knock secret has 32 bytes")
+        self.secret = secret
+    }
+
+    /// From a tombstone; `nil` unless there are 32 bytes.
+    package init?(bytes: [UInt8]) {
+        guard bytes.count == Self.byteCount else { return nil }
+        secret = SecretBytes(copying: bytes)
+    }
+
+    package var bytes: [UInt8] { secret.withBytes { Array($0) } }
+
+    /// The token of a day: HMAC-SHA-256(K, day as 32 bits, big-endian), cut to 16 bytes.
+    /// - Parameter day: days since the start of 1970, UTC.
+    package func token(day: UInt32) -> RoutingToken { RoutingToken(secret, bigEndian(day)) }
+
+    /// The token of any day: HMAC-SHA-256(K, no bytes), cut to 16 bytes.
+    package var token: RoutingToken { RoutingToken(secret, []) }
+
+    /// The key that seals a knock's question, so that an observer of a token cannot ask.
+    package var sealingKey: SecretBytes { HKDF.derive(secret: secret, info: "mayfly/1 knock seal") }
 }
