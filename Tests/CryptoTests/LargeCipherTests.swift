@@ -6,18 +6,12 @@ import Testing
 /// - Parameter largely: whether libcrypto computes it, whatever its length, or libsodium.
 /// - Returns: ciphertext ‖ tag; `nil` where libcrypto lacks the cipher.
 func seal(_ plaintext: [UInt8], largely: Bool, _ key: [UInt8], _ nonce: [UInt8], _ data: [UInt8]) -> [UInt8]? {
-    var sealed = [UInt8](repeating: 0, count: plaintext.count + 16)
+    var sealed = plaintext + [UInt8](repeating: 0, count: 16)
     if largely {
-        let isDone = sealed.withUnsafeMutableBufferPointer { output in
-            plaintext.withUnsafeBytes { plaintext in
-                data.withUnsafeBytes { data in
-                    nonce.withUnsafeBytes { nonce in
-                        key.withUnsafeBytes { key in
-                            LargeChaChaPoly.run(nonce, key.baseAddress!) { cipher in
-                                cipher.seal(plaintext, into: output.baseAddress!, data)
-                            }
-                        }
-                    }
+        let isDone = sealed.withUnsafeMutableBytes { sealed in
+            data.withUnsafeBytes { data in
+                nonce.withUnsafeBytes { nonce in
+                    AEAD.sealLarge(sealed, key: SecretBytes(copying: key), nonce: nonce, authenticating: data)
                 }
             }
         }
@@ -64,27 +58,23 @@ func seal(_ plaintext: [UInt8], largely: Bool, _ key: [UInt8], _ nonce: [UInt8],
             #expect(record == sealed)
             #expect(try XChaChaPoly.open(sealed, key: key, authenticating: data) == plaintext)
             var packet = data + plaintext
-            Self.key.withUnsafeBytes { ChaChaPoly.seal(&packet, headerByteCount: 24, key: $0, counter: 1 << 40) }
+            let cipher = PacketCipher(key: SecretBytes(copying: Self.key))
+            cipher.seal(&packet, headerByteCount: 24, number: 1 << 40)
             #expect(packet.count == 24 + length + 16)
-            let isOpened = Self.key.withUnsafeBytes { key in
-                (try? ChaChaPoly.open(&packet, headerByteCount: 24, key: key, counter: 1 << 40)) != nil
-            }
-            #expect(isOpened && packet == data + plaintext)
+            try cipher.open(&packet, headerByteCount: 24, number: 1 << 40)
+            #expect(packet == data + plaintext)
         }
     }
 
     @Test(arguments: [1_007, 1_008, 1_100]) func `changed, truncated or foreign data does not open`(length: Int) throws
     {
         let (plaintext, data) = (Self.bytes(length), Self.bytes(20))
-        let nonce = Self.bytes(12)
+        let key = SecretBytes(copying: Self.key)
+        let nonce = ChaChaPoly.Nonce(Self.bytes(12))
         func opens(_ sealed: [UInt8], _ data: [UInt8]) -> Bool {
-            Self.key.withUnsafeBytes { key in
-                (try? ChaChaPoly.open(sealed, key: key, nonce: nonce, authenticating: data)) != nil
-            }
+            (try? ChaChaPoly.open(sealed, key: key, nonce: nonce, authenticating: data)) != nil
         }
-        let sealed = Self.key.withUnsafeBytes {
-            ChaChaPoly.seal(plaintext, key: $0, nonce: nonce, authenticating: data)
-        }
+        let sealed = ChaChaPoly.seal(plaintext, key: key, nonce: nonce, authenticating: data)
         #expect(opens(sealed, data))
         for index in sealed.indices {
             var changed = sealed
@@ -96,16 +86,15 @@ func seal(_ plaintext: [UInt8], largely: Bool, _ key: [UInt8], _ nonce: [UInt8],
     }
 
     @Test func `a failed opening leaves zeros`() {
-        var sealed = Self.key.withUnsafeBytes { ChaChaPoly.seal(Self.bytes(5_000), key: $0, nonce: Self.bytes(12)) }
+        let key = SecretBytes(copying: Self.key)
+        var sealed = ChaChaPoly.seal(Self.bytes(5_000), key: key, nonce: ChaChaPoly.Nonce(Self.bytes(12)))
         sealed[5_000] ^= 1
         sealed.withUnsafeMutableBytes { sealed in
-            Self.key.withUnsafeBytes { key in
-                Self.bytes(12).withUnsafeBytes { nonce in
-                    let isOpened = RawChaChaPoly.open(
-                        UnsafeRawBufferPointer(sealed), into: sealed.baseAddress!, key: key.baseAddress!, nonce: nonce,
-                        authenticating: UnsafeRawBufferPointer(start: nil, count: 0))
-                    #expect(!isOpened)
-                }
+            Self.bytes(12).withUnsafeBytes { nonce in
+                let isOpened = AEAD.open(
+                    UnsafeRawBufferPointer(sealed), into: sealed.octets, key: key, nonce: nonce,
+                    authenticating: UnsafeRawBufferPointer(start: nil, count: 0))
+                #expect(!isOpened)
             }
             #expect(sealed[..<5_000].allSatisfy { $0 == 0 })
         }

@@ -72,20 +72,11 @@ private struct Ends: ~Copyable {
 }
 
 @Suite struct CipherStateTests {
-    @Test func `the last nonce is never used`() throws {
-        var sealing = CipherState(key: key(1), nonce: .max - 1)
-        var opening = CipherState(key: key(1), nonce: .max - 1)
-        let sealed = try sealing.encrypt([1, 2, 3])
-        let opened = try opening.decrypt(sealed)
-        #expect(opened == [1, 2, 3])
-        #expect(throws: NoiseError.nonceExhausted) { try sealing.encrypt([]) }
-        #expect(throws: NoiseError.nonceExhausted) { try opening.decrypt(sealed) }
-    }
-
     @Test func `the nonce advances only when a message opens`() throws {
         var sealing = CipherState(key: key(1))
         var opening = CipherState(key: key(1))
-        let sealed = try sealing.encrypt([9], authenticating: [1])
+        var sealed: [UInt8] = []
+        sealing.encrypt([9], appendingTo: &sealed, authenticating: [1])
         for forged in [[], [0], sealed.dropLast(), sealed + [0], sealed.map { $0 ^ 1 }] as [[UInt8]] {
             #expect(throws: NoiseError.notAuthentic) { try opening.decrypt(forged, authenticating: [1]) }
         }

@@ -60,33 +60,6 @@ struct BOLT8Case: Sendable, CustomStringConvertible {
     }
 }
 
-/// A vector of `Vectors/noise-xk-25519-chachapoly-sha256.json`.
-struct NoiseVector: Decodable, Sendable {
-    struct Message: Decodable, Sendable {
-        let payload: String
-        let ciphertext: String
-    }
-    struct File: Decodable { let vectors: [NoiseVector] }
-
-    let protocolName: String
-    let initPrologue: String
-    let initStatic: String
-    let initEphemeral: String
-    let initRemoteStatic: String
-    let respPrologue: String
-    let respStatic: String
-    let respEphemeral: String
-    let handshakeHash: String
-    let messages: [Message]
-
-    static func all() throws -> [NoiseVector] {
-        let text = vectorFile("noise-xk-25519-chachapoly-sha256.json")
-        let decoder = JSONDecoder()
-        decoder.keyDecodingStrategy = .convertFromSnakeCase
-        return try decoder.decode(File.self, from: Data(text.utf8)).vectors
-    }
-}
-
 func hex(_ text: some StringProtocol) -> [UInt8] {
     Hex.decode(text.hasPrefix("0x") ? text.dropFirst(2) : text[...]) ?? []
 }

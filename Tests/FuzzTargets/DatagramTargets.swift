@@ -96,13 +96,13 @@ final class FuzzDatagrams {
         let dial: [UInt8]
         let answer: [UInt8]
         let finish: [UInt8]
-        let sending: PacketCipher
+        let keys: LinkHandshake.PacketLink
 
-        init(dial: [UInt8], answer: [UInt8], finish: [UInt8], sending: consuming PacketCipher) {
+        init(dial: [UInt8], answer: [UInt8], finish: [UInt8], keys: consuming LinkHandshake.PacketLink) {
             self.dial = dial
             self.answer = answer
             self.finish = finish
-            self.sending = sending
+            self.keys = keys
         }
     }
 
@@ -118,9 +118,7 @@ final class FuzzDatagrams {
         }
         try handshake.read(Array(answer[18...]))
         let finish = [0x0d, 0x13] + answer[10..<18] + (try handshake.write())
-        return handshake.finishForPackets().takeKeys { ours, _ in
-            Opening(dial: dial, answer: answer, finish: finish, sending: ours)
-        }
+        return Opening(dial: dial, answer: answer, finish: finish, keys: handshake.finishForPackets())
     }
 
     @discardableResult func open() throws -> [[UInt8]] {
@@ -138,7 +136,7 @@ final class FuzzDatagrams {
         var packet: [UInt8] = [0x0d, 0x15, epoch]
         for value in [id, number] { packet += (0..<8).map { UInt8(truncatingIfNeeded: value >> UInt64(56 - 8 * $0)) } }
         packet += frames
-        sealing?.sending.seal(&packet, headerByteCount: 19, number: number)
+        sealing?.keys.sending.seal(&packet, headerByteCount: 19, number: number)
         number += 1
         return packet
     }

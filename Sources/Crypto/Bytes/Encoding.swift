@@ -1,3 +1,5 @@
+import FoundationEssentials
+
 /// Lower-case hexadecimal.
 package enum Hex {
     private static let digits = Array("0123456789abcdef".utf8)
@@ -40,49 +42,31 @@ package enum Hex {
 
 /// Unpadded base64url (RFC 4648, section 5).
 package enum Base64URL {
-    private static let alphabet = Array("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_".utf8)
-    private static let values: [UInt8] = {
-        var values = [UInt8](repeating: 255, count: 256)
-        for (value, character) in alphabet.enumerated() { values[Int(character)] = UInt8(value) }
-        return values
-    }()
-
     package static func encode(_ bytes: [UInt8]) -> String {
-        var text: [UInt8] = []
-        text.reserveCapacity((bytes.count * 4 + 2) / 3)
-        var accumulator: UInt32 = 0
-        var bits = 0
-        for byte in bytes {
-            accumulator = accumulator << 8 | UInt32(byte)
-            bits += 8
-            while bits >= 6 {
-                bits -= 6
-                text.append(alphabet[Int(accumulator >> UInt32(bits)) & 63])
-            }
-            accumulator &= (1 << UInt32(bits)) - 1
-        }
-        if bits > 0 { text.append(alphabet[Int(accumulator << UInt32(6 - bits)) & 63]) }
-        return String(decoding: text, as: UTF8.self)
+        let digits = Data(bytes).base64EncodedData().prefix { $0 != UInt8(ascii: "=") }
+        return String(
+            decoding: digits.map { digit in
+                switch digit {
+                case UInt8(ascii: "+"): UInt8(ascii: "-")
+                case UInt8(ascii: "/"): UInt8(ascii: "_")
+                default: digit
+                }
+            }, as: UTF8.self)
     }
 
     /// `nil` for another character, an impossible length, or trailing bits that are not zero (each value has one text).
     package static func decode(_ text: some StringProtocol) -> [UInt8]? {
-        var bytes: [UInt8] = []
-        bytes.reserveCapacity(text.utf8.count * 3 / 4)
-        var accumulator: UInt32 = 0
-        var bits = 0
-        for character in text.utf8 {
-            let value = values[Int(character)]
-            guard value < 64 else { return nil }
-            accumulator = accumulator << 6 | UInt32(value)
-            bits += 6
-            if bits >= 8 {
-                bits -= 8
-                bytes.append(UInt8(truncatingIfNeeded: accumulator >> UInt32(bits)))
-                accumulator &= (1 << UInt32(bits)) - 1
+        var digits = text.utf8.map { digit in
+            switch digit {
+            case UInt8(ascii: "-"): UInt8(ascii: "+")
+            case UInt8(ascii: "_"): UInt8(ascii: "/")
+            default: digit
             }
         }
-        guard bits < 6, accumulator == 0 else { return nil }
+        digits += repeatElement(UInt8(ascii: "="), count: (4 - digits.count % 4) % 4)
+        guard let bytes = Data(base64Encoded: Data(digits)).map({ Array($0) }), encode(bytes) == text else {
+            return nil
+        }
         return bytes
     }
 }

@@ -102,3 +102,35 @@ enum Sodium {
 
     static func start() { ready }
 }
+
+/// Overwrites an array that has held secret bytes. Best effort: Swift may have made copies.
+package func wipe(_ bytes: inout [UInt8]) {
+    bytes.withUnsafeMutableBytes { buffer in if let base = buffer.baseAddress { sodium_memzero(base, buffer.count) } }
+}
+
+/// Overwrites 512 KiB of the calling thread's stack below the caller: the deepest copy seen was 182 KiB down.
+package func wipeStack() { sodium_stackzero(512 << 10) }
+
+/// Comparison whose time does not depend on where the bytes differ.
+package func equalInConstantTime(_ left: [UInt8], _ right: [UInt8]) -> Bool {
+    left.count == right.count && (left.isEmpty || sodium_memcmp(left, right, left.count) == 0)
+}
+
+func withContiguousBytes<Result>(_ bytes: some Collection<UInt8>, _ body: (UnsafeRawBufferPointer) -> Result) -> Result
+{
+    if let result = bytes.withContiguousStorageIfAvailable({ body(UnsafeRawBufferPointer($0)) }) { return result }
+    return Array(bytes).withUnsafeBytes(body)
+}
+
+func wipe(_ buffer: UnsafeMutableRawBufferPointer) {
+    if let base = buffer.baseAddress { sodium_memzero(base, buffer.count) }
+}
+
+// For C functions, whose bytes are `unsigned char`.
+extension UnsafeRawBufferPointer {
+    var octets: UnsafePointer<UInt8>! { baseAddress?.assumingMemoryBound(to: UInt8.self) }
+}
+
+extension UnsafeMutableRawBufferPointer {
+    var octets: UnsafeMutablePointer<UInt8>! { baseAddress?.assumingMemoryBound(to: UInt8.self) }
+}

@@ -81,7 +81,7 @@ package enum CPace {
         let hash = SecretBytes(byteCount: SHA512.byteCount) { SHA512.hash(string, into: $0) }
         return hash.withBytes { hash in
             SecretBytes(byteCount: pointByteCount) { point in
-                _ = crypto_core_ristretto255_from_hash(point.bytes, hash.bytes)
+                _ = crypto_core_ristretto255_from_hash(point.octets, hash.octets)
             }
         }
     }
@@ -114,7 +114,7 @@ package enum CPace {
         var isElement = false
         let product = scalar.withBytes { scalar in
             SecretBytes(byteCount: pointByteCount) { product in
-                isElement = crypto_scalarmult_ristretto255(product.bytes, scalar.bytes, point.bytes) == 0
+                isElement = crypto_scalarmult_ristretto255(product.octets, scalar.octets, point.octets) == 0
             }
         }
         // libsodium rejects a neutral product, and with it the neutral element as input.
@@ -202,10 +202,38 @@ package final class CPaceKey: Sendable {
     package func withBytes<Result>(_ body: (UnsafeRawBufferPointer) -> Result) -> Result { key.withBytes(body) }
 }
 
-extension UnsafeRawBufferPointer {
-    fileprivate var bytes: UnsafePointer<UInt8> { baseAddress!.assumingMemoryBound(to: UInt8.self) }
-}
+/// SHA-512 (FIPS 180-4) and HMAC-SHA-512 (RFC 2104), as CPace uses them.
+package enum SHA512 {
+    package static let byteCount = 64
+    package static let blockByteCount = 128
 
-extension UnsafeMutableRawBufferPointer {
-    fileprivate var bytes: UnsafeMutablePointer<UInt8> { baseAddress!.assumingMemoryBound(to: UInt8.self) }
+    /// Hashes the concatenation of `parts` into `output`, which has 64 bytes. Overwrites its state, which depends on
+    /// secrets.
+    static func hash(_ parts: [UInt8]..., into output: UnsafeMutableRawBufferPointer) {
+        precondition(output.count == byteCount)
+        Sodium.start()
+        var state = crypto_hash_sha512_state()
+        crypto_hash_sha512_init(&state)
+        for part in parts { crypto_hash_sha512_update(&state, part, UInt64(part.count)) }
+        crypto_hash_sha512_final(&state, output.octets)
+        sodium_memzero(&state, MemoryLayout.size(ofValue: state))
+    }
+
+    /// For public bytes.
+    package static func hash(_ bytes: [UInt8]) -> [UInt8] {
+        var digest = [UInt8](repeating: 0, count: byteCount)
+        digest.withUnsafeMutableBytes { hash(bytes, into: $0) }
+        return digest
+    }
+
+    static func authenticate(key: borrowing SecretBytes, _ message: [UInt8]) -> [UInt8] {
+        Sodium.start()
+        var state = crypto_auth_hmacsha512_state()
+        key.withBytes { key in _ = crypto_auth_hmacsha512_init(&state, key.octets, key.count) }
+        crypto_auth_hmacsha512_update(&state, message, UInt64(message.count))
+        var code = [UInt8](repeating: 0, count: byteCount)
+        crypto_auth_hmacsha512_final(&state, &code)
+        sodium_memzero(&state, MemoryLayout.size(ofValue: state))
+        return code
+    }
 }

@@ -38,56 +38,29 @@ package struct SHA256 {
 }
 
 /// SHA-256 of a file in pieces. libcrypto uses the processor's SHA instructions and takes a quarter of libsodium's
-/// time. Buffered bytes are overwritten at the end.
+/// time. libcrypto overwrites a context, with the buffered bytes, when it frees it.
 package final class SHA256Hasher {
-    private enum State {
-        case large(OpaquePointer)
-        /// libsodium's, where libcrypto has no SHA-256.
-        case small(SHA256)
-    }
-
-    private var state: State
+    private let context = EVP_MD_CTX_new()
 
     package init() {
         OpenSSL.start()
-        let context = EVP_MD_CTX_new()
-        if let context, EVP_DigestInit_ex(context, EVP_sha256(), nil) == 1 {
-            state = .large(context)
-        } else {
-            EVP_MD_CTX_free(context)
-            state = .small(SHA256())
-        }
+        let isDone = EVP_DigestInit_ex(context, EVP_sha256(), nil)
+        precondition(isDone == 1, "libcrypto: SHA-256")
     }
 
-    deinit {
-        // libcrypto overwrites a context when it frees it.
-        if case .large(let context) = state { EVP_MD_CTX_free(context) }
-    }
+    deinit { EVP_MD_CTX_free(context) }
 
     package func update(_ bytes: some Collection<UInt8>) {
-        switch state {
-        case .large(let context):
-            withContiguousBytes(bytes) { bytes in
-                let isDone = EVP_DigestUpdate(context, bytes.baseAddress, bytes.count)
-                precondition(isDone == 1, "libcrypto: SHA-256")
-            }
-        case .small(var hasher):
-            hasher.update(bytes)
-            state = .small(hasher)
-        }
+        let isDone = withContiguousBytes(bytes) { EVP_DigestUpdate(context, $0.baseAddress, $0.count) }
+        precondition(isDone == 1, "libcrypto: SHA-256")
     }
 
     /// Call once.
     package func finalize() -> [UInt8] {
-        switch state {
-        case .large(let context):
-            [UInt8](unsafeUninitializedCapacity: SHA256.byteCount) { digest, count in
-                let isDone = EVP_DigestFinal_ex(context, digest.baseAddress, nil)
-                precondition(isDone == 1, "libcrypto: SHA-256")
-                count = SHA256.byteCount
-            }
-        case .small(let hasher): hasher.finalize()
-        }
+        var digest = [UInt8](repeating: 0, count: SHA256.byteCount)
+        let isDone = EVP_DigestFinal_ex(context, &digest, nil)
+        precondition(isDone == 1, "libcrypto: SHA-256")
+        return digest
     }
 }
 
@@ -157,9 +130,7 @@ package enum BLAKE2b {
     package static func hash(_ message: UnsafeRawBufferPointer, into digest: UnsafeMutableRawBufferPointer) {
         precondition((16...64).contains(digest.count), "BLAKE2b digests have 16 to 64 bytes")
         Sodium.start()
-        crypto_generichash_blake2b(
-            digest.baseAddress!.assumingMemoryBound(to: UInt8.self), digest.count,
-            message.baseAddress?.assumingMemoryBound(to: UInt8.self), UInt64(message.count), nil, 0)
+        crypto_generichash_blake2b(digest.octets, digest.count, message.octets, UInt64(message.count), nil, 0)
     }
 
     /// Keyed digest into locked memory: our key derivation inside the store.
@@ -184,8 +155,7 @@ package enum BLAKE2b {
         Sodium.start()
         var message = parts.count == 1 ? parts[0] : parts.flatMap { $0 }
         crypto_generichash_blake2b(
-            output.baseAddress!.assumingMemoryBound(to: UInt8.self), output.count, message, UInt64(message.count),
-            key?.baseAddress?.assumingMemoryBound(to: UInt8.self), key?.count ?? 0)
+            output.octets, output.count, message, UInt64(message.count), key?.octets, key?.count ?? 0)
         if key != nil { wipe(&message) }
     }
 }
@@ -199,35 +169,38 @@ package enum SipHash {
         withUnsafeMutableBytes(of: &output) { output in
             withUnsafeBytes(of: 0 as UInt64) { nothing in
                 _ = crypto_shorthash_siphash24(
-                    output.baseAddress!.assumingMemoryBound(to: UInt8.self),
-                    (bytes.baseAddress ?? nothing.baseAddress!).assumingMemoryBound(to: UInt8.self),
-                    UInt64(bytes.count), key.baseAddress!.assumingMemoryBound(to: UInt8.self))
+                    output.octets, (bytes.baseAddress ?? nothing.baseAddress!).assumingMemoryBound(to: UInt8.self),
+                    UInt64(bytes.count), key.octets)
             }
         }
         return UInt64(littleEndian: output)
     }
 }
 
-/// Overwrites an array that has held secret bytes. Best effort: Swift may have made copies.
-package func wipe(_ bytes: inout [UInt8]) {
-    bytes.withUnsafeMutableBytes { buffer in if let base = buffer.baseAddress { sodium_memzero(base, buffer.count) } }
-}
+/// Argon2id (RFC 9106), one lane, of libsodium.
+package enum Argon2id {
+    package static let saltByteCount = 16
 
-/// Overwrites 512 KiB of the calling thread's stack below the caller: the deepest copy seen was 182 KiB down.
-package func wipeStack() { sodium_stackzero(512 << 10) }
+    package enum Failure: Error, Equatable {
+        /// libsodium could not allocate `memoryByteCount` bytes.
+        case outOfMemory
+    }
 
-/// Comparison whose time does not depend on where the bytes differ.
-package func equalInConstantTime(_ left: [UInt8], _ right: [UInt8]) -> Bool {
-    left.count == right.count && (left.isEmpty || sodium_memcmp(left, right, left.count) == 0)
-}
-
-func withContiguousBytes<Result>(_ bytes: some Collection<UInt8>, _ body: (UnsafeBufferPointer<UInt8>) -> Result)
-    -> Result
-{
-    if let result = bytes.withContiguousStorageIfAvailable(body) { return result }
-    return Array(bytes).withUnsafeBufferPointer(body)
-}
-
-func wipe(_ buffer: UnsafeMutableRawBufferPointer) {
-    if let base = buffer.baseAddress { sodium_memzero(base, buffer.count) }
+    /// - Parameters:
+    ///   - iterations: passes over the memory, t.
+    ///   - memoryByteCount: size of the memory, m, in bytes.
+    package static func derive(
+        passphrase: borrowing SecretBytes, salt: [UInt8], iterations: UInt64, memoryByteCount: Int, byteCount: Int = 32
+    ) throws(Failure) -> SecretBytes {
+        precondition(salt.count == saltByteCount)
+        Sodium.start()
+        return try passphrase.withBytes { passphrase throws(Failure) in
+            try SecretBytes(byteCount: byteCount) { output throws(Failure) in
+                let result = crypto_pwhash(
+                    output.octets, UInt64(byteCount), passphrase.baseAddress!.assumingMemoryBound(to: CChar.self),
+                    UInt64(passphrase.count), salt, iterations, memoryByteCount, crypto_pwhash_ALG_ARGON2ID13)
+                guard result == 0 else { throw .outOfMemory }
+            }
+        }
+    }
 }

@@ -1,4 +1,5 @@
 import CSecp256k1
+import Synchronization
 
 package enum CurveError: Error, Equatable {
     /// Not the 33-byte compressed encoding of a point on secp256k1 (SEC 1, 2.3.4).
@@ -17,9 +18,7 @@ enum Secp256k1 {
             fatalError("libsecp256k1 could not be initialised")
         }
         let blinding = SecretBytes(randomByteCount: 32)
-        let randomised = blinding.withBytes {
-            secp256k1_context_randomize(context, $0.baseAddress!.assumingMemoryBound(to: UInt8.self))
-        }
+        let randomised = blinding.withBytes { secp256k1_context_randomize(context, $0.octets) }
         precondition(randomised == 1)
         return context
     }()
@@ -54,8 +53,8 @@ package struct PublicKey: Hashable, Sendable, Comparable {
     init(serializing key: inout secp256k1_pubkey) {
         value = withUnsafeTemporaryAllocation(byteCount: Self.byteCount, alignment: 1) { buffer in
             var count = Self.byteCount
-            let output = buffer.baseAddress!.assumingMemoryBound(to: UInt8.self)
-            secp256k1_ec_pubkey_serialize(Secp256k1.context, output, &count, &key, UInt32(SECP256K1_EC_COMPRESSED))
+            secp256k1_ec_pubkey_serialize(
+                Secp256k1.context, buffer.octets, &count, &key, UInt32(SECP256K1_EC_COMPRESSED))
             return Bytes33(copying: UnsafeRawBufferPointer(buffer))
         }
     }
@@ -64,42 +63,21 @@ package struct PublicKey: Hashable, Sendable, Comparable {
         var parsed = secp256k1_pubkey()
         let result = withUnsafeTemporaryAllocation(byteCount: Self.byteCount, alignment: 1) { buffer in
             value.copy(to: buffer)
-            let input = buffer.baseAddress!.assumingMemoryBound(to: UInt8.self)
-            return secp256k1_ec_pubkey_parse(Secp256k1.context, &parsed, input, Self.byteCount)
+            return secp256k1_ec_pubkey_parse(Secp256k1.context, &parsed, buffer.octets, Self.byteCount)
         }
         precondition(result == 1, "a PublicKey is valid by construction")
         return parsed
     }
 
     /// BIP 340 verification under this key's x coordinate.
-    package func isValid(_ signature: SchnorrSignature, for digest: [UInt8]) -> Bool {
-        XOnlyPublicKey(self).isValid(signature, for: digest)
+    package func isValid(_ signature: SchnorrSignature, for message: [UInt8]) -> Bool {
+        var (point, xOnly) = (parsed, secp256k1_xonly_pubkey())
+        _ = secp256k1_xonly_pubkey_from_pubkey(Secp256k1.context, &xOnly, nil, &point)
+        return secp256k1_schnorrsig_verify(Secp256k1.context, signature.bytes, message, message.count, &xOnly) == 1
     }
 
     /// Order of the compressed bytes: the tie-break of simultaneous dialling.
     package static func < (left: PublicKey, right: PublicKey) -> Bool { left.value < right.value }
-}
-
-/// The x coordinate, as in BIP 340.
-package struct XOnlyPublicKey: Sendable {
-    private var key = secp256k1_xonly_pubkey()
-
-    package init(_ key: PublicKey) {
-        var parsed = key.parsed
-        _ = secp256k1_xonly_pubkey_from_pubkey(Secp256k1.context, &self.key, nil, &parsed)
-    }
-
-    /// - Throws: ``CurveError/invalidPublicKey`` if no point has this 32-byte x coordinate.
-    package init(_ bytes: [UInt8]) throws(CurveError) {
-        guard bytes.count == 32, secp256k1_xonly_pubkey_parse(Secp256k1.context, &key, bytes) == 1 else {
-            throw .invalidPublicKey
-        }
-    }
-
-    package func isValid(_ signature: SchnorrSignature, for message: [UInt8]) -> Bool {
-        var key = key
-        return secp256k1_schnorrsig_verify(Secp256k1.context, signature.bytes, message, message.count, &key) == 1
-    }
 }
 
 /// A BIP 340 signature: 64 bytes, checked only by verification.
@@ -155,9 +133,7 @@ package struct SecretKey: ~Copyable, Sendable {
     package init(_ secret: consuming SecretBytes) throws(CurveError) {
         guard secret.byteCount == Self.byteCount else { throw .invalidSecretKey }
         var key = secp256k1_pubkey()
-        let result = secret.withBytes {
-            secp256k1_ec_pubkey_create(Secp256k1.context, &key, $0.baseAddress!.assumingMemoryBound(to: UInt8.self))
-        }
+        let result = secret.withBytes { secp256k1_ec_pubkey_create(Secp256k1.context, &key, $0.octets) }
         guard result == 1 else { throw .invalidSecretKey }
         self.publicKey = PublicKey(serializing: &key)
         self.secret = secret
@@ -184,9 +160,7 @@ package struct SecretKey: ~Copyable, Sendable {
         var point = other.parsed
         return secret.withBytes { secret in
             SecretBytes(byteCount: 32) { output in
-                let result = secp256k1_ecdh(
-                    Secp256k1.context, output.baseAddress!.assumingMemoryBound(to: UInt8.self), &point,
-                    secret.baseAddress!.assumingMemoryBound(to: UInt8.self), nil, nil)
+                let result = secp256k1_ecdh(Secp256k1.context, output.octets, &point, secret.octets, nil, nil)
                 precondition(result == 1, "both keys are valid by construction")
             }
         }
@@ -209,8 +183,7 @@ package struct SecretKey: ~Copyable, Sendable {
         precondition(digest.count == 32)
         var signature = secp256k1_ecdsa_recoverable_signature()
         let result = secret.withBytes {
-            secp256k1_ecdsa_sign_recoverable(
-                Secp256k1.context, &signature, digest, $0.baseAddress!.assumingMemoryBound(to: UInt8.self), nil, nil)
+            secp256k1_ecdsa_sign_recoverable(Secp256k1.context, &signature, digest, $0.octets, nil, nil)
         }
         precondition(result == 1)
         var bytes = [UInt8](repeating: 0, count: RecoverableSignature.byteCount)
@@ -227,11 +200,52 @@ package struct SecretKey: ~Copyable, Sendable {
 
     private borrowing func withKeyPair(_ body: (inout secp256k1_keypair) -> Void) {
         var pair = secp256k1_keypair()
-        let result = secret.withBytes {
-            secp256k1_keypair_create(Secp256k1.context, &pair, $0.baseAddress!.assumingMemoryBound(to: UInt8.self))
-        }
+        let result = secret.withBytes { secp256k1_keypair_create(Secp256k1.context, &pair, $0.octets) }
         precondition(result == 1)
         body(&pair)
         withUnsafeMutableBytes(of: &pair) { wipe($0) }
+    }
+}
+
+/// A shared reference to one inbox's secret key for links, tables and the key ring. The last reference wipes the key;
+/// ``wipe()`` wipes it for all references.
+package final class IdentityKey: Sendable {
+    package let publicKey: PublicKey
+    private let held: Mutex<SecretKey?>
+
+    package init(_ secret: consuming SecretKey) {
+        publicKey = secret.publicKey
+        held = Mutex(secret)
+    }
+
+    /// Wipes the secret until ``restore(from:)``.
+    package func wipe() { held.withLock { $0 = nil } }
+
+    /// - Parameter other: the same key, derived again.
+    package func restore(from other: IdentityKey) {
+        guard other.publicKey == publicKey, !other.isWiped else { return }
+        let secret = other.secret
+        held.withLock { $0 = secret.clone() }
+    }
+
+    /// Whether the secret is wiped for now. Check this before using ``secret``.
+    package var isWiped: Bool {
+        held.withLock { held in
+            switch held {
+            case .some: false
+            case .none: true
+            }
+        }
+    }
+
+    /// A copy of the secret key. While ``isWiped`` it is a random key, so an unchecked use fails like a wrong key: its
+    /// signatures verify nowhere, and its shared secrets match no other side's.
+    package var secret: SecretKey {
+        held.withLock { held in
+            switch held {
+            case .some(let key): key.clone()
+            case .none: SecretKey.generate()
+            }
+        }
     }
 }

@@ -1,14 +1,11 @@
+package enum Role: Hashable, Sendable { case initiator, responder }
+
 /// A message of the handshake, as BOLT 8 names it.
 package enum Act: Int, Hashable, Sendable {
     case one, two, three
 
-    /// Exact length: the version byte, the keys and the tags.
-    package var byteCount: Int {
-        switch self {
-        case .one, .two: 1 + 33 + 16
-        case .three: 1 + 33 + 16 + 16
-        }
-    }
+    /// Exact length: the version byte, the key and the tags.
+    package var byteCount: Int { self == .three ? 1 + 33 + 16 + 16 : 1 + 33 + 16 }
 }
 
 /// Why a handshake failed, by act (BOLT 8, appendix A, has one name for each).
@@ -29,6 +26,14 @@ package enum HandshakeError: Error, Hashable {
     case outOfTurn
 }
 
+/// Evidence that the holder of ``publicKey`` is on the other end of a link. Only ``LinkHandshake`` makes it, after a
+/// finished handshake.
+package struct AuthenticatedPeer: Hashable, Sendable {
+    package let publicKey: PublicKey
+    /// Names the handshake (Noise, section 11.2), 32 bytes.
+    package let handshakeHash: [UInt8]
+}
+
 /// The handshake of a link: `Noise_XK_secp256k1_ChaChaPoly_SHA256` in the acts of BOLT 8.
 ///
 ///     initiator                                  responder
@@ -39,7 +44,14 @@ package enum HandshakeError: Error, Hashable {
 /// A bad act does not change the state. The caller sends no answer: it closes (TCP) or drops the packet (UDP).
 package struct LinkHandshake: ~Copyable, Sendable {
     private static let version: UInt8 = 0
-    private var state: HandshakeState<SecretKey>
+    private let role: Role
+    private let identity: SecretKey
+    private let ephemeral: SecretKey
+    private var remoteStatic: PublicKey?
+    private var remoteEphemeral: PublicKey?
+    private var symmetric: SymmetricState
+    /// The act to be written or read next; `nil` when finished.
+    package private(set) var nextAct: Act? = .one
 
     /// - Parameters:
     ///   - remote: the expected key of the other side.
@@ -49,76 +61,100 @@ package struct LinkHandshake: ~Copyable, Sendable {
     package static func initiator(
         identity: borrowing SecretKey, remote: PublicKey, ephemeral: consuming SecretKey, prologue: [UInt8]
     ) throws(HandshakeError) -> LinkHandshake {
-        try LinkHandshake(.initiator, identity.clone(), remote, ephemeral, prologue)
+        guard remote != identity.publicKey else { throw .reflection }
+        return LinkHandshake(.initiator, identity, remote, ephemeral, prologue)
     }
 
     package static func responder(identity: borrowing SecretKey, ephemeral: consuming SecretKey, prologue: [UInt8])
         -> LinkHandshake
-    {
-        do throws(HandshakeError) {
-            return try LinkHandshake(.responder, identity.clone(), nil, ephemeral, prologue)
-        } catch { preconditionFailure("without a remote key there is nothing to refuse: \(error)") }
-    }
+    { LinkHandshake(.responder, identity, nil, ephemeral, prologue) }
 
-    private init(
-        _ role: Role, _ identity: consuming SecretKey, _ remote: PublicKey?, _ ephemeral: consuming SecretKey,
+    init(
+        _ role: Role, _ identity: borrowing SecretKey, _ remote: PublicKey?, _ ephemeral: consuming SecretKey,
         _ prologue: [UInt8]
-    ) throws(HandshakeError) {
-        do throws(NoiseError) {
-            state = try HandshakeState(
-                pattern: .xk, role: role, prologue: prologue, ownStatic: identity, ownEphemeral: ephemeral,
-                remoteStatic: remote)
-        } catch { throw .reflection }
+    ) {
+        self.role = role
+        self.identity = identity.clone()
+        self.ephemeral = ephemeral
+        remoteStatic = remote
+        symmetric = SymmetricState(protocolName: "Noise_XK_secp256k1_ChaChaPoly_SHA256")
+        symmetric.mixHash(prologue)
+        symmetric.mixHash((remote ?? identity.publicKey).bytes)
     }
 
-    package var isFinished: Bool { state.isFinished }
+    package var isFinished: Bool { nextAct == nil }
 
-    /// The act to be written or read next; `nil` when finished.
-    package var nextAct: Act? { Act(rawValue: state.messageCount) }
+    private var isOurTurn: Bool { nextAct.map { ($0 == .two) == (role == .responder) } ?? false }
 
     /// - Returns: ``Act/byteCount`` bytes of ``nextAct``.
     /// - Throws: ``HandshakeError/outOfTurn``.
     package mutating func write() throws(HandshakeError) -> [UInt8] {
-        guard let act = nextAct, state.isOurTurn else { throw .outOfTurn }
-        do { return [Self.version] + (try state.write()) } catch { throw Self.failure(error, act) }
+        guard let act = nextAct, isOurTurn, let remote = act == .one ? remoteStatic : remoteEphemeral else {
+            throw .outOfTurn
+        }
+        var bytes = [Self.version]
+        if act == .three {
+            bytes += symmetric.encryptAndHash(identity.publicKey.bytes)
+            symmetric.mixKey(identity.sharedSecret(with: remote))
+        } else {
+            bytes += ephemeral.publicKey.bytes
+            symmetric.mixHash(ephemeral.publicKey.bytes)
+            symmetric.mixKey(ephemeral.sharedSecret(with: remote))
+        }
+        bytes += symmetric.encryptAndHash([])
+        nextAct = Act(rawValue: act.rawValue + 1)
+        return bytes
     }
 
     /// Reads ``nextAct``.
     /// - Throws: ``HandshakeError``; the state is then unchanged.
     package mutating func read(_ bytes: [UInt8]) throws(HandshakeError) {
-        guard let act = nextAct, !state.isOurTurn else { throw .outOfTurn }
+        guard let act = nextAct, !isOurTurn else { throw .outOfTurn }
         guard bytes.count == act.byteCount else { throw .badLength(act) }
         guard bytes[0] == Self.version else { throw .badVersion(act, bytes[0]) }
-        do { _ = try state.read(Array(bytes.dropFirst())) } catch { throw Self.failure(error, act) }
+        let (sent, tag) = (bytes[1...].dropLast(ChaChaPoly.tagByteCount), bytes.suffix(ChaChaPoly.tagByteCount))
+        var next = symmetric.clone()
+        if act == .three {
+            guard let opened = next.decryptAndHash(sent) else { throw .badCiphertext(act) }
+            guard let key = try? PublicKey(opened) else { throw .badKey(act) }
+            guard key != identity.publicKey else { throw .reflection }
+            next.mixKey(ephemeral.sharedSecret(with: key))
+            guard next.decryptAndHash(tag) != nil else { throw .badMAC(act) }
+            remoteStatic = key
+        } else {
+            guard let key = try? PublicKey(sent) else { throw .badKey(act) }
+            next.mixHash(sent)
+            next.mixKey(act == .one ? identity.sharedSecret(with: key) : ephemeral.sharedSecret(with: key))
+            guard next.decryptAndHash(tag) != nil else { throw .badMAC(act) }
+            remoteEphemeral = key
+        }
+        symmetric = next
+        nextAct = Act(rawValue: act.rawValue + 1)
     }
 
     /// For a reliable, ordered transport.
     /// - Precondition: ``isFinished``.
     package consuming func finish() -> Link {
-        let finished = state.finish()
+        let peer = peer
+        let keys = symmetric.split(role)
         return Link(
-            peer: AuthenticatedPeer(publicKey: finished.remoteStatic, handshakeHash: finished.handshakeHash),
+            peer: peer,
             transport: TransportState(
-                sending: finished.sending, receiving: finished.receiving, chainingKey: finished.chainingKey))
+                sending: CipherState(key: keys.sending), receiving: CipherState(key: keys.receiving),
+                chainingKey: symmetric.chainingKey))
     }
 
     /// For packets that may be lost or reordered.
     /// - Precondition: ``isFinished``.
     package consuming func finishForPackets() -> PacketLink {
-        let finished = state.finish()
-        let peer = AuthenticatedPeer(publicKey: finished.remoteStatic, handshakeHash: finished.handshakeHash)
+        let keys = symmetric.split(role)
         return PacketLink(
-            peer: peer, sending: finished.sending.packetCipher(), receiving: finished.receiving.packetCipher())
+            peer: peer, sending: PacketCipher(key: keys.sending), receiving: PacketCipher(key: keys.receiving))
     }
 
-    package struct PacketLink: ~Copyable, Sendable {
-        package let peer: AuthenticatedPeer
-        package let sending: PacketCipher
-        package let receiving: PacketCipher
-
-        package consuming func takeKeys<Result: ~Copyable>(
-            _ body: (consuming PacketCipher, consuming PacketCipher) -> Result
-        ) -> Result { body(sending, receiving) }
+    private var peer: AuthenticatedPeer {
+        guard isFinished, let remoteStatic else { preconditionFailure("the handshake has three acts") }
+        return AuthenticatedPeer(publicKey: remoteStatic, handshakeHash: symmetric.hash)
     }
 
     package struct Link: ~Copyable, Sendable {
@@ -128,14 +164,75 @@ package struct LinkHandshake: ~Copyable, Sendable {
         package consuming func takeTransport() -> TransportState { transport }
     }
 
-    private static func failure(_ error: NoiseError, _ act: Act) -> HandshakeError {
-        switch error {
-        case .outOfTurn: .outOfTurn
-        case .truncated, .tooLong: .badLength(act)
-        case .invalidKey: .badKey(act)
-        case .staticKeyNotAuthentic: .badCiphertext(act)
-        case .notAuthentic, .nonceExhausted: .badMAC(act)
-        case .reflection: .reflection
+    package struct PacketLink: ~Copyable, Sendable {
+        package let peer: AuthenticatedPeer
+        package let sending: PacketCipher
+        package let receiving: PacketCipher
+    }
+}
+
+/// SymmetricState of the Noise specification (section 5.2): the chaining key, the handshake hash and a cipher.
+private struct SymmetricState: ~Copyable, Sendable {
+    private(set) var chainingKey: SecretBytes
+    /// The handshake hash, 32 bytes.
+    private(set) var hash: [UInt8]
+    private var cipher: CipherState
+
+    /// InitializeSymmetric, for a name of more than 32 bytes. XK seals nothing before the first ``mixKey(_:)``; the
+    /// cipher has a random key until then.
+    init(protocolName: String) {
+        hash = SHA256.hash(Array(protocolName.utf8))
+        chainingKey = SecretBytes(copying: hash)
+        cipher = CipherState(key: SecretBytes(randomByteCount: 32))
+    }
+
+    private init(chainingKey: consuming SecretBytes, hash: [UInt8], cipher: consuming CipherState) {
+        self.chainingKey = chainingKey
+        self.hash = hash
+        self.cipher = cipher
+    }
+
+    borrowing func clone() -> SymmetricState {
+        SymmetricState(chainingKey: chainingKey.clone(), hash: hash, cipher: cipher.clone())
+    }
+
+    mutating func mixKey(_ secret: borrowing SecretBytes) {
+        cipher = CipherState(key: secret.withBytes { chainingKey.expand($0) })
+    }
+
+    mutating func mixHash(_ data: some Collection<UInt8>) {
+        var hasher = SHA256()
+        hasher.update(hash)
+        hasher.update(data)
+        hash = hasher.finalize()
+    }
+
+    mutating func encryptAndHash(_ plaintext: [UInt8]) -> [UInt8] {
+        var ciphertext: [UInt8] = []
+        cipher.encrypt(plaintext, appendingTo: &ciphertext, authenticating: hash)
+        mixHash(ciphertext)
+        return ciphertext
+    }
+
+    /// `nil` for a ciphertext that is not authentic.
+    mutating func decryptAndHash(_ ciphertext: ArraySlice<UInt8>) -> [UInt8]? {
+        guard let plaintext = try? cipher.decrypt(ciphertext, authenticating: hash) else { return nil }
+        mixHash(ciphertext)
+        return plaintext
+    }
+
+    struct Keys: ~Copyable {
+        let sending: SecretBytes
+        let receiving: SecretBytes
+    }
+
+    /// Split: the first key is for what the initiator sends.
+    borrowing func split(_ role: Role) -> Keys {
+        var first = chainingKey.clone()
+        let second = first.expand(UnsafeRawBufferPointer(start: nil, count: 0))
+        return switch role {
+        case .initiator: Keys(sending: first, receiving: second)
+        case .responder: Keys(sending: second, receiving: first)
         }
     }
 }

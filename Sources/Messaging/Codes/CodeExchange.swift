@@ -55,8 +55,6 @@ package enum CodeExchange {
         return CPace.scalar(random: bytes)
     }
 
-    private static let nonce = [UInt8](repeating: 0, count: 12)
-
     /// Tag and sealed invite. The key seals this one message, so the nonce is zero.
     /// - Parameter text: at most ``textByteCount`` bytes.
     static func seal(invite text: [UInt8], _ key: CPaceKey) -> [UInt8] {
@@ -65,7 +63,7 @@ package enum CodeExchange {
         padded += [UInt8](repeating: 0, count: paddedByteCount - padded.count)
         defer { wipe(&padded) }
         return key.tag(of: .responder)
-            + key.derive("mayfly/1 code invite").withBytes { ChaChaPoly.seal(padded, key: $0, nonce: nonce) }
+            + ChaChaPoly.seal(padded, key: key.derive("mayfly/1 code invite"), nonce: ChaChaPoly.Nonce(counter: 0))
     }
 
     /// - Returns: the invite's text; `nil` if its sender does not know the code.
@@ -73,9 +71,8 @@ package enum CodeExchange {
         guard message.count == inviteByteCount, key.isAuthentic(Array(message.prefix(tagByteCount)), of: .responder)
         else { return nil }
         let sealed = message.dropFirst(tagByteCount)
-        let opened = key.derive("mayfly/1 code invite").withBytes {
-            try? ChaChaPoly.open(sealed, key: $0, nonce: nonce)
-        }
+        let opened = try? ChaChaPoly.open(
+            sealed, key: key.derive("mayfly/1 code invite"), nonce: ChaChaPoly.Nonce(counter: 0))
         guard var padded = opened else { return nil }
         defer { wipe(&padded) }
         let count = Int(padded[0]) << 8 | Int(padded[1])

@@ -59,36 +59,20 @@ package struct CodeIssuerStateMachine {
 
     package init(_ code: SpokenCode) { self.code = code }
 
-    package var isOpen: Bool {
-        switch state {
-        case .open: true
-        case .answered, .proven, .ended: false
-        }
-    }
-
-    package var outcome: CodeOutcome? {
-        switch state {
-        case .open, .answered, .proven: nil
-        case .ended(let outcome): outcome
-        }
-    }
+    package var isOpen: Bool { if case .open = state { true } else { false } }
+    package var outcome: CodeOutcome? { if case .ended(let outcome) = state { outcome } else { nil } }
 
     /// An attempt has begun. A share that is no element of the group is ignored before any multiplication.
     /// - Parameter random: for our scalar.
     package mutating func receive(
         share: [UInt8], _ greeting: CodeExchange.Greeting, from attempt: CodeAttempt, _ random: inout Randomness
     ) -> [Action] {
-        switch state {
-        case .open:
-            guard CPace.isElement(share) else { return [.refuse(attempt)] }
-            let own = CPaceShare(
-                .responder, password: code.password, CodeExchange.context(greeting),
-                scalar: CodeExchange.scalar(&random))
-            guard let own, let key = own.key(with: share) else { return [.refuse(attempt)] }
-            state = .answered(attempt, key)
-            return [.answer(attempt, own.bytes)]
-        case .answered, .proven, .ended: return [.refuse(attempt)]
-        }
+        guard isOpen, CPace.isElement(share) else { return [.refuse(attempt)] }
+        let own = CPaceShare(
+            .responder, password: code.password, CodeExchange.context(greeting), scalar: CodeExchange.scalar(&random))
+        guard let own, let key = own.key(with: share) else { return [.refuse(attempt)] }
+        state = .answered(attempt, key)
+        return [.answer(attempt, own.bytes)]
     }
 
     package mutating func receive(proof: [UInt8], from attempt: CodeAttempt) -> [Action] {

@@ -8,21 +8,18 @@ package enum ConversationToken {
 
     /// - Parameter nonce: 12 random bytes, used once.
     package static func seal(_ conversation: ConversationID, key: borrowing SecretKey, nonce: [UInt8]) -> [UInt8] {
-        let sealed = tokenKey(key).withBytes {
-            ChaChaPoly.seal(conversation.bytes, key: $0, nonce: nonce, authenticating: InboxID(key.publicKey).bytes)
-        }
-        return [version] + nonce + sealed
+        [version] + nonce
+            + ChaChaPoly.seal(
+                conversation.bytes, key: tokenKey(key), nonce: ChaChaPoly.Nonce(nonce),
+                authenticating: InboxID(key.publicKey).bytes)
     }
 
     /// `nil` unless this key sealed it.
     package static func open(_ token: [UInt8], key: borrowing SecretKey) -> ConversationID? {
         guard token.count == byteCount, token[0] == version else { return nil }
-        let nonce = Array(token[1...nonceByteCount])
-        let inbox = InboxID(key.publicKey)
-        let opened = tokenKey(key).withBytes {
-            try? ChaChaPoly.open(
-                Array(token[(1 + nonceByteCount)...]), key: $0, nonce: nonce, authenticating: inbox.bytes)
-        }
+        let opened = try? ChaChaPoly.open(
+            token[(1 + nonceByteCount)...], key: tokenKey(key),
+            nonce: ChaChaPoly.Nonce(Array(token[1...nonceByteCount])), authenticating: InboxID(key.publicKey).bytes)
         return opened.flatMap { ConversationID($0) }
     }
 

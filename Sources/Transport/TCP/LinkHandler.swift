@@ -377,11 +377,9 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd,
 
     func send(_ frame: [UInt8]) throws(PeerConnection.SendError) {
         guard case .open(let connection) = phase else { throw .closed }
-        let sealed: [UInt8]
-        do throws(NoiseError) {
-            guard let bytes = try session.seal(frame) else { throw NoiseError.outOfTurn }
-            sealed = bytes
-        } catch { throw error == .tooLong ? .tooLong : .closed }
+        let bytes: [UInt8]?
+        do { bytes = try session.seal(frame) } catch { throw .tooLong }
+        guard let sealed = bytes else { throw .closed }
         outbound.append(sealed)
         connection.bytesOut += UInt64(sealed.count)
         if outbound.isOverfull {

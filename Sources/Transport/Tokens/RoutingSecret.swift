@@ -14,8 +14,8 @@ package struct RoutingToken: Hashable, Sendable {
         tail = bytes.dropFirst(8).prefix(8).reduce(0) { $0 << 8 | UInt64($1) }
     }
 
-    /// HMAC-SHA-256, cut to 16 bytes.
-    init(_ secret: borrowing SecretBytes, _ message: [UInt8]) {
+    /// HMAC-SHA-256(secret, message), cut to 16 bytes.
+    fileprivate init(_ secret: borrowing SecretBytes, _ message: [UInt8]) {
         let code = secret.withBytes { HMACSHA256.authenticate(key: $0, message) }
         guard let token = RoutingToken(code) else { preconditionFailure("a code has 32 bytes") }
         self = token
@@ -43,7 +43,9 @@ package final class RoutingSecret: Sendable {
 
     /// The secret of one direction between two members: HKDF over the static-static ECDH of their inboxes, salted with
     /// the conversation's id and bound to the dialer. Each side can derive both directions.
-    /// `role`: our own in the links of this direction.
+    /// - Parameters:
+    ///   - conversation: the conversation's id, 32 bytes.
+    ///   - role: our own role in the links of this direction.
     package static func derive(own: IdentityKey, remote: PublicKey, conversation: [UInt8], role: Role) -> RoutingSecret
     {
         let parties =
@@ -62,7 +64,9 @@ package final class RoutingSecret: Sendable {
     package func withBytes<Result>(_ body: (UnsafeRawBufferPointer) -> Result) -> Result { secret.withBytes(body) }
 
     /// The secret that many dialers share.
-    /// `shared`: 32 bytes from a contact card or an invite. `purpose`: `card` or `invite`, for separate domains.
+    /// - Parameters:
+    ///   - shared: 32 bytes from a contact card or an invite.
+    ///   - purpose: `card` or `invite`, for separate domains.
     package static func derive(shared: borrowing SecretBytes, purpose: String) -> RoutingSecret {
         RoutingSecret(HKDF.derive(secret: shared, info: "mayfly/1 routing " + purpose))
     }
@@ -88,4 +92,35 @@ package final class RoutingSecret: Sendable {
         let counter = UInt32.random(in: 1...TokenLimits.shared, using: &generator)
         return day.map { token(day: $0, counter: counter) } ?? token(counter: counter)
     }
+}
+
+/// The key of knocks, derived from a routing secret and used for nothing else, so that a tombstone can keep it after
+/// the inbox's keys are destroyed (Explode.md, "Knocks"). One for each direction of a pair of members, one for an
+/// invite.
+package final class KnockSecret: Sendable {
+    package static let byteCount = 32
+    private let secret: SecretBytes
+
+    package init(_ secret: consuming SecretBytes) {
+        precondition(secret.byteCount == Self.byteCount, "a knock secret has 32 bytes")
+        self.secret = secret
+    }
+
+    /// From a tombstone; `nil` unless there are 32 bytes.
+    package init?(bytes: [UInt8]) {
+        guard bytes.count == Self.byteCount else { return nil }
+        secret = SecretBytes(copying: bytes)
+    }
+
+    package var bytes: [UInt8] { secret.withBytes { Array($0) } }
+
+    /// The token of a day: HMAC-SHA-256(K, day as 32 bits, big-endian), cut to 16 bytes.
+    /// - Parameter day: days since the start of 1970, UTC.
+    package func token(day: UInt32) -> RoutingToken { RoutingToken(secret, bigEndian(day)) }
+
+    /// The token of any day: HMAC-SHA-256(K, no bytes), cut to 16 bytes.
+    package var token: RoutingToken { RoutingToken(secret, []) }
+
+    /// The key that seals a knock's question, so that an observer of a token cannot ask.
+    package var sealingKey: SecretBytes { HKDF.derive(secret: secret, info: "mayfly/1 knock seal") }
 }

@@ -15,11 +15,6 @@ package struct RoutingTable: Sendable {
         package let route: Route
         /// The token admits knocks only; no link may be opened with it.
         package let isKnock: Bool
-
-        package init(route: Route, isKnock: Bool) {
-            self.route = route
-            self.isKnock = isKnock
-        }
     }
 
     private struct Name: Hashable, Sendable {
@@ -113,21 +108,11 @@ package struct RoutingTable: Sendable {
 
     private mutating func add(_ holder: Holder) {
         remove(holder.route)
-        let slot = takeSlot(holder.route)
+        let slot = freeSlots.popLast() ?? nextSlot
+        if slot == nextSlot { nextSlot += 1 }
+        slots[holder.route] = slot
         holders[slot] = holder
         for name in Self.names(holder) { insert(holder, slot, name) }
-    }
-
-    private mutating func takeSlot(_ route: Route) -> UInt32 {
-        let slot: UInt32
-        if let free = freeSlots.popLast() {
-            slot = free
-        } else {
-            slot = nextSlot
-            nextSlot += 1
-        }
-        slots[route] = slot
-        return slot
     }
 
     package mutating func remove(_ route: Route) {
@@ -230,7 +215,7 @@ package struct RoutingTable: Sendable {
     }
 
     package func counters(ofMember id: UInt64) -> ListenerCounters {
-        guard let holder = slots[.member(id)].flatMap({ holders[$0] }) else { return ListenerCounters() }
+        guard let holder = member(id) else { return ListenerCounters() }
         return ListenerCounters(
             generation: holder.generation, window: holder.window, next: holder.next,
             days: holder.days.keys.sorted().compactMap { day in
@@ -239,19 +224,15 @@ package struct RoutingTable: Sendable {
     }
 
     /// A member's routing secret, to be kept for a start without the home's key. The caller must wipe it.
-    package func secretBytes(ofMember id: UInt64) -> [UInt8]? {
-        slots[.member(id)].flatMap { holders[$0] }.flatMap { $0.secret?.withBytes { Array($0) } }
-    }
+    package func secretBytes(ofMember id: UInt64) -> [UInt8]? { member(id)?.secret?.withBytes { Array($0) } }
 
     /// The key of the member's knocks here.
-    package func knock(ofMember id: UInt64) -> KnockSecret? {
-        slots[.member(id)].flatMap { holders[$0] }.flatMap { $0.secret?.knock }
-    }
+    package func knock(ofMember id: UInt64) -> KnockSecret? { member(id)?.secret?.knock }
 
     /// The key of the member's LAN announcements.
-    package func lan(ofMember id: UInt64) -> LanSecret? {
-        slots[.member(id)].flatMap { holders[$0] }.flatMap { $0.secret?.lan }
-    }
+    package func lan(ofMember id: UInt64) -> LanSecret? { member(id)?.secret?.lan }
+
+    private func member(_ id: UInt64) -> Holder? { slots[.member(id)].flatMap { holders[$0] } }
 
     // MARK: Names
 

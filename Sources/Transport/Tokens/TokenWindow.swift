@@ -125,12 +125,7 @@ package struct DialCounters: Hashable, Codable, Sendable {
     package struct Day: Hashable, Codable, Sendable {
         /// Days since the start of 1970, UTC.
         package let day: UInt32
-        package var series: Series
-
-        package init(day: UInt32, series: Series = Series()) {
-            self.day = day
-            self.series = series
-        }
+        package var series = Series()
     }
 
     package var generation: TokenGeneration

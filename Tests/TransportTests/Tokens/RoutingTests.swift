@@ -1,7 +1,8 @@
 import Crypto
 import FoundationEssentials
 import Testing
-import Transport
+
+@testable import Transport
 
 private func secret(_ byte: UInt8) -> RoutingSecret {
     RoutingSecret(SecretBytes(copying: [UInt8](repeating: byte, count: 32)))

@@ -8,9 +8,7 @@ import Crypto
 struct LinkKeys: ~Copyable {
     private struct Epoch: ~Copyable {
         let number: UInt8
-        let hash: [UInt8]
-        let sending: PacketCipher
-        let receiving: PacketCipher
+        let link: LinkHandshake.PacketLink
     }
 
     enum Opened { case current, previous, next }
@@ -26,30 +24,27 @@ struct LinkKeys: ~Copyable {
     private(set) var discardAt: Microseconds?
 
     init(_ link: consuming LinkHandshake.PacketLink, at now: Microseconds) {
-        current = Self.epoch(0, link)
+        current = Epoch(number: 0, link: link)
         previous = nil
         next = nil
         since = now
     }
 
-    private static func epoch(_ number: UInt8, _ link: consuming LinkHandshake.PacketLink) -> Epoch {
-        let hash = link.peer.handshakeHash
-        return link.takeKeys { Epoch(number: number, hash: hash, sending: $0, receiving: $1) }
-    }
-
     /// The epoch of packets that we send.
     var epoch: UInt8 { current.number }
     /// The current keys' handshake hash, 32 bytes.
-    var handshakeHash: [UInt8] { current.hash }
+    var handshakeHash: [UInt8] { current.link.peer.handshakeHash }
     /// Our next keys await their first use by the peer.
     var awaitsPeer: Bool { next != nil }
 
     /// We are the initiator and know the new keys; the peer does not have act 3 yet.
-    mutating func offer(_ link: consuming LinkHandshake.PacketLink) { next = Self.epoch(current.number &+ 1, link) }
+    mutating func offer(_ link: consuming LinkHandshake.PacketLink) {
+        next = Epoch(number: current.number &+ 1, link: link)
+    }
 
     /// We are the responder and have act 3: use the new keys from now on.
     mutating func install(_ link: consuming LinkHandshake.PacketLink, at now: Microseconds) {
-        promote(Self.epoch(current.number &+ 1, link), at: now)
+        promote(Epoch(number: current.number &+ 1, link: link), at: now)
         discardAt = nil
     }
 
@@ -62,7 +57,7 @@ struct LinkKeys: ~Copyable {
 
     mutating func seal(_ packet: inout [UInt8], number: UInt64) {
         sentCount += 1
-        current.sending.seal(&packet, headerByteCount: DatagramPacket.sealedHeaderByteCount, number: number)
+        current.link.sending.seal(&packet, headerByteCount: DatagramPacket.sealedHeaderByteCount, number: number)
     }
 
     /// Opens a packet in place.
@@ -74,20 +69,20 @@ struct LinkKeys: ~Copyable {
         let header = DatagramPacket.sealedHeaderByteCount
         do throws(NoiseError) {
             if epoch == current.number {
-                try current.receiving.open(&packet, headerByteCount: header, number: number)
+                try current.link.receiving.open(&packet, headerByteCount: header, number: number)
                 receivedCount += 1
                 if previous != nil, discardAt == nil { discardAt = now + keepFor }
                 return .current
             }
             if let candidate = next?.number, epoch == candidate {
-                try next?.receiving.open(&packet, headerByteCount: header, number: number)
+                try next?.link.receiving.open(&packet, headerByteCount: header, number: number)
                 if let epoch = next.take() { promote(epoch, at: now) }
                 receivedCount = 1
                 discardAt = now + keepFor
                 return .next
             }
             if let candidate = previous?.number, epoch == candidate {
-                try previous?.receiving.open(&packet, headerByteCount: header, number: number)
+                try previous?.link.receiving.open(&packet, headerByteCount: header, number: number)
                 return .previous
             }
             return nil

@@ -1,0 +1,177 @@
+/// Why a sealed message cannot be made or opened.
+package enum NoiseError: Error, Equatable {
+    case notAuthentic
+    /// Not ``TransportState/expectedByteCount`` bytes.
+    case truncated
+    /// More than ``TransportState/maximumFrameByteCount`` bytes.
+    case tooLong
+}
+
+/// CipherState of the Noise specification (section 5.1): a key and the number of messages that it has sealed or opened,
+/// which is the nonce. A key never comes near the last nonce: links rotate it after 1,000 messages.
+package struct CipherState: ~Copyable, Sendable {
+    fileprivate let key: SecretBytes
+    package private(set) var nonce: UInt64
+
+    /// - Parameter nonce: not 0 only in tests of the key rotation.
+    /// - Precondition: `key` has 32 bytes.
+    package init(key: consuming SecretBytes, nonce: UInt64 = 0) {
+        self.key = key
+        self.nonce = nonce
+    }
+
+    /// Appends ciphertext and tag to `output`.
+    package mutating func encrypt(
+        _ plaintext: some Collection<UInt8>, appendingTo output: inout [UInt8], authenticating data: [UInt8] = []
+    ) {
+        ChaChaPoly.Nonce(counter: nonce).withBytes {
+            AEAD.seal(plaintext, appendingTo: &output, key: key, nonce: $0, authenticating: data)
+        }
+        nonce += 1
+    }
+
+    /// The counter advances only on success.
+    /// - Throws: ``NoiseError/notAuthentic``.
+    package mutating func decrypt(_ ciphertext: some Collection<UInt8>, authenticating data: [UInt8] = [])
+        throws(NoiseError) -> [UInt8]
+    {
+        do {
+            let plaintext = try ChaChaPoly.open(
+                ciphertext, key: key, nonce: ChaChaPoly.Nonce(counter: nonce), authenticating: data)
+            nonce += 1
+            return plaintext
+        } catch { throw .notAuthentic }
+    }
+
+    borrowing func clone() -> CipherState { CipherState(key: key.clone(), nonce: nonce) }
+}
+
+/// A cipher that changes its key after every 1,000 uses (BOLT 8, "Lightning Message Key Rotation").
+private struct RotatingCipher: ~Copyable, Sendable {
+    private static let usesPerKey = 1_000
+    private var cipher: CipherState
+    private var chainingKey: SecretBytes
+
+    init(cipher: consuming CipherState, chainingKey: consuming SecretBytes) {
+        self.cipher = cipher
+        self.chainingKey = chainingKey
+    }
+
+    mutating func encrypt(_ plaintext: some Collection<UInt8>, appendingTo output: inout [UInt8]) {
+        cipher.encrypt(plaintext, appendingTo: &output)
+        rotateIfDue()
+    }
+
+    mutating func decrypt(_ ciphertext: some Collection<UInt8>) throws(NoiseError) -> [UInt8] {
+        let plaintext = try cipher.decrypt(ciphertext)
+        rotateIfDue()
+        return plaintext
+    }
+
+    private mutating func rotateIfDue() {
+        guard cipher.nonce == Self.usesPerKey else { return }
+        cipher = CipherState(key: cipher.key.withBytes { chainingKey.expand($0) })
+    }
+}
+
+extension SecretBytes {
+    /// HKDF of the Noise specification (section 4.3), which is RFC 5869 with an empty info. The chaining key becomes
+    /// the first output.
+    /// - Returns: the second output.
+    mutating func expand(_ input: UnsafeRawBufferPointer) -> SecretBytes {
+        var salt = withBytes { Array($0) }
+        defer { wipe(&salt) }
+        let outputs = HKDF.derive(secret: input, salt: salt, info: [], byteCount: 64)
+        self = outputs.withBytes { SecretBytes(copying: $0[..<32]) }
+        return outputs.withBytes { SecretBytes(copying: $0[32...]) }
+    }
+}
+
+/// Messages after the handshake, in the frames of BOLT 8 ("Lightning Message Specification"): a sealed 2-byte length,
+/// big-endian, then the sealed body, each with a tag of 16 bytes. Needs a reliable, ordered transport: nonces are
+/// implicit.
+///
+/// The reader repeatedly passes exactly ``expectedByteCount`` bytes to ``open(_:)``:
+///
+///     length (18 bytes) ──▶ body (length + 16 bytes) ──▶ length …
+package struct TransportState: ~Copyable, Sendable {
+    /// Most bytes in a frame before sealing.
+    package static let maximumFrameByteCount = 65_535
+    package static let overheadByteCount = 2 + 2 * ChaChaPoly.tagByteCount
+
+    private var sending: RotatingCipher
+    private var receiving: RotatingCipher
+    /// Without its tag; `nil` while the length is expected.
+    private var bodyByteCount: Int?
+
+    package init(sending: consuming CipherState, receiving: consuming CipherState, chainingKey: consuming SecretBytes) {
+        self.sending = RotatingCipher(cipher: sending, chainingKey: chainingKey.clone())
+        self.receiving = RotatingCipher(cipher: receiving, chainingKey: chainingKey)
+    }
+
+    /// - Throws: ``NoiseError/tooLong``.
+    package mutating func seal(_ frame: some Collection<UInt8>) throws(NoiseError) -> [UInt8] {
+        let count = frame.count
+        guard count <= Self.maximumFrameByteCount else { throw .tooLong }
+        var sealed: [UInt8] = []
+        sealed.reserveCapacity(count + Self.overheadByteCount)
+        sending.encrypt([UInt8(count >> 8), UInt8(count & 0xff)], appendingTo: &sealed)
+        sending.encrypt(frame, appendingTo: &sealed)
+        return sealed
+    }
+
+    /// The length of the next input of ``open(_:)``: 18, or up to 65,551.
+    package var expectedByteCount: Int { (bodyByteCount ?? 2) + ChaChaPoly.tagByteCount }
+
+    /// Opens the next ``expectedByteCount`` bytes.
+    /// - Returns: a frame, or `nil` if the bytes were its length.
+    /// - Throws: ``NoiseError/truncated`` for another number of bytes, ``NoiseError/notAuthentic``. Close the link
+    ///   after either.
+    package mutating func open(_ bytes: some Collection<UInt8>) throws(NoiseError) -> [UInt8]? {
+        guard bytes.count == expectedByteCount else { throw .truncated }
+        let opened = try receiving.decrypt(bytes)
+        guard bodyByteCount == nil else {
+            bodyByteCount = nil
+            return opened
+        }
+        bodyByteCount = Int(opened[0]) << 8 | Int(opened[1])
+        return nil
+    }
+}
+
+/// One direction's key of a packet link. A packet carries its number, which is the nonce (Noise, section 11.4). The
+/// caller must not seal two packets with one number.
+package struct PacketCipher: ~Copyable, Sendable {
+    package static let overheadByteCount = ChaChaPoly.tagByteCount
+    private let key: SecretBytes
+
+    /// - Precondition: `key` has 32 bytes.
+    package init(key: consuming SecretBytes) { self.key = key }
+
+    /// Seals the packet behind its header in place, authenticates the header and appends the tag.
+    package borrowing func seal(_ packet: inout [UInt8], headerByteCount: Int, number: UInt64) {
+        packet.append(contentsOf: repeatElement(0, count: Self.overheadByteCount))
+        packet.withUnsafeMutableBytes { packet in
+            let header = UnsafeRawBufferPointer(rebasing: packet[..<headerByteCount])
+            let body = UnsafeMutableRawBufferPointer(rebasing: packet[headerByteCount...])
+            ChaChaPoly.Nonce(counter: number).withBytes {
+                AEAD.seal(inPlace: body, key: key, nonce: $0, authenticating: header)
+            }
+        }
+    }
+
+    /// Opens a packet in place and removes the tag.
+    /// - Throws: ``NoiseError/notAuthentic``; the packet is then invalid.
+    package borrowing func open(_ packet: inout [UInt8], headerByteCount: Int, number: UInt64) throws(NoiseError) {
+        guard packet.count >= headerByteCount + Self.overheadByteCount else { throw .notAuthentic }
+        let isOpened = packet.withUnsafeMutableBytes { packet in
+            let header = UnsafeRawBufferPointer(rebasing: packet[..<headerByteCount])
+            let body = UnsafeMutableRawBufferPointer(rebasing: packet[headerByteCount...])
+            return ChaChaPoly.Nonce(counter: number).withBytes {
+                AEAD.open(UnsafeRawBufferPointer(body), into: body.octets, key: key, nonce: $0, authenticating: header)
+            }
+        }
+        guard isOpened else { throw .notAuthentic }
+        packet.removeLast(Self.overheadByteCount)
+    }
+}
