@@ -259,11 +259,11 @@ package: deb
 reproducible: deps
 	sh Tests/Package/reproducible.sh
 
-# Needs protoc; the result is committed.
+# Code for the tests, which compare the node with SwiftProtobuf. Needs protoc; the result is committed.
 proto:
 	$(SWIFT) build --scratch-path $(SCRATCH) --product protoc-gen-swift
 	protoc --plugin=$(SCRATCH)/debug/protoc-gen-swift --swift_opt=Visibility=Package \
-		--swift_out=Sources/Messaging/Wire --proto_path=Sources/Messaging/Wire Sources/Messaging/Wire/mayfly.proto
+		--swift_out=Tests/FuzzTargets --proto_path=Tests/FuzzTargets Tests/FuzzTargets/mayfly.proto
 
 clean:
 	rm -rf $(SCRATCH) $(FUZZ_SCRATCH) $(COVERAGE_SCRATCH) .build-tsan .build-asan

@@ -18,8 +18,8 @@ let deque: Target.Dependency = .product(name: "DequeModule", package: "swift-col
 let heap: Target.Dependency = .product(name: "HeapModule", package: "swift-collections")
 let logging: Target.Dependency = .product(name: "Logging", package: "swift-log")
 
-func target(_ name: String, _ dependencies: [Target.Dependency], exclude: [String] = []) -> Target {
-    .target(name: name, dependencies: dependencies, exclude: exclude, swiftSettings: settings)
+func target(_ name: String, _ dependencies: [Target.Dependency]) -> Target {
+    .target(name: name, dependencies: dependencies, swiftSettings: settings)
 }
 
 func tests(_ name: String, _ dependencies: [Target.Dependency], exclude: [String] = []) -> Target {
@@ -51,11 +51,7 @@ let package = Package(
         .target(name: "CWipingHeap"),
 
         target("Crypto", ["CSodium", "COpenSSL", "CSecp256k1", "CZlib"]),
-        target(
-            "Messaging",
-            ["Crypto", deque, heap, .product(name: "SwiftProtobuf", package: "swift-protobuf")],
-            exclude: ["Wire/mayfly.proto"]
-        ),
+        target("Messaging", ["Crypto", deque, heap]),
         target("Store", ["Crypto", "CLinux", deque, heap]),
         target("Transport", ["Crypto", "CLinux", "CMiniUPnP", nioCore, nioPosix, deque, heap]),
         target("Control", ["Messaging", nioCore, nioPosix, deque]),
@@ -101,6 +97,7 @@ let package = Package(
                 nioCore, nioEmbedded, .product(name: "SwiftProtobuf", package: "swift-protobuf"),
             ],
             path: "Tests/FuzzTargets",
+            exclude: ["mayfly.proto"],
             swiftSettings: settings
         ),
         // Between the program and libFuzzer: only with `make fuzz`, otherwise empty.
@@ -162,7 +159,7 @@ let package = Package(
         tests("MessagingTests", ["TestSupport", "Messaging", "Crypto"]),
         tests("SimulationTests", ["Simulation"]),
         tests("NodeSimulationTests", ["NodeSimulation"]),
-        tests("WireTests", ["TestSupport", "Messaging", "Crypto"]),
+        tests("WireTests", ["FuzzTargets", "TestSupport", "Messaging", "Crypto"]),
         tests("StoreTests", ["TestSupport", "StoreCampaigns", "SimulatedDisk", "Store", "Crypto"]),
         tests("TransportTests", ["TestSupport", "Transport", "Crypto", nioCore, nioPosix, nioEmbedded, heap]),
         tests(

@@ -58,6 +58,7 @@ let storedTargets: [FuzzTarget] = [
             return [StoredCodec.encode(tombstone: samples.tombstone(), byteLimit: .max)]
         },
         run: { bytes in
+            try ProtoOracle.compare(bytes, ProtoOracle.tombstone(bytes), StoredCodec.decodeTombstone)
             guard let record = try? StoredCodec.decodeTombstone(bytes) else { return }
             let again = try? StoredCodec.decodeTombstone(StoredCodec.encode(tombstone: record, byteLimit: .max))
             try expect(again == record, "\(record) comes back as \(String(describing: again))")

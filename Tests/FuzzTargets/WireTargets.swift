@@ -1,7 +1,5 @@
 import Crypto
-import FoundationEssentials
 import Messaging
-import SwiftProtobuf
 
 /// Data that crosses a link, and data that travels as text.
 let wireTargets: [FuzzTarget] = [
@@ -12,6 +10,7 @@ let wireTargets: [FuzzTarget] = [
             return samples.frames().map(FrameCodec.encode)
         },
         run: { bytes in
+            try ProtoOracle.compareFrame(bytes)
             guard let frame = try? FrameCodec.decode(bytes) else { return }
             try checkFrame(frame)
         }),
@@ -22,16 +21,19 @@ let wireTargets: [FuzzTarget] = [
             var samples = Samples()
             var seeds: [[UInt8]] = []
             for frame in samples.frames() {
-                let (type, payload) = try contentPayload(of: FrameCodec.encode(frame))
+                let (type, payload) = try ProtoOracle.content(of: FrameCodec.encode(frame))
                 guard let index = contentTypes.firstIndex(of: type) else { continue }
                 seeds.append([UInt8(index)] + payload)
             }
             return seeds
         },
         run: { bytes in
-            let index = Int(bytes.first ?? 0) % contentTypes.count
-            let bytes = contentFrame(contentTypes[index], Array(bytes.dropFirst()))
-            guard let frame = try? FrameCodec.decode(bytes) else { return }
+            let type = contentTypes[Int(bytes.first ?? 0) % contentTypes.count]
+            let payload = Array(bytes.dropFirst())
+            try ProtoOracle.compare(payload, ProtoOracle.payload(type, payload)) { payload in
+                try FrameCodec.decode(ProtoOracle.frame(type, payload))
+            }
+            guard let frame = try? FrameCodec.decode(ProtoOracle.frame(type, payload)) else { return }
             try checkFrame(frame)
         }),
     FuzzTarget(
@@ -84,6 +86,7 @@ let wireTargets: [FuzzTarget] = [
                 let again = try? InviteSlug.decode(InviteSlug.encode(invite.signed))
                 return try expect(again == invite, "an invite does not come back")
             }
+            try ProtoOracle.compare(rest, ProtoOracle.invite(rest), InviteSlug.decodePayload)
             guard let invite = try? InviteSlug.decodePayload(rest) else { return }
             let again = try? InviteSlug.decodePayload(InviteSlug.encodePayload(invite))
             try expect(again == invite, "\(invite) does not come back")
@@ -159,7 +162,7 @@ let wireTargets: [FuzzTarget] = [
         }, run: { bytes in try checkNotice(Int(bytes.first ?? 0) % 5, Array(bytes.dropFirst())) }),
 ]
 
-/// A frame must round-trip.
+/// A frame must round-trip, and is written as SwiftProtobuf writes it.
 func checkFrame(_ frame: Frame) throws {
     // Received, never sent.
     if case .lifetime(.unsupported) = frame { return }
@@ -168,31 +171,17 @@ func checkFrame(_ frame: Frame) throws {
         throw FuzzFailure("what \(frame) encodes to does not decode")
     }
     try expect(decoded == frame, "\(frame) comes back as \(decoded)")
+    try ProtoOracle.checkWritten(again)
 }
 
 // MARK: Contents
 
-private let contentTypes: [String] = [
-    ContentType.text, .systemMessage, .joinRequest, .welcome, .joinError, .explodeSettings, .deletionReceipt,
-    .lifetimeProposal, .lifetimeAccept, .lifetimeReject, .lifetimeWithdraw, .invitation, .memberLeft, .reply, .reaction,
-    .attachment, .receipt, .joinCancelled, .groupUpdated, .profile, .lifetimeAgreement, .lifetimeEnded,
+private let contentTypes: [ContentType] = [
+    .text, .systemMessage, .joinRequest, .welcome, .joinError, .explodeSettings, .deletionReceipt, .lifetimeProposal,
+    .lifetimeAccept, .lifetimeReject, .lifetimeWithdraw, .invitation, .memberLeft, .reply, .reaction, .attachment,
+    .receipt, .joinCancelled, .groupUpdated, .profile, .lifetimeAgreement, .lifetimeEnded,
     ContentType("mayfly/reply:1.7"), ContentType("mayfly/attachment:1.9"), ContentType("example.org/poll:2.1"),
-].map(\.description)
-
-private func contentFrame(_ type: String, _ payload: [UInt8]) -> [UInt8] {
-    var proto = ProtoFrame()
-    proto.content.type = type
-    proto.content.id = Data(repeating: 1, count: 16)
-    proto.content.sentAt = 1_795_247_146_133
-    proto.content.lifetime = Lifetime.oneDay.rawValue
-    proto.content.payload = Data(payload)
-    return (try? proto.serializedBytes()) ?? []
-}
-
-private func contentPayload(of frame: [UInt8]) throws -> (type: String, payload: [UInt8]) {
-    let proto = try ProtoFrame(serializedBytes: frame)
-    return (proto.content.type, Array(proto.content.payload))
-}
+]
 
 // MARK: Notices
 

@@ -23,9 +23,8 @@ import Testing
     }
 
     @Test("the page has every message and field of mayfly.proto") func fields() throws {
-        let root = URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
-            .deletingLastPathComponent()
-        let proto = try String(contentsOf: root.appending(path: "Sources/Messaging/Wire/mayfly.proto"), encoding: .utf8)
+        let tests = URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
+        let proto = try String(contentsOf: tests.appending(path: "FuzzTargets/mayfly.proto"), encoding: .utf8)
         let declared = Self.declared(proto)
         let specified = Self.specified(try VectorPage("Frames").text)
         #expect(declared.count > 100)

@@ -1,6 +1,6 @@
 import Crypto
 
-/// The payload of content types with fields; ``ContentCodec`` encodes it.
+/// The payload of content types with fields.
 package enum ContentBody: Hashable, Sendable {
     /// ``Content/payload`` holds everything: a text, or a bot's content of another authority.
     case opaque

@@ -1,40 +1,112 @@
 import Crypto
-import FoundationEssentials
 
-/// Payloads of chat contents: bytes ↔ ``ContentBody``.
-enum ContentCodec {
-    /// Empty for an opaque body.
-    static func payload(of body: ContentBody) -> [UInt8] {
-        switch body {
-        case .opaque: return []
-        case .reply(let reply):
-            var proto = ProtoReply()
-            proto.replyTo = Data(reply.replyTo.bytes)
-            proto.text = reply.text
-            return serialized(proto)
-        case .reaction(let reaction):
-            var proto = ProtoReaction()
-            proto.message = Data(reaction.message.bytes)
-            proto.emoji = reaction.emoji
-            proto.removed = reaction.isRemoved
-            return serialized(proto)
-        case .attachment(let attachment):
-            var proto = ProtoAttachment()
-            proto.name = attachment.name
-            proto.mediaType = attachment.mediaType
-            proto.byteCount = attachment.byteCount
-            proto.chunkSize = UInt32(Limits.chunkByteCount)
-            proto.hash = Data(attachment.hash)
-            proto.text = attachment.text
-            proto.replyTo = Data(attachment.replyTo?.bytes ?? [])
-            return serialized(proto)
+/// Contents: the most frequent frames, and the last part of stored messages.
+package enum ContentsCodec {
+    /// Most bytes of a frame (Frames.md), without its tag and a length of at most three bytes.
+    private static let fieldsByteCount = 65_535 - 4
+
+    /// The fewest frames, in order, within the limits of a link.
+    package static func frames(of contents: [AgedContent]) -> [[UInt8]] {
+        var result: [[UInt8]] = []
+        var rest = contents[...]
+        while !rest.isEmpty {
+            var writer = ProtoWriter(capacity: min(byteCount(of: rest), fieldsByteCount + 4))
+            var count = 0
+            writer.put(8) { writer in
+                let start = writer.bytes.count
+                for aged in rest.prefix(Limits.contentsCount) {
+                    let end = writer.bytes.count
+                    writer.put(1, aged)
+                    if count > 0, writer.bytes.count - start > fieldsByteCount {
+                        writer.bytes.removeSubrange(end...)
+                        break
+                    }
+                    count += 1
+                }
+            }
+            result.append(writer.bytes)
+            rest = rest.dropFirst(count)
         }
+        return result
+    }
+
+    /// About the bytes of a frame of contents.
+    static func byteCount(of contents: ArraySlice<AgedContent>) -> Int {
+        contents.reduce(8) { $0 + $1.content.payload.count + $1.content.fallback.utf8.count + 128 }
+    }
+}
+
+extension AgedContent: ProtoMessage {
+    func write(to writer: inout ProtoWriter) { content.write(age: age, to: &writer) }
+
+    init(_ fields: ProtoFields) throws(WireError) {
+        guard fields.slice(9).count <= Limits.payloadByteCount else { throw .tooLong("content.payload") }
+        let type = ContentType(try fields.text(1, "content.type", atMost: Limits.contentTypeByteCount))
+        guard type.isChat else { throw .malformed("contents.type") }
+        self.init(try Content(fields, type), age: max(0, fields.int64(6)))
+    }
+}
+
+extension ContentType {
+    /// It has no other frame. An unknown type is a chat content: it is kept, and shown by its fallback.
+    fileprivate var isChat: Bool {
+        if self == .text { return true }
+        switch family {
+        case .receipt, .systemMessage: return false
+        default: break
+        }
+        switch self {
+        case .lifetimeProposal, .lifetimeAccept, .lifetimeReject, .lifetimeWithdraw, .lifetimeAgreement, .lifetimeEnded,
+            .joinRequest, .welcome, .joinError, .joinCancelled, .deletionReceipt, .invitation, .memberLeft,
+            .groupUpdated, .profile:
+            return false
+        default: return true
+        }
+    }
+}
+
+extension Content {
+    /// - Parameter age: 0 in the store.
+    func write(age: Milliseconds, to writer: inout ProtoWriter) {
+        writer.put(1, type.description)
+        writer.put(2, id)
+        writer.put(3, sentAt)
+        writer.put(4, lifetime.rawValue)
+        writer.put(5, agreement)
+        writer.put(6, age)
+        writer.put(7, fallback)
+        writer.put(8, shouldPush)
+        guard payload.isEmpty else { return writer.put(9, payload) }
+        switch body {
+        case .opaque: break
+        case .reply(let reply): writer.put(9, reply)
+        case .reaction(let reaction): writer.put(9, reaction)
+        case .attachment(let attachment): writer.put(9, attachment)
+        }
+    }
+
+    /// - Parameter type: as it was checked: the store has contents that use other frames on links.
+    fileprivate init(_ fields: ProtoFields, _ type: ContentType) throws(WireError) {
+        let (payload, body) = try Self.decode(type, fields.bytes(9))
+        self.init(
+            type: type, id: try fields.id(2, "content.id"), sentAt: fields.time(3),
+            // An unknown lifetime counts as ephemeral: the content stays in memory.
+            lifetime: Lifetime(rawValue: try fields.text(4, "content.lifetime")) ?? .ephemeral,
+            agreement: try fields.optionalID(5, "content.agreement"),
+            fallback: try fields.text(7, "content.fallback", atMost: Limits.fallbackByteCount),
+            shouldPush: fields.flag(8), payload: payload, body: body)
+    }
+
+    /// The last part of a stored message.
+    init(stored bytes: [UInt8], from start: Int) throws(WireError) {
+        let fields = try ProtoFields(bytes, from: start)
+        try self.init(fields, ContentType(fields.text(1, "content.type")))
     }
 
     /// Rejects a malformed payload of a version that we write. A malformed one of a later minor version is kept, and
     /// shown by its fallback.
     /// - Returns: the payload, empty if the body contains all of it.
-    static func decode(_ type: ContentType, _ payload: [UInt8]) throws(WireError) -> ([UInt8], ContentBody) {
+    private static func decode(_ type: ContentType, _ payload: [UInt8]) throws(WireError) -> ([UInt8], ContentBody) {
         let isOurs = type == type.family
         do throws(WireError) {
             guard let body = try body(type.family, payload) else { return (payload, .opaque) }
@@ -54,73 +126,118 @@ enum ContentCodec {
                 throw .malformed("text")
             }
             return nil
-        case .reply:
-            let proto = try parse(ProtoReply.self, payload)
-            guard let text = try boundedText(proto.text, Limits.textByteCount, "reply.text") else {
-                throw .malformed("reply.text")
-            }
-            return .reply(Reply(replyTo: try identifier(proto.replyTo, "reply.reply_to"), text: text))
-        case .reaction:
-            let proto = try parse(ProtoReaction.self, payload)
-            guard Reaction.isEmoji(proto.emoji) else { throw .malformed("reaction.emoji") }
-            return .reaction(
-                Reaction(
-                    message: try identifier(proto.message, "reaction.message"), emoji: proto.emoji,
-                    isRemoved: proto.removed))
-        case .attachment: return .attachment(try Attachment(try parse(ProtoAttachment.self, payload)))
+        case .reply: return .reply(try Reply(ProtoFields(payload)))
+        case .reaction: return .reaction(try Reaction(ProtoFields(payload)))
+        case .attachment: return .attachment(try Attachment(ProtoFields(payload)))
         default: return nil
         }
     }
 }
 
-extension Attachment {
-    fileprivate init(_ proto: ProtoAttachment) throws(WireError) {
-        guard proto.chunkSize == UInt32(Limits.chunkByteCount) else { throw .malformed("attachment.chunk_size") }
-        guard (0...Self.byteCountLimit).contains(proto.byteCount) else { throw .malformed("attachment.byte_count") }
-        guard proto.hash.count == SHA256.byteCount else { throw .malformed("attachment.hash") }
+// MARK: Payloads
+
+extension Reply: ProtoMessage {
+    func write(to writer: inout ProtoWriter) {
+        writer.put(1, replyTo)
+        writer.put(2, text)
+    }
+
+    init(_ fields: ProtoFields) throws(WireError) {
+        guard let text = try fields.optionalText(2, "reply.text", atMost: Limits.textByteCount) else {
+            throw .malformed("reply.text")
+        }
+        self.init(replyTo: try fields.id(1, "reply.reply_to"), text: text)
+    }
+}
+
+extension Reaction: ProtoMessage {
+    func write(to writer: inout ProtoWriter) {
+        writer.put(1, message)
+        writer.put(2, emoji)
+        writer.put(3, isRemoved)
+    }
+
+    init(_ fields: ProtoFields) throws(WireError) {
+        let emoji = try fields.text(2, "reaction.emoji")
+        guard Self.isEmoji(emoji) else { throw .malformed("reaction.emoji") }
+        self.init(message: try fields.id(1, "reaction.message"), emoji: emoji, isRemoved: fields.flag(3))
+    }
+}
+
+extension Attachment: ProtoMessage {
+    func write(to writer: inout ProtoWriter) {
+        writer.put(1, name)
+        writer.put(2, mediaType)
+        writer.put(3, byteCount)
+        writer.put(4, Limits.chunkByteCount)
+        writer.put(5, hash)
+        writer.put(6, text)
+        writer.put(7, replyTo)
+    }
+
+    init(_ fields: ProtoFields) throws(WireError) {
+        let byteCount = fields.int64(3)
+        guard fields.uint32(4) == UInt32(Limits.chunkByteCount) else { throw .malformed("attachment.chunk_size") }
+        guard (0...Self.byteCountLimit).contains(byteCount) else { throw .malformed("attachment.byte_count") }
         self.init(
-            name: try boundedText(proto.name, Limits.fileNameByteCount, "attachment.name") ?? "",
-            mediaType: try boundedText(proto.mediaType, Limits.mediaTypeByteCount, "attachment.media_type") ?? "",
-            byteCount: proto.byteCount, hash: Array(proto.hash),
-            text: try boundedText(proto.text, Limits.textByteCount, "attachment.text") ?? "",
-            replyTo: proto.replyTo.isEmpty ? nil : try identifier(proto.replyTo, "attachment.reply_to"))
+            name: try fields.text(1, "attachment.name", atMost: Limits.fileNameByteCount),
+            mediaType: try fields.text(2, "attachment.media_type", atMost: Limits.mediaTypeByteCount),
+            byteCount: byteCount, hash: try fields.bytes(5, "attachment.hash", count: SHA256.byteCount),
+            text: try fields.text(6, "attachment.text", atMost: Limits.textByteCount),
+            replyTo: try fields.optionalID(7, "attachment.reply_to"))
     }
 }
 
-extension Acknowledgement {
-    init(_ proto: ProtoAcknowledgement) throws(WireError) {
-        let byteCount = proto.stored.count + proto.held.count + proto.expired.count
-        guard byteCount <= Limits.acknowledgementCount * MessageID.byteCount else { throw .tooLong("acknowledgement") }
-        self.init(
-            stored: try identifiers(proto.stored, "acknowledgement.stored"),
-            held: try identifiers(proto.held, "acknowledgement.held"),
-            expired: try identifiers(proto.expired, "acknowledgement.expired"))
+extension Receipt: ProtoMessage {
+    func write(to writer: inout ProtoWriter) {
+        writer.put(1, kind.rawValue)
+        for message in messages { writer.put(2, message) }
     }
-}
 
-extension ProtoReceipt {
-    init(_ receipt: Receipt) {
-        kind = receipt.kind.rawValue
-        messages = receipt.messages.map { Data($0.bytes) }
-    }
-}
-
-extension Receipt {
     /// `nil` for a kind of a later version.
-    init?(_ proto: ProtoReceipt) throws(WireError) {
-        guard proto.messages.count <= Limits.receiptCount else { throw .tooLong("receipt.messages") }
-        var messages: [MessageID] = []
-        for id in proto.messages { messages.append(try identifier(id, "receipt.messages")) }
-        guard let kind = Kind(rawValue: proto.kind), !messages.isEmpty else { return nil }
+    init?(_ fields: ProtoFields) throws(WireError) {
+        let messages = try fields.all(2, "receipt.messages", atMost: Limits.receiptCount) {
+            (bytes: ArraySlice<UInt8>) throws(WireError) -> MessageID? in
+            guard let id = MessageID(bytes) else { throw .malformed("receipt.messages") }
+            return id
+        }
+        guard let kind = Kind(rawValue: fields.uint32(1)), !messages.isEmpty else { return nil }
         self.init(kind, messages)
     }
 }
 
-extension AttachmentChunk {
-    init(_ proto: ProtoAttachmentChunk) throws(WireError) {
-        guard proto.bytes.count <= Limits.chunkByteCount else { throw .tooLong("attachment_chunk.bytes") }
+// MARK: Other frequent frames
+
+extension Acknowledgement: ProtoMessage {
+    func write(to writer: inout ProtoWriter) {
+        writer.put(4, joined: stored)
+        writer.put(5, joined: held)
+        writer.put(6, joined: expired)
+    }
+
+    init(_ fields: ProtoFields) throws(WireError) {
+        let limit = Limits.acknowledgementCount
+        let byteCount = fields.slice(4).count + fields.slice(5).count + fields.slice(6).count
+        guard byteCount <= limit * MessageID.byteCount else { throw .tooLong("acknowledgement") }
         self.init(
-            message: try identifier(proto.message, "attachment_chunk.message"), index: Int(proto.index),
-            isDeflated: proto.deflated, bytes: Array(proto.bytes))
+            stored: try fields.ids(4, "acknowledgement.stored", atMost: limit),
+            held: try fields.ids(5, "acknowledgement.held", atMost: limit),
+            expired: try fields.ids(6, "acknowledgement.expired", atMost: limit))
+    }
+}
+
+extension AttachmentChunk: ProtoMessage {
+    func write(to writer: inout ProtoWriter) {
+        writer.put(1, message)
+        writer.put(2, index)
+        writer.put(3, isDeflated)
+        writer.put(4, bytes)
+    }
+
+    init(_ fields: ProtoFields) throws(WireError) {
+        self.init(
+            message: try fields.id(1, "attachment_chunk.message"), index: Int(fields.uint32(2)),
+            isDeflated: fields.flag(3),
+            bytes: try fields.bytes(4, "attachment_chunk.bytes", atMost: Limits.chunkByteCount))
     }
 }

@@ -1,95 +1,130 @@
 import Crypto
-import FoundationEssentials
-import SwiftProtobuf
 
 /// Frames of a link: bytes ↔ ``Frame``. Strict about known fields; ignores unknown ones.
 package enum FrameCodec {
     package static func encode(_ frame: Frame) -> [UInt8] {
-        var proto = ProtoFrame()
-        switch frame {
-        case .session(let start): proto.session = ProtoSessionStart(start)
-        case .contents(let contents): return ContentsCodec.encode(contents)
-        case .acknowledgement(let said): return AcknowledgementCodec.encode(said)
-        case .lifetime(let message): proto.content = control(message)
-        case .joinRequest(let request): proto.content = control(.joinRequest, serialized(ProtoJoinRequest(request)))
-        case .welcome(let welcome): proto.content = control(.welcome, serialized(ProtoWelcome(welcome)))
-        case .joinError(let error): proto.content = control(.joinError, SeedJSON.encode(error))
-        case .explosion(let sealed): proto.explosion = Data(sealed)
-        case .deletionReceipt(let receipt):
-            proto.content = control(.deletionReceipt, serialized(ProtoDeletionReceipt(receipt)))
-        case .invitation(let invitation): proto.content = control(.invitation, serialized(ProtoInvitation(invitation)))
-        case .memberLeft(let departure): proto.content = control(.memberLeft, serialized(ProtoDeparture(departure)))
-        case .group(let update): proto.content = control(.groupUpdated, serialized(ProtoGroupUpdate(update)))
-        case .profile(let member): proto.content = control(.profile, serialized(ProtoMember(member)))
-        case .joinCancelled: proto.content = control(.joinCancelled, [])
-        case .ping(let nonce): proto.ping = nonce
-        case .pong(let nonce): proto.pong = nonce
-        case .closing(let asleep): proto.closing = !asleep
-        case .unknown: break
-        case .receipt(let receipt): proto.content = control(.receipt, serialized(ProtoReceipt(receipt)))
-        case .attachmentRequest(let id, let first, let count):
-            proto.attachmentRequest.message = Data(id.bytes)
-            proto.attachmentRequest.first = UInt32(clamping: first)
-            proto.attachmentRequest.count = UInt32(clamping: count)
-        case .attachmentChunk(let chunk): return ChunkCodec.encode(chunk)
-        case .attachmentGone(let id): proto.attachmentGone = Data(id.bytes)
-        case .relayRequest(let request): proto.relayRequest = ProtoRelayRequest(request)
-        case .relayAnswer(let answer): proto.relayAnswer = ProtoRelayAnswer(answer)
-        case .punch(let message): proto.punch = ProtoPunch(message)
-        case .mailboxRequest(let request): proto.mailboxRequest = ProtoMailboxRequest(request)
-        case .mailboxAnswer(let answer): proto.mailboxAnswer = ProtoMailboxAnswer(answer)
-        case .mailbox(let message): proto.mailbox = ProtoMailboxMessage(message)
-        }
-        return serialized(proto)
+        var writer = ProtoWriter(capacity: capacity(for: frame))
+        write(frame, to: &writer)
+        return writer.bytes
     }
+
+    /// Spares the frequent and the large frames a growing buffer.
+    private static func capacity(for frame: Frame) -> Int {
+        switch frame {
+        case .contents(let contents): ContentsCodec.byteCount(of: contents[...])
+        case .acknowledgement(let said): 16 + said.count * MessageID.byteCount
+        case .attachmentChunk(let chunk): 64 + chunk.bytes.count
+        default: 0
+        }
+    }
+
+    private static func write(_ frame: Frame, to writer: inout ProtoWriter) {
+        switch frame {
+        case .session(let start): writer.put(1, start)
+        case .lifetime(let message): write(message, to: &writer)
+        case .joinRequest(let request): control(.joinRequest, request.serialized, to: &writer)
+        case .welcome(let welcome): control(.welcome, welcome.serialized, to: &writer)
+        case .joinError(let error): control(.joinError, SeedJSON.encode(error), to: &writer)
+        case .deletionReceipt(let receipt): control(.deletionReceipt, receipt.serialized, to: &writer)
+        case .invitation(let invitation): control(.invitation, invitation.serialized, to: &writer)
+        case .memberLeft(let departure): control(.memberLeft, departure.serialized, to: &writer)
+        case .group(let update): control(.groupUpdated, update.serialized, to: &writer)
+        case .profile(let member): control(.profile, member.serialized, to: &writer)
+        case .joinCancelled: control(.joinCancelled, [], to: &writer)
+        case .receipt(let receipt): control(.receipt, receipt.serialized, to: &writer)
+        case .acknowledgement(let said): writer.put(3, said)
+        case .ping(let nonce): writer.put(4, nonce, always: true)
+        case .pong(let nonce): writer.put(5, nonce, always: true)
+        case .closing(let asleep): writer.put(6, !asleep, always: true)
+        case .explosion(let sealed): writer.put(7, sealed, always: true)
+        case .contents(let contents): writer.put(8) { $0.put(1, each: contents) }
+        case .attachmentRequest(let id, let first, let count):
+            writer.put(20) {
+                $0.put(1, id)
+                $0.put(2, UInt32(clamping: first))
+                $0.put(3, UInt32(clamping: count))
+            }
+        case .attachmentChunk(let chunk): writer.put(21, chunk)
+        case .attachmentGone(let id): writer.put(22, id)
+        case .relayRequest(let request): writer.put(30, request)
+        case .relayAnswer(let answer): writer.put(31, answer)
+        case .punch(let message): writer.put(32, message)
+        case .mailboxRequest(let request): writer.put(40, request)
+        case .mailboxAnswer(let answer): writer.put(41, answer)
+        case .mailbox(let message): writer.put(42, message)
+        case .unknown: break
+        }
+    }
+
+    private static func write(_ message: LifetimeMessage, to writer: inout ProtoWriter) {
+        switch message {
+        case .proposal(let proposal): control(.lifetimeProposal, SeedJSON.encode(proposal), to: &writer)
+        case .accept(let accept): control(.lifetimeAccept, SeedJSON.encode(accept), to: &writer)
+        case .reject(let id, let reason):
+            control(.lifetimeReject, SeedJSON.encodeRejection(of: id, reason), to: &writer)
+        case .withdraw(let id): control(.lifetimeWithdraw, SeedJSON.encodeWithdrawal(of: id), to: &writer)
+        case .agreement(let agreement): control(.lifetimeAgreement, agreement.serialized, to: &writer)
+        case .ended(let id, let renewable):
+            let ended = ProtoWriter.bytes {
+                $0.put(1, id)
+                $0.put(2, renewable)
+            }
+            control(.lifetimeEnded, ended, to: &writer)
+        case .unsupported: preconditionFailure("an unsupported proposal is received, never sent")
+        }
+    }
+
+    private static func control(_ type: ContentType, _ payload: [UInt8], to writer: inout ProtoWriter) {
+        writer.put(2) {
+            $0.put(1, type.description)
+            $0.put(8, true)
+            $0.put(9, payload)
+        }
+    }
+
+    // MARK: Reading
+
+    private static let bodies = [8, 3, 21, 1, 2, 7, 20, 22, 30, 31, 32, 40, 41, 42]
+    private static let numbers = [4, 5, 6]
 
     package static func decode(_ bytes: [UInt8]) throws(WireError) -> Frame {
-        if let contents = try ContentsCodec.decodePlain(bytes) { return .contents(contents) }
-        if let said = try AcknowledgementCodec.decodePlain(bytes) { return .acknowledgement(said) }
-        if let chunk = try ChunkCodec.decodePlain(bytes) { return .attachmentChunk(chunk) }
-        return try decodeGenerated(bytes)
-    }
-
-    /// Accepts any protobuf shape.
-    package static func decodeGenerated(_ bytes: [UInt8]) throws(WireError) -> Frame {
-        let proto = try parse(ProtoFrame.self, bytes)
-        switch proto.body {
-        case .session(let start): return .session(try SessionStart(start))
-        case .content(let content): return try decode(content)
-        case .contents(let contents): return try ContentsCodec.decode(contents).map { .contents($0) } ?? .unknown
-        case .acknowledgement(let said): return .acknowledgement(try Acknowledgement(said))
-        case .ping(let nonce): return .ping(nonce)
-        case .pong(let nonce): return .pong(nonce)
-        case .closing(let isRetired): return .closing(asleep: !isRetired)
-        case .explosion(let sealed):
-            guard sealed.count == Limits.noticeByteCount else { throw .malformed("explosion") }
-            return .explosion(Array(sealed))
-        case .attachmentRequest(let request):
+        let fields = try ProtoFields(bytes)
+        switch fields.last(of: bodies, numbers: numbers) {
+        case 1: return .session(try SessionStart(fields.fields(1)))
+        case 2: return try control(fields.fields(2)) ?? .unknown
+        case 3: return .acknowledgement(try Acknowledgement(fields.fields(3)))
+        case 4: return .ping(fields.number(4))
+        case 5: return .pong(fields.number(5))
+        case 6: return .closing(asleep: !fields.flag(6))
+        case 7: return .explosion(try fields.bytes(7, "explosion", count: Limits.noticeByteCount))
+        case 8:
+            let contents: [AgedContent] = try fields.fields(8).messages(1, "contents", atMost: Limits.contentsCount)
+            return contents.isEmpty ? .unknown : .contents(contents)
+        case 20:
+            let request = try fields.fields(20)
             return .attachmentRequest(
-                try identifier(request.message, "attachment_request.message"), first: Int(request.first),
-                count: Int(request.count))
-        case .attachmentChunk(let chunk): return .attachmentChunk(try AttachmentChunk(chunk))
-        case .attachmentGone(let id): return .attachmentGone(try identifier(id, "attachment_gone"))
-        case .relayRequest(let request): return try RelayRequest.read(request).map { .relayRequest($0) } ?? .unknown
-        case .relayAnswer(let answer): return try RelayAnswer.read(answer).map { .relayAnswer($0) } ?? .unknown
-        case .punch(let message): return try PunchMessage.read(message).map { .punch($0) } ?? .unknown
-        case .mailboxRequest(let request):
-            return try MailboxRequest.read(request).map { .mailboxRequest($0) } ?? .unknown
-        case .mailboxAnswer(let answer): return try MailboxAnswer.read(answer).map { .mailboxAnswer($0) } ?? .unknown
-        case .mailbox(let message): return try MailboxMessage.read(message).map { .mailbox($0) } ?? .unknown
-        case nil: return .unknown
+                try request.id(1, "attachment_request.message"), first: Int(request.uint32(2)),
+                count: Int(request.uint32(3)))
+        case 21: return .attachmentChunk(try AttachmentChunk(fields.fields(21)))
+        case 22: return .attachmentGone(try fields.id(22, "attachment_gone"))
+        case 30: return try RelayRequest(fields.fields(30)).map { .relayRequest($0) } ?? .unknown
+        case 31: return try RelayAnswer(fields.fields(31)).map { .relayAnswer($0) } ?? .unknown
+        case 32: return try PunchMessage(fields.fields(32)).map { .punch($0) } ?? .unknown
+        case 40: return try MailboxRequest(fields.fields(40)).map { .mailboxRequest($0) } ?? .unknown
+        case 41: return try MailboxAnswer(fields.fields(41)).map { .mailboxAnswer($0) } ?? .unknown
+        case 42: return try MailboxMessage(fields.fields(42)).map { .mailbox($0) } ?? .unknown
+        default: return .unknown
         }
     }
 
-    private static func decode(_ proto: ProtoContent) throws(WireError) -> Frame {
-        let payload = Array(proto.payload)
-        guard payload.count <= Limits.payloadByteCount else { throw .tooLong("content.payload") }
-        guard proto.type.utf8.count <= Limits.contentTypeByteCount else { throw .tooLong("content.type") }
-        let type = ContentType(proto.type)
+    /// A control message, or `nil` for one of a later version.
+    private static func control(_ fields: ProtoFields) throws(WireError) -> Frame? {
+        let payload = try fields.bytes(9, "content.payload", atMost: Limits.payloadByteCount)
+        let type = ContentType(try fields.text(1, "content.type", atMost: Limits.contentTypeByteCount))
+        // They have no meaning here, but are texts all the same.
+        _ = try (fields.text(4, "content.lifetime"), fields.text(7, "content.fallback"))
         switch type.family {
-        case .receipt:
-            let receipt = try parse(ProtoReceipt.self, payload)
-            return try Receipt(receipt).map { .receipt($0) } ?? .unknown
+        case .receipt: return try Receipt(serialized: payload).map { .receipt($0) }
         // Chat contents use `contents` frames; each node makes its system messages itself.
         case .systemMessage, .text, .reply, .reaction, .attachment: throw .malformed("content.type")
         default: break
@@ -97,98 +132,21 @@ package enum FrameCodec {
         switch type {
         case .lifetimeProposal, .lifetimeAccept, .lifetimeReject, .lifetimeWithdraw:
             return .lifetime(try SeedJSON.decodeLifetimeMessage(payload, as: type))
-        case .joinRequest: return .joinRequest(try JoinRequest(try parse(ProtoJoinRequest.self, payload)))
-        case .welcome: return .welcome(try Welcome(try parse(ProtoWelcome.self, payload)))
+        case .joinRequest: return .joinRequest(try JoinRequest(ProtoFields(payload)))
+        case .welcome: return .welcome(try Welcome(ProtoFields(payload)))
         case .joinError: return .joinError(try SeedJSON.decodeJoinError(payload))
-        case .deletionReceipt:
-            return .deletionReceipt(try DeletionReceipt(try parse(ProtoDeletionReceipt.self, payload)))
-        case .invitation: return .invitation(try Invitation(try parse(ProtoInvitation.self, payload)))
-        case .memberLeft: return .memberLeft(try Departure(try parse(ProtoDeparture.self, payload)))
-        case .groupUpdated: return .group(try GroupUpdate(try parse(ProtoGroupUpdate.self, payload)))
-        case .profile: return .profile(try Member(try parse(ProtoMember.self, payload)))
-        case .lifetimeAgreement:
-            // Terms of a later version: skipped.
-            guard let agreement = try Agreement.read(try parse(ProtoAgreement.self, payload)) else { return .unknown }
-            return .lifetime(.agreement(agreement))
-        case .lifetimeEnded: return .lifetime(try LifetimeMessage.read(try parse(ProtoLifetimeEnded.self, payload)))
+        case .deletionReceipt: return .deletionReceipt(try DeletionReceipt(ProtoFields(payload)))
+        case .invitation: return .invitation(try Invitation(ProtoFields(payload)))
+        case .memberLeft: return .memberLeft(try Departure(ProtoFields(payload)))
+        case .groupUpdated: return .group(try GroupUpdate(ProtoFields(payload)))
+        case .profile: return .profile(try Member(ProtoFields(payload)))
+        case .lifetimeAgreement: return try Agreement(serialized: payload).map { .lifetime(.agreement($0)) }
+        case .lifetimeEnded:
+            let ended = try ProtoFields(payload)
+            return .lifetime(.ended(try ended.id(1, "lifetime_ended.agreement"), renewable: try ended.optional(2)))
         case .joinCancelled: return .joinCancelled
         // A type of a later version.
-        default: return .unknown
+        default: return nil
         }
     }
-
-    private static func control(_ message: LifetimeMessage) -> ProtoContent {
-        switch message {
-        case .proposal(let proposal): control(.lifetimeProposal, SeedJSON.encode(proposal))
-        case .accept(let accept): control(.lifetimeAccept, SeedJSON.encode(accept))
-        case .reject(let id, let reason): control(.lifetimeReject, SeedJSON.encodeRejection(of: id, reason))
-        case .withdraw(let id): control(.lifetimeWithdraw, SeedJSON.encodeWithdrawal(of: id))
-        case .agreement(let agreement): control(.lifetimeAgreement, serialized(ProtoAgreement(agreement)))
-        case .ended(let id, let renewable):
-            control(.lifetimeEnded, serialized(ProtoLifetimeEnded(id, renewable: renewable)))
-        case .unsupported: preconditionFailure("an unsupported proposal is received, never sent")
-        }
-    }
-
-    private static func control(_ type: ContentType, _ payload: [UInt8]) -> ProtoContent {
-        var proto = ProtoContent()
-        proto.type = type.description
-        proto.shouldPush = true
-        proto.payload = Data(payload)
-        return proto
-    }
-}
-
-// MARK: Shared steps
-
-func serialized(_ message: some SwiftProtobuf.Message) -> [UInt8] {
-    // Fails only for required fields and recursion: proto3 has none, our messages are flat.
-    guard let bytes: [UInt8] = try? message.serializedBytes() else {
-        preconditionFailure("a message of our own does not encode")
-    }
-    return bytes
-}
-
-func parse<Proto: SwiftProtobuf.Message>(_ type: Proto.Type, _ bytes: [UInt8]) throws(WireError) -> Proto {
-    var options = BinaryDecodingOptions()
-    options.messageDepthLimit = 8
-    do { return try Proto(serializedBytes: bytes, options: options) } catch { throw .malformed(Proto.protoMessageName) }
-}
-
-func identifier<Identifier: FixedBytes>(_ bytes: Data, _ field: String) throws(WireError) -> Identifier {
-    guard let identifier = Identifier(bytes) else { throw .malformed(field) }
-    return identifier
-}
-
-/// Concatenated identifiers.
-func identifiers<Identifier: FixedBytes>(_ bytes: Data, _ field: String) throws(WireError) -> [Identifier] {
-    let size = Identifier.byteCount
-    guard bytes.count.isMultiple(of: size) else { throw .malformed(field) }
-    var result: [Identifier] = []
-    result.reserveCapacity(bytes.count / size)
-    var rest = bytes[...]
-    while !rest.isEmpty {
-        result.append(try identifier(rest.prefix(size), field))
-        rest = rest.dropFirst(size)
-    }
-    return result
-}
-
-func publicKey(_ bytes: Data, _ field: String) throws(WireError) -> PublicKey {
-    do throws(CurveError) { return try PublicKey(bytes) } catch { throw .malformed(field) }
-}
-
-func signature(_ bytes: Data, _ field: String) throws(WireError) -> SchnorrSignature {
-    do throws(CurveError) { return try SchnorrSignature(bytes) } catch { throw .malformed(field) }
-}
-
-func endpoints(_ texts: [String]) throws(WireError) -> [Endpoint] {
-    guard texts.count <= Limits.endpointCount else { throw .tooLong("endpoints") }
-    // An endpoint of a later kind is skipped.
-    return texts.compactMap { Endpoint($0) }
-}
-
-func boundedText(_ text: String, _ limit: Int, _ field: String) throws(WireError) -> String? {
-    guard text.utf8.count <= limit else { throw .tooLong(field) }
-    return text.isEmpty ? nil : text
 }

@@ -1,5 +1,4 @@
 import Crypto
-import FoundationEssentials
 
 /// The text form of an invite (Wire.md, "Invites"): `mayfly:join/` and base64url of the signed invite, in raw DEFLATE
 /// behind a marker byte when that is smaller.
@@ -20,10 +19,7 @@ package enum InviteSlug {
     }
 
     package static func encode(_ invite: SignedInvite) -> String {
-        var proto = ProtoSignedInvite()
-        proto.payload = Data(invite.payload)
-        proto.signature = Data(invite.signature.bytes)
-        let plain = serialized(proto)
+        let plain = invite.serialized
         let packed = [deflated] + Deflate.compress(plain)
         return prefix + Base64URL.encode(packed.count < plain.count ? packed : plain)
     }
@@ -40,10 +36,7 @@ package enum InviteSlug {
                 bytes = try Deflate.decompress(Array(bytes.dropFirst()), limit: inflatedLimit, ratio: ratioLimit)
             } catch { throw error == .tooLarge ? .tooLong : .damaged }
         }
-        guard let proto = try? parse(ProtoSignedInvite.self, bytes),
-            let signature = try? RecoverableSignature(proto.signature)
-        else { throw .damaged }
-        let signed = SignedInvite(payload: Array(proto.payload), signature: signature)
+        guard let signed = try? SignedInvite(ProtoFields(bytes)) else { throw .damaged }
         guard let invite = try? decodePayload(signed.payload) else { throw .damaged }
         do throws(VerifiedInvite.Failure) { return try VerifiedInvite(signed, decoded: invite) } catch {
             throw .signature(error)
@@ -51,43 +44,59 @@ package enum InviteSlug {
     }
 
     /// The bytes that the creator signs.
-    package static func encodePayload(_ invite: Invite) -> [UInt8] {
-        var proto = ProtoInvitePayload()
-        proto.tag = invite.tag.description
-        proto.conversationToken = Data(invite.conversationToken)
-        proto.creatorInboxID = Data(invite.creator.bytes)
-        proto.joinSecret = Data(invite.joinSecret)
-        proto.endpoints = invite.endpoints.map(\.description)
-        proto.name = invite.name ?? ""
-        proto.description_p = invite.description ?? ""
-        proto.lifetime = invite.lifetime.rawValue
-        if let time = invite.conversationExpiresAt { proto.conversationExpiresAt = time.milliseconds }
-        proto.expiresAt = invite.expiresAt.milliseconds
-        proto.singleUse = invite.singleUse
-        return serialized(proto)
-    }
+    package static func encodePayload(_ invite: Invite) -> [UInt8] { invite.serialized }
 
-    package static func decodePayload(_ bytes: [UInt8]) throws(WireError) -> Invite {
-        let proto = try parse(ProtoInvitePayload.self, bytes)
-        guard let tag = InviteTag(proto.tag) else { throw .malformed("invite.tag") }
-        guard proto.joinSecret.count == 32 else { throw .malformed("invite.join_secret") }
-        guard proto.conversationToken.count == ConversationToken.byteCount else {
-            throw .malformed("invite.conversation_token")
-        }
-        return Invite(
-            tag: tag, conversationToken: Array(proto.conversationToken),
-            creator: try identifier(proto.creatorInboxID, "invite.creator_inbox_id"),
-            joinSecret: Array(proto.joinSecret), endpoints: try endpoints(proto.endpoints),
-            name: try boundedText(proto.name, Limits.nameByteCount, "invite.name"),
-            description: try boundedText(proto.description_p, Limits.descriptionByteCount, "invite.description"),
-            lifetime: Lifetime(rawValue: proto.lifetime) ?? .ephemeral,
-            conversationExpiresAt: proto.hasConversationExpiresAt
-                ? Timestamp(milliseconds: proto.conversationExpiresAt) : nil,
-            expiresAt: Timestamp(milliseconds: proto.expiresAt), singleUse: proto.singleUse)
-    }
+    package static func decodePayload(_ bytes: [UInt8]) throws(WireError) -> Invite { try Invite(ProtoFields(bytes)) }
 
     package static func verify(_ signed: SignedInvite) -> VerifiedInvite? {
         guard let invite = try? decodePayload(signed.payload) else { return nil }
         return try? VerifiedInvite(signed, decoded: invite)
+    }
+}
+
+extension SignedInvite: ProtoMessage {
+    func write(to writer: inout ProtoWriter) {
+        writer.put(1, payload)
+        writer.put(2, signature.bytes)
+    }
+
+    init(_ fields: ProtoFields) throws(WireError) {
+        let signature: RecoverableSignature
+        do throws(CurveError) { signature = try RecoverableSignature(fields.slice(2)) } catch {
+            throw .malformed("signed_invite.signature")
+        }
+        self.init(payload: fields.bytes(1), signature: signature)
+    }
+}
+
+extension Invite: ProtoMessage {
+    func write(to writer: inout ProtoWriter) {
+        writer.put(1, tag.description)
+        writer.put(2, conversationToken)
+        writer.put(3, creator)
+        writer.put(4, joinSecret)
+        writer.put(5, each: endpoints.map(\.description))
+        writer.put(6, name)
+        writer.put(7, description)
+        writer.put(8, lifetime.rawValue)
+        writer.put(9, optional: conversationExpiresAt)
+        writer.put(10, expiresAt)
+        writer.put(11, singleUse)
+    }
+
+    init(_ fields: ProtoFields) throws(WireError) {
+        guard let tag = InviteTag(try fields.text(1, "invite.tag")) else { throw .malformed("invite.tag") }
+        self.init(
+            tag: tag,
+            conversationToken: try fields.bytes(2, "invite.conversation_token", count: ConversationToken.byteCount),
+            creator: try fields.id(3, "invite.creator_inbox_id"),
+            joinSecret: try fields.bytes(4, "invite.join_secret", count: 32),
+            // An endpoint of a later kind is skipped.
+            endpoints: try fields.texts(5, "invite.endpoints", atMost: Limits.endpointCount).compactMap {
+                Endpoint($0)
+            }, name: try fields.optionalText(6, "invite.name", atMost: Limits.nameByteCount),
+            description: try fields.optionalText(7, "invite.description", atMost: Limits.descriptionByteCount),
+            lifetime: Lifetime(rawValue: try fields.text(8, "invite.lifetime")) ?? .ephemeral,
+            conversationExpiresAt: fields.optionalTime(9), expiresAt: fields.time(10), singleUse: fields.flag(11))
     }
 }

@@ -30,8 +30,14 @@ extension StoredCodec {
         case .until: parts.insert(.endOnceRead)
         case .after: parts.insert(.timeOnceRead)
         }
-        var bytes: [UInt8] = []
-        bytes.reserveCapacity(192 + message.content.payload.count)
+        var writer = ProtoWriter(capacity: 192 + message.content.payload.count)
+        append(message, parts, arrivedAt: arrivedAt, to: &writer.bytes)
+        message.content.write(age: 0, to: &writer)
+        return writer.bytes
+    }
+
+    /// All but the content.
+    private static func append(_ message: Message, _ parts: Parts, arrivedAt: Timestamp, to bytes: inout [UInt8]) {
         bytes += [messageMark, code(message.state), parts.rawValue]
         bytes.append(number: arrivedAt.milliseconds)
         if let sender = message.sender { sender.value.append(to: &bytes) }
@@ -49,8 +55,6 @@ extension StoredCodec {
             bytes.append(code(delivery.state))
             bytes.append(number: delivery.at.milliseconds)
         }
-        ContentsCodec.append(stored: message.content, to: &bytes)
-        return bytes
     }
 
     package static func decodeMessage(_ bytes: [UInt8]) throws(WireError) -> (Message, arrivedAt: Timestamp) {
@@ -74,8 +78,8 @@ extension StoredCodec {
             said.append(Delivery(member: member, state: state, at: Timestamp(milliseconds: try reader.number())))
         }
         var message = Message(
-            content: try ContentsCodec.stored(bytes, from: reader.position), sender: sender, state: state,
-            expiresAt: end, onReading: onReading)
+            content: try Content(stored: bytes, from: reader.position), sender: sender, state: state, expiresAt: end,
+            onReading: onReading)
         message.deliveries = said
         return (message, arrivedAt)
     }

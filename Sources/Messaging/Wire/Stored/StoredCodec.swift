@@ -15,93 +15,16 @@ package enum StoredCodec {
 
     /// - Parameter byteLimit: the size of a page of the store. A name that does not fit is left out.
     package static func encode(tombstone record: ExplosionRecord, byteLimit: Int) -> [UInt8] {
-        var proto = ProtoTombstone()
-        proto.conversation = Data(record.conversation.bytes)
-        proto.isCreator = record.role == .creator
-        proto.explodedAt = record.explodedAt.milliseconds
-        proto.keepUntil = record.keepUntil.milliseconds
-        proto.notice = Data(record.notice)
-        proto.receipt = Data(record.receipt ?? [])
-        proto.members = record.members.map { key in
-            var member = ProtoTombstone.Member()
-            member.key = Data(key.bytes)
-            if let time = record.confirmed[key] { member.confirmedAt = time.milliseconds }
-            member.knock = Data(record.memberKnocks[key] ?? [])
-            member.isCreator = key == record.creator
-            return member
-        }
-        // A creator that has left is no member, but still waits for our receipt.
-        if let creator = record.creator, !record.members.contains(creator) { proto.creator = Data(creator.bytes) }
-        proto.inviteKnocks = Data(record.inviteKnocks.flatMap { $0 })
-        if let statement = record.statement {
-            proto.tag = statement.tag.description
-            proto.statedAt = statement.timestamp.milliseconds
-            proto.statement = Data(statement.signature.bytes)
-        }
-        proto.isPrepared = record.isPrepared
-        proto.isTraceless = record.isTraceless
-        proto.relaySeeds = Data(record.relaySeeds.flatMap(\.bytes))
-        proto.earlierCopies = record.earlierCopies.map { copy in
-            var earlier = ProtoTombstone.EarlierCopy()
-            earlier.key = Data(copy.receipt.member.bytes)
-            earlier.destroyedAt = copy.receipt.destroyedAt.milliseconds
-            earlier.signature = Data(copy.receipt.signature.bytes)
-            earlier.knock = Data(copy.knock ?? [])
-            return earlier
-        }
-        proto.name = record.name ?? ""
-        let whole = serialized(proto)
+        let whole = record.serialized
         guard whole.count > byteLimit else { return whole }
-        proto.name = ""
-        return serialized(proto)
+        var unnamed = record
+        unnamed.name = nil
+        return unnamed.serialized
     }
 
     package static func decodeTombstone(_ bytes: [UInt8]) throws(WireError) -> ExplosionRecord {
-        let proto = try parse(ProtoTombstone.self, bytes)
-        var record = ExplosionRecord(
-            conversation: try identifier(proto.conversation, "tombstone.conversation"),
-            role: proto.isCreator ? .creator : .member, explodedAt: Timestamp(milliseconds: proto.explodedAt),
-            keepUntil: Timestamp(milliseconds: proto.keepUntil), notice: Array(proto.notice),
-            receipt: proto.receipt.isEmpty ? nil : Array(proto.receipt), members: [])
-        guard record.notice.count == Limits.noticeByteCount else { throw .malformed("tombstone.notice") }
-        for member in proto.members {
-            let key = try publicKey(member.key, "tombstone.member")
-            record.members.append(key)
-            if member.hasConfirmedAt { record.confirmed[key] = Timestamp(milliseconds: member.confirmedAt) }
-            if member.knock.count == secretByteCount { record.memberKnocks[key] = Array(member.knock) }
-            if member.isCreator { record.creator = key }
-        }
-        if !proto.creator.isEmpty { record.creator = try publicKey(proto.creator, "tombstone.creator") }
-        let secrets = Array(proto.inviteKnocks)
-        record.inviteKnocks = stride(from: 0, to: secrets.count - secrets.count % secretByteCount, by: secretByteCount)
-            .map { Array(secrets[$0..<$0 + secretByteCount]) }
-        if let tag = InviteTag(proto.tag), !proto.statement.isEmpty {
-            record.statement = ExpiredStatement(
-                tag: tag, timestamp: Timestamp(milliseconds: proto.statedAt),
-                signature: try signature(proto.statement, "tombstone.statement"))
-        }
-        record.isPrepared = proto.isPrepared
-        record.isTraceless = proto.isTraceless
-        record.name = proto.name.isEmpty ? nil : proto.name
-        let seeds = Array(proto.relaySeeds)
-        record.relaySeeds = stride(
-            from: 0,
-            to: min(seeds.count - seeds.count % RelaySeed.byteCount, Limits.tombstoneSeedCount * RelaySeed.byteCount),
-            by: RelaySeed.byteCount
-        ).map { RelaySeed(unchecked: Array(seeds[$0..<$0 + RelaySeed.byteCount])) }
-        for earlier in proto.earlierCopies.prefix(Limits.departedCount) {
-            let receipt = DeletionReceipt(
-                conversation: record.conversation, member: try publicKey(earlier.key, "tombstone.earlierCopy"),
-                destroyedAt: Timestamp(milliseconds: earlier.destroyedAt),
-                signature: try signature(earlier.signature, "tombstone.earlierCopy"))
-            let knock = earlier.knock.count == secretByteCount ? Array(earlier.knock) : nil
-            record.earlierCopies.append(.init(receipt: receipt, knock: knock))
-        }
-        return record
+        try ExplosionRecord(ProtoFields(bytes))
     }
-
-    /// Length of a knock's secret.
-    private static let secretByteCount = 32
 
     package static func encode(record: some Encodable) -> [UInt8] {
         guard let data = try? JSONEncoder().encode(record) else {
@@ -112,5 +35,93 @@ package enum StoredCodec {
 
     package static func decode<Record: Decodable>(_ type: Record.Type, _ bytes: [UInt8]) throws(WireError) -> Record {
         do { return try JSONDecoder().decode(type, from: Data(bytes)) } catch { throw .malformed("\(type)") }
+    }
+}
+
+// MARK: Tombstones
+
+/// Length of a knock's secret.
+private let secretByteCount = 32
+
+extension ExplosionRecord: ProtoMessage {
+    func write(to writer: inout ProtoWriter) {
+        writer.put(1, conversation)
+        writer.put(2, role == .creator)
+        writer.put(3, explodedAt)
+        writer.put(4, keepUntil)
+        writer.put(5, notice)
+        writer.put(6, receipt ?? [])
+        for key in members {
+            writer.put(7) {
+                $0.put(1, key)
+                $0.put(2, optional: confirmed[key])
+                $0.put(3, memberKnocks[key] ?? [])
+                $0.put(4, key == creator)
+            }
+        }
+        writer.put(9, inviteKnocks.flatMap { $0 })
+        if let statement {
+            writer.put(10, statement.tag.description)
+            writer.put(11, statement.timestamp)
+            writer.put(12, statement.signature)
+        }
+        writer.put(13, isPrepared)
+        writer.put(14, isTraceless)
+        // A creator that has left is no member, but still waits for our receipt.
+        if let creator, !members.contains(creator) { writer.put(15, creator) }
+        writer.put(16, joined: relaySeeds)
+        for copy in earlierCopies {
+            writer.put(17) {
+                $0.put(1, copy.receipt.member)
+                $0.put(2, copy.receipt.destroyedAt)
+                $0.put(3, copy.receipt.signature)
+                $0.put(4, copy.knock ?? [])
+            }
+        }
+        writer.put(18, name)
+    }
+
+    init(_ fields: ProtoFields) throws(WireError) {
+        self.init(
+            conversation: try fields.id(1, "tombstone.conversation"), role: fields.flag(2) ? .creator : .member,
+            explodedAt: fields.time(3), keepUntil: fields.time(4),
+            notice: try fields.bytes(5, "tombstone.notice", count: Limits.noticeByteCount),
+            receipt: fields.slice(6).isEmpty ? nil : fields.bytes(6), members: [])
+        for member in try fields.all(7, "tombstone.members") {
+            let key = try member.key(1, "tombstone.member")
+            members.append(key)
+            confirmed[key] = member.optionalTime(2)
+            memberKnocks[key] = member.secret(3)
+            if member.flag(4) { creator = key }
+        }
+        inviteKnocks = fields.whole(9, of: secretByteCount).map { Array($0) }
+        let tag = InviteTag(try fields.text(10, "tombstone.tag"))
+        if let tag, !fields.slice(12).isEmpty {
+            statement = ExpiredStatement(
+                tag: tag, timestamp: fields.time(11), signature: try fields.signature(12, "tombstone.statement"))
+        }
+        isPrepared = fields.flag(13)
+        isTraceless = fields.flag(14)
+        if !fields.slice(15).isEmpty { creator = try fields.key(15, "tombstone.creator") }
+        relaySeeds = fields.whole(16, of: RelaySeed.byteCount).prefix(Limits.tombstoneSeedCount).map {
+            RelaySeed(unchecked: Array($0))
+        }
+        for copy in try fields.all(17, "tombstone.earlier_copies").prefix(Limits.departedCount) {
+            let receipt = DeletionReceipt(
+                conversation: conversation, member: try copy.key(1, "tombstone.earlierCopy"), destroyedAt: copy.time(2),
+                signature: try copy.signature(3, "tombstone.earlierCopy"))
+            earlierCopies.append(.init(receipt: receipt, knock: copy.secret(4)))
+        }
+        name = try fields.optionalText(18, "tombstone.name")
+    }
+}
+
+extension ProtoFields {
+    fileprivate func secret(_ field: Int) -> [UInt8]? { slice(field).count == secretByteCount ? bytes(field) : nil }
+
+    /// Values one behind the other, without an incomplete last one.
+    fileprivate func whole(_ field: Int, of byteCount: Int) -> [ArraySlice<UInt8>] {
+        let slice = slice(field)
+        return (0..<slice.count / byteCount).map { slice.dropFirst($0 * byteCount).prefix(byteCount) }
     }
 }

@@ -8,7 +8,7 @@
 // For information on using the generated types, please see the documentation:
 //   https://github.com/apple/swift-protobuf/
 
-/// What Mayfly nodes send each other and keep on their disks. Swift code: `make proto`.
+/// What Mayfly nodes send each other and keep on their disks. SwiftProtobuf for the tests: `make proto`.
 /// Field numbers are never used twice. Unknown fields are dropped, by those who relay, too.
 
 #if canImport(FoundationEssentials)

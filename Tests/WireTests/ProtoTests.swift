@@ -1,0 +1,197 @@
+import Crypto
+import FuzzTargets
+import Messaging
+import Testing
+
+/// The reader and the writer of `mayfly.proto`, against SwiftProtobuf.
+@Suite struct ProtoTests {
+    private static func varint(_ value: UInt64) -> [UInt8] {
+        value < 0x80 ? [UInt8(value)] : [UInt8(value & 0x7f | 0x80)] + varint(value >> 7)
+    }
+
+    private static func field(_ number: UInt64, _ value: [UInt8]) -> [UInt8] {
+        varint(number << 3 | 2) + varint(UInt64(value.count)) + value
+    }
+
+    private func agree(_ bytes: [UInt8], _ note: @autoclosure () -> String = "") {
+        do { try ProtoOracle.compareFrame(bytes) } catch { Issue.record("\(note()): \(error)") }
+    }
+
+    private func isRefused(_ bytes: [UInt8]) -> Bool { (try? FrameCodec.decode(bytes)) == nil }
+
+    @Test func `every frame is what SwiftProtobuf writes, with its payload`() throws {
+        var fixtures = try Fixtures()
+        var specified = try SpecifiedFrames()
+        for frame in try fixtures.frames() + specified.all().map(\.1) {
+            #expect(throws: Never.self) { try ProtoOracle.checkWritten(FrameCodec.encode(frame)) }
+        }
+    }
+
+    @Test func `an invite and a tombstone are what SwiftProtobuf writes`() throws {
+        var values = try SpecifiedValues()
+        let signed = try values.signedInvite()
+        #expect(ProtoOracle.invite(signed.payload) == signed.payload)
+        let slug = InviteSlug.encode(signed)
+        #expect(try InviteSlug.decode(slug).signed == signed)
+        var record = ExplosionRecord(
+            conversation: values.conversation, role: .member, explodedAt: values.time, keepUntil: values.time + .day,
+            notice: [UInt8](repeating: 1, count: Limits.noticeByteCount), receipt: [UInt8](repeating: 2, count: 177),
+            members: [values.bob.publicKey])
+        record.confirmed = [values.bob.publicKey: Timestamp(milliseconds: 0)]
+        record.memberKnocks = [values.bob.publicKey: [UInt8](repeating: 3, count: 32)]
+        record.creator = values.ann.publicKey
+        record.inviteKnocks = [[UInt8](repeating: 4, count: 32)]
+        record.statement = try values.statement()
+        (record.isPrepared, record.isTraceless, record.name) = (true, true, "room")
+        record.relaySeeds = [RelaySeed(key: values.ann, generation: 1)]
+        record.earlierCopies = [.init(receipt: try values.receipt(), knock: [UInt8](repeating: 5, count: 32))]
+        let bytes = StoredCodec.encode(tombstone: record, byteLimit: .max)
+        #expect(ProtoOracle.tombstone(bytes) == bytes)
+        #expect(try StoredCodec.decodeTombstone(bytes) == record)
+        var random = Randomness.seeded(4)
+        for _ in 0..<300 {
+            var changed = [bytes, signed.payload]
+            for index in changed.indices {
+                changed[index][Int.random(in: changed[index].indices, using: &random)] ^= UInt8(
+                    1 << (random.next() % 8))
+            }
+            #expect(throws: Never.self) {
+                try ProtoOracle.compare(changed[0], ProtoOracle.tombstone(changed[0]), StoredCodec.decodeTombstone)
+                try ProtoOracle.compare(changed[1], ProtoOracle.invite(changed[1]), InviteSlug.decodePayload)
+            }
+        }
+    }
+
+    @Test func `SwiftProtobuf agrees on every frame cut or changed`() throws {
+        var fixtures = try Fixtures()
+        var random = Randomness.seeded(2)
+        for frame in fixtures.frames() {
+            let bytes = FrameCodec.encode(frame)
+            for round in 0..<40 where !bytes.isEmpty {
+                var changed = bytes
+                switch round % 4 {
+                case 0: changed.removeLast(Int.random(in: 0..<bytes.count, using: &random))
+                // Tags and lengths stand in the first bytes.
+                case 1:
+                    changed[Int.random(in: 0..<min(12, bytes.count), using: &random)] ^= UInt8(1 << (random.next() % 8))
+                default: changed[Int.random(in: bytes.indices, using: &random)] ^= UInt8(1 << (random.next() % 8))
+                }
+                agree(changed, "\(frame), \(round)")
+            }
+        }
+    }
+
+    @Test func `SwiftProtobuf agrees on every payload changed`() throws {
+        var fixtures = try Fixtures()
+        var random = Randomness.seeded(3)
+        var types: Set<ContentType> = []
+        for frame in fixtures.frames() {
+            let (type, payload) = try ProtoOracle.content(of: FrameCodec.encode(frame))
+            guard !payload.isEmpty else { continue }
+            types.insert(type)
+            for _ in 0..<60 {
+                var changed = payload
+                changed[Int.random(in: payload.indices, using: &random)] ^= UInt8(1 << (random.next() % 8))
+                #expect(throws: Never.self, "\(type)") {
+                    try ProtoOracle.compare(changed, ProtoOracle.payload(type, changed)) {
+                        try FrameCodec.decode(ProtoOracle.frame(type, $0))
+                    }
+                }
+            }
+        }
+        #expect(types.count == 15)
+    }
+
+    @Test func `fields in another order, and unknown ones between them, change nothing`() throws {
+        var fixtures = try Fixtures()
+        let member = Member(
+            profile: "ann", endpoints: [Endpoint(host: "example.org", port: 1)], version: 7, key: fixtures.ann,
+            &fixtures.random)
+        let fields: [[UInt8]] = [
+            Self.field(1, member.key.bytes), Self.field(2, Array("ann".utf8)),
+            Self.field(3, Array(member.endpointTexts[0].utf8)), [0x20, 7], Self.field(5, member.signature.bytes),
+            // Of other wire types: a varint, 32 and 64 bits; and field 1000.
+            [0x08, 1], [0x2d, 1, 2, 3, 4], [0x21, 1, 2, 3, 4, 5, 6, 7, 8], [0xc0, 0x3e, 0x01],
+            // A group with a varint and a group inside.
+            [0x93, 0x01, 0x08, 0x05, 0x1b, 0x1c, 0x94, 0x01],
+        ]
+        for _ in 0..<40 {
+            let payload = fields.shuffled(using: &fixtures.random).flatMap { $0 }
+            #expect(try FrameCodec.decode(ProtoOracle.frame(.profile, payload)) == .profile(member))
+        }
+    }
+
+    @Test func `of a field that stands twice the last one counts`() throws {
+        #expect(try FrameCodec.decode([0x20, 7, 0x20, 8]) == .ping(8))
+        #expect(try FrameCodec.decode([0x20, 7, 0x28, 8]) == .pong(8))
+        #expect(try FrameCodec.decode([0x28, 8, 0x20, 7]) == .ping(7))
+        // A later body that is of another wire type, or unknown, is none.
+        #expect(try FrameCodec.decode([0x20, 7, 0x2a, 0, 0x4a, 0]) == .ping(7))
+        let ids = (1...2).map { [UInt8](repeating: $0, count: 16) }
+        #expect(
+            try FrameCodec.decode(Self.field(22, ids[0]) + Self.field(22, ids[1]))
+                == .attachmentGone(MessageID(unchecked: ids[1])))
+        // Message fields, too: nothing of the first one is left.
+        let first = Self.field(3, Self.field(4, ids[0]) + Self.field(5, ids[1]))
+        let last = Self.field(3, Self.field(6, ids[1]))
+        #expect(try FrameCodec.decode(first + last) == .expiredOnArrival(MessageID(unchecked: ids[1])))
+    }
+
+    @Test func `numbers are cut to their width`() throws {
+        let id = [UInt8](repeating: 1, count: 16)
+        let request = Self.field(20, Self.field(1, id) + [0x10] + Self.varint(1 << 32 | 5) + [0x18] + Self.varint(.max))
+        let expected = Frame.attachmentRequest(MessageID(unchecked: id), first: 5, count: Int(UInt32.max))
+        #expect(try FrameCodec.decode(request) == expected)
+        agree(request)
+        // The tenth byte has one bit; an eleventh is an error.
+        let long = [UInt8](repeating: 0xff, count: 9)
+        #expect(try FrameCodec.decode([0x20] + long + [0x7f]) == .ping(.max))
+        agree([0x20] + long + [0x7f])
+        #expect(isRefused([0x20] + long + [0xff, 0x01]))
+        // `closing` is any number but 0.
+        #expect(try FrameCodec.decode([0x30, 0x80, 0x01]) == .closing(asleep: false))
+    }
+
+    @Test func `messages and groups are nested eight deep, no deeper`() throws {
+        for depth in 1...12 {
+            let groups = [UInt8](repeating: 0x7b, count: depth) + [UInt8](repeating: 0x7c, count: depth)
+            #expect(isRefused(groups) == (depth > 7), "\(depth) groups")
+            agree(groups)
+            // Below SessionStart.
+            let inside = Self.field(1, groups)
+            #expect(isRefused(inside) == (depth > 6), "\(depth) groups in a message")
+            agree(inside)
+        }
+        for wrong: [UInt8] in [[0x7b], [0x7c], [0x7b, 0x74], [0x7b, 0x7b, 0x7c], [0x7b, 0x0a, 0x05, 0x7c]] {
+            #expect(isRefused(wrong), "\(wrong)")
+            agree(wrong)
+        }
+    }
+
+    @Test(
+        arguments: [
+            [0x00], [0x02, 0x00], [0x26], [0x27], [0x20], [0x20, 0x80], [0x42, 0x01], [0x0d, 1, 2, 3],
+            [0x09, 1, 2, 3, 4, 5, 6, 7], [0x80], [0xff, 0xff, 0xff, 0xff, 0x7f, 0x00],
+            [0x42, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01],
+            [0x42, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f],
+        ] as [[UInt8]]) func `bytes that are no frame are refused`(_ bytes: [UInt8])
+    {
+        #expect(isRefused(bytes))
+        agree(bytes)
+    }
+
+    @Test func `a text that is not UTF-8 is refused, also where it is not used`() throws {
+        let wrong: [UInt8] = [0xc3, 0x28]
+        for type in [ContentType.joinCancelled, ContentType("mayfly/later:1.0")] {
+            for number: UInt64 in [4, 7] {
+                let bytes = Self.field(2, Self.field(1, Array(type.description.utf8)) + Self.field(number, wrong))
+                #expect(isRefused(bytes))
+                agree(bytes)
+            }
+        }
+        let terms = Self.field(1, Array("later".utf8)) + Self.field(4, wrong)
+        #expect(isRefused(Self.field(1, Self.field(10, terms))))
+        let punch = Self.field(2, [UInt8](repeating: 1, count: 16)) + Self.field(3, wrong)
+        #expect(isRefused(Self.field(32, punch)))
+    }
+}
