@@ -4,20 +4,9 @@ import NIOCore
 import Transport
 
 /// Port mappings at this machine's gateways: the endpoints to map, and the one ``PortMapper``.
-final class GatewaySearch: CorePart {
-    let core: ProtocolCore
-    private let addresses: OwnAddresses
-    private let listening: Listening
-    private let changed: () -> Void
+final class GatewaySearch: Part {
     /// `nil` if port mapping is off.
     private var mapper: PortMapper?
-
-    init(_ core: ProtocolCore, addresses: OwnAddresses, listening: Listening, changed: @escaping () -> Void) {
-        self.core = core
-        self.addresses = addresses
-        self.listening = listening
-        self.changed = changed
-    }
 
     var isOn: Bool { options.mapPorts ?? configuration.mapPorts ?? false }
 
@@ -28,12 +17,16 @@ final class GatewaySearch: CorePart {
         if mapper == nil, let gateways = environment.gateways, let key = key() {
             let mapper = PortMapper(
                 gateways, key: key, loop: loop, boottime: environment.boottime, log: log,
-                events: PortMapper.Events(places: { [unowned self] routes in places(routes) }, changed: changed))
+                events: PortMapper.Events(
+                    places: { [unowned self] routes in places(routes) },
+                    changed: { [unowned self] in shell.network.endpointsMayHaveChanged() }))
             self.mapper = mapper
-            addresses.mapped = { [unowned mapper] in mapper.endpoints }
         }
         mapper?.look()
     }
+
+    /// Mapped endpoints of this node.
+    var endpoints: [Messaging.Endpoint] { mapper?.endpoints ?? [] }
 
     /// Removes the mappings.
     /// - Returns: ends when they are removed or the gateway times out; `nil` without requests.
@@ -51,7 +44,7 @@ final class GatewaySearch: CorePart {
 
     /// The endpoints to map: our listening addresses toward gateways.
     func places(_ routes: [GatewayRoute]) -> [MappingPlace] {
-        let endpoints = listening.endpoints
+        let endpoints = shell.listening.endpoints
         return routes.flatMap { route in
             route.locals.prefix(MappingLimits.addressCount).compactMap { local in
                 let listener = endpoints.first { endpoint in
@@ -60,7 +53,7 @@ final class GatewaySearch: CorePart {
                 guard let port = listener?.port, port > 0 else { return nil }
                 return MappingPlace(
                     gateway: route.gateway, interface: route.interface, local: local, port: port,
-                    hasDatagrams: listening.hasDatagrams)
+                    hasDatagrams: shell.listening.hasDatagrams)
             }
         }
     }

@@ -4,25 +4,16 @@ import Messaging
 import Transport
 
 /// LAN discovery: serves ``LanSearch``, and reports found members to the core.
-final class Neighbourhood: CorePart {
-    let core: ProtocolCore
-    private let routes: Routes
-    private let listening: Listening
-
-    init(_ core: ProtocolCore, _ routes: Routes, _ listening: Listening) {
-        self.core = core
-        self.routes = routes
-        self.listening = listening
-    }
+final class Neighbourhood: Part {
 
     private var setting: DiscoverySetting { services.discovery ?? .off }
 
     /// Opens the sockets if LAN discovery is on.
     func start() {
-        guard routes.lan == nil, !isStopped, case .lan(let names) = setting, let network = environment.lan else {
+        guard shell.routes.lan == nil, !isStopped, case .lan(let names) = setting, let network = environment.lan else {
             return
         }
-        routes.search { takeNumber in
+        shell.routes.search { takeNumber in
             LanSearch(
                 network, port: options.lanPort, interfaces: names, loop: loop, log: log,
                 events: LanSearch.Events(
@@ -33,19 +24,19 @@ final class Neighbourhood: CorePart {
                             return LanSearch.MissedCreator(name: name, invite: join.invite)
                         }
                     },
-                    missedMembers: { [core] time in
+                    missedMembers: { [core, inboxes] time in
                         core.machine.missedMembers(now: time).compactMap {
-                            core.inboxes[$0.client]?.routes[.member($0.member)]
+                            inboxes[$0.client]?.routes[.member($0.member)]
                         }
                     }, takeNumber: takeNumber,
-                    listeningPort: { [unowned listening] address in listening.port(at: address) },
+                    listeningPort: { [unowned self] address in shell.listening.port(at: address) },
                     found: { [unowned self] number, creator, endpoint in found(number, creator, at: endpoint) }))
         }
     }
 
     private func found(_ number: UInt64, _ creator: LinkName?, at endpoint: Messaging.Endpoint) {
         let (client, remote): (ClientID, PublicKey)
-        if case .inbox(let inbox, .member(let member))? = routes.target(of: number) {
+        if case .inbox(let inbox, .member(let member))? = shell.routes.target(of: number) {
             (client, remote) = (inbox, member)
         } else if let creator {
             (client, remote) = (creator.client, creator.remote)
@@ -58,8 +49,8 @@ final class Neighbourhood: CorePart {
     }
 
     /// Configured interfaces that are absent now.
-    var missingInterfaces: [String] { (routes.lan?.missing ?? []).sorted() }
+    var missingInterfaces: [String] { (shell.routes.lan?.missing ?? []).sorted() }
 
     /// The networks used for LAN discovery; `nil` if it is off.
-    var networks: String? { routes.lan == nil ? nil : setting.description }
+    var networks: String? { shell.routes.lan == nil ? nil : setting.description }
 }
