@@ -22,7 +22,7 @@ final class NetworkCheck: Part {
 
     override init(_ shell: Shell) {
         retained = shell
-        discovery = shell.neighbourhood.networks
+        discovery = shell.network.discovery
         promise = shell.services.loop.makePromise(of: Void.self)
         super.init(shell)
     }
@@ -33,7 +33,7 @@ final class NetworkCheck: Part {
     func run(timeout: Milliseconds, mapsPorts: Bool) -> EventLoopFuture<NetworkFindings> {
         begin()
         for target in rendezvousTargets() { resolve(target) }
-        if mapsPorts, !shell.gateways.isOn { probeGateways() }
+        if mapsPorts, !shell.portMapper.isOn { probeGateways() }
         end()
         let timer = loop.assumeIsolated().scheduleTask(in: .milliseconds(timeout)) { self.promise.succeed(()) }
         return promise.futureResult.assumeIsolated().map {
@@ -127,12 +127,12 @@ final class NetworkCheck: Part {
     private func probeGateways() {
         guard let network = environment.gateways else { return }
         self.probed = []
-        let key = shell.gateways.key() ?? randomBytes(32)
+        let key = shell.portMapper.homeKey() ?? randomBytes(32)
         let thread = NIOThreadPool(numberOfThreads: 1)
         thread.start()
         var isIPv4Seen: Set<Bool> = []
         // One address per family is enough.
-        for place in shell.gateways.places(network.routes()) where isIPv4Seen.insert(place.local.isIPv4).inserted {
+        for place in shell.portMapper.places(network.routes()) where isIPv4Seen.insert(place.local.isIPv4).inserted {
             self.begin()
             let flag = isStopping
             let index = self.probed?.count ?? 0
@@ -179,7 +179,7 @@ final class NetworkCheck: Part {
         }
         return NetworkFindings(
             families: families, hasRendezvous: !self.answers.isEmpty || !rendezvousTargets().isEmpty,
-            hasDatagrams: shell.listening.hasDatagrams, portMappings: shell.gateways.states ?? probed,
-            isProbe: shell.gateways.states == nil && self.probed != nil, discovery: discovery)
+            hasDatagrams: shell.listening.hasDatagrams, portMappings: shell.portMapper.states ?? probed,
+            isProbe: shell.portMapper.states == nil && self.probed != nil, discovery: discovery)
     }
 }

@@ -14,14 +14,14 @@ final class NodeNetwork: Part {
 
     func start() {
         watchAddresses()
-        shell.neighbourhood.start()
+        shell.routes.startSearch()
     }
 
     /// - Returns: ends when gateways have removed the mappings.
     func stop() -> EventLoopFuture<Void>? {
         shell.routes.stopSearch()
         shell.addresses.stopWatching()
-        return shell.gateways.stop()
+        return shell.portMapper.stop()
     }
 
     private func watchAddresses() {
@@ -40,20 +40,20 @@ final class NodeNetwork: Part {
             guard let self, !isStopped else { return }
             noteAddresses()
             shell.routes.lan?.look()
-            shell.gateways.look()
+            shell.portMapper.look()
         }
     }
 
     func look(asksGateways: Bool) {
         noteAddresses()
-        if asksGateways { shell.gateways.look() }
+        if asksGateways { shell.portMapper.look() }
         announce()
     }
 
     /// The contact inbox has a route: its key is used toward rendezvous nodes, and a derived key toward gateways.
     func contactRegistered() {
         shell.rendezvous.changed()
-        shell.gateways.look()
+        shell.portMapper.look()
     }
 
     /// Closes or moves links on lost addresses, dials again, and announces new endpoints. An address that reaches no
@@ -74,7 +74,7 @@ final class NodeNetwork: Part {
     /// Call this after listeners, mappings or advertised endpoints have changed.
     func listenersChanged() {
         endpointsMayHaveChanged()
-        shell.gateways.look()
+        shell.portMapper.look()
         core.schedule()
     }
 
@@ -107,8 +107,11 @@ final class NodeNetwork: Part {
 
     var reachable: ReachableAddresses { shell.addresses.reachable }
 
+    /// The networks used for LAN discovery; `nil` if it is off.
+    var discovery: String? { shell.routes.lan == nil ? nil : services.discovery?.description }
+
     /// `nil` if port mapping is off; empty without a gateway.
-    var portMappings: [PortMappingState]? { shell.gateways.states }
+    var portMappings: [PortMappingState]? { shell.portMapper.states }
 
     /// Asks only known rendezvous nodes.
     /// - Parameters:

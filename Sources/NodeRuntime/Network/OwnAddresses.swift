@@ -124,12 +124,14 @@ final class OwnAddresses: Part {
 
     /// Direct endpoints of this node: mapped ones first, then the advertised or listening ones.
     var direct: [Messaging.Endpoint] {
-        let mapped = shell.gateways.endpoints.prefix(Limits.endpointCount)
+        let mapped = shell.portMapper.endpoints.prefix(Limits.endpointCount)
         return mapped + reachable(besides: mapped.count).told.filter { !mapped.contains($0) }
     }
 
     /// The endpoints that peers are told, and those they are not, computed now.
-    var reachable: ReachableAddresses { reachable(besides: min(shell.gateways.endpoints.count, Limits.endpointCount)) }
+    var reachable: ReachableAddresses {
+        reachable(besides: min(shell.portMapper.endpoints.count, Limits.endpointCount))
+    }
 
     /// - Parameter count: the number of endpoints that precede.
     private func reachable(besides count: Int) -> ReachableAddresses {

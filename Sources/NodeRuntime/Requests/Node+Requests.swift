@@ -108,9 +108,9 @@ extension Node {
 
     package var portMappings: [PortMappingState]? { shell.network.portMappings }
 
-    package var missingInterfaces: [String] { shell.neighbourhood.missingInterfaces }
+    package var missingInterfaces: [String] { (shell.routes.lan?.missing ?? []).sorted() }
 
-    package var discovery: String? { shell.neighbourhood.networks }
+    package var discovery: String? { shell.network.discovery }
 
     package func netcheck(timeout: Milliseconds, mapsPorts: Bool) -> EventLoopFuture<NetworkFindings> {
         shell.network.check(timeout: timeout, mapsPorts: mapsPorts)

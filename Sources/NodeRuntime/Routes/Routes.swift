@@ -128,7 +128,7 @@ final class Routes: Part {
         return number
     }
 
-    private func takeNumber() -> UInt64 {
+    func takeNumber() -> UInt64 {
         defer { next += 1 }
         return next
     }
@@ -208,10 +208,11 @@ final class Routes: Part {
 
     // MARK: LAN
 
-    /// Starts LAN discovery for members.
-    /// - Parameter makeSearch: gets a function that returns an unused routing number.
-    func search(_ makeSearch: (_ takeNumber: @escaping () -> UInt64) -> LanSearch) {
-        lan = makeSearch { [unowned self] in takeNumber() }
+    /// Starts LAN discovery for members, if it is on.
+    func startSearch() {
+        guard lan == nil, !isStopped, case .lan(let names) = services.discovery ?? .off, let network = environment.lan
+        else { return }
+        lan = LanSearch(shell, network, interfaces: names)
         for number in targets.keys.sorted() { listen(for: number) }
         lan?.look()
     }
