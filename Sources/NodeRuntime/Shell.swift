@@ -71,7 +71,7 @@ final class Shell {
 
 /// A part of a node, on the node's loop alone. The shell outlives it: a closure that may outlive the shell holds the
 /// part weakly, or retains the shell, as ``execute(_:)`` does.
-class Part {
+package class Part {
     unowned let shell: Shell
     let services: NodeServices
 

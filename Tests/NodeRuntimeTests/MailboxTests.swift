@@ -51,9 +51,9 @@ private final class Household: Sendable {
     /// The two make `tea`, agree on a day with a mailbox, and exchange boxes and keys.
     func agree(_ ann: Node, _ bob: Node) async throws {
         for (name, node) in [("ann", ann), ("bob", bob)] {
-            _ = try await hub.addPeer(name, card: node.card().description, endpoints: [])
-            _ = try await node.addPeer("hub", card: hub.card().description, endpoints: [])
-            try await node.setMailbox("hub", true)
+            try await hub.addPeer(name, node.card())
+            try await node.addPeer("hub", hub.card())
+            try await node.useMailbox("hub")
         }
         _ = try await ann.createConversation(name: "tea", profile: nil).get()
         let slug = try await ann.invite("tea", lifetime: .hour, singleUse: true).get().slug
@@ -102,6 +102,14 @@ extension Node {
         loop.execute { look() }
         try await promise.futureResult.get()
     }
+
+    fileprivate func addPeer(_ name: String, _ card: ContactCard) throws {
+        _ = try peers.add(name, card: card.description, endpoints: [])
+    }
+
+    fileprivate func useMailbox(_ name: String) throws { try peers.setMailbox(name, true) }
+
+    fileprivate func peersFile() throws -> PeersFile { try peers.file() }
 
     fileprivate func keptKinds() -> [SlotKind] {
         (core.machine.contact?.mailbox.records ?? []).flatMap { record in

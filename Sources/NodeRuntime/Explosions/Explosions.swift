@@ -21,8 +21,6 @@ final class Explosions: Part {
     /// Conversations whose fan-out list could not be removed while the storage was locked.
     private var removedWhileLocked: Set<ConversationID> = []
 
-    private var commits: CommitSchedule { shell.commits }
-
     /// Destroys the keys first (Explode.md). The tombstone records the intent: a start that finds it beside a live
     /// inbox destroys the inbox.
     func explode(_ client: ClientID, _ record: ExplodeStateMachine.Record, fanOut: [Messaging.Member]) {
@@ -44,7 +42,7 @@ final class Explosions: Part {
             if let failure = shell.removal.destroy(copy) { shell.endings[conversation].failure = failure }
         }
         if let record = core.machine.tombstone(conversation) { shell.routes.register(tombstone: record) }
-        commits.schedule()
+        shell.commits.schedule()
     }
 
     /// Prepares a scheduled explosion. Tombstone and list are stored in advance, so that at its time the store destroys
@@ -58,7 +56,7 @@ final class Explosions: Part {
         saveTombstone(record.conversation)
         prepareFanOut(fanOut, record.conversation, client, key, until: record.explodedAt + Limits.fanOutLifetime)
         for copy in core.machine.clients(of: record.conversation) { lightFuse(copy, at: record.explodedAt) }
-        commits.schedule()
+        shell.commits.schedule()
     }
 
     /// Performs due explosions of sleeping conversations that cannot be woken, because the storage is locked or
@@ -84,7 +82,7 @@ final class Explosions: Part {
             }
             if let record = core.machine.tombstone(conversation) { shell.routes.register(tombstone: record) }
             core.perform(begun)
-            commits.schedule()
+            shell.commits.schedule()
         }
     }
 
@@ -190,7 +188,7 @@ final class Explosions: Part {
         guard !store.isLocked else { return }
         let done = DispatchSemaphore(value: 0)
         let isDurable = Outcome()
-        commits.commit { result in
+        shell.commits.commit { result in
             isDurable.value.withLock { $0 = result }
             done.signal()
         }
@@ -226,7 +224,7 @@ final class Explosions: Part {
             return
         }
         try? store.removeFanOut(id: Array(conversation.bytes.prefix(16)))
-        commits.schedule()
+        shell.commits.schedule()
     }
 
     func fanOut(_ conversation: ConversationID) -> FanOut? {
@@ -258,7 +256,7 @@ final class Explosions: Part {
         unarmed.removeAll { $0.unarmedEnd == nil }
         let taken = shell.endings.unsavedFanOuts.filter { saveFanOut($0) }
         guard !taken.isEmpty else { return }
-        commits.whenCommitted().assumeIsolated().whenSuccess { [unowned self] in
+        shell.commits.whenCommitted().assumeIsolated().whenSuccess { [unowned self] in
             guard !store.isLocked else { return }
             for conversation in taken { shell.endings[conversation].isFanOutUnsaved = false }
         }

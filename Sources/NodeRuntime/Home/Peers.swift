@@ -6,14 +6,14 @@ import Store
 import Transport
 
 /// Named peers: `peers.json`, contact cards, pings and invitations.
-final class Peers: Part {
+package final class Peers: Part {
     private static let editAttempts = 16
 
     /// Joins by an invite of a peer whose entry accepts invitations.
     var join: (_ slug: String) throws -> Void = { _ in }
 
     /// - Throws: ``NodeError/unknownPeer(_:)``, and the errors of ``file()``.
-    func peer(_ name: String) throws(NodeError) -> (PeersFile.Peer, PeerSighting?) {
+    package func peer(_ name: String) throws(NodeError) -> (PeersFile.Peer, PeerSighting?) {
         try readPeers()
         guard let peer = shell.book[name] else { throw .unknownPeer(name) }
         return (peer, shell.book.sighting(name))
@@ -22,7 +22,7 @@ final class Peers: Part {
     /// Starts or stops using a peer as a rendezvous node.
     /// - Throws: ``NodeError/unknownPeer(_:)``, ``NodeError/peerWithoutCard(_:)``, ``NodeError/tooManyRendezvous``,
     ///   ``NodeError/homeFile(_:)``.
-    func setRendezvous(_ name: String, _ isRendezvous: Bool) throws(NodeError) {
+    package func setRendezvous(_ name: String, _ isRendezvous: Bool) throws(NodeError) {
         let (peer, _) = try peer(name)
         if isRendezvous, !peer.isRendezvous {
             guard peer.card != nil else { throw .peerWithoutCard(name) }
@@ -36,7 +36,7 @@ final class Peers: Part {
     /// Starts or stops using a peer as our mailbox.
     /// - Throws: ``NodeError/unknownPeer(_:)``, ``NodeError/peerWithoutCard(_:)``, ``NodeError/otherMailbox(_:)``,
     ///   ``NodeError/homeFile(_:)``.
-    func setMailbox(_ name: String, _ isMailbox: Bool) throws(NodeError) {
+    package func setMailbox(_ name: String, _ isMailbox: Bool) throws(NodeError) {
         let (peer, _) = try peer(name)
         if isMailbox, !peer.isMailbox {
             guard peer.card != nil else { throw .peerWithoutCard(name) }
@@ -51,7 +51,8 @@ final class Peers: Part {
     /// - Parameter card: its text form; without a card the peer can only be listed.
     /// - Throws: ``NodeError/invalidPeerName(_:)``, ``NodeError/invalidCard(_:)``, ``NodeError/peerExists(_:)``,
     ///   ``NodeError/homeFile(_:)``.
-    func add(_ name: String, card: String?, endpoints: [Messaging.Endpoint]) throws(NodeError) -> PeersFile.Peer {
+    package func add(_ name: String, card: String?, endpoints: [Messaging.Endpoint]) throws(NodeError) -> PeersFile.Peer
+    {
         guard PeersFile.isName(name) else { throw .invalidPeerName(name) }
         var contact: ContactCard?
         if let card {
@@ -67,13 +68,13 @@ final class Peers: Part {
         return peer
     }
 
-    func remove(_ name: String) throws(NodeError) {
+    package func remove(_ name: String) throws(NodeError) {
         _ = try peer(name)
         try editPeers { $0.removeAll { $0.name == name } }
     }
 
     /// - Throws: ``NodeError/unknownPeer(_:)``, ``NodeError/homeFile(_:)``.
-    func change(_ name: String, _ change: (inout PeersFile.Peer) -> Void) throws(NodeError) -> PeersFile.Peer {
+    package func change(_ name: String, _ change: (inout PeersFile.Peer) -> Void) throws(NodeError) -> PeersFile.Peer {
         _ = try peer(name)
         try editPeers { peers in for index in peers.indices where peers[index].name == name { change(&peers[index]) } }
         return try peer(name).0
@@ -81,7 +82,7 @@ final class Peers: Part {
 
     /// Refuses a peer's links and invitations, and drops pending ones in both directions.
     /// - Throws: ``NodeError/unknownPeer(_:)``, ``NodeError/homeFile(_:)``.
-    func block(_ name: String) throws(NodeError) { _ = try change(name) { $0.blocked = true } }
+    package func block(_ name: String) throws(NodeError) { _ = try change(name) { $0.blocked = true } }
 
     /// Closes the links of newly blocked peers, and drops their invitations and pings.
     private func cutBlocked(since before: PeersFile) {
@@ -95,7 +96,7 @@ final class Peers: Part {
     }
 
     /// Imports the peers of another file, all or none. A peer with an existing name must be identical.
-    func take(_ file: PeersFile) throws(NodeError) {
+    package func take(_ file: PeersFile) throws(NodeError) {
         if let (index, _) = file.firstWrongName {
             let name = file.peers[index].name
             if PeersFile.isName(name) { throw .peerExists(name) }
@@ -112,7 +113,7 @@ final class Peers: Part {
 
     /// The current `peers.json`.
     /// - Throws: ``NodeError/homeFile(_:)`` when an edited file cannot be read.
-    func file() throws(NodeError) -> PeersFile {
+    package func file() throws(NodeError) -> PeersFile {
         try readPeers()
         return shell.book.file
     }
@@ -169,7 +170,7 @@ final class Peers: Part {
     // MARK: Ping
 
     /// - Returns: the round trip in milliseconds.
-    func ping(_ name: String, timeout: Milliseconds) throws(NodeError) -> EventLoopFuture<Double> {
+    package func ping(_ name: String, timeout: Milliseconds) throws(NodeError) -> EventLoopFuture<Double> {
         let (peer, _) = try peer(name)
         if store.isLocked { throw .locked }
         if peer.isBlocked { throw .peerBlocked(name) }
@@ -200,7 +201,9 @@ final class Peers: Part {
 
     // MARK: Invitations
 
-    func sendInvitation(_ slug: String, invite: VerifiedInvite, name: String?, to peerName: String) throws(NodeError) {
+    package func sendInvitation(_ slug: String, invite: VerifiedInvite, name: String?, to peerName: String)
+        throws(NodeError)
+    {
         let (peer, _) = try peer(peerName)
         if peer.isBlocked { throw .peerBlocked(peerName) }
         guard let card = peer.card else { throw .peerWithoutCard(peerName) }
@@ -212,7 +215,7 @@ final class Peers: Part {
         }
     }
 
-    func invitations() -> [ReceivedInvitation] {
+    package func invitations() -> [ReceivedInvitation] {
         (core.machine.contact?.record.received ?? []).map { received in
             ReceivedInvitation(
                 id: received.invitation.id, from: shell.book.peer(received.from)?.name, slug: received.invitation.slug,
@@ -221,7 +224,7 @@ final class Peers: Part {
     }
 
     /// Drops an invitation. Idempotent.
-    func dismissInvitation(_ id: Messaging.MessageID) {
+    package func dismissInvitation(_ id: Messaging.MessageID) {
         core.turn { core.machine.withContact(&$0) { contact, _ in contact.dismiss(id) } }
     }
 
@@ -251,7 +254,7 @@ final class Peers: Part {
     }
 
     /// Presence of the peers that are linked or have been heard since the start, by name.
-    func presences() -> [String: PeerPresence] {
+    package func presences() -> [String: PeerPresence] {
         var result = shell.book.lastHeard
         guard !links.isEmpty, !shell.book.peers.isEmpty else { return result }
         let names = Dictionary(shell.book.peers.compactMap { peer in peer.contact.map { ($0.key, peer.name) } }) {

@@ -3,7 +3,6 @@ import Messaging
 
 /// Aliases of conversations, and named peers of members who joined by a sent invite. Local to this node (Delivery.md).
 final class Aliases: Part {
-
     func alias(of client: ClientID) -> String? {
         let own = inboxes[client]?.notes.alias
         // After a rejoin an earlier copy may hold the alias; it belongs to the latest copy.

@@ -4,7 +4,6 @@ import Store
 
 /// Destroys inboxes: keys on the disk, and state in memory.
 final class InboxRemoval: Part {
-
     /// - Returns: why the keys may still exist; the store retries.
     @discardableResult func destroy(_ client: ClientID) -> StoreError? {
         guard let inbox = inboxes[client] else {

@@ -6,7 +6,6 @@ import Store
 
 /// Puts inboxes to sleep and wakes them (Delivery.md), at the core's request.
 final class InboxSleep: Part {
-
     // MARK: Waking
 
     /// Wakes a sleeping inbox; marks an awake one as used by the user.

@@ -5,7 +5,6 @@ import Transport
 
 /// The network side of NAT hole punching: finding this node's public addresses, and sending packets.
 final class Punching: Part {
-
     /// Collects UDP addresses of this node: its own, and those observed by its rendezvous nodes and the member's.
     func gatherCandidates(_ client: ClientID, _ remote: PublicKey) {
         let own = shell.addresses.direct.filter { (try? SocketAddress(ipAddress: $0.host, port: Int($0.port))) != nil }

@@ -2,7 +2,6 @@ import Messaging
 
 /// The mailbox parts of a node: its own boxes, deliveries into members' boxes, and boxes stored for other nodes.
 final class Mailboxes: Part {
-
     /// Call this after changes of configuration, peers or storage, and when the contact inbox is loaded.
     func changed() {
         guard core.machine.contact != nil else { return }

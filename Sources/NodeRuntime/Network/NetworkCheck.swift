@@ -6,7 +6,6 @@ import Transport
 
 /// `mayfly netcheck`: what this network permits, as observed by rendezvous nodes.
 final class NetworkCheck: Part {
-
     private static let netcheckCount = 8
 
     /// Answers may come after the stop.

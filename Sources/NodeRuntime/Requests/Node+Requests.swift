@@ -225,57 +225,17 @@ extension Node {
 
     // MARK: Peers
 
-    package func peer(_ name: String) throws(NodeError) -> (PeersFile.Peer, PeerSighting?) {
-        try shell.peers.peer(name)
-    }
+    package var peers: Peers { shell.peers }
 
-    package func addPeer(_ name: String, card: String?, endpoints: [Messaging.Endpoint]) throws(NodeError)
-        -> PeersFile.Peer
-    { try shell.peers.add(name, card: card, endpoints: endpoints) }
-
-    package func removePeer(_ name: String) throws(NodeError) { try shell.peers.remove(name) }
-
-    package func changePeer(_ name: String, _ change: (inout PeersFile.Peer) -> Void) throws(NodeError)
-        -> PeersFile.Peer
-    { try shell.peers.change(name, change) }
-
-    package func blockPeer(_ name: String) throws(NodeError) { try shell.peers.block(name) }
-
-    package func importPeers(_ file: PeersFile) throws(NodeError) { try shell.peers.take(file) }
-
-    package func peersFile() throws(NodeError) -> PeersFile { try shell.peers.file() }
-
-    package func card() throws(NodeError) -> ContactCard { try shell.peers.card() }
-
-    package func peerPresences() -> [String: PeerPresence] { shell.peers.presences() }
-
-    package func ping(_ name: String, timeout: Milliseconds) throws(NodeError) -> EventLoopFuture<Double> {
-        try shell.peers.ping(name, timeout: timeout)
-    }
-
-    package func sendInvitation(_ slug: String, invite: VerifiedInvite, name: String?, to peerName: String)
-        throws(NodeError)
-    { try shell.peers.sendInvitation(slug, invite: invite, name: name, to: peerName) }
-
-    package func invitations() -> [ReceivedInvitation] { shell.peers.invitations() }
-
-    package func dismissInvitation(_ id: Messaging.MessageID) { shell.peers.dismissInvitation(id) }
+    package func card() throws(NodeError) -> ContactCard { try peers.card() }
 
     // MARK: Rendezvous nodes
-
-    package func setRendezvous(_ name: String, _ isRendezvous: Bool) throws(NodeError) {
-        try shell.peers.setRendezvous(name, isRendezvous)
-    }
 
     package func rendezvousStandings() -> [(name: String, standing: RelayReservationStateMachine.Standing?)] {
         shell.rendezvous.standings()
     }
 
     // MARK: Mailboxes
-
-    package func setMailbox(_ name: String, _ isMailbox: Bool) throws(NodeError) {
-        try shell.peers.setMailbox(name, isMailbox)
-    }
 
     package var mailboxStanding: OwnMailboxStanding? { shell.ownMailbox.standing }
 

@@ -4,7 +4,6 @@ import Store
 
 /// Interprets the core's actions: one case each, no decisions. Each goes to the object that owns the changed state.
 final class ActionPerformer: Part {
-
     func perform(_ actions: [NodeAction]) {
         for action in actions { perform(action) }
         // Each explosion sends its receipt within this turn, so the report ends here.
