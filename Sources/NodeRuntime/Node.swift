@@ -11,8 +11,7 @@ import Transport
 /// change of thread. Commits run on a thread of their own; blocking writes on the loop are bounded (Store.md, "What the
 /// caller waits for").
 ///
-/// ``NodeAssembly`` makes the objects that hold the state. The node starts and stops them, and forwards requests to
-/// them.
+/// The ``Shell`` owns the parts that hold the state. The node starts and stops them, and answers requests.
 package actor Node {
     package typealias Options = NodeOptions
 
@@ -20,20 +19,11 @@ package actor Node {
     nonisolated package let options: NodeOptions
     nonisolated package var unownedExecutor: UnownedSerialExecutor { loop.executor.asUnownedSerialExecutor() }
 
-    let core: ProtocolCore
-    let directory: ConversationDirectory
-    let uploads: Uploads
-    let peers: Peers
-    let network: NodeNetwork
-    let storageLock: StorageLock
-    let loading: InboxLoading
-    let held: HeldEffects
-    let timer: NodeTimer
-    let codes: Codes
-    let codeJoins: CodeJoins
-    let mailboxes: Mailboxes
+    let shell: Shell
 
-    var services: NodeServices { core.services }
+    var core: ProtocolCore { shell.core }
+    var inboxes: InboxTable { shell.inboxes }
+    var services: NodeServices { shell.services }
     var store: Store { services.store }
     var storage: StorageHealth { services.storage }
 
@@ -42,8 +32,8 @@ package actor Node {
 
     /// Called once when the home has disappeared.
     package var homeGone: (() -> Void)? {
-        get { timer.homeGone }
-        set { timer.homeGone = newValue }
+        get { shell.timer.homeGone }
+        set { shell.timer.homeGone = newValue }
     }
 
     // MARK: Starting and stopping
@@ -77,25 +67,13 @@ package actor Node {
         self.loop = loop
         let services = try NodeServices(
             options, configuration: configuration, environment: environment, loop: loop, log: log)
-        let assembly = NodeAssembly(services, book)
-        core = assembly.core
-        directory = assembly.directory
-        uploads = assembly.uploads
-        peers = assembly.peers
-        network = assembly.network
-        storageLock = assembly.storageLock
-        loading = assembly.loading
-        held = assembly.held
-        timer = assembly.timer
-        codes = assembly.codes
-        codeJoins = assembly.codeJoins
-        mailboxes = assembly.mailboxes
+        shell = Shell(services, book)
     }
 
     /// Unlocks if no passphrase is needed or one is given, listens, and begins to dial.
     package func start(passphrase: consuming SecretBytes?) async throws {
         try prepare(passphrase: passphrase)
-        try await network.listening.open(options.listen ?? services.configuration.listen)
+        try await shell.listening.open(options.listen ?? services.configuration.listen)
         try begin()
     }
 
@@ -104,17 +82,19 @@ package actor Node {
         let now = services.now
         store.reap(hide: now.milliseconds, destroy: now.milliseconds)
         if store.protection == .keyFile || passphrase != nil { try store.unlock(passphrase: passphrase) }
-        peers.join = { [weak self] slug in _ = try self?.assumeIsolated { node in try node.join(slug, profile: nil) } }
-        return network.listening.makeTransport()
+        shell.peers.join = { [weak self] slug in
+            _ = try self?.assumeIsolated { node in try node.join(slug, profile: nil) }
+        }
+        return shell.listening.makeTransport()
     }
 
     /// The second half of ``start(passphrase:)``: loads the stored state, and dials.
     /// - Parameter more: listeners that the caller has bound.
     package func begin(listeners more: [TCPListener] = []) throws {
-        network.listening.add(more)
-        network.start()
-        if !store.isLocked { try loading.load() }
-        timer.tick()
+        shell.listening.add(more)
+        shell.network.start()
+        if !store.isLocked { try shell.loading.load() }
+        shell.timer.tick()
     }
 
     /// Stops the node: finishes pending commits, closes the links, wipes the keys.
@@ -124,16 +104,16 @@ package actor Node {
     /// - Parameter whenStopped: called on the node's loop.
     package func stop(_ whenStopped: @escaping @Sendable () -> Void) {
         guard !services.isStopped else { return whenStopped() }
-        codes.stop()
-        codeJoins.stop()
-        held.writer.saveActivity()
+        shell.codes.stop()
+        shell.codeJoins.stop()
+        shell.writer.saveActivity()
         // Sends the answers to requests of this turn.
-        held.writer.commits.hurry()
+        shell.commits.hurry()
         services.stop()
-        timer.stop()
-        held.writer.commits.stop()
-        let ending = [network.stop(), storageLock.lastStretching].compactMap(\.self)
-        let closed = EventLoopFuture.andAllComplete(network.listening.closeListeners() + ending, on: loop)
+        shell.timer.stop()
+        shell.commits.stop()
+        let ending = [shell.network.stop(), shell.storageLock.lastStretching].compactMap(\.self)
+        let closed = EventLoopFuture.andAllComplete(shell.listening.closeListeners() + ending, on: loop)
         try? store.saveClockMark(services.now.milliseconds)
         store.commit { [self] _ in
             loop.execute {
@@ -145,14 +125,14 @@ package actor Node {
     }
 
     private func close() {
-        for inbox in core.inboxes.all { held.drop(inbox, isDurable: false) }
-        peers.book.pings.endAll(NodeError.stopping)
-        loading.summaries.save()
-        if peers.book.isFromFile, !store.isHomeGone, !store.isReadOnly {
+        for inbox in inboxes.all { shell.held.drop(inbox, isDurable: false) }
+        shell.book.pings.endAll(NodeError.stopping)
+        shell.summaries.save()
+        if shell.book.isFromFile, !store.isHomeGone, !store.isReadOnly {
             services.feed.saveMark(home: options.home, logger: services.log)
         }
-        network.listening.transport?.close()
+        shell.listening.transport?.close()
         store.close()
-        for inbox in core.inboxes.all { inbox.key = nil }
+        for inbox in inboxes.all { inbox.key = nil }
     }
 }

@@ -134,22 +134,3 @@ final class NodeServices {
         log.log(level: line.level, line.text, metadata: line.metadata)
     }
 }
-
-/// An object of a node, on the node's loop alone. Forwards the services' properties.
-protocol NodePart: AnyObject { var services: NodeServices { get } }
-
-extension NodePart {
-    var loop: any EventLoop { services.loop }
-    var options: NodeOptions { services.options }
-    var environment: Environment { services.environment }
-    var store: Store { services.store }
-    var log: Logger { services.log }
-    var storage: StorageHealth { services.storage }
-    var configuration: NodeConfiguration { services.configuration }
-    var isStopped: Bool { services.isStopped }
-    var now: Timestamp { services.now }
-
-    func readClock() -> NodeClock.Reading { services.readClock() }
-    func say(_ text: String, of error: any Error) { services.say(text, of: error) }
-    func note(_ occurrence: @autoclosure () -> Occurrence) { services.note(occurrence()) }
-}

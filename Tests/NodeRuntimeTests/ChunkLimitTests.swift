@@ -1,3 +1,4 @@
+import Logging
 import Messaging
 import NIOCore
 import NIOEmbedded
@@ -20,7 +21,7 @@ import Testing
 
     private let loop = EmbeddedEventLoop()
     private let standstill = Standstill()
-    private let store: Store
+    private let shell: Shell
     private let queue: EffectQueue
 
     init() throws {
@@ -28,10 +29,17 @@ import Testing
         try Store.create(
             home: "/home", protection: .keyFile, passphrase: nil, fileSystem: disk,
             journal: SimulatedDisk.journalByteCount)
-        store = try Store.open(
-            home: "/home", fileSystem: disk, now: 1_800_000_000_000,
-            committingOn: .later { [standstill] in standstill.add($0) })
-        try store.unlock(passphrase: nil)
+        var environment = Environment()
+        environment.disk = disk
+        environment.commitThread = .later { [standstill] in standstill.add($0) }
+        environment.realtime = { 1_800_000_000_000 }
+        environment.space = { _ in nil }
+        let services = try NodeServices(
+            Node.Options(home: "/home", version: "test"),
+            configuration: NodeConfiguration(name: nil, listen: [], advertise: []), environment: environment,
+            loop: loop, log: Logger(label: "test", factory: { _ in SwiftLogNoOpLogHandler() }))
+        try services.store.unlock(passphrase: nil)
+        shell = Shell(services, PeerBook(PeersFile()))
         var random = Randomness.seeded(1)
         queue = EffectQueue(client: ClientID.generate(&random))
     }
@@ -41,8 +49,7 @@ import Testing
         "undurable chunks stay within two MiB while the disk stands still, however slowly they arrive",
         arguments: [0, 150]) func limit(pause: Int64) throws
     {
-        let schedule = CommitSchedule(
-            store, on: loop, events: CommitSchedule.Events(isStopped: { false }, leaves: {}, ended: { _ in }))
+        let schedule = shell.commits
         let chunkByteCount = 64 << 10
         var count = 0
         while count < 256 {
@@ -60,23 +67,19 @@ import Testing
         loop.advanceTime(by: .milliseconds(150))
         standstill.end()
         loop.run()
-        store.close()
+        shell.services.store.close()
     }
 
     @Test("undurable chunks delay later ones only until the next commit has ended") func waiting() throws {
         var ended = 0
-        let schedule = CommitSchedule(
-            store, on: loop,
-            events: CommitSchedule.Events(
-                isStopped: { false }, leaves: {},
-                ended: { commit in ended += commit.effects.reduce(0) { $0 + $1.effects.count } }))
+        let schedule = shell.commits
         for _ in 0..<2 {
             for _ in 0..<16 { schedule.storedChunk(byteCount: 64 << 10, queue) }
             loop.run()
         }
         // Two commits are running, and there is too little for a third.
         schedule.storedChunk(byteCount: 64 << 10, queue)
-        #expect(schedule.enqueue(.run { _ in }, queue))
+        #expect(schedule.enqueue(.run { _ in ended += 1 }, queue))
         standstill.end()
         loop.run()
         #expect(ended == 0)
@@ -86,6 +89,6 @@ import Testing
         loop.advanceTime(by: .milliseconds(150))
         standstill.end()
         loop.run()
-        store.close()
+        shell.services.store.close()
     }
 }

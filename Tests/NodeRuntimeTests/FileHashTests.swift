@@ -14,21 +14,21 @@ extension Node {
         let verification = Verification()
         verification.next = 3
         verification.attachment = attachment
-        core.inboxes[client]?.verifications[id] = verification
+        inboxes[client]?.verifications[id] = verification
         return Hash(verification)
     }
 
     fileprivate func perform(_ action: NodeAction) { core.perform([action]) }
 
     fileprivate func nextChunk(_ client: ClientID, _ id: Messaging.MessageID) -> Int? {
-        core.inboxes[client]?.verifications[id]?.next
+        inboxes[client]?.verifications[id]?.next
     }
 
     fileprivate func keep(_ client: ClientID, _ id: Messaging.MessageID, _ keeping: NodeAction.Keeping) {
         let content = Content(
             type: .text, id: id, sentAt: services.now, lifetime: .oneHour, agreement: nil, fallback: "",
             shouldPush: true, payload: [])
-        let sender = core.inboxes[client]?.key?.publicKey
+        let sender = inboxes[client]?.key?.publicKey
         let message = Message(content: content, sender: sender, state: .received, expiresAt: services.now + .hour)
         perform(.keep(client, [message], keeping))
     }

@@ -89,6 +89,6 @@ extension Node {
             type: .text, id: .random(&random), sentAt: currentTime, lifetime: .ephemeral, agreement: nil, fallback: "",
             shouldPush: true, payload: [1])
         let message = Message(content: content, sender: nil, state: .delivered, expiresAt: end, onReading: nil)
-        try? core.inboxes[client]?.archive.keep(message, .memory, now: currentTime)
+        try? inboxes[client]?.archive.keep(message, .memory, now: currentTime)
     }
 }

@@ -46,13 +46,13 @@ import Transport
 
 extension Node {
     private func receiveKnock(_ token: RoutingToken, _ sealed: [UInt8], from source: UInt64) throws -> [UInt8]? {
-        try #require(network.listening.transport).events.knock(token, sealed, source)
+        try #require(shell.listening.transport).events.knock(token, sealed, source)
     }
 
     private func teaKnock() throws -> (client: ClientID, machine: ConversationStateMachine, token: RoutingToken) {
-        let client = try #require(core.inboxes.all.map(\.client).first { core.machine.conversation($0) != nil })
+        let client = try #require(inboxes.all.map(\.client).first { core.machine.conversation($0) != nil })
         let machine = try #require(core.machine.conversation(client))
-        let own = try #require(core.inboxes[client]?.key)
+        let own = try #require(inboxes[client]?.key)
         let other = try #require(machine.currentMembers.first { $0.key != own.publicKey })
         let secret = RoutingSecret.derive(
             own: own, remote: other.key, conversation: machine.conversation.bytes, role: .responder)
@@ -84,7 +84,7 @@ extension Node {
 
     fileprivate func takeTrueNotice(from source: UInt64) throws {
         let (client, machine, token) = try teaKnock()
-        _ = try receiveKnock(token, notice(machine, key: try #require(core.inboxes[client]?.key)), from: source)
+        _ = try receiveKnock(token, notice(machine, key: try #require(inboxes[client]?.key)), from: source)
     }
 
     fileprivate func answers(toQuestion conversation: ConversationID, times: Int, from source: UInt64) throws -> (

@@ -37,16 +37,16 @@ extension Node {
     fileprivate func keptBoxes() -> Set<BoxID> { Set((core.machine.contact?.mailbox.records ?? []).map(\.box)) }
 
     fileprivate func keptSlots(of box: BoxID) -> Set<SlotID>? {
-        mailboxes.bodies.slots(of: box).map { Set($0.slots.map(\.id)) }
+        shell.keptBoxes.slots(of: box).map { Set($0.slots.map(\.id)) }
     }
 
     /// Slots of a box, and whether the disk refused none of them.
     fileprivate func given(_ box: BoxID) -> (slots: Set<SlotID>, isWhole: Bool) {
-        guard let given = mailboxes.bodies.slots(of: box) else { return ([], false) }
+        guard let given = shell.keptBoxes.slots(of: box) else { return ([], false) }
         return (Set(given.slots.map(\.id)), given.isWhole)
     }
 
-    fileprivate func keptBody(of id: SlotID, in box: BoxID) -> [UInt8]? { mailboxes.bodies.body(of: id, in: box) }
+    fileprivate func keptBody(of id: SlotID, in box: BoxID) -> [UInt8]? { shell.keptBoxes.body(of: id, in: box) }
 }
 
 /// Cuts the power of a mailbox at each call of the file system, while an owner and a member use it over real links.

@@ -51,9 +51,9 @@ private final class Household: Sendable {
     /// The two make `tea`, agree on a day with a mailbox, and exchange boxes and keys.
     func agree(_ ann: Node, _ bob: Node) async throws {
         for (name, node) in [("ann", ann), ("bob", bob)] {
-            _ = try await hub.addPeer(name, card: node.card().description, endpoints: [])
-            _ = try await node.addPeer("hub", card: hub.card().description, endpoints: [])
-            try await node.setMailbox("hub", true)
+            try await hub.addPeer(name, node.card())
+            try await node.addPeer("hub", hub.card())
+            try await node.useMailbox("hub")
         }
         _ = try await ann.createConversation(name: "tea", profile: nil).get()
         let slug = try await ann.invite("tea", lifetime: .hour, singleUse: true).get().slug
@@ -71,7 +71,7 @@ private final class Household: Sendable {
         for (node, other) in [(ann, bob), (bob, ann)] {
             try await node.eventually("the member can be mailed, with keys up to the horizon") { node in
                 // A node's output is flushed before its loop does something else.
-                if other.assumeIsolated({ !$0.held.output.isFlushed }) { Issue.record("a frame waits at its sender") }
+                if other.assumeIsolated({ !$0.shell.output.isFlushed }) { Issue.record("a frame waits at its sender") }
                 guard let machine = node.core.machine.conversations.first,
                     let member = machine.currentMembers.first?.key,
                     let last = machine.savedRecord.mailbox.outgoing[member]?.slices?.last
@@ -103,15 +103,23 @@ extension Node {
         try await promise.futureResult.get()
     }
 
+    fileprivate func addPeer(_ name: String, _ card: ContactCard) throws {
+        _ = try peers.add(name, card: card.description, endpoints: [])
+    }
+
+    fileprivate func useMailbox(_ name: String) throws { try peers.setMailbox(name, true) }
+
+    fileprivate func peersFile() throws -> PeersFile { try peers.file() }
+
     fileprivate func keptKinds() -> [SlotKind] {
         (core.machine.contact?.mailbox.records ?? []).flatMap { record in
-            mailboxes.bodies.slots(of: record.box)?.slots.map(\.kind) ?? []
+            shell.keptBoxes.slots(of: record.box)?.slots.map(\.kind) ?? []
         }
     }
 
     fileprivate func filledBoxes() -> Set<BoxID> {
         Set((core.machine.contact?.mailbox.records ?? []).map(\.box)).filter {
-            mailboxes.bodies.slots(of: $0)?.slots.isEmpty == false
+            shell.keptBoxes.slots(of: $0)?.slots.isEmpty == false
         }
     }
 
@@ -135,7 +143,7 @@ extension Node {
         await ann.stop()
         bob = try await house.node(house.disks.bob, peers: peers.bob)
         try await bob.eventually("the message has come") { node in
-            node.core.inboxes.all.contains { $0.archive.contains(sent.message) }
+            node.inboxes.all.contains { $0.archive.contains(sent.message) }
         }
         let back = try #require(try await bob.send("tea", texts: ["an answer"]) { _ in }.first).get()
         try await bob.eventually("the answer is mailed") { node in
@@ -144,7 +152,7 @@ extension Node {
         await bob.stop()
         ann = try await house.node(house.disks.ann, peers: peers.ann)
         try await ann.eventually("the answer has come, and the acknowledgement") { node in
-            node.core.inboxes.all.contains { $0.archive.contains(back.message) }
+            node.inboxes.all.contains { $0.archive.contains(back.message) }
                 && node.message(sent.message, client: sent.client)?.message.state == .delivered
         }
         await ann.stop()
@@ -191,7 +199,7 @@ extension Node {
             try await ann.eventually("the first text is delivered") { node in
                 let isTaken = hub.assumeIsolated { $0.filledBoxes().isEmpty }
                 return isTaken
-                    && node.core.inboxes.all.contains {
+                    && node.inboxes.all.contains {
                         $0.archive.read(first, now: node.services.now)?.message.state == .delivered
                     }
             }
@@ -199,7 +207,7 @@ extension Node {
         let late = try await mail("after the copy was put back", copy)
         try await run(house.disks.bob, peers.bob) { bob in
             try await bob.eventually("the late text has come") { node in
-                node.core.inboxes.all.contains { $0.archive.contains(late) }
+                node.inboxes.all.contains { $0.archive.contains(late) }
             }
         }
         try await house.end()
@@ -228,7 +236,7 @@ extension Node {
     /// Puts into the other member's box a notice that claims the creator's name and is signed by a stranger.
     fileprivate func putForgedNotice() throws {
         let machine = try #require(core.machine.conversations.first)
-        let key = try #require(core.inboxes[machine.client]?.key)
+        let key = try #require(inboxes[machine.client]?.key)
         let member = try #require(machine.record.members.first { $0.key != key.publicKey })
         let address = try #require(member.mailbox)
         let secret = SlotSecret(
@@ -241,7 +249,7 @@ extension Node {
         let put = SlotPut(id: SlotID(secret.noticeTag), kind: .notice, keeping: .fortyFiveDays, body: body)
         let remote = MailboxLinks.Remote(
             endpoints: [address.endpoint], key: address.key, routingSecret: address.routingSecret)
-        let links = mailboxes.links
+        let links = shell.mailboxLinks
         links.open(
             remote,
             for: MailboxLinks.Purpose(

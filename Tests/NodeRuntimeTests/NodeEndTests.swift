@@ -23,7 +23,7 @@ import Transport
         _ = try await arrived.get()
         await pair.ann.remember(ann)
         await pair.bob.remember(bob)
-        #expect(ann.names.count == 7 && bob.names.count == 7)
+        #expect(ann.names.count == 8 && bob.names.count == 8)
         try await pair.end()
     }
 }
@@ -31,6 +31,7 @@ import Transport
 /// Weak references to a node's objects. Written on the node's loop, read after the loop has ended.
 private final class Remains: @unchecked Sendable {
     weak var node: Node?
+    weak var shell: Shell?
     weak var core: ProtocolCore?
     weak var timer: NodeTimer?
     weak var transport: LinkTransport?
@@ -40,8 +41,8 @@ private final class Remains: @unchecked Sendable {
 
     var names: [String] {
         let all: [(String, AnyObject?)] = [
-            ("node", node), ("core", core), ("timer", timer), ("transport", transport), ("links", links),
-            ("inbox", inbox), ("link", link),
+            ("node", node), ("shell", shell), ("core", core), ("timer", timer), ("transport", transport),
+            ("links", links), ("inbox", inbox), ("link", link),
         ]
         return all.compactMap { $0.1 == nil ? nil : $0.0 }
     }
@@ -50,11 +51,12 @@ private final class Remains: @unchecked Sendable {
 extension Node {
     fileprivate func remember(_ remains: Remains) {
         remains.node = self
+        remains.shell = shell
         remains.core = core
-        remains.timer = timer
-        remains.transport = network.listening.transport
-        remains.links = core.links
-        remains.link = core.links.all.first
+        remains.timer = shell.timer
+        remains.transport = shell.listening.transport
+        remains.links = shell.links
+        remains.link = shell.links.all.first
         remains.inbox = remains.link?.inbox
     }
 }

@@ -21,18 +21,18 @@ extension Node {
 
     fileprivate func beginHandingOver() {
         var random = Randomness.system
-        directory.memory.uploading.insert(MessageID.random(&random))
+        shell.memory.uploading.insert(MessageID.random(&random))
     }
 
     fileprivate func saved(_ client: ClientID) throws -> InboxSnapshot {
-        let inbox = try #require(core.inboxes[client])
+        let inbox = try #require(inboxes[client])
         return try StoredCodec.decode(InboxSnapshot.self, try #require(try store.loadState(inbox.row)))
     }
 
     /// Messages that a wake would find in the outbox.
     fileprivate func waiting(_ client: ClientID) -> [Messaging.MessageID] {
-        guard let inbox = core.inboxes[client] else { return [] }
-        return directory.sleep.undelivered(inbox, from: inbox.outboxPlace).map(\.content.id)
+        guard let inbox = inboxes[client] else { return [] }
+        return shell.sleep.undelivered(inbox, from: inbox.outboxPlace).map(\.content.id)
     }
 }
 

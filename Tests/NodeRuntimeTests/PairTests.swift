@@ -183,18 +183,16 @@ extension Node {
 
     /// Drops the fan-out lists from memory, so that only the disk has them.
     fileprivate func forgetFanOuts() {
-        let endings = directory.explosions.endings
+        let endings = shell.endings
         for tombstone in core.machine.tombstones { endings[tombstone.conversation].fanOut = nil }
     }
 
-    fileprivate func hasFanOut(_ conversation: ConversationID) -> Bool {
-        directory.explosions.fanOut(conversation) != nil
-    }
+    fileprivate func hasFanOut(_ conversation: ConversationID) -> Bool { shell.explosions.fanOut(conversation) != nil }
 
-    fileprivate var uploadCount: Int { uploads.count }
+    fileprivate var uploadCount: Int { shell.uploads.count }
 
     fileprivate func recordCount(_ conversation: String) throws -> Int {
-        let inbox = try #require(core.inboxes[try resolve(conversation)])
+        let inbox = try #require(inboxes[try resolve(conversation)])
         return try services.store.storedAmount(inbox.row).recordCount
     }
 }

@@ -10,7 +10,7 @@ import Testing
 @testable import NodeRuntime
 
 extension Node {
-    fileprivate var untilNextTick: Milliseconds { (timer.deadline ?? .latest) - currentTime }
+    fileprivate var untilNextTick: Milliseconds { (shell.timer.deadline ?? .latest) - currentTime }
 
     /// In one turn: a call that waits for the disk, and a stop of the node.
     fileprivate func createAndStop() async throws -> EventLoopFuture<ConversationStateMachine> {

@@ -11,15 +11,8 @@ package struct CodeInvite: Hashable, Sendable {
 }
 
 /// The joining side of spoken codes: exchanges a code for an invite.
-final class CodeJoins: NodePart {
-    let services: NodeServices
-    private let listening: Listening
+final class CodeJoins: Part {
     private var searches: [CodeSearch] = []
-
-    init(_ services: NodeServices, _ listening: Listening) {
-        self.services = services
-        self.listening = listening
-    }
 
     /// Runs the exchange with the node that opened the code.
     /// - Parameter endpoint: that node's address; `nil` searches this machine's networks.
@@ -27,20 +20,19 @@ final class CodeJoins: NodePart {
     func invite(for code: SpokenCode, at endpoint: Messaging.Endpoint?) -> EventLoopFuture<CodeInvite> {
         if let endpoint { return exchange(code, at: endpoint) }
         let search: CodeSearch
-        do throws(NodeError) { search = try CodeSearch(code.slot, services) } catch {
-            return loop.makeFailedFuture(error)
-        }
+        do throws(NodeError) { search = try CodeSearch(code.slot, shell) } catch { return loop.makeFailedFuture(error) }
         searches.append(search)
         search.result.assumeIsolated().whenComplete { _ in self.searches.removeAll { $0 === search } }
-        return search.result.assumeIsolated().flatMap { self.exchange(code, at: $0) }.nonisolated()
+        return search.result.assumeIsolated().flatMap { [shell] in shell.codeJoins.exchange(code, at: $0) }
+            .nonisolated()
     }
 
     func stop() { for search in searches { search.stop() } }
 
     private func exchange(_ code: SpokenCode, at endpoint: Messaging.Endpoint) -> EventLoopFuture<CodeInvite> {
         var random = Randomness.system
-        guard !isStopped, let transport = listening.transport, let machine = CodeJoinerStateMachine(code, &random),
-            let token = RoutingToken(machine.greeting.bytes)
+        guard !isStopped, let transport = shell.listening.transport,
+            let machine = CodeJoinerStateMachine(code, &random), let token = RoutingToken(machine.greeting.bytes)
         else { return loop.makeFailedFuture(NodeError.stopping) }
         let exchange = Exchange(machine, code, endpoint, loop.makePromise(of: CodeInvite.self))
         let dial = CodeDial(

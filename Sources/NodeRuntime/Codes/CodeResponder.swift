@@ -4,18 +4,9 @@ import Transport
 
 /// Answers LAN searches for open codes. Its sockets are open only while a code is open. The responder also works
 /// without a LAN discovery setting, but not if the setting is `off`.
-final class CodeResponder: NodePart {
-    let services: NodeServices
-    private let listening: Listening
-    private let isOpen: (UInt16) -> Bool
+final class CodeResponder: Part {
     private var machine = LanCodeResponder()
     private var transport: LanTransport?
-
-    init(_ services: NodeServices, _ listening: Listening, isOpen: @escaping (UInt16) -> Bool) {
-        self.services = services
-        self.listening = listening
-        self.isOpen = isOpen
-    }
 
     /// Opens sockets on the current interfaces.
     func look() {
@@ -25,7 +16,7 @@ final class CodeResponder: NodePart {
         var usable = interfaces
         for index in usable.indices {
             for other in usable[index].addresses.indices {
-                usable[index].addresses[other].port = listening.port(at: usable[index].addresses[other].address)
+                usable[index].addresses[other].port = shell.listening.port(at: usable[index].addresses[other].address)
             }
         }
         machine.setInterfaces(usable)
@@ -46,7 +37,8 @@ final class CodeResponder: NodePart {
     }
 
     private func receive(_ bytes: [UInt8], from source: LanPlace) {
-        guard let answer = machine.receive(bytes, from: source, now: now.milliseconds, isOpen: isOpen) else { return }
+        guard let answer = machine.receive(bytes, from: source, now: now.milliseconds, isOpen: shell.codes.isOpen)
+        else { return }
         transport?.answer(answer.bytes, from: answer.place, to: answer.source)
     }
 }

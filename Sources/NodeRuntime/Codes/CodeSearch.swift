@@ -4,8 +4,7 @@ import NIOCore
 import Transport
 
 /// One LAN search for the node that opened a code: sockets that are open for some seconds, and a timer.
-final class CodeSearch: NodePart {
-    let services: NodeServices
+final class CodeSearch: Part {
     private var machine: LanCodeSeeker
     private let slot: UInt16
     private var transport: LanTransport?
@@ -14,14 +13,15 @@ final class CodeSearch: NodePart {
     var result: EventLoopFuture<Messaging.Endpoint> { promise.futureResult }
 
     /// - Throws: ``NodeError/code(_:)`` when the setting turns LAN discovery `off`.
-    init(_ slot: UInt16, _ services: NodeServices) throws(NodeError) {
+    init(_ slot: UInt16, _ shell: Shell) throws(NodeError) {
+        let services = shell.services
         guard let network = services.environment.lan, let interfaces = services.interfaces(of: network) else {
             throw .code(.discoveryOff)
         }
-        self.services = services
         self.slot = slot
         machine = LanCodeSeeker(slot: slot, interfaces: interfaces, now: services.monotonic)
         promise = services.loop.makePromise(of: Messaging.Endpoint.self)
+        super.init(shell)
         transport = LanTransport(
             loop: loop, network: network, port: options.lanPort,
             receive: { [weak self] source, bytes in self?.receive(bytes, from: source) },

@@ -5,38 +5,20 @@ import Store
 import Transport
 
 /// The spoken codes opened by this node (SpokenCodes.md): connections, invites, and waiting requests. In memory only.
-final class Codes: CorePart {
-    let core: ProtocolCore
-    private let directory: ConversationDirectory
-    private let explosions: Explosions
-    private let held: HeldEffects
-    private let events: NodeEvents
-    private let listening: Listening
+final class Codes: Part {
     private var codes = OpenCodes()
     private var connections: [CodeAttempt: CodeConnection] = [:]
     private var waiting: [OpenCodes.Number: [EventLoopPromise<CodeOutcome>]] = [:]
     private var invites: [OpenCodes.Number: InviteID] = [:]
-    private lazy var responder = CodeResponder(core.services, listening) { [unowned self] slot in codes.isOpen(slot) }
+    private lazy var responder = CodeResponder(shell)
     private var isWatching = false
-
-    init(
-        _ core: ProtocolCore, _ directory: ConversationDirectory, _ explosions: Explosions, _ held: HeldEffects,
-        _ events: NodeEvents, _ listening: Listening
-    ) {
-        self.core = core
-        self.directory = directory
-        self.explosions = explosions
-        self.held = held
-        self.events = events
-        self.listening = listening
-    }
 
     // MARK: Codes
 
     /// Opens a code for a single-use invite, which is made when the code is redeemed.
     /// - Throws: also the errors of making an invite.
     func open(_ text: String) throws(NodeError) -> OpenCodes.Entry {
-        let (client, conversation) = try directory.checkInvite(text, lifetime: Limits.codeInviteLifetime)
+        let (client, conversation) = try shell.directory.checkInvite(text, lifetime: Limits.codeInviteLifetime)
         var random = Randomness.system
         guard let entry = codes.open(client, conversation, now: now, &random) else {
             throw .code(.tooMany(limit: Limits.codeCount))
@@ -82,7 +64,7 @@ final class Codes: CorePart {
             return core.machine.isSleeping(entry.client) ? nil : .gone
         }
         guard let machine = core.machine.conversation(entry.client) else { return nil }
-        guard let issuer = machine.invites, !explosions.isOver(machine) else { return .gone }
+        guard let issuer = machine.invites, !shell.explosions.isOver(machine) else { return .gone }
         return issuer.isLocked ? .locked : nil
     }
 
@@ -90,6 +72,8 @@ final class Codes: CorePart {
         perform(codes.end { _ in .gone })
         responder.stop()
     }
+
+    func isOpen(_ slot: UInt16) -> Bool { codes.isOpen(slot) }
 
     // MARK: Time
 
@@ -162,10 +146,10 @@ final class Codes: CorePart {
 
     private func makeInvite(for entry: OpenCodes.Entry) {
         do throws(NodeError) {
-            let (client, verified, slug) = try directory.invite(
+            let (client, verified, slug) = try shell.directory.invite(
                 entry.conversation.description, lifetime: Limits.codeInviteLifetime, singleUse: true)
             invites[entry.number] = verified.invite.id
-            held.whenDurable(client).assumeIsolated().whenComplete { result in
+            shell.held.whenDurable(client).assumeIsolated().whenComplete { result in
                 let isDurable = if case .success = result { true } else { false }
                 self.perform(self.codes.made(invite: isDurable ? Array(slug.utf8) : nil, for: entry))
                 self.invites[entry.number] = nil
@@ -176,7 +160,7 @@ final class Codes: CorePart {
     /// A locked or removed conversation has no invites.
     private func revokeInvite(of entry: OpenCodes.Entry) {
         guard let invite = invites[entry.number], !isStopped else { return }
-        _ = try? directory.command(entry.conversation.description) { machine, _ throws(CommandError) in
+        _ = try? shell.directory.command(entry.conversation.description) { machine, _ throws(CommandError) in
             ((), try machine.revoke(invite))
         }
     }
@@ -185,6 +169,6 @@ final class Codes: CorePart {
         for promise in waiting.removeValue(forKey: entry.number) ?? [] { promise.succeed(outcome) }
         if codes.entries.isEmpty { responder.stop() }
         let kind = Event.Kind.codeEnded(slot: entry.code.slot, outcome)
-        events.notify(Event(client: entry.client, conversation: entry.conversation, at: now, kind: kind))
+        shell.events.notify(Event(client: entry.client, conversation: entry.conversation, at: now, kind: kind))
     }
 }

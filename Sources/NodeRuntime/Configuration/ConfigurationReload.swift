@@ -30,7 +30,7 @@ package enum ConfigurationReload {
             try check(file)
             _ = try PeersFile.load(home: services.options.home)
             let isListening = services.options.listen == nil && file.listen != services.configuration.listen
-            let change = isListening ? try await ListenerChange(to: file.listen, on: node.network.listening) : nil
+            let change = isListening ? try await ListenerChange(to: file.listen, on: node.shell.listening) : nil
             guard !services.isStopped else {
                 await change?.undo()
                 throw NodeError.stopping
@@ -40,7 +40,7 @@ package enum ConfigurationReload {
                 continue
             }
             let arePeersChanged: Bool
-            do throws(NodeError) { arePeersChanged = try node.peers.reload() } catch {
+            do throws(NodeError) { arePeersChanged = try node.shell.peers.reload() } catch {
                 await change?.undo()
                 throw error
             }
@@ -81,8 +81,8 @@ package enum ConfigurationReload {
         if changed.contains(.storage) {
             services.storage.room.limit(to: services.configuration.storage ?? NodeConfiguration.Storage())
         }
-        if changed.contains(.rendezvous) || changed.contains(.mailbox) { node.peers.rendezvous.changed() }
-        if changed.contains(.listen) || changed.contains(.advertise) { node.network.listenersChanged() }
+        if changed.contains(.rendezvous) || changed.contains(.mailbox) { node.shell.rendezvous.changed() }
+        if changed.contains(.listen) || changed.contains(.advertise) { node.shell.network.listenersChanged() }
     }
 }
 

@@ -16,38 +16,18 @@ package enum ExplosionProgress: Sendable {
 }
 
 /// Explosions (Explode.md): tombstones, fan-out lists and scheduled explosions.
-final class Explosions: CorePart {
-    let core: ProtocolCore
-    let endings: EndingTable
-    private let unread: UnreadInboxes
-    private let routes: Routes
-    private let writer: InboxWriter
-    private let removal: InboxRemoval
+final class Explosions: Part {
     private var unarmed: [Inbox] = []
     /// Conversations whose fan-out list could not be removed while the storage was locked.
     private var removedWhileLocked: Set<ConversationID> = []
-
-    init(
-        _ core: ProtocolCore, _ endings: EndingTable, _ unread: UnreadInboxes, _ routes: Routes, _ writer: InboxWriter,
-        _ removal: InboxRemoval
-    ) {
-        self.core = core
-        self.endings = endings
-        self.unread = unread
-        self.routes = routes
-        self.writer = writer
-        self.removal = removal
-    }
-
-    private var commits: CommitSchedule { writer.commits }
 
     /// Destroys the keys first (Explode.md). The tombstone records the intent: a start that finds it beside a live
     /// inbox destroys the inbox.
     func explode(_ client: ClientID, _ record: ExplosionRecord, fanOut: [Messaging.Member]) {
         guard let key = inboxes[client]?.key else { return }
         let conversation = record.conversation
-        endings[conversation].client = client
-        endings[conversation].armed = nil
+        shell.endings[conversation].client = client
+        shell.endings[conversation].armed = nil
         let name = inboxes[client]?.notes.alias
         core.machine.set(knocks(record, client, key), name: name, for: conversation)
         saveTombstone(conversation)
@@ -55,14 +35,14 @@ final class Explosions: CorePart {
             makeDurable(conversation)
         }
         if let creator = record.creator {
-            endings[conversation].report = knock(client, key, creator, conversation, .initiator)
+            shell.endings[conversation].report = knock(client, key, creator, conversation, .initiator)
         }
         // Routes to the tombstone require that the inbox's routes are gone.
         for copy in [client] + record.earlierCopies.compactMap(\.client) {
-            if let failure = removal.destroy(copy) { endings[conversation].failure = failure }
+            if let failure = shell.removal.destroy(copy) { shell.endings[conversation].failure = failure }
         }
-        if let record = core.machine.tombstone(conversation) { routes.register(tombstone: record) }
-        commits.schedule()
+        if let record = core.machine.tombstone(conversation) { shell.routes.register(tombstone: record) }
+        shell.commits.schedule()
     }
 
     /// Prepares a scheduled explosion. Tombstone and list are stored in advance, so that at its time the store destroys
@@ -72,35 +52,37 @@ final class Explosions: CorePart {
         guard core.machine.client(of: record.conversation) == client else { return }
         var record = record
         record.set(knocks(record, client, key), name: inboxes[client]?.notes.alias)
-        endings[record.conversation].armed = record
+        shell.endings[record.conversation].armed = record
         saveTombstone(record.conversation)
         prepareFanOut(fanOut, record.conversation, client, key, until: record.explodedAt + Limits.fanOutLifetime)
         for copy in core.machine.clients(of: record.conversation) { lightFuse(copy, at: record.explodedAt) }
-        commits.schedule()
+        shell.commits.schedule()
     }
 
     /// Performs due explosions of sleeping conversations that cannot be woken, because the storage is locked or
     /// unreadable.
     func explodeAsleep(now: Timestamp) {
-        for conversation in endings.overdue(now: now) {
-            guard let record = endings[conversation].armed else { continue }
-            let lost = unread.rows(of: conversation)
+        for conversation in shell.endings.overdue(now: now) {
+            guard let record = shell.endings[conversation].armed else { continue }
+            let lost = shell.unread.rows(of: conversation)
             // With two copies, the newest decides: an awake copy ends the others.
             guard core.machine.client(of: conversation).map(core.machine.isSleeping) ?? !lost.isEmpty else { continue }
             let asleep = core.machine.clients(of: conversation).filter(core.machine.isSleeping)
-            endings[conversation].client = asleep.last
-            endings[conversation].armed = nil
+            shell.endings[conversation].client = asleep.last
+            shell.endings[conversation].armed = nil
             let begun = core.machine.load(record, now: now)
             for row in lost {
-                do throws(StoreError) { try store.destroyRow(row) } catch { endings[conversation].failure = error }
-                if let inbox = unread.remove(row)?.inbox { removal.letGo(inbox) }
+                do throws(StoreError) { try store.destroyRow(row) } catch {
+                    shell.endings[conversation].failure = error
+                }
+                if let inbox = shell.unread.remove(row)?.inbox { shell.removal.letGo(inbox) }
             }
             for client in asleep {
-                if let failure = removal.destroy(client) { endings[conversation].failure = failure }
+                if let failure = shell.removal.destroy(client) { shell.endings[conversation].failure = failure }
             }
-            if let record = core.machine.tombstone(conversation) { routes.register(tombstone: record) }
+            if let record = core.machine.tombstone(conversation) { shell.routes.register(tombstone: record) }
             core.perform(begun)
-            commits.schedule()
+            shell.commits.schedule()
         }
     }
 
@@ -127,7 +109,7 @@ final class Explosions: CorePart {
         }
         switch role {
         case .initiator: return inboxes[client]?.dialTokens[member]?.knock
-        case .responder: return inboxes[client].flatMap { routes.knock(of: member, $0) }
+        case .responder: return inboxes[client].flatMap { shell.routes.knock(of: member, $0) }
         }
     }
 
@@ -144,7 +126,7 @@ final class Explosions: CorePart {
         var copies: [ClientID: [UInt8]] = [:]
         for case let copy? in record.earlierCopies.map(\.client) {
             guard let inbox = inboxes[copy], let creator = record.creator else { continue }
-            copies[copy] = routes.knock(of: creator, inbox)?.bytes
+            copies[copy] = shell.routes.knock(of: creator, inbox)?.bytes
         }
         return ExplosionRecord.KnockSecrets(
             members: members, invites: record.openInvites.isEmpty ? record.inviteKnocks : invites, earlierCopies: copies
@@ -154,18 +136,18 @@ final class Explosions: CorePart {
     // MARK: Tombstones
 
     func saveTombstone(_ conversation: ConversationID) {
-        guard let record = core.machine.tombstone(conversation) ?? endings[conversation].armed else { return }
-        endings[conversation].isTombstoneUnsaved = true
+        guard let record = core.machine.tombstone(conversation) ?? shell.endings[conversation].armed else { return }
+        shell.endings[conversation].isTombstoneUnsaved = true
         guard !store.isLocked else { return }
         let payload = StoredCodec.encode(tombstone: record, byteLimit: Store.maximumTombstonePayload)
         do throws(StoreError) {
-            if let id = endings[conversation].tombstone {
+            if let id = shell.endings[conversation].tombstone {
                 try store.updateTombstone(id, payload: payload)
             } else {
-                endings[conversation].tombstone = try store.addTombstone(
+                shell.endings[conversation].tombstone = try store.addTombstone(
                     keepUntil: record.keepUntil.milliseconds, payload: payload)
             }
-            endings[conversation].isTombstoneUnsaved = false
+            shell.endings[conversation].isTombstoneUnsaved = false
         } catch {
             // Destroy the keys anyway: deletion is promised, telling the members is best effort.
             say("a tombstone could not be written", of: error)
@@ -175,9 +157,9 @@ final class Explosions: CorePart {
 
     func removeTombstone(_ conversation: ConversationID) {
         removeFanOut(conversation)
-        routes.unregister(tombstone: conversation)
-        let tombstone = endings[conversation].tombstone
-        endings.remove(conversation)
+        shell.routes.unregister(tombstone: conversation)
+        let tombstone = shell.endings[conversation].tombstone
+        shell.endings.remove(conversation)
         if let tombstone { try? store.removeTombstone(tombstone) }
     }
 
@@ -190,7 +172,7 @@ final class Explosions: CorePart {
         // The store keeps the expiry of a list that it replaces.
         removeFanOut(conversation)
         guard !members.isEmpty else { return false }
-        endings[conversation].fanOut = FanOut(
+        shell.endings[conversation].fanOut = FanOut(
             conversation: conversation, until: until,
             targets: members.compactMap { member in
                 knock(client, key, member.key, conversation, .initiator).map {
@@ -206,22 +188,22 @@ final class Explosions: CorePart {
         guard !store.isLocked else { return }
         let done = DispatchSemaphore(value: 0)
         let isDurable = Outcome()
-        commits.commit { result in
+        shell.commits.commit { result in
             isDurable.value.withLock { $0 = result }
             done.signal()
         }
         store.hurryCommits()
         let ended = done.wait(timeout: .now() + .seconds(2))
-        if ended == .success, isDurable.value.withLock({ $0 }) { endings[conversation].isFanOutUnsaved = false }
+        if ended == .success, isDurable.value.withLock({ $0 }) { shell.endings[conversation].isFanOutUnsaved = false }
     }
 
     private final class Outcome: Sendable { let value = Mutex(false) }
 
     /// - Returns: whether the store accepted the list; the next commit makes it durable.
     private func saveFanOut(_ conversation: ConversationID) -> Bool {
-        guard let fanOut = endings[conversation].fanOut else { return false }
+        guard let fanOut = shell.endings[conversation].fanOut else { return false }
         // Until a commit confirms the list.
-        endings[conversation].isFanOutUnsaved = true
+        shell.endings[conversation].isFanOutUnsaved = true
         guard !store.isLocked else { return false }
         do throws(StoreError) {
             try store.saveFanOut(
@@ -235,18 +217,18 @@ final class Explosions: CorePart {
     }
 
     private func removeFanOut(_ conversation: ConversationID) {
-        endings[conversation].fanOut = nil
-        endings[conversation].isFanOutUnsaved = false
+        shell.endings[conversation].fanOut = nil
+        shell.endings[conversation].isFanOutUnsaved = false
         guard !store.isLocked else {
             removedWhileLocked.insert(conversation)
             return
         }
         try? store.removeFanOut(id: Array(conversation.bytes.prefix(16)))
-        commits.schedule()
+        shell.commits.schedule()
     }
 
     func fanOut(_ conversation: ConversationID) -> FanOut? {
-        if let known = endings[conversation].fanOut {
+        if let known = shell.endings[conversation].fanOut {
             guard known.until <= now else { return known }
             removeFanOut(conversation)
             return nil
@@ -255,7 +237,7 @@ final class Explosions: CorePart {
         guard !store.isLocked, let stored = try? store.fanOut(id: id, now: now.milliseconds),
             let fanOut = try? StoredCodec.decode(FanOut.self, stored), fanOut.conversation == conversation
         else { return nil }
-        endings[conversation].fanOut = fanOut
+        shell.endings[conversation].fanOut = fanOut
         return fanOut
     }
 
@@ -264,24 +246,26 @@ final class Explosions: CorePart {
         guard !store.isLocked, !store.isReadOnly else { return }
         let removed = removedWhileLocked
         removedWhileLocked = []
-        for conversation in removed.sorted() where endings[conversation].fanOut == nil { removeFanOut(conversation) }
-        for conversation in endings.unsavedTombstones { saveTombstone(conversation) }
+        for conversation in removed.sorted() where shell.endings[conversation].fanOut == nil {
+            removeFanOut(conversation)
+        }
+        for conversation in shell.endings.unsavedTombstones { saveTombstone(conversation) }
         for inbox in unarmed {
             if let end = inbox.unarmedEnd, inboxes[inbox.client] === inbox { lightFuse(inbox.client, at: end) }
         }
         unarmed.removeAll { $0.unarmedEnd == nil }
-        let taken = endings.unsavedFanOuts.filter { saveFanOut($0) }
+        let taken = shell.endings.unsavedFanOuts.filter { saveFanOut($0) }
         guard !taken.isEmpty else { return }
-        commits.whenCommitted().assumeIsolated().whenSuccess { [unowned self] in
+        shell.commits.whenCommitted().assumeIsolated().whenSuccess { [unowned self] in
             guard !store.isLocked else { return }
-            for conversation in taken { endings[conversation].isFanOutUnsaved = false }
+            for conversation in taken { shell.endings[conversation].isFanOutUnsaved = false }
         }
     }
 
     // MARK: Progress
 
     func progress(of conversation: ConversationID) -> ExplosionProgress {
-        let ending = endings[conversation]
+        let ending = shell.endings[conversation]
         if let failure = ending.failure { return .failed(failure) }
         return ending.isTombstoneUnsaved || ending.isFanOutUnsaved ? .exploding : .exploded
     }

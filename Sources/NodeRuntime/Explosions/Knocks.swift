@@ -36,30 +36,10 @@ struct PendingKnock {
 }
 
 /// Knocks (Explode.md): sealed messages without a handshake, which announce an explosion or ask about one.
-final class Knocks: CorePart {
-    let core: ProtocolCore
-    private let endings: EndingTable
-    private let routes: Routes
-    private let explosions: Explosions
-    private let sleep: InboxSleep
-    private let streams: RelayStreams
-    private let listening: Listening
+final class Knocks: Part {
     private var knocking: Set<KnockName> = []
     private var forgedKnocks = KnockAllowance.forged
     private var answeredKnocks = KnockAllowance.answered
-
-    init(
-        _ core: ProtocolCore, _ endings: EndingTable, _ routes: Routes, _ explosions: Explosions, _ sleep: InboxSleep,
-        _ streams: RelayStreams, _ listening: Listening
-    ) {
-        self.core = core
-        self.endings = endings
-        self.routes = routes
-        self.explosions = explosions
-        self.sleep = sleep
-        self.streams = streams
-        self.listening = listening
-    }
 
     /// The first byte of a knock's sealed bytes, and of its answer.
     private enum KnockKind {
@@ -74,14 +54,16 @@ final class Knocks: CorePart {
     /// - Parameter source: the sender's network, a /24 or /48.
     /// - Returns: the answer; `nil` for none.
     func receive(_ token: RoutingToken, _ payload: [UInt8], from source: UInt64?) -> [UInt8]? {
-        guard let match = routes.match(token), match.isKnock, let kind = payload.first else { return nil }
+        guard let match = shell.routes.match(token), match.isKnock, let kind = payload.first else { return nil }
         let sealed = Array(payload.dropFirst())
         switch match.route {
         case .member(let number):
-            guard case .inbox(let client, _)? = routes.target(of: number), kind == KnockKind.notice else { return nil }
+            guard case .inbox(let client, _)? = shell.routes.target(of: number), kind == KnockKind.notice else {
+                return nil
+            }
             return receiveNotice(sealed, for: client, number, from: source)
         case .knockOnly(let number):
-            guard case .tombstone(let conversation, let knocker)? = routes.target(of: number) else { return nil }
+            guard case .tombstone(let conversation, let knocker)? = shell.routes.target(of: number) else { return nil }
             if kind == KnockKind.receipt {
                 receiveReceipt(sealed, of: conversation, number, from: source)
                 return nil
@@ -106,7 +88,7 @@ final class Knocks: CorePart {
             forgedKnocks.allows(route, from: source, now: now)
         else { return nil }
         let latest = core.machine.client(of: conversation) ?? client
-        if core.machine.isSleeping(latest) { sleep.wakeIfPossible(latest, .pushNotification) }
+        if core.machine.isSleeping(latest) { shell.sleep.wakeIfPossible(latest, .pushNotification) }
         let before = core.machine.conversation(latest)?.forgedCount ?? 0
         var answer: [UInt8]?
         core.turn { turn in
@@ -165,7 +147,7 @@ final class Knocks: CorePart {
         switch knock {
         case .deliver(let conversation, let member):
             guard let record = core.machine.tombstone(conversation),
-                let target = explosions.fanOut(conversation)?.targets.first(where: { $0.remote == member }),
+                let target = shell.explosions.fanOut(conversation)?.targets.first(where: { $0.remote == member }),
                 let secret = Hex.decode(target.knock).flatMap(KnockSecret.init(bytes:))
             else { return }
             send(
@@ -182,8 +164,8 @@ final class Knocks: CorePart {
             let secret = RoutingSecret.derive(invite: invite).knock
             send(.question, secret, to: endpoints, .askByInvite(client))
         case .report(let conversation, let endpoints):
-            let report = endings[conversation].report
-            endings[conversation].report = nil
+            let report = shell.endings[conversation].report
+            shell.endings[conversation].report = nil
             guard let secret = report, let record = core.machine.tombstone(conversation), let receipt = record.receipt
             else { return }
             var random = Randomness.system
@@ -208,9 +190,8 @@ final class Knocks: CorePart {
         _ content: PendingKnock.Content, _ secret: KnockSecret, _ attempts: ArraySlice<PendingKnock.Attempt>,
         _ name: KnockName
     ) {
-        guard let transport = listening.transport, let attempt = attempts.first, knocking.insert(name).inserted else {
-            return
-        }
+        guard let transport = shell.listening.transport, let attempt = attempts.first, knocking.insert(name).inserted
+        else { return }
         let endpoint = attempt.endpoint
         let token = attempt.isOfAnyDay ? secret.token : secret.token(day: now.day)
         let payload: [UInt8]
@@ -225,7 +206,7 @@ final class Knocks: CorePart {
             name: name, content: content, secret: secret, token: token, payload: payload,
             isOfAnyDay: attempt.isOfAnyDay, rest: Array(attempts.dropFirst()))
         guard endpoint.relay == nil else {
-            streams.open(
+            shell.streams.open(
                 at: endpoint,
                 for: StreamPurpose(
                     opened: { [unowned self] channel, _ in self.knock(knock, over: channel) }, redialled: { _ in },
@@ -238,7 +219,7 @@ final class Knocks: CorePart {
     }
 
     private func knock(_ knock: PendingKnock, over channel: StreamChannel) {
-        listening.transport?.knock(
+        shell.listening.transport?.knock(
             over: channel, token: knock.token, sealed: knock.payload, completion: completion(of: knock))
     }
 

@@ -6,18 +6,9 @@ import Store
 import Transport
 
 /// Files between members: sends chunks as links accept them, and hashes received ones.
-final class FileTransfers: CorePart {
-    let core: ProtocolCore
-    private let output: LinkOutput
-    private let writer: InboxWriter
+final class FileTransfers: Part {
     private var served: Set<LinkID> = []
     private var isServing = false
-
-    init(_ core: ProtocolCore, _ output: LinkOutput, _ writer: InboxWriter) {
-        self.core = core
-        self.output = output
-        self.writer = writer
-    }
 
     // MARK: Out
 
@@ -35,7 +26,7 @@ final class FileTransfers: CorePart {
     private func schedule() {
         guard !isServing else { return }
         isServing = true
-        loop.assumeIsolated().execute { self.serve() }
+        execute { self.serve() }
     }
 
     private func serve() {
@@ -63,7 +54,7 @@ final class FileTransfers: CorePart {
         do throws(StoreError) {
             let chunk = try inboxes[client]?.archive.chunk(index, of: id, now: readClock().hide)
             // The peer asks again for a missing chunk, and is answered then.
-            if let chunk { output.transmit(.attachmentChunk(chunk), on: link) }
+            if let chunk { shell.output.transmit(.attachmentChunk(chunk), on: link) }
         } catch { log.error("a chunk could not be read", metadata: ["client": "\(client)", "error": "\(error)"]) }
     }
 
@@ -116,11 +107,11 @@ final class FileTransfers: CorePart {
         verification.attachment = attachment
         verification.attempt += 1
         inbox.verifications[id] = verification
-        goOn(id, inbox, verification.attempt, after: .zero)
+        goOn(id, inbox, verification.attempt, after: 0)
     }
 
-    private func goOn(_ id: Messaging.MessageID, _ inbox: Inbox, _ attempt: UInt64, after delay: TimeAmount) {
-        loop.assumeIsolated().scheduleTask(in: delay) { self.verifyOn(id, inbox, attempt) }
+    private func goOn(_ id: Messaging.MessageID, _ inbox: Inbox, _ attempt: UInt64, after delay: Milliseconds) {
+        after(delay) { self.verifyOn(id, inbox, attempt) }
     }
 
     private func verifyOn(_ id: Messaging.MessageID, _ inbox: Inbox, _ attempt: UInt64) {
@@ -140,16 +131,16 @@ final class FileTransfers: CorePart {
             } catch {
                 // The disk failed, not the file: hash again from the start on the next link.
                 inbox.verifications[id] = nil
-                return writer.failed(inbox.client, error)
+                return shell.writer.failed(inbox.client, error)
             }
             guard let plain = chunk?.plain(byteCount: attachment.chunkByteCount(verification.next)) else {
-                if store.isLocked { return goOn(id, inbox, attempt, after: .seconds(1)) }
+                if store.isLocked { return goOn(id, inbox, attempt, after: .second) }
                 return self.end(id, inbox, isRight: false)
             }
             verification.hasher.update(plain)
             verification.next += 1
         }
-        guard verification.next == total else { return goOn(id, inbox, attempt, after: .zero) }
+        guard verification.next == total else { return goOn(id, inbox, attempt, after: 0) }
         self.end(id, inbox, isRight: verification.hasher.finalize() == attachment.hash)
     }
 

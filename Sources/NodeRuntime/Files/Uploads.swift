@@ -33,19 +33,8 @@ final class Upload {
     }
 }
 
-final class Uploads: CorePart {
-    let core: ProtocolCore
-    private let sleep: InboxSleep
-    private let writer: InboxWriter
-    private let held: HeldEffects
+final class Uploads: Part {
     private var uploads: [UploadID: Upload] = [:]
-
-    init(_ core: ProtocolCore, _ sleep: InboxSleep, _ writer: InboxWriter, _ held: HeldEffects) {
-        self.core = core
-        self.sleep = sleep
-        self.writer = writer
-        self.held = held
-    }
 
     var count: Int { uploads.count }
 
@@ -86,7 +75,7 @@ final class Uploads: CorePart {
         upload.byteCount += Int64(bytes.count)
         upload.hasher.update(bytes)
         do throws(NodeError) {
-            try sleep.wake(upload.client, .userInteraction)
+            try shell.sleep.wake(upload.client, .userInteraction)
             try check(upload, adding: bytes.count)
             storage.refusal = nil
             var left = bytes[...]
@@ -103,7 +92,7 @@ final class Uploads: CorePart {
             throw error
         }
         let byteCount = upload.byteCount
-        return held.whenDurable(upload.client).map { byteCount }
+        return shell.held.whenDurable(upload.client).map { byteCount }
     }
 
     private func check(_ upload: Upload, adding byteCount: Int) throws(NodeError) {
@@ -128,7 +117,7 @@ final class Uploads: CorePart {
             upload.skip = upload.skipLength
             upload.skipLength = min(upload.skipLength * 2, 32)
         }
-        writer.keep(chunk, client: upload.client, expiresAt: upload.prepared.expiresAt, upload.prepared.keeping)
+        shell.writer.keep(chunk, client: upload.client, expiresAt: upload.prepared.expiresAt, upload.prepared.keeping)
     }
 
     /// Sends a completely uploaded file.
@@ -139,7 +128,7 @@ final class Uploads: CorePart {
         guard let upload = uploads[id] else { throw unknown(id) }
         let sent: Sent
         do throws(NodeError) {
-            try sleep.wake(upload.client, .userInteraction)
+            try shell.sleep.wake(upload.client, .userInteraction)
             storage.refusal = nil
             if !upload.rest.isEmpty { keep(upload.rest, of: upload) }
             upload.rest = []
@@ -171,11 +160,11 @@ final class Uploads: CorePart {
         upload.whenEnded?()
         memory.uploading.remove(id)
         inboxes[upload.client]?.archive.forgetHeldChunks(id)
-        writer.storing(upload.client) { inbox throws(StoreError) in
+        shell.writer.storing(upload.client) { inbox throws(StoreError) in
             guard !store.isLocked else { return }
             try inbox.archive.forgetChunks(id, count: upload.chunkCount)
         }
-        writer.changed(upload.client)
+        shell.writer.changed(upload.client)
     }
 
     /// Cancels the uploads into an inbox that is removed, or reloaded from disk.

@@ -6,45 +6,29 @@ import Store
 import Transport
 
 /// Named peers: `peers.json`, contact cards, pings and invitations.
-final class Peers: CorePart {
+package final class Peers: Part {
     private static let editAttempts = 16
 
-    let core: ProtocolCore
-    private let unread: UnreadInboxes
-    let book: PeerBook
-    private let addresses: OwnAddresses
-    private let output: LinkOutput
-    let rendezvous: RendezvousNodes
     /// Joins by an invite of a peer whose entry accepts invitations.
     var join: (_ slug: String) throws -> Void = { _ in }
 
-    init(
-        _ core: ProtocolCore, _ unread: UnreadInboxes, _ book: PeerBook, _ addresses: OwnAddresses,
-        _ output: LinkOutput, _ rendezvous: RendezvousNodes
-    ) {
-        self.core = core
-        self.unread = unread
-        self.book = book
-        self.addresses = addresses
-        self.output = output
-        self.rendezvous = rendezvous
-    }
-
     /// - Throws: ``NodeError/unknownPeer(_:)``, and the errors of ``file()``.
-    func peer(_ name: String) throws(NodeError) -> (PeersFile.Peer, PeerSighting?) {
+    package func peer(_ name: String) throws(NodeError) -> (PeersFile.Peer, PeerSighting?) {
         try readPeers()
-        guard let peer = book[name] else { throw .unknownPeer(name) }
-        return (peer, book.sighting(name))
+        guard let peer = shell.book[name] else { throw .unknownPeer(name) }
+        return (peer, shell.book.sighting(name))
     }
 
     /// Starts or stops using a peer as a rendezvous node.
     /// - Throws: ``NodeError/unknownPeer(_:)``, ``NodeError/peerWithoutCard(_:)``, ``NodeError/tooManyRendezvous``,
     ///   ``NodeError/homeFile(_:)``.
-    func setRendezvous(_ name: String, _ isRendezvous: Bool) throws(NodeError) {
+    package func setRendezvous(_ name: String, _ isRendezvous: Bool) throws(NodeError) {
         let (peer, _) = try peer(name)
         if isRendezvous, !peer.isRendezvous {
             guard peer.card != nil else { throw .peerWithoutCard(name) }
-            guard book.peers.count(where: \.isRendezvous) < Limits.rendezvousCount else { throw .tooManyRendezvous }
+            guard shell.book.peers.count(where: \.isRendezvous) < Limits.rendezvousCount else {
+                throw .tooManyRendezvous
+            }
         }
         _ = try change(name) { $0.rendezvous = isRendezvous ? true : nil }
     }
@@ -52,22 +36,23 @@ final class Peers: CorePart {
     /// Starts or stops using a peer as our mailbox.
     /// - Throws: ``NodeError/unknownPeer(_:)``, ``NodeError/peerWithoutCard(_:)``, ``NodeError/otherMailbox(_:)``,
     ///   ``NodeError/homeFile(_:)``.
-    func setMailbox(_ name: String, _ isMailbox: Bool) throws(NodeError) {
+    package func setMailbox(_ name: String, _ isMailbox: Bool) throws(NodeError) {
         let (peer, _) = try peer(name)
         if isMailbox, !peer.isMailbox {
             guard peer.card != nil else { throw .peerWithoutCard(name) }
-            if let other = book.peers.first(where: \.isMailbox) { throw .otherMailbox(other.name) }
+            if let other = shell.book.peers.first(where: \.isMailbox) { throw .otherMailbox(other.name) }
         }
         _ = try change(name) { $0.mailbox = isMailbox ? true : nil }
     }
 
-    func isBlocked(_ key: PublicKey) -> Bool { book.peers.contains { $0.contact?.key == key && $0.isBlocked } }
+    func isBlocked(_ key: PublicKey) -> Bool { shell.book.peers.contains { $0.contact?.key == key && $0.isBlocked } }
 
     /// Adds a peer to `peers.json`. Idempotent.
     /// - Parameter card: its text form; without a card the peer can only be listed.
     /// - Throws: ``NodeError/invalidPeerName(_:)``, ``NodeError/invalidCard(_:)``, ``NodeError/peerExists(_:)``,
     ///   ``NodeError/homeFile(_:)``.
-    func add(_ name: String, card: String?, endpoints: [Messaging.Endpoint]) throws(NodeError) -> PeersFile.Peer {
+    package func add(_ name: String, card: String?, endpoints: [Messaging.Endpoint]) throws(NodeError) -> PeersFile.Peer
+    {
         guard PeersFile.isName(name) else { throw .invalidPeerName(name) }
         var contact: ContactCard?
         if let card {
@@ -75,7 +60,7 @@ final class Peers: CorePart {
         }
         let peer = PeersFile.Peer(name: name, contact: contact, endpoints: endpoints.isEmpty ? nil : endpoints)
         try readPeers()
-        if let known = book[name] {
+        if let known = shell.book[name] {
             guard known.contact == peer.contact, known.endpoints == peer.endpoints else { throw .peerExists(name) }
             return known
         }
@@ -83,13 +68,13 @@ final class Peers: CorePart {
         return peer
     }
 
-    func remove(_ name: String) throws(NodeError) {
+    package func remove(_ name: String) throws(NodeError) {
         _ = try peer(name)
         try editPeers { $0.removeAll { $0.name == name } }
     }
 
     /// - Throws: ``NodeError/unknownPeer(_:)``, ``NodeError/homeFile(_:)``.
-    func change(_ name: String, _ change: (inout PeersFile.Peer) -> Void) throws(NodeError) -> PeersFile.Peer {
+    package func change(_ name: String, _ change: (inout PeersFile.Peer) -> Void) throws(NodeError) -> PeersFile.Peer {
         _ = try peer(name)
         try editPeers { peers in for index in peers.indices where peers[index].name == name { change(&peers[index]) } }
         return try peer(name).0
@@ -97,21 +82,21 @@ final class Peers: CorePart {
 
     /// Refuses a peer's links and invitations, and drops pending ones in both directions.
     /// - Throws: ``NodeError/unknownPeer(_:)``, ``NodeError/homeFile(_:)``.
-    func block(_ name: String) throws(NodeError) { _ = try change(name) { $0.blocked = true } }
+    package func block(_ name: String) throws(NodeError) { _ = try change(name) { $0.blocked = true } }
 
     /// Closes the links of newly blocked peers, and drops their invitations and pings.
     private func cutBlocked(since before: PeersFile) {
         let known = Set(before.peers.filter(\.isBlocked).compactMap { $0.contact?.key })
-        for peer in book.peers where peer.isBlocked {
+        for peer in shell.book.peers where peer.isBlocked {
             guard let key = peer.contact?.key, !known.contains(key), core.machine.contact != nil else { continue }
             core.turn { core.machine.withContact(&$0) { contact, _ in contact.forget(key) } }
-            if let client = core.machine.contact?.client { output.abort(LinkName(client: client, remote: key)) }
-            book.pings.end(to: key, .peerBlocked(peer.name))
+            if let client = core.machine.contact?.client { shell.output.abort(LinkName(client: client, remote: key)) }
+            shell.book.pings.end(to: key, .peerBlocked(peer.name))
         }
     }
 
     /// Imports the peers of another file, all or none. A peer with an existing name must be identical.
-    func take(_ file: PeersFile) throws(NodeError) {
+    package func take(_ file: PeersFile) throws(NodeError) {
         if let (index, _) = file.firstWrongName {
             let name = file.peers[index].name
             if PeersFile.isName(name) { throw .peerExists(name) }
@@ -119,7 +104,7 @@ final class Peers: CorePart {
         }
         try readPeers()
         for peer in file.peers {
-            if let known = book[peer.name], known.contact != peer.contact { throw .peerExists(peer.name) }
+            if let known = shell.book[peer.name], known.contact != peer.contact { throw .peerExists(peer.name) }
         }
         try editPeers { peers in
             for peer in file.peers where !peers.contains(where: { $0.name == peer.name }) { peers.append(peer) }
@@ -128,26 +113,26 @@ final class Peers: CorePart {
 
     /// The current `peers.json`.
     /// - Throws: ``NodeError/homeFile(_:)`` when an edited file cannot be read.
-    func file() throws(NodeError) -> PeersFile {
+    package func file() throws(NodeError) -> PeersFile {
         try readPeers()
-        return book.file
+        return shell.book.file
     }
 
     /// Takes over edits of `peers.json`.
     /// - Returns: whether the peers changed.
     func reload() throws(NodeError) -> Bool {
-        let before = book.file
+        let before = shell.book.file
         try readPeers()
-        return book.file != before
+        return shell.book.file != before
     }
 
     private func readPeers() throws(NodeError) {
-        if let before = try book.read(home: options.home) { peersChanged(since: before) }
+        if let before = try shell.book.read(home: options.home) { peersChanged(since: before) }
     }
 
     func look() {
         do throws(NodeError) {
-            if let before = try book.readIfEdited(home: options.home) { peersChanged(since: before) }
+            if let before = try shell.book.readIfEdited(home: options.home) { peersChanged(since: before) }
         } catch {
             guard case .homeFile(let failure) = error else { return }
             log.error(
@@ -160,7 +145,7 @@ final class Peers: CorePart {
     private func editPeers(_ edit: (inout [PeersFile.Peer]) -> Void) throws(NodeError) {
         for _ in 0..<Self.editAttempts {
             try readPeers()
-            guard case .saved(let before) = try book.edit(home: options.home, edit) else { continue }
+            guard case .saved(let before) = try shell.book.edit(home: options.home, edit) else { continue }
             if let before { peersChanged(since: before) }
             return
         }
@@ -171,12 +156,12 @@ final class Peers: CorePart {
     }
 
     private func peersChanged(since before: PeersFile) {
-        rendezvous.changed()
+        shell.rendezvous.changed()
         cutBlocked(since: before)
     }
 
     func card() throws(NodeError) -> ContactCard {
-        guard let contact = core.machine.contact else { throw store.isLocked ? .locked : unread.error ?? .locked }
+        guard let contact = core.machine.contact else { throw store.isLocked ? .locked : shell.unread.error ?? .locked }
         return ContactCard(
             key: contact.key.publicKey, routingSecret: contact.record.routingSecret,
             endpoints: core.makeTurn().endpoints(of: contact.cardSeed))
@@ -185,7 +170,7 @@ final class Peers: CorePart {
     // MARK: Ping
 
     /// - Returns: the round trip in milliseconds.
-    func ping(_ name: String, timeout: Milliseconds) throws(NodeError) -> EventLoopFuture<Double> {
+    package func ping(_ name: String, timeout: Milliseconds) throws(NodeError) -> EventLoopFuture<Double> {
         let (peer, _) = try peer(name)
         if store.isLocked { throw .locked }
         if peer.isBlocked { throw .peerBlocked(name) }
@@ -193,30 +178,32 @@ final class Peers: CorePart {
         let promise = loop.makePromise(of: Double.self)
         var random = Randomness.system
         let nonce = random.next()
-        let end = loop.assumeIsolated().scheduleTask(in: .milliseconds(timeout)) {
-            guard let ping = self.book.pings.take(nonce) else { return }
+        let end = after(timeout) {
+            guard let ping = self.shell.book.pings.take(nonce) else { return }
             self.core.turn { turn in
                 self.core.machine.withContact(&turn) { contact, _ in contact.stopPing(ping.key, nonce: nonce) }
             }
             ping.promise.fail(NodeError.unreachable(name))
         }
         let ping = PendingPing(peer: name, key: card.key, sentAt: loop.now, end: end, promise: promise)
-        book.pings.add(nonce, ping)
+        shell.book.pings.add(nonce, ping)
         core.turn { core.machine.withContact(&$0) { contact, turn in contact.ping(card, nonce: nonce, &turn) } }
         return promise.futureResult
     }
 
     func pongReceived(_ nonce: UInt64, on link: ActiveLink) {
-        guard let ping = book.pings.take(nonce) else { return }
+        guard let ping = shell.book.pings.take(nonce) else { return }
         ping.end.cancel()
         let elapsed = Double((loop.now - ping.sentAt).nanoseconds) / 1_000_000
-        book.saw(ping.peer, PeerSighting(at: now, rttMilliseconds: elapsed, path: path(of: link.connection)))
+        shell.book.saw(ping.peer, PeerSighting(at: now, rttMilliseconds: elapsed, path: path(of: link.connection)))
         ping.promise.succeed(elapsed)
     }
 
     // MARK: Invitations
 
-    func sendInvitation(_ slug: String, invite: VerifiedInvite, name: String?, to peerName: String) throws(NodeError) {
+    package func sendInvitation(_ slug: String, invite: VerifiedInvite, name: String?, to peerName: String)
+        throws(NodeError)
+    {
         let (peer, _) = try peer(peerName)
         if peer.isBlocked { throw .peerBlocked(peerName) }
         guard let card = peer.card else { throw .peerWithoutCard(peerName) }
@@ -228,16 +215,16 @@ final class Peers: CorePart {
         }
     }
 
-    func invitations() -> [ReceivedInvitation] {
+    package func invitations() -> [ReceivedInvitation] {
         (core.machine.contact?.record.received ?? []).map { received in
             ReceivedInvitation(
-                id: received.invitation.id, from: book.peer(received.from)?.name, slug: received.invitation.slug,
+                id: received.invitation.id, from: shell.book.peer(received.from)?.name, slug: received.invitation.slug,
                 name: received.invitation.name, receivedAt: received.receivedAt)
         }
     }
 
     /// Drops an invitation. Idempotent.
-    func dismissInvitation(_ id: Messaging.MessageID) {
+    package func dismissInvitation(_ id: Messaging.MessageID) {
         core.turn { core.machine.withContact(&$0) { contact, _ in contact.dismiss(id) } }
     }
 
@@ -245,12 +232,12 @@ final class Peers: CorePart {
         guard let received = core.machine.contact?.record.received.first(where: { $0.invitation.id == id }) else {
             return
         }
-        switch book.peer(key)?.invitationPolicy ?? .ask {
+        switch shell.book.peer(key)?.invitationPolicy ?? .ask {
         case .ask: break
         case .refuse: dismissInvitation(id)
         case .accept:
             let slug = received.invitation.slug
-            loop.assumeIsolated().execute {
+            execute {
                 // An invitation that cannot be accepted now stays for the user.
                 do { try self.join(slug) } catch {
                     return self.log.warning("an invitation could not be accepted", metadata: ["error": "\(error)"])
@@ -263,15 +250,15 @@ final class Peers: CorePart {
     // MARK: Presence
 
     func path(of connection: PeerConnection) -> LinkPath? {
-        LinkPath(of: connection, addresses: addresses, now: now, loop: loop)
+        LinkPath(of: connection, addresses: shell.addresses, now: now, loop: loop)
     }
 
     /// Presence of the peers that are linked or have been heard since the start, by name.
-    func presences() -> [String: PeerPresence] {
-        var result = book.lastHeard
-        guard !links.isEmpty, !book.peers.isEmpty else { return result }
-        let names = Dictionary(book.peers.compactMap { peer in peer.contact.map { ($0.key, peer.name) } }) { one, _ in
-            one
+    package func presences() -> [String: PeerPresence] {
+        var result = shell.book.lastHeard
+        guard !links.isEmpty, !shell.book.peers.isEmpty else { return result }
+        let names = Dictionary(shell.book.peers.compactMap { peer in peer.contact.map { ($0.key, peer.name) } }) {
+            one, _ in one
         }
         for link in links.all {
             guard let name = contactKey(of: link).flatMap({ names[$0] }) else { continue }
@@ -296,7 +283,7 @@ final class Peers: CorePart {
         let key =
             core.machine.contact?.client == link.client
             ? remote : link.inbox.notes.guests.first { $0.member == remote }?.peer
-        return key.flatMap { book.peer($0) == nil ? nil : $0 }
+        return key.flatMap { shell.book.peer($0) == nil ? nil : $0 }
     }
 
     /// Records the end of a link as the time when its peer was last heard.
@@ -304,6 +291,6 @@ final class Peers: CorePart {
         guard let key = contactKey(of: link) else { return }
         let path = path(of: link.connection)
         let presence = PeerPresence(at: now, isLinked: false, rttMilliseconds: path?.rttMilliseconds, path: path)
-        book.noteHeard(key, presence)
+        shell.book.noteHeard(key, presence)
     }
 }

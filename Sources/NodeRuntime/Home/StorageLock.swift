@@ -7,36 +7,11 @@ import Store
 
 /// Locks and unlocks the storage. Links stay open while the storage is locked, and contents wait in memory. The
 /// identity keys are wiped too, so the node cannot dial, answer handshakes or sign.
-final class StorageLock: CorePart {
-    let core: ProtocolCore
-    private let routes: Routes
-    private let dials: Dials
-    private let writer: InboxWriter
-    private let loading: InboxLoading
-    private let uploads: Uploads
-    private let explosions: Explosions
-    private let rendezvous: RendezvousNodes
-    private let events: NodeEvents
+final class StorageLock: Part {
     /// The latest unlock or change of passphrase. They run one after another, since each takes 256 MiB.
     private(set) var lastStretching: EventLoopFuture<Void>?
     /// The number of lock requests: a lock cancels unlocks requested before it.
     private var lockCount = 0
-    var unlocked: () -> Void = {}
-
-    init(
-        _ core: ProtocolCore, _ routes: Routes, _ dials: Dials, _ writer: InboxWriter, _ loading: InboxLoading,
-        _ uploads: Uploads, _ explosions: Explosions, _ rendezvous: RendezvousNodes, _ events: NodeEvents
-    ) {
-        self.core = core
-        self.routes = routes
-        self.dials = dials
-        self.writer = writer
-        self.loading = loading
-        self.uploads = uploads
-        self.explosions = explosions
-        self.rendezvous = rendezvous
-        self.events = events
-    }
 
     // MARK: Lock
 
@@ -44,7 +19,7 @@ final class StorageLock: CorePart {
         lockCount += 1
         guard !store.isLocked else { return }
         close()
-        events.publish(.locked)
+        shell.events.publish(.locked)
     }
 
     private func close() {
@@ -52,9 +27,9 @@ final class StorageLock: CorePart {
             core.machine.prepareForLock(&turn)
             return []
         }
-        dials.giveUp()
+        shell.dials.giveUp()
         // Later, their chunks could not be destroyed, and the bytes of the last one would stay in memory.
-        uploads.cancelAll()
+        shell.uploads.cancelAll()
         // Before the store waits for the disk, which may hang.
         for inbox in inboxes.all {
             inbox.key?.wipe()
@@ -62,7 +37,7 @@ final class StorageLock: CorePart {
             inbox.forgetHashes()
         }
         // Pending commits must not wait for the unlock.
-        writer.commits.hurry()
+        shell.commits.hurry()
         store.lock()
         for inbox in inboxes.all { inbox.isPlaceSaved = false }
         core.schedule()
@@ -160,24 +135,24 @@ final class StorageLock: CorePart {
     /// - Throws: if loading fails; the storage is then locked, so that the next unlock retries.
     private func takeUpStorage() throws {
         do {
-            if loading.hasLoaded {
+            if shell.loading.hasLoaded {
                 restoreKeys()
-                for inbox in inboxes.all where inbox.isVoided { loading.reload(inbox) }
+                for inbox in inboxes.all where inbox.isVoided { shell.loading.reload(inbox) }
                 performDeferred()
                 saveWhatWaited()
             } else {
-                try loading.load()
+                try shell.loading.load()
             }
-            try loading.ensureContact()
+            try shell.loading.ensureContact()
         } catch {
             close()
             throw error
         }
-        loading.ensureUnused()
-        events.publish(.unlocked)
+        shell.loading.ensureUnused()
+        shell.events.publish(.unlocked)
         core.turn { core.machine.unlocked(&$0) }
-        rendezvous.changed()
-        unlocked()
+        shell.rendezvous.changed()
+        shell.timer.tick()
     }
 
     /// Derives the identity keys again, and adds the routes that lacked a key.
@@ -191,7 +166,7 @@ final class StorageLock: CorePart {
         for inbox in inboxes.all where !inbox.owedRoutes.isEmpty {
             let owed = inbox.owedRoutes
             inbox.owedRoutes = []
-            for route in owed { routes.register(inbox.client, route) }
+            for route in owed { shell.routes.register(inbox.client, route) }
         }
     }
 
@@ -205,10 +180,10 @@ final class StorageLock: CorePart {
     }
 
     private func saveWhatWaited() {
-        explosions.saveWhatWasRefused()
-        writer.storeWaiting()
+        shell.explosions.saveWhatWasRefused()
+        shell.writer.storeWaiting()
         for inbox in inboxes.all where !inbox.archive.isWaiting { core.machine.releaseMemory(inbox.client) }
-        writer.saveUnsaved()
-        writer.commits.schedule()
+        shell.writer.saveUnsaved()
+        shell.commits.schedule()
     }
 }

@@ -2,17 +2,7 @@ import Crypto
 import Messaging
 
 /// Aliases of conversations, and named peers of members who joined by a sent invite. Local to this node (Delivery.md).
-final class Aliases: CorePart {
-    let core: ProtocolCore
-    private let unread: UnreadInboxes
-    private let peers: PeerBook
-
-    init(_ core: ProtocolCore, _ unread: UnreadInboxes, _ peers: PeerBook) {
-        self.core = core
-        self.unread = unread
-        self.peers = peers
-    }
-
+final class Aliases: Part {
     func alias(of client: ClientID) -> String? {
         let own = inboxes[client]?.notes.alias
         // After a rejoin an earlier copy may hold the alias; it belongs to the latest copy.
@@ -27,7 +17,7 @@ final class Aliases: CorePart {
         if let holder = inboxes.holder(of: alias), holder != client {
             throw .alias(.taken(core.machine.conversationID(holder)))
         }
-        if let error = unread.error { throw error }
+        if let error = shell.unread.error { throw error }
     }
 
     /// For an inbox that has just become a conversation.
@@ -51,7 +41,7 @@ final class Aliases: CorePart {
         guard let holder = inboxes.holder(of: text) else { return nil }
         // The holder is unreadable; the alias refers to no other inbox.
         guard let conversation = core.machine.conversationID(holder) else {
-            throw unread.error ?? .unknownConversation(text)
+            throw shell.unread.error ?? .unknownConversation(text)
         }
         return core.machine.client(of: conversation) ?? holder
     }
@@ -78,7 +68,7 @@ final class Aliases: CorePart {
     /// The name, with a number if it is taken as an alias or a name of another conversation. Otherwise a member could
     /// give its conversation the name that the user gave another one.
     private func automaticAlias(for client: ClientID, _ name: String) -> String? {
-        guard unread.isEmpty, AliasRefusal.isFit(name) else { return nil }
+        guard shell.unread.isEmpty, AliasRefusal.isFit(name) else { return nil }
         let copies = core.machine.conversationID(client).map(core.machine.clients(of:)) ?? []
         if copies.contains(where: { $0 != client && inboxes[$0]?.notes.alias != nil }) { return nil }
         let clients = core.machine.clients
@@ -98,6 +88,6 @@ final class Aliases: CorePart {
     /// The named peer that a member was invited as; `nil` for other members, or if the peer has left `peers.json`.
     func peerName(of member: PublicKey, in client: ClientID) -> String? {
         guard let guest = inboxes[client]?.notes.guests.first(where: { $0.member == member }) else { return nil }
-        return peers.peer(guest.peer)?.name
+        return shell.book.peer(guest.peer)?.name
     }
 }

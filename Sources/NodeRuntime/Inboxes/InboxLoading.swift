@@ -16,43 +16,10 @@ extension StoreError {
 }
 
 /// Loads inboxes into the core: at the start, and again after a disk failure. Makes new inboxes.
-final class InboxLoading: CorePart {
+final class InboxLoading: Part {
     private static let batchCount = 64
 
-    let core: ProtocolCore
-    private let endings: EndingTable
-    private let unread: UnreadInboxes
-    private let routes: Routes
-    private let sleep: InboxSleep
-    private let held: HeldEffects
-    private let uploads: Uploads
-    private let linkEvents: LinkEvents
-    private let removal: InboxRemoval
-    private let explosions: Explosions
-    let summaries: InboxSummaries
-    private let rendezvous: RendezvousNodes
-    private let mailboxes: Mailboxes
     private(set) var hasLoaded = false
-
-    init(
-        _ core: ProtocolCore, _ endings: EndingTable, _ unread: UnreadInboxes, _ routes: Routes, _ sleep: InboxSleep,
-        _ held: HeldEffects, _ uploads: Uploads, _ linkEvents: LinkEvents, _ removal: InboxRemoval,
-        _ explosions: Explosions, _ summaries: InboxSummaries, _ rendezvous: RendezvousNodes, _ mailboxes: Mailboxes
-    ) {
-        self.core = core
-        self.endings = endings
-        self.unread = unread
-        self.routes = routes
-        self.sleep = sleep
-        self.held = held
-        self.uploads = uploads
-        self.linkEvents = linkEvents
-        self.removal = removal
-        self.explosions = explosions
-        self.summaries = summaries
-        self.rendezvous = rendezvous
-        self.mailboxes = mailboxes
-    }
 
     // MARK: Loading
 
@@ -62,32 +29,32 @@ final class InboxLoading: CorePart {
         var begun: [NodeAction] = []
         for tombstone in tombstones {
             guard let record = try? StoredCodec.decodeTombstone(tombstone.payload) else { continue }
-            endings[record.conversation].tombstone = tombstone.id
+            shell.endings[record.conversation].tombstone = tombstone.id
             begun += core.machine.load(record, now: now)
             if core.machine.tombstone(record.conversation) == nil {
-                endings[record.conversation].armed = record
+                shell.endings[record.conversation].armed = record
             } else {
-                routes.register(tombstone: record)
+                shell.routes.register(tombstone: record)
             }
         }
-        let entries = summaries.read()
+        let entries = shell.summaries.read()
         for row in store.liveRows() {
             do {
-                if let entry = entries[row], summaries.load(entry, row) { continue }
+                if let entry = entries[row], shell.summaries.load(entry, row) { continue }
                 try load(row)
             } catch { skip(row, error) }
         }
         // Needs the contact inbox, which records the reservations.
-        rendezvous.use()
+        shell.rendezvous.use()
         core.turn {
             core.machine.launch(&$0)
             return []
         }
         core.perform(begun)
         // The inbox was left, but the node stopped before it was destroyed.
-        if unread.damage.isEmpty {
-            for conversation in endings.armed where core.machine.client(of: conversation) == nil {
-                explosions.removeTombstone(conversation)
+        if shell.unread.damage.isEmpty {
+            for conversation in shell.endings.armed where core.machine.client(of: conversation) == nil {
+                shell.explosions.removeTombstone(conversation)
             }
         }
         for damage in store.damage { log.warning("the store is damaged", metadata: ["what": "\(damage)"]) }
@@ -97,36 +64,36 @@ final class InboxLoading: CorePart {
 
     /// Unreadable inboxes are retried; damaged ones stay damaged.
     private func skip(_ row: RowID, _ error: any Error, of lost: (inbox: Inbox, conversation: ConversationID?)? = nil) {
-        let before = unread.remove(row)
+        let before = shell.unread.remove(row)
         let inbox = lost?.inbox ?? before?.inbox
         switch error {
-        case StoreError.unknownRow: if let inbox { removal.letGo(inbox) }
+        case StoreError.unknownRow: if let inbox { shell.removal.letGo(inbox) }
         case let error as StoreError where error.mayPass, NodeError.store(let error) where error.mayPass:
             say("an inbox could not be read; trying again", of: error)
             let retryAt = now + InboxWriter.troublePause
-            unread.add(
+            shell.unread.add(
                 UnreadInbox(
                     inbox: inbox, conversation: lost?.conversation ?? before?.conversation, error: error,
                     retryAt: retryAt), at: row)
         default:
             log.error("an inbox could not be loaded and is skipped", metadata: ["error": "\(error)"])
-            unread.skip(error)
+            shell.unread.skip(error)
         }
     }
 
     func loadUnread() {
-        guard !unread.isEmpty, !store.isLocked else { return }
-        for row in unread.takeDue(now: now, count: Self.batchCount) {
+        guard !shell.unread.isEmpty, !store.isLocked else { return }
+        for row in shell.unread.takeDue(now: now, count: Self.batchCount) {
             do {
                 try load(row)
-                unread.remove(row)
+                shell.unread.remove(row)
                 guard let inbox = inboxes.inbox(at: row) else { continue }
                 log.notice("an inbox could be read again", metadata: ["client": "\(inbox.client)"])
                 let deferred = inbox.deferred
                 inbox.deferred = []
                 core.perform(deferred)
-                sleep.watchAgain(inbox)
-                if inbox.watcherCount > 0 { sleep.wakeIfPossible(inbox.client, .userInteraction) }
+                shell.sleep.watchAgain(inbox)
+                if inbox.watcherCount > 0 { shell.sleep.wakeIfPossible(inbox.client, .userInteraction) }
             } catch { skip(row, error) }
         }
     }
@@ -138,12 +105,12 @@ final class InboxLoading: CorePart {
             return try store.destroyRow(row)
         }
         // A mailbox box, not an inbox of ours.
-        if let box = try? StoredCodec.decode(KeptBoxes.Snapshot.self, bytes) { return mailboxes.bodies.adopt(box, row) }
+        if let box = try? StoredCodec.decode(KeptBoxes.Snapshot.self, bytes) { return shell.keptBoxes.adopt(box, row) }
         let snapshot = try StoredCodec.decode(InboxSnapshot.self, bytes)
         let client = snapshot.record.client
         // Two inboxes with one clientId: refuse the second.
         guard inboxes[client] == nil else { throw NodeError.clientIDMismatch(client) }
-        let inbox = unread[row]?.inbox ?? Inbox(client: client, row: row, store: store, memory: memory)
+        let inbox = shell.unread[row]?.inbox ?? Inbox(client: client, row: row, store: store, memory: memory)
         let key = try inbox.deriveKey(in: store)
         inbox.key = key
         inboxes.add(inbox)
@@ -153,8 +120,8 @@ final class InboxLoading: CorePart {
             // The node stopped between tombstone and key destruction: continue the explosion.
             let others = record.current + record.members.filter { record.former.contains($0.key) }
             let tells = tombstone.role == .creator && !tombstone.isTraceless
-            explosions.explode(client, tombstone, fanOut: tells ? others : [])
-            endings[tombstone.conversation].report = nil
+            shell.explosions.explode(client, tombstone, fanOut: tells ? others : [])
+            shell.endings[tombstone.conversation].report = nil
             return
         }
         guard case .conversation = snapshot.record.role else {
@@ -171,7 +138,7 @@ final class InboxLoading: CorePart {
         inbox.outboxPlace = snapshot.outboxPlace
         inbox.isPlaceSaved = false
         inbox.hasUnreadOutbox = false
-        let undelivered = snapshot.outboxCount == 0 ? [] : sleep.undelivered(inbox, from: snapshot.outboxPlace)
+        let undelivered = snapshot.outboxCount == 0 ? [] : shell.sleep.undelivered(inbox, from: snapshot.outboxPlace)
         core.turn {
             core.machine.load(
                 sleeping: snapshot.record, key: key, undelivered: undelivered,
@@ -194,7 +161,7 @@ final class InboxLoading: CorePart {
                 snapshot.record, key: key, sessionGoesOn: sessionGoesOn, lastActivity: snapshot.lastActivity, $0)
         }
         inbox.savedCounters = []
-        sleep.restoreOutbox(inbox)
+        shell.sleep.restoreOutbox(inbox)
     }
 
     /// The time of the last activity: the saved one, or the newest message's. Messages do not save the state, so after
@@ -224,10 +191,10 @@ final class InboxLoading: CorePart {
     /// Reloads an inbox after a storage failure: all changes since the last durable state are void.
     func reload(_ inbox: Inbox) {
         let client = inbox.client
-        held.drop(inbox, isDurable: false)
+        shell.held.drop(inbox, isDurable: false)
         // The disk may differ from memory, also for files that are being uploaded.
         inbox.archive.forgetOutgoing()
-        uploads.cancelAll(into: client)
+        shell.uploads.cancelAll(into: client)
         inbox.verifications = [:]
         guard !isStopped, inboxes[client] === inbox else { return }
         guard !store.isLocked else {
@@ -238,10 +205,10 @@ final class InboxLoading: CorePart {
         inbox.isVoided = false
         let wasAsleep = core.machine.isSleeping(client)
         inbox.isSettled = false
-        linkEvents.abandonLinks(of: inbox)
+        shell.linkEvents.abandonLinks(of: inbox)
         // The failure is local, so the peer's session continues.
         let sessionGoesOn = core.machine.conversation(client)?.sessionGoesOn ?? false
-        routes.unregisterAll(inbox)
+        shell.routes.unregisterAll(inbox)
         let conversation = core.machine.conversationID(client)
         core.machine.remove(client)
         // A full disk stays full for a while: do not redial the member at once.
@@ -254,7 +221,7 @@ final class InboxLoading: CorePart {
                     throw NodeError.store(.damaged(what: "the state of inbox \(inbox.row)"))
                 }
                 // Made but never saved, so unknown to any peer.
-                removal.destroy(client)
+                shell.removal.destroy(client)
                 return
             }
             snapshot = try StoredCodec.decode(InboxSnapshot.self, bytes)
@@ -272,7 +239,7 @@ final class InboxLoading: CorePart {
         } else {
             enter(snapshot, inbox, key: key, sessionGoesOn: sessionGoesOn)
         }
-        sleep.watchAgain(inbox)
+        shell.sleep.watchAgain(inbox)
     }
 
     // MARK: Making
@@ -306,7 +273,7 @@ final class InboxLoading: CorePart {
     /// Refills the pool after the user's request is done.
     func ensureUnused() {
         guard !store.isLocked, core.machine.unused == nil else { return }
-        loop.assumeIsolated().execute {
+        execute {
             guard !self.isStopped, !self.store.isLocked, self.core.machine.unused == nil else { return }
             do { _ = try self.make() } catch {
                 self.log.warning("no inbox could be made ahead of time", metadata: ["error": "\(error)"])
@@ -316,7 +283,7 @@ final class InboxLoading: CorePart {
 
     func ensureContact() throws {
         // An unreadable inbox may be the contact inbox.
-        guard core.machine.contact == nil, unread.isEmpty else { return }
+        guard core.machine.contact == nil, shell.unread.isEmpty else { return }
         let client = try make()
         core.turn { core.machine.makeContact(client, &$0) }
     }

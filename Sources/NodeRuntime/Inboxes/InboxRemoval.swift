@@ -3,21 +3,7 @@ import Messaging
 import Store
 
 /// Destroys inboxes: keys on the disk, and state in memory.
-final class InboxRemoval: CorePart {
-    let core: ProtocolCore
-    private let routes: Routes
-    private let output: LinkOutput
-    private let held: HeldEffects
-    private let uploads: Uploads
-
-    init(_ core: ProtocolCore, _ routes: Routes, _ output: LinkOutput, _ held: HeldEffects, _ uploads: Uploads) {
-        self.core = core
-        self.routes = routes
-        self.output = output
-        self.held = held
-        self.uploads = uploads
-    }
-
+final class InboxRemoval: Part {
     /// - Returns: why the keys may still exist; the store retries.
     @discardableResult func destroy(_ client: ClientID) -> StoreError? {
         guard let inbox = inboxes[client] else {
@@ -42,13 +28,13 @@ final class InboxRemoval: CorePart {
         inbox.key = nil
         inbox.deferred = []
         inbox.unarmedEnd = nil
-        uploads.cancelAll(into: client)
+        shell.uploads.cancelAll(into: client)
         inbox.verifications = [:]
         inbox.archive.forget()
-        routes.unregisterAll(inbox)
+        shell.routes.unregisterAll(inbox)
         // Effects that wait for this inbox's commit need not wait any more.
-        held.drop(inbox, isDurable: true)
-        output.resume(inbox)
+        shell.held.drop(inbox, isDurable: true)
+        shell.output.resume(inbox)
         if core.machine.contains(client) { core.machine.remove(client) }
     }
 }

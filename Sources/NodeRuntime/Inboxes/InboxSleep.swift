@@ -5,19 +5,7 @@ import NIOCore
 import Store
 
 /// Puts inboxes to sleep and wakes them (Delivery.md), at the core's request.
-final class InboxSleep: CorePart {
-    let core: ProtocolCore
-    private let unread: UnreadInboxes
-    private let routes: Routes
-    private let writer: InboxWriter
-
-    init(_ core: ProtocolCore, _ unread: UnreadInboxes, _ routes: Routes, _ writer: InboxWriter) {
-        self.core = core
-        self.unread = unread
-        self.routes = routes
-        self.writer = writer
-    }
-
+final class InboxSleep: Part {
     // MARK: Waking
 
     /// Wakes a sleeping inbox; marks an awake one as used by the user.
@@ -134,13 +122,13 @@ final class InboxSleep: CorePart {
     func putToSleep(_ client: ClientID) {
         guard let inbox = inboxes[client], let conversation = core.machine.conversation(client) else { return }
         inbox.isSettled = false
-        writer.saveSleeping(inbox, outboxCount: conversation.outboxCount)
+        shell.writer.saveSleeping(inbox, outboxCount: conversation.outboxCount)
         var turn = core.makeTurn()
         core.machine.fallAsleep(client, &turn)
         inbox.key = nil
         inbox.troubledUntil = nil
         inbox.forgetHashes()
-        routes.silence(inbox)
+        shell.routes.silence(inbox)
         inboxes.noteSleep(inbox)
         store.release(inbox.row)
     }
@@ -159,7 +147,7 @@ final class InboxSleep: CorePart {
         core.machine.setWatched(client, false)
     }
 
-    private func knownInbox(_ client: ClientID) -> Inbox? { inboxes[client] ?? unread.inbox(of: client) }
+    private func knownInbox(_ client: ClientID) -> Inbox? { inboxes[client] ?? shell.unread.inbox(of: client) }
 
     /// Gives the core the number of watchers after a reload.
     func watchAgain(_ inbox: Inbox) {

@@ -4,16 +4,9 @@ import Messaging
 import Store
 
 /// Summaries of sleeping inboxes, which let a start load them without reading their logs.
-final class InboxSummaries: CorePart {
-    let core: ProtocolCore
-    private let routes: Routes
+final class InboxSummaries: Part {
     /// When the summaries were last written; `nil` before they are read.
     private var savedAt: Timestamp?
-
-    init(_ core: ProtocolCore, _ routes: Routes) {
-        self.core = core
-        self.routes = routes
-    }
 
     func read() -> [RowID: InboxTableEntry] {
         savedAt = now
@@ -31,7 +24,7 @@ final class InboxSummaries: CorePart {
         inbox.archive.load(shownPlace: entry.notes.shownPlace)
         var turn = core.makeTurn()
         core.machine.load(sleeping: entry.summary, &turn)
-        routes.register(entry, inbox)
+        shell.routes.register(entry, inbox)
         return true
     }
 
@@ -45,7 +38,7 @@ final class InboxSummaries: CorePart {
         var entries: [(row: RowID, payload: [UInt8])] = []
         for summary in core.machine.sleepers where summary.outboxCount == 0 {
             guard let inbox = inboxes[summary.client], !inbox.hasUnreadOutbox else { continue }
-            let (routes, invites) = routes.entries(of: inbox)
+            let (routes, invites) = shell.routes.entries(of: inbox)
             let entry = InboxTableEntry(summary: summary, routes: routes, invites: invites, notes: inbox.notes)
             entries.append((inbox.row, entry.encoded))
         }

@@ -5,39 +5,11 @@ import NIOCore
 import Store
 
 /// Writes states and messages of inboxes, and schedules the commits that make them durable.
-final class InboxWriter: CorePart {
-    struct Events {
-        let committed: (CommitSchedule.Ended) -> Void
-        /// Called after a storage failure: all changes since the last durable state are void.
-        let reload: (Inbox) -> Void
-    }
-
+final class InboxWriter: Part {
     /// How long an inbox with a storage failure accepts no links and is not read again.
     static let troublePause: Milliseconds = 2 * .second
 
-    let core: ProtocolCore
-    private let routes: Routes
-    private let aliases: Aliases
-    private var events: Events?
-    private(set) lazy var commits = makeCommits()
     private var owingStatuses: [Inbox] = []
-
-    init(_ core: ProtocolCore, _ routes: Routes, _ aliases: Aliases) {
-        self.core = core
-        self.routes = routes
-        self.aliases = aliases
-    }
-
-    /// Call this before the first change.
-    func connect(_ events: Events) { self.events = events }
-
-    private func makeCommits() -> CommitSchedule {
-        CommitSchedule(
-            store, on: loop,
-            events: CommitSchedule.Events(
-                isStopped: { [services] in services.isStopped }, leaves: { [unowned self] in writeStatuses() },
-                ended: { [unowned self] commit in events?.committed(commit) }))
-    }
 
     // MARK: Changes
 
@@ -49,8 +21,8 @@ final class InboxWriter: CorePart {
 
     func changed(_ client: ClientID) {
         guard !store.isLocked, let inbox = inboxes[client] else { return }
-        commits.changed(inbox.effects)
-        commits.schedule()
+        shell.commits.changed(inbox.effects)
+        shell.commits.schedule()
     }
 
     /// The store has refused a change: reload the inbox from its durable state.
@@ -58,12 +30,9 @@ final class InboxWriter: CorePart {
         log.error("a change could not be stored", metadata: ["client": "\(client)", "error": "\(error)"])
         storage.failed(error, at: now)
         guard let inbox = inboxes[client] else { return }
-        commits.changed(inbox.effects)
-        loop.assumeIsolated().execute { if let inbox = self.inboxes[client] { self.events?.reload(inbox) } }
+        shell.commits.changed(inbox.effects)
+        execute { if let inbox = self.inboxes[client] { self.shell.loading.reload(inbox) } }
     }
-
-    /// A commit with this inbox has failed: reload it.
-    func reload(_ inbox: Inbox) { events?.reload(inbox) }
 
     // MARK: Messages
 
@@ -84,7 +53,7 @@ final class InboxWriter: CorePart {
         }
         changed(client)
         storage.room.stored(count: messages.count)
-        commits.stored(count: messages.count)
+        shell.commits.stored(count: messages.count)
     }
 
     /// Stores a chunk beside its message, or in memory.
@@ -100,7 +69,7 @@ final class InboxWriter: CorePart {
         }
         guard case .disk = keeping else { return isNew }
         if let inbox = inboxes[client], !store.isLocked {
-            commits.storedChunk(byteCount: chunk.bytes.count, inbox.effects)
+            shell.commits.storedChunk(byteCount: chunk.bytes.count, inbox.effects)
         }
         storage.room.took(byteCount: chunk.bytes.count)
         return isNew
@@ -123,12 +92,13 @@ final class InboxWriter: CorePart {
             return false
         }
         // A failed commit loses these statuses, so the inbox must be in the commit and be reloaded.
-        commits.changed(inbox.effects)
-        commits.schedule()
+        shell.commits.changed(inbox.effects)
+        shell.commits.schedule()
         return true
     }
 
-    private func writeStatuses() {
+    /// Called before a commit starts; what it writes is part of that commit.
+    func writeStatuses() {
         let owing = owingStatuses
         owingStatuses = []
         for inbox in owing {
@@ -146,7 +116,7 @@ final class InboxWriter: CorePart {
             return
         }
         guard let record = core.machine.record(client) else { return }
-        aliases.follow(record, inbox)
+        shell.aliases.follow(record, inbox)
         let snapshot = snapshot(record, inbox)
         do throws(StoreError) { try store.saveState(inbox.row, StoredCodec.encode(record: snapshot)) } catch {
             return failed(client, error)
@@ -163,7 +133,7 @@ final class InboxWriter: CorePart {
         let lastActivity = core.machine.lastActivity(inbox.client)
         inbox.activitySaved = lastActivity
         return InboxSnapshot(
-            record: record, counters: routes.counters(of: inbox), lastActivity: lastActivity,
+            record: record, counters: shell.routes.counters(of: inbox), lastActivity: lastActivity,
             outboxCount: inbox.isSettled ? 0 : nil, outboxPlace: inbox.outboxPlace, notes: inbox.savedNotes)
     }
 
@@ -175,7 +145,8 @@ final class InboxWriter: CorePart {
         inbox.notes = inbox.savedNotes
         inbox.notes.unreadCount = UInt32(clamping: inbox.archive.unreadStoredCount(now: services.readClock().hide))
         let snapshot = InboxSnapshot(
-            record: record, counters: routes.counters(of: inbox), lastActivity: core.machine.lastActivity(inbox.client),
+            record: record, counters: shell.routes.counters(of: inbox),
+            lastActivity: core.machine.lastActivity(inbox.client),
             // An unreadable segment may contain a waiting message.
             outboxCount: isTold && !inbox.hasUnreadOutbox && store.isWhole(inbox.row) ? outboxCount : nil,
             outboxPlace: inbox.outboxPlace, notes: inbox.notes)
@@ -183,8 +154,8 @@ final class InboxWriter: CorePart {
             return failed(inbox.client, error)
         }
         inbox.archive.isShownSaved = true
-        commits.changed(inbox.effects)
-        commits.schedule()
+        shell.commits.changed(inbox.effects)
+        shell.commits.schedule()
     }
 
     /// Saves the inboxes whose read position changed. Called at each tick. A sleeping inbox is listed again when it

@@ -49,14 +49,7 @@ struct DialGroup {
     var isIdle: Bool { numbers.isEmpty && guestDial == nil }
 }
 
-final class Dials: CorePart {
-    let core: ProtocolCore
-    private let routes: Routes
-    private let counters: TokenCounters
-    private let streams: RelayStreams
-    private let mailboxes: MailboxLinks
-    private let listening: Listening
-    private let addresses: OwnAddresses
+final class Dials: Part {
     private var dials: [UInt64: ActiveDial] = [:]
     private var groups: [UInt64: DialGroup] = [:]
     private var nextGroup: UInt64 = 1
@@ -66,25 +59,12 @@ final class Dials: CorePart {
     private var waiting: Deque<UInt64> = []
     private var waitingFirst: Deque<UInt64> = []
 
-    init(
-        _ core: ProtocolCore, _ routes: Routes, _ counters: TokenCounters, _ streams: RelayStreams,
-        _ mailboxes: MailboxLinks, _ listening: Listening, _ addresses: OwnAddresses
-    ) {
-        self.core = core
-        self.routes = routes
-        self.counters = counters
-        self.streams = streams
-        self.mailboxes = mailboxes
-        self.listening = listening
-        self.addresses = addresses
-    }
-
-    private var transport: LinkTransport? { listening.transport }
+    private var transport: LinkTransport? { shell.listening.transport }
 
     /// Dials a member, an invite's creator or a contact: directly, and after a head start also through its rendezvous
     /// nodes.
     func dial(_ client: ClientID, _ dial: NodeAction.Dial) {
-        routes.lan?.stir()
+        shell.routes.lan?.stir()
         let group = DialGroup(client: client, dial: dial)
         guard transport != nil, isAbleToDial(client) else { return failed(group) }
         let number = nextGroup
@@ -105,9 +85,7 @@ final class Dials: CorePart {
 
     /// Removes a finished dial, so that a waiting one may start.
     private func takeOut(_ number: UInt64) -> DialGroup? {
-        if begun.remove(number) != nil, !waiting.isEmpty || !waitingFirst.isEmpty {
-            loop.assumeIsolated().execute { self.beginWaiting() }
-        }
+        if begun.remove(number) != nil, !waiting.isEmpty || !waitingFirst.isEmpty { execute { self.beginWaiting() } }
         return groups.removeValue(forKey: number)
     }
 
@@ -119,14 +97,12 @@ final class Dials: CorePart {
     private func begin(_ number: UInt64) {
         guard let dial = groups[number]?.dial else { return }
         // A dial to this node itself fails, and would count as a token unknown to the member.
-        let direct = dial.endpoints.filter { $0.relay == nil && !addresses.isOwn($0) }
+        let direct = dial.endpoints.filter { $0.relay == nil && !shell.addresses.isOwn($0) }
         let relays = dial.endpoints.filter { $0.relay != nil }
         groups[number]?.relays = relays
         if !direct.isEmpty { attempt(number, endpoints: direct) }
         guard !relays.isEmpty else { return goOn(number) }
-        loop.assumeIsolated().scheduleTask(in: .milliseconds(direct.isEmpty ? 0 : Limits.relayHeadStart)) {
-            self.tryRelay(number)
-        }
+        after(direct.isEmpty ? 0 : Limits.relayHeadStart) { self.tryRelay(number) }
     }
 
     /// Dials with NAT hole punching; other attempts continue.
@@ -169,7 +145,7 @@ final class Dials: CorePart {
             return
         }
         groups[number]?.relays.removeFirst()
-        groups[number]?.guestDial = streams.open(
+        groups[number]?.guestDial = shell.streams.open(
             at: endpoint,
             for: StreamPurpose(
                 opened: { [unowned self] channel, link in attempt(number, over: channel, link) },
@@ -194,7 +170,7 @@ final class Dials: CorePart {
         let number = transport.dial(dial, over: channel)
         dials[number] = active
         groups[group]?.numbers.insert(number)
-        streams.setDial(number, over: link)
+        shell.streams.setDial(number, over: link)
     }
 
     // MARK: Tokens
@@ -207,10 +183,10 @@ final class Dials: CorePart {
         switch active.dial.route {
         case .member:
             token = inboxes[active.client]?.dialTokens[active.dial.remote]?.nextToken(day: isSecond ? now.day : nil)
-        case .invite(let id): token = routes.sharedToken(.derive(invite: id), isOfAnyDay: isSecond)
+        case .invite(let id): token = shell.routes.sharedToken(.derive(invite: id), isOfAnyDay: isSecond)
         case .contact(let secret):
             let shared = SecretBytes(copying: secret)
-            token = routes.sharedToken(.derive(shared: shared, purpose: "card"), isOfAnyDay: isSecond)
+            token = shell.routes.sharedToken(.derive(shared: shared, purpose: "card"), isOfAnyDay: isSecond)
         }
         active.shown.token = token
         return token
@@ -220,14 +196,16 @@ final class Dials: CorePart {
     func dialAnswered(_ number: UInt64, _ token: RoutingToken) {
         guard let active = dials[number], active.dial.route == .member else { return }
         if inboxes[active.client]?.dialTokens[active.dial.remote]?.answered(token) ?? false {
-            counters.save(active.client)
+            shell.counters.save(active.client)
         }
     }
 
     /// The first frame has arrived on a link.
     func confirmToken(of link: ActiveLink) {
         guard link.connection.role == .initiator else { return }
-        if link.inbox.dialTokens[link.remote]?.confirmed(link.connection.token) ?? false { counters.save(link.client) }
+        if link.inbox.dialTokens[link.remote]?.confirmed(link.connection.token) ?? false {
+            shell.counters.save(link.client)
+        }
     }
 
     /// Transport event: the node closed before act 2.
@@ -237,7 +215,7 @@ final class Dials: CorePart {
 
     /// Transport event: an attempt has failed.
     func dialEnded(_ number: UInt64, _ failure: DialFailure, _ hearing: LinkTransport.TokenHearing) {
-        guard !isStopped, !streams.dialEnded(number, hearing), !mailboxes.dialEnded(number, hearing),
+        guard !isStopped, !shell.streams.dialEnded(number, hearing), !shell.mailboxLinks.dialEnded(number, hearing),
             let active = dials.removeValue(forKey: number)
         else { return }
         services.counters.dialFailed(failure)
@@ -280,7 +258,7 @@ final class Dials: CorePart {
         dials = [:]
         for number in all.keys.sorted() {
             guard var group = all[number] else { continue }
-            if let guestDial = group.guestDial { streams.cancel(guestDial) }
+            if let guestDial = group.guestDial { shell.streams.cancel(guestDial) }
             // A cancelled dial says nothing about our token.
             group.hearing = .none
             failed(group)
@@ -289,7 +267,7 @@ final class Dials: CorePart {
 
     private func failed(_ group: DialGroup) {
         guard !isStopped else { return }
-        routes.lan?.stir()
+        shell.routes.lan?.stir()
         // With an existing link, no tombstone needs to be asked.
         let isUnknownThere = group.hearing != .none && !group.dial.isUpgrade
         core.turn { core.machine.dialFailed(group.client, to: group.dial.remote, isUnknownThere: isUnknownThere, &$0) }
@@ -301,7 +279,7 @@ final class Dials: CorePart {
             guard let group = groups[number], group.client == client, group.dial.remote == remote else { continue }
             groups[number]?.relays = []
             groups[number]?.guestDial = nil
-            if let guestDial = group.guestDial { streams.cancel(guestDial) }
+            if let guestDial = group.guestDial { shell.streams.cancel(guestDial) }
             goOn(number)
         }
     }
@@ -317,7 +295,7 @@ final class Dials: CorePart {
     /// A link is open: cancels the other attempts. A direct attempt continues beside a relayed link.
     private func succeeded(_ active: ActiveDial, _ connection: PeerConnection) {
         guard let group = takeOut(active.group) else { return }
-        if let guestDial = group.guestDial { streams.cancel(guestDial) }
+        if let guestDial = group.guestDial { shell.streams.cancel(guestDial) }
         guard !connection.isRelayed else { return }
         for number in group.numbers.sorted() where number != connection.route {
             dials[number] = nil

@@ -5,17 +5,10 @@ import NIOCore
 import Transport
 
 /// Outgoing frames, link closes and backpressure of the inboxes' links.
-final class LinkOutput: CorePart {
-    let core: ProtocolCore
-    private let pings: PendingPings
+final class LinkOutput: Part {
     private var touched: Set<LinkID> = []
     private var closingGuests = ClosingGuests()
     private var acknowledged: [Inbox] = []
-
-    init(_ core: ProtocolCore, _ pings: PendingPings) {
-        self.core = core
-        self.pings = pings
-    }
 
     // MARK: Frames
 
@@ -61,7 +54,7 @@ final class LinkOutput: CorePart {
 
     private func send(_ frame: Frame, on link: ActiveLink) {
         count(frame, of: link.inbox, isSent: true)
-        if case .ping(let nonce) = frame { pings.sent(nonce, at: loop.now) }
+        if case .ping(let nonce) = frame { shell.book.pings.sent(nonce, at: loop.now) }
         // The transport closes a link that cannot take more; the outbox resends on the next link.
         try? link.connection.send(FrameCodec.encode(frame))
         touched.insert(link.id)
@@ -103,7 +96,7 @@ final class LinkOutput: CorePart {
     /// Rate limit: pauses reading from a peer that sends too fast, so that the backlog stays with the peer.
     func pauseForHaste(_ id: LinkID, _ time: Milliseconds) {
         pauseReading(id, .haste)
-        loop.assumeIsolated().scheduleTask(in: .milliseconds(time)) { self.resumeReading(id, .haste) }
+        after(time) { self.resumeReading(id, .haste) }
     }
 
     /// The disk is slower than the peer: pauses reading until pending commits are done.

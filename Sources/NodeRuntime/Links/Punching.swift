@@ -4,20 +4,10 @@ import NIOCore
 import Transport
 
 /// The network side of NAT hole punching: finding this node's public addresses, and sending packets.
-final class Punching: CorePart {
-    let core: ProtocolCore
-    private let addresses: OwnAddresses
-    private let listening: Listening
-
-    init(_ core: ProtocolCore, _ addresses: OwnAddresses, _ listening: Listening) {
-        self.core = core
-        self.addresses = addresses
-        self.listening = listening
-    }
-
+final class Punching: Part {
     /// Collects UDP addresses of this node: its own, and those observed by its rendezvous nodes and the member's.
     func gatherCandidates(_ client: ClientID, _ remote: PublicKey) {
-        let own = addresses.direct.filter { (try? SocketAddress(ipAddress: $0.host, port: Int($0.port))) != nil }
+        let own = shell.addresses.direct.filter { (try? SocketAddress(ipAddress: $0.host, port: Int($0.port))) != nil }
         let members = core.machine.conversation(client)?.currentMembers.first { $0.key == remote }?.endpoints ?? []
         var relays: [Messaging.Endpoint] = []
         let places = core.machine.contact.map { $0.relayPlaces.endpoints(of: $0.cardSeed) } ?? []
@@ -73,7 +63,7 @@ final class Punching: CorePart {
     /// Asks a rendezvous node for our UDP address as it sees it.
     /// - Parameter relay: a relayed endpoint.
     func observe(at relay: Messaging.Endpoint, _ completion: @escaping (Messaging.Endpoint?) -> Void) {
-        guard let transport = listening.transport, let secret = relay.relay?.routingSecret else {
+        guard let transport = shell.listening.transport, let secret = relay.relay?.routingSecret else {
             return completion(nil)
         }
         observe(at: relay, secret, by: transport, completion)
@@ -100,7 +90,7 @@ final class Punching: CorePart {
     }
 
     func punch(_ nonce: PunchNonce, _ candidates: [Messaging.Endpoint]) {
-        listening.transport?.punch(nonce.bytes, to: LinkTransport.reachable(candidates))
+        shell.listening.transport?.punch(nonce.bytes, to: LinkTransport.reachable(candidates))
     }
 
 }

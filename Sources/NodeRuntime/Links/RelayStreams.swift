@@ -5,25 +5,14 @@ import NIOCore
 import Transport
 
 /// Streams through rendezvous nodes that end here; the core forwards streams of others.
-final class RelayStreams: CorePart {
-    let core: ProtocolCore
-    private let routes: Routes
-    private let output: LinkOutput
-    private let listening: Listening
+final class RelayStreams: Part {
     /// Dials to rendezvous nodes, by the transport's numbers, and the resulting links.
     private var dials: [UInt64: RelayGuestDial] = [:]
     private var guests: [LinkID: RelayGuestLink] = [:]
     private var ends: [RelayEndName: RelayEnd] = [:]
     private var sending: [LinkID: RelaySending] = [:]
 
-    init(_ core: ProtocolCore, _ routes: Routes, _ output: LinkOutput, _ listening: Listening) {
-        self.core = core
-        self.routes = routes
-        self.output = output
-        self.listening = listening
-    }
-
-    private var transport: LinkTransport? { listening.transport }
+    private var transport: LinkTransport? { shell.listening.transport }
 
     // MARK: Streams to us
 
@@ -57,13 +46,14 @@ final class RelayStreams: CorePart {
     /// A stream to one inbox accepts only that inbox's tokens. Otherwise a peer could try one inbox's token at
     /// another's endpoint, and learn whether both are on one node.
     private func leads(_ token: RoutingToken, to reservation: ReservationID, at rendezvous: PublicKey) -> Bool {
-        guard let match = routes.match(token), let target = core.machine.relayTarget(of: reservation, at: rendezvous)
+        guard let match = shell.routes.match(token),
+            let target = core.machine.relayTarget(of: reservation, at: rendezvous)
         else { return false }
         let number: UInt64
         switch match.route {
         case .member(let id), .shared(let id), .knockOnly(let id): number = id
         }
-        switch routes.target(of: number) {
+        switch shell.routes.target(of: number) {
         case .inbox(let client, _): return target == .inbox(client)
         case .tombstone(let conversation, _): return target == .tombstone(conversation)
         case nil: return false
@@ -110,7 +100,7 @@ final class RelayStreams: CorePart {
     /// stream are counted here.
     private func noteLostPiece(_ frame: RelayStreamFrame, on link: LinkID) {
         guard !frame.isSmall else { return }
-        if let wait = links[link]?.lostPieces.note(now: now) { output.pauseForHaste(link, wait) }
+        if let wait = links[link]?.lostPieces.note(now: now) { shell.output.pauseForHaste(link, wait) }
         if let wait = guests[link]?.smallPieces.note(now: now) { pauseGuestLink(link, wait) }
     }
 
@@ -124,7 +114,7 @@ final class RelayStreams: CorePart {
     }
 
     private func comeBack(to link: LinkID) {
-        loop.assumeIsolated().scheduleTask(in: .milliseconds(Limits.sentPieceRate.interval)) {
+        after(Limits.sentPieceRate.interval) {
             for stream in self.sending[link]?.next() ?? [] { self.send(of: RelayEndName(link: link, stream: stream)) }
         }
     }
@@ -163,7 +153,7 @@ final class RelayStreams: CorePart {
         let secret = RoutingSecret.derive(shared: SecretBytes(copying: relay.routingSecret), purpose: "card")
         let dial = LinkTransport.Dial(
             endpoints: [Transport.Endpoint(host: endpoint.host, port: Int(endpoint.port))],
-            token: { [routes] in routes.sharedToken(secret, isOfAnyDay: isOfAnyDay) },
+            token: { [routes = shell.routes] in routes.sharedToken(secret, isOfAnyDay: isOfAnyDay) },
             // A one-time key: the rendezvous node learns no inbox of ours, and cannot connect two links.
             identity: IdentityKey(SecretKey.generate()), remote: relay.key)
         let number = transport.dial(dial)
@@ -218,7 +208,7 @@ final class RelayStreams: CorePart {
 
     private func pauseGuestLink(_ link: LinkID, _ time: Milliseconds) {
         guests[link]?.connection.pauseReading()
-        loop.assumeIsolated().scheduleTask(in: .milliseconds(time)) { self.guests[link]?.connection.resumeReading() }
+        after(time) { self.guests[link]?.connection.resumeReading() }
     }
 
     func setDial(_ number: UInt64, over link: LinkID) { guests[link]?.dial = number }

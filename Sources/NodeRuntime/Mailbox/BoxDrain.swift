@@ -5,7 +5,7 @@ import Store
 
 /// Empties one of our boxes: lists its slots, finds their members and numbers, takes and opens each slot. A slot is
 /// discarded once its contents are durable here.
-final class BoxDrain: CorePart {
+final class BoxDrain: Part {
     private static let batchCount = 16
 
     struct Reports {
@@ -24,10 +24,6 @@ final class BoxDrain: CorePart {
         let number: UInt64?
     }
 
-    let core: ProtocolCore
-    private let links: MailboxLinks
-    private let keys: SliceKeyMaker
-    private let held: HeldEffects
     let box: BoxID
     let link: LinkID
     private let client: ClientID
@@ -48,23 +44,18 @@ final class BoxDrain: CorePart {
     private var isOver = false
     private(set) var answeredAt: Messaging.Timestamp
 
-    init(
-        _ core: ProtocolCore, _ links: MailboxLinks, _ keys: SliceKeyMaker, _ held: HeldEffects, box: BoxID,
-        on link: LinkID, client: ClientID, conversation: ConversationID, reports: Reports
-    ) {
-        self.core = core
-        self.links = links
-        self.keys = keys
-        self.held = held
+    init(_ shell: Shell, box: BoxID, on link: LinkID, client: ClientID, conversation: ConversationID, reports: Reports)
+    {
         self.box = box
         self.link = link
         self.client = client
         self.conversation = conversation
         self.reports = reports
-        answeredAt = core.now
+        answeredAt = shell.services.now
+        super.init(shell)
     }
 
-    func start() { links.say(.list(box), on: link) }
+    func start() { shell.mailboxLinks.say(.list(box), on: link) }
 
     /// Stops requests. Slots whose contents are being committed are still discarded if the link is open.
     func abandon() {
@@ -137,7 +128,7 @@ final class BoxDrain: CorePart {
         }
         let new = found.filter { !isDone($0) }.sorted { ($0.member, $0.number ?? 0) < ($1.member, $1.number ?? 0) }
         waiting = (notices + new)[...]
-        for request in requests { links.say(request, on: link) }
+        for request in requests { shell.mailboxLinks.say(request, on: link) }
         takeMore()
     }
 
@@ -178,7 +169,7 @@ final class BoxDrain: CorePart {
         let batch = waiting.prefix(Self.batchCount)
         waiting = waiting.dropFirst(Self.batchCount)
         for match in batch { asked[SlotID(match.tag)] = match }
-        links.say(.take(box, batch.map(\.tag)), on: link)
+        shell.mailboxLinks.say(.take(box, batch.map(\.tag)), on: link)
     }
 
     /// The batch is answered: discards taken slots once their contents are durable here.
@@ -196,11 +187,11 @@ final class BoxDrain: CorePart {
         guard !over.isEmpty else { return takeMore() }
         isFruitful = true
         reports.taken(over.count)
-        held.leave(
+        shell.held.leave(
             .run { [self] isDurable in
                 // The contents are not durable here, so the box's slots are taken again.
                 guard isDurable else { return reports.again() }
-                links.say(.discard(box, over, answer: []), on: link)
+                shell.mailboxLinks.say(.discard(box, over, answer: []), on: link)
             }, for: client)
         takeMore()
     }
@@ -246,7 +237,7 @@ final class BoxDrain: CorePart {
         else { return .dead }
         let schedule = SliceSchedule(terms)
         do throws(StoreError) {
-            let key = try keys.key(hint.slice, schedule, inbox, isMade: false)
+            let key = try shell.sliceKeys.key(hint.slice, schedule, inbox, isMade: false)
             // An unconfirmed clock step must not destroy contents.
             if key == nil, readClock().isInDoubt { return .unavailable }
             guard let key, let frames = SlotSealing.open(body, with: key, number: number, secret, box: box) else {
@@ -285,7 +276,7 @@ final class BoxDrain: CorePart {
         guard let receipt = core.machine.tombstone(conversation)?.receipt else { return }
         let nonce = randomBytes(XChaChaPoly.nonceByteCount)
         let answer = SlotSealing.seal(answer: receipt, secret, box: box, nonce: nonce)
-        links.say(.discard(box, [match.tag], answer: answer), on: link)
+        shell.mailboxLinks.say(.discard(box, [match.tag], answer: answer), on: link)
         isFruitful = true
         // Contents of an exploded conversation are no longer taken.
         waiting.removeAll { $0.number != nil }

@@ -4,22 +4,11 @@ import Store
 
 /// Slot bodies that this node stores as a mailbox. Each box is a row of the store: destroying a bucket's page destroys
 /// its slots' keys, and destroying the row's page destroys the box's key. Bodies of kind `memory` stay in memory.
-final class KeptBoxes: CorePart {
-    let core: ProtocolCore
-    private let unread: UnreadInboxes
-    private let writer: InboxWriter
-    private let held: HeldEffects
+final class KeptBoxes: Part {
     private var rows: [BoxID: RowID] = [:]
     /// Boxes whose rows have a saved state. A start cannot assign a row without one.
     private var named: Set<BoxID> = []
-    private var memory: [BoxID: [SlotID: (slot: KeptSlot, body: [UInt8])]] = [:]
-
-    init(_ core: ProtocolCore, _ unread: UnreadInboxes, _ writer: InboxWriter, _ held: HeldEffects) {
-        self.core = core
-        self.unread = unread
-        self.writer = writer
-        self.held = held
-    }
+    private var bodies: [BoxID: [SlotID: (slot: KeptSlot, body: [UInt8])]] = [:]
 
     /// The saved state of a box's row; it does not name the owner.
     struct Snapshot: Codable { var box: BoxID }
@@ -27,7 +16,7 @@ final class KeptBoxes: CorePart {
     private var client: ClientID? { core.machine.contact?.client }
 
     /// In a fixed order.
-    var boxesInMemory: [BoxID] { memory.keys.sorted() }
+    var boxesInMemory: [BoxID] { bodies.keys.sorted() }
 
     // MARK: Loading
 
@@ -43,14 +32,14 @@ final class KeptBoxes: CorePart {
         guard !store.isLocked, let contact = core.machine.contact else { return }
         let known = Set(contact.mailbox.records.map(\.box))
         for box in rows.keys where !known.contains(box) { destroy(box) }
-        memory = memory.filter { known.contains($0.key) }
+        bodies = bodies.filter { known.contains($0.key) }
         named = []
     }
 
     func slots(of box: BoxID) -> KeptSlots? {
-        let inMemory = memory[box]?.values.map(\.slot) ?? []
+        let inMemory = bodies[box]?.values.map(\.slot) ?? []
         // An unreadable row may hold this box.
-        guard let row = rows[box] else { return unread.isEmpty ? KeptSlots(inMemory) : nil }
+        guard let row = rows[box] else { return shell.unread.isEmpty ? KeptSlots(inMemory) : nil }
         guard !store.isLocked else { return nil }
         var onDisk: [KeptSlot] = []
         do throws(StoreError) {
@@ -71,7 +60,7 @@ final class KeptBoxes: CorePart {
         switch action {
         case .keep(let box, let slot, let body):
             if slot.kind == .memory {
-                memory[box, default: [:]][slot.id] = (slot, body)
+                bodies[box, default: [:]][slot.id] = (slot, body)
             } else {
                 keep(slot, body, in: box)
             }
@@ -83,14 +72,14 @@ final class KeptBoxes: CorePart {
 
     private func keep(_ slot: KeptSlot, _ body: [UInt8], in box: BoxID) {
         guard let client else { return }
-        writer.storing(client) { _ throws(StoreError) in
+        shell.writer.storing(client) { _ throws(StoreError) in
             let row = try row(of: box)
             try store.append(
                 row, id: slot.id.bytes, tier: Self.tier(slot), expiresAt: slot.until.milliseconds,
                 payload: Self.head(slot) + body)
         }
         // Answers on the contact inbox's links wait for the commit.
-        writer.changed(client)
+        shell.writer.changed(client)
         storage.room.took(byteCount: body.count)
     }
 
@@ -105,7 +94,7 @@ final class KeptBoxes: CorePart {
     }
 
     private func erase(_ ids: [SlotID], in box: BoxID) {
-        for id in ids { memory[box]?[id] = nil }
+        for id in ids { bodies[box]?[id] = nil }
         guard let row = rows[box], let client, !store.isLocked else { return }
         var isChanged = false
         for id in ids {
@@ -115,30 +104,30 @@ final class KeptBoxes: CorePart {
                 isChanged = true
             } catch {
                 // `discarded` must not be sent while the slot still exists.
-                if error != .unknownMessage { return writer.failed(client, error) }
+                if error != .unknownMessage { return shell.writer.failed(client, error) }
             }
         }
-        if isChanged { writer.changed(client) }
+        if isChanged { shell.writer.changed(client) }
     }
 
     private func destroy(_ box: BoxID) {
-        memory[box] = nil
+        bodies[box] = nil
         named.remove(box)
         guard let row = rows.removeValue(forKey: box) else { return }
         do throws(StoreError) { try store.destroyRow(row) } catch { say("a box could not be destroyed", of: error) }
-        writer.commits.schedule()
+        shell.commits.schedule()
     }
 
     private func give(_ slot: KeptSlot, of box: BoxID, _ dwell: Milliseconds, on link: LinkID) {
         let body = body(of: slot.id, in: box)
         let answer: MailboxAnswer =
             body.map { .slot(box, slot.id, dwell: dwell, isAnswer: slot.isAnswer, body: $0) } ?? .absent(box, slot.id)
-        held.leave(.transmit(link, .mailboxAnswer(answer)), on: link)
+        shell.held.leave(.transmit(link, .mailboxAnswer(answer)), on: link)
     }
 
     /// The body of a slot, or the answer in its place; `nil` if absent or unreadable.
     func body(of id: SlotID, in box: BoxID) -> [UInt8]? {
-        if let body = memory[box]?[id]?.body { return body }
+        if let body = bodies[box]?[id]?.body { return body }
         guard let row = rows[box], !store.isLocked,
             let payload = try? store.read(row, id: id.bytes, now: now.milliseconds)
         else { return nil }

@@ -6,7 +6,7 @@ import Store
 /// Puts explosion notices into the boxes of members that may be offline. At the creator, also collects these members'
 /// receipts. The lists are stored outside the destroyed inbox, for as long as a tombstone. Other members drop a notice
 /// once the mailbox has stored it.
-final class MailNotices: CorePart {
+final class MailNotices: Part {
     /// Time for members with an open link to confirm over that link before their boxes are used.
     private static let delay: Milliseconds = 5 * .second
 
@@ -35,16 +35,7 @@ final class MailNotices: CorePart {
         var timer: Scheduled<Void>?
     }
 
-    let core: ProtocolCore
-    private let links: MailboxLinks
-    private let writer: InboxWriter
     private var rounds: [ConversationID: Round] = [:]
-
-    init(_ core: ProtocolCore, _ links: MailboxLinks, _ writer: InboxWriter) {
-        self.core = core
-        self.links = links
-        self.writer = writer
-    }
 
     // MARK: Lists
 
@@ -84,7 +75,7 @@ final class MailNotices: CorePart {
                 id: Self.id(conversation), expiresAt: list.until.milliseconds, payload: StoredCodec.encode(record: list)
             )
         } catch { say("the notices for mailboxes could not be written", of: error) }
-        writer.commits.schedule()
+        shell.commits.schedule()
     }
 
     /// After an unlock: saves lists made while the storage was locked.
@@ -94,7 +85,7 @@ final class MailNotices: CorePart {
         rounds.removeValue(forKey: conversation)?.timer?.cancel()
         guard !store.isLocked else { return }
         try? store.removeFanOut(id: Self.id(conversation))
-        writer.commits.schedule()
+        shell.commits.schedule()
     }
 
     // MARK: Rounds
@@ -121,7 +112,7 @@ final class MailNotices: CorePart {
             let remote = MailboxLinks.Remote(
                 endpoints: [address.endpoint], key: address.key, routingSecret: address.routingSecret)
             var isAnswered = false
-            let isOpen = links.open(
+            let isOpen = shell.mailboxLinks.open(
                 remote,
                 for: MailboxLinks.Purpose(
                     opened: { [weak self] link in self?.ask(entry, address, on: link) },
@@ -136,17 +127,17 @@ final class MailNotices: CorePart {
     }
 
     private func ask(_ entry: Entry, _ address: MailboxAddress, on link: LinkID) {
-        guard !entry.isPut else { return links.say(.take(address.box, [entry.tag]), on: link) }
-        guard let body = Base64URL.decode(entry.body) else { return links.close(link) }
+        guard !entry.isPut else { return shell.mailboxLinks.say(.take(address.box, [entry.tag]), on: link) }
+        guard let body = Base64URL.decode(entry.body) else { return shell.mailboxLinks.close(link) }
         let put = SlotPut(id: SlotID(entry.tag), kind: .notice, keeping: .fortyFiveDays, body: body)
-        links.say(.put(address.box, put), on: link)
+        shell.mailboxLinks.say(.put(address.box, put), on: link)
     }
 
     private func answered(
         _ answer: MailboxAnswer, on link: LinkID, _ entry: Entry, _ address: MailboxAddress,
         _ conversation: ConversationID
     ) {
-        links.close(link)
+        shell.mailboxLinks.close(link)
         switch answer {
         case .put(address.box, SlotID(entry.tag), .stored): put(entry, conversation)
         case .slot(address.box, SlotID(entry.tag), _, true, let body):

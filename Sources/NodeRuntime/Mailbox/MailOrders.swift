@@ -4,7 +4,7 @@ import Transport
 
 /// Performs mail orders of the core: seals contents for offline members, puts the slots into their boxes, and reports
 /// which messages the mailbox has stored.
-final class MailOrders: CorePart {
+final class MailOrders: Part {
     private static let windowCount = 4
 
     private final class Delivery {
@@ -30,19 +30,9 @@ final class MailOrders: CorePart {
         let messages: [Messaging.MessageID]
     }
 
-    let core: ProtocolCore
-    private let links: MailboxLinks
-    private let held: HeldEffects
-
-    init(_ core: ProtocolCore, _ links: MailboxLinks, _ held: HeldEffects) {
-        self.core = core
-        self.links = links
-        self.held = held
-    }
-
     /// Starts an order once its slot numbers are durable.
     func mail(_ order: MailOrder, _ client: ClientID) {
-        held.leave(
+        shell.held.leave(
             .run { [weak self] isDurable in
                 guard let self else { return }
                 if isDurable { begin(order, client) } else { fail(order, client) }
@@ -71,7 +61,7 @@ final class MailOrders: CorePart {
                 self?.putMore(of: delivery)
             }, answered: { [weak self] answer, link in self?.answered(answer, on: link, delivery) }, heard: { _ in },
             ended: { [weak self] in self?.end(delivery) })
-        if !links.open(remote, for: purpose) { end(delivery) }
+        if !shell.mailboxLinks.open(remote, for: purpose) { end(delivery) }
     }
 
     // MARK: Packing
@@ -151,21 +141,21 @@ final class MailOrders: CorePart {
         while delivery.underWay.count < Self.windowCount, let parcel = delivery.waiting.popFirst() {
             delivery.underWay[parcel.put.id] = parcel
             delivery.saidCount += 1
-            links.say(.put(delivery.order.address.box, parcel.put), on: link)
+            shell.mailboxLinks.say(.put(delivery.order.address.box, parcel.put), on: link)
         }
         guard delivery.underWay.isEmpty, delivery.waiting.isEmpty else { return }
         delivery.result.isComplete = true
-        links.close(link)
+        shell.mailboxLinks.close(link)
         end(delivery)
     }
 
     private func answered(_ answer: MailboxAnswer, on link: LinkID, _ delivery: Delivery) {
         guard case .put(delivery.order.address.box, let id, let outcome) = answer,
             let parcel = delivery.underWay.removeValue(forKey: id)
-        else { return links.abort(link) }
+        else { return shell.mailboxLinks.abort(link) }
         guard outcome == .stored else {
             delivery.waiting = []
-            links.close(link)
+            shell.mailboxLinks.close(link)
             return end(delivery)
         }
         delivery.result.mailed += parcel.messages

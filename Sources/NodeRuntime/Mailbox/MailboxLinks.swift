@@ -4,7 +4,7 @@ import NIOCore
 import Transport
 
 /// Our links to mailboxes' contact inboxes. Each uses a one-time key, so that the mailbox learns no inbox of ours.
-final class MailboxLinks: CorePart {
+final class MailboxLinks: Part {
     /// Callbacks; each except `answered` and `heard` is called at most once.
     struct Purpose {
         /// Closes a link without an answer for this long; `nil`: the owner checks.
@@ -41,30 +41,21 @@ final class MailboxLinks: CorePart {
         var heardAt: Messaging.Timestamp
     }
 
-    let core: ProtocolCore
-    private let routes: Routes
-    private let listening: Listening
     private var dials: [UInt64: Dial] = [:]
-    private var links: [LinkID: Link] = [:]
-
-    init(_ core: ProtocolCore, _ routes: Routes, _ listening: Listening) {
-        self.core = core
-        self.routes = routes
-        self.listening = listening
-    }
+    private var linked: [LinkID: Link] = [:]
 
     // MARK: Dials
 
     /// - Returns: whether the dial was started; if not, no callback follows.
     @discardableResult func open(_ remote: Remote, for purpose: Purpose, isOfAnyDay: Bool = false) -> Bool {
-        guard let transport = listening.transport, !remote.endpoints.isEmpty else { return false }
+        guard let transport = shell.listening.transport, !remote.endpoints.isEmpty else { return false }
         let secret = RoutingSecret.derive(shared: SecretBytes(copying: remote.routingSecret), purpose: "card")
         let identity = IdentityKey(SecretKey.generate())
         let number = transport.dial(
             LinkTransport.Dial(
                 endpoints: remote.endpoints.map { Transport.Endpoint(host: $0.host, port: Int($0.port)) },
-                token: { [routes] in routes.sharedToken(secret, isOfAnyDay: isOfAnyDay) }, identity: identity,
-                remote: remote.key))
+                token: { [routes = shell.routes] in routes.sharedToken(secret, isOfAnyDay: isOfAnyDay) },
+                identity: identity, remote: remote.key))
         dials[number] = Dial(remote: remote, purpose: purpose, key: identity.publicKey, isOfAnyDay: isOfAnyDay)
         return true
     }
@@ -81,7 +72,7 @@ final class MailboxLinks: CorePart {
     func linkOpened(_ connection: PeerConnection) -> Bool {
         guard let dial = dials.removeValue(forKey: connection.route) else { return false }
         let id = LinkID(connection.id)
-        links[id] = Link(connection: connection, key: dial.key, purpose: dial.purpose, heardAt: now)
+        linked[id] = Link(connection: connection, key: dial.key, purpose: dial.purpose, heardAt: now)
         connection.welcome()
         watch(id)
         dial.purpose.opened(id)
@@ -91,34 +82,34 @@ final class MailboxLinks: CorePart {
 
     /// Aborts the link of a mailbox that does not answer.
     private func watch(_ id: LinkID) {
-        guard let patience = links[id]?.purpose.patience else { return }
+        guard let patience = linked[id]?.purpose.patience else { return }
         loop.assumeIsolated().scheduleTask(in: .milliseconds(patience)) { [weak self] in
-            guard let self, let link = links[id] else { return }
+            guard let self, let link = linked[id] else { return }
             if now - link.heardAt >= patience { link.connection.abort() } else { watch(id) }
         }
     }
 
     // MARK: Frames
 
-    func key(of link: LinkID) -> PublicKey? { links[link]?.key }
+    func key(of link: LinkID) -> PublicKey? { linked[link]?.key }
 
     func say(_ request: MailboxRequest, on link: LinkID) { send(.mailboxRequest(request), on: link) }
 
     func ping(_ link: LinkID) { send(.ping(0), on: link) }
 
     private func send(_ frame: Frame, on link: LinkID) {
-        guard let connection = links[link]?.connection else { return }
+        guard let connection = linked[link]?.connection else { return }
         do { try connection.send(FrameCodec.encode(frame)) } catch { return connection.abort() }
         connection.flush()
     }
 
     func receive(_ bytes: [UInt8], on connection: PeerConnection) -> Bool {
         let id = LinkID(connection.id)
-        guard let link = links[id] else { return false }
+        guard let link = linked[id] else { return false }
         switch try? FrameCodec.decode(bytes) {
         case .mailboxAnswer(let answer):
             // Pings do not count: a mailbox that only pings would block an order forever.
-            links[id]?.heardAt = now
+            linked[id]?.heardAt = now
             link.purpose.answered(answer, id)
         case .pong:
             noteIdleFrame(on: id)
@@ -134,20 +125,20 @@ final class MailboxLinks: CorePart {
     }
 
     private func noteIdleFrame(on id: LinkID) {
-        guard let wait = links[id]?.idleFrames.note(now: now) else { return }
-        links[id]?.connection.pauseReading()
-        loop.assumeIsolated().scheduleTask(in: .milliseconds(wait)) { self.links[id]?.connection.resumeReading() }
+        guard let wait = linked[id]?.idleFrames.note(now: now) else { return }
+        linked[id]?.connection.pauseReading()
+        after(wait) { self.linked[id]?.connection.resumeReading() }
     }
 
     // MARK: Ends
 
-    func close(_ link: LinkID) { links[link]?.connection.close() }
+    func close(_ link: LinkID) { linked[link]?.connection.close() }
 
     /// Closes the link after a protocol violation.
-    func abort(_ link: LinkID) { links[link]?.connection.abort(.protocolViolation) }
+    func abort(_ link: LinkID) { linked[link]?.connection.abort(.protocolViolation) }
 
     func linkClosed(_ link: LinkID) -> Bool {
-        guard let closed = links.removeValue(forKey: link) else { return false }
+        guard let closed = linked.removeValue(forKey: link) else { return false }
         closed.purpose.ended()
         return true
     }

@@ -1,41 +1,18 @@
 import Messaging
 
 /// The mailbox parts of a node: its own boxes, deliveries into members' boxes, and boxes stored for other nodes.
-final class Mailboxes: CorePart {
-    let core: ProtocolCore
-    let links: MailboxLinks
-    let bodies: KeptBoxes
-    let own: OwnMailbox
-    let orders: MailOrders
-    let keys: SliceKeyMaker
-    let notices: MailNotices
-
-    init(
-        _ core: ProtocolCore, _ unread: UnreadInboxes, _ peers: PeerBook, _ links: MailboxLinks, _ sleep: InboxSleep,
-        _ writer: InboxWriter, _ held: HeldEffects
-    ) {
-        self.core = core
-        self.links = links
-        bodies = KeptBoxes(core, unread, writer, held)
-        keys = SliceKeyMaker(core, held)
-        own = OwnMailbox(core, unread, peers, links, sleep, keys, held)
-        orders = MailOrders(core, links, held)
-        notices = MailNotices(core, links, writer)
-        core.connectMailboxes(
-            place: { [weak own] in own?.place }, keptSlots: { [weak bodies] in bodies?.slots(of: $0) })
-    }
-
+final class Mailboxes: Part {
     /// Call this after changes of configuration, peers or storage, and when the contact inbox is loaded.
     func changed() {
         guard core.machine.contact != nil else { return }
         let terms = terms
-        bodies.prune()
-        let boxes = bodies.boxesInMemory
+        shell.keptBoxes.prune()
+        let boxes = shell.keptBoxes.boxesInMemory
         core.turn {
             core.machine.withContact(&$0) { contact, turn in contact.serve(terms, turn) + contact.count(boxes, turn) }
         }
-        own.changed()
-        notices.saveAll()
+        shell.ownMailbox.changed()
+        shell.mailNotices.saveAll()
     }
 
     private var terms: MailboxTerms {

@@ -5,19 +5,12 @@ import NIOCore
 import Store
 
 /// Our boxes at our mailbox: claims boxes, and drains those with waiting slots, one at a time.
-final class OwnMailbox: CorePart {
+final class OwnMailbox: Part {
     /// Pause before listing a box again whose contents had no room, or whose inbox could not wake.
     private static let retryPause: Milliseconds = 15 * .second
     /// Without an answer for this long, the link is closed and dialled again.
     private static let patience: Milliseconds = 30 * .second
 
-    let core: ProtocolCore
-    private let unread: UnreadInboxes
-    private let peers: PeerBook
-    private let links: MailboxLinks
-    private let sleep: InboxSleep
-    private let keys: SliceKeyMaker
-    private let held: HeldEffects
     private var machine: MailboxOwnerStateMachine?
     private var card: ContactCard?
     private(set) var place: MailboxPlace?
@@ -33,22 +26,9 @@ final class OwnMailbox: CorePart {
     private var plannedAt: [BoxID: Messaging.Timestamp] = [:]
     private(set) var takenCount: UInt64 = 0
 
-    init(
-        _ core: ProtocolCore, _ unread: UnreadInboxes, _ peers: PeerBook, _ links: MailboxLinks, _ sleep: InboxSleep,
-        _ keys: SliceKeyMaker, _ held: HeldEffects
-    ) {
-        self.core = core
-        self.unread = unread
-        self.peers = peers
-        self.links = links
-        self.sleep = sleep
-        self.keys = keys
-        self.held = held
-    }
-
     /// For `status` and `doctor`; `nil` without a mailbox.
     var standing: OwnMailboxStanding? {
-        guard let peer = peers.peers.first(where: { $0.isMailbox && !$0.isBlocked }) else { return nil }
+        guard let peer = shell.book.peers.first(where: { $0.isMailbox && !$0.isBlocked }) else { return nil }
         return OwnMailboxStanding(
             name: peer.name, standing: machine?.standing ?? .unreachable, boxCount: seeds.count, takenCount: takenCount)
     }
@@ -57,10 +37,10 @@ final class OwnMailbox: CorePart {
 
     /// Call this when the peers have changed or the contact inbox is loaded.
     func changed() {
-        let wanted = peers.peers.first { $0.isMailbox && !$0.isBlocked }?.card
+        let wanted = shell.book.peers.first { $0.isMailbox && !$0.isBlocked }?.card
         guard let contact = core.machine.contact, !contact.key.isWiped else { return }
         if wanted != card {
-            if let link = machine?.link { links.close(link) }
+            if let link = machine?.link { shell.mailboxLinks.close(link) }
             card = wanted
             place = wanted.flatMap { MailboxPlace($0, own: contact.key) }
             machine = place.map { _ in MailboxOwnerStateMachine(now: now) }
@@ -92,7 +72,7 @@ final class OwnMailbox: CorePart {
             // The members of an exploded conversation find our receipt in its box.
             let wanted = Set(labels)
             // An unreadable inbox keeps its box, because dropping it would destroy the slots.
-            if unread.isEmpty {
+            if shell.unread.isEmpty {
                 conversations = conversations.filter {
                     wanted.contains($0.key) || core.machine.tombstone($0.value) != nil
                 }
@@ -103,7 +83,7 @@ final class OwnMailbox: CorePart {
             perform(machine?.advance(now: now) ?? [])
         }
         if let link = drain?.link, link != machine?.link { drain = nil }
-        if let drain, now - drain.answeredAt > Self.patience { links.close(drain.link) }
+        if let drain, now - drain.answeredAt > Self.patience { shell.mailboxLinks.close(drain.link) }
         if drain == nil { next() }
     }
 
@@ -117,16 +97,16 @@ final class OwnMailbox: CorePart {
             switch action {
             case .dial: dial()
             case .claim(let link, let labels): claim(labels, on: link)
-            case .drop(let link, let labels): links.say(.drop(labels), on: link)
-            case .ping(let link): links.ping(link)
-            case .close(let link): links.close(link)
+            case .drop(let link, let labels): shell.mailboxLinks.say(.drop(labels), on: link)
+            case .ping(let link): shell.mailboxLinks.ping(link)
+            case .close(let link): shell.mailboxLinks.close(link)
             }
         }
     }
 
     private func claim(_ labels: [BoxLabel], on link: LinkID) {
-        guard let place, let contact = core.machine.contact, let key = links.key(of: link) else { return }
-        links.say(.claim(owner: contact.key.publicKey, proof: place.proof(of: key), labels), on: link)
+        guard let place, let contact = core.machine.contact, let key = shell.mailboxLinks.key(of: link) else { return }
+        shell.mailboxLinks.say(.claim(owner: contact.key.publicKey, proof: place.proof(of: key), labels), on: link)
     }
 
     private func dial() {
@@ -141,7 +121,7 @@ final class OwnMailbox: CorePart {
             opened: { [weak self] link in
                 opened = link
                 guard let self else { return }
-                guard number == dialNumber else { return links.close(link) }
+                guard number == dialNumber else { return shell.mailboxLinks.close(link) }
                 perform(machine?.opened(link, now: now) ?? [.close(link)])
                 core.schedule()
             }, answered: { [weak self] answer, link in self?.answered(answer, on: link) },
@@ -149,7 +129,7 @@ final class OwnMailbox: CorePart {
                 guard let self else { return }
                 machine?.heard(link, now: now)
             }, ended: { [weak self] in self?.ended(opened, dial: number) })
-        if !links.open(remote, for: purpose) { machine?.dialFailed(now: now) }
+        if !shell.mailboxLinks.open(remote, for: purpose) { machine?.dialFailed(now: now) }
     }
 
     /// A dial failed or its link closed. The end of an earlier dial has no effect.
@@ -176,15 +156,15 @@ final class OwnMailbox: CorePart {
             if !waiting.contains(box) { waiting.append(box) }
             if drain == nil { next() }
         case .slots(let box, let ids):
-            guard drain?.listed(ids, in: box) ?? store.isLocked else { return links.abort(link) }
+            guard drain?.listed(ids, in: box) ?? store.isLocked else { return shell.mailboxLinks.abort(link) }
         case .slot(let box, let id, let dwell, _, let body):
             guard drain?.brought(body, of: id, in: box, dwell: dwell) ?? store.isLocked else {
-                return links.abort(link)
+                return shell.mailboxLinks.abort(link)
             }
         case .absent(let box, let id):
-            guard drain?.missed(id, in: box) ?? store.isLocked else { return links.abort(link) }
+            guard drain?.missed(id, in: box) ?? store.isLocked else { return shell.mailboxLinks.abort(link) }
         case .discarded: break
-        case .put: links.abort(link)
+        case .put: shell.mailboxLinks.abort(link)
         }
         core.schedule()
     }
@@ -200,14 +180,13 @@ final class OwnMailbox: CorePart {
                 again(box, in: .second)
                 continue
             }
-            sleep.wakeIfPossible(client, .pushNotification)
+            shell.sleep.wakeIfPossible(client, .pushNotification)
             guard let conversation = core.machine.conversation(client)?.conversation, inboxes[client]?.key != nil else {
                 again(box)
                 continue
             }
             drain = BoxDrain(
-                core, links, keys, held, box: box, on: link, client: client, conversation: conversation,
-                reports: reports(of: box))
+                shell, box: box, on: link, client: client, conversation: conversation, reports: reports(of: box))
             drain?.start()
             return
         }

@@ -5,17 +5,9 @@ import Store
 
 /// Slice keys. Each is derived from its inbox's row and the bucket in which the slice's last content expires. When the
 /// store overwrites that bucket's page, the key is gone, even if a mailbox has kept the contents.
-final class SliceKeyMaker: CorePart {
+final class SliceKeyMaker: Part {
     /// Pause between two steps of ``Limits/sliceStepCount`` keys: a new bucket is a blocking write.
     private static let pause: Milliseconds = 20
-
-    let core: ProtocolCore
-    private let held: HeldEffects
-
-    init(_ core: ProtocolCore, _ held: HeldEffects) {
-        self.core = core
-        self.held = held
-    }
 
     /// Sends public slice keys from the present slice on, or from the one after `above`.
     func send(_ agreement: AgreementID, above: UInt32?, _ client: ClientID, on link: LinkID) {
@@ -43,12 +35,12 @@ final class SliceKeyMaker: CorePart {
         let message = SliceKeys(
             agreement: agreement, first: first, present: present, left: max(1, schedule.end(of: present) - now),
             keys: keys)
-        held.leave(.transmit(link, .mailbox(.keys(message))), on: link)
+        shell.held.leave(.transmit(link, .mailbox(.keys(message))), on: link)
         // Keys after a gap would be assigned to the wrong slices.
         guard keys.count == Int(last) - Int(first) + 1, last < final else { return }
-        loop.assumeIsolated().scheduleTask(in: .milliseconds(Self.pause)) { [core] in
+        after(Self.pause) {
             // As an action, so that its output is sent at the end.
-            core.perform([.makeSlices(client, agreement, above: last, link)])
+            self.core.perform([.makeSlices(client, agreement, above: last, link)])
         }
     }
 

@@ -33,8 +33,8 @@ extension Node {
             message: Message, actions: [NodeAction]
         )
     ) throws(NodeError) -> Sent {
-        let client = try directory.resolve(conversation)
-        try directory.sleep.wake(client, .userInteraction)
+        let client = try shell.directory.resolve(conversation)
+        try shell.sleep.wake(client, .userInteraction)
         return try sending(client, whenDurable, body)
     }
 
@@ -55,8 +55,8 @@ extension Node {
     package func send(_ conversation: String, texts: [String], whenDurable: @escaping WhenDurable) throws(NodeError)
         -> [Result<Sent, NodeError>]
     {
-        let client = try directory.resolve(conversation)
-        try directory.sleep.wake(client, .userInteraction)
+        let client = try shell.directory.resolve(conversation)
+        try shell.sleep.wake(client, .userInteraction)
         return try sending(client, whenDurable) { machine, turn throws(CommandError) in machine.send(texts, &turn) }
     }
 
@@ -88,7 +88,7 @@ extension Node {
         let ids = made.compactMap { try? $0.get().message }
         guard !ids.isEmpty else { return made }
         services.counters.made(count: ids.count)
-        held.leave(
+        shell.held.leave(
             .run { [unowned self] isDurable in
                 assumeIsolated { node in
                     if isDurable { return whenDurable([:]) }
@@ -110,7 +110,7 @@ extension Node {
                 var refused: [Messaging.MessageID: any Error] = [:]
                 var erased: [Messaging.MessageID] = []
                 for id in ids {
-                    guard let inbox = node.core.inboxes[client], inbox.archive.contains(id) else {
+                    guard let inbox = node.inboxes[client], inbox.archive.contains(id) else {
                         refused[id] = error
                         continue
                     }
@@ -126,11 +126,11 @@ extension Node {
                     }
                 }
                 guard !erased.isEmpty else { return whenDurable(refused) }
-                node.held.writer.changed(client)
+                node.shell.writer.changed(client)
                 node.whenCommitted().assumeIsolated().whenComplete { [erased, refused] _ in
                     self.assumeIsolated { node in
                         var refused = refused
-                        for id in erased where !(node.core.inboxes[client]?.archive.contains(id) ?? false) {
+                        for id in erased where !(node.inboxes[client]?.archive.contains(id) ?? false) {
                             refused[id] = error
                         }
                         whenDurable(refused)
@@ -146,8 +146,8 @@ extension Node {
     package func resolveMessage(_ text: String, in conversation: String) throws(NodeError) -> (
         client: ClientID, id: Messaging.MessageID
     ) {
-        let machine = try directory.conversation(conversation)
-        guard let inbox = core.inboxes[machine.client], !text.isEmpty, let id = try messageID(text, inbox),
+        let machine = try shell.directory.conversation(conversation)
+        guard let inbox = inboxes[machine.client], !text.isEmpty, let id = try messageID(text, inbox),
             message(id, client: machine.client) != nil
         else { throw .unknownMessage(text) }
         return (machine.client, id)
@@ -184,7 +184,7 @@ extension Node {
     // MARK: Message details
 
     package func reactions(to message: Messaging.MessageID, client: ClientID) -> [(sender: PublicKey?, emoji: String)] {
-        core.inboxes[client]?.archive.reactions(to: message, clock: services.readClock()) ?? []
+        inboxes[client]?.archive.reactions(to: message, clock: services.readClock()) ?? []
     }
 
     package func progress(of message: Message, client: ClientID) -> (count: Int, of: Int)? {
@@ -194,9 +194,7 @@ extension Node {
         case .receiving:
             if let known = core.machine.conversation(client)?.progress(of: message.content.id) { return known }
             // Not requested since the start of the node.
-            let count = (0..<total).count {
-                core.inboxes[client]?.archive.hasChunk($0, of: message.content.id) ?? false
-            }
+            let count = (0..<total).count { inboxes[client]?.archive.hasChunk($0, of: message.content.id) ?? false }
             return (count, total)
         case .failed: return (0, total)
         case .queued, .sent, .mailed, .delivered, .expiredUndelivered, .cancelled, .received, .read:
@@ -216,13 +214,13 @@ extension Node {
     }
 
     package func sendsReadReceipts(_ conversation: String) throws(NodeError) -> Bool {
-        try directory.conversation(conversation).record.sendsReadReceipts ?? sendsReadReceiptsByDefault
+        try shell.directory.conversation(conversation).record.sendsReadReceipts ?? sendsReadReceiptsByDefault
     }
 
     package var sendsReadReceiptsByDefault: Bool { services.sendsReadReceipts }
 
     package func setReadReceipts(_ conversation: String, _ isOn: Bool) throws(NodeError) {
-        _ = try directory.command(conversation) { machine, _ in ((), machine.setReadReceipts(isOn)) }
+        _ = try shell.directory.command(conversation) { machine, _ in ((), machine.setReadReceipts(isOn)) }
     }
 
     /// The default for conversations without a setting; saved in `config.json`.
@@ -239,33 +237,33 @@ extension Node {
     package func beginUpload(_ conversation: String, name: String, byteCount: Int64?, text: String, replyTo: String?)
         throws(NodeError) -> UploadID
     {
-        try uploads.checkCount()
+        try shell.uploads.checkCount()
         let target: Messaging.MessageID? =
             if let replyTo { try resolveMessage(replyTo, in: conversation).id } else { nil }
         let byteCount = max(0, byteCount ?? 0)
-        let (client, prepared) = try directory.command(conversation) { machine, turn throws(CommandError) in
+        let (client, prepared) = try shell.directory.command(conversation) { machine, turn throws(CommandError) in
             if !text.isEmpty { try machine.check(text) }
             return (try machine.prepareAttachment(byteCount: byteCount, &turn), [])
         }
-        return try uploads.begin(
+        return try shell.uploads.begin(
             prepared, client: client, name: name, byteCount: byteCount, text: text, replyTo: target)
     }
 
     package func append(_ piece: ByteBuffer, to id: UploadID) throws(NodeError) -> EventLoopFuture<Int64> {
-        try uploads.append(piece, to: id)
+        try shell.uploads.append(piece, to: id)
     }
 
     /// Sends a completely uploaded file.
     /// - Returns: its message; `whenDurable` is called as for other messages.
     package func commitUpload(_ id: UploadID, whenDurable: @escaping WhenDurable = { _ in }) throws(NodeError) -> Sent {
-        try uploads.commit(id) { client, attachment, prepared throws(NodeError) in
+        try shell.uploads.commit(id) { client, attachment, prepared throws(NodeError) in
             try sending(client, whenDurable) { machine, turn throws(CommandError) in
                 try machine.send(attachment, prepared, &turn)
             }
         }
     }
 
-    package func whenUploadEnds(_ id: UploadID, _ body: @escaping () -> Void) { uploads.whenEnded(id, body) }
+    package func whenUploadEnds(_ id: UploadID, _ body: @escaping () -> Void) { shell.uploads.whenEnded(id, body) }
 
-    package func cancelUpload(_ id: UploadID) { uploads.cancel(id) }
+    package func cancelUpload(_ id: UploadID) { shell.uploads.cancel(id) }
 }

@@ -22,10 +22,10 @@ extension Node {
         _ conversation: String, last: Int?, after: String?, isUnread: Bool = false,
         taking take: (ReadMessage, ConversationStateMachine) -> Bool = { _, _ in true }
     ) throws(NodeError) -> (ConversationStateMachine, [ReadMessage]) {
-        try directory.sleep.wake(try directory.resolve(conversation), .userInteraction)
-        let machine = try directory.conversation(conversation)
+        try shell.sleep.wake(try shell.directory.resolve(conversation), .userInteraction)
+        let machine = try shell.directory.conversation(conversation)
         let client = machine.client
-        guard let inbox = core.inboxes[client] else { throw .unknownConversation(conversation) }
+        guard let inbox = inboxes[client] else { throw .unknownConversation(conversation) }
         var start: Messaging.MessageID?
         if let after {
             guard let id = try messageID(after, inbox) else { throw .unknownMessage(after) }
@@ -76,8 +76,8 @@ extension Node {
 
     /// The current state of a message; `nil` if it is not readable.
     package func message(_ id: Messaging.MessageID, client: ClientID) -> ReadMessage? {
-        if let machine = core.machine.conversation(client), directory.explosions.isOver(machine) { return nil }
-        guard let inbox = core.inboxes[client] else { return nil }
+        if let machine = core.machine.conversation(client), shell.explosions.isOver(machine) { return nil }
+        guard let inbox = inboxes[client] else { return nil }
         return inbox.archive.read(id, now: services.readClock().hide).map {
             ReadMessage(
                 message: $0.message, isStored: $0.isStored,
@@ -87,12 +87,12 @@ extension Node {
 
     /// Whether the inbox's stored messages become readable only at the unlock.
     package func isLockedAway(_ client: ClientID) -> Bool {
-        store.isLocked && core.inboxes[client] != nil
-            && !(core.machine.conversation(client).map(directory.explosions.isOver) ?? false)
+        store.isLocked && inboxes[client] != nil
+            && !(core.machine.conversation(client).map(shell.explosions.isOver) ?? false)
     }
 
     package func markShown(_ id: Messaging.MessageID, client: ClientID) {
-        let byteCount = core.inboxes[client]?.archive.markShown(id, now: services.readClock().hide) ?? 0
+        let byteCount = inboxes[client]?.archive.markShown(id, now: services.readClock().hide) ?? 0
         if byteCount > 0 { core.machine.releaseMemory(client, byteCount: byteCount) }
         if let shown = message(id, client: client), let machine = core.machine.conversation(client) {
             opened([shown.message], machine, now: services.now)
@@ -107,11 +107,11 @@ extension Node {
         core.schedule()
     }
 
-    package var unreadInMemoryCount: Int { core.inboxes.all.reduce(0) { $0 + $1.archive.unreadInMemoryCount } }
+    package var unreadInMemoryCount: Int { inboxes.all.reduce(0) { $0 + $1.archive.unreadInMemoryCount } }
 
     /// The number of unread messages, at most ``MessageArchive/unreadLimit``. Wakes no inbox.
     package func unreadCount(_ client: ClientID) -> Int {
-        guard let inbox = core.inboxes[client] else { return 0 }
+        guard let inbox = inboxes[client] else { return 0 }
         guard core.machine.conversation(client) == nil else {
             return inbox.archive.unreadCount(now: services.readClock().hide)
         }
@@ -159,8 +159,7 @@ extension Node {
         for index in first..<min(total, first + max(0, min(count, Limits.attachmentWindow))) {
             let chunk: AttachmentChunk?
             do throws(StoreError) {
-                chunk = try core.inboxes[file.client]?.archive.chunk(
-                    index, of: file.message, now: services.readClock().hide)
+                chunk = try inboxes[file.client]?.archive.chunk(index, of: file.message, now: services.readClock().hide)
             } catch { throw .store(error) }
             guard let plain = chunk?.plain(byteCount: file.attachment.chunkByteCount(index)) else {
                 throw .attachmentLost(file.message)
@@ -172,20 +171,18 @@ extension Node {
 
     // MARK: The outbox
 
-    private var outboxes: Outbox { Outbox(core, directory) }
-
-    package func outbox() throws(NodeError) -> [OutboxItem] { try outboxes.items() }
+    package func outbox() throws(NodeError) -> [OutboxItem] { try shell.outbox.items() }
 
     /// Visits waiting messages by inbox and member; see ``Outbox/visit(of:after:_:)``.
     package func visitOutbox(of only: ClientID?, after place: OutboxPlace?, _ body: (OutboxItem, OutboxPlace) -> Bool)
         throws(NodeError)
-    { try outboxes.visit(of: only, after: place, body) }
+    { try shell.outbox.visit(of: only, after: place, body) }
 
     /// - Parameter text: the beginning of its id.
     /// - Throws: ``NodeError/unknownMessage(_:)``, ``NodeError/ambiguous(_:matches:)``.
     package func cancelMessage(_ text: String) throws(NodeError) -> OutboxItem {
-        let item = try outboxes.item(text)
-        try directory.sleep.wake(item.conversation.client, .userInteraction)
+        let item = try shell.outbox.item(text)
+        try shell.sleep.wake(item.conversation.client, .userInteraction)
         _ = try core.request { turn throws(CommandError) in
             try core.machine.command(item.conversation.client, &turn) { machine, turn throws(CommandError) in
                 ((), try machine.cancel(item.entry.message, &turn))
@@ -196,8 +193,8 @@ extension Node {
 
     /// Dials the message's conversation now. Throws the errors of ``cancelMessage(_:)``.
     package func retryMessage(_ text: String) throws(NodeError) -> OutboxItem {
-        let item = try outboxes.item(text)
-        try directory.sleep.wake(item.conversation.client, .userInteraction)
+        let item = try shell.outbox.item(text)
+        try shell.sleep.wake(item.conversation.client, .userInteraction)
         core.turn { core.machine.retry(item.conversation.client, &$0) }
         return item
     }

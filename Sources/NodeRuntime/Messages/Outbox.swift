@@ -39,24 +39,14 @@ package struct OutboxPlace: Hashable, Sendable, CustomStringConvertible {
 }
 
 /// The outbox over all inboxes, read in parts: it may have a hundred thousand messages per member.
-struct Outbox {
-    private let core: ProtocolCore
-    private let directory: ConversationDirectory
-
-    init(_ core: ProtocolCore, _ directory: ConversationDirectory) {
-        self.core = core
-        self.directory = directory
-    }
-
-    private var sleep: InboxSleep { directory.sleep }
-
+final class Outbox: Part {
     func items() throws(NodeError) -> [OutboxItem] {
-        try directory.checkUnlocked()
+        try shell.directory.checkUnlocked()
         var items: [OutboxItem] = []
         let asleep = core.machine.sleepers.filter { $0.outboxCount > 0 }.sorted {
             ($0.createdAt, $0.client) < ($1.createdAt, $1.client)
         }
-        for conversation in core.machine.conversations + asleep.compactMap({ sleep.peek($0.client) }) {
+        for conversation in core.machine.conversations + asleep.compactMap({ shell.sleep.peek($0.client) }) {
             for member in conversation.currentMembers {
                 items += conversation.outbox(to: member.key).map {
                     OutboxItem(conversation: conversation, member: member.key, entry: $0)
@@ -90,11 +80,11 @@ struct Outbox {
     func visit(of only: ClientID?, after place: OutboxPlace?, _ body: (OutboxItem, OutboxPlace) -> Bool)
         throws(NodeError)
     {
-        try directory.checkUnlocked()
+        try shell.directory.checkUnlocked()
         let asleep = core.machine.sleepers.filter { $0.outboxCount > 0 }.map(\.client)
         let clients = (core.machine.conversations.map(\.client) + asleep).sorted()
         for client in clients where (only ?? client) == client && client >= place?.client ?? client {
-            guard let conversation = sleep.peek(client) else { continue }
+            guard let conversation = shell.sleep.peek(client) else { continue }
             let reached = place.flatMap { $0.client == client ? $0 : nil }
             let members = conversation.currentMembers.map { (key: $0.key, id: InboxID($0.key)) }
             for member in members.sorted(by: { $0.id < $1.id }) where member.id >= reached?.member ?? member.id {

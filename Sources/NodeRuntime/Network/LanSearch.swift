@@ -6,25 +6,8 @@ import Transport
 
 /// Finds members on the same network without known addresses (Discovery.md): state machine, sockets and timer.
 ///
-/// On the node's loop alone. A pair is named by its routing number. It queries the node through ``Events``.
-final class LanSearch {
-    struct Events {
-        let now: () -> Messaging.Timestamp
-        /// Joins whose creators have no link to us.
-        let missedCreators: (Messaging.Timestamp) -> [MissedCreator]
-        /// Pairs whose members have no link to us.
-        let missedMembers: (Messaging.Timestamp) -> [UInt64]
-        let takeNumber: () -> UInt64
-        let listeningPort: (LanAddress) -> UInt16?
-        /// The member of a pair, or the creator of a join, was found.
-        let found: (UInt64, LinkName?, Messaging.Endpoint) -> Void
-    }
-
-    struct MissedCreator {
-        let name: LinkName
-        let invite: InviteID
-    }
-
+/// A pair is named by its routing number.
+final class LanSearch: Part {
     private static let lookInterval: Int64 = 30_000
     /// A new address may not be usable yet.
     private static let retryPause: Int64 = 1_000
@@ -32,9 +15,6 @@ final class LanSearch {
     private var machine: LanDiscovery
     private var transport: LanTransport?
     private let network: any LanNetwork
-    private let loop: any EventLoop
-    private let log: Logger
-    private let events: Events
     /// Interfaces to use; `nil` for all.
     private let names: Set<String>?
     /// Configured interfaces that are absent now.
@@ -45,23 +25,18 @@ final class LanSearch {
     private var looksAt: Int64 = 0
     private var creators: [UInt64: LinkName] = [:]
 
-    init(
-        _ network: any LanNetwork, port: UInt16, interfaces names: [String]?, loop: any EventLoop, log: Logger,
-        events: Events
-    ) {
+    init(_ shell: Shell, _ network: any LanNetwork, interfaces names: [String]?) {
         self.network = network
-        self.loop = loop
-        self.log = log
-        self.events = events
         self.names = names.map(Set.init)
-        machine = LanDiscovery(now: events.now().milliseconds)
+        machine = LanDiscovery(now: shell.services.now.milliseconds)
+        super.init(shell)
         transport = LanTransport(
-            loop: loop, network: network, port: port,
+            loop: loop, network: network, port: options.lanPort,
             receive: { [unowned self] source, bytes in receive(bytes, from: source) },
             troubled: { [unowned self] role, error in troubled(role, error) })
     }
 
-    private var time: Int64 { events.now().milliseconds }
+    private var time: Int64 { now.milliseconds }
 
     func stop() {
         timer?.cancel()
@@ -93,20 +68,25 @@ final class LanSearch {
         RoutingSecret.derive(shared: SecretBytes(copying: invite.bytes), purpose: "invite").lan
     }
 
-    /// Adds the creators of conversations being joined, which have no route.
+    /// Adds the creators of conversations being joined, which have no link to us and no route.
     private func noteCreators(_ now: Messaging.Timestamp) {
-        let missed = events.missedCreators(now)
-        let clients = Set(missed.map(\.name.client))
+        let missed = core.machine.missedCreators(now: now)
+        let clients = Set(missed.map(\.client))
         for (number, creator) in creators where !clients.contains(creator.client) {
             creators[number] = nil
             machine.remove(number)
         }
         let known = Set(creators.values.map(\.client))
-        for join in missed where !known.contains(join.name.client) {
-            let number = events.takeNumber()
-            creators[number] = join.name
+        for join in missed where !known.contains(join.client) {
+            let number = shell.routes.takeNumber()
+            creators[number] = LinkName(client: join.client, remote: join.creator)
             machine.add(number, listening: nil, announcing: Self.secret(join.invite))
         }
+    }
+
+    /// Pairs whose members have no link to us.
+    private func missedMembers(_ now: Messaging.Timestamp) -> [UInt64] {
+        core.machine.missedMembers(now: now).compactMap { inboxes[$0.client]?.routes[.member($0.member)] }
     }
 
     /// Restarts the search, since a link may be missing.
@@ -132,11 +112,11 @@ final class LanSearch {
 
     private func advance() {
         guard transport != nil else { return }
-        let now = events.now()
+        let now = now
         noteCreators(now)
         var random = Randomness.system
         let actions = machine.advance(
-            now: now.milliseconds, missing: { events.missedMembers(now) + creators.keys.sorted() }, using: &random)
+            now: now.milliseconds, missing: { missedMembers(now) + creators.keys.sorted() }, using: &random)
         perform(actions)
         if looksAt <= now.milliseconds { look() }
         schedule()
@@ -157,9 +137,24 @@ final class LanSearch {
             case .answer(let bytes, let place, let source): transport?.answer(bytes, from: place, to: source)
             case .found(let number, let source, let port):
                 guard let host = source.address.host(interface: source.interface) else { continue }
-                events.found(number, creators[number], Messaging.Endpoint(host: host, port: port))
+                found(number, at: Messaging.Endpoint(host: host, port: port))
             }
         }
+    }
+
+    /// The member of a pair, or the creator of a join, was found.
+    private func found(_ number: UInt64, at endpoint: Messaging.Endpoint) {
+        let (client, remote): (ClientID, PublicKey)
+        if case .inbox(let inbox, .member(let member))? = shell.routes.target(of: number) {
+            (client, remote) = (inbox, member)
+        } else if let creator = creators[number] {
+            (client, remote) = (creator.client, creator.remote)
+        } else {
+            // The found node is a joiner, which dials us.
+            return
+        }
+        log.debug("a member is on this network", metadata: ["client": "\(client)"])
+        core.turn { core.machine.found(client, remote, at: endpoint, &$0) }
     }
 
     // MARK: Interfaces
@@ -174,7 +169,7 @@ final class LanSearch {
         if let names { noteMissing(names.subtracting(interfaces.map(\.name))) }
         for index in interfaces.indices {
             for other in interfaces[index].addresses.indices {
-                let port = events.listeningPort(interfaces[index].addresses[other].address)
+                let port = shell.listening.port(at: interfaces[index].addresses[other].address)
                 interfaces[index].addresses[other].port = port
             }
         }

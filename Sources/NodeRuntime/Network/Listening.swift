@@ -5,8 +5,7 @@ import NIOCore
 import Transport
 
 /// The transport of a node and its listeners.
-final class Listening: NodePart {
-    let services: NodeServices
+final class Listening: Part {
     /// `nil` before the start.
     private(set) var transport: LinkTransport?
     private(set) var entries: [Entry] = []
@@ -23,10 +22,6 @@ final class Listening: NodePart {
         var address: SocketAddress { tcp.address }
     }
 
-    var connect: (LinkTransport) -> Void = { _ in }
-
-    init(_ services: NodeServices) { self.services = services }
-
     var hasDatagrams: Bool { transport?.hasDatagrams ?? false }
 
     func makeTransport() -> LinkTransport {
@@ -35,7 +30,8 @@ final class Listening: NodePart {
             datagrams: (options.datagrams ?? configuration.datagrams ?? true) ? environment.datagrams : nil,
             turns: services.turns)
         self.transport = transport
-        connect(transport)
+        shell.linkEvents.connect(transport)
+        shell.codes.connect(transport)
         return transport
     }
 

@@ -5,15 +5,11 @@ import NIOPosix
 import Transport
 
 /// `mayfly netcheck`: what this network permits, as observed by rendezvous nodes.
-final class NetworkCheck: CorePart {
-
+final class NetworkCheck: Part {
     private static let netcheckCount = 8
 
-    let core: ProtocolCore
-    private let peers: PeerBook
-    private let listening: Listening
-    private let punching: Punching
-    private let gateways: GatewaySearch
+    /// Answers may come after the stop.
+    private let retained: Shell
     /// The networks used for LAN discovery; `nil` if it is off.
     private let discovery: String?
     private var answers: [NetworkFindings.Answer] = []
@@ -23,17 +19,11 @@ final class NetworkCheck: CorePart {
     private let isStopping = StopFlag()
     private let promise: EventLoopPromise<Void>
 
-    init(
-        _ core: ProtocolCore, peers: PeerBook, listening: Listening, punching: Punching, gateways: GatewaySearch,
-        discovery: String?
-    ) {
-        self.core = core
-        self.peers = peers
-        self.listening = listening
-        self.punching = punching
-        self.gateways = gateways
-        self.discovery = discovery
-        promise = core.services.loop.makePromise(of: Void.self)
+    override init(_ shell: Shell) {
+        retained = shell
+        discovery = shell.network.discovery
+        promise = shell.services.loop.makePromise(of: Void.self)
+        super.init(shell)
     }
 
     /// - Parameters:
@@ -42,7 +32,7 @@ final class NetworkCheck: CorePart {
     func run(timeout: Milliseconds, mapsPorts: Bool) -> EventLoopFuture<NetworkFindings> {
         begin()
         for target in rendezvousTargets() { resolve(target) }
-        if mapsPorts, !gateways.isOn { probeGateways() }
+        if mapsPorts, !shell.portMapper.isOn { probeGateways() }
         end()
         let timer = loop.assumeIsolated().scheduleTask(in: .milliseconds(timeout)) { self.promise.succeed(()) }
         return promise.futureResult.assumeIsolated().map {
@@ -76,7 +66,7 @@ final class NetworkCheck: CorePart {
             else { return }
             result.append(Target(name: name, endpoint: endpoint.address, routingSecret: secret))
         }
-        for peer in peers.peers where peer.isRendezvous && !peer.isBlocked {
+        for peer in shell.book.peers where peer.isRendezvous && !peer.isBlocked {
             guard let card = peer.card else { continue }
             for endpoint in card.endpoints where endpoint.relay == nil { add(peer.name, endpoint, card.routingSecret) }
         }
@@ -91,7 +81,7 @@ final class NetworkCheck: CorePart {
     }
 
     private func resolve(_ target: Target) {
-        guard let transport = listening.transport else { return }
+        guard let transport = shell.listening.transport else { return }
         self.begin()
         let endpoint = Transport.Endpoint(host: target.endpoint.host, port: Int(target.endpoint.port))
         transport.addresses(of: endpoint) { addresses in
@@ -111,9 +101,9 @@ final class NetworkCheck: CorePart {
         let begin = loop.now
         let loop = loop
         func elapsed() -> Double { Double((loop.now - begin).nanoseconds) / 1_000_000 }
-        if let transport = listening.transport, transport.hasDatagrams {
+        if let transport = shell.listening.transport, transport.hasDatagrams {
             self.begin()
-            punching.observe(
+            shell.punching.observe(
                 at: Messaging.Endpoint(host: address.host, port: UInt16(clamping: address.port)), secret, by: transport
             ) { seen in
                 self.answers[index].seen = seen
@@ -136,12 +126,12 @@ final class NetworkCheck: CorePart {
     private func probeGateways() {
         guard let network = environment.gateways else { return }
         self.probed = []
-        let key = gateways.key() ?? randomBytes(32)
+        let key = shell.portMapper.homeKey() ?? randomBytes(32)
         let thread = NIOThreadPool(numberOfThreads: 1)
         thread.start()
         var isIPv4Seen: Set<Bool> = []
         // One address per family is enough.
-        for place in gateways.places(network.routes()) where isIPv4Seen.insert(place.local.isIPv4).inserted {
+        for place in shell.portMapper.places(network.routes()) where isIPv4Seen.insert(place.local.isIPv4).inserted {
             self.begin()
             let flag = isStopping
             let index = self.probed?.count ?? 0
@@ -171,8 +161,8 @@ final class NetworkCheck: CorePart {
             let wildcard = isIPv4 ? "0.0.0.0" : "::"
             // UDP uses the listener's address, which may differ from the route's source address.
             let listener =
-                listening.endpoints.first { $0.host == wildcard || $0.host == source }
-                ?? listening.endpoints.first { endpoint in
+                shell.listening.endpoints.first { $0.host == wildcard || $0.host == source }
+                ?? shell.listening.endpoints.first { endpoint in
                     LanAddress(text: endpoint.host).map { ($0.isIPv4, $0.isLoopback) == (isIPv4, toward.isLoopback) }
                         ?? false
                 }
@@ -188,7 +178,7 @@ final class NetworkCheck: CorePart {
         }
         return NetworkFindings(
             families: families, hasRendezvous: !self.answers.isEmpty || !rendezvousTargets().isEmpty,
-            hasDatagrams: listening.hasDatagrams, portMappings: gateways.states ?? probed,
-            isProbe: gateways.states == nil && self.probed != nil, discovery: discovery)
+            hasDatagrams: shell.listening.hasDatagrams, portMappings: shell.portMapper.states ?? probed,
+            isProbe: shell.portMapper.states == nil && self.probed != nil, discovery: discovery)
     }
 }

@@ -4,7 +4,7 @@ import Transport
 
 /// The machine's interfaces and our reachable endpoints, cached: a system query takes longer than a turn. On the node's
 /// loop alone.
-final class OwnAddresses: NodePart {
+final class OwnAddresses: Part {
     struct Change {
         let lost: Set<LanAddress>
         /// An address that reaches other machines has appeared or disappeared.
@@ -23,11 +23,7 @@ final class OwnAddresses: NodePart {
         }
     }
 
-    let services: NodeServices
-    private let listening: Listening
-    var mapped: () -> [Messaging.Endpoint] = { [] }
-    var used: () -> Set<LanAddress> = { [] }
-    /// Our addresses seen in ``used`` since the start.
+    /// Our addresses that links have used since the start.
     private var met: Set<LanAddress> = []
     private var interfacesNow: [LanInterface]?
     private var interfacesBefore: [LanInterface] = []
@@ -41,11 +37,6 @@ final class OwnAddresses: NodePart {
     private var announced: [Messaging.Endpoint]?
     /// Relayed endpoints have changed since the last announcement.
     var relaysHaveChanged = false
-
-    init(_ services: NodeServices, _ listening: Listening) {
-        self.services = services
-        self.listening = listening
-    }
 
     // MARK: Local addresses
 
@@ -75,7 +66,7 @@ final class OwnAddresses: NodePart {
     /// Whether a dial to this endpoint reaches this node.
     func isOwn(_ endpoint: Messaging.Endpoint) -> Bool {
         guard let address = endpoint.lanAddress else { return false }
-        return listening.endpoints.contains { listener in
+        return shell.listening.endpoints.contains { listener in
             guard listener.port == endpoint.port else { return false }
             guard let isIPv4 = listener.wildcardIsIPv4 else { return listener.lanAddress == address }
             guard address.isIPv4 == isIPv4 else { return false }
@@ -133,12 +124,14 @@ final class OwnAddresses: NodePart {
 
     /// Direct endpoints of this node: mapped ones first, then the advertised or listening ones.
     var direct: [Messaging.Endpoint] {
-        let mapped = mapped().prefix(Limits.endpointCount)
+        let mapped = shell.portMapper.endpoints.prefix(Limits.endpointCount)
         return mapped + reachable(besides: mapped.count).told.filter { !mapped.contains($0) }
     }
 
     /// The endpoints that peers are told, and those they are not, computed now.
-    var reachable: ReachableAddresses { reachable(besides: min(mapped().count, Limits.endpointCount)) }
+    var reachable: ReachableAddresses {
+        reachable(besides: min(shell.portMapper.endpoints.count, Limits.endpointCount))
+    }
 
     /// - Parameter count: the number of endpoints that precede.
     private func reachable(besides count: Int) -> ReachableAddresses {
@@ -146,13 +139,13 @@ final class OwnAddresses: NodePart {
         if !configuration.advertised.isEmpty {
             return ReachableAddresses(advertised: configuration.advertised, interfaces: interfaces, room: room)
         }
-        let bound = listening.endpoints
+        let bound = shell.listening.endpoints
         return ReachableAddresses(
             // Before listening: the configured endpoints with known ports.
             listeners: bound.isEmpty ? configuration.listen.filter { $0.port != 0 } : bound, interfaces: interfaces,
             room: room,
             met: { [self] in
-                met.formUnion(used())
+                met.formUnion(links.all.compactMap { $0.connection.localAddress.flatMap { LanAddress($0) } })
                 return met
             })
     }

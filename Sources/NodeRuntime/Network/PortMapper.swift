@@ -1,3 +1,4 @@
+import Crypto
 import Logging
 import Messaging
 import NIOCore
@@ -5,27 +6,17 @@ import NIOPosix
 import Synchronization
 import Transport
 
-/// Port mappings at default gateways (Discovery.md): a state machine for each local address toward a gateway, and the
-/// thread for requests.
-///
-/// On the node's loop alone. It queries the node through ``Events``.
-final class PortMapper {
-    struct Events {
-        /// The endpoints to map toward these gateways.
-        let places: ([GatewayRoute]) -> [MappingPlace]
-        let changed: () -> Void
-    }
-
-    private let gateways: any GatewayNetwork
-    /// The home's secret, for nonces.
-    private let key: [UInt8]
-    private let loop: any EventLoop
-    /// Leases also run out while the machine sleeps.
-    private let boottime: () -> Int64
-    private let log: Logger
-    private let events: Events
+/// Port mappings at this machine's default gateways (Discovery.md): a state machine for each local address toward a
+/// gateway, and the thread for requests.
+final class PortMapper: Part {
+    /// The home's secret, for nonces; `nil` until the first look with port mapping on.
+    private var key: [UInt8]?
     /// Requests to gateways block.
-    private let thread = NIOThreadPool(numberOfThreads: 1)
+    private lazy var thread = {
+        let thread = NIOThreadPool(numberOfThreads: 1)
+        thread.start()
+        return thread
+    }()
     private var machines: [LanAddress: PortMappingStateMachine] = [:]
     private var timer: Scheduled<Void>?
     /// Running requests and removals.
@@ -34,24 +25,16 @@ final class PortMapper {
     private let isStopping = StopFlag()
     private var said: [LanAddress: PortMappingStateMachine.Standing] = [:]
 
-    init(
-        _ gateways: any GatewayNetwork, key: [UInt8], loop: any EventLoop, boottime: @escaping () -> Int64, log: Logger,
-        events: Events
-    ) {
-        self.gateways = gateways
-        self.key = key
-        self.loop = loop
-        self.boottime = boottime
-        self.log = log
-        self.events = events
-        thread.start()
-    }
+    var isOn: Bool { options.mapPorts ?? configuration.mapPorts ?? false }
 
-    /// Call this when gateways or addresses may have changed.
+    /// Call this when gateways or addresses may have changed. Does nothing if port mapping is off or the home is
+    /// locked.
     func look() {
-        guard !isStopping.isRaised else { return }
+        guard isOn, !isStopped, !isStopping.isRaised, let gateways = environment.gateways else { return }
+        if key == nil { key = homeKey() }
+        guard key != nil else { return }
         var places: [LanAddress: MappingPlace] = [:]
-        for place in events.places(gateways.routes()) { places[place.local] = place }
+        for place in self.places(gateways.routes()) { places[place.local] = place }
         for local in Set(places.keys).union(machines.keys).sorted() {
             var machine = machines[local] ?? PortMappingStateMachine()
             let actions = machine.set(places[local])
@@ -65,17 +48,43 @@ final class PortMapper {
         schedule()
     }
 
+    /// A secret of this home, which it derives again after each start.
+    func homeKey() -> [UInt8]? {
+        guard let contact = core.machine.contact?.client, let identity = inboxes[contact]?.key, !identity.isWiped else {
+            return nil
+        }
+        let shared = identity.secret.sharedSecret(with: identity.publicKey)
+        let key = shared.withBytes { HKDF.derive(secret: $0, info: Array("mayfly/1 port mapping".utf8)) }
+        return key.withBytes { Array($0) }
+    }
+
+    /// The endpoints to map: our listening addresses toward gateways.
+    func places(_ routes: [GatewayRoute]) -> [MappingPlace] {
+        let endpoints = shell.listening.endpoints
+        return routes.flatMap { route in
+            route.locals.prefix(MappingLimits.addressCount).compactMap { local in
+                let listener = endpoints.first { endpoint in
+                    endpoint.host == (local.isIPv4 ? "0.0.0.0" : "::") || endpoint.host == local.host(interface: 0)
+                }
+                guard let port = listener?.port, port > 0 else { return nil }
+                return MappingPlace(
+                    gateway: route.gateway, interface: route.interface, local: local, port: port,
+                    hasDatagrams: shell.listening.hasDatagrams)
+            }
+        }
+    }
+
     private func schedule() {
         timer?.cancel()
         timer = nil
         guard !isStopping.isRaised, let deadline = machines.values.compactMap(\.nextDeadline).min() else { return }
-        let wait = TimeAmount.milliseconds(max(1, deadline - boottime()))
+        let wait = TimeAmount.milliseconds(max(1, deadline - environment.boottime()))
         timer = loop.assumeIsolated().scheduleTask(in: wait) { [weak self] in self?.advance() }
     }
 
     private func advance() {
         guard !isStopping.isRaised else { return }
-        for local in machines.keys.sorted() { step(local) { $0.advance(now: boottime()) } }
+        for local in machines.keys.sorted() { step(local) { $0.advance(now: environment.boottime()) } }
         schedule()
     }
 
@@ -94,7 +103,7 @@ final class PortMapper {
                 inBackground { gateways, key, flag in
                     gateways.ask(question, key: key, isGivenUp: { flag.isRaised })
                 } then: { [unowned self] outcome in
-                    step(local) { $0.answered(number, outcome, now: boottime()) }
+                    step(local) { $0.answered(number, outcome, now: environment.boottime()) }
                     schedule()
                 }
             case .remove(let mapping):
@@ -102,7 +111,7 @@ final class PortMapper {
                     gateways.remove(mapping, key: key)
                 } then: { _ in
                 }
-            case .changed: events.changed()
+            case .changed: if !isStopped { shell.network.endpointsMayHaveChanged() }
             }
         }
         tell(of: local)
@@ -111,8 +120,9 @@ final class PortMapper {
     private func inBackground<Result: Sendable>(
         _ work: @escaping @Sendable (any GatewayNetwork, [UInt8], StopFlag) -> Result, then: @escaping (Result) -> Void
     ) {
+        guard let gateways = environment.gateways, let key else { return }
         underWay += 1
-        let (gateways, key, flag) = (gateways, key, isStopping)
+        let flag = isStopping
         // Running work retains this object, so that removals complete.
         thread.runIfActive(eventLoop: loop) { work(gateways, key, flag) }.assumeIsolated().whenComplete { result in
             if case .success(let result) = result { then(result) }
@@ -138,8 +148,9 @@ final class PortMapper {
     }
 
     /// Removes the mappings.
-    /// - Returns: ends when they are removed or the gateway times out.
-    func stop() -> EventLoopFuture<Void> {
+    /// - Returns: ends when they are removed or the gateway times out; `nil` without requests.
+    func stop() -> EventLoopFuture<Void>? {
+        guard key != nil else { return nil }
         let promise = loop.makePromise(of: Void.self)
         timer?.cancel()
         isStopping.raise()
@@ -170,14 +181,16 @@ final class PortMapper {
         return mapping.ports.map { Messaging.Endpoint(host: host, port: $0) }
     }
 
-    /// By address, IPv4 first.
-    func states(now: Messaging.Timestamp) -> [PortMappingState] {
-        machines.keys.sorted { ($0.isIPv4 ? 0 : 1, $0) < ($1.isIPv4 ? 0 : 1, $1) }.compactMap { local in
+    /// By address, IPv4 first; `nil` if port mapping is off.
+    var states: [PortMappingState]? {
+        guard isOn, environment.gateways != nil else { return nil }
+        let now = now
+        return machines.keys.sorted { ($0.isIPv4 ? 0 : 1, $0) < ($1.isIPv4 ? 0 : 1, $1) }.compactMap { local in
             guard let machine = machines[local] else { return nil }
             let endpoints = machine.mapping.map(Self.endpoints) ?? []
             return PortMappingState(
                 isIPv4: local.isIPv4, standing: machine.standing, endpoints: endpoints,
-                expiresAt: machine.mapping.map { now + ($0.expiresAt - boottime()) })
+                expiresAt: machine.mapping.map { now + ($0.expiresAt - environment.boottime()) })
         }
     }
 }

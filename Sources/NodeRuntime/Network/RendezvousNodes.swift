@@ -3,39 +3,28 @@ import Logging
 import Messaging
 
 /// Rendezvous nodes that relay to this node, and this node's own service as one.
-final class RendezvousNodes: CorePart {
-    let core: ProtocolCore
-    private let peers: PeerBook
-    private let addresses: OwnAddresses
-    private let mailboxes: Mailboxes
+final class RendezvousNodes: Part {
     private var noted: [RendezvousNote] = []
-
-    init(_ core: ProtocolCore, _ peers: PeerBook, _ addresses: OwnAddresses, _ mailboxes: Mailboxes) {
-        self.core = core
-        self.peers = peers
-        self.addresses = addresses
-        self.mailboxes = mailboxes
-    }
 
     /// Call this when configuration or peers have changed, or the contact inbox is loaded.
     func changed() {
         guard core.machine.contact != nil else { return }
         serve()
-        mailboxes.changed()
+        shell.mailboxes.changed()
         core.turn { core.machine.advance(&$0) }
     }
 
     func use() {
         serve()
-        mailboxes.notices.load()
-        mailboxes.changed()
-        addresses.forgetRelayPlaces()
+        shell.mailNotices.load()
+        shell.mailboxes.changed()
+        shell.addresses.forgetRelayPlaces()
     }
 
     /// Tells the core whom this node serves, and which rendezvous nodes it uses.
     private func serve() {
         let terms = terms
-        let cards = peers.peers.compactMap { $0.isRendezvous && !$0.isBlocked ? $0.card : nil }
+        let cards = shell.book.peers.compactMap { $0.isRendezvous && !$0.isBlocked ? $0.card : nil }
         core.turn {
             core.machine.withContact(&$0) { contact, turn in
                 contact.serve(terms, turn) + contact.use(rendezvous: cards, turn)
@@ -51,7 +40,7 @@ final class RendezvousNodes: CorePart {
 
     /// Our rendezvous nodes, and the state of our reservation at each.
     func standings() -> [(name: String, standing: RelayReservationStateMachine.Standing?)] {
-        peers.peers.filter { $0.isRendezvous && !$0.isBlocked }.map { peer in
+        shell.book.peers.filter { $0.isRendezvous && !$0.isBlocked }.map { peer in
             (peer.name, peer.card.flatMap { core.machine.contact?.standing(at: $0.key) })
         }
     }

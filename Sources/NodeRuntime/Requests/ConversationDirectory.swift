@@ -14,25 +14,9 @@ package enum ListedExplosion {
 }
 
 /// Resolves the conversations and inboxes that users name, and runs commands on them.
-final class ConversationDirectory: CorePart {
+final class ConversationDirectory: Part {
     /// Limit of matches shown for an ambiguous name.
     static let shownMatches = 16
-
-    let aliases: Aliases
-    let sleep: InboxSleep
-    let explosions: Explosions
-    let unread: UnreadInboxes
-    let core: ProtocolCore
-
-    init(
-        _ core: ProtocolCore, _ aliases: Aliases, _ sleep: InboxSleep, _ explosions: Explosions, _ unread: UnreadInboxes
-    ) {
-        self.core = core
-        self.aliases = aliases
-        self.sleep = sleep
-        self.explosions = explosions
-        self.unread = unread
-    }
 
     func checkUnlocked() throws(NodeError) { if store.isLocked { throw .locked } }
 
@@ -44,7 +28,7 @@ final class ConversationDirectory: CorePart {
         try checkUnlocked()
         if let id = ConversationID(hex: text), let client = core.machine.client(of: id) { return client }
         // Before names and ids, which other members choose: they must not take over an alias.
-        if let client = try aliases.client(aliased: text) { return client }
+        if let client = try shell.aliases.client(aliased: text) { return client }
         let lowered = text.lowercased()
         let matches = core.machine.directory.clients(beginningWith: lowered)
         let all = matches.isEmpty ? core.machine.directory.clients(named: text) : matches
@@ -59,7 +43,7 @@ final class ConversationDirectory: CorePart {
         if !lowered.isEmpty, all.count > 1 {
             let shown = all.prefix(Self.shownMatches).compactMap { client in
                 core.machine.conversationID(client).map { id in
-                    "\(id.description.prefix(12))\(aliases.alias(of: client).map { " (\($0))" } ?? "")"
+                    "\(id.description.prefix(12))\(shell.aliases.alias(of: client).map { " (\($0))" } ?? "")"
                 }
             }
             let rest = all.count > shown.count ? ["and \(all.count - shown.count) more"] : []
@@ -67,26 +51,26 @@ final class ConversationDirectory: CorePart {
         }
         if let id = ConversationID(hex: lowered), core.machine.tombstone(id) != nil { throw .exploded(id) }
         // An alias goes before the prefix of an id, as for live conversations.
-        if unread.error == nil, let gone = tombstones(named: text).last { throw .exploded(gone.conversation) }
+        if shell.unread.error == nil, let gone = tombstones(named: text).last { throw .exploded(gone.conversation) }
         if !lowered.isEmpty,
             let gone = core.machine.tombstones.first(where: { $0.conversation.description.hasPrefix(lowered) })
         {
             throw .exploded(gone.conversation)
         }
         if let over = core.machine.conversations.first(where: {
-            explosions.isOver($0) && $0.conversation.description.hasPrefix(lowered)
+            shell.explosions.isOver($0) && $0.conversation.description.hasPrefix(lowered)
         }), !lowered.isEmpty {
             throw .exploded(over.conversation)
         }
         // An unreadable inbox may match.
-        throw unread.error ?? .unknownConversation(text)
+        throw shell.unread.error ?? .unknownConversation(text)
     }
 
     /// - Parameter text: a clientId or its beginning, or a name of its conversation.
     func resolveInbox(_ text: String) throws(NodeError) -> ClientID {
         let lowered = text.lowercased()
         if let whole = ClientID(hex: lowered), core.machine.contains(whole) { return whole }
-        if let client = try aliases.client(aliased: text) { return client }
+        if let client = try shell.aliases.client(aliased: text) { return client }
         let matches = lowered.isEmpty ? [] : core.machine.clients.filter { $0.description.hasPrefix(lowered) }
         if matches.count == 1 { return matches[0] }
         do throws(NodeError) { return try resolve(text) } catch {
@@ -98,7 +82,7 @@ final class ConversationDirectory: CorePart {
 
     /// - Parameter text: as for ``resolve(_:)``. Throws the same errors.
     func conversation(_ text: String) throws(NodeError) -> ConversationStateMachine {
-        guard let machine = sleep.peek(try resolve(text)) else { throw .unknownConversation(text) }
+        guard let machine = shell.sleep.peek(try resolve(text)) else { throw .unknownConversation(text) }
         return machine
     }
 
@@ -108,7 +92,7 @@ final class ConversationDirectory: CorePart {
         try checkUnlocked()
         return core.machine.clients.compactMap { client in
             if let summary = core.machine.summary(client) { return .asleep(summary) }
-            return core.machine.conversation(client).flatMap { explosions.isOver($0) ? nil : .awake($0) }
+            return core.machine.conversation(client).flatMap { shell.explosions.isOver($0) ? nil : .awake($0) }
         }
     }
 
@@ -117,7 +101,7 @@ final class ConversationDirectory: CorePart {
         _ body: (inout ConversationStateMachine, inout Turn) throws(CommandError) -> (Result, [NodeAction])
     ) throws(NodeError) -> (ClientID, Result) {
         let client = try resolve(text)
-        try sleep.wake(client, .userInteraction)
+        try shell.sleep.wake(client, .userInteraction)
         return (client, try core.request { turn throws(CommandError) in try core.machine.command(client, &turn, body) })
     }
 
@@ -161,7 +145,7 @@ final class ConversationDirectory: CorePart {
 
     /// The result of a join; `nil` while it is running.
     func joinOutcome(_ client: ClientID) -> Result<ConversationStateMachine, NodeError>? {
-        if let conversation = sleep.peek(client) { return .success(conversation) }
+        if let conversation = shell.sleep.peek(client) { return .success(conversation) }
         guard let join = core.machine.joins.first(where: { $0.client == client }) else {
             return .failure(.joinCancelled)
         }
@@ -183,9 +167,9 @@ final class ConversationDirectory: CorePart {
             switch listed {
             case .awake(let awake): machine = awake
             // A schedule is a deadline: without one, the record need not be read.
-            case .asleep(let summary): machine = summary.deadline == nil ? nil : sleep.peek(summary.client)
+            case .asleep(let summary): machine = summary.deadline == nil ? nil : shell.sleep.peek(summary.client)
             }
-            return machine.flatMap { $0.record.schedule == nil || explosions.isOver($0) ? nil : .scheduled($0) }
+            return machine.flatMap { $0.record.schedule == nil || shell.explosions.isOver($0) ? nil : .scheduled($0) }
         }
         return scheduled + core.machine.tombstones.map { .exploded($0) }
     }

@@ -16,13 +16,13 @@ package enum ExplosionTime {
 extension Node {
     // MARK: Lists and names
 
-    package func resolve(_ text: String) throws(NodeError) -> ClientID { try directory.resolve(text) }
+    package func resolve(_ text: String) throws(NodeError) -> ClientID { try shell.directory.resolve(text) }
 
     package func conversation(_ text: String) throws(NodeError) -> ConversationStateMachine {
-        try directory.conversation(text)
+        try shell.directory.conversation(text)
     }
 
-    package func conversations() throws(NodeError) -> [ListedConversation] { try directory.list() }
+    package func conversations() throws(NodeError) -> [ListedConversation] { try shell.directory.list() }
 
     package func client(of conversation: ConversationID) -> ClientID? { core.machine.client(of: conversation) }
 
@@ -35,43 +35,43 @@ extension Node {
     package func createConversation(name: String?, profile: String?, alias: String? = nil) throws(NodeError)
         -> EventLoopFuture<ConversationStateMachine>
     {
-        try directory.checkUnlocked()
-        let alias = try directory.aliases.new(alias, name: name)
-        let client = try loading.take()
-        directory.aliases.set(alias, of: client)
+        try shell.directory.checkUnlocked()
+        let alias = try shell.aliases.new(alias, name: name)
+        let client = try shell.loading.take()
+        shell.aliases.set(alias, of: client)
         do throws(NodeError) {
             _ = try core.request { turn throws(CommandError) in
                 ((), try core.machine.createConversation(client, name: name, profile: ownName(profile), &turn))
             }
         } catch {
-            if let inbox = core.inboxes[client] { core.inboxes.forgetNotes(of: inbox) }
+            if let inbox = inboxes[client] { inboxes.forgetNotes(of: inbox) }
             throw error
         }
         services.note(.conversationCreated(client))
-        loading.ensureUnused()
+        shell.loading.ensureUnused()
         guard let machine = core.machine.conversation(client) else { throw .stopping }
         let made = NIOLoopBound(machine, eventLoop: loop)
-        return held.whenDurable(client).map { made.value }
+        return shell.held.whenDurable(client).map { made.value }
     }
 
     /// Ends the session and drops contents that are only in memory.
     package func close(_ text: String) throws(NodeError) {
-        _ = try directory.command(text) { machine, turn in ((), machine.close(turn)) }
+        _ = try shell.directory.command(text) { machine, turn in ((), machine.close(turn)) }
     }
 
     /// Destroys our copy, and tells members that are online.
     /// - Throws: also when the members were told but the keys could not be destroyed; the store retries while it runs.
     package func leave(_ text: String) throws(NodeError) -> ConversationID {
         storage.refusal = nil
-        let alias = core.inboxes[try directory.resolve(text)]?.notes.alias
-        let (client, conversation) = try directory.command(text) { machine, turn in
+        let alias = inboxes[try shell.directory.resolve(text)]?.notes.alias
+        let (client, conversation) = try shell.directory.command(text) { machine, turn in
             (machine.conversation, machine.leave(&turn))
         }
         services.note(.inboxLeft(client))
         // An earlier copy may have held the alias of the current one.
-        defer { codes.look() }
+        defer { shell.codes.look() }
         if let failure = storage.refusal { throw .store(failure) }
-        if let alias, let latest = core.machine.client(of: conversation), core.inboxes[latest]?.notes.alias == nil {
+        if let alias, let latest = core.machine.client(of: conversation), inboxes[latest]?.notes.alias == nil {
             try assignAlias(alias, to: latest)
         }
         return conversation
@@ -85,8 +85,8 @@ extension Node {
     package func invite(_ text: String, lifetime: Milliseconds, singleUse: Bool) throws(NodeError) -> EventLoopFuture<
         (VerifiedInvite, slug: String)
     > {
-        let (client, verified, slug) = try directory.invite(text, lifetime: lifetime, singleUse: singleUse)
-        return held.whenDurable(client).map { (verified, slug: slug) }
+        let (client, verified, slug) = try shell.directory.invite(text, lifetime: lifetime, singleUse: singleUse)
+        return shell.held.whenDurable(client).map { (verified, slug: slug) }
     }
 
     /// Revokes one invite.
@@ -94,21 +94,22 @@ extension Node {
     /// - Throws: ``NodeError/unknownInvite(_:)``, ``NodeError/ambiguous(_:matches:)``, ``NodeError/code(_:)``.
     package func revokeInvite(_ text: String, _ invite: String) throws(NodeError) {
         if SpokenCode.isMeant(by: invite) { return try revokeCode(text, invite) }
-        let issued = try directory.conversation(text).invites?.invites ?? []
+        let issued = try shell.directory.conversation(text).invites?.invites ?? []
         let named = (try? Self.inspect(invite)).map { $0.invite.id }
         let matches = issued.map(\.id).filter { id in
             named.map { $0 == id } ?? (!invite.isEmpty && id.description.hasPrefix(invite.lowercased()))
         }
         guard let first = matches.first else { throw .unknownInvite(String(invite.prefix(24))) }
         guard matches.count == 1 else { throw .ambiguous(invite, matches: matches.map { "\($0)" }) }
-        _ = try directory.command(text) { machine, turn throws(CommandError) in ((), try machine.revoke(first)) }
+        _ = try shell.directory.command(text) { machine, turn throws(CommandError) in ((), try machine.revoke(first)) }
     }
 
     /// Revokes all existing invites and codes.
     package func revokeInvites(_ text: String) throws(NodeError) {
-        let client = try directory.resolve(text)
-        codes.revoke { $0.client == client }
-        _ = try directory.command(text) { machine, turn throws(CommandError) in ((), try machine.revokeAll(&turn)) }
+        let client = try shell.directory.resolve(text)
+        shell.codes.revoke { $0.client == client }
+        _ = try shell.directory.command(text) { machine, turn throws(CommandError) in ((), try machine.revokeAll(&turn))
+        }
     }
 
     /// Parses an invite and checks its signature.
@@ -121,27 +122,27 @@ extension Node {
 
     /// Opens a code that leads to a single-use invite to a conversation of ours.
     /// - Throws: ``NodeError/code(_:)``, and the errors of ``invite(_:lifetime:singleUse:)``.
-    package func openCode(_ text: String) throws(NodeError) -> OpenCodes.Entry { try codes.open(text) }
+    package func openCode(_ text: String) throws(NodeError) -> OpenCodes.Entry { try shell.codes.open(text) }
 
     package func openCodes(of conversation: ConversationID) -> [OpenCodes.Entry] {
-        codes.entries.filter { $0.conversation == conversation && $0.isOpen }
+        shell.codes.entries.filter { $0.conversation == conversation && $0.isOpen }
     }
 
     /// The result of a code.
     /// - Throws: ``NodeError/code(_:)`` for an unknown or forgotten code.
     package func whenCodeEnds(_ number: OpenCodes.Number) throws(NodeError) -> EventLoopFuture<CodeOutcome> {
-        guard let end = codes.whenEnded(number) else { throw .code(.unknown) }
+        guard let end = shell.codes.whenEnded(number) else { throw .code(.unknown) }
         return end
     }
 
-    package func revokeCode(_ number: OpenCodes.Number) { codes.revoke { $0.number == number } }
+    package func revokeCode(_ number: OpenCodes.Number) { shell.codes.revoke { $0.number == number } }
 
     /// Revokes a code of a conversation.
     /// - Throws: ``NodeError/code(_:)``.
     package func revokeCode(_ text: String, _ code: String) throws(NodeError) {
-        let client = try directory.resolve(text)
+        let client = try shell.directory.resolve(text)
         let code = try Self.code(code)
-        guard codes.revoke(where: { $0.client == client && $0.code == code }) else { throw .code(.unknown) }
+        guard shell.codes.revoke(where: { $0.client == client && $0.code == code }) else { throw .code(.unknown) }
     }
 
     /// Parses a code.
@@ -154,8 +155,8 @@ extension Node {
     /// - Parameter endpoint: the address of the code's node; `nil` searches this machine's networks.
     /// - Returns: fails with ``NodeError``.
     package func invite(for code: SpokenCode, at endpoint: Endpoint?) throws(NodeError) -> EventLoopFuture<CodeInvite> {
-        try directory.checkUnlocked()
-        return codeJoins.invite(for: code, at: endpoint)
+        try shell.directory.checkUnlocked()
+        return shell.codeJoins.invite(for: code, at: endpoint)
     }
 
     /// After a join by a code's invite: also dials the creator at the endpoint of the exchange.
@@ -166,13 +167,13 @@ extension Node {
         core.turn { core.machine.found(client, invite.creatorKey, at: found.endpoint, &$0) }
     }
 
-    package var reachableAt: [Endpoint] { network.reachableAt }
+    package var reachableAt: [Endpoint] { shell.network.reachableAt }
 
     // MARK: Members
 
     /// - Parameter name: empty for none.
     package func rename(_ text: String, to name: String) throws(NodeError) {
-        _ = try directory.command(text) { machine, turn throws(CommandError) in
+        _ = try shell.directory.command(text) { machine, turn throws(CommandError) in
             ((), try machine.rename(name.isEmpty ? nil : name, &turn))
         }
     }
@@ -185,59 +186,59 @@ extension Node {
     }
 
     package func setProfile(_ text: String, to profile: String) throws(NodeError) {
-        _ = try directory.command(text) { machine, turn throws(CommandError) in
+        _ = try shell.directory.command(text) { machine, turn throws(CommandError) in
             ((), try machine.setProfile(profile.isEmpty ? nil : profile, &turn))
         }
     }
 
     /// Locks or unlocks a conversation of ours; a locked one admits no member.
     package func setLocked(_ text: String, _ isLocked: Bool) throws(NodeError) {
-        _ = try directory.command(text) { machine, turn throws(CommandError) in
+        _ = try shell.directory.command(text) { machine, turn throws(CommandError) in
             ((), try machine.setLocked(isLocked, &turn))
         }
     }
 
     /// - Parameter member: the beginning of its id, its unambiguous name, or its peer's name.
     package func removeMember(_ text: String, _ member: String) throws(NodeError) {
-        let machine = try directory.conversation(text)
+        let machine = try shell.directory.conversation(text)
         let lowered = member.lowercased()
         let matches = machine.currentMembers.filter { one in
-            (one.profile ?? directory.aliases.peerName(of: one.key, in: machine.client)) == member
+            (one.profile ?? shell.aliases.peerName(of: one.key, in: machine.client)) == member
                 || !lowered.isEmpty && InboxID(one.key).description.hasPrefix(lowered)
         }
         guard let first = matches.first else { throw .unknownMember(member) }
         guard matches.count == 1 else {
             throw .ambiguous(member, matches: matches.map { String(InboxID($0.key).description.prefix(12)) })
         }
-        _ = try directory.command(text) { machine, turn throws(CommandError) in
+        _ = try shell.directory.command(text) { machine, turn throws(CommandError) in
             ((), try machine.remove(first.key, &turn))
         }
     }
 
     // MARK: Aliases
 
-    package func alias(of client: ClientID) -> String? { directory.aliases.alias(of: client) }
+    package func alias(of client: ClientID) -> String? { shell.aliases.alias(of: client) }
 
     /// Sets or removes a conversation's alias.
     /// - Parameter text: as for ``resolve(_:)``.
     /// - Throws: ``NodeError/alias(_:)``, ``NodeError/store(_:)``, and the errors of ``resolve(_:)``.
     package func setAlias(_ text: String, to alias: String?) throws(NodeError) -> ClientID {
-        let client = try directory.resolve(text)
+        let client = try shell.directory.resolve(text)
         try assignAlias(alias, to: client)
         return client
     }
 
     /// ``setAlias(_:to:)`` for an inbox that may still be joining.
     package func assignAlias(_ alias: String?, to client: ClientID) throws(NodeError) {
-        try directory.checkUnlocked()
-        if let alias { try directory.aliases.check(alias, for: client) }
-        guard let inbox = core.inboxes[client] else { throw .unknownConversation(client.description) }
+        try shell.directory.checkUnlocked()
+        if let alias { try shell.aliases.check(alias, for: client) }
+        guard let inbox = inboxes[client] else { throw .unknownConversation(client.description) }
         guard inbox.notes.alias != alias || alias == nil else { return }
-        try directory.sleep.wake(client, .userInteraction)
+        try shell.sleep.wake(client, .userInteraction)
         var notes = inbox.notes
         notes.alias = alias
         notes.takesName = false
-        core.inboxes.note(notes, of: inbox)
+        inboxes.note(notes, of: inbox)
         storage.refusal = nil
         core.perform([.save(client)])
         core.schedule()
@@ -247,17 +248,17 @@ extension Node {
     /// Call this before an invite is sent to a named peer: the member that joins by it is shown under the peer's name.
     /// - Parameter text: as for ``resolve(_:)``.
     package func noteInvitation(_ invite: InviteID, of text: String, to peerName: String) throws(NodeError) {
-        let client = try directory.resolve(text)
-        guard let key = try peers.peer(peerName).0.contact?.key else { throw .peerWithoutCard(peerName) }
-        guard let inbox = core.inboxes[client] else { return }
+        let client = try shell.directory.resolve(text)
+        guard let key = try shell.peers.peer(peerName).0.contact?.key else { throw .peerWithoutCard(peerName) }
+        guard let inbox = inboxes[client] else { return }
         var notes = inbox.notes
         notes.sentInvites.append(InboxNotes.SentInvite(invite: invite, peer: key))
-        core.inboxes.note(notes, of: inbox)
+        inboxes.note(notes, of: inbox)
         core.perform([.save(client)])
     }
 
     package func peerName(of member: PublicKey, in client: ClientID) -> String? {
-        directory.aliases.peerName(of: member, in: client)
+        shell.aliases.peerName(of: member, in: client)
     }
 
     // MARK: Joins
@@ -266,22 +267,22 @@ extension Node {
     /// - Parameter alias: the user's alias; `nil` uses the name, or the first free of `name-2`, `name-3` ….
     /// - Returns: the inbox; ``joinOutcome(_:)`` tells the result.
     package func join(_ slug: String, profile: String?, alias: String? = nil) throws(NodeError) -> ClientID {
-        try directory.checkUnlocked()
+        try shell.directory.checkUnlocked()
         let invite = try Self.inspect(slug)
         do throws(CommandError) { try core.machine.checkJoin(invite, core.makeTurn()) } catch { throw .command(error) }
-        if let alias { try directory.aliases.check(alias) }
-        let client = try loading.take()
-        directory.aliases.set(alias, of: client)
+        if let alias { try shell.aliases.check(alias) }
+        let client = try shell.loading.take()
+        shell.aliases.set(alias, of: client)
         do throws(NodeError) {
             _ = try core.request { turn throws(CommandError) in
                 ((), try core.machine.join(client, invite: invite, profile: ownName(profile), &turn))
             }
         } catch {
-            if let inbox = core.inboxes[client] { core.inboxes.forgetNotes(of: inbox) }
+            if let inbox = inboxes[client] { inboxes.forgetNotes(of: inbox) }
             throw error
         }
         services.note(.joinBegan(client))
-        loading.ensureUnused()
+        shell.loading.ensureUnused()
         for received in core.machine.contact?.record.received ?? [] where received.invitation.slug == slug {
             core.turn { core.machine.withContact(&$0) { contact, _ in contact.dismiss(received.invitation.id) } }
         }
@@ -292,7 +293,7 @@ extension Node {
     /// - Parameter slug: an invite of that creator.
     package func askCreator(of client: ClientID, by slug: String) throws(NodeError) {
         let invite = try Self.inspect(slug)
-        try directory.sleep.wake(client, .userInteraction)
+        try shell.sleep.wake(client, .userInteraction)
         core.turn { core.machine.reach(client, &$0) }
         let members = core.machine.conversation(client)?.record.members ?? []
         let known = members.first { $0.key == invite.creatorKey }?.endpoints ?? []
@@ -311,19 +312,19 @@ extension Node {
         return machine.isShownOnline(creator) ? true : nil
     }
 
-    package func joins() throws(NodeError) -> [JoiningStateMachine] { try directory.joins() }
+    package func joins() throws(NodeError) -> [JoiningStateMachine] { try shell.directory.joins() }
 
     package func resolveJoin(_ text: String) throws(NodeError) -> JoiningStateMachine {
-        try directory.resolveJoin(text)
+        try shell.directory.resolveJoin(text)
     }
 
     package func joinOutcome(_ client: ClientID) -> Result<ConversationStateMachine, NodeError>? {
-        directory.joinOutcome(client)
+        shell.directory.joinOutcome(client)
     }
 
     /// Cancels a join, or drops an ended one. Destroys its inbox.
     package func cancelJoin(_ text: String) throws(NodeError) {
-        let join = try directory.resolveJoin(text)
+        let join = try shell.directory.resolveJoin(text)
         guard let actions = core.machine.cancelJoin(join.client) else {
             // The join has already ended.
             core.perform([.destroy(join.client)])
@@ -337,7 +338,7 @@ extension Node {
     /// Dials the creator of a running join now.
     /// - Throws: ``NodeError/joinEnded(_:)`` if the join has ended.
     package func retryJoin(_ text: String) throws(NodeError) -> ClientID {
-        let join = try directory.resolveJoin(text)
+        let join = try shell.directory.resolveJoin(text)
         guard join.record.state == .joining else { throw .joinEnded(text) }
         core.turn { core.machine.retryJoin(join.client, &$0) }
         return join.client
@@ -347,13 +348,14 @@ extension Node {
 
     /// Proposes a lifetime; see ``LifetimeStateMachine``.
     package func propose(_ text: String, _ terms: LifetimeTerms) throws(NodeError) {
-        _ = try directory.command(text) { machine, turn throws(CommandError) in ((), try machine.propose(terms, &turn))
+        _ = try shell.directory.command(text) { machine, turn throws(CommandError) in
+            ((), try machine.propose(terms, &turn))
         }
     }
 
     /// Sets the cap of one conversation; `nil` uses the node's default.
     package func setCap(_ text: String, _ cap: LifetimeCap?) throws(NodeError) {
-        _ = try directory.command(text) { machine, _ in ((), machine.setCap(cap)) }
+        _ = try shell.directory.command(text) { machine, _ in ((), machine.setCap(cap)) }
     }
 
     /// Sets the default cap; saved in `config.json`.
@@ -365,33 +367,34 @@ extension Node {
     /// - Parameter seen: the proposal shown to the user; any other is refused.
     /// - Returns: ends when the agreement is durable.
     package func accept(_ text: String, only seen: ProposalID) throws(NodeError) -> EventLoopFuture<Void> {
-        let (client, _) = try directory.command(text) { machine, turn throws(CommandError) in
+        let (client, _) = try shell.directory.command(text) { machine, turn throws(CommandError) in
             ((), try machine.accept(only: seen, &turn))
         }
-        return held.whenDurable(client)
+        return shell.held.whenDurable(client)
     }
 
     package func reject(_ text: String) throws(NodeError) {
-        _ = try directory.command(text) { machine, turn throws(CommandError) in ((), try machine.reject(&turn)) }
+        _ = try shell.directory.command(text) { machine, turn throws(CommandError) in ((), try machine.reject(&turn)) }
     }
 
     package func withdraw(_ text: String) throws(NodeError) {
-        _ = try directory.command(text) { machine, turn throws(CommandError) in ((), try machine.withdraw(&turn)) }
+        _ = try shell.directory.command(text) { machine, turn throws(CommandError) in ((), try machine.withdraw(&turn))
+        }
     }
 
     package func setPolicy(_ text: String, _ policy: LifetimePolicy) throws(NodeError) {
-        _ = try directory.command(text) { machine, _ in ((), machine.setPolicy(policy)) }
+        _ = try shell.directory.command(text) { machine, _ in ((), machine.setPolicy(policy)) }
     }
 
     /// Widens the policy to accept these terms, for example after a restart.
     /// - Returns: ends when the policy is durable.
     /// - Throws: ``NodeError/notRenewable`` when no policy accepts them.
     package func renew(_ text: String, _ terms: LifetimeTerms) throws(NodeError) -> EventLoopFuture<Void> {
-        let machine = try directory.conversation(text)
+        let machine = try shell.directory.conversation(text)
         guard !(machine.policy ?? policyByDefault).accepts(terms) else { return loop.makeSucceededVoidFuture() }
         guard let policy = LifetimePolicy.accepting(terms) else { throw .notRenewable }
         try setPolicy(text, policy)
-        return held.whenDurable(machine.client)
+        return shell.held.whenDurable(machine.client)
     }
 
     /// Sets the default policy; saved in `config.json`.
@@ -409,7 +412,7 @@ extension Node {
     package func explode(_ text: String, _ time: ExplosionTime = .now, isTraceless: Bool = false) throws(NodeError)
         -> ConversationID
     {
-        let (_, conversation) = try directory.command(text) { machine, turn throws(CommandError) in
+        let (_, conversation) = try shell.directory.command(text) { machine, turn throws(CommandError) in
             let moment: Timestamp? =
                 switch time {
                 case .now: nil
@@ -421,11 +424,11 @@ extension Node {
         return conversation
     }
 
-    package func explosions() throws(NodeError) -> [ListedExplosion] { try directory.listExplosions() }
+    package func explosions() throws(NodeError) -> [ListedExplosion] { try shell.directory.listExplosions() }
 
-    package func explosion(_ text: String) throws(NodeError) -> ExplosionRecord? { try directory.explosion(text) }
+    package func explosion(_ text: String) throws(NodeError) -> ExplosionRecord? { try shell.directory.explosion(text) }
 
     package func progress(of conversation: ConversationID) -> ExplosionProgress {
-        directory.explosions.progress(of: conversation)
+        shell.explosions.progress(of: conversation)
     }
 }

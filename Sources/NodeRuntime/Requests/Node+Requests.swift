@@ -49,14 +49,14 @@ extension Node {
     package func status() -> NodeState {
         storage.probe(store, after: .second, now: services.now)
         let deadlines = [
-            store.nextDestruction.map { Timestamp(milliseconds: $0) }, core.inboxes.nextExpiry(in: core.memory),
+            store.nextDestruction.map { Timestamp(milliseconds: $0) }, inboxes.nextExpiry(in: core.memory),
         ]
         return NodeState(
             isLocked: store.isLocked, erasure: store.erasurePromise, protection: store.protection,
             awake: core.machine.awakeCount, sleeping: core.machine.sleepingCount,
             unused: core.machine.unused == nil ? 0 : 1, unreadByteCount: core.machine.unreadByteCount,
-            links: core.links.count, outbox: core.machine.outboxCount, nextExpiry: deadlines.compactMap { $0 }.min(),
-            damage: store.damage + directory.unread.damage, storageTrouble: storage.trouble?.error,
+            links: shell.links.count, outbox: core.machine.outboxCount, nextExpiry: deadlines.compactMap { $0 }.min(),
+            damage: store.damage + shell.unread.damage, storageTrouble: storage.trouble?.error,
             isReadOnly: store.isReadOnly)
     }
 
@@ -66,29 +66,31 @@ extension Node {
     package var mailboxConversationCount: Int { store.isLocked ? 0 : core.machine.mailboxCount }
 
     /// The inboxes that core and shell have accessed.
-    package var visits: [InboxVisits] { [core.machine.visits, core.inboxes.visits] }
+    package var visits: [InboxVisits] { [core.machine.visits, inboxes.visits] }
 
     package var currentTime: Timestamp { services.now }
 
     package var configuredName: String? { services.configuration.name }
 
     /// Destroys overdue data, like a tick of the timer.
-    package func reapNow() { timer.tick() }
+    package func reapNow() { shell.timer.tick() }
 
     /// Succeeds when all changes so far, in all inboxes, are durable; at once while the storage is locked.
-    package func whenCommitted() -> EventLoopFuture<Void> { held.writer.commits.whenCommitted() }
+    package func whenCommitted() -> EventLoopFuture<Void> { shell.commits.whenCommitted() }
 
-    package func lock() { storageLock.lock() }
+    package func lock() { shell.storageLock.lock() }
 
-    package func unlock(passphrase: consuming SecretBytes?) throws { try storageLock.unlock(passphrase: passphrase) }
+    package func unlock(passphrase: consuming SecretBytes?) throws {
+        try shell.storageLock.unlock(passphrase: passphrase)
+    }
 
     package func unlocking(passphrase: consuming SecretBytes) -> EventLoopFuture<Void> {
-        storageLock.unlocking(passphrase: passphrase)
+        shell.storageLock.unlocking(passphrase: passphrase)
     }
 
     package func changingProtection(from old: consuming SecretBytes?, to new: consuming SecretBytes?)
         -> EventLoopFuture<Void>
-    { storageLock.changingProtection(from: old, to: new) }
+    { shell.storageLock.changingProtection(from: old, to: new) }
 
     package func watch(_ body: @escaping (EventLog.Entry) -> Void) -> UInt64 { services.feed.watch(body) }
 
@@ -98,28 +100,28 @@ extension Node {
 
     // MARK: The network
 
-    package var listening: [Messaging.Endpoint] { network.listening.endpoints }
+    package var listening: [Messaging.Endpoint] { shell.listening.endpoints }
 
-    package var reachable: ReachableAddresses { network.reachable }
+    package var reachable: ReachableAddresses { shell.network.reachable }
 
-    package var withoutDatagrams: [ListenFailure] { network.listening.withoutDatagrams }
+    package var withoutDatagrams: [ListenFailure] { shell.listening.withoutDatagrams }
 
-    package var portMappings: [PortMappingState]? { network.portMappings }
+    package var portMappings: [PortMappingState]? { shell.network.portMappings }
 
-    package var missingInterfaces: [String] { network.neighbourhood.missingInterfaces }
+    package var missingInterfaces: [String] { (shell.routes.lan?.missing ?? []).sorted() }
 
-    package var discovery: String? { network.neighbourhood.networks }
+    package var discovery: String? { shell.network.discovery }
 
     package func netcheck(timeout: Milliseconds, mapsPorts: Bool) -> EventLoopFuture<NetworkFindings> {
-        network.check(timeout: timeout, mapsPorts: mapsPorts)
+        shell.network.check(timeout: timeout, mapsPorts: mapsPorts)
     }
 
     /// The paths of the links to a conversation's members.
     package func paths(of machine: ConversationStateMachine) -> [PublicKey: LinkPath] {
         var result: [PublicKey: LinkPath] = [:]
         for member in machine.currentMembers {
-            result[member.key] = machine.link(to: member.key).flatMap { core.links[$0] }.flatMap {
-                peers.path(of: $0.connection)
+            result[member.key] = machine.link(to: member.key).flatMap { shell.links[$0] }.flatMap {
+                shell.peers.path(of: $0.connection)
             }
         }
         return result
@@ -128,7 +130,7 @@ extension Node {
     /// Recent link losses of members that neither node intended.
     package func losses(of machine: ConversationStateMachine) -> [PublicKey: LinkLoss] {
         var result: [PublicKey: LinkLoss] = [:]
-        for member in machine.currentMembers { result[member.key] = network.listening.transport?.loss(of: member.key) }
+        for member in machine.currentMembers { result[member.key] = shell.listening.transport?.loss(of: member.key) }
         return result
     }
 
@@ -138,7 +140,7 @@ extension Node {
     // MARK: Inboxes
 
     package func inboxStates() throws(NodeError) -> [InboxState] {
-        try directory.checkUnlocked()
+        try shell.directory.checkUnlocked()
         return core.machine.clients.map(inboxState)
     }
 
@@ -152,17 +154,17 @@ extension Node {
     }
 
     package func wakeInbox(_ text: String) throws(NodeError) -> InboxState {
-        try directory.checkUnlocked()
-        let client = try directory.resolveInbox(text)
-        try directory.sleep.wake(client, .userInteraction)
+        try shell.directory.checkUnlocked()
+        let client = try shell.directory.resolveInbox(text)
+        try shell.sleep.wake(client, .userInteraction)
         return inboxState(client)
     }
 
     /// - Throws: ``NodeError/unknownInbox(_:)``, ``NodeError/ambiguous(_:matches:)``, ``NodeError/command(_:)`` for a
     ///   protected inbox, or one without a conversation.
     package func sleepInbox(_ text: String) throws(NodeError) -> InboxState {
-        try directory.checkUnlocked()
-        let client = try directory.resolveInbox(text)
+        try shell.directory.checkUnlocked()
+        let client = try shell.directory.resolveInbox(text)
         guard core.machine.conversationID(client) != nil else {
             if core.machine.joins.contains(where: { $0.client == client }) {
                 throw .command(.inboxProtected(.pendingInvite))
@@ -176,7 +178,7 @@ extension Node {
     /// Wakes the most recently active inboxes and puts the others to sleep.
     /// - Returns: the numbers of inboxes put to sleep and being woken.
     package func rebalance() throws(NodeError) -> (slept: Int, woken: Int) {
-        try directory.checkUnlocked()
+        try shell.directory.checkUnlocked()
         return try core.request { turn throws(CommandError) in
             let (slept, woken, actions) = core.machine.rebalance(&turn)
             return ((slept, woken), actions)
@@ -186,16 +188,16 @@ extension Node {
     package var capacity: Int { core.machine.capacity }
 
     /// A user follows this conversation until ``stoppedWatching(_:)``. Wakes the conversation if possible.
-    package func watching(_ client: ClientID) { directory.sleep.watching(client) }
+    package func watching(_ client: ClientID) { shell.sleep.watching(client) }
 
-    package func stoppedWatching(_ client: ClientID) { directory.sleep.stoppedWatching(client) }
+    package func stoppedWatching(_ client: ClientID) { shell.sleep.stoppedWatching(client) }
 
     // MARK: Reaching members
 
     /// Wakes a conversation and waits at most 3 s until its members are linked, for requests that need a link. Ends at
     /// once when all are linked or no dial is running.
     package func whenReached(_ text: String) -> EventLoopFuture<Void> {
-        guard let client = try? directory.resolve(text), (try? directory.sleep.wake(client, .userInteraction)) != nil
+        guard let client = try? shell.directory.resolve(text), (try? shell.sleep.wake(client, .userInteraction)) != nil
         else { return loop.makeSucceededVoidFuture() }
         core.turn { core.machine.reach(client, &$0) }
         let promise = loop.makePromise(of: Void.self)
@@ -223,64 +225,26 @@ extension Node {
 
     // MARK: Peers
 
-    package func peer(_ name: String) throws(NodeError) -> (PeersFile.Peer, PeerSighting?) { try peers.peer(name) }
-
-    package func addPeer(_ name: String, card: String?, endpoints: [Messaging.Endpoint]) throws(NodeError)
-        -> PeersFile.Peer
-    { try peers.add(name, card: card, endpoints: endpoints) }
-
-    package func removePeer(_ name: String) throws(NodeError) { try peers.remove(name) }
-
-    package func changePeer(_ name: String, _ change: (inout PeersFile.Peer) -> Void) throws(NodeError)
-        -> PeersFile.Peer
-    { try peers.change(name, change) }
-
-    package func blockPeer(_ name: String) throws(NodeError) { try peers.block(name) }
-
-    package func importPeers(_ file: PeersFile) throws(NodeError) { try peers.take(file) }
-
-    package func peersFile() throws(NodeError) -> PeersFile { try peers.file() }
+    package var peers: Peers { shell.peers }
 
     package func card() throws(NodeError) -> ContactCard { try peers.card() }
 
-    package func peerPresences() -> [String: PeerPresence] { peers.presences() }
-
-    package func ping(_ name: String, timeout: Milliseconds) throws(NodeError) -> EventLoopFuture<Double> {
-        try peers.ping(name, timeout: timeout)
-    }
-
-    package func sendInvitation(_ slug: String, invite: VerifiedInvite, name: String?, to peerName: String)
-        throws(NodeError)
-    { try peers.sendInvitation(slug, invite: invite, name: name, to: peerName) }
-
-    package func invitations() -> [ReceivedInvitation] { peers.invitations() }
-
-    package func dismissInvitation(_ id: Messaging.MessageID) { peers.dismissInvitation(id) }
-
     // MARK: Rendezvous nodes
 
-    package func setRendezvous(_ name: String, _ isRendezvous: Bool) throws(NodeError) {
-        try peers.setRendezvous(name, isRendezvous)
-    }
-
     package func rendezvousStandings() -> [(name: String, standing: RelayReservationStateMachine.Standing?)] {
-        peers.rendezvous.standings()
+        shell.rendezvous.standings()
     }
 
     // MARK: Mailboxes
 
-    package func setMailbox(_ name: String, _ isMailbox: Bool) throws(NodeError) {
-        try peers.setMailbox(name, isMailbox)
-    }
+    package var mailboxStanding: OwnMailboxStanding? { shell.ownMailbox.standing }
 
-    package var mailboxStanding: OwnMailboxStanding? { mailboxes.own.standing }
-
-    package var mailboxService: MailboxServiceStanding? { mailboxes.service }
+    package var mailboxService: MailboxServiceStanding? { shell.mailboxes.service }
 
     /// Whether contents for an offline member would go to its mailbox now.
     package func isMailable(_ member: PublicKey, in conversation: ConversationStateMachine) -> Bool {
         conversation.isMailable(member, now: services.now)
     }
 
-    package var relayService: (terms: RelayTerms, counts: RelayCounts)? { peers.rendezvous.service }
+    package var relayService: (terms: RelayTerms, counts: RelayCounts)? { shell.rendezvous.service }
 }

@@ -17,11 +17,11 @@ package struct NodeFigures: Sendable {
     package init(_ node: isolated Node) {
         state = node.status()
         counters = node.services.counters
-        commits = node.held.writer.commits.figures
+        commits = node.shell.commits.figures
         links = [:]
         bytesIn = counters.bytesIn
         bytesOut = counters.bytesOut
-        for link in node.core.links.all {
+        for link in node.shell.links.all {
             links[NodeCounters.LinkKind(LinkDescription(link.connection)), default: 0] += 1
             bytesIn &+= link.connection.bytesIn
             bytesOut &+= link.connection.bytesOut

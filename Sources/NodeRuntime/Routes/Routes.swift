@@ -5,25 +5,20 @@ import Store
 import Transport
 
 /// The routes to this node's inboxes and tombstones: routing numbers and their targets.
-final class Routes: CorePart {
+final class Routes: Part {
     /// Routes whose daily tokens are rotated per turn, and the pause between turns.
     private static let rollBatchCount = 64
     private static let rollPause: Milliseconds = 10
 
-    let core: ProtocolCore
-    private let endings: EndingTable
     private var table: RoutingTable
     private var targets: [UInt64: RouteTarget] = [:]
     private var next: UInt64 = 1
     /// `nil` if LAN discovery is off.
     private(set) var lan: LanSearch?
-    /// Called when the contact inbox gets a route: it was made, loaded or reloaded.
-    var contactRegistered: () -> Void = {}
 
-    init(_ core: ProtocolCore, _ endings: EndingTable) {
-        self.core = core
-        self.endings = endings
-        table = RoutingTable(day: core.services.now.day)
+    override init(_ shell: Shell) {
+        table = RoutingTable(day: shell.services.now.day)
+        super.init(shell)
     }
 
     // MARK: Tokens
@@ -88,7 +83,7 @@ final class Routes: CorePart {
         case .contact:
             guard let secret = core.machine.contact?.record.routingSecret else { return }
             table.addShared(number, secret: .derive(shared: SecretBytes(copying: secret), purpose: "card"))
-            loop.assumeIsolated().execute { self.contactRegistered() }
+            execute { self.shell.network.contactRegistered() }
         }
     }
 
@@ -133,7 +128,7 @@ final class Routes: CorePart {
         return number
     }
 
-    private func takeNumber() -> UInt64 {
+    func takeNumber() -> UInt64 {
         defer { next += 1 }
         return next
     }
@@ -191,18 +186,19 @@ final class Routes: CorePart {
         for (knocker, secret) in knockers {
             guard let secret = KnockSecret(bytes: secret) else { continue }
             let number =
-                endings[record.conversation].routes[knocker] ?? takeNumber(.tombstone(record.conversation, knocker))
-            endings[record.conversation].routes[knocker] = number
+                shell.endings[record.conversation].routes[knocker]
+                ?? takeNumber(.tombstone(record.conversation, knocker))
+            shell.endings[record.conversation].routes[knocker] = number
             table.addKnockOnly(number, secret: secret)
         }
     }
 
     func unregister(tombstone conversation: ConversationID) {
-        for number in endings[conversation].routes.values {
+        for number in shell.endings[conversation].routes.values {
             targets[number] = nil
             table.remove(.knockOnly(number))
         }
-        endings[conversation].routes = [:]
+        shell.endings[conversation].routes = [:]
     }
 
     /// The secret with which a member of an inbox knocks here; `nil` without a route.
@@ -212,10 +208,11 @@ final class Routes: CorePart {
 
     // MARK: LAN
 
-    /// Starts LAN discovery for members.
-    /// - Parameter makeSearch: gets a function that returns an unused routing number.
-    func search(_ makeSearch: (_ takeNumber: @escaping () -> UInt64) -> LanSearch) {
-        lan = makeSearch { [unowned self] in takeNumber() }
+    /// Starts LAN discovery for members, if it is on.
+    func startSearch() {
+        guard lan == nil, !isStopped, case .lan(let names) = services.discovery ?? .off, let network = environment.lan
+        else { return }
+        lan = LanSearch(shell, network, interfaces: names)
         for number in targets.keys.sorted() { listen(for: number) }
         lan?.look()
     }

@@ -4,25 +4,16 @@ import Messaging
 import Store
 
 /// Saves the counters of routing tokens lazily: counters lost in a crash are within the peer's window.
-final class TokenCounters: CorePart {
-    let core: ProtocolCore
-    private let writer: InboxWriter
-    private let sleep: InboxSleep
+final class TokenCounters: Part {
     /// Rate limit for writes caused by shown tokens.
     private var saves = TokenBucket(Limits.counterSaveRate)
     /// Inboxes whose counters are written at a tick.
     private var owing: Deque<Inbox> = []
 
-    init(_ core: ProtocolCore, _ writer: InboxWriter, _ sleep: InboxSleep) {
-        self.core = core
-        self.writer = writer
-        self.sleep = sleep
-    }
-
     /// The next commit makes the counters durable.
     func save(_ client: ClientID) {
         guard !store.isLocked, let record = core.machine.record(client), let inbox = inboxes[client] else { return }
-        try? store.saveState(inbox.row, StoredCodec.encode(record: writer.snapshot(record, inbox)))
+        try? store.saveState(inbox.row, StoredCodec.encode(record: shell.writer.snapshot(record, inbox)))
     }
 
     /// Saves the counters after many unfinished handshakes, before a crash would lose too many. Wakes a sleeping inbox
@@ -34,7 +25,7 @@ final class TokenCounters: CorePart {
             return
         }
         inbox.owesCounters = false
-        if core.machine.isSleeping(inbox.client) { sleep.wakeIfPossible(inbox.client, .pushNotification) }
+        if core.machine.isSleeping(inbox.client) { shell.sleep.wakeIfPossible(inbox.client, .pushNotification) }
         save(inbox.client)
     }
 

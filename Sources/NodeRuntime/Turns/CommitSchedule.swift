@@ -4,14 +4,7 @@ import NIOCore
 import Store
 
 /// Group commits: their schedule, the effects that wait for them, and their waiters. On the node's loop alone.
-final class CommitSchedule {
-    struct Events {
-        let isStopped: () -> Bool
-        /// Called before a commit starts; its writes are part of that commit.
-        let leaves: () -> Void
-        let ended: (Ended) -> Void
-    }
-
+final class CommitSchedule: Part {
     /// A finished commit, and the effects that waited for it, by inbox, in order.
     struct Ended {
         /// `nil` when the commit is durable.
@@ -25,9 +18,6 @@ final class CommitSchedule {
     /// This many bytes of chunks start a commit at once.
     private static let chunksByteCount = 1 << 20
 
-    private let store: Store
-    private let loop: any EventLoop
-    private let events: Events
     private var ledger = CommitLedger()
     /// Bytes of chunks not in a commit yet.
     private var chunkByteCount = 0
@@ -42,12 +32,6 @@ final class CommitSchedule {
     private var isLateScheduled = false
     private(set) var figures = CommitFigures()
     private var waiters: [(sequence: UInt64, promise: EventLoopPromise<Void>)] = []
-
-    init(_ store: Store, on loop: any EventLoop, events: Events) {
-        self.store = store
-        self.loop = loop
-        self.events = events
-    }
 
     // MARK: Pending effects
 
@@ -77,7 +61,7 @@ final class CommitSchedule {
     func schedule() {
         guard !isScheduled, !store.isLocked else { return }
         isScheduled = true
-        loop.assumeIsolated().execute { if self.isScheduled { self.commit() } }
+        execute { if self.isScheduled { self.commit() } }
     }
 
     func stored(count: Int) { messageCount += count }
@@ -102,7 +86,7 @@ final class CommitSchedule {
 
     /// Succeeds when all changes so far, in all inboxes, are durable; at once while the storage is locked.
     func whenCommitted() -> EventLoopFuture<Void> {
-        guard !events.isStopped(), !store.isLocked else { return loop.makeSucceededVoidFuture() }
+        guard !isStopped, !store.isLocked else { return loop.makeSucceededVoidFuture() }
         let promise = loop.makePromise(of: Void.self)
         waiters.append((ledger.nextCommit, promise))
         schedule()
@@ -116,18 +100,18 @@ final class CommitSchedule {
 
     /// - Parameter ended: called on another thread, with whether the commit is durable.
     func commit(_ ended: (@Sendable (Bool) -> Void)? = nil) {
-        guard !events.isStopped(), !store.isLocked else {
+        guard !isStopped, !store.isLocked else {
             isScheduled = false
             isLateDue = false
             messageCount = 0
             chunkByteCount = 0
             hasEffectsBehindChunks = false
             ended?(false)
-            return answerWaiters(upTo: ledger.nextCommit, events.isStopped() ? .failure(.locked) : .success(()))
+            return answerWaiters(upTo: ledger.nextCommit, isStopped ? .failure(.locked) : .success(()))
         }
-        // Changes made by `leaves` are part of this commit, so they must not schedule another.
+        // Changes made by `writeStatuses` are part of this commit, so they must not schedule another.
         isScheduled = true
-        events.leaves()
+        shell.writer.writeStatuses()
         isScheduled = false
         isLateDue = false
         messageCount = 0
@@ -138,12 +122,12 @@ final class CommitSchedule {
             chunkByteCount = 0
             hasEffectsBehindChunks = false
         }
-        let bound = NIOLoopBound(self, eventLoop: loop)
+        let bound = NIOLoopBound(shell, eventLoop: loop)
         let loop = loop
         let begin = loop.now
         store.commit { result in
             if case .success = result { ended?(true) } else { ended?(false) }
-            loop.execute { bound.value.committed(sequence, result, since: begin) }
+            loop.execute { bound.value.commits.committed(sequence, result, since: begin) }
         }
     }
 
@@ -155,8 +139,8 @@ final class CommitSchedule {
         }
         if hasEffectsBehindChunks, chunkByteCount > 0 { schedule() }
         switch result {
-        case .success: events.ended(Ended(failure: nil, effects: ledger.complete(sequence)))
-        case .failure(let error): events.ended(Ended(failure: error, effects: ledger.fail(sequence)))
+        case .success: shell.held.committed(Ended(failure: nil, effects: ledger.complete(sequence)))
+        case .failure(let error): shell.held.committed(Ended(failure: error, effects: ledger.fail(sequence)))
         }
         answerWaiters(upTo: sequence, result)
     }

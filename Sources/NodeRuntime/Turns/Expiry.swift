@@ -28,29 +28,11 @@ struct Pace {
 }
 
 /// Hides and destroys expired content, on the disk and in memory.
-final class Expiry: CorePart {
-    let core: ProtocolCore
-    private let endings: EndingTable
-    private let unread: UnreadInboxes
-    private let writer: InboxWriter
-    private let removal: InboxRemoval
-    private let events: NodeEvents
+final class Expiry: Part {
     private var pace = Pace()
     /// Messages that have expired only if an unconfirmed clock step is real.
     private var withheld: [(inbox: Inbox, message: Messaging.MessageID)] = []
     private var failuresToldAt: Timestamp?
-
-    init(
-        _ core: ProtocolCore, _ endings: EndingTable, _ unread: UnreadInboxes, _ writer: InboxWriter,
-        _ removal: InboxRemoval, _ events: NodeEvents
-    ) {
-        self.core = core
-        self.endings = endings
-        self.unread = unread
-        self.writer = writer
-        self.removal = removal
-        self.events = events
-    }
 
     func looks(at now: Timestamp) -> Bool { pace.looks(at: now) }
 
@@ -67,20 +49,20 @@ final class Expiry: CorePart {
             let id = Messaging.MessageID(expired.id)
             inbox.forgetHash(of: id)
             if reading.isInDoubt { withheld.append((inbox, id)) } else { inbox.archive.expired(id) }
-            events.publish(inbox.client, .messageExpired(id))
+            shell.events.publish(inbox.client, .messageExpired(id))
         }
         if !reading.isInDoubt { settleWithheld() }
         for inbox in isTime ? inboxes.at(memory.takeExpired(until: now)) : [] {
             for id in inbox.archive.expire(now: now) {
                 inbox.forgetHash(of: id)
-                events.publish(inbox.client, .messageExpired(id))
+                shell.events.publish(inbox.client, .messageExpired(id))
             }
         }
         for row in report.rows {
-            if let inbox = inboxes.inbox(at: row) ?? unread.remove(row)?.inbox { removal.letGo(inbox) }
+            if let inbox = inboxes.inbox(at: row) ?? shell.unread.remove(row)?.inbox { shell.removal.letGo(inbox) }
         }
         tell(report.failures, now: now)
-        if report.recordsOverwritten > 0 { writer.commits.schedule() }
+        if report.recordsOverwritten > 0 { shell.commits.schedule() }
     }
 
     /// The clock step was confirmed or reverted: restored messages keep their state.
@@ -95,7 +77,7 @@ final class Expiry: CorePart {
     /// Retried every second, logged once a minute, so that a failing disk does not fill the log.
     private func tell(_ failures: [StoreError], now: Timestamp) {
         guard !failures.isEmpty else {
-            endings.clearFailures()
+            shell.endings.clearFailures()
             failuresToldAt = nil
             return
         }

@@ -5,28 +5,16 @@ import NIOCore
 import Store
 
 /// Sends frames, link closes, events and answers only after the inbox's earlier changes are durable.
-final class HeldEffects: CorePart {
+final class HeldEffects: Part {
     /// Beyond this ``EffectQueue/weight`` the node stops reading the inbox's links.
     private static let waitingWeight = 1_024
 
-    let core: ProtocolCore
-    let output: LinkOutput
-    let writer: InboxWriter
-    private let events: NodeEvents
-
-    init(_ core: ProtocolCore, _ output: LinkOutput, _ writer: InboxWriter, _ events: NodeEvents) {
-        self.core = core
-        self.output = output
-        self.writer = writer
-        self.events = events
-    }
-
     /// Sends an effect now, or after pending commits.
     func leave(_ effect: EffectQueue.Effect, for client: ClientID) {
-        guard let inbox = inboxes[client], writer.commits.enqueue(effect, inbox.effects) else {
+        guard let inbox = inboxes[client], shell.commits.enqueue(effect, inbox.effects) else {
             return release(effect, isDurable: true)
         }
-        if inbox.effects.weight > Self.waitingWeight { output.pause(inbox) }
+        if inbox.effects.weight > Self.waitingWeight { shell.output.pause(inbox) }
     }
 
     func leave(_ action: NodeAction, on link: LinkID) {
@@ -34,7 +22,7 @@ final class HeldEffects: CorePart {
     }
 
     func leave(_ action: NodeAction, telling event: Event) {
-        guard let client = event.client else { return events.notify(event) }
+        guard let client = event.client else { return shell.events.notify(event) }
         leave(.action(action), for: client)
     }
 
@@ -44,16 +32,16 @@ final class HeldEffects: CorePart {
         case .action(let action):
             guard isDurable else { return }
             switch action {
-            case .transmit(let link, let frame): output.transmit(frame, on: link)
+            case .transmit(let link, let frame): shell.output.transmit(frame, on: link)
             case .transmitMessages(let link, let client, let messages):
                 guard let archive = inboxes[client]?.archive else { return }
                 let now = now
-                output.transmit(
+                shell.output.transmit(
                     messages.compactMap { one in archive.content(one.id, now: now).map { AgedContent($0, age: one.age) }
                     }, on: link)
-            case .close(let link): output.close(link)
-            case .notify(let event): events.notify(event)
-            case .notifyMessages(let happened): for event in happened.events { events.notify(event) }
+            case .close(let link): shell.output.close(link)
+            case .notify(let event): shell.events.notify(event)
+            case .notifyMessages(let happened): for event in happened.events { shell.events.notify(event) }
             case .save, .keep, .setState, .forgetMemory, .explode, .destroy, .saveTombstone, .removeTombstone,
                 .register, .unregister, .dial, .knock, .armExplosion, .setDelivery, .keepChunk, .forgetChunks,
                 .verifyAttachment, .serveChunks, .transmitChunk, .reschedule, .eraseSent, .wake, .sleep, .forward,
@@ -67,7 +55,7 @@ final class HeldEffects: CorePart {
     /// Removes an inbox's waiting effects from the commits.
     /// - Parameter isDurable: whether to send them now.
     func drop(_ inbox: Inbox, isDurable: Bool) {
-        for effect in writer.commits.drop(inbox.effects) { release(effect, isDurable: isDurable) }
+        for effect in shell.commits.drop(inbox.effects) { release(effect, isDurable: isDurable) }
     }
 
     /// Succeeds when all changes of this inbox so far are durable.
@@ -92,9 +80,9 @@ final class HeldEffects: CorePart {
         for one in commit.effects {
             for effect in one.effects { release(effect, isDurable: commit.failure == nil) }
             guard let inbox = inboxes[one.queue.client] else { continue }
-            if commit.failure == nil { output.resume(inbox) } else { writer.reload(inbox) }
+            if commit.failure == nil { shell.output.resume(inbox) } else { shell.loading.reload(inbox) }
         }
-        output.flush()
+        shell.output.flush()
         core.schedule()
     }
 }

@@ -3,22 +3,12 @@ import Logging
 import Messaging
 
 /// Distributes the node's events to the log, the event log and the watchers.
-final class NodeEvents: CorePart {
-    let core: ProtocolCore
-    private let endings: EndingTable
-    /// Called with a new invitation and its sender, before the watchers.
-    var invited: (Messaging.MessageID, PublicKey) -> Void = { _, _ in }
-
-    init(_ core: ProtocolCore, _ endings: EndingTable) {
-        self.core = core
-        self.endings = endings
-    }
-
+final class NodeEvents: Part {
     func notify(_ event: Event) {
         note(event)
         services.counters.happened(event.kind)
         let entry = services.feed.append(event)
-        if case .invited(let id, let key) = event.kind { invited(id, key) }
+        if case .invited(let id, let key) = event.kind { shell.peers.answer(invitation: id, from: key) }
         services.feed.tell(entry)
     }
 
@@ -44,7 +34,7 @@ final class NodeEvents: CorePart {
         {
             counts.confirmed = (record.confirmed.count, record.members.count)
             // The inbox is gone, and the tombstone does not name it.
-            shown.client = shown.client ?? endings[conversation].client
+            shown.client = shown.client ?? shell.endings[conversation].client
         }
         note(.event(shown, counts))
     }

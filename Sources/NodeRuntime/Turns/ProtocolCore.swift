@@ -4,42 +4,14 @@ import Store
 import Transport
 
 /// Runs the protocol core: each event is one turn, and its actions are performed before the turn ends.
-final class ProtocolCore: NodePart {
-    struct Events {
-        let perform: ([NodeAction]) -> Void
-        /// A turn or its deferred work has ended: sets the node's timer again.
-        let turnEnded: () -> Void
-    }
-
-    let services: NodeServices
-    let inboxes = InboxTable()
-    let links = LinkTable()
-    let memory = MessageMemory()
-    private let peers: PeerBook
-    private let addresses: OwnAddresses
+final class ProtocolCore: Part {
     var machine: NodeStateMachine
-    private var events: Events?
-    private var mailboxPlace: () -> MailboxPlace? = { nil }
-    private var keptSlots: (BoxID) -> KeptSlots? = { _ in KeptSlots([]) }
 
-    init(_ services: NodeServices, _ peers: PeerBook, _ addresses: OwnAddresses) {
-        self.services = services
-        self.peers = peers
-        self.addresses = addresses
-        let capacity = services.options.capacity ?? services.configuration.capacity
+    override init(_ shell: Shell) {
+        let capacity = shell.services.options.capacity ?? shell.services.configuration.capacity
         machine = NodeStateMachine(capacity: capacity ?? Limits.inboxCapacity)
+        super.init(shell)
     }
-
-    func connect(_ events: Events) { self.events = events }
-
-    /// Connects turns to our mailbox and to the boxes stored here.
-    func connectMailboxes(place: @escaping () -> MailboxPlace?, keptSlots: @escaping (BoxID) -> KeptSlots?) {
-        mailboxPlace = place
-        self.keptSlots = keptSlots
-    }
-
-    /// Later turns have no effect.
-    func disconnect() { events = nil }
 
     // MARK: Turns
 
@@ -72,20 +44,24 @@ final class ProtocolCore: NodePart {
         if let failure = storage.refusal { throw .store(failure) }
     }
 
-    func perform(_ actions: [NodeAction]) { events?.perform(actions) }
+    func perform(_ actions: [NodeAction]) { shell.performer.perform(actions) }
 
-    func schedule() { events?.turnEnded() }
+    /// A turn or its deferred work has ended: sets the node's timer again.
+    func schedule() {
+        shell.commits.turnEnded()
+        shell.timer.schedule()
+    }
 
     func makeTurn() -> Turn {
         let reading = readClock()
         return Turn(
-            now: reading.confirmed, random: .system, endpoints: addresses.advertised,
-            relayPlaces: addresses.relayPlaces { machine.contact?.relayPlaces ?? [] }, isLocked: store.isLocked,
+            now: reading.confirmed, random: .system, endpoints: shell.addresses.advertised,
+            relayPlaces: shell.addresses.relayPlaces { machine.contact?.relayPlaces ?? [] }, isLocked: store.isLocked,
             defaultPolicy: services.defaultPolicy, sessionGrace: options.sessionGrace,
             // A closure that captures a single object needs no allocation.
             isKnown: { [inboxes] client, id in inboxes[client]?.archive.contains(id) ?? false },
             hasRoom: { [self] client in hasRoom(client) },
-            isNamedPeer: { [peers] key in peers.peer(key).map { !$0.isBlocked } ?? false },
+            isNamedPeer: { [book = shell.book] key in book.peer(key).map { !$0.isBlocked } ?? false },
             contents: ContentLookup(
                 message: { [self] client, id in inboxes[client]?.archive.read(id, now: readClock().hide)?.message },
                 deliveries: { [self] client, id in
@@ -101,7 +77,8 @@ final class ProtocolCore: NodePart {
                 awaitsStorage: { [inboxes] client, id in inboxes[client]?.archive.awaitsStorage(id) ?? false },
                 wasShown: { [inboxes] client, id in inboxes[client]?.archive.wasShown(id) ?? false }),
             defaultCap: services.defaultCap, sourceOf: { [links] link in links[link]?.connection.sourcePrefix },
-            mailbox: mailboxPlace(), keptSlots: keptSlots, startedAt: services.startedAt,
+            mailbox: shell.ownMailbox.place, keptSlots: { [self] box in shell.keptBoxes.slots(of: box) },
+            startedAt: services.startedAt,
             sleeperKey: { [self] client in inboxes[client].flatMap { try? $0.deriveKey(in: store) } })
     }
 
@@ -119,14 +96,4 @@ final class ProtocolCore: NodePart {
         }
         return storage.room.isFor(file: byteCount, besides: stored.byteCount)
     }
-}
-
-/// An object of a node that runs turns.
-protocol CorePart: NodePart { var core: ProtocolCore { get } }
-
-extension CorePart {
-    var services: NodeServices { core.services }
-    var inboxes: InboxTable { core.inboxes }
-    var links: LinkTable { core.links }
-    var memory: MessageMemory { core.memory }
 }

@@ -9,7 +9,7 @@ enum ConversationHandlers {
         router.later(ConversationCreateMethod.self) { node, call in
             let params = call.params
             for name in params.peers ?? [] {
-                let (peer, _) = try node.peer(name)
+                let (peer, _) = try node.peers.peer(name)
                 if peer.isBlocked { throw NodeError.peerBlocked(name) }
                 if peer.card == nil { throw NodeError.peerWithoutCard(name) }
             }
@@ -89,7 +89,7 @@ enum ConversationHandlers {
                         [node] invite, slug in
                         try node.assumeIsolated { node in
                             try node.noteInvitation(invite.invite.id, of: id, to: peer)
-                            try node.sendInvitation(slug, invite: invite, name: name, to: peer)
+                            try node.peers.sendInvitation(slug, invite: invite, name: name, to: peer)
                         }
                     }
                 } catch { return node.loop.makeFailedFuture(error) }

@@ -30,19 +30,19 @@ struct JoinHandlers: Sendable {
         }
         router.on(JoinListMethod.self) { node, _ in
             let joins = try node.joins().map { try JoinView.join($0.client, node) }
-            return JoinListMethod.Result(joins: node.invitations().map(JoinView.invitation) + joins)
+            return JoinListMethod.Result(joins: node.peers.invitations().map(JoinView.invitation) + joins)
         }
         router.on(JoinRetryMethod.self) { node, params in try JoinView.join(try node.retryJoin(params.join), node) }
         router.durably(JoinCancelMethod.self) { node, params in
             let prefix = params.join.lowercased()
-            let invitations = node.invitations().filter { $0.id.description.hasPrefix(prefix) }
+            let invitations = node.peers.invitations().filter { $0.id.description.hasPrefix(prefix) }
             // A prefix that fits an invitation and a join is ambiguous.
             let ids =
                 invitations.map(\.id.description)
                 + (try node.joins()).map(\.client.description).filter { $0.hasPrefix(prefix) }
             if !prefix.isEmpty, ids.count > 1 { throw NodeError.ambiguous(params.join, matches: ids) }
             if !prefix.isEmpty, let invitation = invitations.first {
-                node.dismissInvitation(invitation.id)
+                node.peers.dismissInvitation(invitation.id)
                 var status = JoinView.invitation(invitation)
                 status.state = .cancelled
                 return status

@@ -8,21 +8,21 @@ enum PeerHandlers {
     static func add(to router: inout NodeRouter) {
         router.on(PeerAddMethod.self) { node, params in
             let endpoints = try EndpointOption.endpoints(params.endpoints ?? [], option: "--endpoint")
-            _ = try node.addPeer(params.name, card: params.card, endpoints: endpoints)
+            _ = try node.peers.add(params.name, card: params.card, endpoints: endpoints)
             return try peer(params.name, node)
         }
         router.on(PeerListMethod.self) { node, _ in PeerListMethod.Result(peers: try PeerView.peers(node)) }
         router.on(PeerShowMethod.self) { node, params in try peer(params.name, node) }
         router.on(PeerRemoveMethod.self) { node, params in
-            try node.removePeer(params.name)
+            try node.peers.remove(params.name)
             return Acknowledged()
         }
         router.on(PeerBlockMethod.self) { node, params in
-            try node.blockPeer(params.name)
+            try node.peers.block(params.name)
             return try peer(params.name, node)
         }
         router.on(PeerUnblockMethod.self) { node, params in
-            _ = try node.changePeer(params.name) { $0.blocked = nil }
+            _ = try node.peers.change(params.name) { $0.blocked = nil }
             return try peer(params.name, node)
         }
         router.on(PeerSetMethod.self) { node, params in
@@ -37,13 +37,13 @@ enum PeerHandlers {
                 guard let value = PeersFile.Invitations(rawValue: params.value) else {
                     throw ControlError(.usage, "invitations: `\(params.value)` is not one of ask, accept, refuse")
                 }
-                _ = try node.changePeer(params.name) { $0.invitations = value }
+                _ = try node.peers.change(params.name) { $0.invitations = value }
             case "endpoints":
                 let endpoints = try EndpointOption.endpoints(
                     params.value.split(separator: ",").map(String.init), option: "endpoints")
-                _ = try node.changePeer(params.name) { $0.endpoints = endpoints.isEmpty ? nil : endpoints }
-            case "rendezvous": try node.setRendezvous(params.name, try isOn())
-            case "mailbox": try node.setMailbox(params.name, try isOn())
+                _ = try node.peers.change(params.name) { $0.endpoints = endpoints.isEmpty ? nil : endpoints }
+            case "rendezvous": try node.peers.setRendezvous(params.name, try isOn())
+            case "mailbox": try node.peers.setMailbox(params.name, try isOn())
             default:
                 throw ControlError(
                     .usage, "`\(params.key)` cannot be set", hint: "keys: invitations, endpoints, rendezvous, mailbox")
@@ -53,7 +53,7 @@ enum PeerHandlers {
         router.later(PeerPingMethod.self) { node, call in
             let params = call.params
             let timeout = try positiveTime(params.timeout) ?? 10_000
-            return try node.ping(params.name, timeout: timeout).flatMapThrowing { [node] _ in
+            return try node.peers.ping(params.name, timeout: timeout).flatMapThrowing { [node] _ in
                 try node.assumeIsolated { try peer(params.name, $0) }
             }
         }
@@ -63,7 +63,7 @@ enum PeerHandlers {
                 name: node.configuredName, endpoints: card.endpoints.map(\.description), contact: card.description)
         }
         router.on(PeerExportMethod.self) { node, _ in
-            let encoded = try JSONEncoder().encode(try node.peersFile())
+            let encoded = try JSONEncoder().encode(try node.peers.file())
             return PeerExportMethod.Result(document: try JSONReader.read(encoded))
         }
         router.on(PeerImportMethod.self) { node, params in
@@ -76,13 +76,13 @@ enum PeerHandlers {
                     .usage, "this is not a peers file: `\(field)` \(message)", hint: "see peers.example.json",
                     field: field)
             }
-            try node.importPeers(file)
+            try node.peers.take(file)
             return PeerImportMethod.Result(peers: try PeerView.peers(node))
         }
     }
 
     private static func peer(_ name: String, _ node: isolated Node) throws(NodeError) -> Peer {
-        PeerView.peer(try node.peer(name).0, node.peerPresences()[name])
+        PeerView.peer(try node.peers.peer(name).0, node.peers.presences()[name])
     }
 
     private static func words(_ error: DecodingError) -> (field: String, message: String) {

@@ -89,7 +89,7 @@ enum EventView {
                 "message": .text(type.userFacingMessage),
             ]
         case .invited(let id, _):
-            let from = node.invitations().first { $0.id == id }?.from
+            let from = node.peers.invitations().first { $0.id == id }?.from
             return ["join": text(id), "from": from.map { .text($0) } ?? .null]
         case .exploded: return [:]
         case .explosionScheduled(let at): return ["expiresAt": .text(at.exactISO8601)]

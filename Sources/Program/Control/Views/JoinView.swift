@@ -5,7 +5,7 @@ import NodeRuntime
 
 enum JoinView {
     static func slug(_ text: String, _ node: isolated Node) throws(NodeError) -> String {
-        let matches = node.invitations().filter { $0.id.description.hasPrefix(text.lowercased()) }
+        let matches = node.peers.invitations().filter { $0.id.description.hasPrefix(text.lowercased()) }
         return matches.count == 1 && text.utf8.count >= 4 ? matches[0].slug : text
     }
 

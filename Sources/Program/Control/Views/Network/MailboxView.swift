@@ -8,7 +8,7 @@ enum MailboxView {
     static func status(_ node: isolated Node, withBoxes: Bool) -> MailboxStatus {
         MailboxStatus(
             own: node.mailboxStanding.map { own($0, isLocked: node.isLocked) },
-            service: node.mailboxService.map { service($0, withBoxes ? (try? node.peersFile()) : nil, withBoxes) })
+            service: node.mailboxService.map { service($0, withBoxes ? (try? node.peers.file()) : nil, withBoxes) })
     }
 
     // MARK: Our mailbox
@@ -136,7 +136,7 @@ enum MailboxView {
             }
         }
         if status.service?.serving ?? false {
-            let count = (try? node.peersFile())?.peers.filter { $0.contact != nil && !$0.isBlocked }.count ?? 0
+            let count = (try? node.peers.file())?.peers.filter { $0.contact != nil && !$0.isBlocked }.count ?? 0
             checks.append(
                 count == 0
                     ? check(

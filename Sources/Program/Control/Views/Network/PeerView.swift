@@ -6,8 +6,8 @@ import Transport
 
 enum PeerView {
     static func peers(_ node: isolated Node) throws(NodeError) -> [Peer] {
-        let file = try node.peersFile()
-        let presences = node.peerPresences()
+        let file = try node.peers.file()
+        let presences = node.peers.presences()
         return file.peers.map { peer($0, presences[$0.name]) }
     }
 
