@@ -8,7 +8,7 @@ import Testing
 @Suite("The example of the page SpokenCodes") struct CodeVectors {
     private let vector: Vector
 
-    init() throws { vector = try VectorPage("SpokenCodes")["exchange of a code"] }
+    init() throws { vector = try VectorFile("SpokenCodes")["exchange of a code"] }
 
     @Test("both machines send the messages of the page") func exchange() throws {
         let attempt = CodeAttempt(1)
