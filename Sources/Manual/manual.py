@@ -25,6 +25,47 @@ MARKS = [
     ("✗", "The message failed, was cancelled, or expired before it arrived."),
     ("●", "The member has a link to this node."), ("○", "The member has no link to this node."),
 ]
+# The sections of mayfly-chat(1) that the help does not have: a paragraph, or a word and what it means.
+CHAT = [
+    ("SCREEN", [
+        ("first line", """The conversation, its members, and the retention in force: MEMORY ONLY, KEPT 1 DAY on disk, the
+            countdown of a scheduled explosion, or EXPLODED."""),
+        ("messages", """Local time, sender, text, delivery, and the time that is left. A message ticks each second in its last
+            minute; then a note replaces it for two seconds. A line marks where the unread messages begin."""),
+        ("card", """An open proposal, or the end of an agreement, with the keys that answer it. For one second after a card
+            has changed its keys do nothing. An accept names the id of the proposal."""),
+        ("last line", "The retention that the message being typed will get."),
+        ("list", """Without a conversation: unread counts, invitations, and joins under way. Enter on an invitation asks: `a`
+            accepts, `d` declines."""),
+    ]),
+    ("BEHAVIOUR", [
+        """The chat is a client of the control socket. /help names, for each command, the command of the shell that does the
+            same.""",
+        """Each conversation has its own input line and history, so a text typed for one cannot be sent to another. A reply
+            belongs to the text being typed. If its original is gone, the first Enter warns, and the second sends the text
+            without it.""",
+        """/explode and /leave ask for the name of the conversation. After an explosion the messages and the text being
+            typed leave the screen at once; the page then shows who has confirmed.""",
+        """A lock clears the screen and the memory of the chat, drafts included. Then the
+            input line takes the passphrase, with a dot for each character; a home with a key file needs only Enter.
+            Without a node a command or text that needs one is refused, and the input line stays. A request that was not
+            answered is named, and its text returns to the input line.""",
+        """Images are cards. Alt-V draws the selected one with chafa, if installed, in a process without rights: only the
+            programs and libraries of the system to read (landlock(7)), no socket, file, ioctl or other process (seccomp(2)),
+            1 GiB of memory and 5 s. Only colours and printable characters of its output reach the terminal.""",
+        """A slash at the beginning of a text is typed twice. A paste of several lines, or of more than 500 bytes, asks
+            first. A text of more than 32,768 bytes is refused.""",
+        """The end restores the terminal, also after a signal, a crash and Ctrl-Z. Retention is shown as a word and a colour;
+            NO_COLOR is obeyed. The screen needs a terminal that reads ECMA-48; on others use --plain.""",
+    ]),
+    ("PLAIN MODE", [
+        """Lines of a pipe are texts, even with a slash in front, so that a program that writes into the pipe cannot
+            command; --commands makes them commands. Each line waits for the answer to the line before it. A line ends with
+            LF or CRLF. A line that is not UTF-8, or longer than a message, is refused with 64, its number and the byte; the
+            lines after it are read. The exit code of a pipe is 0, or that of the first line that failed; an unknown
+            conversation ends the chat with 7.""",
+    ]),
+]
 # These stand once in mayfly(1).
 COMMON = {"home", "json", "version", "help"}
 
@@ -225,6 +266,14 @@ def page(command, date, commands):
     if name == "chat":
         lines += [".Sh MARKS", ".Bl -tag -width Ds"]
         lines += [line for mark, meaning in MARKS for line in (f".It {escape(mark)}", meaning)] + [".El"]
+        for title, entries in CHAT:
+            lines += [f".Sh {title}"] + ([".Bl -tag -width Ds"] if isinstance(entries[0], tuple) else [])
+            for index, entry in enumerate(entries):
+                if isinstance(entry, tuple):
+                    lines += [f".It {entry[0]}"] + prose(entry[1])
+                else:
+                    lines += ([".Pp"] if index else []) + prose(entry)
+            lines += [".El"] if isinstance(entries[0], tuple) else []
     lines += [".Sh EXIT STATUS", "See", ".Xr mayfly 1 ."]
     if examples:
         lines += [".Sh EXAMPLES"] + examples

@@ -1,28 +1,32 @@
 import Foundation
 import Testing
 
-/// Checks that the tests named by the pages exist.
+/// Checks that the tests named by `Tests/Promises.txt` exist, and that each promise has one.
 @Suite("Behaviours") struct BehavioursTests {
     private static let root = URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
         .deletingLastPathComponent()
 
-    struct Row {
+    /// A line of `Tests/Promises.txt`: the test shows the promise with this number.
+    struct Promise: Equatable {
         let number: String
-        let behaviour: String
-        /// `Suite/test`; empty when the row names none.
-        let script: String
+        /// Empty where a page has the promise.
+        let says: String
+        let test: String
+        /// The test, or suite, only shows more.
+        let isMore: Bool
     }
 
-    static func rows(_ page: String, numbered prefix: String = "00") -> [Row] {
-        page.split(separator: "\n").compactMap { line in
-            guard line.hasPrefix("| \(prefix)") else { return nil }
-            let cells = line.dropFirst().split(separator: "|", omittingEmptySubsequences: false).map {
-                $0.trimmingCharacters(in: .whitespaces)
+    static func promises(_ text: String) -> [Promise] {
+        var test = ""
+        return text.split(separator: "\n").filter { !$0.hasPrefix("#") }.compactMap { line in
+            guard line.hasPrefix("  ") else {
+                test = String(line)
+                return nil
             }
-            guard cells.count >= 3 else { return Row(number: cells[0], behaviour: "", script: "") }
-            let script = cells[2].drop { $0 == "`" }
-            let end = script.lastIndex { $0 != "`" }.map { script.index(after: $0) } ?? script.startIndex
-            return Row(number: cells[0], behaviour: cells[1], script: String(script[..<end]))
+            let number = line.dropFirst(2).prefix { $0 != " " }
+            return Promise(
+                number: number.filter { $0 != "(" && $0 != ")" }, says: String(line.dropFirst(number.count + 3)),
+                test: test, isMore: number.hasPrefix("("))
         }
     }
 
@@ -130,79 +134,76 @@ import Testing
         }
     }
 
-    private static func page(_ name: String) throws -> String {
-        try String(contentsOf: root.appending(path: "Sources/Messaging/Messaging.docc/\(name).md"), encoding: .utf8)
+    private static func text(_ path: String) throws -> String {
+        try String(contentsOf: root.appending(path: path), encoding: .utf8)
     }
 
-    /// The name as a page writes it. DocC reads a code span with backquotes inside as a symbol link, so pages omit
-    /// them.
-    private static func plain(_ name: String) -> String { name.filter { $0 != "`" } }
+    private static func promises() throws -> [Promise] { promises(try text("Tests/Promises.txt")) }
 
-    /// Each row names a script that is always run.
-    private func check(_ rows: [Row]) throws {
-        let scripts = Dictionary(try Self.allScripts().map { (Self.plain($0.name), $0) }) { first, second in
-            first.isConditional ? first : second
-        }
+    /// The numbers of the promises of a page, each at the beginning of a line behind `mark`.
+    private static func numbers(_ page: String, _ mark: String) throws -> [String] {
+        try text("Sources/Messaging/Messaging.docc/\(page).md").split(separator: "\n").filter { $0.hasPrefix(mark) }.map
+        { String($0.dropFirst(2).prefix { $0 != " " && $0 != ":" }) }
+    }
+
+    /// By the name without backquotes. Of tests with one name one that can be skipped counts.
+    private static func scriptsByName() throws -> [String: Script] {
+        Dictionary(try allScripts().map { ($0.name.filter { $0 != "`" }, $0) }) { $0.isConditional ? $0 : $1 }
+    }
+
+    /// Numbers that a test shows which is never skipped; the path of a script stands for its checks.
+    private static func shown(_ promises: [Promise]) throws -> Set<String> {
+        let scripts = try scriptsByName()
+        return Set(promises.filter { !$0.isMore && scripts[$0.test]?.isConditional == false }.map(\.number))
+    }
+
+    @Test("each test of the list exists") func tests() throws {
+        let scripts = try Self.scriptsByName()
         #expect(scripts.count > 300, "the sources of the tests are read")
-        var missing: [String: [String]] = [:]
-        for row in rows {
-            let script = Self.plain(row.script)
-            if scripts[script] == nil { missing[script, default: []].append(row.number) }
-            #expect(scripts[script]?.isConditional != true, "\(row.number): `\(script)` can be skipped")
-            #expect(!row.behaviour.isEmpty, "\(row.number) says nothing")
-        }
-        for name in missing.keys.sorted() {
-            Issue.record("no such script: `\(name)`, of \(missing[name]?.joined(separator: ", ") ?? "")")
-        }
-    }
-
-    /// Tests of the rows of `Expectations.md`, each with its file, and the checks of scripts.
-    static func expectations(_ page: String) -> [(number: String, tests: [(file: String, script: String)])] {
-        page.split(separator: "\n").filter { $0.hasPrefix("| E-") }.map { line in
-            let cells = line.components(separatedBy: " | ")
-            let tests = matches(#"([\w/]+): `([^`]+)`|`(Tests/[\w./-]+): ([^`]+)`"#, cells.last ?? "").map { found in
-                found.groups[0].isEmpty ? (found.groups[2], found.groups[3]) : (found.groups[0], found.groups[1])
+        let suites = Set(scripts.keys.map { $0.prefix { $0 != "/" } })
+        for promise in try Self.promises() {
+            if promise.test.hasPrefix("Tests/"), let colon = promise.test.range(of: ": ") {
+                let text = try Self.text(String(promise.test[..<colon.lowerBound]))
+                #expect(text.contains(promise.test[colon.upperBound...]), "no check `\(promise.test)`")
+            } else {
+                let isSuite = promise.isMore && suites.contains(promise.test[...])
+                #expect(scripts[promise.test] != nil || isSuite, "\(promise.number): no test `\(promise.test)`")
             }
-            return (String(cells[0].dropFirst(2)), tests)
         }
     }
 
-    @Test("each expectation names tests that exist") func expectations() throws {
-        let rows = Self.expectations(try Self.page("Expectations"))
-        #expect(rows.map(\.number) == (1...48).map { "E-\($0)" })
-        let scripts = Dictionary(try Self.allScripts().map { (Self.plain($0.name), $0) }) { first, _ in first }
-        for row in rows {
-            var isAlwaysRun = false
-            for (file, script) in row.tests {
-                let isCheck = file.hasPrefix("Tests/")
-                let path = Self.root.appending(path: isCheck ? file : "Tests/\(file).swift")
-                let text = Self.plain((try? String(contentsOf: path, encoding: .utf8)) ?? "")
-                let name = isCheck ? script : String(script.drop { $0 != "/" }.dropFirst())
-                let quoted = name.replacingOccurrences(of: "\"", with: "\\\"")
-                let isThere = text.contains(quoted)
-                #expect(isThere, "\(row.number): `\(script)` is not in \(file)")
-                #expect(isCheck || scripts[script] != nil, "\(row.number): no test `\(script)`")
-                if scripts[script]?.isConditional == false { isAlwaysRun = true }
-            }
-            #expect(isAlwaysRun, "\(row.number): no test of it is always run")
-        }
+    @Test("each expectation has a test that is always run") func expectations() throws {
+        let numbers = try Self.numbers("Expectations", "| E-")
+        #expect(numbers == (1...48).map { "E-\($0)" })
+        #expect(try Self.shown(Self.promises()).isSuperset(of: numbers))
     }
 
-    @Test("every promise of the threat model names a script that exists") func threats() throws {
-        let rows = Self.rows(try Self.page("ThreatModel"), numbered: "T-")
-        try check(rows)
-        #expect(rows.count >= 50 && rows.map(\.number) == rows.indices.map { "T-\($0 + 1)" }, "numbered in order")
+    @Test("each promise of the threat model has a test, and none of them is skipped") func threats() throws {
+        let promises = try Self.promises().filter { $0.number.hasPrefix("T-") }
+        let numbers = try Self.numbers("ThreatModel", "- T-")
+        #expect(numbers.count >= 50 && numbers == numbers.indices.map { "T-\($0 + 1)" }, "numbered in order")
+        checkAlwaysRun(promises, numbers, try Self.shown(promises))
     }
 
-    @Test("every row names a script that exists and is not skipped") func table() throws {
-        let rows = Self.rows(try Self.page("Behaviours"))
-        try check(rows)
+    @Test("each behaviour of the reference documents has a test, and none of them is skipped") func behaviours() throws
+    {
+        let promises = try Self.promises().filter { $0.number.hasPrefix("00") }
+        let shown = try Self.shown(promises)
+        #expect(promises.allSatisfy { !$0.says.isEmpty })
+        #expect(Set(promises.map { $0.number.prefix(3) }).count == 5)
         for (document, least) in [("000", 50), ("001", 30), ("002", 45), ("003", 30), ("004", 60)] {
-            let numbers = rows.map(\.number).filter { $0.hasPrefix(document + "-") }
-            #expect(numbers.count >= least, "\(document) has \(numbers.count) rows")
-            #expect(numbers == numbers.indices.map { "\(document)-\($0 + 1)" }, "\(document) is not numbered in order")
+            let count = promises.count { $0.number.hasPrefix(document + "-") }
+            #expect(count >= least, "\(document) has \(count) behaviours")
+            let named = promises.filter { $0.number.hasPrefix(document) }
+            checkAlwaysRun(named, (1...count).map { "\(document)-\($0)" }, shown)
         }
-        #expect(Set(rows.map { $0.number.prefix(3) }).count == 5)
+    }
+
+    /// Each number has one test, which cannot be skipped.
+    private func checkAlwaysRun(_ promises: [Promise], _ numbers: [String], _ shown: Set<String>) {
+        let named = promises.filter { !$0.isMore }.map(\.number)
+        #expect(named.sorted() == numbers.sorted(), "each number once")
+        #expect(Set(numbers).subtracting(shown).sorted() == [], "these can be skipped")
     }
 
     @Test("the parser finds names of every form and conditions, and skips text that is not a test") func reading() {
@@ -251,9 +252,12 @@ import Testing
                 Script(name: "Third/eight", isConditional: true),
                 Script(name: "A suite, (so) named/nine", isConditional: false),
             ])
-        let rows = Self.rows(
-            "| # | x | y |\n|---|---|---|\n| 001-1 | it | `A/b` |\n| 001-2 | ``A/c `d` `` |\n| 001-3 | it | ``A/c `d` e`` |"
-        )
-        #expect(rows.map(\.script) == ["A/b", "", "A/c `d` e"])
+        let list = "# the list\n\nA/b\n  001-1 it is\n  E-2\n\nC\n  (T-3)\n"
+        #expect(
+            Self.promises(list) == [
+                Promise(number: "001-1", says: "it is", test: "A/b", isMore: false),
+                Promise(number: "E-2", says: "", test: "A/b", isMore: false),
+                Promise(number: "T-3", says: "", test: "C", isMore: true),
+            ])
     }
 }

@@ -4,11 +4,11 @@ import Testing
 
 @testable import Messaging
 
-/// The example of the page SpokenCodes, from `Tests/Vectors/vectors.py`.
-@Suite("The example of the page SpokenCodes") struct CodeVectors {
+/// The example of a spoken code, from `Tests/Vectors/vectors.py`.
+@Suite("The example of a spoken code") struct CodeVectors {
     private let vector: Vector
 
-    init() throws { vector = try VectorPage("SpokenCodes")["exchange of a code"] }
+    init() throws { vector = try VectorFile("SpokenCodes")["exchange of a code"] }
 
     @Test("both machines send the messages of the page") func exchange() throws {
         let attempt = CodeAttempt(1)

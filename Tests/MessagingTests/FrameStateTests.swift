@@ -30,7 +30,7 @@ import Testing
 
     private func cells(_ row: Row) throws -> [String] {
         let line = try #require(
-            VectorPage("Frames").text.split(separator: "\n").first { $0.hasPrefix("| \(row.rawValue) | ") },
+            Specification.page("Frames").split(separator: "\n").first { $0.hasPrefix("| \(row.rawValue) | ") },
             "the page has no row \(row.rawValue)")
         return line.split(separator: "|").map { cell in
             String(cell.drop { $0 == " " }.reversed().drop { $0 == " " }.reversed())

@@ -9,7 +9,7 @@ import Testing
     private func key(_ bytes: [UInt8]) throws -> IdentityKey { IdentityKey(try SecretKey(SecretBytes(copying: bytes))) }
 
     @Test("a reservation at a rendezvous node") func reservation() throws {
-        let vector = try VectorPage("Relay")["reservation"]
+        let vector = try VectorFile("Relay")["reservation"]
         let server = try key(try vector.bytes("contact inbox of R"))
         let user = try key(try vector.bytes("contact inbox of A"))
         let seed = RelaySeed(
@@ -29,7 +29,7 @@ import Testing
     }
 
     @Test("a box: its label, its name, the proof of a claim, its address") func box() throws {
-        let vector = try VectorPage("Mailbox")["box"]
+        let vector = try VectorFile("Mailbox")["box"]
         let server = try key(try vector.bytes("contact inbox of M"))
         let user = try key(try vector.bytes("contact inbox of O"))
         let seed = try #require(RelaySeed(try vector.bytes("seed")))
@@ -54,14 +54,14 @@ import Testing
             own: sender)
     }
 
-    private func bobsBox() throws -> BoxID { try #require(BoxID(try VectorPage("Mailbox")["box"].bytes("box"))) }
+    private func bobsBox() throws -> BoxID { try #require(BoxID(try VectorFile("Mailbox")["box"].bytes("box"))) }
 
     private func conversation() throws -> ConversationID {
-        try #require(ConversationID(try VectorPage("SignedValues")["inputs"].bytes("conversation")))
+        try #require(ConversationID(try VectorFile("SignedValues")["inputs"].bytes("conversation")))
     }
 
     @Test("a slot: its tag, its name, its body") func slot() throws {
-        let vector = try VectorPage("Mailbox")["slot"]
+        let vector = try VectorFile("Mailbox")["slot"]
         let secret = try secret(vector)
         let number = UInt64(try vector.number("n"))
         #expect(secret.tag(number).bytes == (try vector.bytes("tag")))
@@ -78,13 +78,13 @@ import Testing
     }
 
     @Test("the reserved slot of a notice, and its answer") func notice() throws {
-        let page = try VectorPage("Mailbox")
-        let vector = try page["slot of a notice"]
-        let secret = try secret(try page["slot"])
+        let examples = try VectorFile("Mailbox")
+        let vector = try examples["slot of a notice"]
+        let secret = try secret(try examples["slot"])
         #expect(secret.noticeTag.bytes == (try vector.bytes("tag")))
         #expect(SlotID(secret.noticeTag).bytes == (try vector.bytes("id")))
         #expect(secret.noticeKey().withBytes { Array($0) } == (try vector.bytes("key")))
-        let values = try VectorPage("SignedValues")
+        let values = try VectorFile("SignedValues")
         let nonce = try vector.bytes("nonce")
         let sealed = try values["notice, immediate"].bytes("sealed")
         let body = SlotSealing.seal(notice: sealed, secret, box: try bobsBox(), nonce: nonce)

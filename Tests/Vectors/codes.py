@@ -1,4 +1,4 @@
-"""The exchange of SpokenCodes.md, made from that page's rules."""
+"""The exchange of a spoken code (Join.md), made from that page's rules."""
 
 import struct
 

@@ -88,7 +88,7 @@ def deflate(data):
 
 SLUG_DEFLATED = "mayfly:join/" + base64url(b"\x1f" + deflate(SIGNED_INVITE))
 
-# Of the whole group: see Group.md. Its examples name the digest as any eight bytes.
+# Of the whole group: see Join.md. Its examples name the digest as any eight bytes.
 DIGEST = bytes(range(0xF0, 0xF8))
 HASH = hashlib.blake2b(b"a file", digest_size=32).digest()
 NONCE = bytes(range(0xE0, 0xF0))

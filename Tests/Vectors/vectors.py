@@ -1,12 +1,11 @@
 #!/usr/bin/env python3
-"""Writes the test vectors of the specification into its pages: a second implementation, from the pages alone.
+"""Writes the examples of the specification, one file for each page: a second implementation, from the pages alone.
 
-A vector is a fenced block whose first line is `vector: NAME`; the rest of the block is replaced. The tests compare the
-program with what the pages say; `--check` compares the pages with what is computed here.
+A vector is a paragraph of such a file; its first line is `vector: NAME`. The tests compare the program with the files;
+`--check` compares the files with what is computed here.
 """
 
 import pathlib
-import re
 import sys
 
 import codes
@@ -19,17 +18,16 @@ import services
 import store
 import values
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-MESSAGING = ROOT / "Sources/Messaging/Messaging.docc"
-PAGES = {
-    MESSAGING / "SignedValues.md": values.blocks,
-    MESSAGING / "Frames.md": frames.blocks,
-    MESSAGING / "Links.md": links.blocks,
-    MESSAGING / "DatagramLinks.md": datagrams.blocks,
-    MESSAGING / "Relay.md": services.relay,
-    MESSAGING / "Mailbox.md": services.mailbox,
-    MESSAGING / "SpokenCodes.md": codes.blocks,
-    ROOT / "Sources/Store/Store.docc/Store.md": store.blocks,
+HERE = pathlib.Path(__file__).resolve().parent
+FILES = {
+    "SignedValues": values.blocks,
+    "Frames": frames.blocks,
+    "Links": links.blocks,
+    "DatagramLinks": datagrams.blocks,
+    "Relay": services.relay,
+    "Mailbox": services.mailbox,
+    "SpokenCodes": codes.blocks,
+    "Store": store.blocks,
 }
 WIDTH = 96
 
@@ -49,23 +47,16 @@ def main():
     primitives.check()
     ristretto.check()
     isWrong = False
-    for page, make in PAGES.items():
-        blocks, used = make(), set()
-
-        def fill(match):
-            name = match[1]
-            used.add(name)
-            return "```text\nvector: " + name + "\n" + "\n".join(lines(blocks[name])) + "\n```"
-
-        old = page.read_text()
-        new = re.sub(r"```text\nvector: ([^\n]*)\n.*?```", fill, old, flags=re.DOTALL)
-        for missing in sorted(set(blocks) - used):
-            sys.exit(f"{page.name} has no vector named {missing!r}")
-        if new != old and "--check" in sys.argv:
-            print(f"{page.name} says otherwise", file=sys.stderr)
+    for name, make in FILES.items():
+        file = HERE / f"{name}.txt"
+        new = "\n".join("\n".join([f"vector: {title}", *lines(block), ""]) for title, block in make().items())
+        if file.exists() and file.read_text() == new:
+            continue
+        if "--check" in sys.argv:
+            print(f"{file.name} says otherwise", file=sys.stderr)
             isWrong = True
-        elif new != old:
-            page.write_text(new)
+        else:
+            file.write_text(new)
     sys.exit(isWrong)
 
 

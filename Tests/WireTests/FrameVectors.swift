@@ -7,10 +7,10 @@ import Testing
 /// The examples of the page Frames, from `Tests/Vectors/vectors.py`.
 @Suite("Frames") struct FrameVectors {
     @Test("the codec writes every example of the page, and reads it as the same frame") func examples() throws {
-        let page = try VectorPage("Frames")
+        let examples = try VectorFile("Frames")
         var specified = try SpecifiedFrames()
         var frames = Dictionary(uniqueKeysWithValues: try specified.all())
-        for (name, vector) in page.vectors("frame: ") {
+        for (name, vector) in examples.vectors("frame: ") {
             let frame = frames.removeValue(forKey: name)
             guard let frame else {
                 Issue.record("no frame for \(name)")
@@ -26,7 +26,7 @@ import Testing
         let tests = URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
         let proto = try String(contentsOf: tests.appending(path: "FuzzTargets/mayfly.proto"), encoding: .utf8)
         let declared = Self.declared(proto)
-        let specified = Self.specified(try VectorPage("Frames").text)
+        let specified = Self.specified(try Specification.page("Frames"))
         #expect(declared.count > 100)
         #expect(declared.subtracting(specified).sorted() == [])
         #expect(specified.subtracting(declared).sorted() == [])

@@ -7,19 +7,19 @@ import Testing
 @Suite struct SignedValueVectors {
     /// Digest and signature of a vector, after a check that its transcript has this digest.
     private func signed(_ name: String, _ tag: String, _ values: SpecifiedValues) throws -> [[UInt8]] {
-        let vector = try values.page[name]
+        let vector = try values.examples[name]
         #expect(SHA256.tagged(tag, try vector.bytes("transcript")) == (try vector.bytes("digest")))
         return [try vector.bytes("digest"), try vector.bytes("signature")]
     }
 
     @Test func `names match the page's examples`() throws {
         let values = try SpecifiedValues()
-        let names = try values.page["names"]
+        let names = try values.examples["names"]
         #expect(InboxID(values.ann.publicKey).bytes == (try names.bytes("ann's inbox id")))
         #expect(try values.message().bytes == names.bytes("message id"))
         #expect(try values.message().belongs(to: values.ann.publicKey, in: values.conversation))
         #expect(try values.invite().id.bytes == names.bytes("invite id"))
-        let inputs = try values.page["inputs"]
+        let inputs = try values.examples["inputs"]
         #expect(values.ann.publicKey.bytes == (try inputs.bytes("ann's key")))
         #expect(values.bob.publicKey.bytes == (try inputs.bytes("bob's key")))
     }
@@ -49,7 +49,7 @@ import Testing
         let client = try #require(ClientID([UInt8](repeating: 1, count: 16)))
         let machine = ConversationStateMachine(
             client: client, key: values.ann, record: record, isFresh: true, now: values.time)
-        let known = try values.page["group digest"]
+        let known = try values.examples["group digest"]
         #expect(SHA256.tagged("mayfly/group_digest", try known.bytes("transcript")) == (try known.bytes("digest")))
         #expect(machine.groupDigest == (try known.bytes("group_digest")))
         let departure = values.departure()
@@ -61,7 +61,7 @@ import Testing
     func `proposals, their ids and their JSON match the page's examples`(_ name: String) throws {
         var values = try SpecifiedValues()
         let proposal = try values.proposal(name)
-        let vector = try values.page[name]
+        let vector = try values.examples[name]
         #expect(try [proposal.id.bytes, proposal.signature.bytes] == signed(name, "mayfly/lifetime_proposal", values))
         #expect(AgreementID(proposal.id).bytes == (try vector.bytes("agreement")))
         let json = try vector.text("json")
@@ -74,7 +74,7 @@ import Testing
         var values = try SpecifiedValues()
         let accept = try values.accept()
         #expect(try accept.signature.bytes == signed("accept", "mayfly/lifetime_accept", values)[1])
-        let json = try values.page["accept"].text("json")
+        let json = try values.examples["accept"].text("json")
         #expect(String(decoding: SeedJSON.encode(accept), as: UTF8.self) == json)
         #expect(try SeedJSON.decodeLifetimeMessage(Array(json.utf8)) == .accept(accept))
         #expect(try values.agreement().isValid(conversation: values.conversation))
@@ -86,7 +86,7 @@ import Testing
         var values = try SpecifiedValues()
         let notice = values.notice(isImmediate: name == "notice, immediate")
         #expect(try notice.signature.bytes == signed(name, "mayfly/explode_notice", values)[1])
-        let sealed = try values.page[name].bytes("sealed")
+        let sealed = try values.examples[name].bytes("sealed")
         #expect(try values.sealedNotice(name) == sealed)
         let opened = try #require(ExplodeNotice(opening: sealed, conversation: values.conversation))
         #expect(opened == notice && opened.isValid(for: values.genesis()))
@@ -95,7 +95,7 @@ import Testing
     @Test func `a deletion receipt matches the page's example`() throws {
         var values = try SpecifiedValues()
         let receipt = try values.receipt()
-        let vector = try values.page["deletion receipt"]
+        let vector = try values.examples["deletion receipt"]
         #expect(try receipt.signature.bytes == signed("deletion receipt", "mayfly/deletion_receipt", values)[1])
         var random = ReplayedRandomness(try vector.bytes("nonce"))
         #expect(receipt.sealed(&random) == (try vector.bytes("sealed")))
@@ -105,13 +105,13 @@ import Testing
 
     @Test func `a knock's question and statement match the page's examples`() throws {
         var values = try SpecifiedValues()
-        let knock = try values.page["knock"]
+        let knock = try values.examples["knock"]
         let key = SecretBytes(copying: try knock.bytes("sealing key"))
         var random = ReplayedRandomness(try knock.bytes("nonce"))
         #expect(KnockQuestion.seal(key: key, token: values.token, &random) == (try knock.bytes("question")))
         #expect(KnockQuestion.isAuthentic(try knock.bytes("question"), key: key, token: values.token))
 
-        let vector = try values.page["statement"]
+        let vector = try values.examples["statement"]
         let statement = try values.statement()
         #expect(try statement.signature.bytes == signed("statement", "mayfly/join_error", values)[1])
         random = ReplayedRandomness(try vector.bytes("nonce"))
@@ -122,10 +122,10 @@ import Testing
 
     @Test func `a conversation token and an invite match the page's examples`() throws {
         let values = try SpecifiedValues()
-        let token = try values.page["conversation token"].bytes("conversation token")
+        let token = try values.examples["conversation token"].bytes("conversation token")
         #expect(try values.invite().conversationToken == token)
         #expect(ConversationToken.open(token, key: values.ann.secret) == values.conversation)
-        let vector = try values.page["invite"]
+        let vector = try values.examples["invite"]
         let invite = try values.signedInvite()
         #expect(invite.payload == (try vector.bytes("payload")))
         #expect(invite.signature.bytes == (try vector.bytes("signature")))
@@ -139,7 +139,7 @@ import Testing
 
     @Test func `a contact card matches the page's example`() throws {
         let values = try SpecifiedValues()
-        let vector = try values.page["contact card"]
+        let vector = try values.examples["contact card"]
         let card = ContactCard(
             key: values.ann.publicKey, routingSecret: try vector.bytes("routing secret"),
             endpoints: vector.texts("endpoint").compactMap { Endpoint($0) })

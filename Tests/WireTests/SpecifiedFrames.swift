@@ -152,7 +152,7 @@ struct SpecifiedFrames {
     private func relays() throws -> [(String, Frame)] {
         let reservation = try SpecifiedValues.known(ReservationID(nonce))
         let punch = try SpecifiedValues.known(PunchNonce(nonce))
-        let candidate = try SpecifiedValues.known(Endpoint(try values.page["member"].text("endpoint")))
+        let candidate = try SpecifiedValues.known(Endpoint(try values.examples["member"].text("endpoint")))
         let stream = RelayStreamID(7)
         let label = try SpecifiedValues.known(RelayLabel(nonce))
         let grant = RelayGrant(reservationCount: 1_024, streamsPerReservation: 8, streamCount: 32, byteRate: 1 << 20)

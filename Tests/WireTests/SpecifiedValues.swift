@@ -4,7 +4,7 @@ import TestSupport
 
 /// The values of the page SignedValues, made by the program from the page's inputs.
 struct SpecifiedValues {
-    let page: VectorPage
+    let examples: VectorFile
     let ann: IdentityKey
     let bob: IdentityKey
     let conversation: ConversationID
@@ -17,8 +17,8 @@ struct SpecifiedValues {
     var zeros = ReplayedRandomness()
 
     init() throws {
-        page = try VectorPage("SignedValues")
-        let inputs = try page["inputs"]
+        examples = try VectorFile("SignedValues")
+        let inputs = try examples["inputs"]
         ann = IdentityKey(try SecretKey(SecretBytes(copying: try inputs.bytes("ann"))))
         bob = IdentityKey(try SecretKey(SecretBytes(copying: try inputs.bytes("bob"))))
         conversation = try Self.known(ConversationID(try inputs.bytes("conversation")))
@@ -36,7 +36,7 @@ struct SpecifiedValues {
     // MARK: Names
 
     func message() throws -> MessageID {
-        var random = ReplayedRandomness(try page["names"].bytes("nonce"))
+        var random = ReplayedRandomness(try examples["names"].bytes("nonce"))
         return MessageID.make(by: ann.publicKey, in: conversation, &random)
     }
 
@@ -45,7 +45,7 @@ struct SpecifiedValues {
     mutating func genesis() -> Genesis { Genesis(conversation: conversation, createdAt: time, key: ann, &zeros) }
 
     mutating func member(_ name: String, _ key: IdentityKey) throws -> Member {
-        let vector = try page[name]
+        let vector = try examples[name]
         return Member(
             profile: try Self.optional(vector.text("name")),
             endpoints: try vector.texts("endpoint").map { try Self.known(Endpoint($0)) },
@@ -56,7 +56,7 @@ struct SpecifiedValues {
     mutating func bobMember() throws -> Member { try member("member without name and endpoints", bob) }
 
     mutating func group() throws -> GroupState {
-        let vector = try page["group state"]
+        let vector = try examples["group state"]
         return GroupState.Unsigned(
             conversation: conversation, version: UInt64(try vector.number("version")),
             membership: UInt64(try vector.number("membership")), name: try Self.optional(vector.text("name")),
@@ -71,7 +71,7 @@ struct SpecifiedValues {
     // MARK: Lifetime
 
     mutating func proposal(_ name: String) throws -> LifetimeProposal {
-        let vector = try page[name]
+        let vector = try examples[name]
         let unopened = try vector.number("unopened")
         return LifetimeProposal.Unsigned(
             conversation: conversation, membership: 2, epoch: UInt64(try vector.number("epoch")),
@@ -90,7 +90,7 @@ struct SpecifiedValues {
     mutating func fullProposal() throws -> LifetimeProposal { try proposal("proposal with all terms") }
 
     mutating func accept() throws -> LifetimeAccept {
-        let at = Timestamp(milliseconds: try page["accept"].number("acceptedAt"))
+        let at = Timestamp(milliseconds: try examples["accept"].number("acceptedAt"))
         return LifetimeAccept(try plainProposal(), at: at, by: bob, &zeros)
     }
 
@@ -103,17 +103,17 @@ struct SpecifiedValues {
     }
 
     mutating func sealedNotice(_ name: String) throws -> [UInt8] {
-        var random = ReplayedRandomness(try page[name].bytes("nonce"))
+        var random = ReplayedRandomness(try examples[name].bytes("nonce"))
         return notice(isImmediate: name == "notice, immediate").sealed(&random)
     }
 
     mutating func receipt() throws -> DeletionReceipt {
-        let at = Timestamp(milliseconds: try page["deletion receipt"].number("destroyedAt"))
+        let at = Timestamp(milliseconds: try examples["deletion receipt"].number("destroyedAt"))
         return DeletionReceipt(conversation: conversation, destroyedAt: at, key: bob, &zeros)
     }
 
     mutating func statement() throws -> ExpiredStatement {
-        let at = Timestamp(milliseconds: try page["statement"].number("statedAt"))
+        let at = Timestamp(milliseconds: try examples["statement"].number("statedAt"))
         return ExpiredStatement(tag: tag, timestamp: at, key: ann, &zeros)
     }
 
@@ -123,11 +123,11 @@ struct SpecifiedValues {
         Invite(
             tag: tag,
             conversationToken: ConversationToken.seal(
-                conversation, key: ann.secret, nonce: try page["conversation token"].bytes("nonce")),
+                conversation, key: ann.secret, nonce: try examples["conversation token"].bytes("nonce")),
             creator: InboxID(ann.publicKey), joinSecret: joinSecret,
-            endpoints: try page["member"].texts("endpoint").map { try Self.known(Endpoint($0)) },
-            name: try page["group state"].text("name"), description: nil, lifetime: .oneDay, conversationExpiresAt: nil,
-            expiresAt: time + .day, singleUse: true)
+            endpoints: try examples["member"].texts("endpoint").map { try Self.known(Endpoint($0)) },
+            name: try examples["group state"].text("name"), description: nil, lifetime: .oneDay,
+            conversationExpiresAt: nil, expiresAt: time + .day, singleUse: true)
     }
 
     func signedInvite() throws -> SignedInvite {

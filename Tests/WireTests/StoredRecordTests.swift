@@ -3,7 +3,7 @@ import Foundation
 import Messaging
 import Testing
 
-/// The JSON in state logs, as the page Wire describes it.
+/// The JSON in state logs, as the page Frames describes it.
 @Suite struct StoredRecordTests {
     @Test func `a record is written by the conventions of the page`() throws {
         var values = try SpecifiedValues()

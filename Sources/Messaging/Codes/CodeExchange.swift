@@ -1,6 +1,6 @@
 import Crypto
 
-/// The messages of the exchange, and the CPace context (SpokenCodes.md, "The exchange").
+/// The messages of the exchange, and the CPace context (Join.md, "Exchange").
 ///
 ///     joiner                                              creator
 ///       'c' ‖ slot (2) ‖ nonce (14) ‖ share (32)   ──▶

@@ -24,7 +24,7 @@ package struct CodeAttempt: Hashable, Sendable {
     package init(_ number: UInt64) { self.number = number }
 }
 
-/// A spoken code at its creator (SpokenCodes.md, "The creator"). It sends one answer; with that answer the code is
+/// A spoken code at its creator (Join.md, "Creator of a code"). It sends one answer; with that answer the code is
 /// spent.
 ///
 ///     open ──share of the group──▶ answered ──its proof──▶ proven ──the invite is made──▶ ended: taken

@@ -11,7 +11,7 @@ package enum CodeFailure: Error, Hashable, Sendable {
     case foreign
 }
 
-/// A spoken code at the joiner (SpokenCodes.md, "The joiner"). The joiner proves itself first, and once, so an impostor
+/// A spoken code at the joiner (Join.md, "Joiner of a code"). The joiner proves itself first, and once, so an impostor
 /// of the creator can test one code.
 ///
 ///     asking ──share──▶ proving ──tag and invite──▶ ended

@@ -1,6 +1,6 @@
 import Crypto
 
-/// The open codes of a node, in memory only (SpokenCodes.md).
+/// The open codes of a node, in memory only (Join.md, "Spoken codes").
 package struct OpenCodes {
     /// Names a code while the node runs.
     package struct Number: Hashable, Sendable, Comparable {

@@ -1,7 +1,7 @@
 import Crypto
 
 /// A spoken code: the number of one of the node's open codes and two secret words, such as `7-harvest-lamp`
-/// (SpokenCodes.md).
+/// (Join.md, "Spoken codes").
 package struct SpokenCode: Hashable, Sendable, CustomStringConvertible {
     package enum Failure: Error, Hashable, Sendable {
         /// It is not a number and two words.

@@ -1,6 +1,6 @@
 import Crypto
 
-/// The text form of an invite (Wire.md, "Invites"): `mayfly:join/` and base64url of the signed invite, in raw DEFLATE
+/// The text form of an invite (Frames.md, "Invites"): `mayfly:join/` and base64url of the signed invite, in raw DEFLATE
 /// behind a marker byte when that is smaller.
 package enum InviteSlug {
     package static let prefix = "mayfly:join/"

@@ -4,7 +4,7 @@ import NIOCore
 import Store
 import Transport
 
-/// The spoken codes opened by this node (SpokenCodes.md): connections, invites, and waiting requests. In memory only.
+/// The spoken codes opened by this node (Join.md): connections, invites, and waiting requests. In memory only.
 final class Codes: Part {
     private var codes = OpenCodes()
     private var connections: [CodeAttempt: CodeConnection] = [:]

@@ -118,7 +118,7 @@ extension Node {
         do throws(InviteSlug.Failure) { return try InviteSlug.decode(slug) } catch { throw .invite(error) }
     }
 
-    // MARK: Spoken codes (SpokenCodes.md)
+    // MARK: Spoken codes (Join.md)
 
     /// Opens a code that leads to a single-use invite to a conversation of ours.
     /// - Throws: ``NodeError/code(_:)``, and the errors of ``invite(_:lifetime:singleUse:)``.

@@ -3,7 +3,7 @@ import NIOCore
 
 /// Limits of TCP links and of dials; ``DatagramLimits`` has those of UDP.
 package struct TransportLimits: Sendable {
-    // MARK: Specification (Links.md, "Limits before authentication"; SpokenCodes.md, "Limits")
+    // MARK: Specification (Links.md, "Limits before authentication"; Join.md, "Limits of codes")
 
     /// From the connection or our last act to the peer's whole next act.
     package var actTimeout = TimeAmount.seconds(5)

@@ -7,7 +7,7 @@ import Testing
 
 /// Compares the page DatagramLinks with the code. `Tests/Vectors/vectors.py` makes the examples.
 @Suite struct DatagramVectors {
-    private let page: VectorPage
+    private let examples: VectorFile
     private let ann: IdentityKey
     private let bob: IdentityKey
     private let token: [UInt8]
@@ -16,8 +16,8 @@ import Testing
     private let limits = DatagramLimits()
 
     init() throws {
-        page = try VectorPage("DatagramLinks")
-        let inputs = try VectorPage("SignedValues")["inputs"]
+        examples = try VectorFile("DatagramLinks")
+        let inputs = try VectorFile("SignedValues")["inputs"]
         ann = IdentityKey(try SecretKey(SecretBytes(copying: try inputs.bytes("ann"))))
         bob = IdentityKey(try SecretKey(SecretBytes(copying: try inputs.bytes("bob"))))
         token = try inputs.bytes("token")
@@ -47,7 +47,7 @@ import Testing
 
     /// Runs the handshake of the page, compares each datagram and returns both sides' links.
     private func links() throws -> (dialer: DatagramLink, listener: DatagramLink) {
-        let vector = try page["datagram handshake"]
+        let vector = try examples["datagram handshake"]
         let dialerID = try vector.bytes("dialer's id").bigEndian(at: 0)
         let listenerID = try vector.bytes("listener's id").bigEndian(at: 0)
         #expect(DatagramPacket.prologue(token: token) == (try vector.bytes("prologue")))
@@ -63,20 +63,20 @@ import Testing
         #expect(answering.firstAnswer.bytes == (try vector.bytes("answer")))
         let rejection = dialing.receiveAnswer(
             try act(answering.firstAnswer.bytes), responder: listenerID, from: there,
-            source: source(try page["rekey"].bytes("beginner's ephemeral")), at: 0)
+            source: source(try examples["rekey"].bytes("beginner's ephemeral")), at: 0)
         #expect(rejection == nil)
         let finish = try #require(dialing.poll(at: 0)).bytes
         #expect(finish == (try vector.bytes("finish")))
         let outcome = answering.receiveFinish(
-            try act(finish), source: source(try page["rekey"].bytes("other's ephemeral")), at: 0)
+            try act(finish), source: source(try examples["rekey"].bytes("other's ephemeral")), at: 0)
         guard case .link(let listener) = outcome else { throw Vector.Failure(description: "no link: \(outcome)") }
-        let ping = try page["sealed packets"].bytes("ping")
+        let ping = try examples["sealed packets"].bytes("ping")
         let dialer = dialing.receiveSealed(ping, epoch: 0, number: 0, from: there, at: 0)
         return (try #require(dialer), listener)
     }
 
     @Test func `a datagram handshake and its keys match the page's example`() throws {
-        let vector = try page["datagram handshake"]
+        let vector = try examples["datagram handshake"]
         let (dialer, listener) = try links()
         #expect(dialer.keys.handshakeHash == (try vector.bytes("handshake hash")))
         #expect(listener.keys.handshakeHash == (try vector.bytes("handshake hash")))
@@ -94,7 +94,7 @@ import Testing
     }
 
     @Test func `sealed packets match the page's example`() throws {
-        let vector = try page["sealed packets"]
+        let vector = try examples["sealed packets"]
         let (dialer, listener) = try links()
         let number = UInt64(try vector.number("number"))
 
@@ -124,7 +124,7 @@ import Testing
     }
 
     @Test func `a rekey matches the page's example`() throws {
-        let vector = try page["rekey"]
+        let vector = try examples["rekey"]
         let (dialer, listener) = try links()
         let prologue = DatagramPacket.prologue(rekeying: dialer.keys.handshakeHash, epoch: 1)
         #expect(prologue == (try vector.bytes("prologue")))
@@ -187,10 +187,12 @@ import Testing
             (.protocolViolation, 2), (.shutDown, 3), (.silent, 4), (.rekeyOverdue, 5), (.outboundOverflow, 6),
         ] as [(LinkCloseReason, UInt8)]) func `close reasons have the numbers of the page`(
             _ reason: LinkCloseReason, _ code: UInt8
-        )
+        ) throws
     {
         #expect(reason.code == code)
-        let table = page.text.components(separatedBy: "| reason | the sender closes because |").last ?? ""
+        let table =
+            try Specification.page("DatagramLinks").components(separatedBy: "| reason | the sender closes because |")
+            .last ?? ""
         #expect(table.prefix { $0 != "#" }.contains("\n| \(code) | "))
     }
 }

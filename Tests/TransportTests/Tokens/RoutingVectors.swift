@@ -6,20 +6,20 @@ import Testing
 
 /// Compares the routing secrets of the page SignedValues, and the tokens and the link of the page Links, with the code.
 @Suite struct RoutingVectors {
-    private let page: VectorPage
+    private let examples: VectorFile
 
-    init() throws { page = try VectorPage("SignedValues") }
+    init() throws { examples = try VectorFile("SignedValues") }
 
     private func key(_ name: String) throws -> IdentityKey {
-        IdentityKey(try SecretKey(SecretBytes(copying: try page["inputs"].bytes(name))))
+        IdentityKey(try SecretKey(SecretBytes(copying: try examples["inputs"].bytes(name))))
     }
 
     private func bytes(_ secret: RoutingSecret) -> [UInt8] { secret.withBytes { Array($0) } }
 
     @Test func `the routing secrets of two members match the page's examples`() throws {
-        let vector = try page["routing secrets"]
+        let vector = try examples["routing secrets"]
         let (ann, bob) = (try key("ann"), try key("bob"))
-        let conversation = try page["inputs"].bytes("conversation")
+        let conversation = try examples["inputs"].bytes("conversation")
         #expect(ann.secret.sharedSecret(with: bob.publicKey).withBytes { Array($0) } == (try vector.bytes("ecdh")))
         func derive(_ own: IdentityKey, _ remote: PublicKey, _ role: Role) -> [UInt8] {
             bytes(RoutingSecret.derive(own: own, remote: remote, conversation: conversation, role: role))
@@ -33,20 +33,20 @@ import Testing
     }
 
     @Test func `the secrets of an invite and of a card match the page's examples`() throws {
-        let vector = try page["routing secrets"]
-        let knock = try page["knock"]
-        let id = SecretBytes(copying: try page["names"].bytes("invite id"))
+        let vector = try examples["routing secrets"]
+        let knock = try examples["knock"]
+        let id = SecretBytes(copying: try examples["names"].bytes("invite id"))
         let invite = RoutingSecret.derive(shared: id, purpose: "invite")
         #expect(bytes(invite) == (try vector.bytes("invite")))
-        let card = SecretBytes(copying: try page["contact card"].bytes("routing secret"))
+        let card = SecretBytes(copying: try examples["contact card"].bytes("routing secret"))
         #expect(bytes(RoutingSecret.derive(shared: card, purpose: "card")) == (try vector.bytes("card")))
         #expect(invite.knock.bytes == (try knock.bytes("knock secret of the invite")))
         #expect(invite.knock.sealingKey.withBytes { Array($0) } == (try knock.bytes("sealing key")))
     }
 
     @Test func `every kind of token matches the page's examples`() throws {
-        let vector = try VectorPage("Links")["routing tokens"]
-        let secrets = try page["routing secrets"]
+        let vector = try VectorFile("Links")["routing tokens"]
+        let secrets = try examples["routing secrets"]
         func number(_ field: String) throws -> UInt32 { UInt32(try vector.number(field)) }
         func expect(_ token: RoutingToken, _ field: String) throws { #expect(token.bytes == (try vector.bytes(field))) }
         let member = RoutingSecret(SecretBytes(copying: try secrets.bytes("ann dials bob")))
@@ -63,8 +63,8 @@ import Testing
     }
 
     @Test func `a TCP link matches the page's example up to each side's first frame`() throws {
-        let vector = try VectorPage("Links")["link"]
-        let token = try #require(RoutingToken(try page["inputs"].bytes("token")))
+        let vector = try VectorFile("Links")["link"]
+        let token = try #require(RoutingToken(try examples["inputs"].bytes("token")))
         let prologue = Preamble.prologue(token)
         #expect(prologue == (try vector.bytes("prologue")))
         #expect(Preamble(kind: .link, token: token).bytes == (try vector.bytes("preamble")))

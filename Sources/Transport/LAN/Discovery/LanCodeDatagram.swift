@@ -1,6 +1,6 @@
 import Crypto
 
-/// A multicast question for an open code, or its answer (SpokenCodes.md, "On one network"). Both have the same length,
+/// A multicast question for an open code, or its answer (Join.md, "Code on one network"). Both have the same length,
 /// so that the answer amplifies nothing.
 /// Version and first byte are those of ``LanDatagram``, which has no such kinds and lengths.
 package struct LanCodeDatagram: Hashable, Sendable {

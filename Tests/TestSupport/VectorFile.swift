@@ -1,18 +1,18 @@
 import Foundation
 
-/// A test vector of the specification: a fenced block of a page, whose first line is `vector: NAME`.
+/// A test vector of the specification: a paragraph of a file in `Tests/Vectors`, whose first line is `vector: NAME`.
 ///
 /// Each other line is `field: value`. A long value continues on lines indented by two spaces. Byte strings are
-/// hexadecimal. `Tests/Vectors/vectors.py` writes the blocks.
+/// hexadecimal. `Tests/Vectors/vectors.py` writes the files.
 package struct Vector {
-    /// An error in a page, or a field that a test does not find.
+    /// An error in a file, or a field that a test does not find.
     package struct Failure: Error, CustomStringConvertible {
         package let description: String
         package init(description: String) { self.description = description }
     }
 
     package let name: String
-    /// In the order of the page; a name may repeat.
+    /// In the order of the file; a name may repeat.
     package let fields: [(name: String, value: String)]
 
     /// The first value of this name, unparsed.
@@ -46,42 +46,29 @@ package struct Vector {
     }
 }
 
-/// A page of the specification, `Sources/TARGET/TARGET.docc/NAME.md`.
-package struct VectorPage {
-    package let text: String
+/// The examples of one page of the specification: `Tests/Vectors/NAME.txt`.
+package struct VectorFile {
     package let vectors: [Vector]
 
-    /// - Parameter target: the module to whose documentation the page belongs.
-    package init(_ name: String, of target: String = "Messaging") throws {
-        let root = URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
-            .deletingLastPathComponent()
-        let page = root.appending(path: "Sources/\(target)/\(target).docc/\(name).md")
-        text = try String(contentsOf: page, encoding: .utf8)
-        var vectors: [Vector] = []
-        var open: (name: String, fields: [(name: String, value: String)])?
-        var isFenced = false
-        for line in text.split(separator: "\n", omittingEmptySubsequences: false) {
-            if line.hasPrefix("```") {
-                isFenced.toggle()
-                if let done = open { vectors.append(Vector(name: done.name, fields: done.fields)) }
-                open = nil
-            } else if isFenced, line.hasPrefix("vector: ") {
-                open = (String(line.dropFirst("vector: ".count)), [])
-            } else if open != nil, line.hasPrefix("  ") {
-                guard let last = open?.fields.indices.last else { continue }
-                open?.fields[last].value += line.dropFirst(2)
-            } else if open != nil, let colon = line.firstIndex(of: ":") {
-                let value = line[line.index(after: colon)...].drop { $0 == " " }
-                open?.fields.append((String(line[..<colon]), String(value)))
+    package init(_ name: String) throws {
+        vectors = try Specification.text("Tests/Vectors/\(name).txt").components(separatedBy: "\n\n").map { paragraph in
+            var fields: [(name: String, value: String)] = []
+            for line in paragraph.split(separator: "\n") {
+                if line.hasPrefix("  "), let last = fields.indices.last {
+                    fields[last].value += line.dropFirst(2)
+                } else if let colon = line.firstIndex(of: ":") {
+                    let value = line[line.index(after: colon)...].drop { $0 == " " }
+                    fields.append((String(line[..<colon]), String(value)))
+                }
             }
+            return Vector(name: fields.first?.value ?? "", fields: Array(fields.dropFirst()))
         }
-        self.vectors = vectors
     }
 
     package subscript(_ name: String) -> Vector {
         get throws {
             guard let vector = vectors.first(where: { $0.name == name }) else {
-                throw Vector.Failure(description: "the page has no vector \(name)")
+                throw Vector.Failure(description: "the file has no vector \(name)")
             }
             return vector
         }
@@ -90,6 +77,20 @@ package struct VectorPage {
     /// Vectors whose names begin with `prefix`; the prefix is removed.
     package func vectors(_ prefix: String) -> [(name: String, vector: Vector)] {
         vectors.filter { $0.name.hasPrefix(prefix) }.map { (String($0.name.dropFirst(prefix.count)), $0) }
+    }
+}
+
+/// The pages of the specification.
+package enum Specification {
+    /// A page of the module Messaging.
+    package static func page(_ name: String) throws -> String {
+        try text("Sources/Messaging/Messaging.docc/\(name).md")
+    }
+
+    fileprivate static func text(_ path: String) throws -> String {
+        let root = URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
+            .deletingLastPathComponent()
+        return try String(contentsOf: root.appending(path: path), encoding: .utf8)
     }
 }
 
