@@ -282,7 +282,7 @@ extension ConversationStateMachine {
     mutating func noteMail(for member: PublicKey, _ turn: Turn) {
         guard usesMailbox, isMailable(member, now: turn.now) else { return }
         if mail.sides[member, default: ConversationMailbox.Side()].state == .idle {
-            mail.sides[member]?.state = .waiting(until: turn.now + Limits.mailDelay)
+            mail.sides[member, default: ConversationMailbox.Side()].state = .waiting(until: turn.now + Limits.mailDelay)
         }
     }
 
