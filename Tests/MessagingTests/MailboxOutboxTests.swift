@@ -33,7 +33,7 @@ import Testing
         #expect(unmailed(outbox) == [id(3), id(4)] && outbox.hasUnmailed(now: noon))
         #expect(outbox.mailed([id(3), id(4)]).count == 2)
         #expect(unmailed(outbox).isEmpty && !outbox.hasUnmailed(now: noon) && !outbox.isEmpty)
-        #expect(outbox.cancel(id(1)) && !outbox.acknowledge(id(1)))
+        #expect(outbox.cancel(id(1)) && !outbox.cancel(id(1)))
         #expect(outbox.mailed([id(1)]).isEmpty)
         #expect(outbox.cancel(id(2)) && outbox.count == 2)
     }

@@ -201,8 +201,10 @@ import Testing
         let invite = makeInvite(creator, .random(&random), tag: .random(&random), &random)
         let verified = try VerifiedInvite(SignedInvite(payload: [1], signedBy: creator.secret), decoded: invite)
         var issuer = InviteBook(tag: invite.tag)
-        issuer.invites = [InviteBook.IssuedInvite(id: invite.id, tag: invite.tag, expiresAt: noon, singleUse: true)]
-        issuer.invites[0].admitted = [creator.publicKey]
+        var issued = InviteBook.IssuedInvite(id: invite.id, tag: invite.tag, expiresAt: noon, singleUse: true)
+        issued.admitted = [creator.publicKey]
+        let isIssued = issuer.issue(issued)
+        #expect(isIssued)
         let other = makeKey(&random)
         let group = GroupState.Unsigned(
             conversation: talk.conversation, version: 3, membership: 2, name: "n", isLocked: true,
