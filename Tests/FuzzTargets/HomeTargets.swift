@@ -58,7 +58,7 @@
                     counters: ListenerCounters(
                         window: TokenWindow(shown: 7, completed: 5), next: TokenGeneration(day: 20_000, counter: 2),
                         days: [ListenerCounters.Day(day: 20_000, window: TokenWindow(shown: 2, completed: 2))]))
-                let id = samples.invite().id
+                let id = samples.invite("what fell over", .oneDay, end: samples.now + .day).id
                 let notes = inboxNotes(id)
                 return [
                     InboxTableEntry(summary: summary, routes: [route, route], invites: [id], notes: notes).encoded,
@@ -83,7 +83,8 @@
                     return StoredCodec.encode(
                         record: InboxSnapshot(
                             record: record, counters: [counters], lastActivity: samples.now, outboxCount: 2,
-                            outboxPlace: 77, notes: inboxNotes(samples.invite().id)))
+                            outboxPlace: 77,
+                            notes: inboxNotes(samples.invite("what fell over", .oneDay, end: samples.now + .day).id)))
                 }
             },
             run: { bytes in

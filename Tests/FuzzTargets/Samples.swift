@@ -1,16 +1,25 @@
 import Crypto
 import Messaging
 
-/// Deterministic values of every kind that crosses a link or goes to the disk, for seeds.
-struct Samples {
-    var random = Randomness.seeded(11)
-    let ann = FuzzKeys.ann
-    let bob = FuzzKeys.bob
-    let now = Timestamp(milliseconds: 1_795_247_146_133)
+/// Values of every kind that crosses a link or goes to the disk, from one seed.
+package struct Samples {
+    package var random = Randomness.seeded(7)
+    package let ann = FuzzKeys.ann
+    package let bob = FuzzKeys.bob
+    package let now = Timestamp(milliseconds: 1_795_247_146_133)
 
-    mutating func conversation() -> ConversationID { ConversationID.random(&random) }
+    package init() {}
 
-    mutating func proposal() -> LifetimeProposal {
+    package mutating func conversation() -> ConversationID { ConversationID.random(&random) }
+
+    package mutating func earlierCopies(of conversation: ConversationID, count: Int) -> [ExplosionRecord.EarlierCopy] {
+        (0..<count).map { _ in
+            let receipt = DeletionReceipt(conversation: conversation, destroyedAt: now, key: bob, &random)
+            return ExplosionRecord.EarlierCopy(receipt: receipt, knock: random.bytes(32))
+        }
+    }
+
+    package mutating func proposal() -> LifetimeProposal {
         LifetimeProposal.Unsigned(
             conversation: conversation(), membership: 2, epoch: 3, previous: .none,
             terms: LifetimeTerms(.sevenDays, attachment: .oneDay, unopened: 90 * .minute, timer: .read, mailbox: .disk),
@@ -18,79 +27,63 @@ struct Samples {
         ).signed(by: ann, &random)
     }
 
-    mutating func agreement() -> Agreement {
+    package mutating func agreement() -> Agreement {
         let proposal = proposal()
         return Agreement(proposal: proposal, accepts: [LifetimeAccept(proposal, at: now, by: bob, &random)])
     }
 
-    mutating func content(_ type: ContentType, _ payload: [UInt8] = [], _ body: ContentBody = .opaque) -> Content {
+    package mutating func content(_ type: ContentType = .text, _ text: String = "grüße") -> Content {
         Content(
             type: type, id: MessageID.random(&random), sentAt: now, lifetime: .oneDay,
-            agreement: AgreementID.random(&random), fallback: "a text", shouldPush: true, payload: payload, body: body)
+            agreement: AgreementID.random(&random), fallback: "a text", shouldPush: true, payload: Array(text.utf8))
     }
 
-    mutating func contents() -> [Content] {
-        [
-            content(.text, Array("grüße".utf8)), content(ContentType("example.org/poll:2.1"), [1, 2, 3]),
-            content(.reply, [], .reply(Reply(replyTo: MessageID.random(&random), text: "ja"))),
-            content(
-                .reaction, [], .reaction(Reaction(message: MessageID.random(&random), emoji: "👍", isRemoved: true))),
-            content(
-                .attachment, [],
-                .attachment(
-                    Attachment(
-                        name: "grüße.txt", mediaType: "text/plain", byteCount: 100_000, hash: random.bytes(32),
-                        text: "look", replyTo: MessageID.random(&random)))),
-        ]
-    }
-
-    mutating func invite() -> Invite {
+    package mutating func invite(_ description: String? = nil, _ lifetime: Lifetime = .ephemeral, end: Timestamp? = nil)
+        -> Invite
+    {
         Invite(
             tag: InviteTag.random(&random),
             conversationToken: ConversationToken.seal(conversation(), key: ann.secret, nonce: random.bytes(12)),
             creator: InboxID(ann.publicKey), joinSecret: random.bytes(32),
             endpoints: [Endpoint(host: "192.0.2.1", port: 7440), Endpoint(host: "2001:db8::1", port: 7440)],
-            name: "incident room", description: "what fell over", lifetime: .oneDay, conversationExpiresAt: now + .day,
-            expiresAt: now + .hour, singleUse: true)
+            name: "incident room", description: description, lifetime: lifetime, conversationExpiresAt: end,
+            expiresAt: now + .day, singleUse: true)
     }
 
-    mutating func member() -> Member {
-        Member(profile: "ann", endpoints: [Endpoint(host: "example.org", port: 1)], version: 7, key: ann, &random)
-    }
-
-    mutating func genesis() -> Genesis { Genesis(conversation: conversation(), createdAt: now, key: ann, &random) }
-
-    mutating func group(_ genesis: Genesis) -> GroupState {
-        GroupState.Unsigned(
-            conversation: genesis.conversation, version: 3, membership: 2, name: "room", isLocked: true,
-            members: [ann.publicKey, bob.publicKey]
-        ).signed(by: ann, &random)
-    }
-
-    mutating func frames() -> [Frame] {
+    package mutating func frames() -> [Frame] {
         let agreement = agreement()
+        let proposal = agreement.proposal
         let genesis = genesis()
-        let member = member()
-        let departure = Departure(of: bob.publicKey, conversation: genesis.conversation, key: bob, &random)
         let signed = SignedInvite(payload: random.bytes(80), signedBy: ann.secret)
+        let member = member()
         let group = group(genesis)
+        let departure = Departure(of: bob.publicKey, conversation: genesis.conversation, key: bob, &random)
         var start = SessionStart(
             reset: true, inForce: agreement.id, head: agreement, renewable: LifetimeTerms(.oneDay, unopened: .hour))
         start.member = member
         start.groupDigest = random.bytes(8)
         start.epoch = 9
-        start.open = agreement.proposal.id
+        start.open = proposal.id
         start.undelivered = 3
         (start.run, start.copies) = (.max, true)
-        var frames: [Frame] = contents().map { .content($0, age: 5_000) }
-        frames += [
+        return [
             .session(start), .session(SessionStart(reset: false, inForce: nil, head: nil, renewable: nil)),
+            .content(content(), age: 5_000), .content(content(ContentType("example.org/poll:2.1")), age: 0),
             .acknowledgement(MessageID.random(&random), stored: true), .expiredOnArrival(MessageID.random(&random)),
-            .lifetime(.proposal(agreement.proposal)), .lifetime(.accept(agreement.accepts[0])),
-            .lifetime(.agreement(agreement)), .lifetime(.ended(agreement.id, renewable: agreement.terms)),
-            .lifetime(.reject(agreement.proposal.id, .policy)), .lifetime(.withdraw(agreement.proposal.id)),
+            .lifetime(.proposal(proposal)), .lifetime(.accept(agreement.accepts[0])), .lifetime(.agreement(agreement)),
+            .lifetime(.ended(agreement.id, renewable: agreement.terms)),
+            .lifetime(.ended(agreement.id, renewable: nil)), .lifetime(.reject(proposal.id, .policy)),
+            .lifetime(.withdraw(proposal.id)),
             .joinRequest(JoinRequest(invite: signed, joinSecret: random.bytes(32), member: member)),
-            .explosion(random.bytes(Limits.noticeByteCount)),
+            .welcome(
+                Welcome(
+                    tag: InviteTag.random(&random), genesis: genesis, group: group, members: [member], expiresAt: nil,
+                    agreement: agreement)),
+            .welcome(
+                Welcome(
+                    tag: InviteTag.random(&random), genesis: genesis, group: group, members: [member],
+                    expiresAt: Timestamp(milliseconds: 1_795_247_146_000), notice: random.bytes(Limits.noticeByteCount))
+            ), .joinError(joinError()), .explosion(random.bytes(Limits.noticeByteCount)),
             .deletionReceipt(DeletionReceipt(conversation: conversation(), destroyedAt: now, key: bob, &random)),
             .invitation(Invitation(id: MessageID.random(&random), slug: "mayfly:join/abc", name: "room")),
             .memberLeft(departure), .joinCancelled, .ping(.max), .pong(0), .closing(asleep: false),
@@ -101,72 +94,123 @@ struct Samples {
             ), .attachmentGone(MessageID.random(&random)),
             .group(GroupUpdate(state: group, members: [member, member], departures: [departure])),
             .group(GroupUpdate(state: nil, members: [], departures: [])), .profile(member),
-        ]
-        let grant = RelayGrant(reservationCount: 1_024, streamsPerReservation: 32, streamCount: 128, byteRate: 1 << 20)
-        let stream = RelayStreamID(7)
-        frames += [
-            .relayRequest(.reserve([])), .relayRequest(.reserve([.random(&random), .random(&random)])),
-            .relayRequest(.withdraw([.random(&random)])), .relayRequest(.release),
-            .relayRequest(.open(.random(&random))), .relayRequest(.stream(.guest, .data(random.bytes(40)))),
-            .relayRequest(.stream(stream, .credit(16_384))), .relayAnswer(.reserved(grant)),
-            .relayAnswer(.refused(.unknownPeer)), .relayAnswer(.incoming(stream, .random(&random))),
-            .relayAnswer(.stream(stream, .data(random.bytes(40)))), .relayAnswer(.stream(.guest, .end)),
-            .relayAnswer(.stream(.guest, .close(.busy))),
-        ]
-        frames += [.joinError(joinError()), .welcome(welcome(genesis, group, member, agreement))]
-        return frames + mailboxRequests() + mailboxAnswers() + mailboxMessages(agreement)
+        ] + contents().map { .content($0, age: 1) } + punches() + relayFrames() + mailboxRequests() + mailboxAnswers()
+            + mailboxMessages()
     }
 
-    private mutating func mailboxRequests() -> [Frame] {
-        let (box, slot) = (BoxID.random(&random), SlotID.random(&random))
-        let put = SlotPut(id: slot, kind: .disk, keeping: .oneDay, body: random.bytes(SlotSize.byteCounts[0]))
+    package mutating func punches() -> [Frame] {
+        PunchMessage.Step.allCases.map { step in
+            let candidates = step == .go ? [] : [Endpoint(host: "192.0.2.7", port: 7_440)]
+            return .punch(PunchMessage(step: step, nonce: PunchNonce(random.bytes(16))!, candidates: candidates))
+        }
+    }
+
+    package mutating func relayFrames() -> [Frame] {
+        let grant = RelayGrant(reservationCount: 1_024, streamsPerReservation: 32, streamCount: 128, byteRate: 1 << 20)
+        let pieces: [RelayStreamFrame] = [.data(random.bytes(40)), .credit(1), .credit(Limits.relayWindow), .end]
+        let closings = RelayCloseReason.allCases.map { RelayStreamFrame.close($0) }
+        return [
+            .relayRequest(.reserve([])), .relayRequest(.reserve([.random(&random), .random(&random)])),
+            .relayRequest(.withdraw([.random(&random)])), .relayRequest(.release),
+            .relayRequest(.open(.random(&random))), .relayAnswer(.reserved(grant)),
+            .relayAnswer(.incoming(RelayStreamID(.max), .random(&random))),
+        ] + RelayRefusal.allCases.map { .relayAnswer(.refused($0)) }
+            + (pieces + closings).flatMap { piece -> [Frame] in
+                [.relayRequest(.stream(.guest, piece)), .relayAnswer(.stream(RelayStreamID(9), piece))]
+            }
+    }
+
+    package mutating func some<Name: FixedBytes>(_ count: Int) -> [Name] { (0..<count).map { _ in .random(&random) } }
+
+    package mutating func mailboxRequests() -> [Frame] {
+        let put = SlotPut(id: .random(&random), kind: .disk, keeping: .oneDay, body: random.bytes(1_024))
         let requests: [MailboxRequest] = [
-            .claim(owner: bob.publicKey, proof: random.bytes(32), [.random(&random), .random(&random)]),
-            .drop([.random(&random)]), .list(box), .purge(box, [slot, .random(&random)]), .put(box, put),
-            .take(box, [.random(&random)]), .discard(box, [.random(&random)], answer: []),
-            .discard(box, [.random(&random)], answer: random.bytes(113)),
+            .claim(owner: ann.publicKey, proof: random.bytes(32), some(2)),
+            .claim(owner: bob.publicKey, proof: random.bytes(32), []), .drop(some(3)), .drop([]),
+            .list(.random(&random)), .purge(.random(&random), some(2)), .put(.random(&random), put),
+            .take(.random(&random), some(2)), .discard(.random(&random), some(2), answer: []),
+            .discard(.random(&random), some(1), answer: random.bytes(Limits.slotAnswerByteCount)),
         ]
         return requests.map { .mailboxRequest($0) }
     }
 
-    private mutating func mailboxAnswers() -> [Frame] {
-        let (box, slot) = (BoxID.random(&random), SlotID.random(&random))
-        let body = random.bytes(SlotSize.byteCounts[0])
+    package mutating func mailboxAnswers() -> [Frame] {
+        let grant = MailboxGrant(boxCount: 128, slotCount: 256, byteCount: 4 << 20, longest: 30 * .day)
+        let outcomes = PutOutcome.allCases.map { MailboxAnswer.put(.random(&random), .random(&random), $0) }
         let answers: [MailboxAnswer] = [
-            .granted(MailboxGrant(boxCount: 128, slotCount: 256, byteCount: 4 << 20, longest: 30 * .day)),
-            .refused(.unknownPeer), .waiting(box), .slots(box, [slot, .random(&random)]), .put(box, slot, .stored),
-            .slot(box, slot, dwell: 1_500, isAnswer: false, body: body),
-            .slot(box, slot, dwell: 1_500, isAnswer: true, body: random.bytes(113)), .absent(box, slot),
-            .discarded(box, [slot]),
+            .granted(grant), .granted(MailboxGrant(boxCount: 0, slotCount: 0, byteCount: 0, longest: 0)),
+            .waiting(.random(&random)), .slots(.random(&random), some(2)), .slots(.random(&random), []),
+            .slot(.random(&random), .random(&random), dwell: 0, isAnswer: false, body: random.bytes(1_024)),
+            .slot(.random(&random), .random(&random), dwell: .day, isAnswer: true, body: random.bytes(113)),
+            .absent(.random(&random), .random(&random)), .discarded(.random(&random), some(2)),
         ]
-        return answers.map { .mailboxAnswer($0) }
+        let refusals = MailboxRefusal.allCases.map { MailboxAnswer.refused($0) }
+        return (answers + outcomes + refusals).map { .mailboxAnswer($0) }
     }
 
-    private func mailboxMessages(_ agreement: Agreement) -> [Frame] {
-        let keys = [ann.publicKey, bob.publicKey]
-        let slices = SliceKeys(agreement: agreement.id, first: 41_557, present: 41_556, left: .hour, keys: keys)
+    package mutating func mailboxMessages() -> [Frame] {
+        let keys = [ann.publicKey, bob.publicKey, ann.publicKey]
+        let slices = SliceKeys(agreement: .random(&random), first: 41_555, present: 41_556, left: .hour, keys: keys)
+        var none = slices
+        none.keys = []
         let messages: [MailboxMessage] = [
-            .want(agreement.id, above: nil), .want(agreement.id, above: 41_556), .keys(slices),
+            .want(.random(&random), above: nil), .want(.random(&random), above: 0),
+            .want(.random(&random), above: .max), .keys(slices), .keys(none),
         ]
         return messages.map { .mailbox($0) }
     }
 
-    mutating func joinError() -> JoinError {
+    package mutating func content(_ type: ContentType, body: ContentBody) -> Content {
+        var content = content(type, "")
+        content.body = body
+        return content
+    }
+
+    package mutating func attachment() -> Messaging.Attachment {
+        Messaging.Attachment(
+            name: "grüße.txt", mediaType: "text/plain", byteCount: 100_000, hash: random.bytes(32), text: "look",
+            replyTo: MessageID.random(&random))
+    }
+
+    package mutating func contents() -> [Content] {
+        [
+            content(), content(ContentType("example.org/poll:2.1")),
+            content(.reply, body: .reply(Reply(replyTo: MessageID.random(&random), text: "ja"))),
+            content(
+                .reaction, body: .reaction(Reaction(message: MessageID.random(&random), emoji: "👍", isRemoved: true))),
+            content(.attachment, body: .attachment(attachment())),
+        ]
+    }
+
+    package mutating func genesis() -> Genesis {
+        Genesis(conversation: conversation(), createdAt: now, key: ann, &random)
+    }
+
+    package mutating func group(_ genesis: Genesis) -> GroupState {
+        GroupState.Unsigned(
+            conversation: genesis.conversation, version: 3, membership: 2, name: "room", isLocked: true,
+            members: [ann.publicKey, bob.publicKey]
+        ).signed(by: ann, &random)
+    }
+
+    package mutating func member() -> Member {
+        Member(profile: "ann", endpoints: [Endpoint(host: "example.org", port: 1)], version: 7, key: ann, &random)
+    }
+
+    package mutating func group(_ genesis: Genesis) -> GroupState {
+        GroupState.Unsigned(
+            conversation: genesis.conversation, version: 3, membership: 2, name: "room", isLocked: true,
+            members: [ann.publicKey, bob.publicKey]
+        ).signed(by: ann, &random)
+    }
+
+    package mutating func joinError() -> JoinError {
         JoinError(
             errorType: .singleUseConsumed, inviteTag: InviteTag.random(&random),
             timestamp: Timestamp(milliseconds: 1_795_247_146_000))
     }
 
-    private mutating func welcome(_ genesis: Genesis, _ group: GroupState, _ member: Member, _ agreement: Agreement)
-        -> Welcome
-    {
-        Welcome(
-            tag: InviteTag.random(&random), genesis: genesis, group: group, members: [member],
-            expiresAt: Timestamp(milliseconds: 1_795_247_146_000), notice: random.bytes(Limits.noticeByteCount),
-            agreement: agreement)
-    }
-
-    mutating func tombstone() -> ExplosionRecord {
+    package mutating func tombstone() -> ExplosionRecord {
         var record = ExplosionRecord(
             conversation: conversation(), role: .creator, explodedAt: now, keepUntil: now + 45 * .day,
             notice: random.bytes(Limits.noticeByteCount), receipt: random.bytes(177),
@@ -179,8 +223,8 @@ struct Samples {
         return record
     }
 
-    mutating func inboxRoles() throws -> [InboxRecord.Role] {
-        let invite = invite()
+    package mutating func inboxRoles() throws -> [InboxRecord.Role] {
+        let invite = invite("what fell over", .oneDay, end: now + .day)
         let payload = random.bytes(40)
         let signed = SignedInvite(payload: payload, signedBy: ann.secret)
         let genesis = genesis()

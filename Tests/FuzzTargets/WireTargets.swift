@@ -73,7 +73,7 @@ let wireTargets: [FuzzTarget] = [
         "invite", byteCountLimit: 16_400, cost: 2,
         seeds: {
             var samples = Samples()
-            let payload = InviteSlug.encodePayload(samples.invite())
+            let payload = InviteSlug.encodePayload(samples.invite("what fell over", .oneDay, end: samples.now + .day))
             let slug = InviteSlug.encode(SignedInvite(payload: payload, signedBy: samples.ann.secret))
             return [[0] + Array(slug.utf8), [1] + payload]
         },

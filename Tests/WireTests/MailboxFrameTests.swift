@@ -1,12 +1,13 @@
 import Crypto
+import FuzzTargets
 import Messaging
 import Testing
 
 /// Frames of a mailbox: each valid value is decoded unchanged, each beyond a limit is refused.
 @Suite struct MailboxFrameTests {
-    private var fixtures: Fixtures
+    private var fixtures: Samples
 
-    init() throws { fixtures = try Fixtures() }
+    init() throws { fixtures = Samples() }
 
     private func decoded(_ frame: Frame) throws -> Frame { try FrameCodec.decode(FrameCodec.encode(frame)) }
 

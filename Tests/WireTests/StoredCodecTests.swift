@@ -1,10 +1,11 @@
 import Crypto
+import FuzzTargets
 import Messaging
 import Testing
 
 @Suite struct StoredCodecTests {
     @Test func `a stored message is read back unchanged`() throws {
-        var fixtures = try Fixtures()
+        var fixtures = Samples()
         for (sender, state) in [(nil, DeliveryState.queued), (fixtures.bob.publicKey, .received)] {
             let message = Message(
                 content: fixtures.content(), sender: sender, state: state, expiresAt: fixtures.now + .day)
@@ -15,7 +16,7 @@ import Testing
     }
 
     @Test func `a message keeps an end at the beginning of time`() throws {
-        var fixtures = try Fixtures()
+        var fixtures = Samples()
         let start = Timestamp(milliseconds: 0)
         let cases: [(Timestamp?, Retention.OnReading?)] = [(start, nil), (nil, .until(start)), (nil, .after(0))]
         for (end, onReading) in cases {
@@ -28,7 +29,7 @@ import Testing
     }
 
     @Test func `a tombstone is read back unchanged and fits a page of the store`() throws {
-        var fixtures = try Fixtures()
+        var fixtures = Samples()
         var record = ExplosionRecord(
             conversation: fixtures.conversation(), role: .creator, explodedAt: fixtures.now,
             keepUntil: fixtures.now + 45 * .day, notice: fixtures.random.bytes(Limits.noticeByteCount),
@@ -45,7 +46,7 @@ import Testing
     }
 
     @Test func `a tombstone keeps a departed creator and a confirmation at the beginning of time`() throws {
-        var fixtures = try Fixtures()
+        var fixtures = Samples()
         var record = ExplosionRecord(
             conversation: fixtures.conversation(), role: .member, explodedAt: fixtures.now,
             keepUntil: fixtures.now + 45 * .day, notice: fixtures.random.bytes(Limits.noticeByteCount),
@@ -59,7 +60,7 @@ import Testing
     }
 
     @Test func `the tombstone of the largest group fits a page of the store`() throws {
-        var fixtures = try Fixtures()
+        var fixtures = Samples()
         // 31 members, and as many removed ones as a creator keeps.
         let keys = try (0..<Limits.memberCount - 1 + Limits.departedCount).map { _ in
             try SecretKey(SecretBytes(copying: fixtures.random.bytes(32))).publicKey
@@ -107,7 +108,7 @@ import Testing
     }
 
     @Test func `every record of an inbox is read back unchanged`() throws {
-        var fixtures = try Fixtures()
+        var fixtures = Samples()
         let invite = fixtures.invite()
         let signed = SignedInvite(payload: InviteSlug.encodePayload(invite), signedBy: fixtures.ann.secret)
         let genesis = Genesis(
@@ -134,7 +135,7 @@ import Testing
     }
 
     @Test func `each delivery state keeps its stored number`() throws {
-        var fixtures = try Fixtures()
+        var fixtures = Samples()
         let states: [DeliveryState] = [
             .queued, .sent, .delivered, .expiredUndelivered, .cancelled, .received, .read, .receiving, .failed, .mailed,
         ]
@@ -151,7 +152,7 @@ import Testing
     }
 
     @Test func `statuses split over records are read back unchanged, and cut records never trap`() throws {
-        let fixtures = try Fixtures()
+        let fixtures = Samples()
         let members = try (1...3 as ClosedRange<UInt8>).map { number in
             try SecretKey(SecretBytes(copying: [UInt8](repeating: number, count: 32))).publicKey
         }

@@ -102,39 +102,3 @@ package enum LinkCloseReason: Hashable, Sendable {
     /// The connection broke, by `errno`; 0 if there is none.
     case connectionLost(Int32)
 }
-
-/// A transport's synchronous callbacks on its event loop. They may call the transport.
-package struct TransportEvents {
-    /// The route of a link's token; `nil` for one that only admits knocks (``RoutingTable/Match/isKnock``).
-    package var route: (RoutingToken) -> RouteMatch? = { _ in nil }
-    /// Whether `route` may find a route, cheaply. Called before a connection gets a channel.
-    package var isKnown: (RoutingToken) -> Bool = { _ in true }
-    /// Whether to read a knock with this token.
-    package var acceptsKnock: (RoutingToken) -> Bool = { _ in false }
-    /// A knock's sealed bytes and source network, as in ``PeerConnection/sourcePrefix``.
-    /// - Returns: the answer, at most ``TransportLimits/knockByteCount`` bytes; `nil` for silence.
-    package var knock: (RoutingToken, [UInt8], UInt64?) -> [UInt8]? = { _, _, _ in nil }
-    /// Bytes of the first message after a code's greeting; `nil` if no such code is open.
-    package var code: (RoutingToken) -> Int? = { _ in nil }
-    /// A message of a code's exchange. The owner must answer or end it.
-    package var codeMessage: (CodeConnection, [UInt8]) -> Void = { connection, _ in connection.close() }
-    /// The last event of a code's connection.
-    package var codeEnded: (CodeConnection) -> Void = { _ in }
-    /// The responder answered a dial with an authentic act 2; act 3 is not sent yet. Only over UDP, where the link
-    /// opens only once the responder has act 3. Over TCP `linkOpened` says it.
-    package var dialAnswered: (UInt64, RoutingToken) -> Void = { _, _ in }
-    package var linkOpened: (PeerConnection) -> Void = { _ in }
-    /// One whole frame. May come after ``PeerConnection/close(_:)``, but not after `linkClosed`.
-    package var frame: (PeerConnection, [UInt8]) -> Void = { _, _ in }
-    /// All frames that arrived together were delivered: time to flush.
-    package var batchEnded: (PeerConnection) -> Void = { _ in }
-    package var becameWritable: (PeerConnection) -> Void = { _ in }
-    /// The last event of a link.
-    package var linkClosed: (PeerConnection, LinkCloseReason) -> Void = { _, _ in }
-    /// The last event of a failed dial, with the number from ``TCPTransport/dial(_:)``.
-    package var dialFailed: (UInt64, DialFailure) -> Void = { _, _ in }
-    /// An incoming connection failed. For counters only.
-    package var rejected: (Rejection) -> Void = { _ in }
-
-    package init() {}
-}
