@@ -198,7 +198,7 @@ def play(scene, ann, bob, cat):
     ann.command("unlock")
     ann.sees("rotate the key?", "said meanwhile", without=["locked"])
     ann.command("lock")
-    ann.sees("mayfly · locked", "passphrase: ", without=["rotate the key?"])
+    ann.sees("mayfly · locked", "passphrase:", without=["rotate the key?"])
     ann.press("Enter")
     ann.sees("rotate the key?", without=["locked"])
 

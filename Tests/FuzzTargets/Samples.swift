@@ -197,13 +197,6 @@ package struct Samples {
         Member(profile: "ann", endpoints: [Endpoint(host: "example.org", port: 1)], version: 7, key: ann, &random)
     }
 
-    package mutating func group(_ genesis: Genesis) -> GroupState {
-        GroupState.Unsigned(
-            conversation: genesis.conversation, version: 3, membership: 2, name: "room", isLocked: true,
-            members: [ann.publicKey, bob.publicKey]
-        ).signed(by: ann, &random)
-    }
-
     package mutating func joinError() -> JoinError {
         JoinError(
             errorType: .singleUseConsumed, inviteTag: InviteTag.random(&random),
