@@ -200,7 +200,7 @@ def play(scene, ann, bob, cat):
     ann.command("lock")
     ann.sees("mayfly · locked", "passphrase:", without=["rotate the key?"])
     ann.press("Enter")
-    ann.sees("rotate the key?", without=["locked"])
+    ann.sees("rotate the key?", without=["mayfly · locked"])
 
     # A file.
     path, saved = os.path.join(scene.directory, "report.txt"), os.path.join(scene.directory, "saved")
