@@ -62,9 +62,11 @@ extension Store {
         to segment: Segment
     ) {
         let number = segment.file.nextNumber
-        let header = MessageRecord.header(
-            id: id, expiresAt: expiresAt, order: order, version: version, kind: kind, bounds: segment.bounds)
-        let span = segment.file.append(header, payload, nonces: &nonces)
+        let bounds = segment.bounds
+        let span = segment.file.append(payload, after: MessageRecord.headerByteCount, nonces: &nonces) { target in
+            MessageRecord.writeHeader(
+                id: id, expiresAt: expiresAt, order: order, version: version, kind: kind, bounds: bounds, to: target)
+        }
         commits.note(segment.file)
         segment.bounds.add(order: order, expiresAt: expiresAt, kind: kind)
         enter(

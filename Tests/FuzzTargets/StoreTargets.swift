@@ -206,6 +206,20 @@
             return head + check.littleEndianBytes
         }
     }
+
+    extension MessageRecord {
+        /// The plaintext before the payload.
+        static func header(id: Bytes16, expiresAt: Int64, order: UInt64, version: UInt32, kind: Kind, bounds: Bounds)
+            -> [UInt8]
+        {
+            var header = [UInt8](repeating: 0, count: headerByteCount)
+            header.withUnsafeMutableBytes {
+                writeHeader(
+                    id: id, expiresAt: expiresAt, order: order, version: version, kind: kind, bounds: bounds, to: $0)
+            }
+            return header
+        }
+    }
 #else
     /// Needs internal declarations.
     let storeTargets: [FuzzTarget] = []

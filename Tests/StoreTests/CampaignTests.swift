@@ -112,7 +112,8 @@ import Testing
 
     @Test func `a thief with the disk, the key and every byte ever written reads only live records`() throws {
         let campaign = ForensicCampaign(on: try makeHome())
-        for seed in 1...3 as ClosedRange<UInt64> { try campaign.run(seed: seed, steps: 40, isThorough: seed == 1) }
+        // These histories have every operation, a fired fuse, and messages and notes that expire.
+        for seed in [1, 6, 17] as [UInt64] { try campaign.run(seed: seed, steps: 40, isThorough: seed == 1) }
         #expect(campaign.violations == [])
         #expect(campaign.deadTried > 20 && campaign.liveRead > 3 && campaign.formerTried > 3)
     }

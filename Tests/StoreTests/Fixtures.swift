@@ -79,3 +79,17 @@ extension Store {
         try read(row, id: messageID(number), now: now).map { String(decoding: $0, as: UTF8.self) }
     }
 }
+
+extension MessageRecord {
+    /// The plaintext before the payload.
+    static func header(id: Bytes16, expiresAt: Int64, order: UInt64, version: UInt32, kind: Kind, bounds: Bounds)
+        -> [UInt8]
+    {
+        var header = [UInt8](repeating: 0, count: headerByteCount)
+        header.withUnsafeMutableBytes {
+            writeHeader(
+                id: id, expiresAt: expiresAt, order: order, version: version, kind: kind, bounds: bounds, to: $0)
+        }
+        return header
+    }
+}

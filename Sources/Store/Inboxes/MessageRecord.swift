@@ -74,24 +74,21 @@ struct MessageRecord {
         }
     }
 
-    /// The plaintext before the payload.
-    static func header(id: Bytes16, expiresAt: Int64, order: UInt64, version: UInt32, kind: Kind, bounds: Bounds)
-        -> [UInt8]
-    {
+    /// Writes the plaintext before the payload, ``headerByteCount`` bytes.
+    static func writeHeader(
+        id: Bytes16, expiresAt: Int64, order: UInt64, version: UInt32, kind: Kind, bounds: Bounds,
+        to target: UnsafeMutableRawBufferPointer
+    ) {
         var bits = version
         if kind == .hidden { bits |= hiddenBit }
         if kind == .status { bits |= statusBit }
         if bounds.hasHidden { bits |= afterHiddenBit }
-        var header = [UInt8](repeating: 0, count: headerByteCount)
-        header.withUnsafeMutableBytes { target in
-            target.storeBytes(of: expiresAt.littleEndian, toByteOffset: 0, as: Int64.self)
-            target.storeBytes(of: order.littleEndian, toByteOffset: 8, as: UInt64.self)
-            target.storeBytes(of: bits.littleEndian, toByteOffset: 16, as: UInt32.self)
-            id.copy(to: UnsafeMutableRawBufferPointer(rebasing: target[20..<36]))
-            target.storeBytes(of: bounds.ceiling.littleEndian, toByteOffset: 36, as: UInt64.self)
-            target.storeBytes(of: bounds.floor.littleEndian, toByteOffset: 44, as: Int64.self)
-        }
-        return header
+        target.storeBytes(of: expiresAt.littleEndian, toByteOffset: 0, as: Int64.self)
+        target.storeBytes(of: order.littleEndian, toByteOffset: 8, as: UInt64.self)
+        target.storeBytes(of: bits.littleEndian, toByteOffset: 16, as: UInt32.self)
+        id.copy(to: UnsafeMutableRawBufferPointer(rebasing: target[20..<36]))
+        target.storeBytes(of: bounds.ceiling.littleEndian, toByteOffset: 36, as: UInt64.self)
+        target.storeBytes(of: bounds.floor.littleEndian, toByteOffset: 44, as: Int64.self)
     }
 }
 

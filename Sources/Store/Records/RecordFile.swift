@@ -136,12 +136,17 @@ final class RecordFile {
         return buffer
     }
 
-    /// Seals `beginning` and `rest` as one plaintext.
-    func append(_ beginning: [UInt8], _ rest: [UInt8] = [], nonces: inout NoncePool) -> Span {
-        let length = beginning.count + rest.count + XChaChaPoly.overheadByteCount
+    /// Seals a header and a payload as one plaintext.
+    /// - Parameter writeHeader: writes `headerByteCount` bytes in place, since a block of memory for each message would
+    ///   cost as much as its sealing.
+    func append(
+        _ payload: [UInt8], after headerByteCount: Int = 0, nonces: inout NoncePool,
+        _ writeHeader: (UnsafeMutableRawBufferPointer) -> Void = { _ in }
+    ) -> Span {
+        let length = headerByteCount + payload.count + XChaChaPoly.overheadByteCount
         let whole = RecordFrames.frameByteCount + length + RecordFrames.trailerByteCount
         let target = makeTail(reserving: whole).extend(by: whole)
-        frames.seal(beginning, rest, number: nextNumber, nonces: &nonces, into: target)
+        frames.seal(payload, after: headerByteCount, number: nextNumber, nonces: &nonces, into: target, writeHeader)
         let span = Span(offset: end + Int64(RecordFrames.frameByteCount), length: length)
         end += Int64(whole)
         nextNumber += 1

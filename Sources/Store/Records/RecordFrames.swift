@@ -44,20 +44,22 @@ struct RecordFrames {
 
     // MARK: - Sealing
 
-    /// Seals a record in its frame: copies both parts of the plaintext and seals them in place.
-    /// - Parameter target: as long as the record with its frame and trailer.
+    /// Seals a record in its frame: writes both parts of the plaintext and seals them in place.
+    /// - Parameters:
+    ///   - target: as long as the record with its frame and trailer.
+    ///   - writeHeader: writes `headerByteCount` bytes.
     func seal(
-        _ beginning: [UInt8], _ rest: [UInt8], number: UInt32, nonces: inout NoncePool,
-        into target: UnsafeMutableRawBufferPointer
+        _ payload: [UInt8], after headerByteCount: Int, number: UInt32, nonces: inout NoncePool,
+        into target: UnsafeMutableRawBufferPointer, _ writeHeader: (UnsafeMutableRawBufferPointer) -> Void
     ) {
-        let length = beginning.count + rest.count + XChaChaPoly.overheadByteCount
+        let length = headerByteCount + payload.count + XChaChaPoly.overheadByteCount
         writeFrame(length: UInt32(length), number: number, into: target)
         let sealed = UnsafeMutableRawBufferPointer(
             rebasing: target[Self.frameByteCount..<(Self.frameByteCount + length)])
         nonces.take(into: UnsafeMutableRawBufferPointer(rebasing: sealed[..<XChaChaPoly.nonceByteCount]))
         let plaintext = sealed[XChaChaPoly.nonceByteCount...]
-        UnsafeMutableRawBufferPointer(rebasing: plaintext).copyBytes(from: beginning)
-        UnsafeMutableRawBufferPointer(rebasing: plaintext.dropFirst(beginning.count)).copyBytes(from: rest)
+        writeHeader(UnsafeMutableRawBufferPointer(rebasing: plaintext.prefix(headerByteCount)))
+        UnsafeMutableRawBufferPointer(rebasing: plaintext.dropFirst(headerByteCount)).copyBytes(from: payload)
         withAssociatedData(number) { XChaChaPoly.seal(inPlace: sealed, key: key.bytes, authenticating: $0) }
         target.storeBytes(of: UInt32(length).littleEndian, toByteOffset: Self.frameByteCount + length, as: UInt32.self)
     }
