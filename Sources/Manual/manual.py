@@ -309,7 +309,7 @@ def overview(root, date):
         ".Pa $XDG_STATE_HOME/mayfly ,", "else", ".Pa ~/.local/state/mayfly .",
         ".It Ev MAYFLY_PASSPHRASE_FILE", "The file with the passphrase, without", ".Fl -passphrase-file .",
         ".It Ev CREDENTIALS_DIRECTORY", "Set by", ".Xr systemd 1 :", "the file", ".Pa mayfly-passphrase",
-        "in that directory has the passphrase, if no option or variable names another file.",
+        "in that directory has the passphrase, unless an option or variable names one.",
         ".It Ev NOTIFY_SOCKET , WATCHDOG_USEC , WATCHDOG_PID", "Set by", ".Xr systemd 1 :", "see",
         ".Xr mayfly-operations 7 .", ".El", ".Sh FILES", ".Bl -tag -width Ds", ".It Pa ~/.local/state/mayfly",
         "The home: keys, stored messages and configuration; see", ".Xr mayfly-config 5 .", ".It Pa /var/lib/mayfly",

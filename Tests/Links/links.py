@@ -4,7 +4,7 @@
 In README.md and in the pages of each catalogue every relative link names a file of the repository, and a heading in it if
 the link has a fragment; every <doc:Page#Heading> names a page and a heading of the same catalogue; and the first page of a
 catalogue, or a page below it, lists every other page under Topics, so that a reader finds it. `make docs` has docc check
-the symbols, too.
+the symbols, too. Text lines of manual pages have at most 80 bytes, as mandoc asks for in `make package`.
 """
 
 import glob
@@ -85,6 +85,10 @@ def main():
         for name in sorted(pages.keys() - listed(pages) - {root}):
             failures.append(f"{os.path.relpath(pages[name], ROOT)}: no page lists it under Topics")
         count += len(pages)
+    for path in sorted(glob.glob(os.path.join(ROOT, "Sources/Manual/*.[57]"))):
+        for number, line in enumerate(read(path).split("\n"), 1):
+            if len(line.encode()) > 80 and not line.startswith("."):
+                failures.append(f"{os.path.relpath(path, ROOT)}:{number}: more than 80 bytes")
     if failures or not catalogues:
         sys.exit("\n".join(failures) or "no catalogues")
     print(f"links: {count} pages")
