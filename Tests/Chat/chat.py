@@ -193,12 +193,15 @@ def play(scene, ann, bob, cat):
 
     # A lock takes everything from the screen, and an unlock brings it back.
     ann.command("lock")
-    ann.sees("mayfly · locked", "`mayfly unlock` opens it", without=["rotate the key?", "bob"])
+    ann.sees("mayfly · locked", "Enter here opens it", without=["rotate the key?", "bob"])
     bob.say("said meanwhile")
     ann.command("unlock")
     ann.sees("rotate the key?", "said meanwhile", without=["locked"])
     ann.command("lock")
-    ann.sees("mayfly · locked", "passphrase:", without=["rotate the key?"])
+    ann.sees("mayfly · locked", "Enter unlocks", without=["rotate the key?"])
+    ann.keys("half a text")
+    ann.press("Enter")
+    ann.sees("mayfly · locked", "Enter unlocks", without=["half a text", "rotate the key?"])
     ann.press("Enter")
     ann.sees("rotate the key?", without=["mayfly · locked"])
 

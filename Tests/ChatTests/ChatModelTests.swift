@@ -338,16 +338,31 @@ struct ChatDesk {
         desk.effects = []
         desk.handle(.event(["event": "locked", "cursor": 7, "at": "2026-11-23T08:41:00.000Z"]))
         for secret in ["rotate", "half", "room", "bob"] { #expect(!desk.text.contains(secret), "\(secret)") }
-        #expect(desk.text.contains("`mayfly unlock` opens it") && desk.effects.isEmpty)
+        #expect(desk.text.contains("`mayfly unlock`") && desk.effects.isEmpty)
+        // The end of the line that the lock has cleared is no passphrase, and does not end the lock.
+        desk.type(" secret")
+        desk.press(.paste("a paste"), .enter)
+        #expect(desk.takeCalls() == [] && !desk.text.contains("secret") && desk.model.editor.isEmpty)
+        desk.press(.enter)
+        #expect(desk.takeCalls() == [#"unlock {"passphrase":""}"#] && desk.text.contains("unlocking"))
+        desk.press(.enter)
+        #expect(desk.takeCalls() == [])
+        let needed = ControlError(.locked, "the home has a passphrase")
+        desk.handle(.answer(.action(.unlock(hasPassphrase: false)), .failure(needed)))
         desk.type("xyz")
         #expect(desk.lines.contains("passphrase: •••"))
         desk.press(.enter)
         #expect(desk.takeCalls() == [#"unlock {"passphrase":"xyz"}"#] && !desk.text.contains("•"))
-        desk.handle(
-            .answer(
-                .action(.say("unlocked")), .failure(ControlError(.failed, "this passphrase does not open the home"))))
+        let wrong = ControlError(.failed, "this passphrase does not open the home")
+        desk.handle(.answer(.action(.unlock(hasPassphrase: true)), .failure(wrong)))
         #expect(desk.text.contains("this passphrase does not open the home"))
         desk.type("x")
+        // A new connection shows neither the passphrase nor the conversations, while the node stays locked.
+        desk.handle(.disconnected("the node has stopped"))
+        desk.effects = desk.model.begin()
+        #expect(desk.lines.contains("passphrase: •"))
+        desk.answer("conversation.list", .failure(ControlError(.locked, "the node is locked")))
+        #expect(desk.lines.contains("passphrase: •"))
         // A late answer from before the lock shows nothing.
         let invite: JSONValue = ["url": "mayfly:join/x", "singleUse": true, "tag": "1", "slug": "mayfly:join/x"]
         desk.handle(.answer(.action(.invite(ChatDesk.room)), .success(invite)))
@@ -369,10 +384,19 @@ struct ChatDesk {
     @Test func `a chat started at a locked node says so, and shows its conversations after the unlock`() {
         var desk = ChatDesk()
         desk.answer("conversation.list", .failure(ControlError(.locked, "the node is locked")))
-        #expect(desk.text.contains("`mayfly unlock` opens it"))
+        #expect(desk.text.contains("`mayfly unlock`"))
         desk.handle(.event(["event": "unlocked", "cursor": 8, "at": "2026-11-23T08:42:00.000Z"]))
         desk.answer("conversation.list", ["conversations": [ChatDesk.conversation()]])
         #expect(desk.text.contains("room") && !desk.text.contains("locked"))
+    }
+
+    @Test func `a chat at a restarted node with a key file is no longer locked`() {
+        var desk = ChatDesk()
+        desk.open([])
+        desk.handle(.event(["event": "locked", "cursor": 7, "at": "2026-11-23T08:41:00.000Z"]))
+        desk.effects = desk.model.begin()
+        desk.answer("conversation.list", ["conversations": [ChatDesk.conversation()]])
+        #expect(desk.takeCalls().contains { $0.hasPrefix("read ") } && !desk.text.contains("locked"))
     }
 
     @Test func `a progress notice disappears with the next event or connection`() {

@@ -33,13 +33,9 @@ struct ChatCommand: ParsableCommand {
         let terminal = Terminal(json: false, home: global.home)
         do {
             let home = try global.resolvedHome()
-            // Reports an unknown conversation before the terminal is taken over.
-            let room = try conversation.map { word in
-                let params = ConversationParams(conversation: word)
-                let answer = try ControlClient(home: home).call(ConversationShowMethod.self, params)
-                return try understand(answer, as: Conversation.self).conversation
-            }
-            if plain || isatty(STDIN_FILENO) == 0 || isatty(STDOUT_FILENO) == 0 {
+            let isPlain = plain || isatty(STDIN_FILENO) == 0 || isatty(STDOUT_FILENO) == 0
+            let room = try conversation.map { try id(of: $0, home: home, isPlain: isPlain) }
+            if isPlain {
                 let takesCommands = commands || isatty(STDIN_FILENO) == 1
                 try PlainSession(home: home, room: room, takesCommands: takesCommands).run()
             } else {
@@ -48,6 +44,19 @@ struct ChatCommand: ParsableCommand {
         } catch let error as ControlError {
             terminal.report(error.naming(home: global.home))
             throw ExitCode(error.kind.exitCode)
+        }
+    }
+
+    /// Reports an unknown conversation before the terminal is taken over. At a locked node the chat begins with the page
+    /// of the lock, and looks for the conversation after the unlock.
+    private func id(of word: String, home: String, isPlain: Bool) throws(ControlError) -> String {
+        let params = ConversationParams(conversation: word)
+        do {
+            let answer = try ControlClient(home: home).call(ConversationShowMethod.self, params)
+            return try understand(answer, as: Conversation.self).conversation
+        } catch {
+            guard error.kind == .locked, !isPlain else { throw error }
+            return word
         }
     }
 }

@@ -73,7 +73,8 @@ extension ChatModel {
 
     /// Removes all messages, names and drafts from the screen and from memory.
     mutating func locked() -> [ChatEffect] {
-        isLocked = true
+        guard !isLocked else { return [] }
+        lock = .closed(hasDropped: false)
         rooms = []
         joins = []
         forgetList()
@@ -84,7 +85,7 @@ extension ChatModel {
     }
 
     private mutating func unlocked() -> [ChatEffect] {
-        isLocked = false
+        lock = nil
         notice = nil
         return ask(.conversations) + ask(.joins) + (currentID.map { refresh($0) } ?? [])
     }
@@ -158,6 +159,7 @@ extension ChatModel {
         case .leave(let id):
             rooms.removeAll { $0.id == id }
             return open(nil)
+        case .unlock: return []
         case .say(let text):
             notice = (text, false)
             return currentID.map { ask(.conversation($0)) + ask(.lifetime($0)) } ?? []

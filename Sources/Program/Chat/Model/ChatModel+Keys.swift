@@ -53,18 +53,32 @@ extension ChatModel {
         return pressInRoom(key)
     }
 
-    /// The input line takes the passphrase; a home with a key file needs none.
     private mutating func pressLocked(_ key: Key) -> [ChatEffect] {
-        switch key {
-        case .enter:
-            let params = UnlockMethod.Params(passphrase: editor.line)
+        switch (lock, key) {
+        case (.closed(hasDropped: false), .enter): return unlock()
+        case (.asking, .enter) where !editor.isEmpty: return unlock()
+        case (.closed(hasDropped: true), .enter), (.closed, .escape): lock = .closed(hasDropped: false)
+        case (.closed, .character), (.closed, .paste):
+            lock = .closed(hasDropped: true)
+            notice = ("the storage is locked: what you type is dropped", true)
+        case (.asking, .escape):
             editor.clear()
-            sayUntilChange("unlocking …")
-            return [.call(.action(.say("unlocked")), method: UnlockMethod.name, params: JSONValue(of: params))]
-        case .paste(let text): editor.insert(text.filter { !$0.isNewline })
-        default: _ = editor.edit(key)
+            lock = .closed(hasDropped: false)
+        case (.asking, .paste(let text)): editor.insert(text.filter { !$0.isNewline })
+        case (.asking, _): _ = editor.edit(key)
+        case (.closed, _), (.unlocking, _), (nil, _): break
         }
         return []
+    }
+
+    private mutating func unlock() -> [ChatEffect] {
+        let passphrase = editor.line
+        editor.clear()
+        lock = .unlocking
+        sayUntilChange("unlocking …")
+        let request = ChatRequest.action(.unlock(hasPassphrase: !passphrase.isEmpty))
+        let params = UnlockMethod.Params(passphrase: passphrase)
+        return [.call(request, method: UnlockMethod.name, params: JSONValue(of: params))]
     }
 
     private mutating func close(_ shown: Overlay, _ key: Key) -> [ChatEffect] {

@@ -17,6 +17,17 @@ struct ChatModel {
         case image(message: String, title: String, rows: [Row])
     }
 
+    /// What the keys do while the storage is locked.
+    enum Lock: Equatable {
+        /// Text is dropped, since the user may not have seen the lock; the Enter after it only says so. Enter on an
+        /// empty line unlocks.
+        case closed(hasDropped: Bool)
+        /// The input line takes the passphrase.
+        case asking
+        /// Keys are dropped until the node answers.
+        case unlocking
+    }
+
     /// A question for the input line.
     enum Question {
         /// The user must type the room's name.
@@ -50,8 +61,9 @@ struct ChatModel {
     var scroll = 0 { didSet { if scroll == 0 { newBelow = 0 } } }
     /// Messages received while scrolled up.
     var newBelow = 0
-    /// The input line has had the passphrase.
-    var isLocked = false { didSet { if !isLocked, oldValue { forgetList() } } }
+    /// `nil` while the storage is open. The unlock clears the input line, which may hold a part of the passphrase.
+    var lock: Lock? { didSet { if lock == nil, oldValue != nil { forgetList() } } }
+    var isLocked: Bool { lock != nil }
     /// The screen is below ``smallest``, so keys are ignored.
     var isTooSmall = false
     /// 80 and 24 until the terminal reports its size.
@@ -88,10 +100,10 @@ struct ChatModel {
         self.calendar = calendar
     }
 
-    /// The first requests of a connection. The subscription comes first, so that no change is missed.
+    /// The first requests of a connection. The subscription comes first, so that no change is missed. A lock lasts until
+    /// the node has listed the conversations.
     mutating func begin() -> [ChatEffect] {
         lostConnection = nil
-        isLocked = false
         if isNoticePassing { notice = nil }
         pending = [:]
         isNew = true
@@ -258,8 +270,11 @@ struct ChatModel {
 
     private mutating func answered(_ request: ChatRequest, _ answer: Result<JSONValue, ControlError>) -> [ChatEffect] {
         let isDirty = pending.removeValue(forKey: request) ?? false
-        // The answer predates the lock.
-        if isLocked, case .success = answer { return [] }
+        if isLocked, case .success = answer {
+            // Other answers predate the lock, or come before the event that ends it.
+            guard isNew, request == .conversations else { return [] }
+            (lock, notice) = (nil, nil)
+        }
         var effects: [ChatEffect]
         switch answer {
         case .success(let value):
@@ -356,6 +371,12 @@ struct ChatModel {
                 room.reply = reply
             }
             notice = (Self.words(error), true)
+        case .action(.unlock(let hasPassphrase)):
+            guard isLocked else { return [] }
+            // Without a passphrase the request has found out whether the home has one.
+            let isFirst = error.kind == .locked && !hasPassphrase
+            lock = isFirst || hasPassphrase ? .asking : .closed(hasDropped: false)
+            notice = isFirst ? nil : (Self.words(error), true)
         case .subscription, .conversations, .joins, .action: notice = (Self.words(error), true)
         }
         return []

@@ -24,6 +24,8 @@ enum ChatRequest: Hashable, Sendable {
         case decline
         case explode(String)
         case leave(String)
+        /// A home with a key file needs no passphrase.
+        case unlock(hasPassphrase: Bool)
         /// On success, shows this text.
         case say(String)
     }

@@ -96,7 +96,7 @@ extension ChatModel {
     }
 
     private var inputPrompt: String {
-        if isLocked { return "passphrase: " }
+        if isLocked { return lock == .asking ? "passphrase: " : "" }
         switch question {
         case nil: return "> "
         case .explode(let id, _, _), .leave(let id): return "type \(room(id)?.title ?? ""): "
@@ -138,7 +138,7 @@ extension ChatModel {
             )
         }
         if case .leave = question { return ("your copy is destroyed, and the others are told", .warning) }
-        if isLocked { return ("Ctrl-C ends the chat", .dim) }
+        if isLocked { return ("Enter unlocks · Ctrl-C ends the chat", .dim) }
         guard let room else { return ("Enter opens · /create NAME · /join INVITE", .dim) }
         if room.isExploded { return ("Alt-X closes", .dim) }
         if selection != nil { return (ChatModel.selectionHelp(columns), .strong) }
@@ -223,7 +223,7 @@ extension ChatModel {
         if isLocked {
             let words = [
                 "The storage is locked: its keys are wiped and no message is shown.",
-                "`mayfly unlock` opens it, or Enter here: type the passphrase first, if the home has one.",
+                "Enter here opens it, or `mayfly unlock`; a passphrase is asked for if the home has one.",
             ]
             let lines = words.flatMap { Wrapping.wrap($0, width: columns) }
             let shown = lines.prefix(count).map { Row(Span($0, .warning)) }
