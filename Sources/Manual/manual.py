@@ -46,9 +46,9 @@ CHAT = [
             without it.""",
         """/explode and /leave ask for the name of the conversation. After an explosion the messages and the text being
             typed leave the screen at once; the page then shows who has confirmed.""",
-        """A lock clears the screen and the memory of the chat, drafts included. Then the
-            input line takes the passphrase, with a dot for each character; a home with a key file needs only Enter.
-            Without a node a command or text that needs one is refused, and the input line stays. A request that was not
+        """A lock (mayfly lock) clears the screen and the memory of the chat, drafts included. While the node is locked, the
+            chat itself takes the passphrase: the input line shows a dot for each character, and a home with a key file
+            needs only Enter. mayfly unlock in another terminal unlocks it too. Without a node a command or text that needs one is refused, and the input line stays. A request that was not
             answered is named, and its text returns to the input line.""",
         """Images are cards. Alt-V draws the selected one with chafa, if installed, in a process without rights: only the
             programs and libraries of the system to read (landlock(7)), no socket, file, ioctl or other process (seccomp(2)),
