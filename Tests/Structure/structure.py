@@ -17,7 +17,7 @@ FILES_OF_FOLDER, FILES_OF_TYPE, FILES_OF_TARGET, FILES_OF_CYCLE, UNDER_HUB = 20,
 # code does not count.
 REACHED = [
     ("Sources", ".swift", "lines", 75_560), ("Sources", ".swift", "files", 555), ("Tests", ".swift", "lines", 74_700),
-    ("Sources", ".md", "kilobytes", 337), ("Sources", ".md", "files", 16), ("Sources", ".swift", "long lines", 24),
+    ("Sources", ".md", "kilobytes", 290), ("Sources", ".md", "files", 16), ("Sources", ".swift", "long lines", 24),
     ("Tests", ".swift", "long lines", 28),
 ]
 # By target. The shell owns all parts of a node, and every part asks it for the others.
