@@ -36,15 +36,6 @@ def symbols(module, build, triple, directory):
     run("swift", "symbolgraph-extract", "-module-name", module, "-target", triple, "-I", f"{build}/Modules",
         "-minimum-access-level", "package", "-output-dir", directory,
         *(word for name in maps for word in ("-Xcc", f"-fmodule-map-file={SOURCES}/{name}/module.modulemap")))
-    # Generated messages are the bytes that the pages describe already.
-    for name in os.listdir(directory):
-        with open(f"{directory}/{name}", encoding="utf-8") as file:
-            graph = json.load(file)
-        graph["symbols"] = [each for each in graph["symbols"] if not each["pathComponents"][0].startswith("Proto")]
-        kept = {each["identifier"]["precise"] for each in graph["symbols"]}
-        graph["relationships"] = [each for each in graph["relationships"] if each["source"] in kept]
-        with open(f"{directory}/{name}", "w", encoding="utf-8") as file:
-            json.dump(graph, file)
 
 
 def problems(path):

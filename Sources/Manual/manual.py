@@ -46,10 +46,10 @@ CHAT = [
             without it.""",
         """/explode and /leave ask for the name of the conversation. After an explosion the messages and the text being
             typed leave the screen at once; the page then shows who has confirmed.""",
-        """A lock clears the screen and the memory of the chat, drafts included. Then text is
-            dropped, and Enter on an empty line unlocks. If the home has a passphrase, the input line takes it, with a dot
-            for each character.
-            Without a node a command or text that needs one is refused, and the input line stays. A request that was not
+        """A lock (mayfly lock) clears the screen and the memory of the chat, drafts included. Text typed then is dropped,
+            and Enter on an empty line unlocks, as mayfly unlock in another terminal does. If the home has a passphrase,
+            the input line takes it, with a dot for each character. Without a node a command or text that needs one is
+            refused, and the input line stays. A request that was not
             answered is named, and its text returns to the input line.""",
         """Images are cards. Alt-V draws the selected one with chafa, if installed, in a process without rights: only the
             programs and libraries of the system to read (landlock(7)), no socket, file, ioctl or other process (seccomp(2)),
