@@ -104,16 +104,4 @@ import Testing
             try bob.fails(64, "conversation", "set", "room", "colour=red")
         }
     }
-
-    @Test("a read receipt waits until its sender is back") func lateReceipt() throws {
-        try withRoom(lifetime: "1d") { ann, bob, _ in
-            try bob.ok("conversation", "set", "room", "read-receipts=on")
-            let first = id(try say("one", ann))
-            ann.crash()
-            try bob.wait("peerOffline")
-            try bob.ok("read", "room")
-            try ann.start()
-            try ann.wait("messageState:message=\(first),state=read")
-        }
-    }
 }
