@@ -39,7 +39,7 @@ import Testing
             #expect(answer["seenPort"].integer == Int64(ann.port) && (answer["rttMs"].double ?? -1) > 0)
             // A rendezvous node on the loopback cannot see our outer address.
             #expect(found["punching"].string == "unknown" && found["reached"].bool == true)
-            let shown = try Program.run([Program.mayfly, "netcheck", "--home", ann.home], in: ann.directory)
+            let shown = try ann.show("netcheck")
             #expect(shown.code == 0 && shown.output.contains("IPv4") && shown.output.contains("hub"), "\(shown)")
 
             try hub.stop()
@@ -47,21 +47,6 @@ import Testing
             #expect(gone["reached"].bool == false && gone["families"][0]["udp"].bool == false, "\(gone)")
             #expect(gone["advice"].list.compactMap(\.string).contains { $0.contains("No rendezvous node answers") })
             try ann.stop()
-        }
-    }
-
-    @Test("A node without UDP is told that TCP works and that hole punching cannot") func withoutDatagrams() throws {
-        try withHomes("ann", "hub") { nodes in
-            let (ann, hub) = (nodes[0], nodes[1])
-            try ann.start(["--no-udp"])
-            try hub.start(["--rendezvous"])
-            try introduce(hub, to: ann)
-            let found = try ann.ok("netcheck", "--timeout", "90")
-            #expect(found["families"][0]["tcp"].bool == true && found["families"][0]["udp"].bool == false)
-            #expect(found["punching"].string == "impossible" && found["datagrams"].bool == false, "\(found)")
-            let shown = try Program.run([Program.mayfly, "netcheck", "--home", ann.home], in: ann.directory)
-            #expect(shown.output.contains("--no-udp") && !shown.output.contains("silent"), "\(shown)")
-            for node in nodes { try node.stop() }
         }
     }
 }
@@ -98,23 +83,6 @@ struct NetcheckNATTests {
             #expect(Set(family["answers"].list.map { $0["seenAddress"].string }) == ["5.5.5.2"])
             #expect(found["punching"].string == "works")
             #expect(!Program.text(ann.log).contains("5.5.5."))
-        }
-    }
-
-    @Test("A symmetric NAT is recognised: hole punching works to few") func symmetric() throws {
-        try check(source: "masquerade random,fully-random") { found, _ in
-            let family = found["families"][0]
-            #expect(
-                family["nat"].string == "symmetric" && family["mapping"].string == "destination-dependent", "\(found)")
-            #expect(found["punching"].string == "limited")
-            #expect(found["advice"].list.compactMap(\.string).contains { $0.contains("--map-ports") })
-        }
-    }
-
-    @Test("With one rendezvous node the kind of NAT is unknown, and the missing part is named") func oneHub() throws {
-        try check(source: "masquerade", hubs: 1) { found, _ in
-            #expect(found["families"][0]["nat"].string == "unknown" && found["punching"].string == "unknown")
-            #expect(found["advice"].list.compactMap(\.string).contains { $0.contains("second rendezvous node") })
         }
     }
 }
