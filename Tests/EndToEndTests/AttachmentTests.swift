@@ -199,50 +199,6 @@ import Testing
         }
     }
 
-    @Test("a name with a path saves into no other directory") func names() throws {
-        try withRoom { ann, bob, _ in
-            let upload = try rpc(
-                ann, "attachment.begin", ["conversation": "room", "name": "x/../..\\.ssh\u{1}"], then: [])
-            let name = try line(upload, bob)["file"]["name"].string ?? ""
-            #expect(!name.isEmpty && !name.hasPrefix(".") && !name.contains("/") && !name.contains("\\"))
-            #expect(name.unicodeScalars.allSatisfy { $0.value >= 0x20 })
-            let directory = "\(bob.directory)/into"
-            try FileManager.default.createDirectory(atPath: directory, withIntermediateDirectories: false)
-            try bob.ok("save", "room", upload, "--output", directory)
-            #expect(try FileManager.default.contentsOfDirectory(atPath: directory) == [name])
-        }
-    }
-
-    /// Hands over a file on one connection, as a bot would.
-    /// - Returns: the message.
-    private func rpc(_ node: TestNode, _ method: String, _ params: [String: String], then pieces: [String]) throws
-        -> String
-    {
-        func request(_ id: Int, _ method: String, _ params: [String: String]) throws -> String {
-            let value: [String: Any] = ["jsonrpc": "2.0", "id": id, "method": method, "params": params]
-            return String(decoding: try JSONSerialization.data(withJSONObject: value), as: UTF8.self) + "\n"
-        }
-        // The upload's name is only known from the answer, so this takes two runs over one pipe.
-        let script = """
-            import json, socket, sys
-            s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); f = s.makefile('rw')
-            def call(i, m, p):
-                f.write(json.dumps({'jsonrpc': '2.0', 'id': i, 'method': m, 'params': p}) + '\\n'); f.flush()
-                return json.loads(f.readline())
-            up = call(1, sys.argv[2], json.loads(sys.argv[3]))['result']['upload']
-            for i, piece in enumerate(sys.argv[4:]):
-                call(2 + i, 'attachment.append', {'upload': up, 'data': piece})
-            print(call(99, 'attachment.commit', {'upload': up, 'wait': 'delivered', 'timeout': '90s'})
-                .get('result', {}).get('message', ''))
-            """
-        let encoded = String(decoding: try JSONSerialization.data(withJSONObject: params), as: UTF8.self)
-        let answer = try Program.run(
-            ["/usr/bin/env", "python3", "-c", script, "\(node.home)/control.sock", method, encoded] + pieces,
-            in: node.directory)
-        #expect(answer.code == 0, "\(answer)")
-        return answer.output.trimmingCharacters(in: .whitespacesAndNewlines)
-    }
-
     @Test("after kill -9 of either side the transfer goes on, and only missing chunks are sent") func resume() throws {
         try withRoom { ann, bob, _ in
             for node in [ann, bob] { try node.ok("lifetime", "policy", "room", "accept-up-to:1d") }

@@ -3,14 +3,6 @@ import Testing
 
 /// The interface for scripts and bots: `rpc`, `schema`, `watch`, exit codes, hints, readiness.
 @Suite("Automation", .script) struct AutomationTests {
-    @Test("`send` reads text from a pipe without a dash") func piped() throws {
-        try withRoom { ann, bob, _ in
-            try ann.ok("send", "room", input: "from a pipe\n")
-            try bob.wait("message:text=from a pipe")
-            try ann.fails(64, "send", "room")
-        }
-    }
-
     @Test("The schema lists every command, method, field, event and exit code, and the node knows every method")
     func schema() throws {
         try withHomes("ann") { nodes in

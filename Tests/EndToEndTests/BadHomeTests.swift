@@ -85,7 +85,7 @@ import Testing
         .enabled(if: Program.canMount && Program.canMakeExt4, "mounting an ext4 image needs root")) func turnsReadOnly()
         throws
     {
-        try withDisk(ext4: true) { ann, bob, disk, _ in
+        try withDisk(ext4: true) { ann, bob, disk in
             try meet(ann, bob)
             try agree(ann, bob, "1d")
             try say("before", ann)

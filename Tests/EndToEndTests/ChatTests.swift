@@ -26,6 +26,7 @@ import Testing
             #expect(listed.lines.count == 1 && listed["conversation"].string == id)
             #expect(listed["role"].string == "member" && listed["members"][0]["profile"].string == "ann")
             #expect(listed["members"][0]["online"].bool == true)
+            for node in [ann, bob] { #expect(!Program.text(node.log).contains("[NodeRuntime]"), "no level was given") }
         }
     }
 
@@ -38,13 +39,16 @@ import Testing
                 try ann.ok("send", "room", "-", "--wait", "delivered", "--timeout", "90", input: text + "\n")
             }
             try ann.ok("send", "room", "--wait", "delivered", "--", "--force")
-            #expect(try bob.texts() == texts + ["--force"])
+            // A pipe is read without a dash.
+            try ann.ok("send", "room", "--wait", "delivered", input: "from a pipe\n")
+            #expect(try bob.texts() == texts + ["--force", "from a pipe"])
             let refused = try ann.fails(64, "send", "room", "-", input: longest + "x")
             #expect(refused.kind == "usage")
             #expect(refused.message.contains("32768"), "\(refused)")
             try ann.fails(64, "send", "room", "-", input: String(repeating: "x", count: 70_000))
             try ann.fails(64, "send", "room", "")
-            #expect(try bob.texts().count == 6)
+            try ann.fails(64, "send", "room")
+            #expect(try bob.texts().count == 7)
         }
     }
 

@@ -71,22 +71,6 @@ import Testing
         }
     }
 
-    @Test("An open code is among the invitations until it is revoked") func listedCode() throws {
-        try withHomes("ann") { nodes in
-            let ann = nodes[0]
-            try ann.start()
-            try ann.ok("conversation", "create", "--name", "room")
-            let code = try ann.ok("invite", "create", "room", "--code", "--no-wait")["code"].string
-            func listed() throws -> String {
-                let command = [Program.mayfly, "invite", "list", "room", "--home", ann.home]
-                return try Program.run(command, in: ann.directory).output
-            }
-            #expect(try code != nil && listed().contains("code \(code ?? ""), open until"))
-            try ann.ok("invite", "revoke", "room", code ?? "")
-            #expect(try listed().isEmpty)
-        }
-    }
-
     @Test("A sleeping conversation with a scheduled explosion is listed with its end") func scheduledAndAsleep() throws
     {
         try withRoom { ann, _, _ in

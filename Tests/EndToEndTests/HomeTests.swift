@@ -179,7 +179,7 @@ import Testing
         "On a full disk sends are refused, messages stay readable, exploding works, and free space ends the failure",
         .enabled(if: Program.canMount, "mounting a small file system needs root")) func full() throws
     {
-        try withDisk { ann, bob, disk, _ in
+        try withDisk { ann, bob, disk in
             try meet(ann, bob)
             try agree(ann, bob, "1d")
             try say("before", ann)
@@ -243,7 +243,7 @@ import Testing
         "With a read-only home the node reports it, and starts again when it is writable",
         .enabled(if: Program.canMount, "mounting a small file system needs root")) func readOnly() throws
     {
-        try withDisk { ann, _, disk, _ in
+        try withDisk { ann, _, disk in
             try ann.stop()
             try Program.tool("mount", "-o", "remount,ro", disk)
             let failure = try #require(try ann.tryStart())

@@ -3,7 +3,6 @@ import Crypto
 import Foundation
 import Glibc
 import Messaging
-import Synchronization
 import Testing
 
 /// Attacks on a real node while an honest pair talks. `make hostile` does the same for longer and measures; these
@@ -166,6 +165,4 @@ import Testing
             try ann.stop()
         }
     }
-
-    // MARK: A member of the conversation
 }

@@ -5,18 +5,10 @@ import Testing
 final class Cable {
     let names: [String]
 
-    /// - Parameter bridges: number of container bridges that each machine has before, with addresses from `172.17.0.1`.
-    init(bridges: Int = 0) throws {
+    init() throws {
         let tag = "mf\(UUID().uuidString.prefix(6))"
         names = ["\(tag)a", "\(tag)b"]
-        for name in names {
-            try Program.tool("ip", "netns", "add", name)
-            for number in 17..<17 + bridges {
-                try Program.tool("ip", "-n", name, "link", "add", "br\(number)", "type", "bridge")
-                try Program.tool("ip", "-n", name, "addr", "add", "172.\(number).0.1/16", "dev", "br\(number)")
-                try Program.tool("ip", "-n", name, "link", "set", "br\(number)", "up")
-            }
-        }
+        for name in names { try Program.tool("ip", "netns", "add", name) }
         try Program.tool(
             "ip", "link", "add", "veth0", "netns", names[0], "type", "veth", "peer", "name", "veth0", "netns", names[1])
         for name in names {

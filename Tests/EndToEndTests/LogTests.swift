@@ -165,11 +165,4 @@ import Testing
             #expect(!Program.text(ann.log).contains("the-hub"))
         }
     }
-
-    @Test("Without --log-level none of this is in the log") func quiet() throws {
-        try withRoom { ann, bob, _ in
-            try say("hello", ann)
-            for node in [ann, bob] { #expect(lines(node).isEmpty, "\(lines(node))") }
-        }
-    }
 }

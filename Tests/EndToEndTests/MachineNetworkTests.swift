@@ -1,7 +1,7 @@
 import Foundation
 import Testing
 
-/// Networks of real machines: container bridges, one address family, link-local addresses, cables that come and go.
+/// Networks of real machines: one address family, and link-local addresses.
 @Suite("Networks of machines", .enabled(if: Program.canMakeNamespaces, "making network namespaces needs root and `ip`"))
 struct MachineNetworkTests {
     private let both = ["--listen", "tcp://0.0.0.0:7440", "tcp://[::]:7440"]
@@ -10,8 +10,8 @@ struct MachineNetworkTests {
         try node.run(["doctor"]).lines.first { $0["name"].string == name } ?? JSON(value: nil)
     }
 
-    private func withMachines(bridges: Int = 0, body: (Cable, TestNode, TestNode) throws -> Void) throws {
-        let cable = try Cable(bridges: bridges)
+    private func withMachines(body: (Cable, TestNode, TestNode) throws -> Void) throws {
+        let cable = try Cable()
         try withHomes("ann", "bob") { nodes in
             for (node, name) in zip(nodes, cable.names) { node.prefix = ["ip", "netns", "exec", name] }
             try body(cable, nodes[0], nodes[1])

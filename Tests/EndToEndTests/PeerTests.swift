@@ -85,6 +85,8 @@ import Testing
             try say("welcome", ann)
             #expect(try bob.texts() == ["welcome"])
             try ann.fails(7, "conversation", "create", "--with", "nobody")
+            try ann.ok("conversation", "remove", "room", "bob")
+            try bob.wait("removed")
         }
     }
 
@@ -325,18 +327,6 @@ extension PeerTests {
             try ann.wait("profileChanged", after: cleared)
             try ann.ok("peer", "remove", "bob")
             #expect(try message("hello", at: ann)["from"].string == id)
-        }
-    }
-
-    @Test("A member shown by a peer's name is removed by that name") func removedByName() throws {
-        try withPair { ann, bob in
-            try introduce(ann, bob)
-            try ann.ok("conversation", "create", "--name", "room", "--with", "bob")
-            try bob.wait("invited")
-            try bob.ok("join", try bob.ok("join", "list")["join"].string ?? "", "--timeout", "90")
-            try ann.wait("peerOnline")
-            try ann.ok("conversation", "remove", "room", "bob")
-            try bob.wait("removed")
         }
     }
 
