@@ -29,8 +29,7 @@ CHECK_UNITS = ^($(call alternatives, NodeSimulationTests SimulationTests Messagi
 	NodeRuntimeTests[.]MailboxPowerCutTests TransportTests[.](CongestionTests|CutDialTests)))
 CHECK_SCRIPTS = ^EndToEndTests[.]($(call alternatives, CanaryTests ClientLimitTests Clock Confinement Copies Crash Datagram \
 	Group HangingDisk HostileNetwork JoinRace Lan LifetimeTerms LongList MachineNetwork Memory Metrics Netcheck \
-	PassphraseChange PortMapping Reservation Seed004 SystemCall CommandTests/failingDisk ChatTests/namespaces \
-	ExpectationTests/network))
+	PassphraseChange PortMapping Reservation Seed004 SystemCall ExpectationTests/network))
 RUN_TESTS = $(SWIFT) test --skip-build --scratch-path $(SCRATCH)
 
 # Parts of one target share the build directory and the machine.
@@ -214,7 +213,6 @@ soak: build
 
 # What hostile peers do to a node, while an honest pair chats: make hostile SECONDS=200
 # One attack at length, and what it does to memory: make hostile SECONDS=1200 ATTACK="--only proposals --units 1000000"
-# Each attack also on something else, for comparison: make hostile SECONDS=400 ATTACK="--control yes"
 # With the honest pair's links over UDP, as root: make hostile SECONDS=200 CARRIER=udp ATTACK="--only UDP"
 # From a neighbour on its network, too, as root: make hostile SECONDS=60 CARRIER=lan ATTACK="--only LAN"
 ATTACK ?=

@@ -143,25 +143,8 @@ package enum Attack: String, CaseIterable, Sendable {
         switch self {
         case .relayLoops, .relayPieces, .relayDeaf, .relayMoves, .relayLabels, .relayQuestions: .relay
         case .lanGarbage, .lanStrangers, .lanReplays: .network
-        case .slowloris, .halfOpen, .halfOpenBursts, .badTokens, .goodTokens, .replays, .garbage, .frames, .knocks,
-            .invitations, .openInvitations, .joins, .wakes, .proposals, .forgeries, .forgedKnocks, .contents, .bombs,
-            .receipts, .control, .relays, .datagramGarbage, .datagramPunches, .datagramKnocks, .datagramDials,
-            .datagramReplays, .datagramQuestions, .datagramHandshakes, .datagramSealed:
-            .node
         case .mailboxFlood, .mailboxClaims, .mailboxGuesses: .mailbox
-        }
-    }
-
-    /// Whether a listener without a node suffices, because the connections get no further.
-    package var needsNoNode: Bool {
-        switch self {
-        case .slowloris, .halfOpen, .halfOpenBursts, .badTokens, .knocks: true
-        case .goodTokens, .replays, .garbage, .frames, .invitations, .openInvitations, .joins, .wakes, .proposals,
-            .forgeries, .forgedKnocks, .contents, .bombs, .receipts, .control, .relays, .datagramGarbage,
-            .datagramPunches, .datagramKnocks, .datagramDials, .datagramReplays, .datagramQuestions,
-            .datagramHandshakes, .datagramSealed, .relayLoops, .relayPieces, .relayDeaf, .relayMoves, .relayLabels,
-            .relayQuestions, .lanGarbage, .lanStrangers, .lanReplays, .mailboxFlood, .mailboxClaims, .mailboxGuesses:
-            false
+        default: .node
         }
     }
 

@@ -2,25 +2,22 @@ import Glibc
 
 /// A LAN between a node and its attackers: two network namespaces joined by a cable.
 package struct Neighbourhood: Sendable {
-    /// File of the node's namespace; `nil` if it is this process's.
-    package var home: String?
-    /// File of the attackers' namespace.
+    /// File of the attackers' namespace; the node's is this process's.
     package var neighbour: String
     package var device: String
     /// First of the attackers' 1,024 addresses, in the node's network.
     package var first: UInt32
 
     /// - Parameter first: The first address as text.
-    package init(home: String? = nil, neighbour: String, device: String, first: String) throws(Failure) {
+    package init(neighbour: String, device: String, first: String) throws(Failure) {
         var address = in_addr()
         guard inet_pton(AF_INET, first, &address) == 1 else { throw Failure("\(first) is no address") }
-        (self.home, self.neighbour, self.device) = (home, neighbour, device)
+        (self.neighbour, self.device) = (neighbour, device)
         self.first = UInt32(bigEndian: address.s_addr)
     }
 
     /// Moves this thread, and sockets it opens later, into a namespace. Needs root.
-    static func enter(_ path: String?) throws(Failure) {
-        guard let path else { return }
+    static func enter(_ path: String) throws(Failure) {
         let descriptor = open(path, O_RDONLY | O_CLOEXEC)
         guard descriptor >= 0 else { throw Failure.system(path) }
         defer { close(descriptor) }

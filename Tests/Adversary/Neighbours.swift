@@ -70,22 +70,10 @@ struct Neighbours: Sendable {
 
     /// The LAN secret that the node shares with a member that is offline.
     private func memberSecret() throws -> LanSecret {
-        let outcome = Mutex<Result<LanSecret, any Error>>(.failure(Failure("no member")))
-        let done = DispatchSemaphore(value: 0)
-        Thread.detachNewThread {
-            let result = Result {
-                try Neighbourhood.enter(target.neighbourhood?.home)
-                let member = try HostileMember(slug: target.invite, at: target.address, day: target.day)
-                return RoutingSecret.derive(
-                    own: member.identity, remote: member.creator, conversation: member.conversation.bytes,
-                    role: .initiator
-                ).lan
-            }
-            outcome.withLock { $0 = result }
-            done.signal()
-        }
-        done.wait()
-        return try outcome.withLock { $0 }.get()
+        let member = try HostileMember(slug: target.invite, at: target.address, day: target.day)
+        return RoutingSecret.derive(
+            own: member.identity, remote: member.creator, conversation: member.conversation.bytes, role: .initiator
+        ).lan
     }
 
     private func bigEndianBytes(_ value: UInt32) -> [UInt8] {

@@ -1,84 +1,84 @@
 import Control
 
+/// A figure's name, its unit, and the machine's own time for the unavoidable part.
 enum Figure: String, CaseIterable {
-    case rawSynchronize = "raw fdatasync of a 256-byte append"
-    case rawPingPong = "raw TCP ping-pong of 200 bytes"
-    case rawSpawn = "raw start and end of /bin/true"
-    case startUp = "start-up to ready"
-    case status = "mayfly status"
-    case memory = "resident memory, idle node"
-    case memoryPeak = "resident memory, idle node, peak"
-    case identity = "create a conversation, its identity from the pool"
-    case identityFresh = "create a conversation, back to back"
-    case ephemeralMedian = "message RAM-only, p50"
-    case ephemeralTail = "message RAM-only, p99"
-    case durableMedian = "message durable, p50"
-    case durableTail = "message durable, p99"
-    case ephemeralRate = "messages RAM-only, 256 in flight"
-    case durableRate = "messages durable, 256 in flight"
-    case durableRateMany = "messages durable, 256 in flight, 16 conversations"
-    case durableRateSingle = "messages durable, 256 in flight, a request each"
-    case senderTime = "processor time of a durable message, sender"
-    case receiverTime = "processor time of a durable message, receiver"
-    case senderTimeSingle = "processor time, sender, a request each"
-    case floorRate = "floor: messages durable, 256 in flight"
-    case floorSenderTime = "floor: processor time, sender"
-    case floorReceiverTime = "floor: processor time, receiver"
-    case floorStored = "floor: message durable, p50"
-    case floorMemory = "floor: message RAM-only, p50"
-    case floorBulk = "floor: bulk"
-    case explodeFew = "explode 10 messages"
-    case explodeMany = "explode 10,000 messages"
-    case explodeFewEverywhere = "explode 10 messages, other side's receipt"
-    case explodeManyEverywhere = "explode 10,000 messages, other side's receipt"
-    case read = "read the last 50 of 10,000 messages"
-    case readMost = "read the last 50 of 1,000,000 messages"
-    case memoryLoaded = "resident memory after 15,000 messages, sender"
-    case storeAppend = "store alone: processor time of a message, append and commits of 100"
-    case storeAppendWall = "store alone: messages stored in commits of 100"
-    case storeChunks = "store alone: records of 60 KiB stored in commits of 32"
-    case storeLastFew = "store alone: last 50 of 10,000, from the unlock"
-    case storeLastMany = "store alone: last 50 of 1,000,000, from the unlock"
-    case storeLastAgain = "store alone: last 50 of 1,000,000, again"
-    case storeExplodeFew = "store alone: explode 10 messages"
-    case storeExplodeMany = "store alone: explode 10,000 messages"
-    case storeExplodeMost = "store alone: explode 1,000,000 messages"
-    case storeExpireFew = "store alone: expire a bucket of 10 messages"
-    case storeExpireMany = "store alone: expire a bucket of 10,000 messages"
-    case storeReap = "store alone: open with 1,000 buckets overdue, until they are gone"
-    case storeCollect = "store alone: longest step of removing them"
-    case storeIndexTime = "store alone: first use of 1,000,000 messages"
-    case storeIndexMemory = "store alone: index memory of a message"
-    case storeUnlock = "store alone: open and unlock 10,000 inboxes"
-    case storeInboxMemory = "store alone: memory of an unused inbox"
-    case storeWake = "store alone: state, last message of an inbox"
-
-    case file = "a file of 64 MiB, to delivered"
-    case linkTCP = "64 MiB over a link, TCP"
-    case linkUDP = "64 MiB over a link, UDP"
-    case handshakes = "handshakes on one core, both ends"
-    case wakeMedian = "wake a sleeping inbox, p50"
-    case wakeTail = "wake a sleeping inbox, p99"
-    case rebalanceFew = "rebalance 1,000 inboxes"
-    case rebalanceMany = "rebalance 10,000 inboxes"
-    case memoryAwake = "resident memory per awake inbox"
-    case memoryAsleep = "resident memory per sleeping inbox"
-    case startUpMany = "start-up to ready, 10,000 inboxes"
-    case memoryMany = "resident memory after a start, 10,000 inboxes"
-    case rateAlone = "messages durable, a request each, no other inbox"
-    case rateNeighbours = "messages durable, a request each, 10,000 others"
-    case medianAlone = "message durable, p50, no other inbox"
-    case medianNeighbours = "message durable, p50, 10,000 others"
-    case statusNeighbours = "mayfly status, 10,000 inboxes"
-    case idleTick = "processor time of an idle node in 10 s, 10,000 inboxes"
-    case mailboxIn = "mailbox: contents into 128 boxes"
-    case mailboxOut = "mailbox: contents out of 128 boxes"
-    case mailboxMemory = "mailbox: resident memory, 128 full boxes"
-    case mailboxMemoryStart = "mailbox: resident memory after a start, all claimed"
-    case mailboxStart = "mailbox: start-up to ready, 128 full boxes"
-    case mailboxTaken = "mailbox: 256 slots listed, taken and overwritten"
-    case mailboxShown = "mailbox: 256 waiting messages, first to last shown"
-    case mailboxStartShown = "mailbox: 256 waiting messages, start to last shown"
+    case rawSynchronize = "raw fdatasync of a 256-byte append|us"
+    case rawPingPong = "raw TCP ping-pong of 200 bytes|us"
+    case rawSpawn = "raw start and end of /bin/true|us"
+    case startUp = "start-up to ready|ms|/bin/true"
+    case status = "mayfly status|ms|/bin/true"
+    case memory = "resident memory, idle node|MiB"
+    case memoryPeak = "resident memory, idle node, peak|MiB"
+    case identity = "create a conversation, its identity from the pool|us|fdatasync"
+    case identityFresh = "create a conversation, back to back|us|fdatasync"
+    case ephemeralMedian = "message RAM-only, p50|us|ping-pong"
+    case ephemeralTail = "message RAM-only, p99|us|ping-pong"
+    case durableMedian = "message durable, p50|us|fdatasync"
+    case durableTail = "message durable, p99|us|fdatasync"
+    case ephemeralRate = "messages RAM-only, 256 in flight|/s|ping-pong"
+    case durableRate = "messages durable, 256 in flight|/s|fdatasync"
+    case durableRateMany = "messages durable, 256 in flight, 16 conversations|/s|fdatasync"
+    case durableRateSingle = "messages durable, 256 in flight, a request each|/s|fdatasync"
+    case senderTime = "processor time of a durable message, sender|us"
+    case receiverTime = "processor time of a durable message, receiver|us"
+    case senderTimeSingle = "processor time, sender, a request each|us"
+    case floorRate = "floor: messages durable, 256 in flight|/s"
+    case floorSenderTime = "floor: processor time, sender|us"
+    case floorReceiverTime = "floor: processor time, receiver|us"
+    case floorStored = "floor: message durable, p50|us"
+    case floorMemory = "floor: message RAM-only, p50|us"
+    case floorBulk = "floor: bulk|MiB/s"
+    case explodeFew = "explode 10 messages|us|fdatasync"
+    case explodeMany = "explode 10,000 messages|us|fdatasync"
+    case explodeFewEverywhere = "explode 10 messages, other side's receipt|us|fdatasync"
+    case explodeManyEverywhere = "explode 10,000 messages, other side's receipt|us|fdatasync"
+    case read = "read the last 50 of 10,000 messages|us|fdatasync"
+    case readMost = "read the last 50 of 1,000,000 messages|us"
+    case memoryLoaded = "resident memory after 15,000 messages, sender|MiB"
+    case storeAppend = "store alone: processor time of a message, append and commits of 100|us"
+    case storeAppendWall = "store alone: messages stored in commits of 100|/s"
+    case storeChunks = "store alone: records of 60 KiB stored in commits of 32|MiB/s"
+    case storeLastFew = "store alone: last 50 of 10,000, from the unlock|us"
+    case storeLastMany = "store alone: last 50 of 1,000,000, from the unlock|us"
+    case storeLastAgain = "store alone: last 50 of 1,000,000, again|us"
+    case storeExplodeFew = "store alone: explode 10 messages|us|fdatasync"
+    case storeExplodeMany = "store alone: explode 10,000 messages|us|fdatasync"
+    case storeExplodeMost = "store alone: explode 1,000,000 messages|us|fdatasync"
+    case storeExpireFew = "store alone: expire a bucket of 10 messages|us|fdatasync"
+    case storeExpireMany = "store alone: expire a bucket of 10,000 messages|us|fdatasync"
+    case storeReap = "store alone: open with 1,000 buckets overdue, until they are gone|ms"
+    case storeCollect = "store alone: longest step of removing them|us"
+    case storeIndexTime = "store alone: first use of 1,000,000 messages|ms"
+    case storeIndexMemory = "store alone: index memory of a message|bytes"
+    case storeUnlock = "store alone: open and unlock 10,000 inboxes|ms"
+    case storeInboxMemory = "store alone: memory of an unused inbox|bytes"
+    case storeWake = "store alone: state, last message of an inbox|us"
+    case file = "a file of 64 MiB, to delivered|MiB/s"
+    case linkTCP = "64 MiB over a link, TCP|MiB/s"
+    case linkUDP = "64 MiB over a link, UDP|MiB/s"
+    case handshakes = "handshakes on one core, both ends|/s"
+    case wakeMedian = "wake a sleeping inbox, p50|us|fdatasync"
+    case wakeTail = "wake a sleeping inbox, p99|us|fdatasync"
+    case rebalanceFew = "rebalance 1,000 inboxes|us"
+    case rebalanceMany = "rebalance 10,000 inboxes|us"
+    case memoryAwake = "resident memory per awake inbox|KiB"
+    case memoryAsleep = "resident memory per sleeping inbox|KiB"
+    case startUpMany = "start-up to ready, 10,000 inboxes|ms|/bin/true"
+    case memoryMany = "resident memory after a start, 10,000 inboxes|MiB"
+    case rateAlone = "messages durable, a request each, no other inbox|/s"
+    case rateNeighbours = "messages durable, a request each, 10,000 others|/s"
+    case medianAlone = "message durable, p50, no other inbox|us"
+    case medianNeighbours = "message durable, p50, 10,000 others|us"
+    case statusNeighbours = "mayfly status, 10,000 inboxes|ms|/bin/true"
+    case idleTick = "processor time of an idle node in 10 s, 10,000 inboxes|us"
+    case mailboxIn = "mailbox: contents into 128 boxes|/s"
+    case mailboxOut = "mailbox: contents out of 128 boxes|/s"
+    case mailboxMemory = "mailbox: resident memory, 128 full boxes|MiB"
+    case mailboxMemoryStart = "mailbox: resident memory after a start, all claimed|MiB"
+    case mailboxStart = "mailbox: start-up to ready, 128 full boxes|ms|/bin/true"
+    case mailboxTaken = "mailbox: 256 slots listed, taken and overwritten|ms"
+    case mailboxShown = "mailbox: 256 waiting messages, first to last shown|ms"
+    case mailboxStartShown = "mailbox: 256 waiting messages, start to last shown|ms"
 
     enum Unit: String {
         case microseconds = "us"
@@ -90,47 +90,18 @@ enum Figure: String, CaseIterable {
         case bytes = "bytes"
     }
 
-    var unit: Unit {
-        switch self {
-        case .rawSynchronize, .rawPingPong, .rawSpawn, .ephemeralMedian, .ephemeralTail, .durableMedian, .durableTail,
-            .identity, .identityFresh, .explodeFew, .explodeMany, .explodeFewEverywhere, .explodeManyEverywhere, .read,
-            .wakeMedian, .wakeTail, .rebalanceFew, .rebalanceMany, .storeAppend, .storeLastFew, .storeLastMany,
-            .storeLastAgain, .storeExplodeFew, .storeExplodeMany, .storeExplodeMost, .storeCollect, .storeWake,
-            .storeExpireFew, .storeExpireMany, .readMost, .senderTime, .receiverTime, .senderTimeSingle,
-            .floorSenderTime, .floorReceiverTime, .floorStored, .floorMemory, .medianAlone, .medianNeighbours,
-            .idleTick:
-            .microseconds
-        case .startUp, .status, .startUpMany, .storeReap, .storeIndexTime, .storeUnlock, .mailboxStart, .mailboxTaken,
-            .mailboxShown, .mailboxStartShown, .statusNeighbours:
-            .milliseconds
-        case .memory, .memoryPeak, .memoryLoaded, .memoryMany, .mailboxMemory, .mailboxMemoryStart: .mebibytes
-        case .memoryAsleep, .memoryAwake: .kibibytes
-        case .file, .linkTCP, .linkUDP, .floorBulk, .storeChunks: .mebibytesPerSecond
-        case .storeIndexMemory, .storeInboxMemory: .bytes
-        case .ephemeralRate, .durableRate, .durableRateMany, .durableRateSingle, .floorRate, .handshakes,
-            .storeAppendWall, .mailboxIn, .mailboxOut, .rateAlone, .rateNeighbours:
-            .perSecond
-        }
-    }
+    private var parts: [Substring] { rawValue.split(separator: "|") }
+    var name: String { String(parts[0]) }
+    var rawName: String? { parts.dropFirst(2).first.map(String.init) }
+    var unit: Unit { Unit(rawValue: String(parts[1])) ?? .bytes }
 
-    /// The machine's own time for the unavoidable part. A rate is compared with repetitions per second.
+    /// A rate is compared with repetitions per second.
     var raw: Figure? {
-        switch self {
-        case .rawSynchronize, .rawPingPong, .rawSpawn, .memory, .memoryPeak, .memoryLoaded, .memoryMany, .memoryAsleep,
-            .memoryAwake, .file, .rebalanceFew, .rebalanceMany, .storeCollect, .storeIndexTime, .storeIndexMemory,
-            .storeUnlock, .storeInboxMemory, .storeWake, .storeReap, .storeAppend, .storeAppendWall, .storeChunks,
-            .storeLastFew, .storeLastMany, .storeLastAgain, .readMost, .senderTime, .receiverTime, .senderTimeSingle,
-            .floorRate, .floorSenderTime, .floorReceiverTime, .floorStored, .floorMemory, .floorBulk, .linkTCP,
-            .linkUDP, .handshakes, .mailboxIn, .mailboxOut, .mailboxMemory, .mailboxMemoryStart, .mailboxTaken,
-            .mailboxShown, .mailboxStartShown, .rateAlone, .rateNeighbours, .medianAlone, .medianNeighbours, .idleTick:
-            nil
-        case .storeExplodeFew, .storeExplodeMany, .storeExplodeMost, .storeExpireFew, .storeExpireMany: .rawSynchronize
-        case .startUp, .status, .statusNeighbours, .startUpMany, .mailboxStart: .rawSpawn
-        case .ephemeralMedian, .ephemeralTail, .ephemeralRate: .rawPingPong
-        case .identity, .identityFresh, .durableMedian, .durableTail, .durableRate, .durableRateMany,
-            .durableRateSingle, .explodeFew, .explodeMany, .explodeFewEverywhere, .explodeManyEverywhere, .read,
-            .wakeMedian, .wakeTail:
-            .rawSynchronize
+        switch parts.dropFirst(2).first {
+        case "fdatasync": .rawSynchronize
+        case "ping-pong": .rawPingPong
+        case "/bin/true": .rawSpawn
+        default: nil
         }
     }
 
@@ -199,10 +170,10 @@ struct Table {
         }
         print(Self.line("name", "median", "min", "max", "unit", "ratio"))
         for row in rows {
-            let ratio = row.ratio.map { Self.text($0) + " x " + (row.figure.raw?.shortName ?? "") } ?? "-"
+            let ratio = row.ratio.map { Self.text($0) + " x " + (row.figure.rawName ?? "") } ?? "-"
             print(
                 Self.line(
-                    row.figure.rawValue, Self.text(row.median), Self.text(row.minimum), Self.text(row.maximum),
+                    row.figure.name, Self.text(row.median), Self.text(row.minimum), Self.text(row.maximum),
                     row.figure.unit.rawValue, ratio))
         }
         for row in rows {
@@ -210,13 +181,13 @@ struct Table {
             let limit =
                 guide.isRatio
                 ? "\(Self.text(guide.limit)) x raw" : "\(Self.text(guide.limit)) \(row.figure.unit.rawValue)"
-            print("guide: \(row.figure.rawValue) < \(limit): \(isMet ? "met" : "MISSED")")
+            print("guide: \(row.figure.name) < \(limit): \(isMet ? "met" : "MISSED")")
         }
     }
 
     /// Prints each goal and whether it was reached: the median of the runs, in which figure and comparison alternated.
     func showGoals(json: Bool) {
-        for goal in Goal.allCases {
+        for goal in Goal.all {
             guard let all = values[goal.figure] else { continue }
             var reached = all.median
             if let comparison = goal.comparison {
@@ -226,26 +197,26 @@ struct Table {
             let isMet = goal.bound.isMet(by: reached)
             if json {
                 let line: JSONValue = [
-                    "goal": .string(goal.figure.rawValue), "bound": .string(goal.bound.text),
-                    "comparedWith": goal.comparison.map { .string($0.rawValue) } ?? .null, "reached": .number(reached),
+                    "goal": .string(goal.figure.name), "bound": .string(goal.bound.text),
+                    "comparedWith": goal.comparison.map { .string($0.name) } ?? .null, "reached": .number(reached),
                     "met": .bool(isMet),
                 ]
                 print(line.text)
             } else {
-                let unit = goal.comparison.map { " x \($0.rawValue)" } ?? " \(goal.figure.unit.rawValue)"
+                let unit = goal.comparison.map { " x \($0.name)" } ?? " \(goal.figure.unit.rawValue)"
                 let words = "\(goal.bound.text)\(unit): \(Self.text(reached))"
-                print("goal: \(goal.figure.rawValue) \(words): \(isMet ? "met" : "MISSED")")
+                print("goal: \(goal.figure.name) \(words): \(isMet ? "met" : "MISSED")")
             }
         }
     }
 
     private static func object(_ row: Row) -> JSONValue {
         var members: [String: JSONValue] = [
-            "name": .string(row.figure.rawValue), "median": .number(row.median), "min": .number(row.minimum),
+            "name": .string(row.figure.name), "median": .number(row.median), "min": .number(row.minimum),
             "max": .number(row.maximum), "unit": .string(row.figure.unit.rawValue),
         ]
         members["ratio"] = row.ratio.map(JSONValue.number)
-        members["ratioTo"] = (row.figure.raw?.rawValue).map(JSONValue.string)
+        members["ratioTo"] = (row.figure.raw?.name).map(JSONValue.string)
         members["meetsGuide"] = row.meetsGuide.map(JSONValue.bool)
         return .object(members)
     }
@@ -268,16 +239,5 @@ struct Table {
         let fraction = String(scaled % Int64(digits))
         let width = digits == 100 ? 2 : 1
         return "\(scaled / Int64(digits))." + String(repeating: "0", count: width - fraction.count) + fraction
-    }
-}
-
-extension Figure {
-    fileprivate var shortName: String {
-        switch self {
-        case .rawSynchronize: "fdatasync"
-        case .rawPingPong: "ping-pong"
-        case .rawSpawn: "/bin/true"
-        default: rawValue
-        }
     }
 }

@@ -173,23 +173,6 @@ import Testing
         }
     }
 
-    @Test("A removed member that joins again keeps the alias for the living conversation") func again() throws {
-        try withPair { ann, bob in
-            try meet(ann, bob, "room")
-            try ann.wait("peerOnline")
-            let member = try ann.ok("conversation", "members", "room")["members"][0]["member"].string ?? ""
-            try ann.ok("conversation", "remove", "room", member)
-            try bob.wait("removed")
-            #expect(try bob.ok("conversation", "show", "room")["state"].string == "removed")
-            let slug = try ann.ok("invite", "create", "room")["slug"].string ?? ""
-            let joined = try bob.ok("join", slug, "--timeout", "90")
-            #expect(joined["alias"].string == "room", "\(joined)")
-            #expect(try bob.ok("conversation", "show", "room")["state"].string == "ready")
-            try ann.ok("send", "room", "hello again", "--wait", "delivered", "--timeout", "90")
-            #expect(try bob.texts().contains("hello again"))
-        }
-    }
-
     @Test("The copy from before a removal has no alias, and leaving it keeps the alias") func earlierCopy() throws {
         try withRoom { ann, bob, id in
             try bob.ok("conversation", "alias", "room", "night shift")
@@ -201,9 +184,9 @@ import Testing
             try bob.ok("join", slug, "--timeout", "90")
             let copies = try bob.ok("conversation", "list").lines
             #expect(copies.map { $0["alias"].string } == [nil, "night shift"], "\(copies)")
-            let table = try Program.run(
-                [Program.mayfly, "conversation", "list", "--home", bob.home], in: bob.directory
-            ).output.split(separator: "\n").dropFirst().map { $0.split(separator: "  ").map { $0.drop { $0 == " " } } }
+            let table = try bob.show("conversation", "list").output.split(separator: "\n").dropFirst().map {
+                $0.split(separator: "  ").map { $0.drop { $0 == " " } }
+            }
             #expect(table.map { $0.first ?? "" } == [earlier.prefix(12), id.prefix(12)], "\(table)")
             #expect(table.map { $0.dropFirst(6).first } == ["0", "2"], "both members are counted")
             // The prompt asks for the name in the list, and the named copy is removed.
@@ -223,28 +206,16 @@ import Testing
         }
     }
 
-    @Test("`status` names no next expiry while no kept message expires") func nextExpiry() throws {
-        try withRoom { ann, bob, _ in
-            for node in [ann, bob] { #expect(try node.ok("status")["nextExpiry"].isNull) }
-            try ann.ok("send", "room", "ephemeral", "--wait", "delivered", "--timeout", "90")
-            try bob.ok("read", "room")
-            for node in [ann, bob] { #expect(try node.ok("status")["nextExpiry"].isNull) }
-        }
-    }
-
     @Test("Tables and notes show the alias, and the next command with it") func tables() throws {
         try withPair { ann, bob in
-            func told(_ node: TestNode, _ arguments: String...) throws -> Answer {
-                try Program.run([Program.mayfly] + arguments + ["--home", node.home], in: node.directory)
-            }
-            let created = try told(ann, "conversation", "create", "--name", "room", "--alias", "night shift")
+            let created = try ann.show("conversation", "create", "--name", "room", "--alias", "night shift")
             #expect(created.errors.contains("mayfly invite create 'night shift'"), "\(created)")
             let slug = try ann.ok("invite", "create", "night shift")["slug"].string ?? ""
-            let joined = try told(bob, "join", slug, "--timeout", "90")
+            let joined = try bob.show("join", slug, "--timeout", "90")
             #expect(joined.output.contains("alias") && joined.errors.contains("mayfly send room"), "\(joined)")
-            let list = try told(ann, "conversation", "list").output
+            let list = try ann.show("conversation", "list").output
             #expect(list.contains("ALIAS") && list.contains("night shift") && list.contains("room"), "\(list)")
-            #expect(try told(ann, "conversation", "show", "night shift").output.contains("night shift"))
+            #expect(try ann.show("conversation", "show", "night shift").output.contains("night shift"))
         }
     }
 }

@@ -172,6 +172,15 @@ import Testing
         }
     }
 
+    @Test("each number of the list is a promise of a page, or is worded in the list") func known() throws {
+        let promises = try Self.promises()
+        let pages = try Self.numbers("Expectations", "| E-") + Self.numbers("ThreatModel", "- T-")
+        let known = Set(pages + promises.filter { !$0.says.isEmpty }.map(\.number))
+        #expect(promises.filter { !known.contains($0.number) } == [])
+        // A wording belongs to the documents that have no page here.
+        #expect(promises.filter { !$0.says.isEmpty && ["E", "T"].contains($0.number.prefix(1)) } == [])
+    }
+
     @Test("each expectation has a test that is always run") func expectations() throws {
         let numbers = try Self.numbers("Expectations", "| E-")
         #expect(numbers == (1...48).map { "E-\($0)" })

@@ -180,7 +180,11 @@ func expectNone(_ canaries: [Canary], in data: Data, _ place: String, at locatio
             for line in ["link up", "member joined", "agreement began", "message state", "exploded"] {
                 #expect(Program.text(ann.log).contains("[NodeRuntime] \(line)"), "\(line)")
             }
-            for node in [ann, bob] { expectNone([shortID], in: Data(Program.text(node.log).utf8), "a log") }
+            for node in [ann, bob] {
+                let log = Program.text(node.log)
+                expectNone([shortID], in: Data(log.utf8), "a log")
+                #expect(log.range(of: "[0-9a-f]{64}", options: .regularExpression) == nil, "a whole id or key")
+            }
             search(ann, for: canaries + [Canary("bob's address", text: bobAddress)])
             search(bob, for: canaries + [Canary("ann's address", text: annAddress)], except: ["key"])
             expectNone(canaries, in: Data(ann.told.utf8), "what a hook was told")

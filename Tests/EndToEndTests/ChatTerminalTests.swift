@@ -3,11 +3,17 @@ import Testing
 
 /// The chat on a terminal whose output is not read.
 @Suite("Terminal of the chat", .script) struct ChatTerminalTests {
-    @Test("A terminal whose output is not read does not delay the end of the chat") func nobodyReads() throws {
+    @Test("A terminal whose output is not read does not delay the end of the chat; a crash restores the terminal")
+    func ends() throws {
         try withRoom { ann, _, _ in
-            let terminal = try PseudoTerminal()
-            let chat = try terminal.child(["setsid", "--ctty", Program.mayfly, "chat", "room", "--home", ann.home])
-            try terminal.expect("MEMORY ONLY")
+            func open() throws -> (PseudoTerminal, Child) {
+                let terminal = try PseudoTerminal()
+                let chat = try terminal.child(["setsid", "--ctty", Program.mayfly, "chat", "room", "--home", ann.home])
+                try terminal.expect("MEMORY ONLY")
+                #expect(!terminal.shows)
+                return (terminal, chat)
+            }
+            let (unread, chat) = try open()
             // Each makes it draw the whole screen, until the terminal's buffer is full.
             for _ in 0..<500 {
                 chat.signal(SIGCONT)
@@ -15,19 +21,14 @@ import Testing
             }
             chat.signal(SIGTERM)
             #expect(chat.wait(seconds: 20) == 0)
-        }
-    }
-
-    @Test("A crash restores the terminal", arguments: [SIGSEGV, SIGTRAP, SIGABRT]) func crash(number: Int32) throws {
-        try withRoom { ann, _, _ in
-            let terminal = try PseudoTerminal()
-            let chat = try terminal.child(["setsid", "--ctty", Program.mayfly, "chat", "room", "--home", ann.home])
-            try terminal.expect("MEMORY ONLY")
-            #expect(!terminal.shows)
-            chat.signal(number)
-            #expect(chat.wait(seconds: 30) == -number)
-            try terminal.expect("\u{1B}[?1049l")
-            #expect(terminal.shows)
+            withExtendedLifetime(unread) {}
+            for number in [SIGSEGV, SIGTRAP, SIGABRT] {
+                let (terminal, chat) = try open()
+                chat.signal(number)
+                #expect(chat.wait(seconds: 30) == -number)
+                try terminal.expect("\u{1B}[?1049l")
+                #expect(terminal.shows)
+            }
         }
     }
 

@@ -25,9 +25,10 @@ import Testing
         }
     }
 
-    @Test("Two nodes with clocks apart join by invite, chat, and reconnect after stop or kill") func invite() throws {
+    @Test("Two nodes with clocks apart join, chat, reconnect after stop or kill, and tell of an explosion by a knock")
+    func invite() throws {
         try withClocks(Self.toTheBeginning) { ann, bob in
-            try meet(ann, bob)
+            let id = try meet(ann, bob)
             try say("to the other time", ann)
             try say("and back", bob)
             for (one, other) in [(ann, bob), (bob, ann)] {
@@ -39,23 +40,6 @@ import Testing
                     try say("again", other)
                 }
             }
-        }
-    }
-
-    @Test("Two nodes with clocks apart join by an invitation to a contact card") func card() throws {
-        try withClocks(Self.toTheBeginning) { ann, bob in
-            try ann.ok("peer", "add", "bob", try bob.ok("peer", "card")["contact"].string ?? "")
-            try ann.ok("conversation", "create", "--name", "room", "--with", "bob")
-            try bob.wait("invited")
-            let id = try #require(try bob.ok("join", "list")["join"].string)
-            try bob.ok("join", id, "--timeout", "90")
-            try say("welcome", ann)
-        }
-    }
-
-    @Test("A knock between clocks apart tells an absent member of the explosion") func knock() throws {
-        try withClocks(Self.toTheBeginning) { ann, bob in
-            let id = try meet(ann, bob)
             let cursor = try ann.cursor()
             try bob.stop()
             try ann.wait("peerOffline", after: cursor)

@@ -24,40 +24,40 @@ import Testing
         }
     }
 
-    @Test(
-        "A confined program can do nothing else",
-        arguments: [
-            "open('FILE', 'w')", "open('FILE', 'a')", "os.open('FILE', os.O_RDWR)", "os.unlink('FILE')",
-            "os.rename('FILE', 'x')", "os.mkdir('sub')", "os.symlink('FILE', 'link')", "os.link('FILE', 'link')",
-            "os.chmod('FILE', 0)", "os.truncate('FILE', 0)", "os.utime('FILE')", "os.mkfifo('pipe')", "socket.socket()",
-            "socket.socket(socket.AF_UNIX)", "socket.socketpair()", "os.fork()",
-            "os.posix_spawn('/usr/bin/env', ['env'], {})", "os.kill(os.getppid(), 0)", "os.kill(1, 0)",
-            "fcntl.ioctl(0, 0x5412, b'x')", "os.chroot('/')", "open('/proc/self/mem', 'r+b')",
-            "os.setpgid(0, os.getppid())", "os.setsid()", "resource.prlimit(os.getppid(), resource.RLIMIT_CPU)",
-            "os.memfd_create('x')", "signal.pthread_kill(threading.get_ident(), 0)", "fcntl.fcntl(0, 8, os.getppid())",
-            "os.setpriority(os.PRIO_PROCESS, os.getppid(), 1)", "os.removexattr('FILE', 'user.x')",
-        ]) func refused(attempt: String) throws
-    {
+    private static let attempts = [
+        "open('FILE', 'w')", "open('FILE', 'a')", "os.open('FILE', os.O_RDWR)", "os.unlink('FILE')",
+        "os.rename('FILE', 'x')", "os.mkdir('sub')", "os.symlink('FILE', 'link')", "os.link('FILE', 'link')",
+        "os.chmod('FILE', 0)", "os.truncate('FILE', 0)", "os.utime('FILE')", "os.mkfifo('pipe')", "socket.socket()",
+        "socket.socket(socket.AF_UNIX)", "socket.socketpair()", "os.fork()",
+        "os.posix_spawn('/usr/bin/env', ['env'], {})", "os.kill(os.getppid(), 0)", "os.kill(1, 0)",
+        "fcntl.ioctl(0, 0x5412, b'x')", "os.chroot('/')", "open('/proc/self/mem', 'r+b')",
+        "os.setpgid(0, os.getppid())", "os.setsid()", "resource.prlimit(os.getppid(), resource.RLIMIT_CPU)",
+        "os.memfd_create('x')", "signal.pthread_kill(threading.get_ident(), 0)", "fcntl.fcntl(0, 8, os.getppid())",
+        "os.setpriority(os.PRIO_PROCESS, os.getppid(), 1)", "os.removexattr('FILE', 'user.x')",
+    ]
+
+    @Test("A confined program can do nothing else") func refused() throws {
         try withDirectory { directory in
             let file = "\(directory)/file"
             #expect(FileManager.default.createFile(atPath: file, contents: Data("secret".utf8)))
-            let script = """
-                import os, socket, fcntl, sys, resource, signal, threading
-                os.chdir('/usr')
+            let imports = "import os, socket, fcntl, sys, resource, signal, threading\n"
+            let script = Self.attempts.map { attempt in
+                """
                 try:
                     \(attempt.replacingOccurrences(of: "FILE", with: file))
+                    print('done')
                 except OSError as error:
                     print('refused')
-                    sys.exit(0)
-                print('done')
+
                 """
-            let answer = try confined(script, in: directory)
-            #expect(answer.output == "refused\n", "\(answer)")
+            }.joined()
+            let answer = try confined("\(imports)os.chdir('/usr')\n\(script)", in: directory)
+            let results = answer.output.split(separator: "\n")
+            #expect(results.count == Self.attempts.count, "\(answer)")
+            for (attempt, result) in zip(Self.attempts, results) { #expect(result == "refused", "\(attempt)") }
             #expect(Program.text(file) == "secret")
-            #expect(
-                try FileManager.default.contentsOfDirectory(atPath: directory).filter {
-                    $0 != "file" && !$0.hasPrefix(".run")
-                } == [])
+            let left = try FileManager.default.contentsOfDirectory(atPath: directory)
+            #expect(left.filter { $0 != "file" && !$0.hasPrefix(".run") } == [])
             // Proves that the program succeeds without confinement.
             let free = try Program.run(
                 ["/usr/bin/python3", "-c", "import os, socket, fcntl; open('/dev/null')"], in: directory)

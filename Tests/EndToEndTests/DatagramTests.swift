@@ -66,39 +66,17 @@ import Testing
         }
     }
 
-    @Test("A member that returns over UDP is found again, and the messages sent meanwhile arrive") func comeBack()
-        throws
-    {
+    @Test("Over UDP a member that returns gets what was sent meanwhile, and learns of an explosion by a knock")
+    func lateMember() throws {
         try withDatagramRoom { ann, bob, _ in
             try agree(ann, bob, "1d")
             try say("before", ann)
             bob.crash()
-            let sent = try ann.ok("send", "room", "while you were away")["message"].string ?? ""
+            try ann.ok("send", "room", "while you were away")
             try bob.start()
             try ann.ok("send", "room", "and now", "--wait", "delivered", "--timeout", "90")
-            #expect(try bob.texts().contains("while you were away") && !sent.isEmpty)
+            #expect(try bob.texts().contains("while you were away"))
             #expect(try link(bob)["transport"].string == "udp")
-        }
-    }
-
-    @Test("An explosion reaches its members over UDP") func explode() throws {
-        try withDatagramRoom { ann, bob, _ in
-            try agree(ann, bob, "1d")
-            try say("soon gone", ann)
-            try bob.writtenOut()
-            #expect(!bob.files(".seg").isEmpty)
-            try ann.ok("explode", "room", "--force")
-            try bob.wait("exploded")
-            try eventually("nothing is left") { bob.files(".seg").isEmpty }
-        }
-    }
-
-    @Test("An absent member learns of an explosion by a knock over UDP, and its receipt arrives") func lateMember()
-        throws
-    {
-        try withDatagramRoom { ann, bob, _ in
-            try agree(ann, bob, "1d")
-            try say("soon gone", ann)
             try bob.stop()
             try ann.ok("explode", "room", "--force")
             try bob.start()

@@ -3,13 +3,8 @@ import Glibc
 import Testing
 
 /// Runs `body` with two running nodes; `ann` lives on a small file system.
-/// - Parameters:
-///   - ext4: in an image; otherwise in memory.
-///   - isClocked: whether `ann` uses a test clock.
-func withDisk(
-    ext4: Bool = false, isClocked: Bool = false,
-    _ body: (_ ann: TestNode, _ bob: TestNode, _ disk: String, _ clock: TestClock?) throws -> Void
-) throws {
+/// - Parameter ext4: in an image; otherwise in memory.
+func withDisk(ext4: Bool = false, _ body: (_ ann: TestNode, _ bob: TestNode, _ disk: String) throws -> Void) throws {
     try withDirectory { directory in
         let disk = "\(directory)/disk"
         mkdir(disk, 0o700)
@@ -27,13 +22,11 @@ func withDisk(
         let ann = TestNode(name: "ann", directory: directory, parent: disk)
         let bob = TestNode(name: "bob", directory: directory)
         defer { for node in [ann, bob] { node.crash() } }
-        let clock = isClocked ? try TestClock(in: directory) : nil
-        if let clock { ann.prefix = clock.prefix }
         for node in [ann, bob] {
             try node.initialise()
             try node.start()
         }
-        try body(ann, bob, disk, clock)
+        try body(ann, bob, disk)
     }
 }
 

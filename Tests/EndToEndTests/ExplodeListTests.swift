@@ -20,7 +20,7 @@ import Testing
                 #expect(try node.ok("explode", "status", "room")["conversation"].string == id)
                 try node.fails(3, "send", "room", "too late")
             }
-            let table = try Program.run([Program.mayfly, "explode", "list", "--home", ann.home], in: ann.directory)
+            let table = try ann.show("explode", "list")
             #expect(table.output.contains(String(id.prefix(12))) && table.output.contains("exploded"), "\(table)")
             let member = try bob.ok("explode", "list")
             #expect(member["conversation"].string == id && member["waiting"].list.isEmpty)
@@ -64,8 +64,8 @@ import Testing
         try withHomes("ann") { nodes in
             let ann = nodes[0]
             try ann.start()
-            // A page of the list holds about a thousand.
-            let count = 1_100
+            // A page of the list holds 256.
+            let count = 300
             func all(_ request: (Int) -> String) throws -> [JSON] {
                 try ann.ok("rpc", input: (0..<count).map(request).joined(separator: "\n") + "\n", seconds: 300).lines
             }

@@ -20,8 +20,7 @@ final class GatewayHouse {
     static let canBeBuilt = Program.offers { Program.canMakeNamespaces && access("/usr/sbin/miniupnpd", X_OK) == 0 }
     static let reason = "it needs root, network namespaces, nftables and miniupnpd"
 
-    /// - Parameter source: the router's source translation, as an nftables expression.
-    init(in directory: String, methods: Methods = .all, source: String = "masquerade") throws {
+    init(in directory: String, methods: Methods = .all) throws {
         self.directory = directory
         for name in [inside, outside, router] {
             try Program.tool("ip", "netns", "add", name)
@@ -50,7 +49,7 @@ final class GatewayHouse {
         for path in ["ipv4/ip_forward", "ipv6/conf/all/forwarding"] {
             try Program.tool("ip", "netns", "exec", router, "sh", "-c", "echo 1 > /proc/sys/net/\(path)")
         }
-        try rules(methods: methods, source: source)
+        try rules(methods: methods)
     }
 
     deinit {
@@ -69,7 +68,7 @@ final class GatewayHouse {
         try Program.tool("ip", "netns", "exec", router, "nft", "-f", path)
     }
 
-    private func rules(methods: Methods, source: String) throws {
+    private func rules(methods: Methods) throws {
         // The first byte of a request to a PCP server is its version, 2; NAT-PMP's is 0.
         let refused =
             switch methods {
@@ -103,7 +102,7 @@ final class GatewayHouse {
               chain prerouting_miniupnpd {}
               chain postrouting {
                 type nat hook postrouting priority 100
-                meta nfproto ipv4 oifname wan \(source)
+                meta nfproto ipv4 oifname wan masquerade
               }
               chain postrouting_miniupnpd {}
             }
@@ -112,8 +111,7 @@ final class GatewayHouse {
 
     // MARK: miniupnpd
 
-    /// - Parameter lease: the longest PCP lease, in seconds.
-    func startGateway(lease: Int = 86_400) throws {
+    func startGateway() throws {
         let path = "\(directory)/miniupnpd.conf"
         try """
         ext_ifname=wan
@@ -122,7 +120,7 @@ final class GatewayHouse {
         enable_upnp=yes
         secure_mode=yes
         min_lifetime=60
-        max_lifetime=\(lease)
+        max_lifetime=86400
         uuid=00000000-0000-4000-8000-000000000001
         upnp_table_name=filter
         upnp_nat_table_name=filter
@@ -134,30 +132,12 @@ final class GatewayHouse {
         }
     }
 
-    /// Another listener at PCP's port: a program for `python3`.
-    func startGateway(script: String) throws {
-        let path = "\(directory)/gateway.py"
-        try script.write(toFile: path, atomically: true, encoding: .utf8)
-        try start(["python3", path])
-        try eventually("the gateway listens") {
-            try Program.tool("ip", "netns", "exec", router, "cat", "/proc/net/udp").contains(":14E7 ")
-        }
-    }
-
     private func start(_ command: [String]) throws {
         let log = "\(directory)/gateway.log"
         daemon = try Child(
             ["ip", "netns", "exec", router] + command, input: try Descriptor("/dev/null", O_RDONLY),
             output: try Descriptor(log, O_WRONLY | O_CREAT | O_APPEND),
             errors: try Descriptor(log, O_WRONLY | O_CREAT | O_APPEND))
-    }
-
-    func crashGateway() throws {
-        daemon?.signal(SIGKILL)
-        _ = daemon?.wait(seconds: 10)
-        daemon = nil
-        for chain in ["miniupnpd", "prerouting_miniupnpd"] { try nft("flush chain inet filter \(chain)") }
-        unlink("\(directory)/leases")
     }
 
     var log: String { Program.text("\(directory)/gateway.log") }
@@ -181,12 +161,5 @@ final class GatewayHouse {
         let text = try Program.tool("ip", "netns", "exec", router, "nft", "list", "counter", "inet", "filter", "asked")
         let words = text.split(whereSeparator: \.isWhitespace)
         return words.firstIndex(of: "packets").flatMap { Int(words[$0 + 1]) } ?? -1
-    }
-
-    func leaseEnds() -> [Int] {
-        Program.text("\(directory)/leases").split(separator: "\n").compactMap { line in
-            let fields = line.split(separator: ":")
-            return fields.count > 4 ? Int(fields[4]) : nil
-        }
     }
 }

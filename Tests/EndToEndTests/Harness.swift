@@ -287,6 +287,11 @@ final class TestNode {
         return try Program.run([Program.mayfly] + command, input: input, in: directory, seconds: seconds)
     }
 
+    /// Runs a command as a person does, without `--json`.
+    func show(_ arguments: String...) throws -> Answer {
+        try Program.run([Program.mayfly] + arguments + ["--home", home], in: directory)
+    }
+
     @discardableResult func ok(
         _ arguments: String..., input: String = "", seconds: Int = 150, at location: SourceLocation = #_sourceLocation
     ) throws -> Answer {

@@ -161,34 +161,6 @@ import Testing
         }
     }
 
-    @Test("sleep and wake keep the agreement") func agreement() throws {
-        try withRoom(["--session-grace", "0"], lifetime: "1d") { ann, bob, _ in
-            for sleepers in [[ann], [bob], [ann, bob]] {
-                let cursors = [try ann.cursor(), try bob.cursor()]
-                for node in sleepers { try node.ok("inbox", "sleep", "room") }
-                try say("still stored", bob)
-                #expect(try message("still stored", at: ann)["stored"].bool == true)
-                for (node, cursor) in zip([ann, bob], cursors) {
-                    let events = try node.run(["watch", "--since", String(cursor), "--timeout", "0.1"]).lines
-                    #expect(!events.contains { $0["event"].string == "lifetimeReset" })
-                    #expect(try node.ok("lifetime", "show", "room")["lifetime"].string == "1d")
-                }
-            }
-            // An agreement while both sleep opens a link.
-            try ann.ok("inbox", "sleep", "room")
-            try bob.ok("inbox", "sleep", "room")
-            let cursors = (try ann.cursor(), try bob.cursor())
-            try reach(ann, "lifetime", "propose", "room", "7d")
-            try bob.wait("lifetimeProposed:ours=false,lifetime=7d", after: cursors.1)
-            try reach(bob, "lifetime", "accept", "room")
-            try ann.wait("lifetimeAgreed:lifetime=7d", after: cursors.0)
-            try ann.ok("inbox", "sleep", "room")
-            let cursor = try bob.cursor()
-            try ann.ok("conversation", "leave", "room", "--force")
-            try bob.wait("memberLeft", after: cursor)
-        }
-    }
-
     @Test("a sleeping inbox explodes, by its creator's command and by its notice") func explosion() throws {
         try withRoom(lifetime: "1d") { ann, bob, _ in
             try say("gone soon", ann)
@@ -199,93 +171,6 @@ import Testing
             try ann.wait("deletionReceipt")
             #expect(bob.files(holding: "gone soon") == [])
             try eventually("the files are gone") { bob.files(".seg") == [] }
-        }
-    }
-
-    @Test("conversations beyond the capacity all deliver") func many() throws {
-        try withHomes("ann", "bob") { nodes in
-            let (ann, bob) = (nodes[0], nodes[1])
-            for node in nodes { try node.start(["--capacity", "3"]) }
-            try meetOften(ann, bob, 10)
-            for node in nodes { try eventually("two thirds sleep") { try inboxes(node, "awake").count <= 6 } }
-            #expect(try ann.ok("conversation", "list").lines.count == 10)
-            for number in 0..<10 {
-                try reach(ann, "lifetime", "propose", "talk\(number)", "1d")
-                try bob.wait("lifetimeProposed:ours=false", in: "talk\(number)")
-                try reach(bob, "lifetime", "accept", "talk\(number)")
-            }
-            for number in 0..<10 {
-                try ann.ok("send", "talk\(number)", "to \(number)", "--wait", "delivered", "--timeout", "90")
-            }
-            try bob.stop()
-            for number in 0..<10 { try ann.ok("send", "talk\(number)", "late \(number)") }
-            #expect(try ann.ok("outbox", "list").lines.count == 10)
-            #expect(try ann.ok("status")["outbox"].integer == 10)
-            try eventually("four sleep") { try ann.ok("status")["inboxes"]["sleeping"].integer ?? 0 >= 4 }
-            try ann.stop()
-            try ann.start(["--capacity", "3"])
-            #expect(try ann.ok("outbox", "list").lines.count == 10)
-            try bob.start(["--capacity", "3"])
-            try eventually("everything is delivered") { try ann.ok("status")["outbox"].integer == 0 }
-            for number in 0..<10 { #expect(try bob.texts("talk\(number)") == ["to \(number)", "late \(number)"]) }
-        }
-    }
-
-    @Test("Unread messages in memory keep no other conversation out, and `status` counts their bytes")
-    func unreadElsewhere() throws {
-        try withHomes("ann", "bob") { nodes in
-            let (ann, bob) = (nodes[0], nodes[1])
-            try ann.start()
-            try bob.start(["--capacity", "2"])
-            try meetOften(ann, bob, 7)
-            _ = try rpc(bob, [("lifetime.policy", ["policy": "accept-up-to:7d"])])
-            for name in ["talk5", "talk6"] {
-                try reach(ann, "lifetime", "propose", name, "1d")
-                try ann.wait("lifetimeAgreed", in: name, after: 0)
-                try bob.wait("lifetimeAgreed", in: name, after: 0)
-            }
-            for number in 0..<4 {
-                try ann.ok("send", "talk\(number)", "unread", "--wait", "delivered", "--timeout", "60")
-            }
-            let counts = try bob.ok("status")["inboxes"]
-            #expect(counts["awake"].integer ?? 0 >= 4 && counts["unreadBytes"].integer ?? 0 > 1_000)
-            let checks = try bob.run(["doctor"]).lines
-            let memory = try #require(checks.first { $0["name"].string == "memory" })
-            #expect(memory["state"].string == "ok" && memory["message"].string?.contains("of 16777216 bytes") == true)
-            // A text in memory only, a stored one, and an explosion, each in a sleeping conversation.
-            for name in ["talk4", "talk5", "talk6"] {
-                try eventually("\(name) sleeps") {
-                    let answer = try bob.run(["inbox", "sleep", name])
-                    return answer.code == 0
-                }
-            }
-            try ann.ok("send", "talk4", "another", "--wait", "delivered", "--timeout", "60")
-            try ann.ok("send", "talk5", "kept", "--wait", "delivered", "--timeout", "60")
-            let kept = try bob.ok("read", "talk5").lines.first { $0["text"].string == "kept" }
-            #expect(kept?["stored"].bool == true)
-            try ann.ok("explode", "talk6", "--force")
-            try bob.wait("exploded", after: 0)
-            try ann.wait("deletionReceipt", after: 0)
-        }
-    }
-
-    @Test("Proposals in twenty conversations, two of them awake, are agreed in all of them") func proposals() throws {
-        try withHomes("ann", "bob") { nodes in
-            let (ann, bob) = (nodes[0], nodes[1])
-            for node in nodes { try node.start(["--capacity", "2"]) }
-            try meetOften(ann, bob, 20)
-            _ = try rpc(bob, [("lifetime.policy", ["policy": "accept-up-to:7d"])])
-            for number in 0..<20 {
-                // The other side falls asleep at the same moment, if it may.
-                _ = try bob.run(["inbox", "sleep", "talk\(number)"])
-                try reach(ann, "lifetime", "propose", "talk\(number)", "1d")
-            }
-            for node in nodes {
-                try eventually("all are agreed") {
-                    let shown = try rpc(node, (0..<20).map { ("lifetime.show", ["conversation": "talk\($0)"]) })
-                    return shown.allSatisfy { $0["lifetime"].string == "1d" }
-                }
-            }
         }
     }
 

@@ -5,18 +5,10 @@ import Testing
 final class Cable {
     let names: [String]
 
-    /// - Parameter bridges: number of container bridges that each machine has before, with addresses from `172.17.0.1`.
-    init(bridges: Int = 0) throws {
+    init() throws {
         let tag = "mf\(UUID().uuidString.prefix(6))"
         names = ["\(tag)a", "\(tag)b"]
-        for name in names {
-            try Program.tool("ip", "netns", "add", name)
-            for number in 17..<17 + bridges {
-                try Program.tool("ip", "-n", name, "link", "add", "br\(number)", "type", "bridge")
-                try Program.tool("ip", "-n", name, "addr", "add", "172.\(number).0.1/16", "dev", "br\(number)")
-                try Program.tool("ip", "-n", name, "link", "set", "br\(number)", "up")
-            }
-        }
+        for name in names { try Program.tool("ip", "netns", "add", name) }
         try Program.tool(
             "ip", "link", "add", "veth0", "netns", names[0], "type", "veth", "peer", "name", "veth0", "netns", names[1])
         for name in names {
@@ -106,33 +98,6 @@ final class Cable {
         }
     }
 
-    @Test("With only link-local addresses of IPv6 two nodes find each other and chat") func linkLocal() throws {
-        try withStrangers { cable, ann, bob in
-            for name in cable.names { try cable.move(name, to: nil) }
-            for node in [ann, bob] { try node.start(["--listen", "tcp://[::]:7440", "--discover", "lan"]) }
-            try say("from fe80", ann)
-            try say("to fe80", bob)
-            #expect(try path(ann) == "lan")
-        }
-    }
-
-    @Test("An invite with outdated addresses still works: the joiner finds its creator") func joining() throws {
-        let cable = try Cable()
-        try cable.move(to: 77)
-        try withHomes("ann", "bob") { nodes in
-            let (ann, bob) = (nodes[0], nodes[1])
-            for (node, name) in zip(nodes, cable.names) { node.prefix = ["ip", "netns", "exec", name] }
-            try ann.start(["--listen", "tcp://0.0.0.0:7440", "--discover", "lan"])
-            try ann.ok("conversation", "create", "--name", "room", "--as", "ann")
-            let slug = try ann.ok("invite", "create", "room")["slug"].string ?? ""
-            try cable.move(to: 78)
-            try bob.start(["--listen", "tcp://0.0.0.0:7440", "--discover", "lan"])
-            #expect(try bob.ok("join", slug, "--as", "bob", "--timeout", "90")["state"].string == "ready")
-            try say("welcome", ann)
-            for node in nodes { try node.stop() }
-        }
-    }
-
     @Test("Without --discover there is no socket, no group and no datagram; with it there is, until the node stops")
     func off() throws {
         try withStrangers { cable, ann, bob in
@@ -156,80 +121,6 @@ final class Cable {
             try eventually("the group is joined") { try cable.isListening() }
             #expect(try !cable.isListening(1))
             #expect(!bob.isRunning)
-        }
-    }
-
-    /// Sends valid, meaningless datagrams from an address as fast as it can. It runs between a minimum and a maximum of
-    /// seconds, until a file exists.
-    private static let flood = """
-        import os, socket, sys, time
-        sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        sender.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_TTL, 1)
-        sender.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton(sys.argv[1]))
-        least, most = (time.time() + float(seconds) for seconds in sys.argv[2:4])
-        sent = 0
-        while (now := time.time()) < least or now < most and not os.path.exists(sys.argv[4]):
-            for _ in range(64):
-                body = os.urandom(1034)
-                sender.sendto(bytes([1, 1 + (sent & 1)]) + body, ("239.255.109.102", 7441))
-                sent += 1
-        print(sent)
-        """
-
-    @Test("A flood of announcements from the same network costs the chat and the memory nothing") func flooding() throws
-    {
-        try withStrangers { cable, ann, bob in
-            try cable.move(to: 78)
-            for node in [ann, bob] { try node.start(["--listen", "tcp://0.0.0.0:7440", "--discover", "lan"]) }
-            try say("before", ann)
-            let script = "\(ann.directory)/flood.py"
-            try Self.flood.write(toFile: script, atomically: true, encoding: .utf8)
-            let before = (ann.residentByteCount, processorTime(ann))
-            let output = "\(ann.directory)/flood.out"
-            let enough = "\(ann.directory)/flood.enough"
-            let begin = ContinuousClock.now
-            let flooder = try Child(
-                ["ip", "netns", "exec", cable.names[1], "python3", script, "10.78.0.2", "5", "90", enough],
-                input: try Descriptor("/dev/null", O_RDONLY), output: try Descriptor(output, O_WRONLY | O_CREAT),
-                errors: try Descriptor("/dev/null", O_WRONLY))
-            var count = 0
-            while flooder.isRunning {
-                count += 1
-                try say("among the flood \(count)", count % 2 == 0 ? ann : bob)
-                if count == 2 { _ = FileManager.default.createFile(atPath: enough, contents: nil) }
-            }
-            let seconds = Int((.now - begin) / .seconds(1))
-            let sent = Program.text(output).trimmingCharacters(in: .whitespacesAndNewlines)
-            let growth = (ann.residentByteCount - before.0) >> 10
-            let spent = processorTime(ann) - before.1
-            print(
-                "LAN flood: \(sent) datagrams in \(seconds) s, \(count) messages, \(growth) KiB, "
-                    + "\(spent) s of processor time")
-            #expect(count >= 2 && (Int(sent) ?? 0) > 1_000)
-            #expect(growth < 32 << 10)
-        }
-    }
-
-    /// In seconds; proc(5), fields 14 and 15, in hundredths.
-    private func processorTime(_ node: TestNode) -> Double {
-        let fields = Program.text("/proc/\(node.pid)/stat").split(separator: ")").last?.split(separator: " ") ?? []
-        return fields.count > 12 ? ((Double(fields[11]) ?? 0) + (Double(fields[12]) ?? 0)) / 100 : 0
-    }
-
-    @Test("An invalid network name is refused, on the command line and in the configuration") func refusals() throws {
-        try withHomes("ann") { nodes in
-            let ann = nodes[0]
-            for text in ["wan", "lan:", "lan:a,,b", "lan:eth0/1", "LAN", "lan:sixteen-letters-"] {
-                let answer = try ann.fails(64, "run", "--discover", text)
-                #expect(answer.message.contains(text) || answer.errors.contains(text), "\(answer)")
-            }
-            let config = Program.text("\(ann.home)/config.json")
-            try ann.replace(
-                "config.json", with: config.replacingOccurrences(of: "{\n", with: "{\n  \"discover\": \"wan\",\n"))
-            let answer = try #require(try ann.tryStart())
-            #expect(answer.code == 1)
-            let message = "\(answer)"
-            #expect(message.contains("line 2") && message.contains("found wan"), "\(answer)")
         }
     }
 }

@@ -30,14 +30,12 @@ import Testing
     @Test("A mailbox is proposed, accepted and shown; a policy for a lifetime asks, and a refusal leaves none")
     func mailbox() throws {
         try withRoom { ann, bob, _ in
-            func words(_ node: TestNode, _ arguments: String...) throws -> String {
-                try Program.run([Program.mayfly] + arguments + ["--home", node.home], in: node.directory).output
-            }
             // Each proposes at most three times, including the renewal: a fourth would meet the rate limit.
             for node in [ann, bob] { try node.ok("lifetime", "policy", "room", "accept-up-to:30d") }
             try bob.ok("lifetime", "propose", "room", "1d", "--mailbox", "ram")
             try ann.wait("lifetimeProposed:ours=false,lifetime=1d,mailbox=ram")
             #expect(try ann.ok("lifetime", "show", "room")["proposal"]["mailbox"].string == "ram")
+            #expect(try ann.show("lifetime", "show", "room").output.contains("1d, mailbox in memory by bob"))
             try ann.ok("lifetime", "reject", "room")
             try bob.wait("lifetimeRejected:reason=user_declined")
             for node in [ann, bob] {
@@ -48,7 +46,7 @@ import Testing
 
             try ann.ok("lifetime", "propose", "room", "1d", "--mailbox", "disk")
             try bob.wait("lifetimeProposed:ours=false,lifetime=1d,mailbox=disk")
-            #expect(try words(bob, "lifetime", "show", "room").contains("1d, mailbox on disk by ann"))
+            #expect(try bob.show("lifetime", "show", "room").output.contains("1d, mailbox on disk by ann"))
             let accepted = try bob.ok("lifetime", "accept", "room", "--renew")
             #expect(accepted["policy"].string == "accept-up-to:1d:disk" && accepted["renewed"].bool == true)
             try ann.wait("lifetimeAgreed:lifetime=1d,mailbox=disk")
@@ -58,10 +56,14 @@ import Testing
                 let proven = try #require(try node.ok("lifetime", "agreements", "room").lines.last)
                 #expect(proven["agreement"]["mailbox"].string == "disk" && proven["verified"].bool == true)
                 #expect(proven["proposal"]["mailbox"].string == "disk")
-                #expect(try words(node, "lifetime", "agreements", "room").contains("1d, mailbox on disk"))
-                #expect(try words(node, "conversation", "show", "room").contains("1d, mailbox on disk"))
+                #expect(try node.show("lifetime", "agreements", "room").output.contains("1d, mailbox on disk"))
+                #expect(try node.show("conversation", "show", "room").output.contains("1d, mailbox on disk"))
                 let note = try node.ok("read", "room").lines.compactMap { $0["text"].string }.last
                 #expect(note == "Messages will be deleted after 1 Day (mailbox on disk)")
+                #expect(try node.ok("conversation", "members", "room")["members"][0]["mailbox"].isNull)
+                let found = try node.run(["doctor"]).lines.filter { $0["name"].string == "mailbox" }
+                #expect(found.map { $0["state"].string } == ["warning"], "\(found)")
+                #expect(found.first?["hint"].string?.contains("mailbox=on") == true, "\(found)")
             }
 
             // Both policies name the mailbox, so a restart renews it.
@@ -79,30 +81,6 @@ import Testing
             try bob.ok("lifetime", "propose", "room", "6h", "--mailbox", "no")
             try ann.wait("lifetimeAgreed:lifetime=6h")
             #expect(try ann.ok("lifetime", "show", "room")["agreement"]["mailbox"].isNull)
-
-            try ann.fails(64, "lifetime", "propose", "room", "ephemeral", "--mailbox", "disk")
-            try ann.fails(64, "lifetime", "propose", "room", "1d", "--mailbox", "tape")
-            try ann.fails(64, "lifetime", "policy", "room", "accept-up-to:1d:tape")
-        }
-    }
-
-    @Test("Unopened messages expire, opened ones stay") func unopened() throws {
-        try withRoom { ann, bob, _ in
-            try ann.ok("lifetime", "propose", "room", "1d", "--unopened", "1h")
-            try bob.wait("lifetimeProposed:ours=false")
-            try bob.ok("lifetime", "accept", "room")
-            try ann.wait("lifetimeAgreed")
-            try say("open me", ann)
-            let own = try date(message("open me", at: ann)["expiresAt"])
-            let unread = try date(bob.ok("status")["nextExpiry"])
-            #expect(own.timeIntervalSince(unread) > 20 * 3_600, "unopened it goes in an hour")
-            let read = try date(message("open me", at: bob)["expiresAt"])
-            #expect(abs(read.timeIntervalSince(own)) < 3_600, "opened it stays as long as the sender's")
-            let again = try date(message("open me", at: bob)["expiresAt"])
-            #expect(again == read)
-            try bob.stop()
-            try bob.start()
-            #expect(try date(message("open me", at: bob)["expiresAt"]) == read)
         }
     }
 
@@ -159,6 +137,20 @@ import Testing
             try ann.fails(64, "lifetime", "propose", "room", "1d", "--unopened", "31d")
             try ann.fails(64, "lifetime", "propose", "room", "ephemeral", "--timer", "read")
             try ann.fails(64, "lifetime", "propose", "room", "1d", "--timer", "later")
+            let disk = try ann.fails(64, "lifetime", "propose", "room", "ephemeral", "--mailbox", "disk")
+            #expect(disk.kind == "usage" && disk.json["error"]["hint"].string?.contains("--mailbox ram") == true)
+            let floppy = try ann.fails(64, "lifetime", "propose", "room", "1d", "--mailbox", "floppy")
+            #expect(floppy.message.contains("ram"), "\(floppy)")
+            for tail in ["floppy", "", "no", "ram:ram"] {
+                let refused = try ann.fails(64, "lifetime", "policy", "room", "accept-up-to:1d:\(tail)")
+                #expect(refused.message.contains("accept-up-to:7d:disk"), "\(refused)")
+            }
+            for policy in ["accept-up-to:1d:ram", "accept-up-to:7d:disk", "accept-up-to:1d"] {
+                #expect(try ann.ok("lifetime", "policy", "room", policy)["policy"].string == policy)
+            }
+            let never = try ann.fails(64, "watch", "--until", "lifetimeAgreed:mailbox=floppy")
+            #expect(never.json["error"]["hint"].string == "it is one of ram, disk", "\(never)")
+            #expect(try ann.fails(64, "send", "room", "hi", "--wait", "posted").message.contains("mailed"))
             #expect(try ann.ok("lifetime", "show", "room")["state"].string == "none")
         }
     }

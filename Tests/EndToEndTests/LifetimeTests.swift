@@ -16,23 +16,6 @@ import Testing
         }
     }
 
-    @Test("Consent is to the proposal that was shown: another one in its place is refused") func seen() throws {
-        try withRoom { ann, bob, _ in
-            try ann.ok("lifetime", "propose", "room", "1h")
-            try bob.wait("lifetimeProposed:lifetime=1h")
-            let first = try #require(try bob.ok("lifetime", "show", "room")["proposal"]["id"].string)
-            try ann.ok("lifetime", "propose", "room", "30d")
-            try bob.wait("lifetimeProposed:lifetime=30d")
-            let refused = try bob.fails(1, "lifetime", "accept", "room", "--proposal", first)
-            #expect(refused.message.contains("another proposal"))
-            try bob.fails(64, "lifetime", "accept", "room", "--proposal", String(first.prefix(4)))
-            #expect(try bob.ok("lifetime", "show", "room")["lifetime"].string == "ephemeral")
-            let second = try #require(try bob.ok("lifetime", "show", "room")["proposal"]["id"].string)
-            try bob.ok("lifetime", "accept", "room", "--proposal", String(second.prefix(12)))
-            try ann.wait("lifetimeAgreed:lifetime=30d")
-        }
-    }
-
     @Test("A standing policy of both sides accepts by itself, and renews the agreement after a restart")
     func standingPolicy() throws {
         try withRoom { ann, bob, _ in
@@ -141,17 +124,6 @@ import Testing
             #expect(refused.message.contains("rate limit for proposals"))
             #expect(refused.json["error"]["hint"].string?.contains("again in") == true)
             #expect(answers.prefix(3).allSatisfy { $0.code == 0 })
-        }
-    }
-
-    @Test("Closing a conversation ends its session: the agreement is reset when the members meet again") func closing()
-        throws
-    {
-        try withRoom(lifetime: "1d") { ann, bob, _ in
-            let cursor = try ann.cursor()
-            try bob.ok("conversation", "close", "room")
-            try ann.wait("lifetimeReset", after: cursor)
-            #expect(try ann.ok("lifetime", "show", "room")["lifetime"].string == "ephemeral")
         }
     }
 }

@@ -59,15 +59,29 @@ import Testing
         }
     }
 
-    @Test("A waiting `send` of several texts is told when its conversation explodes") func explode() throws {
+    @Test("A waiting `send` is told of a lock, where its message is safe, and of an explosion") func told() throws {
         try withRoom(lifetime: "1d") { ann, bob, _ in
-            let cursor = try ann.cursor()
-            try bob.stop()
-            try ann.wait("peerOffline", after: cursor)
-            let waiting = try Background(ann, ["send", "room", "--lines", "--wait", "delivered"], input: "a\nb\n")
+            func leave() throws {
+                let cursor = try ann.cursor()
+                try bob.stop()
+                try ann.wait("peerOffline", after: cursor)
+            }
+            try leave()
+            let waiting = try Background(ann, ["send", "room", "later", "--wait", "delivered", "--timeout", "60"])
+            try eventually("it is queued") { try ann.ok("outbox", "list").lines.count == 1 }
+            try ann.ok("lock")
+            #expect(waiting.end() == 6)
+            #expect(waiting.lines.last?["error"]["kind"].string == "locked")
+            try ann.ok("unlock")
+            let id = try ann.ok("outbox", "list")["message"].string ?? ""
+            try bob.start()
+            try ann.wait("messageState:message=\(id),state=delivered")
+            #expect(try bob.texts() == ["later"])
+            try leave()
+            let several = try Background(ann, ["send", "room", "--lines", "--wait", "delivered"], input: "a\nb\n")
             try eventually("both wait") { try ann.ok("outbox", "list").lines.count == 2 }
             try ann.ok("explode", "room", "--force")
-            #expect(waiting.end() == 3)
+            #expect(several.end() == 3)
         }
     }
 
@@ -78,60 +92,43 @@ import Testing
             in: node.directory)
     }
 
-    @Test(
-        "A line that is not UTF-8 is refused with its number and the byte, and the lines around it are sent",
-        arguments: ["send room --lines", "chat room --plain", "chat room --plain --commands"]) func encoding(
-            command: String
-        ) throws
-    {
+    @Test("A line that is not UTF-8 or too long is refused with its place, and the lines around it are sent")
+    func encoding() throws {
         try withRoom { ann, bob, _ in
-            // Latin-1, a surrogate, an overlong form, and a character that is cut by the end of the input.
-            let format = #"before\n\ncaf\xe9\n\xed\xa0\x80\nx\xc0\xaf\nafter\nend\xe2\x82"#
-            let answer = try pipe(format, into: command, ann)
-            #expect(answer.code == 64, "\(answer)")
-            let shown = answer.output + answer.errors
-            for place in ["line 3, byte 4", "line 4, byte 1", "line 5, byte 2", "line 7, byte 4"] {
-                #expect(shown.contains("\(place): not UTF-8 text"), "\(place) in \(answer)")
+            var expected: [String] = []
+            for command in ["send room --lines", "chat room --plain", "chat room --plain --commands"] {
+                // Latin-1, a surrogate, an overlong form, and a character that is cut by the end of the input.
+                let format = #"before\n\ncaf\xe9\n\xed\xa0\x80\nx\xc0\xaf\nafter\nend\xe2\x82"#
+                let answer = try pipe(format, into: command, ann)
+                #expect(answer.code == 64, "\(answer)")
+                for place in ["line 3, byte 4", "line 4, byte 1", "line 5, byte 2", "line 7, byte 4"] {
+                    let isShown = (answer.output + answer.errors).contains("\(place): not UTF-8 text")
+                    #expect(isShown, "\(place) in \(answer)")
+                }
+                expected += ["before", "after"]
             }
-            try bob.wait("message:text=after")
-            #expect(try bob.texts() == ["before", "after"])
-        }
-    }
-
-    @Test("A whole text that is not UTF-8 is refused with its line and byte") func wholeText() throws {
-        try withRoom { ann, _, _ in
-            let answer = try pipe(#"one\ntwo\nab\xe9\n"#, into: "send room -", ann)
-            #expect(answer.code == 64 && answer.errors.contains("line 3, byte 3: not UTF-8 text"), "\(answer)")
-            #expect(try ann.texts().isEmpty)
-        }
-    }
-
-    @Test("A line ends with LF or CRLF, and any other CR is kept") func lineEnds() throws {
-        try withRoom { ann, bob, _ in
-            let both = #"one\r\ntwo\nth\rree\r\r\n"#
-            #expect(try pipe(both, into: "send room --lines", ann).code == 0)
-            #expect(try pipe(both, into: "chat room --plain", ann).code == 0)
-            #expect(try pipe(both + #"last\r"#, into: "send room -", ann).code == 0)
-            #expect(try pipe(both, into: "send room -", ann).code == 0)
-            let lines = ["one", "two", "th\rree\r"]
-            let whole = "one\r\ntwo\nth\rree\r"
-            try bob.wait("message:text=\(whole)")
-            #expect(try bob.texts() == lines + lines + [whole + "\r\nlast\r", whole])
-            let shown = try Program.run([Program.mayfly, "read", "room", "--home", bob.home], in: bob.directory)
-            #expect(shown.output.contains("  one\n    two\n    th\n    ree\n"), "\(shown)")
-        }
-    }
-
-    @Test("An overlong line is refused, and the lines around it are sent") func longLine() throws {
-        try withRoom { ann, bob, _ in
             let text = "before\n\(String(repeating: "x", count: 100_000))\nafter"
             for command in [["send", "room", "--lines"], ["chat", "room", "--plain"]] {
                 let answer = try Program.run(
                     [Program.mayfly] + command + ["--home", ann.home], input: text, in: ann.directory)
                 #expect(answer.code == 64, "\(answer)")
                 #expect((answer.output + answer.errors).contains("line 2: longer than 32768 bytes"), "\(answer)")
+                expected += ["before", "after"]
             }
-            try eventually("all are here") { try bob.texts() == ["before", "after", "before", "after"] }
+            let answer = try pipe(#"one\ntwo\nab\xe9\n"#, into: "send room -", ann)
+            #expect(answer.code == 64 && answer.errors.contains("line 3, byte 3: not UTF-8 text"), "\(answer)")
+            // A line ends with LF or CRLF, and any other CR is kept.
+            let both = #"one\r\ntwo\nth\rree\r\r\n"#
+            for (input, command) in [
+                (both, "send room --lines"), (both, "chat room --plain"), (both + #"last\r"#, "send room -"),
+                (both, "send room -"),
+            ] { #expect(try pipe(input, into: command, ann).code == 0) }
+            let lines = ["one", "two", "th\rree\r"]
+            let whole = "one\r\ntwo\nth\rree\r"
+            expected += lines + lines + [whole + "\r\nlast\r", whole]
+            try eventually("all are here") { try bob.texts() == expected }
+            let shown = try bob.show("read", "room")
+            #expect(shown.output.contains("  one\n    two\n    th\n    ree\n"), "\(shown)")
         }
     }
 }

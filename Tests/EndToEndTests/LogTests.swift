@@ -50,14 +50,11 @@ import Testing
     }
 
     /// Makes, joins, agrees, sends, removes, explodes and leaves; then searches the logs for secrets.
-    /// - Parameter body: checks the expected lines, by clientId.
-    private func live(
-        _ level: String,
-        _ body: (_ ann: TestNode, _ bob: TestNode, _ clients: (ann: String, bob: String)) throws -> Void
-    ) throws {
+    @Test("At info the log tells the fate of each conversation by clientId, at debug also of links, dials and sleep")
+    func debug() throws {
         try withHomes("ann", "bob") { nodes in
             let (ann, bob) = (nodes[0], nodes[1])
-            for node in nodes { try node.start(["--log-level", level]) }
+            for node in nodes { try node.start(["--log-level", "debug"]) }
             let id = try meet(ann, bob)
             let clients = (ann: try client(ann), bob: try client(bob))
             let slug = try ann.ok("invite", "create", "room")["slug"].string ?? ""
@@ -88,7 +85,34 @@ import Testing
             try ann.ok("invite", "revoke", "other")
             try bob.fails(2, "join", void, "--timeout", "90")
             try ann.ok("conversation", "leave", "other", "--force")
-            try body(ann, bob, clients)
+            expect("info", "conversation created", of: clients.ann, at: ann)
+            expect("info", "member joined", ["members": "2"], of: clients.ann, at: ann)
+            expect("info", "join began", of: clients.bob, at: bob)
+            expect("info", "joined", ["members": "2"], of: clients.bob, at: bob)
+            for (node, client) in [(ann, clients.ann), (bob, clients.bob)] {
+                expect("info", "agreement began", ["lifetime": "1d", "automatic": "false"], of: client, at: node)
+                expect("info", "explosion scheduled", of: client, at: node)
+                expect("info", "exploded", of: client, at: node)
+            }
+            expect("info", "explosion confirmed", ["confirmed": "1", "of": "1"], of: clients.ann, at: ann)
+            expect("info", "locked", of: nil, at: ann)
+            expect("info", "unlocked", of: nil, at: ann)
+            let failed = try #require(lines(bob).first { $0.text == "join failed" })
+            #expect(failed.level == "info" && failed.fields["kind"] == "generic_failure", "\(failed)")
+            #expect(failed.fields["client"].map { $0 != clients.bob } == true)
+            expect("debug", "join admitted", of: clients.ann, at: ann)
+            expect("debug", "link up", ["path": "direct"], of: clients.ann, at: ann)
+            expect("debug", "link down", ["path": "direct"], of: clients.ann, at: ann)
+            #expect(lines(ann).contains { $0.text == "link up" && ["tcp", "udp"].contains($0.fields["transport"]) })
+            #expect(lines(ann).filter { $0.text == "link down" }.allSatisfy { $0.fields["reason"] != nil })
+            expect("debug", "lifetime proposed", ["lifetime": "1h", "ours": "true"], of: clients.ann, at: ann)
+            expect("debug", "proposal rejected", of: clients.ann, at: ann)
+            expect("debug", "acknowledgements", ["sent": "1", "received": "0"], of: clients.bob, at: bob)
+            expect("debug", "acknowledgements", ["sent": "0", "received": "1"], of: clients.ann, at: ann)
+            expect("debug", "member online", of: clients.bob, at: bob)
+            expect("debug", "inbox asleep", of: clients.ann, at: ann)
+            expect("debug", "inbox awake", ["reason": "userInteraction"], of: clients.ann, at: ann)
+            #expect(lines(ann).allSatisfy { $0.level != "trace" })
             expect("info", "conversation left", of: other["inbox"].string, at: ann)
             #expect(clients.ann != clients.bob)
             var canaries = [
@@ -106,55 +130,11 @@ import Testing
             canaries += addresses.compactMap { $0.split(separator: ":").last }.map { Canary("a port", text: ":\($0)") }
             for node in [ann, bob] {
                 let log = lines(node).map { "\($0.text) \($0.fields)" }.joined(separator: "\n")
-                expectNone(canaries, in: Data(log.utf8), "the log of \(node.name) at \(level)")
-                expectNone(canaries, in: Data(Program.text(node.log).utf8), "the log of \(node.name) at \(level)")
+                expectNone(canaries, in: Data(log.utf8), "the log of \(node.name)")
+                expectNone(canaries, in: Data(Program.text(node.log).utf8), "the log of \(node.name)")
                 #expect(log.contains("joined") || log.contains("created"), "the search has something to look at")
             }
             for node in nodes { try node.stop() }
-        }
-    }
-
-    @Test("At info the log tells the fate of each conversation by clientId, and nothing of its links") func info()
-        throws
-    {
-        try live("info") { ann, bob, clients in
-            expect("info", "conversation created", of: clients.ann, at: ann)
-            expect("info", "member joined", ["members": "2"], of: clients.ann, at: ann)
-            expect("info", "join began", of: clients.bob, at: bob)
-            expect("info", "joined", ["members": "2"], of: clients.bob, at: bob)
-            for (node, client) in [(ann, clients.ann), (bob, clients.bob)] {
-                expect("info", "agreement began", ["lifetime": "1d", "automatic": "false"], of: client, at: node)
-                expect("info", "explosion scheduled", of: client, at: node)
-                expect("info", "exploded", of: client, at: node)
-            }
-            expect("info", "explosion confirmed", ["confirmed": "1", "of": "1"], of: clients.ann, at: ann)
-            expect("info", "locked", of: nil, at: ann)
-            expect("info", "unlocked", of: nil, at: ann)
-            let failed = try #require(lines(bob).first { $0.text == "join failed" })
-            #expect(failed.level == "info" && failed.fields["kind"] == "generic_failure", "\(failed)")
-            #expect(failed.fields["client"].map { $0 != clients.bob } == true)
-            for node in [ann, bob] {
-                #expect(lines(node).allSatisfy { $0.level != "debug" && $0.level != "trace" }, "\(lines(node))")
-            }
-        }
-    }
-
-    @Test("At debug the log adds links and why they end, dials, proposals, acknowledgements, waking and sleep")
-    func debug() throws {
-        try live("debug") { ann, bob, clients in
-            expect("debug", "join admitted", of: clients.ann, at: ann)
-            expect("debug", "link up", ["path": "direct"], of: clients.ann, at: ann)
-            expect("debug", "link down", ["path": "direct"], of: clients.ann, at: ann)
-            #expect(lines(ann).contains { $0.text == "link up" && ["tcp", "udp"].contains($0.fields["transport"]) })
-            #expect(lines(ann).filter { $0.text == "link down" }.allSatisfy { $0.fields["reason"] != nil })
-            expect("debug", "lifetime proposed", ["lifetime": "1h", "ours": "true"], of: clients.ann, at: ann)
-            expect("debug", "proposal rejected", of: clients.ann, at: ann)
-            expect("debug", "acknowledgements", ["sent": "1", "received": "0"], of: clients.bob, at: bob)
-            expect("debug", "acknowledgements", ["sent": "0", "received": "1"], of: clients.ann, at: ann)
-            expect("debug", "member online", of: clients.bob, at: bob)
-            expect("debug", "inbox asleep", of: clients.ann, at: ann)
-            expect("debug", "inbox awake", ["reason": "userInteraction"], of: clients.ann, at: ann)
-            #expect(lines(ann).allSatisfy { $0.level != "trace" })
         }
     }
 
@@ -183,13 +163,6 @@ import Testing
             let lines = lines(ann).filter { $0.text == "rendezvous node" }
             #expect(lines.count == 1, "\(lines)")
             #expect(!Program.text(ann.log).contains("the-hub"))
-        }
-    }
-
-    @Test("Without --log-level none of this is in the log") func quiet() throws {
-        try withRoom { ann, bob, _ in
-            try say("hello", ann)
-            for node in [ann, bob] { #expect(lines(node).isEmpty, "\(lines(node))") }
         }
     }
 }

@@ -56,31 +56,13 @@ import Testing
             let sentAt = listed.compactMap { times[$0] }
             let isInOrder = sentAt == sentAt.sorted()
             #expect(sentAt.count == 3_000 && isInOrder)
-            let table = try Program.run([Program.mayfly, "outbox", "list", "--home", ann.home], in: ann.directory)
+            let table = try ann.show("outbox", "list")
             #expect(table.output.split(separator: "\n").count == 3_001)
             let request = #"{"jsonrpc":"2.0","id":1,"method":"outbox.list","params":{"from":"x"}}"#
             let refused = try ann.ok("rpc", input: request + "\n")
             #expect(refused["error"]["data"]["kind"].string == "usage")
             try bob.start()
             try ann.wait("messageState:message=\(listed[2_999]),state=delivered")
-        }
-    }
-
-    @Test("A command that waits for a delivery is told of a lock: the message is safe") func lockedMeanwhile() throws {
-        try withRoom(lifetime: "1d") { ann, bob, _ in
-            let cursor = try ann.cursor()
-            try bob.stop()
-            try ann.wait("peerOffline", after: cursor)
-            let waiting = try Background(ann, ["send", "room", "later", "--wait", "delivered", "--timeout", "60"])
-            try eventually("it is queued") { try ann.ok("outbox", "list").lines.count == 1 }
-            try ann.ok("lock")
-            #expect(waiting.end() == 6)
-            #expect(waiting.lines.last?["error"]["kind"].string == "locked")
-            try ann.ok("unlock")
-            let id = try ann.ok("outbox", "list")["message"].string ?? ""
-            try bob.start()
-            try ann.wait("messageState:message=\(id),state=delivered")
-            #expect(try bob.texts() == ["later"])
         }
     }
 }

@@ -1,7 +1,7 @@
 import Foundation
 import Testing
 
-/// Networks of real machines: container bridges, one address family, link-local addresses, cables that come and go.
+/// Networks of real machines: one address family, and link-local addresses.
 @Suite("Networks of machines", .enabled(if: Program.canMakeNamespaces, "making network namespaces needs root and `ip`"))
 struct MachineNetworkTests {
     private let both = ["--listen", "tcp://0.0.0.0:7440", "tcp://[::]:7440"]
@@ -10,8 +10,8 @@ struct MachineNetworkTests {
         try node.run(["doctor"]).lines.first { $0["name"].string == name } ?? JSON(value: nil)
     }
 
-    private func withMachines(bridges: Int = 0, body: (Cable, TestNode, TestNode) throws -> Void) throws {
-        let cable = try Cable(bridges: bridges)
+    private func withMachines(body: (Cable, TestNode, TestNode) throws -> Void) throws {
+        let cable = try Cable()
         try withHomes("ann", "bob") { nodes in
             for (node, name) in zip(nodes, cable.names) { node.prefix = ["ip", "netns", "exec", name] }
             try body(cable, nodes[0], nodes[1])
@@ -21,27 +21,6 @@ struct MachineNetworkTests {
 
     private func endpoints(_ node: TestNode) throws -> [String] {
         try node.ok("peer", "card")["endpoints"].list.compactMap(\.string)
-    }
-
-    @Test("With nine container bridges the address of the default route is told first, and a join succeeds")
-    func bridges() throws {
-        try withMachines(bridges: 9) { cable, ann, bob in
-            try cable.move(to: 77)
-            for name in cable.names {
-                try Program.tool("ip", "-n", name, "route", "add", "default", "via", "10.77.0.254")
-            }
-            for node in [ann, bob] { try node.start(both) }
-            let found = try check(ann, "addresses")
-            let words = found["message"].string ?? ""
-            #expect(words.hasPrefix("others are told tcp://10.77.0.1:7440 tcp://172.17.0.1:7440"), "\(found)")
-            #expect(words.contains("omitted") && words.contains("tcp://172.25.0.1:7440 (br25)"), "\(found)")
-            try meet(ann, bob)
-            // Bob has the addresses of the bridges, too: a dial there would reach himself.
-            let metrics = try Program.run([Program.mayfly, "metrics", "--home", bob.home], in: bob.directory).output
-            #expect(
-                !metrics.split(separator: "\n").contains { $0.hasPrefix("mayfly_dials_failed_total{") }, "\(metrics)")
-            try say("hello", ann)
-        }
     }
 
     @Test("Two IPv6-only machines meet with the default listeners of `init`") func onlyIPv6() throws {
@@ -126,34 +105,6 @@ struct MachineNetworkTests {
             }
             try ann.start(listen + ["--discover", "lan"])
             #expect(try check(ann, "addresses")["state"].string == "ok")
-        }
-    }
-
-    @Test("Virtual cables that come and go are no change of address and cause no dials") func virtualCables() throws {
-        try withMachines { cable, ann, bob in
-            try cable.move(to: 77)
-            for node in [ann, bob] { try node.start(both) }
-            try meet(ann, bob)
-            try bob.stop()
-            let rooms = 4
-            func failed() throws -> Int {
-                let text = try Program.run([Program.mayfly, "metrics", "--home", ann.home], in: ann.directory).output
-                return text.split(separator: "\n").filter { $0.hasPrefix("mayfly_dials_failed_total{") }.compactMap {
-                    $0.split(separator: " ").last.flatMap { Int($0) }
-                }.reduce(0, +)
-            }
-            // Its backoff is long by then.
-            try eventually("bob is absent for long") { try failed() >= 6 }
-            let before = try failed()
-            for number in 0..<30 {
-                let (left, right) = ("v\(number)", "w\(number)")
-                try Program.tool("ip", "-n", cable.names[0], "link", "add", left, "type", "veth", "peer", "name", right)
-                for name in [left, right] { try Program.tool("ip", "-n", cable.names[0], "link", "set", name, "up") }
-                try ann.ok("status")
-                try Program.tool("ip", "-n", cable.names[0], "link", "del", left)
-            }
-            let count = try failed() - before
-            #expect(count <= rooms, "\(count) dials while 30 pairs came and went")
         }
     }
 }

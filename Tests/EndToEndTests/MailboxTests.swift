@@ -63,6 +63,14 @@ import Testing
             try bob.stop()
             let sent = try ann.ok("send", "room", "while you were away", "--wait", "mailed", "--timeout", "60")
             #expect(sent["state"].string == "mailed")
+            try ann.wait("messageState:state=mailed")
+            #expect(try ann.ok("outbox", "list")["state"].string == "mailed")
+            let table = try ann.show("outbox", "list")
+            #expect(table.output.contains("mailed"), "\(table)")
+            let own = try message("while you were away", at: ann)
+            #expect(own["deliveries"].list.map { $0["state"].string } == ["mailed"], "\(own)")
+            let service = try kept(hub)
+            #expect(service["put"].integer ?? 0 >= 1 && service["bytes"].integer ?? 0 >= 1_024, "\(service)")
             let expiry = try message("while you were away", at: ann)["expiresAt"].string
             #expect(hub.files(holding: "while you were away").isEmpty)
             try ann.stop()
@@ -70,6 +78,8 @@ import Testing
             try eventually("the message") { try bob.texts().contains("while you were away") }
             let shown = try message("while you were away", at: bob)
             #expect(shown["stored"].bool == true && shown["expiresAt"].string?.prefix(16) == expiry?.prefix(16))
+            try eventually("it is counted") { try bob.ok("mailbox", "status").json["own"]["taken"].integer ?? 0 >= 1 }
+            try eventually("it is gone from the mailbox") { try kept(hub)["discarded"].integer ?? 0 >= 1 }
             try bob.ok("send", "room", "an answer", "--wait", "mailed", "--timeout", "60")
             try bob.stop()
             try ann.start()
@@ -78,6 +88,11 @@ import Testing
                     && message("while you were away", at: ann)["state"].string == "delivered"
             }
             #expect(try ann.texts().count { $0 == "an answer" } == 1)
+            let cursor = try ann.cursor()
+            try bob.start()
+            try ann.wait("peerOnline", after: cursor)
+            // `delivered` includes `mailed`.
+            #expect(try ann.ok("send", "room", "both here", "--wait", "mailed")["state"].string == "delivered")
         }
     }
 

@@ -70,43 +70,4 @@ import Testing
             try eventually("one link") { try bob.ok("status")["links"].integer == 1 }
         }
     }
-
-    @Test("Garbage on the control socket gets an error, and other clients do not notice") func controlSocket() throws {
-        try withHomes("ann") { nodes in
-            let ann = nodes[0]
-            try ann.start()
-            let socketPath = "\(ann.home)/control.sock"
-            var status = stat()
-            #expect(lstat(socketPath, &status) == 0 && status.st_mode & 0o777 == 0o600)
-            for line in [
-                "hello", "{}", "[]", "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"no.such\"}",
-                "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"send\",\"params\":{\"conversation\":7}}",
-                String(repeating: "[", count: 5_000),
-            ] {
-                let answer = try Program.run(
-                    [Program.mayfly, "rpc", "--home", ann.home], input: line + "\n", in: ann.directory, seconds: 90)
-                #expect(answer.json["error"]["message"].string?.isEmpty == false, "\(line.prefix(80)): \(answer)")
-                try ann.ok("status")
-            }
-        }
-    }
-
-    @Test("Numbers at their limits are answered, and the node goes on") func numbers() throws {
-        try withRoom { ann, _, _ in
-            try say("something to read", ann)
-            for last in ["-1", "0", "-9223372036854775808"] {
-                let answer = try Program.run(
-                    [Program.mayfly, "rpc", "--home", ann.home],
-                    input:
-                        "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"read\",\"params\":{\"conversation\":\"room\",\"last\":\(last)}}\n",
-                    in: ann.directory)
-                #expect(answer.json["error"]["code"].integer == -32602, "\(last): \(answer)")
-            }
-            #expect(try ann.run(["read", "room", "--last", "9223372036854775807"]).lines.isEmpty == false)
-            for since in ["9223372036854775807", "9223372036854775806"] {
-                #expect(try ann.run(["watch", "--since", since, "--timeout", "0.1"]).code == 0)
-            }
-            try ann.ok("status")
-        }
-    }
 }

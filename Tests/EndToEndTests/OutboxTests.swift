@@ -72,6 +72,7 @@ import Testing
             try bob.start()
             try ann.wait("messageState:message=\(sent["message"].string ?? ""),state=delivered", after: cursor)
             #expect(try bob.texts() == ["in memory"])
+            for node in [ann, bob] { #expect(try node.ok("status")["nextExpiry"].isNull, "no kept message expires") }
             for node in [ann, bob] { try node.writtenOut() }
             #expect(bob.files(".seg") == [] && ann.files(".seg") == [])
         }

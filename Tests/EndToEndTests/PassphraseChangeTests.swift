@@ -49,17 +49,6 @@ import Testing
         }
     }
 
-    @Test("On a locked node the passphrase is changed, and the node stays locked") func locked() throws {
-        try withProtected { ann, right, _ in
-            let next = file(Self.new, "next", ann)
-            try ann.start()
-            try ann.ok("passphrase", "change", "--passphrase-file", right, "--new-passphrase-file", next)
-            #expect(try ann.ok("status")["locked"].bool == true)
-            try ann.fails(1, "unlock", "--passphrase-file", right)
-            try ann.ok("unlock", "--passphrase-file", next)
-        }
-    }
-
     @Test("With no node running: change, drop and set, each effective at the next start; the home's lock is respected")
     func stopped() throws {
         try withProtected { ann, right, wrong in
@@ -82,28 +71,6 @@ import Testing
             #expect(try ann.ok("status")["locked"].bool == true)
             try ann.ok("unlock", "--passphrase-file", right)
             expectNoTrace(ann)
-        }
-    }
-
-    @Test("A running node without a passphrase gets one, and returns to a key file") func setAndDrop() throws {
-        try withDirectory { directory in
-            let ann = TestNode(name: "ann", directory: directory)
-            defer { ann.crash() }
-            try ann.initialise()
-            try ann.start()
-            let key = ann.contents("key")
-            let next = file(Self.new, "next", ann)
-            try ann.ok("passphrase", "set", "--new-passphrase-file", next)
-            #expect(!ann.files().contains("key"))
-            #expect(try ann.ok("status")["protection"].string == "passphrase")
-            try ann.ok("lock")
-            try ann.fails(1, "unlock", "--passphrase-file", file("x", "x", ann))
-            try ann.ok("unlock", "--passphrase-file", next)
-            try ann.ok("passphrase", "drop", "--passphrase-file", next)
-            #expect(ann.contents("key").count == 32 && ann.contents("key") != key)
-            ann.crash()
-            try ann.start()
-            #expect(try ann.ok("status")["locked"].bool == false)
         }
     }
 
@@ -187,46 +154,6 @@ import Testing
             #expect(code == 0 && !text.contains("horse"))
             #expect(try ann.tryStart(["--passphrase-file", right])?.code == 1)
             try ann.start(["--passphrase-file", file(Self.new, "next", ann)])
-        }
-    }
-
-    @Test("Two changes at once: one succeeds, and the other gets `wrong passphrase`") func twoAtOnce() throws {
-        try withProtected { ann, right, _ in
-            try ann.start(["--passphrase-file", right])
-            let files = (0..<2).map { file("\(Self.new) \($0)", "next\($0)", ann) }
-            let children = try files.map { next in
-                try Child(
-                    [
-                        Program.mayfly, "passphrase", "change", "--passphrase-file", right, "--new-passphrase-file",
-                        next, "--home", ann.home,
-                    ], input: try Descriptor("/dev/null", O_RDONLY), output: try Descriptor("/dev/null", O_WRONLY),
-                    errors: try Descriptor("/dev/null", O_WRONLY))
-            }
-            let codes = children.map { $0.wait(seconds: 120) }
-            #expect(Set(codes) == [0, 1])
-            for (next, code) in zip(files, codes) { try ann.fails(code ?? -1, "unlock", "--passphrase-file", next) }
-            try ann.fails(1, "unlock", "--passphrase-file", right)
-        }
-    }
-
-    @Test("A node goes on answering while the passphrases are stretched") func answersMeanwhile() throws {
-        try withProtected { ann, right, _ in
-            let next = file(Self.new, "next", ann)
-            try ann.start(["--passphrase-file", right])
-            let command = ["passphrase", "change", "--passphrase-file", right, "--new-passphrase-file", next]
-            let child = try Child(
-                [Program.mayfly] + command + ["--home", ann.home], input: try Descriptor("/dev/null", O_RDONLY),
-                output: try Descriptor("/dev/null", O_WRONLY), errors: try Descriptor("/dev/null", O_WRONLY))
-            // Two answers of a suspended node would count: one before, one after.
-            var answers = 0
-            while child.isRunning {
-                try ann.ok("version")
-                try ann.ok("status")
-                answers += 2
-            }
-            #expect(child.wait(seconds: 1) == 0)
-            #expect(answers > 4)
-            try ann.ok("unlock", "--passphrase-file", next)
         }
     }
 

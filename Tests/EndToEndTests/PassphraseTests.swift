@@ -110,20 +110,6 @@ func withProtected(_ body: (_ ann: TestNode, _ file: String, _ wrong: String) th
         }
     }
 
-    @Test("Messages that a locked node loses with its process are sent again") func killedLocked() throws {
-        try withProtectedRoom { ann, bob, file in
-            try ann.ok("lock")
-            let sent = try reach("while locked", from: bob, to: ann)
-            ann.crash()
-            try ann.start(["--passphrase-file", file])
-            try bob.wait("messageState:message=\(sent["message"].string ?? ""),state=delivered,stored=true")
-            #expect(try ann.texts() == ["while locked"])
-            let received = try message("while locked", at: ann)
-            #expect(received["stored"].bool == true)
-            #expect(abs((received["expiresAt"].time ?? 0) - (sent["expiresAt"].time ?? 0)) < 5_000)
-        }
-    }
-
     @Test("Ephemeral messages are delivered to a locked node; a stop reports how many are lost") func stoppedLocked()
         throws
     {
@@ -162,18 +148,44 @@ func withProtected(_ body: (_ ann: TestNode, _ file: String, _ wrong: String) th
         }
     }
 
-    @Test(
-        "A signal at the prompt restores the terminal and has its usual effect", arguments: [SIGTERM, SIGHUP, SIGQUIT])
-    func signalAtQuestion(_ number: Int32) throws {
+    @Test("A signal, Ctrl-C or Ctrl-Z at the prompt restores the terminal and has its usual effect")
+    func signalAtQuestion() throws {
         try withProtected { ann, _, _ in
             try ann.start()
+            let unlock = [Program.mayfly, "unlock", "--home", ann.home]
+            for number in [SIGTERM, SIGHUP, SIGQUIT] {
+                let terminal = try PseudoTerminal()
+                let child = try terminal.child(["setsid", "--ctty"] + unlock)
+                try terminal.expect("Passphrase: ")
+                try eventually("nothing is shown", seconds: 30) { !terminal.shows }
+                child.signal(number)
+                #expect(child.wait(seconds: 30) == -number)
+                #expect(terminal.shows)
+            }
+            let interrupted = try PseudoTerminal()
+            let child = try interrupted.child(["setsid", "--ctty"] + unlock)
+            try interrupted.expect("Passphrase: ")
+            try interrupted.type("\u{3}")
+            #expect(child.wait(seconds: 30) == 1)
+            try interrupted.expect("interrupted")
+            #expect(interrupted.shows)
+            // A stopped command shows what is typed, and repeats its prompt when it goes on.
             let terminal = try PseudoTerminal()
-            let child = try terminal.child(["setsid", "--ctty", Program.mayfly, "unlock", "--home", ann.home])
+            let script = #"set -m; "$@"; echo stopped; read -r line; echo "it was $line"; fg; echo "ended with $?""#
+            let shell = try terminal.child(["setsid", "--ctty", "bash", "-c", script, "bash"] + unlock)
+            try terminal.expect("Passphrase: ")
+            try terminal.type("\u{1A}")
+            try terminal.expect("stopped")
+            #expect(terminal.shows)
+            try terminal.type("another line\n")
+            try terminal.expect("it was another line")
             try terminal.expect("Passphrase: ")
             try eventually("nothing is shown", seconds: 30) { !terminal.shows }
-            child.signal(number)
-            #expect(child.wait(seconds: 30) == -number)
-            #expect(terminal.shows)
+            try terminal.type("correct horse battery staple\n")
+            try terminal.expect("ended with 0")
+            #expect(!terminal.text.contains("horse"))
+            #expect(shell.wait(seconds: 30) == 0)
+            #expect(try ann.ok("status")["locked"].bool == false)
         }
     }
 
@@ -204,43 +216,6 @@ func withProtected(_ body: (_ ann: TestNode, _ file: String, _ wrong: String) th
         }
     }
 
-    @Test("Ctrl-C at the prompt is a failure") func interruptAtQuestion() throws {
-        try withProtected { ann, _, _ in
-            try ann.start()
-            let terminal = try PseudoTerminal()
-            let child = try terminal.child(["setsid", "--ctty", Program.mayfly, "unlock", "--home", ann.home])
-            try terminal.expect("Passphrase: ")
-            try terminal.type("\u{3}")
-            #expect(child.wait(seconds: 30) == 1)
-            try terminal.expect("interrupted")
-            #expect(terminal.shows)
-        }
-    }
-
-    @Test("Ctrl-Z at the prompt turns echo on while the command is stopped; the prompt is repeated afterwards")
-    func stopAtQuestion() throws {
-        try withProtected { ann, _, _ in
-            try ann.start()
-            let terminal = try PseudoTerminal()
-            let script = #"set -m; "$@"; echo stopped; read -r line; echo "it was $line"; fg; echo "ended with $?""#
-            let command = [Program.mayfly, "unlock", "--home", ann.home]
-            let shell = try terminal.child(["setsid", "--ctty", "bash", "-c", script, "bash"] + command)
-            try terminal.expect("Passphrase: ")
-            try terminal.type("\u{1A}")
-            try terminal.expect("stopped")
-            #expect(terminal.shows)
-            try terminal.type("another line\n")
-            try terminal.expect("it was another line")
-            try terminal.expect("Passphrase: ")
-            try eventually("nothing is shown", seconds: 30) { !terminal.shows }
-            try terminal.type("correct horse battery staple\n")
-            try terminal.expect("ended with 0")
-            #expect(!terminal.text.contains("horse"))
-            #expect(shell.wait(seconds: 30) == 0)
-            #expect(try ann.ok("status")["locked"].bool == false)
-        }
-    }
-
     @Test("A command that holds a passphrase leaves no core dump") func core() throws {
         try withDirectory { directory in
             let pipe = "\(directory)/pipe"
@@ -265,18 +240,6 @@ func withProtected(_ body: (_ ann: TestNode, _ file: String, _ wrong: String) th
             child.signal(SIGABRT)
             #expect(child.wait(seconds: 60) == -SIGABRT)
             #expect(try FileManager.default.contentsOfDirectory(atPath: directory) == ["pipe"])
-        }
-    }
-
-    @Test("A home without a passphrase can be locked and unlocked, too") func keyFile() throws {
-        try withRoom(lifetime: "1d") { ann, bob, _ in
-            try ann.ok("lock")
-            try ann.fails(6, "read", "room")
-            let sent = try bob.ok("send", "room", "psst")
-            try ann.wait("message:message=\(sent["message"].string ?? "")")
-            try ann.ok("unlock")
-            try bob.wait("messageState:message=\(sent["message"].string ?? ""),state=delivered")
-            #expect(try ann.texts() == ["psst"])
         }
     }
 }

@@ -85,6 +85,8 @@ import Testing
             try say("welcome", ann)
             #expect(try bob.texts() == ["welcome"])
             try ann.fails(7, "conversation", "create", "--with", "nobody")
+            try ann.ok("conversation", "remove", "room", "bob")
+            try bob.wait("removed")
         }
     }
 
@@ -145,42 +147,6 @@ import Testing
         }
     }
 
-    @Test("A block drops a waiting invitation and a received one, also after an unblock") func blockedForgets() throws {
-        try withPair { ann, bob in
-            try introduce(ann, bob)
-            try bob.stop()
-            try ann.ok("conversation", "create", "--name", "room", "--with", "bob")
-            try ann.ok("peer", "block", "bob")
-            #expect(try ann.fails(1, "conversation", "create", "--with", "bob").message.contains("blocked"))
-            #expect(try ann.ok("conversation", "list").lines.count == 1, "nothing is made for nobody")
-            try ann.ok("peer", "unblock", "bob")
-            try bob.start()
-            try ann.ok("peer", "ping", "bob", "--timeout", "90")
-            #expect(try bob.ok("join", "list").lines.isEmpty)
-            try ann.ok("conversation", "create", "--name", "other", "--with", "bob")
-            try bob.wait("invited")
-            #expect(try bob.ok("join", "list").lines.count == 1)
-            try bob.ok("peer", "block", "ann")
-            #expect(try bob.ok("join", "list").lines.isEmpty)
-            try bob.ok("peer", "unblock", "ann")
-            #expect(try bob.ok("join", "list").lines.isEmpty)
-        }
-    }
-
-    @Test("A mistyped character of a card is detected at every position") func mistyped() throws {
-        try withPair { ann, bob in
-            let card = Array(try bob.ok("peer", "card")["contact"].string ?? "")
-            for position in stride(from: 13, to: card.count, by: 17) {
-                var changed = card
-                changed[position] = changed[position] == "q" ? "r" : "q"
-                let answer = try ann.fails(64, "peer", "add", "bob", String(changed))
-                #expect(answer.kind == "usage" && answer.message.contains("card"), "\(answer)")
-            }
-            try ann.fails(64, "peer", "add", "bob", String(card.dropLast(3)))
-            #expect(try ann.ok("peer", "list").lines.isEmpty)
-        }
-    }
-
     @Test("A malformed import names line and field, and changes nothing") func importing() throws {
         try withPair { ann, bob in
             let card = try bob.ok("peer", "card")["contact"].string ?? ""
@@ -210,49 +176,6 @@ import Testing
             let refused = try ann.ok("rpc", input: request + "\n")
             #expect(refused["error"]["data"]["field"].string?.contains("peers[1].name") == true, "\(refused)")
             #expect(try ann.ok("peer", "list").lines.count == 2)
-        }
-    }
-
-    @Test("The example of a peers file works unchanged") func example() throws {
-        try withHomes("ann") { nodes in
-            let path = URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
-                .deletingLastPathComponent().appending(path: "peers.example.json").path()
-            try nodes[0].replace("peers.json", with: Program.text(path))
-            try nodes[0].start()
-            #expect(try nodes[0].ok("peer", "list").lines.map { $0["name"].string } == ["desk", "lab"])
-            #expect(try nodes[0].ok("peer", "import", path).lines.count == 2)
-            let shown = try nodes[0].ok("peer", "show", "lab")
-            #expect(
-                shown.json.keys.isSuperset(of: ["name", "endpoints", "blocked", "invitations", "lastSeen", "rttMs"]))
-        }
-    }
-
-    @Test(
-        "An error in peers.json is reported with the file, the line and the expected value",
-        arguments: [
-            ("{ \"peers\": [\n  { \"name\": \"a\" },\n  { \"contact\": \"x\" }\n] }", 3, "name"),
-            ("{ \"peers\": [\n  { \"name\": 7 }\n] }", 2, "a string"),
-            ("{ \"peers\": [\n  { \"name\": \"a\",\n    \"contact\": \"mayfly:card/short\" }\n] }", 3, "contact card"),
-            (
-                "{ \"peers\": [\n  { \"name\": \"a\",\n    \"endpoints\": [\"tcp://ok:1\",\n \"ftp://no\"] }\n] }", 4,
-                "tcp://"
-            ), ("{ \"peers\": [\n  { \"name\": \"a\", \"blocked\": \"yes\" }\n] }", 2, "true or false"),
-            ("{ \"peers\": [\n  { \"name\": \"a\", \"invitations\": \"maybe\" }\n] }", 2, "ask"),
-            ("{ \"peers\": [\n  { \"name\": \"a\" }\n  { \"name\": \"b\" }\n] }", 3, "JSON"),
-            ("{ \"peers\": [\n  { \"name\": \"a\" },\n  { \"name\": \"a\" }\n] }", 3, "two peers"),
-            ("{ \"peers\": [\n  { \"name\": \"no good\" }\n] }", 2, "letters"),
-            ("{ \"peers\": [\n  { \"name\": \"a\",\n    \"block\": true }\n] }", 3, "no such setting"),
-            ("{ \"peers\": [],\n  \"peer\": [] }", 2, "no such setting"), ("[]", 1, "an object"),
-        ]) func malformed(text: String, line: Int, expected: String) throws
-    {
-        try withHomes("ann") { nodes in
-            let ann = nodes[0]
-            try ann.replace("peers.json", with: text)
-            let failure = try #require(try ann.tryStart(), "it must not start")
-            #expect(failure.code == 1)
-            #expect(failure.message.contains("\(ann.home)/peers.json"), "\(failure)")
-            #expect(failure.message.contains("line \(line)"), "\(failure)")
-            #expect(failure.message.contains(expected), "\(failure)")
         }
     }
 
@@ -297,44 +220,6 @@ import Testing
         }
     }
 
-    @Test("An edit of peers.json during commands that change it survives, in place or by rename") func editedAtOnce()
-        throws
-    {
-        try withHomes("ann") { nodes in
-            let ann = nodes[0]
-            try ann.start()
-            let path = "\(ann.home)/peers.json"
-            for round in 0..<12 {
-                let commands = try (0..<2).map { number in
-                    try Child(
-                        [
-                            Program.mayfly, "peer", "add", "command\(round)-\(number)", "--endpoint",
-                            "tcp://192.0.2.1:1", "--home", ann.home,
-                        ], input: try Descriptor("/dev/null", O_RDONLY), output: try Descriptor("/dev/null", O_WRONLY),
-                        errors: try Descriptor("/dev/null", O_WRONLY))
-                }
-                // Several, so that one of them meets a command that is about to write.
-                for edit in 0..<40 {
-                    let text = "{ \"peers\": [ { \"name\": \"edit\(round)-\(edit)\" } ] }"
-                    if round.isMultiple(of: 2) {
-                        try text.write(toFile: path, atomically: true, encoding: .utf8)
-                    } else {
-                        let file = try Descriptor(path, O_WRONLY | O_TRUNC)
-                        let bytes = Array(text.utf8)
-                        #expect(write(file.number, bytes, bytes.count) == bytes.count)
-                    }
-                }
-                let codes = commands.map { $0.wait(seconds: 60) }
-                // 1: the file was half written, or missing for a moment. 7: an edit removed the peer after the change,
-                // before the answer.
-                #expect(codes.allSatisfy { [0, 1, 7].contains($0) }, "\(codes)")
-                let names = try ann.ok("peer", "list").lines.map { $0["name"].string ?? "" }
-                #expect(names.first == "edit\(round)-39", "\(names)")
-                #expect(names.dropFirst().allSatisfy { $0.hasPrefix("command\(round)") }, "\(names)")
-            }
-        }
-    }
-
     @Test("A peer that is blocked by an edit of peers.json is disconnected, without a command or a restart")
     func blockedByHand() throws {
         try withPair { ann, bob in
@@ -373,10 +258,6 @@ import Testing
 
 /// Members that were invited as named peers.
 extension PeerTests {
-    private func told(_ node: TestNode, _ arguments: String...) throws -> Answer {
-        try Program.run([Program.mayfly] + arguments + ["--home", node.home], in: node.directory)
-    }
-
     @Test("The table of joins shows the inviter and the offered conversation, with the commands that answer")
     func invitationTable() throws {
         try withPair { ann, bob in
@@ -386,12 +267,12 @@ extension PeerTests {
             let invited = try bob.ok("join", "list")
             #expect(invited["from"].string == "ann" && invited["name"].string == "tea time")
             let id = String((invited["join"].string ?? "").prefix(12))
-            let table = try told(bob, "join", "list")
+            let table = try bob.show("join", "list")
             #expect(table.output.contains(" ann ") && table.output.contains("tea time"), "\(table)")
             #expect(table.errors.contains("`mayfly join \(id) ") && table.errors.contains("`mayfly join cancel \(id) "))
             // A sender that is not in peers.json has no name.
             try bob.ok("peer", "remove", "ann")
-            #expect(try told(bob, "join", "list").output.contains("not in peers.json"))
+            #expect(try bob.show("join", "list").output.contains("not in peers.json"))
             #expect(try bob.ok("join", "list")["from"].isNull)
         }
     }
@@ -408,7 +289,7 @@ extension PeerTests {
             let member = try ann.ok("conversation", "members", "room")["members"][0]
             let id = try #require(member["member"].string)
             #expect(member["peer"].string == "bob" && member["profile"].isNull, "\(member)")
-            #expect(try told(ann, "conversation", "members", "room").output.contains("bob "))
+            #expect(try ann.show("conversation", "members", "room").output.contains("bob "))
             try say("hello", bob)
             #expect(try message("hello", at: ann)["from"].string == "bob")
             #expect(try message("hello", at: ann)["member"].string == id, "scripts have the id")
@@ -424,7 +305,7 @@ extension PeerTests {
             #expect(try message("hello", at: ann)["from"].string == "bob")
             try ann.ok("explode", "room", "--in", "1h", "--force")
             #expect(try ann.ok("explode", "status", "room")["names"][0]["name"].string == "bob")
-            #expect(try told(ann, "explode", "list").output.contains("bob"))
+            #expect(try ann.show("explode", "list").output.contains("bob"))
             // With a second member of that name neither is shown by the name alone.
             let slug = try ann.ok("invite", "create", "room")["slug"].string ?? ""
             try withHomes("eve") { nodes in
@@ -449,18 +330,6 @@ extension PeerTests {
         }
     }
 
-    @Test("A member shown by a peer's name is removed by that name") func removedByName() throws {
-        try withPair { ann, bob in
-            try introduce(ann, bob)
-            try ann.ok("conversation", "create", "--name", "room", "--with", "bob")
-            try bob.wait("invited")
-            try bob.ok("join", try bob.ok("join", "list")["join"].string ?? "", "--timeout", "90")
-            try ann.wait("peerOnline")
-            try ann.ok("conversation", "remove", "room", "bob")
-            try bob.wait("removed")
-        }
-    }
-
     @Test("A peer is online while there is a link to its contact or its member") func online() throws {
         try withPair { ann, bob in
             try introduce(ann, bob)
@@ -479,7 +348,7 @@ extension PeerTests {
             #expect(link["address"].string?.contains("127.") == true && link["since"].time != nil, "\(link)")
             #expect(link["bytesIn"].integer ?? 0 > 0 && link["bytesOut"].integer ?? 0 > 0, "\(link)")
             try eventually("the round trip is known") { try ann.ok("peer", "list")["rttMs"].double != nil }
-            let table = try told(ann, "peer", "list").output
+            let table = try ann.show("peer", "list").output
             #expect(table.contains("yes") && table.contains("direct"), "\(table)")
             let cursor = try ann.cursor()
             try bob.stop()

@@ -33,7 +33,7 @@ import Testing
             #expect(lines.contains { terminal.text.contains($0) }, "\(terminal.text)")
             #expect(!terminal.text.contains("Z  ann"))
             // A pipe has UTC and no handle.
-            let piped = try Program.run([Program.mayfly, "read", "room", "--home", bob.home], in: bob.directory)
+            let piped = try bob.show("read", "room")
             #expect(piped.output.contains("Z  ann  first  [expires ") && !piped.output.contains(handle), "\(piped)")
 
             try bob.ok("send", "room", "an answer", "--reply-to", handle, "--wait", "delivered")
@@ -90,18 +90,8 @@ import Testing
         }
     }
 
-    @Test("`read --follow` ends when we leave the conversation") func followLeft() throws {
-        try withRoom { ann, bob, _ in
-            let following = try Background(bob, ["read", "room", "--follow"])
-            try say("one", ann)
-            try eventually("the message") { following.lines.contains { $0["text"].string == "one" } }
-            try bob.ok("conversation", "leave", "room", "--force")
-            #expect(following.end() == 7)
-        }
-    }
-
-    @Test("`read --follow` goes on when the newest message expires, and ends with the node") func followExpired() throws
-    {
+    @Test("`read --follow` goes on when the newest message expires, and ends with the node or when we leave")
+    func followExpired() throws {
         try withRoom { ann, bob, _ in
             let following = try Background(bob, ["read", "room", "--follow"])
             try say("one", ann)
@@ -116,6 +106,12 @@ import Testing
             try bob.stop()
             #expect(following.end() == 8)
             try bob.start()
+            let again = try Background(bob, ["read", "room", "--follow"])
+            try bob.wait("peerOnline")
+            try say("three", ann)
+            try eventually("the third") { again.lines.contains { $0["text"].string == "three" } }
+            try bob.ok("conversation", "leave", "room", "--force")
+            #expect(again.end() == 7)
         }
     }
 
@@ -168,8 +164,7 @@ import Testing
             for text in ["one", "two", "three"] { try say(text, ann) }
             try say("mine", bob)
             #expect(try count() == 3)
-            let table = try Program.run(
-                [Program.mayfly, "conversation", "list", "--home", bob.home], in: bob.directory)
+            let table = try bob.show("conversation", "list")
             #expect(table.output.contains("UNREAD") && table.output.contains("  3  "), "\(table)")
             // A search for unread messages is not reading, nor is a restart or sleep.
             try bob.ok("inbox", "sleep", "room")
@@ -223,10 +218,7 @@ import Testing
     @Test("--renew sets the standing policy with a proposal and an accept; without it a hint names the missing policy")
     func renew() throws {
         try withRoom { ann, bob, _ in
-            func words(_ node: TestNode, _ arguments: String...) throws -> Answer {
-                try Program.run([Program.mayfly] + arguments + ["--home", node.home], in: node.directory)
-            }
-            let plain = try words(ann, "lifetime", "propose", "room", "6h")
+            let plain = try ann.show("lifetime", "propose", "room", "6h")
             #expect(plain.errors.contains("`mayfly lifetime policy room accept-up-to:6h --home"), "\(plain)")
             try bob.wait("lifetimeProposed:lifetime=6h")
             try ann.ok("lifetime", "withdraw", "room")
@@ -244,7 +236,7 @@ import Testing
             try bob.stop()
             try bob.start()
             try bob.wait("lifetimeAgreed:lifetime=1d")
-            let shown = try words(ann, "lifetime", "show", "room")
+            let shown = try ann.show("lifetime", "show", "room")
             #expect(shown.output.contains("accept-up-to:7d"), "\(shown)")
         }
     }
@@ -253,18 +245,14 @@ import Testing
         throws
     {
         try withRoom { ann, bob, id in
-            let gone = try Program.run(
-                [Program.mayfly, "explode", "room", "--force", "--wait", "--timeout", "60", "--home", ann.home],
-                in: ann.directory)
+            let gone = try ann.show("explode", "room", "--force", "--wait", "--timeout", "60")
             #expect(gone.code == 0, "\(gone)")
             #expect(gone.errors.contains("bob ✓ "), "\(gone)")
             #expect(gone.output.contains("confirmed     bob"), "\(gone)")
             try bob.fails(3, "read", id)
             try meet(ann, bob)
             bob.crash()
-            let waiting = try Program.run(
-                [Program.mayfly, "explode", "room", "--force", "--wait", "--timeout", "1", "--home", ann.home],
-                in: ann.directory)
+            let waiting = try ann.show("explode", "room", "--force", "--wait", "--timeout", "1")
             #expect(waiting.code == 4, "\(waiting)")
             #expect(waiting.errors.contains("waiting for bob"), "\(waiting)")
             #expect(waiting.output.contains("waiting for   bob"), "\(waiting)")

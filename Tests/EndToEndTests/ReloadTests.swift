@@ -172,6 +172,14 @@ import Testing
                     "{\"advertise\":[],\"policy\":\"refuse\",\"listen\":[],\n\"hooks\":[{\"command\":[\"x\"]}]}",
                     "line 2", "absolute path"
                 ), ("{\"advertise\":[],\n\"policy\":\"refuse\",\n\"listen\":[]", "line 3", "JSON"),
+                (
+                    "{\"advertise\":[],\"listen\":[],\"policy\":\"ask\",\n\"storage\":{\"capasity\":1}}", "line 2",
+                    "capasity"
+                ),
+                (
+                    "{\"advertise\":[],\"listen\":[],\"policy\":\"ask\",\n\"hooks\":[\n{\"command\":[\"/x\"],\"capasity\":1}]}",
+                    "line 3", "no such setting"
+                ),
             ]
             for (text, line, words) in mistakes {
                 try ann.replace("config.json", with: text)

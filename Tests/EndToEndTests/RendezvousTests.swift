@@ -29,13 +29,6 @@ import Testing
         }
     }
 
-    private func introduce(_ hub: TestNode, _ user: TestNode) throws {
-        try hub.ok("peer", "add", user.name, try user.ok("peer", "card")["contact"].string ?? "")
-        try user.ok("peer", "add", "hub", try hub.ok("peer", "card")["contact"].string ?? "")
-        try user.ok("peer", "set", "hub", "rendezvous=on")
-        try reserved(user)
-    }
-
     private func check(_ node: TestNode) throws -> JSON {
         try node.ok("status")["checks"].list.first { $0["name"].string == "rendezvous" } ?? JSON(value: nil)
     }
@@ -179,24 +172,6 @@ import Testing
             try bob.start(Self.relayedOnly)
             try bob.wait("exploded")
             #expect(try bob.ok("conversation", "list").lines.isEmpty)
-        }
-    }
-
-    @Test("A refusal at the end of its connection is read, and the absent member asks again") func refusalAtTheEnd()
-        throws
-    {
-        // The rendezvous node is behind the relay here.
-        let arguments = Self.relayedOnly + ["--rendezvous"]
-        try withRelay(["cleo", "bob"], advertise: Self.nowhere, arguments: arguments) { hub, others, relay in
-            let (cleo, bob) = (others[0], others[1])
-            try introduce(hub, cleo)
-            try meet(cleo, bob)
-            try agree(cleo, bob, "1d")
-            try bob.stop()
-            try cleo.ok("explode", "room", "--force")
-            relay.batchAnswers()
-            try bob.start(arguments)
-            try bob.wait("exploded")
         }
     }
 

@@ -106,33 +106,6 @@ import Testing
         }
     }
 
-    @Test("A stream to one inbox leads to no other: a member of two conversations cannot use one's token at the other")
-    func bound() throws {
-        try withHub("bob") { hub, ann, _ in
-            var invites: [(verified: VerifiedInvite, reservation: ReservationID)] = []
-            for name in ["one", "two"] {
-                try ann.ok("conversation", "create", "--name", name)
-                let text = try slug(ann, name)
-                invites.append((try InviteSlug.decode(text), try reservation(named: text)))
-            }
-            try eventually("their places") { try count(hub, "reservations") == 4 }
-            for place in 0..<2 {
-                for shown in 0..<2 {
-                    let invite = invites[shown].verified
-                    let token = SharedTokens(invite: invite, day: UInt32(time(nil) / 86_400))[place * 2 + shown]
-                    let greeting = try HostileLink.greeting(token, identity: makeIdentity(), remote: invite.creatorKey)
-                    let link = try openStream(hub, invites[place].reservation)
-                    let answer = try answer(link, to: greeting.bytes)
-                    if case .data(let bytes) = answer {
-                        #expect(place == shown && bytes.count == 50, "act 2 at \(place) for \(shown)")
-                    } else {
-                        #expect(place != shown, "\(String(describing: answer))")
-                    }
-                }
-            }
-        }
-    }
-
     @Test("All reservations return after a restart of either side, and wake no inbox") func restarts() throws {
         try withHub("bob") { hub, ann, others in
             let bob = others[0]

@@ -75,42 +75,6 @@ extension ExplodeTests {
         }
     }
 
-    @Test("A schedule is at most 365 days ahead") func horizon() throws {
-        try withHomes("ann") { nodes in
-            let ann = nodes[0]
-            try ann.start()
-            try ann.ok("conversation", "create", "--name", "room")
-            let before = Int64(Date().timeIntervalSince1970 * 1_000)
-            let end = try #require(
-                ann.ok("explode", "room", "--at", "2100-01-01T00:00:00Z", "--force")["expiresAt"].time)
-            let year: Int64 = 365 * 86_400_000
-            #expect(end >= before + year - 1_000 && end <= before + year + 60_000)
-        }
-    }
-
-    @Test("A member ends its copy at the scheduled time without the creator, and confirms later") func alone() throws {
-        try withClockedRoom(lifetime: "1d") { ann, bob, id, clock in
-            try say("alone", ann)
-            try bob.writtenOut()
-            #expect(!bob.files(".seg").isEmpty)
-            try ann.ok("explode", "room", "--in", "1h", "--force")
-            try bob.wait("explosionScheduled")
-            try confirmed("room", at: ann)
-            ann.crash()
-            clock.pass(TestClock.hour + 60)
-            try bob.wait("exploded")
-            try bob.fails(3, "read", id)
-            try eventually("the files are gone") { bob.files(".seg").isEmpty }
-            // The creator's keys are destroyed before it serves anything; prepared answers remain.
-            try ann.start()
-            try ann.wait("exploded")
-            #expect(try ann.ok("conversation", "list").lines.isEmpty)
-            #expect(ann.files(holding: "alone").isEmpty)
-            try ann.wait("deletionReceipt")
-            #expect(try ann.ok("explode", "status", id)["confirmed"].list.count == 1)
-        }
-    }
-
     @Test("A member that was off at the time finds nothing when it starts, and `mayfly reap` needs no passphrase")
     func fuse() throws {
         try withDirectory { directory in
@@ -144,21 +108,6 @@ extension ExplodeTests {
             #expect(try bob.ok("explode", "status", id)["state"].string == "exploded")
             try bob.fails(3, "read", id)
             // Its tombstone keeps the receipt.
-            try ann.wait("deletionReceipt")
-        }
-    }
-
-    @Test("A locked member acts at the time, and sends its receipt after the unlock") func locked() throws {
-        try withClockedRoom(lifetime: "1d") { ann, bob, id, clock in
-            try say("locked away", ann)
-            try ann.ok("explode", "room", "--in", "1h", "--force")
-            try bob.wait("explosionScheduled")
-            try bob.ok("lock")
-            clock.pass(TestClock.hour + 60)
-            try bob.wait("exploded")
-            try eventually("the files are gone") { bob.files(".seg").isEmpty }
-            try bob.ok("unlock")
-            #expect(try bob.ok("explode", "status", id)["state"].string == "exploded")
             try ann.wait("deletionReceipt")
         }
     }

@@ -83,6 +83,7 @@ import Testing
             #expect(sent["stored"].bool == false)
             for node in [ann, bob] {
                 #expect(try message("never on a disk", at: node)["stored"].bool == false)
+                try node.writtenOut()
                 #expect(node.files(".seg") == [])
                 #expect(node.files(holding: "never on a disk") == [])
             }

@@ -15,9 +15,6 @@ final class Campaign {
     private let crowd: Int
     private let units: Int?
     private let door: String
-    /// Makes the second target for control runs, if requested.
-    private let makeDecoy: (() throws -> Node)?
-    private var decoy: (node: Node, target: Target)?
     /// A pair that talks through a rendezvous node, for attacks on that.
     private var relayed: Scene?
 
@@ -29,9 +26,7 @@ final class Campaign {
     private static let descriptorBound = 1_000
 
     /// - Parameter neighbourhood: Seen from this process, for attacks from a LAN.
-    init(mayfly: String, directory: String, crowd: Int, units: Int?, hasControl: Bool, neighbourhood: Neighbourhood?)
-        throws
-    {
+    init(mayfly: String, directory: String, crowd: Int, units: Int?, neighbourhood: Neighbourhood?) throws {
         (self.mayfly, self.directory) = (mayfly, directory)
         self.crowd = crowd
         self.units = units
@@ -53,7 +48,6 @@ final class Campaign {
         self.carol = carol
         let pair = HonestPair(ann: ann, bob: bob, carol: carol, conversation: friends.id)
         self.ann = Scene(node: ann, others: [bob, carol], pair: pair, target: target)
-        makeDecoy = hasControl ? { try Node(mayfly: mayfly, home: "\(directory)/dan", options: ["--mailbox"]) } : nil
     }
 
     private func scene(_ attack: Attack) throws -> Scene {
@@ -107,11 +101,10 @@ final class Campaign {
         for attack in attacks {
             let scene = try scene(attack)
             if scene.idle == nil { rest(scene, seconds: min(each, 30)) }
-            if makeDecoy != nil, attack.ground == .node { try runElsewhere(attack, each, scene) }
             if try !run(attack, each, scene) { isWhole = false }
         }
         let nodes = [ann, relayed].compactMap(\.self).flatMap { [$0.node] + $0.others }
-        let hasEnded = (nodes + (decoy.map { [$0.node] } ?? [])).map { $0.stop() }.allSatisfy { $0 }
+        let hasEnded = nodes.map { $0.stop() }.allSatisfy { $0 }
         if !hasEnded { print("a node did not end cleanly") }
         return isWhole && hasEnded
     }
@@ -169,41 +162,6 @@ final class Campaign {
 
     private func effort(_ attack: Attack, _ seconds: Double) -> Effort {
         Effort(seconds: seconds, crowd: attack == .slowloris ? min(crowd, 2_000) : crowd, limit: units ?? .max)
-    }
-
-    /// The same attack on a target the honest pair does not depend on, so that only processors are shared: a plain
-    /// listener where that suffices, otherwise another node.
-    private func runElsewhere(_ attack: Attack, _ seconds: Double, _ scene: Scene) throws {
-        var sink: Child?
-        var target: Target
-        if attack.needsNoNode {
-            let child = try Child([CommandLine.arguments[0], "--sink", "5"])
-            guard let port = UInt16(String(decoding: try child.readLine(), as: UTF8.self)) else {
-                throw Failure("the sink has no port")
-            }
-            (sink, target) = (child, scene.target)
-            target.address = NodeAddress(host: "127.0.0.1", port: port)
-        } else {
-            if decoy == nil, let makeDecoy {
-                let node = try makeDecoy()
-                decoy = (node, try Self.furnish(node))
-            }
-            target = decoy?.target ?? scene.target
-        }
-        defer {
-            if let sink {
-                kill(sink.pid, SIGKILL)
-                _ = sink.wait()
-            }
-        }
-        let (goal, effort) = (target, effort(attack, seconds))
-        let start = ContinuousClock.now
-        let (samples, tally) = scene.pair.chat(seconds: units == nil ? seconds : 0) { attack.run(goal, effort) }
-        let time = (ContinuousClock.now - start) / .seconds(1)
-        show(
-            attack.rawValue + (sink == nil ? ", on another node" : ", on a sink"),
-            String(format: "%.1f", Double(tally.count) / time), "\(tally.answered)", "\(tally.refused)", "", "", "",
-            honest(samples, scene.idle), tally.failure ?? "")
     }
 
     /// The honest pair's p50 and p99 of messages and new connections, and each p99 relative to an idle node's.

@@ -6,10 +6,9 @@ import Messaging
 
 // `make hostile`: every attack in turn against a real node while an honest pair chats, and a table at the end.
 //
-//     hostile --mayfly PATH [--seconds 200] [--only NAME] [--crowd 10000] [--directory DIR] [--units N] [--control yes]
+//     hostile --mayfly PATH [--seconds 200] [--only NAME] [--crowd 10000] [--directory DIR] [--units N]
 //
-// With --units an attack ends after that number, and the course of memory is shown. With --control each attack also
-// runs against another target, to measure the cost of shared processors alone. Attacks on LAN discovery need
+// With --units an attack ends after that number, and the course of memory is shown. Attacks on LAN discovery need
 // --neighbour NAMESPACE,DEVICE,ADDRESS: see with-neighbour.sh.
 
 var mayfly = ".build/release/mayfly"
@@ -17,7 +16,6 @@ var seconds = 200.0
 var crowd = 10_000
 var only: String?
 var units: Int?
-var hasControl = false
 var neighbourhood: Neighbourhood?
 var directory = "/tmp"
 var arguments = CommandLine.arguments.dropFirst()
@@ -41,8 +39,6 @@ while let option = arguments.popFirst() {
     case "--crowd": crowd = Int(value) ?? crowd
     case "--only": only = value
     case "--units": units = Int(value)
-    case "--control": hasControl = value == "yes"
-    case "--sink": Sink.run(seconds: Double(value) ?? 5)
     case "--directory": directory = value
     case "--neighbour":
         let parts = value.split(separator: ",").map(String.init)
@@ -67,8 +63,7 @@ mkdir(home, 0o700)
 var isWhole = true
 do {
     let campaign = try Campaign(
-        mayfly: mayfly, directory: home, crowd: crowd, units: units, hasControl: hasControl,
-        neighbourhood: neighbourhood)
+        mayfly: mayfly, directory: home, crowd: crowd, units: units, neighbourhood: neighbourhood)
     print(Floors.measure())
     if attacks.count < named.count {
         print("not made, for want of a neighbour: \(named.count - attacks.count) attacks")

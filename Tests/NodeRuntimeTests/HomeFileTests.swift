@@ -61,7 +61,8 @@ import Testing
             "{\n  \"peers\": [\n    {\"name\": \"a\"},\n    {\"name\": \"b\", \"endpoints\": [\"udp://x\"]}\n  ]\n}", 4,
             "tcp://HOST:PORT"
         ), ("{\n  \"peers\": [\n    {\"contact\": null}\n  ]\n}", 3, "`name` is missing"),
-        ("{\n  \"peers\": {}\n}", 2, "a list"),
+        ("{\n  \"peers\": {}\n}", 2, "a list"), ("{\n  \"peers\": [],\n  \"peer\": []\n}", 3, "no such setting"),
+        ("{\n  \"peers\": [\n    {\"name\": \"a\",\n     \"block\": true}\n  ]\n}", 4, "no such setting"),
         ("{\n  \"peers\": [\n    {\"name\": \"a\", \"contact\": \"mayfly:card/AQ\"}\n  ]\n}", 3, "contact card"),
         ("{\n  \"peers\": [\n    {\"name\": \"a\" \"b\"}\n  ]\n}", 3, "not JSON"),
         ("{\n  \"peers\": [\n    {\"name\": nan}\n  ]\n}", 3, "found `nan`"),

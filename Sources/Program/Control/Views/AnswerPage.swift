@@ -7,16 +7,18 @@ import NodeRuntime
 struct AnswerPage {
     /// Largest page in bytes of JSON; its first element may be larger.
     private static let byteCountLimit = 1 << 20
-    private static let countLimit = 4_096
 
+    private let countLimit: Int
     private var byteCount = 0
     private var count = 0
     private(set) var isFull = false
 
+    init(atMost countLimit: Int = 4_096) { self.countLimit = countLimit }
+
     /// - Parameter size: upper bound of the element's JSON, in bytes.
     /// - Returns: whether the element fits.
     mutating func take(byteCount size: Int) -> Bool {
-        isFull = isFull || count > 0 && (byteCount + size > Self.byteCountLimit || count == Self.countLimit)
+        isFull = isFull || count > 0 && (byteCount + size > Self.byteCountLimit || count == countLimit)
         guard !isFull else { return false }
         byteCount += size
         count += 1

@@ -50,7 +50,7 @@ enum ExplosionView {
             return place
         }
         let all = try node.explosions().sorted { $0.place < $1.place }
-        var page = AnswerPage()
+        var page = AnswerPage(atMost: 256)
         var shown: [ExplosionStatus] = []
         var last: ExplosionPlace?
         for one in all {
