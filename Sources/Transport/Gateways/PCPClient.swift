@@ -82,9 +82,8 @@ struct PCPClient {
             if wait(descriptor, milliseconds: exchange.deadline - now) {
                 var bytes = [UInt8](repeating: 0, count: 1_500)
                 let count = recv(descriptor, &bytes, bytes.count, 0)
-                let step =
-                    count >= 0
-                    ? exchange.receive(Array(bytes[..<count])) : errno == ECONNREFUSED ? exchange.unreachable() : nil
+                if count < 0, errno == EAGAIN || errno == EINTR { continue }
+                let step = count < 0 ? exchange.unreachable() : exchange.receive(Array(bytes[..<count]))
                 if let step { return step }
             }
         }

@@ -37,6 +37,8 @@ package struct PCPExchange {
         }
         switch message {
         case .otherVersion: return end(.failed(.unsupported))
+        case .refusal(let opcode, let result):
+            return opcode == request.bytes[1] ? end(.failed(.refused(Int(result)))) : nil
         case .answer(let result, let lifetime, let epoch, let map):
             switch (request.operation, map) {
             case (.announce, nil): break
@@ -46,15 +48,15 @@ package struct PCPExchange {
             default: return nil
             }
             switch result {
+            // 1 and 4: UNSUPP_VERSION, UNSUPP_OPCODE.
             case 0: return end(.granted(lifetime: lifetime, epoch: epoch, map: map))
-            // UNSUPP_VERSION, UNSUPP_OPCODE of PCP.
-            case 1 where !request.isNATPMP, 4 where !request.isNATPMP: return end(.failed(.unsupported))
+            case 1, 4: return end(.failed(.unsupported))
             default: return end(.failed(.refused(Int(result))))
             }
         }
     }
 
-    /// The server's port is unreachable.
+    /// The server, or its port, is unreachable.
     package mutating func unreachable() -> Step? { isOver ? nil : end(.failed(.unsupported)) }
 
     private mutating func end(_ step: Step) -> Step {

@@ -90,6 +90,8 @@ package enum PCPMessage: Hashable, Sendable {
     case answer(result: UInt8, lifetime: UInt32, epoch: UInt32, map: PCPMap?)
     /// The server speaks another version, such as NAT-PMP, which is version 0; or it has no mappings.
     case otherVersion
+    /// NAT-PMP: the request with this opcode failed. The answer's other fields may be missing.
+    case refusal(opcode: UInt8, result: UInt8)
 
     package init?(_ bytes: [UInt8]) {
         guard bytes.count >= 4, bytes.count <= Self.byteCountMost, bytes[1] & 0x80 != 0 else { return nil }
@@ -123,8 +125,13 @@ package enum PCPMessage: Hashable, Sendable {
             self = .otherVersion
             return
         }
+        guard bytes[0] == 0, bytes[1] <= 0x82, bytes.count >= 8 else { return nil }
+        guard result == 0 else {
+            self = .refusal(opcode: bytes[1] & 0x7f, result: UInt8(clamping: result))
+            return
+        }
         let isMap = bytes[1] != 0x80
-        guard bytes[0] == 0, bytes[1] <= 0x82, bytes.count >= (isMap ? 16 : 12),
+        guard bytes.count >= (isMap ? 16 : 12),
             let outer = isMap ? LanAddress(0, 0, 0, 0) : LanAddress(bytes[8..<12])
         else { return nil }
         let map = PCPMap(
@@ -132,7 +139,7 @@ package enum PCPMessage: Hashable, Sendable {
             innerPort: isMap ? UInt16(number(bytes[...], at: 8, 2)) : 0,
             outerPort: isMap ? UInt16(number(bytes[...], at: 10, 2)) : 0, outer: outer)
         self = .answer(
-            result: UInt8(clamping: result), lifetime: isMap ? number(bytes[...], at: 12, 4) : 0,
+            result: 0, lifetime: isMap ? number(bytes[...], at: 12, 4) : 0,
             epoch: number(bytes[...], at: 4, 4), map: map)
     }
 }

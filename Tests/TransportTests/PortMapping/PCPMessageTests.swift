@@ -112,10 +112,19 @@ import Transport
             #expect(machine.receive(whole) == .granted(lifetime: lifetime, epoch: 65_536, map: map))
         }
         for code: UInt8 in 1...5 {
-            var machine = exchange(.natPMP(asked))
             let expected: MappingFailure = code == 1 || code == 5 ? .unsupported : .refused(Int(code))
-            #expect(machine.receive([0, 129, 0, code] + mapped.dropFirst(4)) == .failed(expected))
+            // RFC 6886, section 3.5: with an error the mapping may be missing, or zero.
+            for rest in [[0, 0, 0, 9], Array(mapped.dropFirst(4)), [UInt8](repeating: 0, count: 12)] {
+                var machine = exchange(.natPMP(asked))
+                #expect(machine.receive([0, 129, 0, code] + rest) == .failed(expected))
+            }
         }
+        for opcode: UInt8 in [128, 130] {
+            var machine = exchange(.natPMP(asked))
+            #expect(machine.receive([0, opcode, 0, 2, 0, 0, 0, 9]) == nil, "another request's")
+        }
+        var addressless = exchange(.natPMP(nil))
+        #expect(addressless.receive([0, 128, 0, 3, 0, 0, 0, 9]) == .failed(.refused(3)))
         var modern = exchange(.natPMP(nil))
         #expect(modern.receive([2, 128, 0, 1] + [UInt8](repeating: 0, count: 20)) == .failed(.unsupported))
     }
