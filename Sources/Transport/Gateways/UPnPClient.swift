@@ -3,7 +3,7 @@ import Glibc
 import Synchronization
 
 /// A blocking UPnP client with a helper process for each question (``UPnPHelper``); use it from one thread at a time.
-/// The helper is killed on timeout or cancellation.
+/// The helper's process group is killed after its end, on timeout and on cancellation.
 final class UPnPClient: Sendable {
     private struct Found {
         let gateway: LanAddress
@@ -37,9 +37,11 @@ final class UPnPClient: Sendable {
         let known = found.withLock { $0 }.flatMap {
             $0.gateway == place.gateway && $0.local == place.local ? $0.location : nil
         }
-        let ports = "\(place.port) \(place.hasDatagrams) \(tcp) \(udp ?? tcp)".split(separator: " ").map(String.init)
-        let question = [verb, place.gateway.text, place.local.text] + ports + (known ?? [])
-        guard let line = Self.run(question, isGivenUp) else {
+        let question = [
+            verb, place.gateway.text, place.local.text, "\(place.port)", "\(place.hasDatagrams)", "\(tcp)",
+            "\(udp ?? tcp)",
+        ]
+        guard let line = Self.run(question + (known ?? []), isGivenUp) else {
             found.withLock { $0 = nil }
             return .failed(.silent)
         }
@@ -50,11 +52,13 @@ final class UPnPClient: Sendable {
         return PortMappingStateMachine.Outcome(words: Array(words.dropFirst(2)))
     }
 
-    /// - Returns: the helper's output; `nil` if the helper failed.
+    /// - Returns: the helper's output; `nil` without output, or if the helper failed.
     private static func run(_ question: [String], _ isGivenUp: () -> Bool) -> String? {
         var output: [Int32] = [-1, -1]
         guard process_pipe(&output) == 0 else { return nil }
         defer { close(output[0]) }
+        // A descendant of the helper may keep the other end open.
+        _ = fcntl(output[0], F_SETFL, O_NONBLOCK)
         let child: ChildProcess
         do throws(ChildProcess.StartFailure) {
             defer { close(output[1]) }
