@@ -1,9 +1,9 @@
 /// A default gateway, and our own addresses toward it.
 package struct GatewayRoute: Hashable, Sendable {
-    package let gateway: LanAddress
+    package let gateway: IPAddress
     package let interface: UInt32
     /// Ours of the gateway's family on that interface: IPv4 in the gateway's network, IPv6 global.
-    package let locals: [LanAddress]
+    package let locals: [IPAddress]
 }
 
 /// Access to the gateways of this machine. ``SystemGateways`` is the real implementation.

@@ -52,9 +52,9 @@ struct PCPClient {
 
     func remove() { for carrier in place.carriers { _ = exchange(request(carrier, outerPort: 0, anyAddress)) } }
 
-    private var anyAddress: LanAddress { place.local.isIPv4 ? LanAddress(0, 0, 0, 0) : LanAddress(high: 0, low: 0) }
+    private var anyAddress: IPAddress { place.local.isIPv4 ? IPAddress(0, 0, 0, 0) : IPAddress(high: 0, low: 0) }
 
-    private func request(_ carrier: MappingCarrier, outerPort: UInt16, _ outer: LanAddress) -> PCPRequest.Operation {
+    private func request(_ carrier: MappingCarrier, outerPort: UInt16, _ outer: IPAddress) -> PCPRequest.Operation {
         let nonce = method == .pcp ? PCPNonce.derive(key: key, place, carrier) : []
         let map = PCPMap(nonce: nonce, carrier: carrier, innerPort: place.port, outerPort: outerPort, outer: outer)
         return method == .pcp ? .map(map) : .natPMP(map)
@@ -95,13 +95,13 @@ struct PCPClient {
         let type = CInt(SOCK_DGRAM.rawValue) | CInt(SOCK_CLOEXEC.rawValue) | CInt(SOCK_NONBLOCK.rawValue)
         let descriptor = socket(place.local.isIPv4 ? AF_INET : AF_INET6, type, 0)
         guard descriptor >= 0 else { return nil }
-        let isBound = place.local.withSocketAddress(port: 0, scope: place.local.isLinkLocal ? place.interface : 0) {
+        let isBound = place.local.withSocketAddress(port: 0, zone: place.local.isLinkLocal ? place.interface : 0) {
             bind(descriptor, $0, $1) == 0
         }
         let isConnected =
             isBound
             && place.gateway.withSocketAddress(
-                port: PCPMessage.port, scope: place.gateway.isLinkLocal ? place.interface : 0
+                port: PCPMessage.port, zone: place.gateway.isLinkLocal ? place.interface : 0
             ) { connect(descriptor, $0, $1) == 0 }
         guard isConnected else {
             close(descriptor)

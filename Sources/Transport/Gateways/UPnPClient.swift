@@ -6,8 +6,8 @@ import Synchronization
 /// The helper's process group is killed after its end, on timeout and on cancellation.
 final class UPnPClient: Sendable {
     private struct Found {
-        let gateway: LanAddress
-        let local: LanAddress
+        let gateway: IPAddress
+        let local: IPAddress
         /// Of the service: the URL and the type, as libminiupnpc needs them.
         let location: [String]
     }
@@ -92,7 +92,7 @@ package enum UPnPHelper {
         limit(RLIMIT_DATA, memory)
         limit(RLIMIT_CPU, processor)
         limit(RLIMIT_FSIZE, 0)
-        guard words.count >= 7, let gateway = LanAddress(text: words[1]), let local = LanAddress(text: words[2]),
+        guard words.count >= 7, let gateway = IPAddress(text: words[1]), let local = IPAddress(text: words[2]),
             let port = UInt16(words[3]), let tcp = UInt16(words[5]), let udp = UInt16(words[6])
         else { return }
         let place = MappingPlace(
@@ -131,7 +131,7 @@ extension PortMappingStateMachine.Outcome {
 
     /// Any other words give `malformed`.
     fileprivate init(words: [String]) {
-        let address = words.count > 1 ? LanAddress(text: words[1]) : nil
+        let address = words.count > 1 ? IPAddress(text: words[1]) : nil
         let numbers = words.dropFirst().map { Int($0) ?? -1 }
         switch (words.first, words.count) {
         case ("granted", 5):

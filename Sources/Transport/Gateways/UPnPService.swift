@@ -40,7 +40,7 @@ struct UPnPService {
             var text = [CChar](repeating: 0, count: 64)
             let code = igd_outer_address(&service, &text)
             guard code == 0 else { return (.failed(Self.failure(code)), code) }
-            guard let outer = LanAddress(text: Self.string(text)) else { return (.failed(.malformed), 0) }
+            guard let outer = IPAddress(text: Self.string(text)) else { return (.failed(.malformed), 0) }
             var candidate = port
             var last: CInt = 0
             for _ in 0..<Self.portTries {
@@ -98,7 +98,7 @@ struct UPnPService {
                 case .failure(let missing): if missing.code == Self.noSuchEntry { isThere = false }
                 }
             }
-            return (.alive(epoch: nil, outer: LanAddress(text: Self.string(text)), isThere: isThere), 0)
+            return (.alive(epoch: nil, outer: IPAddress(text: Self.string(text)), isThere: isThere), 0)
         }
     }
 
@@ -115,7 +115,7 @@ struct UPnPService {
     // MARK: The library
 
     private struct Entry {
-        let client: LanAddress?
+        let client: IPAddress?
         let port: UInt16
         let seconds: UInt32
     }
@@ -130,7 +130,7 @@ struct UPnPService {
         let code = igd_entry(&service, outer, carrier.upnpName, &client, &inner, &seconds)
         guard code == 0 else { return .failure(Missing(code: code)) }
         let port = UInt16(exactly: inner) ?? 0
-        return .success(Entry(client: LanAddress(text: string(client)), port: port, seconds: seconds))
+        return .success(Entry(client: IPAddress(text: string(client)), port: port, seconds: seconds))
     }
 
     /// Calls `body` with the gateway's service. Searches for it if its location is unknown or outdated.

@@ -29,15 +29,15 @@ package enum MappingMethod: String, Sendable, CaseIterable {
 
 /// A local listener to be mapped, and its gateway.
 package struct MappingPlace: Hashable, Sendable {
-    package let gateway: LanAddress
+    package let gateway: IPAddress
     package let interface: UInt32
     /// Our address on that interface.
-    package let local: LanAddress
+    package let local: IPAddress
     /// The listener's port, for TCP and, if enabled, UDP. Not 0.
     package let port: UInt16
     package let hasDatagrams: Bool
 
-    package init(gateway: LanAddress, interface: UInt32, local: LanAddress, port: UInt16, hasDatagrams: Bool) {
+    package init(gateway: IPAddress, interface: UInt32, local: IPAddress, port: UInt16, hasDatagrams: Bool) {
         self.gateway = gateway
         self.interface = interface
         self.local = local
@@ -59,7 +59,7 @@ package enum MappingCarrier: UInt8, Sendable, CaseIterable {
 
 /// A gateway's grant, not validated yet.
 package struct MappingGrant: Hashable, Sendable {
-    package var outer: LanAddress
+    package var outer: IPAddress
     package var tcp: UInt16
     /// `nil` if UDP was not requested.
     package var udp: UInt16?
@@ -72,7 +72,7 @@ package struct MappingGrant: Hashable, Sendable {
 package struct Mapping: Hashable, Sendable {
     package let method: MappingMethod
     package let place: MappingPlace
-    package var outer: LanAddress
+    package var outer: IPAddress
     package var tcp: UInt16
     package var udp: UInt16?
     package var grantedAt: Int64
@@ -111,7 +111,7 @@ package enum MappingFailure: Hashable, Sendable {
     /// The method's own code (RFC 6887, 7.4; RFC 6886, 3.5; UPnP's error codes).
     case refused(Int)
     /// The gateway is itself behind a NAT: its outer address.
-    case notGlobal(LanAddress)
+    case notGlobal(IPAddress)
 
     private var rank: Int {
         switch self {

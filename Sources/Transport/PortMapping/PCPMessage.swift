@@ -16,9 +16,9 @@ package struct PCPRequest: Hashable, Sendable {
     /// Lifetime of the mapping in seconds; 0 removes it.
     package let lifetime: UInt32
     /// Our address; it must be the packet's source.
-    package let client: LanAddress
+    package let client: IPAddress
 
-    package init(_ operation: Operation, lifetime: UInt32, client: LanAddress) {
+    package init(_ operation: Operation, lifetime: UInt32, client: IPAddress) {
         self.operation = operation
         self.lifetime = lifetime
         self.client = client
@@ -48,9 +48,9 @@ package struct PCPMap: Hashable, Sendable {
     package var innerPort: UInt16
     /// Suggested in a request, assigned in an answer; 0 for any.
     package var outerPort: UInt16
-    package var outer: LanAddress
+    package var outer: IPAddress
 
-    package init(nonce: [UInt8], carrier: MappingCarrier, innerPort: UInt16, outerPort: UInt16, outer: LanAddress) {
+    package init(nonce: [UInt8], carrier: MappingCarrier, innerPort: UInt16, outerPort: UInt16, outer: IPAddress) {
         self.nonce = nonce
         self.carrier = carrier
         self.innerPort = innerPort
@@ -66,7 +66,7 @@ package struct PCPMap: Hashable, Sendable {
     fileprivate init?(_ bytes: ArraySlice<UInt8>) {
         let start = bytes.startIndex
         guard bytes.count == Self.byteCount, let carrier = MappingCarrier(rawValue: bytes[start + 12]),
-            let outer = LanAddress(bytes.suffix(16))
+            let outer = IPAddress(bytes.suffix(16))
         else { return nil }
         self.init(
             nonce: Array(bytes.prefix(12)), carrier: carrier,
@@ -131,16 +131,15 @@ package enum PCPMessage: Hashable, Sendable {
             return
         }
         let isMap = bytes[1] != 0x80
-        guard bytes.count >= (isMap ? 16 : 12),
-            let outer = isMap ? LanAddress(0, 0, 0, 0) : LanAddress(bytes[8..<12])
+        guard bytes.count >= (isMap ? 16 : 12), let outer = isMap ? IPAddress(0, 0, 0, 0) : IPAddress(bytes[8..<12])
         else { return nil }
         let map = PCPMap(
             nonce: [], carrier: bytes[1] == 0x81 ? .udp : .tcp,
             innerPort: isMap ? UInt16(number(bytes[...], at: 8, 2)) : 0,
             outerPort: isMap ? UInt16(number(bytes[...], at: 10, 2)) : 0, outer: outer)
         self = .answer(
-            result: 0, lifetime: isMap ? number(bytes[...], at: 12, 4) : 0,
-            epoch: number(bytes[...], at: 4, 4), map: map)
+            result: 0, lifetime: isMap ? number(bytes[...], at: 12, 4) : 0, epoch: number(bytes[...], at: 4, 4),
+            map: map)
     }
 }
 

@@ -9,7 +9,7 @@ package struct PortMappingStateMachine {
     package enum Outcome: Hashable, Sendable {
         case granted(MappingGrant)
         /// The gateway's time and outer address, if the method has them, and whether our mapping exists.
-        case alive(epoch: UInt32?, outer: LanAddress?, isThere: Bool)
+        case alive(epoch: UInt32?, outer: IPAddress?, isThere: Bool)
         case failed(MappingFailure)
     }
 

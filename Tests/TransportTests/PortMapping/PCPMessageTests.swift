@@ -91,7 +91,7 @@ import Transport
 
     @Test("NAT-PMP's requests and answers have the bytes of RFC 6886, and only the matching answer is taken")
     func natPMP() {
-        let asked = PCPMap(nonce: [], carrier: .udp, innerPort: 7_440, outerPort: 40_000, outer: LanAddress(0, 0, 0, 0))
+        let asked = PCPMap(nonce: [], carrier: .udp, innerPort: 7_440, outerPort: 40_000, outer: IPAddress(0, 0, 0, 0))
         let request = PCPRequest(.natPMP(asked), lifetime: 3_600, client: local)
         let ports: [UInt8] = [0x1d, 0x10, 0x9c, 0x40]
         #expect(PCPRequest(.natPMP(nil), lifetime: 0, client: local).bytes == [0, 0])

@@ -113,14 +113,14 @@ private typealias Machine = PortMappingStateMachine
         }
         for outcome: Machine.Outcome in [
             .alive(epoch: 3, outer: nil, isThere: true),
-            .alive(epoch: 160, outer: LanAddress(5, 5, 5, 3), isThere: true),
+            .alive(epoch: 160, outer: IPAddress(5, 5, 5, 3), isThere: true),
             .alive(epoch: nil, outer: nil, isThere: false),
         ] {
             var machine = machine(.looking)
             #expect(machine.answered(2, outcome, now: 60_000) == [.ask(3, .renew(mapping()))])
-            let new = grant(LanAddress(5, 5, 5, 3), epoch: 4)
+            let new = grant(IPAddress(5, 5, 5, 3), epoch: 4)
             #expect(machine.answered(3, .granted(new), now: 60_010) == [.changed])
-            #expect(machine.mapping?.outer == LanAddress(5, 5, 5, 3))
+            #expect(machine.mapping?.outer == IPAddress(5, 5, 5, 3))
         }
     }
 
@@ -149,7 +149,7 @@ private typealias Machine = PortMappingStateMachine
             #expect(machine.standing == .failed(.malformed))
         }
         for address in [
-            LanAddress(10, 0, 0, 1), LanAddress(127, 0, 0, 1), LanAddress(224, 0, 0, 1), LanAddress(0, 0, 0, 0),
+            IPAddress(10, 0, 0, 1), IPAddress(127, 0, 0, 1), IPAddress(224, 0, 0, 1), IPAddress(0, 0, 0, 0),
         ] {
             var machine = machine(.asking)
             let useless = grant(address)
@@ -206,7 +206,7 @@ private typealias Machine = PortMappingStateMachine
     @Test("Answers to abandoned questions change nothing, in each state") func stale() {
         for state in State.allCases {
             for outcome: Machine.Outcome in [
-                .granted(grant(LanAddress(6, 6, 6, 6))), .failed(.refused(1)),
+                .granted(grant(IPAddress(6, 6, 6, 6))), .failed(.refused(1)),
                 .alive(epoch: 0, outer: nil, isThere: false),
             ] {
                 var machine = machine(state)
@@ -257,7 +257,7 @@ private typealias Machine = PortMappingStateMachine
                     let outcome: Machine.Outcome =
                         [
                             .granted(grant(epoch: UInt32(now / 1_000))), .granted(grant(tcp: 0)), .failed(.silent),
-                            .granted(grant(LanAddress(10, 0, 0, 1))), .failed(.refused(1)),
+                            .granted(grant(IPAddress(10, 0, 0, 1))), .failed(.refused(1)),
                             .alive(epoch: UInt32(now / 1_000), outer: nil, isThere: Bool.random(using: &random)),
                         ].randomElement(using: &random) ?? .failed(.silent)
                     actions = machine.answered(asked, outcome, now: now)

@@ -32,19 +32,17 @@ import Testing
     @Test("An outer address that is private, loopback, link-local, multicast, shared or unspecified is refused")
     func outerAddresses() {
         for address in [
-            LanAddress(0, 0, 0, 0), LanAddress(10, 1, 2, 3), LanAddress(100, 64, 0, 1), LanAddress(100, 127, 255, 255),
-            LanAddress(127, 0, 0, 1), LanAddress(169, 254, 1, 1), LanAddress(172, 16, 0, 1),
-            LanAddress(172, 31, 255, 1), LanAddress(192, 0, 0, 2), LanAddress(192, 168, 0, 1),
-            LanAddress(198, 18, 0, 1), LanAddress(224, 0, 0, 1), LanAddress(240, 0, 0, 1),
-            LanAddress(255, 255, 255, 255), LanAddress(high: 0, low: 0), LanAddress(high: 0, low: 1),
-            LanAddress(high: 0xfe80 << 48, low: 1), LanAddress(high: 0xfd00 << 48, low: 1),
-            LanAddress(high: 0xff02 << 48, low: 1),
+            IPAddress(0, 0, 0, 0), IPAddress(10, 1, 2, 3), IPAddress(100, 64, 0, 1), IPAddress(100, 127, 255, 255),
+            IPAddress(127, 0, 0, 1), IPAddress(169, 254, 1, 1), IPAddress(172, 16, 0, 1), IPAddress(172, 31, 255, 1),
+            IPAddress(192, 0, 0, 2), IPAddress(192, 168, 0, 1), IPAddress(198, 18, 0, 1), IPAddress(224, 0, 0, 1),
+            IPAddress(240, 0, 0, 1), IPAddress(255, 255, 255, 255), IPAddress(high: 0, low: 0),
+            IPAddress(high: 0, low: 1), IPAddress(high: 0xfe80 << 48, low: 1), IPAddress(high: 0xfd00 << 48, low: 1),
+            IPAddress(high: 0xff02 << 48, low: 1),
         ] { #expect(!address.isGlobal, "\(address.bytes)") }
         for address in [
-            outer, local6, LanAddress(1, 1, 1, 1), LanAddress(9, 255, 255, 255), LanAddress(11, 0, 0, 0),
-            LanAddress(100, 63, 0, 1), LanAddress(100, 128, 0, 0), LanAddress(172, 15, 0, 1), LanAddress(172, 32, 0, 1),
-            LanAddress(192, 0, 2, 1), LanAddress(192, 169, 0, 1), LanAddress(198, 20, 0, 1),
-            LanAddress(223, 255, 255, 255),
+            outer, local6, IPAddress(1, 1, 1, 1), IPAddress(9, 255, 255, 255), IPAddress(11, 0, 0, 0),
+            IPAddress(100, 63, 0, 1), IPAddress(100, 128, 0, 0), IPAddress(172, 15, 0, 1), IPAddress(172, 32, 0, 1),
+            IPAddress(192, 0, 2, 1), IPAddress(192, 169, 0, 1), IPAddress(198, 20, 0, 1), IPAddress(223, 255, 255, 255),
         ] { #expect(address.isGlobal, "\(address.bytes)") }
     }
 

@@ -51,7 +51,7 @@ extension DatagramEndpoint {
                 asking.address == address, let number = numbers[asker]
             else { return reject(.unknownConnection) }
             remove(asker)
-            events.append(.observed(number, DatagramAddress(LanAddress(high: high, low: low), port: port)))
+            events.append(.observed(number, DatagramAddress(IPAddress(high: high, low: low), port: port)))
         case .punch(let nonce):
             guard let ids = punchers[nonce] else { return reject(.unknownConnection) }
             for id in ids { if let number = numbers[id] { events.append(.punched(number, address)) } }

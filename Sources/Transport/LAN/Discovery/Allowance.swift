@@ -35,7 +35,7 @@ struct Allowances: Sendable {
     private let burst: Int64
     private let interval: Int64
     private var total: Allowance
-    private var sources: [LanAddress: (allowance: Allowance, at: Int64)] = [:]
+    private var sources: [IPAddress: (allowance: Allowance, at: Int64)] = [:]
 
     init(burst: Int64, interval: Int64, totalBurst: Int64, totalInterval: Int64) {
         self.burst = burst
@@ -43,7 +43,7 @@ struct Allowances: Sendable {
         total = Allowance(burst: totalBurst, interval: totalInterval, now: 0)
     }
 
-    mutating func take(_ source: LanAddress, now: Int64) -> Bool {
+    mutating func take(_ source: IPAddress, now: Int64) -> Bool {
         // While the total is spent, do not search or create an entry.
         guard !total.isSpent(now: now) else { return false }
         if sources[source] == nil {
