@@ -375,7 +375,7 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd,
 
     // MARK: Outbound
 
-    func send(_ frame: [UInt8]) throws(PeerConnection.SendError) {
+    func send(_ frame: [UInt8]) throws(LinkSendError) {
         guard case .open(let connection) = phase else { throw .closed }
         let bytes: [UInt8]?
         do { bytes = try session.seal(frame) } catch { throw .tooLong }

@@ -155,7 +155,7 @@ package final class DatagramEndpoint {
         return link
     }
 
-    package func send(_ message: [UInt8], on number: UInt64, at now: Microseconds) throws(DatagramLink.SendError) {
+    package func send(_ message: [UInt8], on number: UInt64, at now: Microseconds) throws(LinkSendError) {
         guard let id = ids[number], case .link(let link)? = connections[id] else { throw .closed }
         defer { touch(id) }
         try link.send(message, at: now)
