@@ -46,7 +46,7 @@ package final class LinkTransport: @unchecked Sendable {
     private let limits: TransportLimits
     private let tcp: TCPTransport
     private let udp: UDPTransport?
-    /// The events of both transports, except those of dials, which have the race's numbers: see ``dialEnded``.
+    /// A dial's events have the number of its race; its failure is ``dialEnded``, not `dialFailed`.
     package var events = TransportEvents() { didSet { shareEvents() } }
     /// What a failed dial has shown about our token.
     package enum TokenHearing: Sendable {
@@ -86,8 +86,7 @@ package final class LinkTransport: @unchecked Sendable {
         shareEvents()
     }
 
-    /// Both transports have the owner's events, except those of dials, which go to their race first. `weak`: a
-    /// connection may outlive this object.
+    /// Passes the owner's events to both transports. Events of dials and the end of links pass through this object.
     private func shareEvents() {
         var shared = events
         shared.dialAnswered = { [weak self] name, token in
@@ -290,7 +289,7 @@ package final class LinkTransport: @unchecked Sendable {
     }
 
     /// Runs a code's exchange over TCP, the only carrier of codes.
-    package func exchange(_ dial: CodeDial, at endpoint: Endpoint) { tcp.exchange(dial, at: endpoint) }
+    package func exchange(_ dial: ExchangeDial, at endpoint: Endpoint) { tcp.exchange(dial, at: endpoint) }
 
     /// Addresses of a name that are tried for a knock.
     private static let knockAddressCount = 2

@@ -1,8 +1,8 @@
 import Crypto
 import NIOCore
 
-/// An outgoing exchange of a spoken code: the first message, and the reaction to each answer.
-package struct CodeDial {
+/// An outgoing exchange without a handshake, such as of a spoken code: the first message, and the reaction to each answer.
+package struct ExchangeDial {
     package enum Step {
         case send([UInt8], expecting: Int)
         case end
@@ -37,7 +37,7 @@ final class ExchangeHandler: ChannelInboundHandler {
     typealias OutboundOut = ByteBuffer
 
     let id: UInt64
-    private let dial: CodeDial
+    private let dial: ExchangeDial
     private let transport: TCPTransport
     private var hasEnded = false
     private var context: ChannelHandlerContext?
@@ -45,7 +45,7 @@ final class ExchangeHandler: ChannelInboundHandler {
     private var expected: Int
     private var timer: Scheduled<Void>?
 
-    init(id: UInt64, dial: CodeDial, transport: TCPTransport) {
+    init(id: UInt64, dial: ExchangeDial, transport: TCPTransport) {
         self.id = id
         self.dial = dial
         self.transport = transport

@@ -66,8 +66,8 @@ extension TCPTransport {
         }
     }
 
-    /// Connects and runs a code's exchange. ``CodeDial/ended`` is called after the return.
-    package func exchange(_ dial: CodeDial, at endpoint: Endpoint) { connect(to: endpoint, makeExchange(dial)) }
+    /// Connects and runs a code's exchange. ``ExchangeDial/ended`` is called after the return.
+    package func exchange(_ dial: ExchangeDial, at endpoint: Endpoint) { connect(to: endpoint, makeExchange(dial)) }
 
     private func connect(to endpoint: Endpoint, _ handler: ExchangeHandler) {
         loop.assumeIsolated().execute {

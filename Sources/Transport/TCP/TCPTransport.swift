@@ -114,7 +114,7 @@ package final class TCPTransport: @unchecked Sendable {
         return handler
     }
 
-    func makeExchange(_ dial: CodeDial) -> ExchangeHandler {
+    func makeExchange(_ dial: ExchangeDial) -> ExchangeHandler {
         let handler = ExchangeHandler(id: takeID(), dial: dial, transport: self)
         exchanges[handler.id] = handler
         return handler
@@ -124,7 +124,7 @@ package final class TCPTransport: @unchecked Sendable {
         _ token: RoutingToken, _ sealed: [UInt8], _ completion: @escaping (Result<[UInt8]?, DialFailure>) -> Void
     ) -> ExchangeHandler {
         var answer: [UInt8]?
-        var dial = CodeDial(
+        var dial = ExchangeDial(
             token: token, message: bigEndian(UInt16(truncatingIfNeeded: sealed.count)) + sealed, expecting: 2,
             answered: {
                 answer = Array($0.dropFirst(2))
