@@ -39,7 +39,7 @@ private final class StubGateways: GatewayNetwork {
             $0.keys.insert(key)
             return $0.outer
         }
-        return .granted(MappingGrant(outer: outer, tcp: 4_242, udp: 4_242, lifetime: 3_600, epoch: 1))
+        return .granted(MappingGrant(outer: outer, tcp: 4_242, udp: 4_242, lifetime: 3_600))
     }
 
     func remove(_ mapping: Mapping, key: [UInt8]) {

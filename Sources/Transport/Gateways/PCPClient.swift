@@ -10,22 +10,21 @@ struct PCPClient {
 
     /// - Parameter mapping: the previous mapping, to be restored if possible.
     func map(suggesting mapping: Mapping?) -> PortMappingStateMachine.Outcome {
-        var grant = MappingGrant(outer: anyAddress, tcp: 0, udp: nil, lifetime: .max, epoch: nil)
+        var grant = MappingGrant(outer: anyAddress, tcp: 0, udp: nil, lifetime: .max)
         if method == .natPMP {
             switch exchange(.natPMP(nil)) {
-            case .granted(_, _, let answer?): grant.outer = answer.outer
+            case .granted(_, let answer): grant.outer = answer.outer
             case .failed(let failure): return .failed(failure)
-            case .granted, .send: return .failed(.malformed)
+            case .send: return .failed(.malformed)
             }
         }
         // Both carriers should get the same number.
         var suggested = mapping?.tcp ?? place.port
         for carrier in place.carriers {
             switch exchange(request(carrier, outerPort: suggested, mapping?.outer ?? anyAddress), MappingLimits.lease) {
-            case .granted(let lifetime, let epoch, let map?):
+            case .granted(let lifetime, let map):
                 if method == .pcp { grant.outer = map.outer }
                 grant.lifetime = min(grant.lifetime, lifetime)
-                grant.epoch = epoch
                 suggested = map.outerPort
                 // NAT-PMP finds an earlier mapping by its outer port, PCP by the nonce.
                 if method == .natPMP, let mapping, mapping.ports.count > 1 { suggested = mapping.port(of: .udp) }
@@ -33,21 +32,13 @@ struct PCPClient {
                 case .tcp: grant.tcp = map.outerPort
                 case .udp: grant.udp = map.outerPort
                 }
-            case .granted, .send: return .failed(.malformed)
+            case .send: return .failed(.malformed)
             case .failed(let failure):
                 if carrier == .udp { remove() }
                 return .failed(failure)
             }
         }
         return .granted(grant)
-    }
-
-    func look() -> PortMappingStateMachine.Outcome {
-        switch exchange(method == .pcp ? .announce : .natPMP(nil)) {
-        case .granted(_, let epoch, let answer): .alive(epoch: epoch, outer: answer?.outer, isThere: true)
-        case .failed(let failure): .failed(failure)
-        case .send: .failed(.malformed)
-        }
     }
 
     func remove() { for carrier in place.carriers { _ = exchange(request(carrier, outerPort: 0, anyAddress)) } }

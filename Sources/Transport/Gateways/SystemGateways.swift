@@ -49,8 +49,6 @@ package final class SystemGateways: GatewayNetwork {
         case .renew(let mapping) where mapping.method == .upnp:
             upnp.map(mapping.place, suggesting: mapping.tcp, isGivenUp)
         case .renew(let mapping): client(mapping, key, isGivenUp).map(suggesting: mapping)
-        case .look(let mapping) where mapping.method == .upnp: upnp.look(mapping, isGivenUp)
-        case .look(let mapping): client(mapping, key, isGivenUp).look()
         }
     }
 

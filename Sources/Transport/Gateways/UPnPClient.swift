@@ -25,10 +25,6 @@ final class UPnPClient: Sendable {
     func map(_ place: MappingPlace, suggesting port: UInt16, _ isGivenUp: () -> Bool) -> PortMappingStateMachine.Outcome
     { ask("map", place, tcp: port, udp: nil, isGivenUp) }
 
-    func look(_ mapping: Mapping, _ isGivenUp: () -> Bool) -> PortMappingStateMachine.Outcome {
-        ask("look", mapping.place, tcp: mapping.tcp, udp: mapping.udp, isGivenUp)
-    }
-
     func remove(_ mapping: Mapping) { _ = ask("remove", mapping.place, tcp: mapping.tcp, udp: mapping.udp) { false } }
 
     private func ask(_ verb: String, _ place: MappingPlace, tcp: UInt16, udp: UInt16?, _ isGivenUp: () -> Bool)
@@ -101,7 +97,6 @@ package enum UPnPHelper {
         let outcome: PortMappingStateMachine.Outcome
         switch words[0] {
         case "map": outcome = service.map(place, suggesting: tcp)
-        case "look": outcome = service.look(place, tcp: tcp, udp: udp)
         case "remove": outcome = service.remove(place, tcp: tcp, udp: udp)
         default: return
         }
@@ -120,7 +115,6 @@ extension PortMappingStateMachine.Outcome {
         switch self {
         case .granted(let grant):
             ["granted", grant.outer.text, "\(grant.tcp)", "\(grant.udp ?? 0)", "\(grant.lifetime)"]
-        case .alive(_, let outer, let isThere): ["alive", outer?.text ?? "", "\(isThere)"]
         case .failed(.unsupported): ["unsupported"]
         case .failed(.silent): ["silent"]
         case .failed(.malformed), .failed(.notGlobal): ["malformed"]
@@ -138,10 +132,8 @@ extension PortMappingStateMachine.Outcome {
             guard let address, let tcp = UInt16(exactly: numbers[1]), let udp = UInt16(exactly: numbers[2]),
                 let lifetime = UInt32(exactly: numbers[3])
             else { fallthrough }
-            self = .granted(
-                MappingGrant(outer: address, tcp: tcp, udp: udp == 0 ? nil : udp, lifetime: lifetime, epoch: nil))
+            self = .granted(MappingGrant(outer: address, tcp: tcp, udp: udp == 0 ? nil : udp, lifetime: lifetime))
         case ("malformed", _): self = .failed(.malformed)
-        case ("alive", 3): self = .alive(epoch: nil, outer: address, isThere: words[2] == "true")
         case ("unsupported", 1): self = .failed(.unsupported)
         case ("silent", 1): self = .failed(.silent)
         case ("permanentOnly", 1): self = .failed(.permanentOnly)

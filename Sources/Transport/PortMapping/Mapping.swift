@@ -4,8 +4,8 @@ package enum MappingLimits {
     package static let lease: UInt32 = 3_600
     /// The shortest lease that is accepted, in seconds.
     package static let leaseLeast: UInt32 = 60
-    /// Interval of the checks that the gateway and the mapping are unchanged.
-    package static let lookInterval: Int64 = 60_000
+    /// The longest time to a renewal. It restores the mapping after a restart of the gateway, and shows its new address.
+    package static let renewInterval: Int64 = 300_000
     /// The shortest pause before another renewal attempt.
     package static let retryLeast: Int64 = 10_000
     /// The pause after all methods have failed: the first, and the longest after doubling.
@@ -65,8 +65,6 @@ package struct MappingGrant: Hashable, Sendable {
     package var udp: UInt16?
     /// In seconds: the shorter of the two.
     package var lifetime: UInt32
-    /// Seconds since the gateway started; `nil` where the method has none.
-    package var epoch: UInt32?
 }
 
 package struct Mapping: Hashable, Sendable {
@@ -77,7 +75,6 @@ package struct Mapping: Hashable, Sendable {
     package var udp: UInt16?
     package var grantedAt: Int64
     package var expiresAt: Int64
-    package var epoch: UInt32?
 
     package init(_ grant: MappingGrant, _ method: MappingMethod, _ place: MappingPlace, now: Int64) {
         self.method = method
@@ -87,7 +84,6 @@ package struct Mapping: Hashable, Sendable {
         udp = grant.udp
         grantedAt = now
         expiresAt = now + Int64(min(grant.lifetime, MappingLimits.lease)) * 1_000
-        epoch = grant.epoch
     }
 
     /// The outer ports: one, if both carriers have the same.

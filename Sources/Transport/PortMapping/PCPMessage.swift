@@ -1,12 +1,9 @@
 import Crypto
 
-/// A request to a PCP server (RFC 6887, sections 7.1, 11.1 and 14.1): 24 bytes, or 60 with a mapping. Numbers are
-/// big-endian, addresses 16 bytes, IPv4 as `::ffff:a.b.c.d`. Or a request to a NAT-PMP server at the same port
+/// A request to a PCP server (RFC 6887, sections 7.1 and 11.1) for a mapping: 60 bytes. Numbers are big-endian, addresses 16 bytes, IPv4 as `::ffff:a.b.c.d`. Or a request to a NAT-PMP server at the same port
 /// (RFC 6886, sections 3.2 and 3.3): 2 bytes, or 12 with a mapping.
 package struct PCPRequest: Hashable, Sendable {
     package enum Operation: Hashable, Sendable {
-        /// Asks only for an answer, which has the server's time.
-        case announce
         case map(PCPMap)
         /// NAT-PMP: a mapping without a nonce and an address; `nil` asks for the outer address.
         case natPMP(PCPMap?)
@@ -28,7 +25,6 @@ package struct PCPRequest: Hashable, Sendable {
 
     package var bytes: [UInt8] {
         switch operation {
-        case .announce: [PCPMessage.version, 0, 0, 0] + bigEndian(lifetime) + client.mappedBytes
         case .map(let map): [PCPMessage.version, 1, 0, 0] + bigEndian(lifetime) + client.mappedBytes + map.bytes
         case .natPMP(nil): [0, 0]
         case .natPMP(let map?):
@@ -86,8 +82,8 @@ package enum PCPMessage: Hashable, Sendable {
     static let byteCountMost = 1_100
     package static let port: UInt16 = 5_351
 
-    /// `map` is `nil` in the answer to an announcement. Times are in seconds.
-    case answer(result: UInt8, lifetime: UInt32, epoch: UInt32, map: PCPMap?)
+    /// The lifetime is in seconds.
+    case answer(result: UInt8, lifetime: UInt32, map: PCPMap)
     /// The server speaks another version, such as NAT-PMP, which is version 0; or it has no mappings.
     case otherVersion
     /// NAT-PMP: the request with this opcode failed. The answer's other fields may be missing.
@@ -101,19 +97,12 @@ package enum PCPMessage: Hashable, Sendable {
             self = .otherVersion
             return
         }
-        guard bytes.count >= Self.headerByteCount, bytes.count % 4 == 0 else { return nil }
-        var map: PCPMap?
-        switch bytes[1] & 0x7f {
-        case 0: break
-        case 1:
-            // Options may follow; we request none.
-            guard bytes.count >= Self.headerByteCount + PCPMap.byteCount else { return nil }
-            map = PCPMap(bytes[Self.headerByteCount..<Self.headerByteCount + PCPMap.byteCount])
-            if map == nil { return nil }
-        default: return nil
-        }
-        self = .answer(
-            result: bytes[3], lifetime: number(bytes[...], at: 4, 4), epoch: number(bytes[...], at: 8, 4), map: map)
+        // Options may follow; we request none.
+        let byteCount = Self.headerByteCount + PCPMap.byteCount
+        guard bytes[1] == 0x81, bytes.count >= byteCount, bytes.count % 4 == 0,
+            let map = PCPMap(bytes[Self.headerByteCount..<byteCount])
+        else { return nil }
+        self = .answer(result: bytes[3], lifetime: number(bytes[...], at: 4, 4), map: map)
     }
 
     /// An answer of NAT-PMP (RFC 6886, sections 3.2, 3.3 and 3.5). The answer with the outer address has port 0.
@@ -137,9 +126,7 @@ package enum PCPMessage: Hashable, Sendable {
             nonce: [], carrier: bytes[1] == 0x81 ? .udp : .tcp,
             innerPort: isMap ? UInt16(number(bytes[...], at: 8, 2)) : 0,
             outerPort: isMap ? UInt16(number(bytes[...], at: 10, 2)) : 0, outer: outer)
-        self = .answer(
-            result: 0, lifetime: isMap ? number(bytes[...], at: 12, 4) : 0, epoch: number(bytes[...], at: 4, 4),
-            map: map)
+        self = .answer(result: 0, lifetime: isMap ? number(bytes[...], at: 12, 4) : 0, map: map)
     }
 }
 

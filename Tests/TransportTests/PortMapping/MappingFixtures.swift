@@ -11,7 +11,6 @@ let here6 = MappingPlace(
     gateway: IPAddress(high: 0xfe80_0000_0000_0000, low: 1), interface: 2, local: local6, port: 7_440,
     hasDatagrams: false)
 
-func grant(
-    _ address: IPAddress = outer, tcp: UInt16 = 7_440, udp: UInt16? = 7_440, lifetime: UInt32 = 3_600,
-    epoch: UInt32? = 100
-) -> MappingGrant { MappingGrant(outer: address, tcp: tcp, udp: udp, lifetime: lifetime, epoch: epoch) }
+func grant(_ address: IPAddress = outer, tcp: UInt16 = 7_440, udp: UInt16? = 7_440, lifetime: UInt32 = 3_600)
+    -> MappingGrant
+{ MappingGrant(outer: address, tcp: tcp, udp: udp, lifetime: lifetime) }

@@ -45,20 +45,6 @@ import Testing
             IPAddress(192, 0, 2, 1), IPAddress(192, 169, 0, 1), IPAddress(198, 20, 0, 1), IPAddress(223, 255, 255, 255),
         ] { #expect(address.isGlobal, "\(address.bytes)") }
     }
-
-    @Test("A gateway restart shows in its clock: back, slow, or fast; small differences are ignored") func epochs() {
-        func restarted(_ before: UInt32, _ after: UInt32, seconds: Int64) -> Bool {
-            GatewayEpoch.hasRestarted(before: before, after: after, elapsed: seconds * 1_000)
-        }
-        #expect(!restarted(100, 160, seconds: 60))
-        #expect(!restarted(100, 99, seconds: 0) && restarted(100, 98, seconds: 0))
-        #expect(!restarted(100, 100, seconds: 2) && restarted(1_000, 5, seconds: 60))
-        // The tolerance is one sixteenth and two seconds.
-        #expect(!restarted(0, 1_500, seconds: 1_600) && restarted(0, 1_400, seconds: 1_600))
-        #expect(!restarted(0, 1_600, seconds: 1_500) && restarted(0, 1_600, seconds: 1_400))
-        #expect(!restarted(.max, .max, seconds: 1) && restarted(.max, 0, seconds: 1) && restarted(0, .max, seconds: 1))
-        #expect(!restarted(5, 5, seconds: -9))
-    }
 }
 
 extension String {
