@@ -1,11 +1,5 @@
 import Crypto
 
-protocol CodeConnectionEnd: AnyObject {
-    func answerCode(_ message: [UInt8], expecting byteCount: Int)
-    func deliverCode(_ message: [UInt8])
-    func closeCode()
-}
-
 /// An incoming, unauthenticated connection of a spoken code's exchange. Use it only on its transport's event loop.
 ///
 /// The owner answers each message of the peer once: by ``answer(_:expecting:)``, ``deliver(_:)`` or ``close()``.
@@ -14,9 +8,9 @@ package final class CodeConnection {
     package let id: UInt64
     package let token: RoutingToken
     /// `nil` once the connection has ended.
-    weak var end: (any CodeConnectionEnd)?
+    weak var end: LinkHandler?
 
-    init(id: UInt64, token: RoutingToken, end: any CodeConnectionEnd) {
+    init(id: UInt64, token: RoutingToken, end: LinkHandler) {
         self.id = id
         self.token = token
         self.end = end

@@ -2,18 +2,17 @@ import Crypto
 import Glibc
 import NIOCore
 
-/// The channel handler of a connection: passes bytes to the ``Session`` and its actions to the owner, and keeps the
-/// timeouts.
+/// The channel handler of a connection (Links.md): its protocol, its timeouts, and the events for the owner.
 ///
-/// Functions are in the order of a connection's life: ``start(_:)``, ``channelRead(context:data:)``, `perform`,
+/// Functions are in the order of a connection's life: ``start(_:)``, ``channelRead(context:data:)``, `receive`,
 /// `opened`, `send`, `close`, `end`.
-final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd, CodeConnectionEnd {
+final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd {
     typealias InboundIn = ByteBuffer
     typealias OutboundIn = ByteBuffer
     typealias OutboundOut = ByteBuffer
 
     private enum Phase {
-        /// An incoming connection without a valid token.
+        /// An incoming connection without a valid token, or with the greeting of a code and no message.
         case beforeToken
         /// A responder's handshake or a knock, counted under its network.
         case admitted(DatagramAddress.Network?, route: RouteMatch?, token: RoutingToken)
@@ -28,8 +27,13 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd,
 
     let id: UInt64
     private let transport: TCPTransport
-    private var session: Session
     private var phase: Phase
+    /// Before the link is open.
+    private var handshake: LinkHandshake?
+    /// Of the open link.
+    private var keys: TransportState?
+    /// Bytes of the next piece outside of a handshake and a link; 0 while none is expected.
+    private var expected = 0
     private var context: ChannelHandlerContext?
 
     private var inbound: InboundBytes
@@ -58,6 +62,8 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd,
     private var hasRest = false
     /// The greeting of a code whose first message has not arrived.
     private var greeted: RoutingToken?
+    /// The length of a knock has arrived.
+    private var knockIsNext = false
     private var isRestQueued = false
     /// The channel requested a read while ``mayRead`` was false.
     private var owesRead = false
@@ -69,8 +75,8 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd,
         self.id = id
         self.admits = admits
         self.transport = transport
-        session = Session()
         phase = .beforeToken
+        expected = Preamble.byteCount
         inbound = InboundBytes(opening?.bytes ?? [], limits: transport.limits)
         arrival = opening?.since
         outbound = OutboundBytes(limits: transport.limits)
@@ -81,7 +87,6 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd,
         self.id = id
         admits = { _ in false }
         self.transport = transport
-        session = Session()
         phase = .dialling(dial)
         inbound = InboundBytes(limits: transport.limits)
         outbound = OutboundBytes(limits: transport.limits)
@@ -126,12 +131,12 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd,
         switch phase {
         case .beforeToken: transport.arrived(self)
         case .dialling(let dial):
-            let greeting: [UInt8]
             do throws(HandshakeError) {
-                greeting = try session.initiate(
-                    dial.identity, remote: dial.remote, token: dial.token, ephemeral: transport.makeEphemeral())
+                handshake = try .initiator(
+                    identity: dial.identity.secret, remote: dial.remote, ephemeral: transport.makeEphemeral(),
+                    prologue: Preamble.prologue(dial.token))
+                write(Preamble(kind: .link, token: dial.token).bytes + (try handshake?.write() ?? []), context)
             } catch { return end(.requested, .handshake(error)) }
-            write(greeting, context)
         case .admitted, .exchanging, .open, .closing: preconditionFailure("a connection starts once")
         case .ended:
             // The dial was cancelled while it connected.
@@ -185,7 +190,9 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd,
         context.fireChannelReadComplete()
     }
 
-    /// Passes whole pieces to the session, within the owner's pause and the limit of a turn.
+    private var expectedByteCount: Int { keys?.expectedByteCount ?? handshake?.nextAct?.byteCount ?? expected }
+
+    /// Receives whole pieces, within the owner's pause and the limit of a turn.
     private func process() {
         guard !isProcessing, !hasRest else { return }
         handOver()
@@ -194,7 +201,7 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd,
             // Pieces before authentication are shorter than this, so at most one piece is read ahead.
             if inbound.count > limits.bytesBeforeAuthentication { end(.requested, .disconnected) }
         case .open(let connection), .closing(let connection, _):
-            if let context, let byteCount = inbound.nextRead(expected: session.expectedByteCount) {
+            if let context, let byteCount = inbound.nextRead(expected: expectedByteCount) {
                 limits.applyReads(of: byteCount, context.channel)
             }
             transport.events.batchEnded(connection)
@@ -209,7 +216,7 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd,
         // A frame is two pieces: length and body.
         var left = 2 * limits.turnFrameCount
         while !isPaused || ignoresPauses {
-            let byteCount = session.expectedByteCount
+            let byteCount = expectedByteCount
             guard byteCount > 0, inbound.count >= byteCount else { break }
             // After the peer's end, deliver everything at once.
             if left == 0, !inputHasEnded {
@@ -218,7 +225,7 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd,
             }
             left -= 1
             guard let piece = inbound.take(byteCount) else { break }
-            perform(session.receive(piece, knockLimit: limits.knockByteCount), byteCount)
+            receive(piece)
         }
         isProcessing = false
         inbound.compact()
@@ -239,44 +246,80 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd,
         process()
     }
 
-    private func perform(_ action: Session.Action, _ byteCount: Int) {
-        switch action {
-        case .proceed: count(byteCount)
-        case .route(let token):
-            guard admits(token), let match = transport.events.route(token) else {
-                return end(.requested, .unknownToken)
-            }
-            guard admit(token, match) else { return }
-            session.accept(match, ephemeral: transport.makeEphemeral())
-        case .askForKnock(let token):
-            guard admits(token), transport.events.acceptsKnock(token) else { return end(.requested, .unknownToken) }
-            guard admit(token, nil) else { return }
-            session.acceptKnock()
-        case .knock(let token, let sealed):
-            let source = DatagramAddress.Network(context?.channel.remoteAddress)?.number
-            answer(transport.events.knock(token, sealed, source))
-        case .askForCode(let token):
-            guard admits(token), let byteCount = transport.events.code(token) else {
-                return end(.requested, .unknownToken)
-            }
-            awaitShare(token, byteCount)
-        case .codeMessage(let message):
-            guard let connection = exchange() else { return }
-            transport.events.codeMessage(connection, message)
-        case .send(let actTwo):
-            guard let context else { return }
-            write(actTwo, context)
-            awaitAct(limits.actTimeout, context)
-        case .opened(let peer, let actThree): opened(peer, actThree)
-        case .frame(let frame):
-            count(byteCount)
-            if let link { transport.events.frame(link, frame) }
-        case .reject(let rejection): end(.requested, rejection)
-        case .notAuthentic: end(.notAuthentic, .disconnected)
+    private func receive(_ piece: ByteBufferView) {
+        switch phase {
+        case .beforeToken: if let greeted { beginExchange(greeted, Array(piece)) } else { greet(Array(piece)) }
+        case .admitted(_, route: nil, let token): receiveKnock(token, Array(piece))
+        case .admitted(_, .some(let match), _): receiveAct(Array(piece), remote: match.remote)
+        case .dialling: receiveAct(Array(piece), remote: nil)
+        case .exchanging(_, let connection):
+            expected = 0
+            transport.events.codeMessage(connection, Array(piece))
+        case .open(let connection), .closing(let connection, _):
+            do throws(NoiseError) {
+                let frame = try keys?.open(piece)
+                connection.bytesIn += UInt64(piece.count)
+                if let frame { transport.events.frame(connection, frame) }
+            } catch { end(.notAuthentic, .disconnected) }
+        case .ended: break
         }
     }
 
-    private func count(_ byteCount: Int) { link?.bytesIn += UInt64(byteCount) }
+    private func greet(_ bytes: [UInt8]) {
+        guard let preamble = Preamble(bytes) else { return end(.requested, .unknownProtocol) }
+        let token = preamble.token
+        guard admits(token) else { return end(.requested, .unknownToken) }
+        expected = 0
+        switch preamble.kind {
+        case .link:
+            guard let match = transport.events.route(token) else { return end(.requested, .unknownToken) }
+            guard admit(token, match) else { return }
+            handshake = .responder(
+                identity: match.identity.secret, ephemeral: transport.makeEphemeral(),
+                prologue: Preamble.prologue(token))
+        case .knock:
+            guard transport.events.acceptsKnock(token) else { return end(.requested, .unknownToken) }
+            if admit(token, nil) { expected = 2 }
+        case .code:
+            guard let byteCount = transport.events.code(token) else { return end(.requested, .unknownToken) }
+            guard case .beforeToken = phase, let context else { return }
+            // A greeting alone does not occupy an exchange slot: the connection stays among the pending ones.
+            greeted = token
+            expected = byteCount
+            awaitAct(limits.codeTimeout, context)
+        }
+    }
+
+    private func receiveKnock(_ token: RoutingToken, _ bytes: [UInt8]) {
+        guard knockIsNext else {
+            let byteCount = bytes.reduce(0) { $0 << 8 | Int($1) }
+            guard (1...limits.knockByteCount).contains(byteCount) else { return end(.requested, .knockTooLong) }
+            (knockIsNext, expected) = (true, byteCount)
+            return
+        }
+        expected = 0
+        let source = DatagramAddress.Network(context?.channel.remoteAddress)?.number
+        answer(transport.events.knock(token, bytes, source))
+    }
+
+    /// - Parameter remote: the only peer of a responder's route, if there is one.
+    private func receiveAct(_ bytes: [UInt8], remote: PublicKey?) {
+        guard let context else { return }
+        do throws(HandshakeError) {
+            try handshake?.read(bytes)
+            var answer: [UInt8] = []
+            if handshake?.isFinished == false { answer = try handshake?.write() ?? [] }
+            guard handshake?.isFinished == true, let finished = handshake.take() else {
+                write(answer, context)
+                return awaitAct(limits.actTimeout, context)
+            }
+            let link = finished.finish()
+            let peer = link.peer
+            guard remote == nil || remote == peer.publicKey else { return end(.requested, .wrongPeer) }
+            keys = link.takeTransport()
+            opened(peer, answer)
+        } catch { end(.requested, .handshake(error)) }
+    }
 
     /// Passes the token check, if there is room and the owner has not closed everything meanwhile.
     private func admit(_ token: RoutingToken, _ match: RouteMatch?) -> Bool {
@@ -291,33 +334,22 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd,
         return true
     }
 
-    /// A greeting alone does not occupy an exchange slot: the connection stays among the pending ones.
-    private func awaitShare(_ token: RoutingToken, _ byteCount: Int) {
-        guard case .beforeToken = phase, let context else { return }
-        greeted = token
-        awaitAct(limits.codeTimeout, context)
-        session.expectCode(byteCount: byteCount)
-    }
-
-    /// The exchange of a message. A first message needs a free slot.
-    private func exchange() -> CodeConnection? {
-        if case .exchanging(_, let connection) = phase { return connection }
-        guard case .beforeToken = phase, let greeted, let context else { return nil }
+    /// The first message of a code's exchange needs a free slot.
+    private func beginExchange(_ token: RoutingToken, _ message: [UInt8]) {
+        guard let context else { return }
+        expected = 0
         transport.waiting.leave(id)
         let network = DatagramAddress.Network(context.channel.remoteAddress)
-        if let rejection = transport.codes.begin(network) {
-            end(.requested, rejection)
-            return nil
-        }
-        let connection = CodeConnection(id: id, token: greeted, end: self)
+        if let rejection = transport.codes.begin(network) { return end(.requested, rejection) }
+        let connection = CodeConnection(id: id, token: token, end: self)
         phase = .exchanging(network, connection)
         awaitAct(limits.actTimeout, context)
-        return connection
+        transport.events.codeMessage(connection, message)
     }
 
     func answerCode(_ message: [UInt8], expecting byteCount: Int) {
         guard case .exchanging = phase, let context else { return }
-        session.expectCode(byteCount: byteCount)
+        expected = byteCount
         awaitAct(limits.actTimeout, context)
         write(message, context)
     }
@@ -378,7 +410,7 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd,
     func send(_ frame: [UInt8]) throws(LinkSendError) {
         guard case .open(let connection) = phase else { throw .closed }
         let bytes: [UInt8]?
-        do { bytes = try session.seal(frame) } catch { throw .tooLong }
+        do { bytes = try keys?.seal(frame) } catch { throw .tooLong }
         guard let sealed = bytes else { throw .closed }
         outbound.append(sealed)
         connection.bytesOut += UInt64(sealed.count)
@@ -552,7 +584,9 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd,
         case .exchanging(let network, _): transport.codes.finish(network)
         case .dialling, .open, .closing: break
         }
-        session.end()
+        handshake = nil
+        keys = nil
+        expected = 0
         forgetTime()
         transport.forget(self)
         context?.close(promise: nil)
