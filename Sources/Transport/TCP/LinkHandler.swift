@@ -19,6 +19,8 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd 
         /// A code's exchange, counted separately under its network.
         case exchanging(DatagramAddress.Network?, CodeConnection)
         case dialling(TCPTransport.Dial)
+        /// An outgoing exchange without a handshake.
+        case asking(ExchangeDial)
         case open(PeerConnection)
         /// We are closing: queued output leaves, and the peer's input is still delivered.
         case closing(PeerConnection, LinkCloseReason)
@@ -62,7 +64,7 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd 
     private var hasRest = false
     /// The greeting of a code whose first message has not arrived.
     private var greeted: RoutingToken?
-    /// The length of a knock has arrived.
+    /// The length of a knock, or of its answer, has arrived.
     private var knockIsNext = false
     private var isRestQueued = false
     /// The channel requested a read while ``mayRead`` was false.
@@ -82,25 +84,18 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd 
         outbound = OutboundBytes(limits: transport.limits)
     }
 
-    /// An outgoing dial. Sends nothing before the channel is active.
-    init(initiator id: UInt64, dial: TCPTransport.Dial, transport: TCPTransport) {
+    /// An outgoing dial, or an exchange. Sends nothing before the channel is active.
+    init(initiator id: UInt64, dial: TCPTransport.Dial?, exchange: ExchangeDial?, transport: TCPTransport) {
         self.id = id
         admits = { _ in false }
         self.transport = transport
-        phase = .dialling(dial)
+        phase = dial.map { .dialling($0) } ?? exchange.map { .asking($0) } ?? .ended
+        expected = exchange?.byteCount ?? 0
         inbound = InboundBytes(limits: transport.limits)
         outbound = OutboundBytes(limits: transport.limits)
     }
 
     private var limits: TransportLimits { transport.limits }
-
-    /// Open or closing.
-    private var link: PeerConnection? {
-        switch phase {
-        case .open(let connection), .closing(let connection, _): connection
-        case .beforeToken, .admitted, .exchanging, .dialling, .ended: nil
-        }
-    }
 
     /// The peer's next act is due after this time.
     private func awaitAct(_ time: TimeAmount, _ context: ChannelHandlerContext) {
@@ -128,8 +123,13 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd 
     private func start(_ context: ChannelHandlerContext) {
         guard !hasStarted else { return }
         hasStarted = true
+        let begin = arrival ?? context.eventLoop.now
+        (actDeadline, wholeDeadline) = (begin + limits.actTimeout, begin + limits.handshakeTimeout)
         switch phase {
         case .beforeToken: transport.arrived(self)
+        case .asking(let dial):
+            wholeDeadline = nil
+            write(Preamble(kind: dial.kind, token: dial.token).bytes + dial.message, context)
         case .dialling(let dial):
             do throws(HandshakeError) {
                 handshake = try .initiator(
@@ -142,9 +142,6 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd 
             // The dial was cancelled while it connected.
             return context.close(promise: nil)
         }
-        let begin = arrival ?? context.eventLoop.now
-        actDeadline = begin + limits.actTimeout
-        wholeDeadline = begin + limits.handshakeTimeout
         // It waited too long for its channel.
         if let deadline, deadline <= context.eventLoop.now { return end(.requested, .timedOut) }
         watchTime()
@@ -197,7 +194,7 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd 
         guard !isProcessing, !hasRest else { return }
         handOver()
         switch phase {
-        case .beforeToken, .admitted, .exchanging, .dialling:
+        case .beforeToken, .admitted, .exchanging, .dialling, .asking:
             // Pieces before authentication are shorter than this, so at most one piece is read ahead.
             if inbound.count > limits.bytesBeforeAuthentication { end(.requested, .disconnected) }
         case .open(let connection), .closing(let connection, _):
@@ -252,6 +249,7 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd 
         case .admitted(_, route: nil, let token): receiveKnock(token, Array(piece))
         case .admitted(_, .some(let match), _): receiveAct(Array(piece), remote: match.remote)
         case .dialling: receiveAct(Array(piece), remote: nil)
+        case .asking(let dial): receiveAnswer(to: dial, Array(piece))
         case .exchanging(_, let connection):
             expected = 0
             transport.events.codeMessage(connection, Array(piece))
@@ -291,15 +289,31 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd 
     }
 
     private func receiveKnock(_ token: RoutingToken, _ bytes: [UInt8]) {
-        guard knockIsNext else {
-            let byteCount = bytes.reduce(0) { $0 << 8 | Int($1) }
-            guard (1...limits.knockByteCount).contains(byteCount) else { return end(.requested, .knockTooLong) }
-            (knockIsNext, expected) = (true, byteCount)
-            return
-        }
+        guard knockIsNext else { return awaitKnock(bytes) ? () : end(.requested, .knockTooLong) }
         expected = 0
         let source = DatagramAddress.Network(context?.channel.remoteAddress)?.number
         answer(transport.events.knock(token, bytes, source))
+    }
+
+    /// - Returns: false for a length out of bounds.
+    private func awaitKnock(_ length: [UInt8]) -> Bool {
+        expected = length.reduce(0) { $0 << 8 | Int($1) }
+        knockIsNext = true
+        return (1...limits.knockByteCount).contains(expected)
+    }
+
+    private func receiveAnswer(to dial: ExchangeDial, _ bytes: [UInt8]) {
+        guard let context else { return }
+        if dial.kind == .knock, !knockIsNext { return awaitKnock(bytes) ? () : fail(.badAnswer) }
+        expected = 0
+        guard inbound.count == 0 else { return fail(.badAnswer) }
+        switch dial.answered(bytes) {
+        case .send(let message, let byteCount):
+            expected = byteCount
+            write(message, context)
+            awaitAct(limits.actTimeout, context)
+        case .end: end(.requested, nil)
+        }
     }
 
     /// - Parameter remote: the only peer of a responder's route, if there is one.
@@ -391,7 +405,7 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd 
         case .dialling(let dial):
             write(actThree, context)
             (route, token, role) = (dial.route, dial.token, .initiator)
-        case .beforeToken, .admitted, .exchanging, .open, .closing, .ended:
+        case .beforeToken, .admitted, .exchanging, .asking, .open, .closing, .ended:
             preconditionFailure("only a handshake opens a link")
         }
         let stream = context.channel as? StreamChannel
@@ -464,7 +478,7 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd 
         case .closing:
             readIfOwed()
             endOutputIfDrained()
-        case .beforeToken, .admitted, .exchanging, .dialling, .ended: break
+        case .beforeToken, .admitted, .exchanging, .dialling, .asking, .ended: break
         }
     }
 
@@ -500,7 +514,7 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd 
         if let event = event as? ChannelEvent, event == .inputClosed {
             inputHasEnded = true
             switch phase {
-            case .beforeToken, .admitted, .exchanging, .dialling: end(.closedByPeer, .disconnected)
+            case .beforeToken, .admitted, .exchanging, .dialling, .asking: endedByPeer()
             case .open, .closing: takeRest()
             case .ended: break
             }
@@ -508,12 +522,18 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd 
         context.fireUserInboundEventTriggered(event)
     }
 
+    /// A knock may have no answer.
+    private func endedByPeer() {
+        guard case .asking(let dial) = phase, dial.kind == .knock else { return end(.closedByPeer, .disconnected) }
+        if knockIsNext || inbound.count > 0 { fail(.badAnswer) } else { end(.requested, nil) }
+    }
+
     func errorCaught(context: ChannelHandlerContext, error: any Error) { broke(error as? IOError) }
 
     private func broke(_ error: IOError?) {
         guard let error else { return end(.connectionLost(0), .disconnected) }
         // A reset is not a refusal: a node that refuses reads its input and closes.
-        if case .dialling = phase { return fail(DialFailure(error)) }
+        fail(DialFailure(error))
         end(lossReason(error), .disconnected)
     }
 
@@ -529,7 +549,7 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd 
         takeRest()
         // A broken pipe only says that the peer has closed.
         if let writeError, writeError.errnoCode != EPIPE { broke(writeError) }
-        end(.closedByPeer, .disconnected)
+        endedByPeer()
         context.fireChannelInactive()
     }
 
@@ -550,7 +570,7 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd 
                 self.endOutputIfDrained()
             }
         case .closing: endOutputIfDrained()
-        case .beforeToken, .admitted, .exchanging, .dialling, .ended: break
+        case .beforeToken, .admitted, .exchanging, .dialling, .asking, .ended: break
         }
     }
 
@@ -563,11 +583,14 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd 
 
     func abort(_ reason: LinkCloseReason) { end(reason, .shutDown) }
 
-    /// The dial failed before it had a connection.
+    /// Ends a dial or an exchange; has no effect on others.
     func fail(_ failure: DialFailure) {
-        guard case .dialling = phase else { return }
-        dialFailure = failure
-        end(.requested, .shutDown)
+        switch phase {
+        case .dialling, .asking:
+            dialFailure = failure
+            end(.requested, .shutDown)
+        case .beforeToken, .admitted, .exchanging, .open, .closing, .ended: break
+        }
     }
 
     /// The only exit: releases resources, notifies the owner once, and closes the channel.
@@ -582,7 +605,7 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd 
         case .beforeToken: transport.waiting.leave(id)
         case .admitted(let network, _, _): transport.handshakes.finish(network)
         case .exchanging(let network, _): transport.codes.finish(network)
-        case .dialling, .open, .closing: break
+        case .dialling, .asking, .open, .closing: break
         }
         handshake = nil
         keys = nil
@@ -597,6 +620,7 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd 
             connection.end = nil
             transport.events.codeEnded(connection)
         case .dialling: transport.events.dialFailed(id, dialFailure ?? DialFailure(rejection))
+        case .asking(let dial): dial.ended(rejection.map { dialFailure ?? DialFailure($0) })
         case .open(let connection):
             connection.handler = nil
             transport.events.linkClosed(connection, reason)

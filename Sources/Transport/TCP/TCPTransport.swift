@@ -20,7 +20,6 @@ package final class TCPTransport: @unchecked Sendable {
     private var deadlines = Deadlines()
     private var alarm: (time: NIODeadline, task: Scheduled<Void>)?
     private var handlers: [UInt64: LinkHandler] = [:]
-    private var exchanges: [UInt64: ExchangeHandler] = [:]
     private var nextID: UInt64 = 1
     private var generator: any RandomNumberGenerator
 
@@ -47,12 +46,11 @@ package final class TCPTransport: @unchecked Sendable {
     }
 
     /// Incoming and outgoing connections of this transport, open or not.
-    package var connectionCount: Int { handlers.count + exchanges.count }
+    package var connectionCount: Int { handlers.count }
 
     /// Closes every link and cancels every dial, knock and exchange at once. Listeners are closed separately.
     package func close() {
         for id in handlers.keys.sorted() { handlers[id]?.end(.shutDown, .shutDown) }
-        for id in exchanges.keys.sorted() { exchanges[id]?.end(.cancelled) }
         alarm?.task.cancel()
         alarm = nil
     }
@@ -108,35 +106,28 @@ package final class TCPTransport: @unchecked Sendable {
         return handler.id
     }
 
-    func makeInitiator(_ dial: Dial) -> LinkHandler {
-        let handler = LinkHandler(initiator: takeID(), dial: dial, transport: self)
+    func makeInitiator(_ dial: Dial? = nil, exchange: ExchangeDial? = nil) -> LinkHandler {
+        let handler = LinkHandler(initiator: takeID(), dial: dial, exchange: exchange, transport: self)
         handlers[handler.id] = handler
-        return handler
-    }
-
-    func makeExchange(_ dial: ExchangeDial) -> ExchangeHandler {
-        let handler = ExchangeHandler(id: takeID(), dial: dial, transport: self)
-        exchanges[handler.id] = handler
         return handler
     }
 
     func makeKnock(
         _ token: RoutingToken, _ sealed: [UInt8], _ completion: @escaping (Result<[UInt8]?, DialFailure>) -> Void
-    ) -> ExchangeHandler {
+    ) -> LinkHandler {
         var answer: [UInt8]?
         var dial = ExchangeDial(
             token: token, message: bigEndian(UInt16(truncatingIfNeeded: sealed.count)) + sealed, expecting: 2,
             answered: {
-                answer = Array($0.dropFirst(2))
+                answer = $0
                 return .end
             }, ended: { completion($0.map { .failure($0) } ?? .success(answer)) })
         dial.kind = .knock
-        return makeExchange(dial)
+        return makeInitiator(exchange: dial)
     }
 
     func handler(_ id: UInt64) -> LinkHandler? { handlers[id] }
     func forget(_ handler: LinkHandler) { handlers[handler.id] = nil }
-    func forget(_ handler: ExchangeHandler) { exchanges[handler.id] = nil }
 
     func arrived(_ handler: LinkHandler) {
         if let victim = waiting.arrive(handler.id, using: &generator) { handlers[victim]?.end(.requested, .crowdedOut) }
