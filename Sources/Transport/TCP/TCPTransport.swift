@@ -96,9 +96,11 @@ package final class TCPTransport: @unchecked Sendable {
         }
     }
 
-    /// Starts a dial over an established connection. Returns the dial's number.
-    @discardableResult package func initiate(_ dial: Dial, over channel: any Channel) throws -> UInt64 {
-        let handler = makeInitiator(dial)
+    /// Starts a dial over an established connection. Returns the dial's number: `id`, or a new one.
+    @discardableResult package func initiate(_ dial: Dial, over channel: any Channel, id: UInt64? = nil) throws
+        -> UInt64
+    {
+        let handler = makeInitiator(dial, id: id)
         do { try channel.pipeline.syncOperations.addHandler(handler) } catch {
             forget(handler)
             throw error
@@ -106,8 +108,8 @@ package final class TCPTransport: @unchecked Sendable {
         return handler.id
     }
 
-    func makeInitiator(_ dial: Dial? = nil, exchange: ExchangeDial? = nil) -> LinkHandler {
-        let handler = LinkHandler(initiator: takeID(), dial: dial, exchange: exchange, transport: self)
+    func makeInitiator(_ dial: Dial? = nil, exchange: ExchangeDial? = nil, id: UInt64? = nil) -> LinkHandler {
+        let handler = LinkHandler(initiator: id ?? takeID(), dial: dial, exchange: exchange, transport: self)
         handlers[handler.id] = handler
         return handler
     }
@@ -156,7 +158,7 @@ package final class TCPTransport: @unchecked Sendable {
         if let next = deadlines.next { setAlarm(max(next, now + limits.pauseBetweenTurns)) }
     }
 
-    private func takeID() -> UInt64 {
+    func takeID() -> UInt64 {
         defer { nextID += 1 }
         return nextID
     }
