@@ -31,12 +31,14 @@ package struct DatagramAddress: Hashable, Sendable {
     }
 
     /// A /24 of IPv4 or a /48 of IPv6.
-    package struct Network: Hashable, Sendable {
+    package struct Network: Hashable, Sendable, Comparable {
         /// A different number for each network.
         let number: UInt64
 
         package init(_ address: DatagramAddress) { self.init(address.ip) }
         init(_ ip: IPAddress) { number = ip.v4.map { UInt64($0 >> 8) } ?? (ip.high >> 16 | 1 << 63) }
+
+        package static func < (left: Network, right: Network) -> Bool { left.number < right.number }
     }
 
     /// The input of a cookie's MAC.

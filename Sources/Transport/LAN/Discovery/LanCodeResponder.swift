@@ -10,7 +10,7 @@ package struct LanCodeResponder: Sendable {
     private var interfaces: [LanInterface] = []
     /// Answered questions, the newest last: each arrives once per address of ours.
     private var answered: [UInt64] = []
-    private var allowances = Allowances(
+    private var allowances = Allowances<IPAddress>(
         burst: LanLimits.answerBurst, interval: LanLimits.answerInterval, totalBurst: LanLimits.answerTotalBurst,
         totalInterval: LanLimits.answerTotalInterval)
 

@@ -61,10 +61,10 @@ package struct LanDiscovery: Sendable {
     private var hasNewPlace = false
     /// The last pair of the previous announcement, if not all pairs fitted.
     private var lastAnnounced: UInt64?
-    private var heard = Allowances(
+    private var heard = Allowances<IPAddress>(
         burst: LanLimits.sourceBurst, interval: LanLimits.sourceInterval, totalBurst: LanLimits.totalBurst,
         totalInterval: LanLimits.totalInterval)
-    private var answered = Allowances(
+    private var answered = Allowances<IPAddress>(
         burst: LanLimits.answerBurst, interval: LanLimits.answerInterval, totalBurst: LanLimits.answerTotalBurst,
         totalInterval: LanLimits.answerTotalInterval)
     package private(set) var counts = Counts()

@@ -44,8 +44,6 @@ package enum LanLimits {
     package static let answerInterval: Int64 = 1_000
     package static let answerTotalBurst: Int64 = 32
     package static let answerTotalInterval: Int64 = 50
-    /// Addresses with a rate limit of their own.
-    package static let sourceCount = 256
     /// Interval of repeated reports of one address of a peer, and of changing addresses.
     package static let foundInterval: Int64 = 10_000
     package static let foundPause: Int64 = 1_000
