@@ -184,7 +184,7 @@ package final class LinkTransport: @unchecked Sendable {
             endpoint: Endpoint(host: "", port: 0), token: token, identity: dial.identity, remote: dial.remote,
             route: number)
         do {
-            try tcp.initiate(whole, over: channel, id: number)
+            try tcp.run(tcp.makeInitiator(whole, id: number), over: channel)
             streamDials.insert(number)
         } catch { loop.assumeIsolated().execute { self.dialEnded(number, .system(0), .none) } }
         return number

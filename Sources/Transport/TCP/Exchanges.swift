@@ -8,9 +8,9 @@ package final class CodeConnection {
     package let id: UInt64
     package let token: RoutingToken
     /// `nil` once the connection has ended.
-    weak var end: LinkHandler?
+    weak var end: StreamLink?
 
-    init(id: UInt64, token: RoutingToken, end: LinkHandler) {
+    init(id: UInt64, token: RoutingToken, end: StreamLink) {
         self.id = id
         self.token = token
         self.end = end

@@ -51,15 +51,13 @@ extension TCPTransport {
         connect(to: endpoint, makeKnock(token, sealed, completion), limits)
     }
 
-    /// Knocks over an existing connection, like ``knock(at:token:sealed:completion:)``.
+    /// Knocks over a stream, like ``knock(at:token:sealed:completion:)``.
     package func knock(
-        over channel: any Channel, token: RoutingToken, sealed: [UInt8],
+        over stream: StreamChannel, token: RoutingToken, sealed: [UInt8],
         completion: @escaping (Result<[UInt8]?, DialFailure>) -> Void
     ) {
-        let handler = makeKnock(token, sealed, completion)
-        do { try channel.pipeline.syncOperations.addHandler(handler) } catch {
-            loop.assumeIsolated().execute { handler.fail(DialFailure(error)) }
-        }
+        let link = makeKnock(token, sealed, completion)
+        do { try stream.attach(link) } catch { loop.assumeIsolated().execute { link.fail(DialFailure(error)) } }
     }
 
     /// Connects and runs a code's exchange. ``ExchangeDial/ended`` is called after the return.
@@ -68,13 +66,13 @@ extension TCPTransport {
     }
 
     /// In a later turn, because the system may refuse at once, and the caller must know the dial's number first.
-    private func connect(to endpoint: Endpoint, _ handler: LinkHandler, _ limits: TransportLimits) {
+    private func connect(to endpoint: Endpoint, _ handler: StreamLink, _ limits: TransportLimits) {
         loop.assumeIsolated().execute {
             guard self.handler(handler.id) != nil else { return }
             guard (1...65_535).contains(endpoint.port) else { return handler.fail(.unresolvable) }
             // A name may have several addresses, so the handler is added to the winning connection.
             self.network.connect(to: endpoint, limits: limits, on: self.loop).assumeIsolated().whenComplete { result in
-                do { try result.get().pipeline.syncOperations.addHandler(handler) } catch {
+                do { try result.get().pipeline.syncOperations.addHandler(ChannelSocket(handler)) } catch {
                     handler.fail(DialFailure(error))
                 }
             }

@@ -2,15 +2,11 @@ import Crypto
 import Glibc
 import NIOCore
 
-/// The channel handler of a connection (Links.md): its protocol, its timeouts, and the events for the owner.
+/// One connection over TCP or a relayed stream (Links.md): its protocol, its timeouts, and the events for the owner.
 ///
-/// Functions are in the order of a connection's life: ``start(_:)``, ``channelRead(context:data:)``, `receive`,
-/// `opened`, `send`, `close`, `end`.
-final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd {
-    typealias InboundIn = ByteBuffer
-    typealias OutboundIn = ByteBuffer
-    typealias OutboundOut = ByteBuffer
-
+/// Functions are in the order of a connection's life: ``start()``, ``received(_:)``, `receive`, `opened`, `send`, `close`,
+/// `end`.
+final class StreamLink: LinkEnd {
     private enum Phase {
         /// An incoming connection without a valid token, or with the greeting of a code and no message.
         case beforeToken
@@ -36,7 +32,8 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd 
     private var keys: TransportState?
     /// Bytes of the next piece outside of a handshake and a link; 0 while none is expected.
     private var expected = 0
-    private var context: ChannelHandlerContext?
+    /// `nil` before the connection is established, and after its end: the socket holds its link, too.
+    var socket: (any StreamSocket)?
 
     private var inbound: InboundBytes
     private var outbound: OutboundBytes
@@ -98,52 +95,41 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd 
     private var limits: TransportLimits { transport.limits }
 
     /// The peer's next act is due after this time.
-    private func awaitAct(_ time: TimeAmount, _ context: ChannelHandlerContext) {
-        actDeadline = context.eventLoop.now + time
+    private func awaitAct(_ time: TimeAmount) {
+        actDeadline = now + time
         watchTime()
     }
 
     // MARK: Start
 
-    func handlerAdded(context: ChannelHandlerContext) {
-        self.context = context
-        if context.channel.isActive { start(context) }
-    }
+    private var now: NIODeadline { transport.loop.now }
 
-    func handlerRemoved(context: ChannelHandlerContext) {
-        end(.connectionLost(0), .disconnected)
-        self.context = nil
-    }
-
-    func channelActive(context: ChannelHandlerContext) {
-        start(context)
-        context.fireChannelActive()
-    }
-
-    private func start(_ context: ChannelHandlerContext) {
+    /// The connection is established.
+    func start() {
         guard !hasStarted else { return }
         hasStarted = true
-        let begin = arrival ?? context.eventLoop.now
+        let begin = arrival ?? now
         (actDeadline, wholeDeadline) = (begin + limits.actTimeout, begin + limits.handshakeTimeout)
         switch phase {
         case .beforeToken: transport.arrived(self)
         case .asking(let dial):
             wholeDeadline = nil
-            write(Preamble(kind: dial.kind, token: dial.token).bytes + dial.message, context)
+            write(Preamble(kind: dial.kind, token: dial.token).bytes + dial.message)
         case .dialling(let dial):
             do throws(HandshakeError) {
                 handshake = try .initiator(
                     identity: dial.identity.secret, remote: dial.remote, ephemeral: transport.makeEphemeral(),
                     prologue: Preamble.prologue(dial.token))
-                write(Preamble(kind: .link, token: dial.token).bytes + (try handshake?.write() ?? []), context)
+                write(Preamble(kind: .link, token: dial.token).bytes + (try handshake?.write() ?? []))
             } catch { return end(.requested, .handshake(error)) }
         case .admitted, .exchanging, .open, .closing: preconditionFailure("a connection starts once")
         case .ended:
             // The dial was cancelled while it connected.
-            return context.close(promise: nil)
+            socket?.close()
+            return
         }
         // It waited too long for its channel.
-        if let deadline, deadline <= context.eventLoop.now { return end(.requested, .timedOut) }
+        if let deadline, deadline <= now { return end(.requested, .timedOut) }
         watchTime()
         if inbound.count > 0 { process() }
     }
@@ -177,14 +163,9 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd 
 
     // MARK: Inbound
 
-    func channelRead(context: ChannelHandlerContext, data: NIOAny) {
-        inbound.append(unwrapInboundIn(data))
+    func received(_ bytes: ByteBuffer) {
+        inbound.append(bytes)
         process()
-    }
-
-    func channelReadComplete(context: ChannelHandlerContext) {
-        readIfOwed()
-        context.fireChannelReadComplete()
     }
 
     private var expectedByteCount: Int { keys?.expectedByteCount ?? handshake?.nextAct?.byteCount ?? expected }
@@ -198,9 +179,7 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd 
             // Pieces before authentication are shorter than this, so at most one piece is read ahead.
             if inbound.count > limits.bytesBeforeAuthentication { end(.requested, .disconnected) }
         case .open(let connection), .closing(let connection, _):
-            if let context, let byteCount = inbound.nextRead(expected: expectedByteCount) {
-                limits.applyReads(of: byteCount, context.channel)
-            }
+            if let byteCount = inbound.nextRead(expected: expectedByteCount) { socket?.setReads(of: byteCount) }
             transport.events.batchEnded(connection)
             if inputHasEnded, !isPaused { close(.closedByPeer) }
             queueRest()
@@ -280,18 +259,18 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd 
             if admit(token, nil) { expected = 2 }
         case .code:
             guard let byteCount = transport.events.code(token) else { return end(.requested, .unknownToken) }
-            guard case .beforeToken = phase, let context else { return }
+            guard case .beforeToken = phase else { return }
             // A greeting alone does not occupy an exchange slot: the connection stays among the pending ones.
             greeted = token
             expected = byteCount
-            awaitAct(limits.codeTimeout, context)
+            awaitAct(limits.codeTimeout)
         }
     }
 
     private func receiveKnock(_ token: RoutingToken, _ bytes: [UInt8]) {
         guard knockIsNext else { return awaitKnock(bytes) ? () : end(.requested, .knockTooLong) }
         expected = 0
-        let source = DatagramAddress.Network(context?.channel.remoteAddress)?.number
+        let source = DatagramAddress.Network(socket?.remoteAddress)?.number
         answer(transport.events.knock(token, bytes, source))
     }
 
@@ -303,29 +282,27 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd 
     }
 
     private func receiveAnswer(to dial: ExchangeDial, _ bytes: [UInt8]) {
-        guard let context else { return }
         if dial.kind == .knock, !knockIsNext { return awaitKnock(bytes) ? () : fail(.badAnswer) }
         expected = 0
         guard inbound.count == 0 else { return fail(.badAnswer) }
         switch dial.answered(bytes) {
         case .send(let message, let byteCount):
             expected = byteCount
-            write(message, context)
-            awaitAct(limits.actTimeout, context)
+            write(message)
+            awaitAct(limits.actTimeout)
         case .end: end(.requested, nil)
         }
     }
 
     /// - Parameter remote: the only peer of a responder's route, if there is one.
     private func receiveAct(_ bytes: [UInt8], remote: PublicKey?) {
-        guard let context else { return }
         do throws(HandshakeError) {
             try handshake?.read(bytes)
             var answer: [UInt8] = []
             if handshake?.isFinished == false { answer = try handshake?.write() ?? [] }
             guard handshake?.isFinished == true, let finished = handshake.take() else {
-                write(answer, context)
-                return awaitAct(limits.actTimeout, context)
+                write(answer)
+                return awaitAct(limits.actTimeout)
             }
             let link = finished.finish()
             let peer = link.peer
@@ -339,7 +316,7 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd 
     private func admit(_ token: RoutingToken, _ match: RouteMatch?) -> Bool {
         guard case .beforeToken = phase else { return false }
         transport.waiting.leave(id)
-        let network = DatagramAddress.Network(context?.channel.remoteAddress)
+        let network = DatagramAddress.Network(socket?.remoteAddress)
         if let rejection = transport.handshakes.begin(network) {
             end(.requested, rejection)
             return false
@@ -350,27 +327,26 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd 
 
     /// The first message of a code's exchange needs a free slot.
     private func beginExchange(_ token: RoutingToken, _ message: [UInt8]) {
-        guard let context else { return }
         expected = 0
         transport.waiting.leave(id)
-        let network = DatagramAddress.Network(context.channel.remoteAddress)
+        let network = DatagramAddress.Network(socket?.remoteAddress)
         if let rejection = transport.codes.begin(network) { return end(.requested, rejection) }
         let connection = CodeConnection(id: id, token: token, end: self)
         phase = .exchanging(network, connection)
-        awaitAct(limits.actTimeout, context)
+        awaitAct(limits.actTimeout)
         transport.events.codeMessage(connection, message)
     }
 
     func answerCode(_ message: [UInt8], expecting byteCount: Int) {
-        guard case .exchanging = phase, let context else { return }
+        guard case .exchanging = phase else { return }
         expected = byteCount
-        awaitAct(limits.actTimeout, context)
-        write(message, context)
+        awaitAct(limits.actTimeout)
+        write(message)
     }
 
     func deliverCode(_ message: [UInt8]) {
-        guard case .exchanging = phase, let context else { return }
-        write(message, context)
+        guard case .exchanging = phase else { return }
+        write(message)
         loseAfterFlush()
     }
 
@@ -380,42 +356,38 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd 
     }
 
     private func answer(_ answer: [UInt8]?) {
-        guard let context else { return }
         guard let answer else { return end(.requested, nil) }
         precondition((1...limits.knockByteCount).contains(answer.count), "an answer to a knock has that many bytes")
-        write([UInt8(answer.count >> 8), UInt8(answer.count & 0xff)] + answer, context)
+        write([UInt8(answer.count >> 8), UInt8(answer.count & 0xff)] + answer)
         // The timers continue: they drop a knocker that does not read.
         loseAfterFlush()
     }
 
     private func loseAfterFlush() {
-        guard let context, outbound.count > 0 else { return end(.requested, nil) }
-        let promise = context.eventLoop.makePromise(of: Void.self)
-        promise.futureResult.assumeIsolated().whenComplete { [weak self] _ in self?.end(.requested, nil) }
-        context.writeAndFlush(wrapOutboundOut(ByteBuffer()), promise: promise)
+        guard let socket, outbound.count > 0 else { return end(.requested, nil) }
+        socket.write(ByteBuffer()) { [weak self] _ in self?.end(.requested, nil) }
     }
 
     private func opened(_ peer: AuthenticatedPeer, _ actThree: [UInt8]) {
-        guard let context else { return }
+        guard let socket else { return }
         let (route, token, role): (UInt64, RoutingToken, Role)
         switch phase {
         case .admitted(let network, .some(let match), let shown):
             transport.handshakes.finish(network)
             (route, token, role) = (match.route, shown, .responder)
         case .dialling(let dial):
-            write(actThree, context)
+            write(actThree)
             (route, token, role) = (dial.route, dial.token, .initiator)
         case .beforeToken, .admitted, .exchanging, .asking, .open, .closing, .ended:
             preconditionFailure("only a handshake opens a link")
         }
-        let stream = context.channel as? StreamChannel
         let connection = PeerConnection(
-            id: id, peer: peer, route: route, token: token, role: role, carrier: stream?.carrier ?? .tcp,
-            localAddress: context.channel.localAddress, remoteAddress: context.channel.remoteAddress,
-            isRelayed: stream != nil, loop: context.eventLoop, handler: self)
+            id: id, peer: peer, route: route, token: token, role: role, carrier: socket.relay ?? .tcp,
+            localAddress: socket.localAddress, remoteAddress: socket.remoteAddress, isRelayed: socket.relay != nil,
+            loop: transport.loop, handler: self)
         forgetTime()
         phase = .open(connection)
-        limits.applyToOpenLink(context.channel)
+        socket.setOptions(limits)
         transport.events.linkOpened(connection)
     }
 
@@ -436,26 +408,16 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd 
     }
 
     func flush() {
-        guard let context, let bytes = outbound.take() else { return }
+        guard let socket, let bytes = outbound.take() else { return }
         let byteCount = bytes.readableBytes
-        let promise = context.eventLoop.makePromise(of: Void.self)
-        promise.futureResult.assumeIsolated().whenComplete { [weak self] result in
-            switch result {
-            case .success: self?.written(byteCount)
-            // The channel is about to become inactive; received bytes are still delivered.
-            case .failure(let error): self?.writeError = error as? IOError
-            }
+        socket.write(bytes) { [weak self] error in
+            // After an error the connection is about to end; received bytes are still delivered.
+            if let error { self?.writeError = error as? IOError } else { self?.written(byteCount) }
         }
-        context.writeAndFlush(wrapOutboundOut(bytes), promise: promise)
     }
 
-    var roundTrip: TimeAmount? { kernelInfo.flatMap { $0.tcpi_rtt > 0 ? .microseconds(Int64($0.tcpi_rtt)) : nil } }
-
-    /// TCP_INFO (tcp(7)). Queried on the loop, it answers at once.
-    private var kernelInfo: tcp_info? {
-        var result: tcp_info?
-        (context?.channel as? any SocketOptionProvider)?.getTCPInfo().assumeIsolated().whenSuccess { result = $0 }
-        return result
+    var roundTrip: TimeAmount? {
+        socket?.kernelInfo.flatMap { $0.tcpi_rtt > 0 ? .microseconds(Int64($0.tcpi_rtt)) : nil }
     }
 
     var isWritable: Bool {
@@ -463,7 +425,7 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd 
         return outbound.isWritable
     }
 
-    private func write(_ bytes: [UInt8], _ context: ChannelHandlerContext) {
+    private func write(_ bytes: [UInt8]) {
         guard !bytes.isEmpty else { return }
         outbound.append(bytes)
         flush()
@@ -484,16 +446,16 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd 
 
     // MARK: Reading
 
-    /// Defers the channel's read while ``mayRead`` is false.
-    func read(context: ChannelHandlerContext) { if mayRead { context.read() } else { owesRead = true } }
+    /// The socket may read; deferred while ``mayRead`` is false.
+    func readRequested() { if mayRead { socket?.read() } else { owesRead = true } }
 
     /// No reads while paused, while pieces are delivered or wait, or while too much output is queued.
     private var mayRead: Bool { !isPaused && !hasRest && !isProcessing && !outbound.stopsReading }
 
-    private func readIfOwed() {
+    func readIfOwed() {
         guard owesRead, mayRead else { return }
         owesRead = false
-        context?.read()
+        socket?.read()
     }
 
     func pauseReading() { isPaused = true }
@@ -510,16 +472,14 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd 
 
     // MARK: End
 
-    func userInboundEventTriggered(context: ChannelHandlerContext, event: Any) {
-        if let event = event as? ChannelEvent, event == .inputClosed {
-            inputHasEnded = true
-            switch phase {
-            case .beforeToken, .admitted, .exchanging, .dialling, .asking: endedByPeer()
-            case .open, .closing: takeRest()
-            case .ended: break
-            }
+    /// The peer has closed its output.
+    func inputEnded() {
+        inputHasEnded = true
+        switch phase {
+        case .beforeToken, .admitted, .exchanging, .dialling, .asking: endedByPeer()
+        case .open, .closing: takeRest()
+        case .ended: break
         }
-        context.fireUserInboundEventTriggered(event)
     }
 
     /// A knock may have no answer.
@@ -528,9 +488,7 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd 
         if knockIsNext || inbound.count > 0 { fail(.badAnswer) } else { end(.requested, nil) }
     }
 
-    func errorCaught(context: ChannelHandlerContext, error: any Error) { broke(error as? IOError) }
-
-    private func broke(_ error: IOError?) {
+    func broke(_ error: IOError?) {
         guard let error else { return end(.connectionLost(0), .disconnected) }
         // A reset is not a refusal: a node that refuses reads its input and closes.
         fail(DialFailure(error))
@@ -539,18 +497,18 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd 
 
     /// ETIMEDOUT also ends unanswered keep-alives; then nothing was retransmitted.
     private func lossReason(_ error: IOError) -> LinkCloseReason {
-        let isRetransmitting = kernelInfo.map { $0.tcpi_retransmits > 0 } ?? true
+        let isRetransmitting = socket?.kernelInfo.map { $0.tcpi_retransmits > 0 } ?? true
         return error.errnoCode == ETIMEDOUT && isRetransmitting ? .unacknowledged : .connectionLost(error.errnoCode)
     }
 
-    func channelInactive(context: ChannelHandlerContext) {
+    /// The connection has ended.
+    func closed() {
         inputHasEnded = true
         if case .closing = phase { ignoresPauses = true }
         takeRest()
         // A broken pipe only says that the peer has closed.
         if let writeError, writeError.errnoCode != EPIPE { broke(writeError) }
         endedByPeer()
-        context.fireChannelInactive()
     }
 
     /// See ``PeerConnection/close(_:)``.
@@ -561,11 +519,11 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd 
             // The flush may have detected a dead socket.
             guard case .open = phase else { return }
             phase = .closing(connection, reason)
-            if let context { wholeDeadline = context.eventLoop.now + limits.closeTimeout }
+            wholeDeadline = now + limits.closeTimeout
             watchTime()
-            guard isPaused, let context else { return endOutputIfDrained() }
+            guard isPaused else { return endOutputIfDrained() }
             // Deliver pending frames after the owner's current work.
-            context.eventLoop.assumeIsolated().execute {
+            transport.loop.assumeIsolated().execute {
                 self.resumeReading()
                 self.endOutputIfDrained()
             }
@@ -576,8 +534,8 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd 
 
     /// All output has left: closes our output. If the peer has ended, too, ends the link.
     private func endOutputIfDrained() {
-        guard case .closing(_, let reason) = phase, outbound.count == 0, let context else { return }
-        guard inputHasEnded else { return context.close(mode: .output, promise: nil) }
+        guard case .closing(_, let reason) = phase, outbound.count == 0, let socket else { return }
+        guard inputHasEnded else { return socket.endOutput() }
         if !isPaused, !isProcessing { end(reason, .disconnected) }
     }
 
@@ -612,7 +570,7 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd 
         expected = 0
         forgetTime()
         transport.forget(self)
-        context?.close(promise: nil)
+        socket?.close()
         switch last {
         case .beforeToken, .admitted: if let rejection { transport.events.rejected(rejection) }
         case .exchanging(_, let connection):
