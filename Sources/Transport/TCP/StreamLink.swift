@@ -268,7 +268,10 @@ final class StreamLink: LinkEnd {
     }
 
     private func receiveKnock(_ token: RoutingToken, _ bytes: [UInt8]) {
-        guard knockIsNext else { return awaitKnock(bytes) ? () : end(.requested, .knockTooLong) }
+        guard knockIsNext else {
+            if !awaitKnock(bytes) { end(.requested, .knockTooLong) }
+            return
+        }
         expected = 0
         let source = DatagramAddress.Network(socket?.remoteAddress)?.number
         answer(transport.events.knock(token, bytes, source))
@@ -282,7 +285,10 @@ final class StreamLink: LinkEnd {
     }
 
     private func receiveAnswer(to dial: ExchangeDial, _ bytes: [UInt8]) {
-        if dial.kind == .knock, !knockIsNext { return awaitKnock(bytes) ? () : fail(.badAnswer) }
+        if dial.kind == .knock, !knockIsNext {
+            if !awaitKnock(bytes) { fail(.badAnswer) }
+            return
+        }
         expected = 0
         guard inbound.count == 0 else { return fail(.badAnswer) }
         switch dial.answered(bytes) {

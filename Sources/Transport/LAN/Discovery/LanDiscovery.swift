@@ -81,13 +81,7 @@ package struct LanDiscovery: Sendable {
     }
 
     /// The addresses that announce, in a fixed order.
-    package var places: [LanPlace] {
-        interfaces.flatMap { interface in
-            interface.addresses.compactMap { own in
-                own.port.map { LanPlace(interface: interface.index, address: own.address, port: $0) }
-            }
-        }.sorted()
-    }
+    package var places: [LanPlace] { interfaces.places }
 
     package var pairCount: Int { pairs.count }
 

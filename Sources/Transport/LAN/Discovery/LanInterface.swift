@@ -55,6 +55,15 @@ package struct LanInterface: Hashable, Sendable {
 }
 
 extension [LanInterface] {
+    /// The addresses at which we listen, with their ports, sorted.
+    var places: [LanPlace] {
+        flatMap { interface in
+            interface.addresses.compactMap { own in
+                own.port.map { LanPlace(interface: interface.index, address: own.address, port: $0) }
+            }
+        }.sorted()
+    }
+
     /// Interfaces that may reach other machines. Excludes the loopback, ports of a bridge, bridges that join only
     /// containers of this machine, and veth ends with only link-local addresses.
     package var outward: [LanInterface] {
