@@ -76,7 +76,10 @@ struct Rekeying: ~Copyable {
                 try handshake?.read(bytes)
                 outgoing = nil
             }
-        } catch { return .violation }
+        } catch {
+            handshake = nil
+            return .violation
+        }
         guard let finished = handshake.take() else { return .nothing }
         let link = finished.finishForPackets()
         guard link.peer.publicKey == remote else { return .violation }
