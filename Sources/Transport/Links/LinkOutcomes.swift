@@ -57,7 +57,7 @@ package enum DialFailure: Error, Hashable, Sendable {
 
 extension DialFailure {
     /// The failure of a dial whose connection was established.
-    init(_ rejection: Rejection?) {
+    init(rejection: Rejection?) {
         switch rejection {
         case .timedOut: self = .timedOut
         case .handshake(let error): self = .authenticationFailed(error)

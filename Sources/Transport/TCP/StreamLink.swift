@@ -583,8 +583,8 @@ final class StreamLink: LinkEnd {
             if let rejection { transport.events.rejected(rejection) }
             connection.end = nil
             transport.events.codeEnded(connection)
-        case .dialling: transport.events.dialFailed(id, dialFailure ?? DialFailure(rejection))
-        case .asking(let dial): dial.ended(rejection.map { dialFailure ?? DialFailure($0) })
+        case .dialling: transport.events.dialFailed(id, dialFailure ?? DialFailure(rejection: rejection))
+        case .asking(let dial): dial.ended(rejection == nil ? nil : dialFailure ?? DialFailure(rejection: rejection))
         case .open(let connection):
             connection.handler = nil
             transport.events.linkClosed(connection, reason)
