@@ -51,7 +51,7 @@ package struct TokenBucket: Hashable, Sendable {
     package func isFull(now: Timestamp) -> Bool { fullAt.map { $0 <= now } ?? true }
 }
 
-/// The same rate limit for each of many keys. A key whose tokens are all back takes no place in the table.
+/// The same rate limit for each of many keys. A full table drops the keys whose tokens are all back.
 package struct RateTable<Key: Hashable & Sendable>: Hashable, Sendable {
     private let rate: Rate
     private let limit: Int

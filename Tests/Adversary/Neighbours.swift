@@ -56,7 +56,7 @@ struct Neighbours: Sendable {
         return flood(isSilent: false) { number, sockets in
             let thread = number % effort.threads
             if let known = kept.withLock({ $0[thread] }) { return known }
-            guard let address = LanAddress(bigEndianBytes(sockets.addresses[0])) else { return [] }
+            guard let address = IPAddress(bigEndianBytes(sockets.addresses[0])) else { return [] }
             let nonce = UInt64.random(in: 0...(.max))
             let port = sockets.ports[0]
             let proof = secret.proof(slot: slot, nonce: nonce, port: port, address: address)

@@ -51,7 +51,7 @@ private struct FuzzLan {
     private var random: SplitMix64
     private var now: Int64 = 1_800_000_000_000
     private var sent: [(bytes: [UInt8], from: Int)] = []
-    private let addresses = [LanAddress(10, 0, 0, 1), LanAddress(10, 0, 0, 2), LanAddress(10, 0, 0, 66)]
+    private let addresses = [IPAddress(10, 0, 0, 1), IPAddress(10, 0, 0, 2), IPAddress(10, 0, 0, 66)]
 
     init(_ bytes: [UInt8]) {
         input = FuzzInput(bytes)

@@ -15,7 +15,7 @@ private typealias Endpoint = Messaging.Endpoint
 
 private final class StubGateways: GatewayNetwork {
     struct Record {
-        var outer = LanAddress(5, 5, 5, 2)
+        var outer = IPAddress(5, 5, 5, 2)
         var questions: [PortMappingStateMachine.Question] = []
         var keys: Set<[UInt8]> = []
         var removed: [Mapping] = []
@@ -28,7 +28,7 @@ private final class StubGateways: GatewayNetwork {
 
     func routes() -> [GatewayRoute] {
         record.withLock { $0.looks += 1 }
-        return [GatewayRoute(gateway: LanAddress(192, 168, 1, 1), interface: 2, locals: [LanAddress(127, 0, 0, 1)])]
+        return [GatewayRoute(gateway: IPAddress(192, 168, 1, 1), interface: 2, locals: [IPAddress(127, 0, 0, 1)])]
     }
 
     func ask(_ question: PortMappingStateMachine.Question, key: [UInt8], isGivenUp: @escaping @Sendable () -> Bool)
@@ -39,7 +39,7 @@ private final class StubGateways: GatewayNetwork {
             $0.keys.insert(key)
             return $0.outer
         }
-        return .granted(MappingGrant(outer: outer, tcp: 4_242, udp: 4_242, lifetime: 3_600, epoch: 1))
+        return .granted(MappingGrant(outer: outer, tcp: 4_242, udp: 4_242, lifetime: 3_600))
     }
 
     func remove(_ mapping: Mapping, key: [UInt8]) {
@@ -130,13 +130,13 @@ private final class StubGateways: GatewayNetwork {
         async throws
     {
         let machine = try Machine()
-        machine.gateways.record.withLock { $0.outer = LanAddress(10, 0, 0, 7) }
+        machine.gateways.record.withLock { $0.outer = IPAddress(10, 0, 0, 7) }
         let node = try await machine.start(mapPorts: true)
         for _ in 0..<2_000 {
             if case .failed? = await node.portMappings?.first?.standing { break }
             try await node.loop.scheduleTask(in: .milliseconds(5)) {}.futureResult.get()
         }
-        #expect(await node.portMappings?.first?.standing == .failed(.notGlobal(LanAddress(10, 0, 0, 7))))
+        #expect(await node.portMappings?.first?.standing == .failed(.notGlobal(IPAddress(10, 0, 0, 7))))
         #expect(try await node.card().endpoints.map(\.host) == ["127.0.0.1"])
         await node.stop()
         try await machine.end()

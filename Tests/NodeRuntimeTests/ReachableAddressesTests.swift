@@ -11,7 +11,7 @@ private typealias Endpoint = Messaging.Endpoint
     { LanInterface(index: index, name: "if\(index)", kind: kind, addresses: addresses) }
 
     private func own(_ text: String, isDefault: Bool = false) -> LanInterface.Own {
-        LanInterface.Own(address: LanAddress(text: text)!, prefixLength: 24, isDefault: isDefault)
+        LanInterface.Own(address: IPAddress(text: text)!, prefixLength: 24, isDefault: isDefault)
     }
 
     private let both = [Endpoint(host: "0.0.0.0", port: 7_440), Endpoint(host: "::", port: 7_440)]
@@ -55,7 +55,7 @@ private typealias Endpoint = Messaging.Endpoint
         #expect(found.told.count == 8 && found.told[0].host == "10.0.0.1" && found.told[7].host == "172.23.0.1")
         #expect(found.untold.count == 5 && found.untold.allSatisfy { $0.reason == .ofContainers })
         #expect(found.untold[0].interface == "if17")
-        let met = ReachableAddresses(listeners: both, interfaces: machine, met: { [LanAddress(172, 28, 0, 1)] })
+        let met = ReachableAddresses(listeners: both, interfaces: machine, met: { [IPAddress(172, 28, 0, 1)] })
         #expect(met.told.count == 8 && met.told.last?.host == "172.28.0.1")
         #expect(Set(hosts(met.told)).isSuperset(of: ["10.0.0.1", "172.17.0.1", "172.22.0.1"]))
         #expect(ReachableAddresses(listeners: both, interfaces: machine, room: 0).told.isEmpty)

@@ -164,7 +164,7 @@ import Transport
     private let start: Int64 = 1_000_000
 
     private func interface(_ hosts: UInt8..., port: UInt16?) -> LanInterface {
-        let addresses = hosts.map { LanInterface.Own(address: LanAddress(10, 0, 0, $0), prefixLength: 24, port: port) }
+        let addresses = hosts.map { LanInterface.Own(address: IPAddress(10, 0, 0, $0), prefixLength: 24, port: port) }
         return LanInterface(index: 7, name: "eth0", addresses: addresses)
     }
 
@@ -201,14 +201,14 @@ import Transport
         }
         let first = answer(question(7))
         #expect(first?.bytes == LanCodeDatagram(.answer, number: 7_440, id: 5).bytes)
-        #expect(first?.source == source(2) && first?.place.address == LanAddress(10, 0, 0, 1))
+        #expect(first?.source == source(2) && first?.place.address == IPAddress(10, 0, 0, 1))
         #expect(first?.bytes.count == question(7).count)
         #expect(answer(question(7)) == nil)
         #expect(answer(question(8, id: 6)) == nil)
         #expect(answer(first?.bytes ?? []) == nil)
-        let far = LanPlace(interface: 7, address: LanAddress(10, 0, 1, 2), port: 1)
+        let far = LanPlace(interface: 7, address: IPAddress(10, 0, 1, 2), port: 1)
         #expect(answer(question(7, id: 7), from: far) == nil)
-        let other = LanPlace(interface: 8, address: LanAddress(10, 0, 0, 2), port: 1)
+        let other = LanPlace(interface: 8, address: IPAddress(10, 0, 0, 2), port: 1)
         #expect(answer(question(7, id: 8), from: other) == nil)
         #expect(answer(question(7, id: 9)) != nil)
     }
@@ -234,13 +234,13 @@ import Transport
             Issue.record("nothing was asked")
             return
         }
-        #expect(sent.kind == .question && sent.number == 7 && place.address == LanAddress(10, 0, 0, 2))
+        #expect(sent.kind == .question && sent.number == 7 && place.address == IPAddress(10, 0, 0, 2))
         // Answers that match no question or come from another network are ignored.
         let answer = LanCodeDatagram(.answer, number: 7_440, id: sent.id).bytes
         let stray = LanCodeDatagram(.answer, number: 7_440, id: sent.id ^ 1).bytes
         #expect(seeker.receive(stray, from: source(1), now: now).isEmpty)
         #expect(seeker.receive(bytes, from: source(1), now: now).isEmpty)
-        let far = LanPlace(interface: 7, address: LanAddress(10, 0, 1, 2), port: 1)
+        let far = LanPlace(interface: 7, address: IPAddress(10, 0, 1, 2), port: 1)
         #expect(seeker.receive(answer, from: far, now: now).isEmpty)
         #expect(seeker.receive(answer, from: source(1), now: now).isEmpty)
         #expect(seeker.receive(answer, from: source(1), now: now).isEmpty)

@@ -314,13 +314,13 @@ private struct UDPLoopback {
         func own(_ v4: UInt32, _ socket: UInt32) -> DatagramAddress { DatagramAddress(v4: v4, port: 7, socket: socket) }
         let (first, second, all) = (own(0xc000_0201, 1), own(0xc633_6401, 2), own(0, 3))
         let loopback = own(0x7f00_0001, 4)
-        let source = LanAddress(v4: 0xc633_6401)
+        let source = IPAddress(v4: 0xc633_6401)
         #expect(target.leaving(by: [first, second, all], source: source) == 2)
         #expect(target.leaving(by: [first, all], source: source) == 3)
         #expect(target.leaving(by: [first, loopback], source: source) == nil)
         #expect(target.leaving(by: [first, second], source: nil) == 1)
         #expect(DatagramAddress(v4: 0x7f00_0002, port: 9).leaving(by: [first, loopback], source: source) == 4)
-        let sixth = DatagramAddress(LanAddress(high: 0x2001_0db8 << 32, low: 1), port: 9)
+        let sixth = DatagramAddress(IPAddress(high: 0x2001_0db8 << 32, low: 1), port: 9)
         #expect(sixth.leaving(by: [first, second, all], source: nil) == nil)
     }
 }

@@ -57,7 +57,7 @@ import Transport
         let (near, far) = try wire.link()
         let link = wire.dialer.links[0]
         let longest = [UInt8](repeating: 9, count: 65_535)
-        #expect(throws: PeerConnection.SendError.tooLong) { try link.send(longest + [9]) }
+        #expect(throws: LinkSendError.tooLong) { try link.send(longest + [9]) }
         for frame in [[], longest, [1]] { try link.send(frame) }
         link.flush()
         try wire.pump(near, far)
@@ -156,7 +156,7 @@ import Transport
         let link = wire.dialer.links[0]
         try link.send([1])
         link.close(.duplicate)
-        #expect(throws: PeerConnection.SendError.closed) { try link.send([2]) }
+        #expect(throws: LinkSendError.closed) { try link.send([2]) }
         link.close()
         link.abort()
         #expect(wire.dialer.closed == [.duplicate])
@@ -376,12 +376,12 @@ import Transport
         limits.outboundByteCount = 500_000
         let (wire, near, _) = try stuckLink(limits)
         let link = wire.dialer.links[0]
-        #expect(throws: PeerConnection.SendError.outboundOverflow) {
+        #expect(throws: LinkSendError.outboundOverflow) {
             for _ in 0..<1_000 { try link.send([UInt8](repeating: 0, count: 60_000)) }
         }
         #expect(wire.dialer.closed == [.outboundOverflow])
         #expect(!near.isActive)
-        #expect(throws: PeerConnection.SendError.closed) { try link.send([]) }
+        #expect(throws: LinkSendError.closed) { try link.send([]) }
     }
 
     @Test func `a graceful close waits at most five seconds for bytes on their way`() throws {

@@ -35,7 +35,7 @@ final class CodeJoins: Part {
             let machine = CodeJoinerStateMachine(code, &random), let token = RoutingToken(machine.greeting.bytes)
         else { return loop.makeFailedFuture(NodeError.stopping) }
         let exchange = Exchange(machine, code, endpoint, loop.makePromise(of: CodeInvite.self))
-        let dial = CodeDial(
+        let dial = ExchangeDial(
             token: token, message: machine.share, expecting: machine.expectedByteCount,
             answered: { exchange.answered($0) }, ended: { exchange.ended($0) })
         transport.exchange(dial, at: Transport.Endpoint(host: endpoint.host, port: Int(endpoint.port)))
@@ -59,7 +59,7 @@ final class CodeJoins: Part {
             self.promise = promise
         }
 
-        func answered(_ message: [UInt8]) -> CodeDial.Step {
+        func answered(_ message: [UInt8]) -> ExchangeDial.Step {
             do throws(CodeFailure) {
                 switch try machine.receive(message) {
                 case .send(let proof): return .send(proof, expecting: machine.expectedByteCount)

@@ -102,7 +102,7 @@ extension LinkTransport {
             guard candidate.relay == nil, candidate.port > 0,
                 let address = try? SocketAddress(ipAddress: candidate.host, port: Int(candidate.port)),
                 !address.isMulticast, !["0.0.0.0", "::", "255.255.255.255"].contains(candidate.host),
-                candidate.host.contains("%") || LanAddress(address)?.isLinkLocal != true
+                candidate.host.contains("%") || IPAddress(address)?.isLinkLocal != true
             else { return nil }
             return Transport.Endpoint(host: candidate.host, port: Int(candidate.port))
         }

@@ -97,7 +97,7 @@ final class Listening: Part {
 
     /// The listening port at one of our addresses. For IPv6 only the link-local address is announced: it suffices for
     /// discovery and reveals nothing new to the network.
-    func port(at address: LanAddress) -> UInt16? {
+    func port(at address: IPAddress) -> UInt16? {
         for endpoint in endpoints {
             let isWildcard = endpoint.host == (address.isIPv4 ? "0.0.0.0" : "::")
             if isWildcard, address.isIPv4 || address.isLinkLocal { return endpoint.port }

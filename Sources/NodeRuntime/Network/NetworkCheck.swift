@@ -153,17 +153,16 @@ final class NetworkCheck: Part {
 
     private func findings() -> NetworkFindings {
         let families = [true, false].map { isIPv4 in
-            let answers = self.answers.filter { (LanAddress(text: $0.asked.host)?.isIPv4 ?? true) == isIPv4 }
+            let answers = self.answers.filter { (IPAddress(text: $0.asked.host)?.isIPv4 ?? true) == isIPv4 }
             let toward =
-                answers.lazy.compactMap { LanAddress(text: $0.asked.host) }.first
-                ?? LanAddress.elsewhere(isIPv4: isIPv4)
+                answers.lazy.compactMap { IPAddress(text: $0.asked.host) }.first ?? IPAddress.elsewhere(isIPv4: isIPv4)
             let source = toward.source?.host(interface: 0)
             let wildcard = isIPv4 ? "0.0.0.0" : "::"
             // UDP uses the listener's address, which may differ from the route's source address.
             let listener =
                 shell.listening.endpoints.first { $0.host == wildcard || $0.host == source }
                 ?? shell.listening.endpoints.first { endpoint in
-                    LanAddress(text: endpoint.host).map { ($0.isIPv4, $0.isLoopback) == (isIPv4, toward.isLoopback) }
+                    IPAddress(text: endpoint.host).map { ($0.isIPv4, $0.isLoopback) == (isIPv4, toward.isLoopback) }
                         ?? false
                 }
             let local = source.map { source in listener.map { $0.host == wildcard ? source : $0.host } ?? source }

@@ -100,7 +100,7 @@ package struct NetworkFindings: Sendable {
     /// Whether the nodes that see no NAT are all on our own network: they see an address that is not global.
     private var isSeenFromNearAlone: Bool {
         families.filter { $0.hasUDP == true && $0.behaviour.kind == .none }.allSatisfy { family in
-            family.answers.compactMap { $0.seen.flatMap { LanAddress(text: $0.host) } }.allSatisfy { !$0.isGlobal }
+            family.answers.compactMap { $0.seen.flatMap { IPAddress(text: $0.host) } }.allSatisfy { !$0.isGlobal }
         }
     }
 

@@ -93,9 +93,9 @@ final class NodeNetwork: Part {
     }
 
     /// A TCP connection from a lost address is dead, although TCP still retries.
-    private func endLinks(from lost: Set<LanAddress>) {
+    private func endLinks(from lost: Set<IPAddress>) {
         func isDead(_ connection: PeerConnection) -> Bool {
-            connection.carrier == .tcp && connection.localAddress.flatMap { LanAddress($0) }.map(lost.contains) ?? false
+            connection.carrier == .tcp && connection.localAddress.flatMap { IPAddress($0) }.map(lost.contains) ?? false
         }
         for link in links.all where isDead(link.connection) { link.connection.abort() }
         shell.streams.abortLinks(where: isDead)

@@ -6,16 +6,16 @@ import Transport
 /// loop alone.
 final class OwnAddresses: Part {
     struct Change {
-        let lost: Set<LanAddress>
+        let lost: Set<IPAddress>
         /// An address that reaches other machines has appeared or disappeared.
         let hasMoved: Bool
         let hasNew: Bool
     }
 
     private struct Seen: Hashable {
-        let all: Set<LanAddress>
+        let all: Set<IPAddress>
         /// Usable for links to other machines without an interface scope.
-        let outward: Set<LanAddress>
+        let outward: Set<IPAddress>
 
         init(_ interfaces: [LanInterface]) {
             all = Set(interfaces.flatMap { $0.addresses.map(\.address) })
@@ -24,7 +24,7 @@ final class OwnAddresses: Part {
     }
 
     /// Our addresses that links have used since the start.
-    private var met: Set<LanAddress> = []
+    private var met: Set<IPAddress> = []
     private var interfacesNow: [LanInterface]?
     private var interfacesBefore: [LanInterface] = []
     private var refreshedAt: Timestamp?
@@ -59,7 +59,7 @@ final class OwnAddresses: Part {
 
     /// Whether an address is on a network of this machine, loopback excluded.
     func isNeighbour(_ address: SocketAddress) -> Bool {
-        guard let address = LanAddress(address) else { return false }
+        guard let address = IPAddress(address) else { return false }
         return interfaces.contains { $0.kind != .loopback && $0.isNear(address) }
     }
 
@@ -145,7 +145,7 @@ final class OwnAddresses: Part {
             listeners: bound.isEmpty ? configuration.listen.filter { $0.port != 0 } : bound, interfaces: interfaces,
             room: room,
             met: { [self] in
-                met.formUnion(links.all.compactMap { $0.connection.localAddress.flatMap { LanAddress($0) } })
+                met.formUnion(links.all.compactMap { $0.connection.localAddress.flatMap { IPAddress($0) } })
                 return met
             })
     }

@@ -17,13 +17,13 @@ final class PortMapper: Part {
         thread.start()
         return thread
     }()
-    private var machines: [LanAddress: PortMappingStateMachine] = [:]
+    private var machines: [IPAddress: PortMappingStateMachine] = [:]
     private var timer: Scheduled<Void>?
     /// Running requests and removals.
     private var underWay = 0
     private var whenIdle: (() -> Void)?
     private let isStopping = StopFlag()
-    private var said: [LanAddress: PortMappingStateMachine.Standing] = [:]
+    private var said: [IPAddress: PortMappingStateMachine.Standing] = [:]
 
     var isOn: Bool { options.mapPorts ?? configuration.mapPorts ?? false }
 
@@ -33,7 +33,7 @@ final class PortMapper: Part {
         guard isOn, !isStopped, !isStopping.isRaised, let gateways = environment.gateways else { return }
         if key == nil { key = homeKey() }
         guard key != nil else { return }
-        var places: [LanAddress: MappingPlace] = [:]
+        var places: [IPAddress: MappingPlace] = [:]
         for place in self.places(gateways.routes()) { places[place.local] = place }
         for local in Set(places.keys).union(machines.keys).sorted() {
             var machine = machines[local] ?? PortMappingStateMachine()
@@ -88,7 +88,7 @@ final class PortMapper: Part {
         schedule()
     }
 
-    private func step(_ local: LanAddress, _ event: (inout PortMappingStateMachine) -> [PortMappingStateMachine.Action])
+    private func step(_ local: IPAddress, _ event: (inout PortMappingStateMachine) -> [PortMappingStateMachine.Action])
     {
         guard var machine = machines[local] else { return }
         let actions = event(&machine)
@@ -96,7 +96,7 @@ final class PortMapper: Part {
         perform(actions, of: local)
     }
 
-    private func perform(_ actions: [PortMappingStateMachine.Action], of local: LanAddress) {
+    private func perform(_ actions: [PortMappingStateMachine.Action], of local: IPAddress) {
         for action in actions {
             switch action {
             case .ask(let number, let question):
@@ -132,7 +132,7 @@ final class PortMapper: Part {
     }
 
     /// Logs whether a mapping exists, or why not; never an address.
-    private func tell(of local: LanAddress) {
+    private func tell(of local: IPAddress) {
         guard let standing = machines[local]?.standing else { return }
         let before = said[local]
         switch standing {

@@ -30,7 +30,7 @@ package struct ReachableAddresses: Hashable, Sendable {
         let endpoint: Messaging.Endpoint
         var interface: String?
         var rank = 2
-        var address: LanAddress?
+        var address: IPAddress?
     }
 
     /// - Parameters:
@@ -39,7 +39,7 @@ package struct ReachableAddresses: Hashable, Sendable {
     ///   - met: our addresses that links have used; they are preferred when room is short.
     package init(
         listeners: [Messaging.Endpoint], interfaces: [LanInterface], room: Int = Limits.endpointCount,
-        met: () -> Set<LanAddress> = { [] }
+        met: () -> Set<IPAddress> = { [] }
     ) {
         let owners = Owners(interfaces)
         var candidates: [Candidate] = []
@@ -100,7 +100,7 @@ package struct ReachableAddresses: Hashable, Sendable {
         }
     }
 
-    private mutating func choose(_ candidates: [Candidate], room: Int, met: () -> Set<LanAddress>) {
+    private mutating func choose(_ candidates: [Candidate], room: Int, met: () -> Set<IPAddress>) {
         let ranked = Self.ranked(candidates)
         guard ranked.count > room else {
             told = ranked.map(\.endpoint)
@@ -191,7 +191,7 @@ package struct ReachableAddresses: Hashable, Sendable {
 
 extension Messaging.Endpoint {
     /// The address without its zone; `nil` for a name.
-    package var lanAddress: LanAddress? { LanAddress(text: String(host.prefix { $0 != "%" })) }
+    package var lanAddress: IPAddress? { IPAddress(text: String(host.prefix { $0 != "%" })) }
 
     /// Whether the wildcard is for IPv4 or IPv6; `nil` for other addresses.
     package var wildcardIsIPv4: Bool? {

@@ -10,22 +10,21 @@ struct PCPClient {
 
     /// - Parameter mapping: the previous mapping, to be restored if possible.
     func map(suggesting mapping: Mapping?) -> PortMappingStateMachine.Outcome {
-        var grant = MappingGrant(outer: anyAddress, tcp: 0, udp: nil, lifetime: .max, epoch: nil)
+        var grant = MappingGrant(outer: anyAddress, tcp: 0, udp: nil, lifetime: .max)
         if method == .natPMP {
             switch exchange(.natPMP(nil)) {
-            case .granted(_, _, let answer?): grant.outer = answer.outer
+            case .granted(_, let answer): grant.outer = answer.outer
             case .failed(let failure): return .failed(failure)
-            case .granted, .send: return .failed(.malformed)
+            case .send: return .failed(.malformed)
             }
         }
         // Both carriers should get the same number.
         var suggested = mapping?.tcp ?? place.port
         for carrier in place.carriers {
             switch exchange(request(carrier, outerPort: suggested, mapping?.outer ?? anyAddress), MappingLimits.lease) {
-            case .granted(let lifetime, let epoch, let map?):
+            case .granted(let lifetime, let map):
                 if method == .pcp { grant.outer = map.outer }
                 grant.lifetime = min(grant.lifetime, lifetime)
-                grant.epoch = epoch
                 suggested = map.outerPort
                 // NAT-PMP finds an earlier mapping by its outer port, PCP by the nonce.
                 if method == .natPMP, let mapping, mapping.ports.count > 1 { suggested = mapping.port(of: .udp) }
@@ -33,7 +32,7 @@ struct PCPClient {
                 case .tcp: grant.tcp = map.outerPort
                 case .udp: grant.udp = map.outerPort
                 }
-            case .granted, .send: return .failed(.malformed)
+            case .send: return .failed(.malformed)
             case .failed(let failure):
                 if carrier == .udp { remove() }
                 return .failed(failure)
@@ -42,19 +41,11 @@ struct PCPClient {
         return .granted(grant)
     }
 
-    func look() -> PortMappingStateMachine.Outcome {
-        switch exchange(method == .pcp ? .announce : .natPMP(nil)) {
-        case .granted(_, let epoch, let answer): .alive(epoch: epoch, outer: answer?.outer, isThere: true)
-        case .failed(let failure): .failed(failure)
-        case .send: .failed(.malformed)
-        }
-    }
-
     func remove() { for carrier in place.carriers { _ = exchange(request(carrier, outerPort: 0, anyAddress)) } }
 
-    private var anyAddress: LanAddress { place.local.isIPv4 ? LanAddress(0, 0, 0, 0) : LanAddress(high: 0, low: 0) }
+    private var anyAddress: IPAddress { place.local.isIPv4 ? IPAddress(0, 0, 0, 0) : IPAddress(high: 0, low: 0) }
 
-    private func request(_ carrier: MappingCarrier, outerPort: UInt16, _ outer: LanAddress) -> PCPRequest.Operation {
+    private func request(_ carrier: MappingCarrier, outerPort: UInt16, _ outer: IPAddress) -> PCPRequest.Operation {
         let nonce = method == .pcp ? PCPNonce.derive(key: key, place, carrier) : []
         let map = PCPMap(nonce: nonce, carrier: carrier, innerPort: place.port, outerPort: outerPort, outer: outer)
         return method == .pcp ? .map(map) : .natPMP(map)
@@ -82,9 +73,8 @@ struct PCPClient {
             if wait(descriptor, milliseconds: exchange.deadline - now) {
                 var bytes = [UInt8](repeating: 0, count: 1_500)
                 let count = recv(descriptor, &bytes, bytes.count, 0)
-                let step =
-                    count >= 0
-                    ? exchange.receive(Array(bytes[..<count])) : errno == ECONNREFUSED ? exchange.unreachable() : nil
+                if count < 0, errno == EAGAIN || errno == EINTR { continue }
+                let step = count < 0 ? exchange.unreachable() : exchange.receive(Array(bytes[..<count]))
                 if let step { return step }
             }
         }
@@ -96,13 +86,13 @@ struct PCPClient {
         let type = CInt(SOCK_DGRAM.rawValue) | CInt(SOCK_CLOEXEC.rawValue) | CInt(SOCK_NONBLOCK.rawValue)
         let descriptor = socket(place.local.isIPv4 ? AF_INET : AF_INET6, type, 0)
         guard descriptor >= 0 else { return nil }
-        let isBound = place.local.withSocketAddress(port: 0, scope: place.local.isLinkLocal ? place.interface : 0) {
+        let isBound = place.local.withSocketAddress(port: 0, zone: place.local.isLinkLocal ? place.interface : 0) {
             bind(descriptor, $0, $1) == 0
         }
         let isConnected =
             isBound
             && place.gateway.withSocketAddress(
-                port: PCPMessage.port, scope: place.gateway.isLinkLocal ? place.interface : 0
+                port: PCPMessage.port, zone: place.gateway.isLinkLocal ? place.interface : 0
             ) { connect(descriptor, $0, $1) == 0 }
         guard isConnected else {
             close(descriptor)

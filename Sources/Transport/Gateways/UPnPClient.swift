@@ -3,11 +3,11 @@ import Glibc
 import Synchronization
 
 /// A blocking UPnP client with a helper process for each question (``UPnPHelper``); use it from one thread at a time.
-/// The helper is killed on timeout or cancellation.
+/// The helper's process group is killed after its end, on timeout and on cancellation.
 final class UPnPClient: Sendable {
     private struct Found {
-        let gateway: LanAddress
-        let local: LanAddress
+        let gateway: IPAddress
+        let local: IPAddress
         /// Of the service: the URL and the type, as libminiupnpc needs them.
         let location: [String]
     }
@@ -25,10 +25,6 @@ final class UPnPClient: Sendable {
     func map(_ place: MappingPlace, suggesting port: UInt16, _ isGivenUp: () -> Bool) -> PortMappingStateMachine.Outcome
     { ask("map", place, tcp: port, udp: nil, isGivenUp) }
 
-    func look(_ mapping: Mapping, _ isGivenUp: () -> Bool) -> PortMappingStateMachine.Outcome {
-        ask("look", mapping.place, tcp: mapping.tcp, udp: mapping.udp, isGivenUp)
-    }
-
     func remove(_ mapping: Mapping) { _ = ask("remove", mapping.place, tcp: mapping.tcp, udp: mapping.udp) { false } }
 
     private func ask(_ verb: String, _ place: MappingPlace, tcp: UInt16, udp: UInt16?, _ isGivenUp: () -> Bool)
@@ -37,9 +33,11 @@ final class UPnPClient: Sendable {
         let known = found.withLock { $0 }.flatMap {
             $0.gateway == place.gateway && $0.local == place.local ? $0.location : nil
         }
-        let ports = "\(place.port) \(place.hasDatagrams) \(tcp) \(udp ?? tcp)".split(separator: " ").map(String.init)
-        let question = [verb, place.gateway.text, place.local.text] + ports + (known ?? [])
-        guard let line = Self.run(question, isGivenUp) else {
+        let question = [
+            verb, place.gateway.text, place.local.text, "\(place.port)", "\(place.hasDatagrams)", "\(tcp)",
+            "\(udp ?? tcp)",
+        ]
+        guard let line = Self.run(question + (known ?? []), isGivenUp) else {
             found.withLock { $0 = nil }
             return .failed(.silent)
         }
@@ -50,11 +48,13 @@ final class UPnPClient: Sendable {
         return PortMappingStateMachine.Outcome(words: Array(words.dropFirst(2)))
     }
 
-    /// - Returns: the helper's output; `nil` if the helper failed.
+    /// - Returns: the helper's output; `nil` without output, or if the helper failed.
     private static func run(_ question: [String], _ isGivenUp: () -> Bool) -> String? {
         var output: [Int32] = [-1, -1]
         guard process_pipe(&output) == 0 else { return nil }
         defer { close(output[0]) }
+        // A descendant of the helper may keep the other end open.
+        _ = fcntl(output[0], F_SETFL, O_NONBLOCK)
         let child: ChildProcess
         do throws(ChildProcess.StartFailure) {
             defer { close(output[1]) }
@@ -88,7 +88,7 @@ package enum UPnPHelper {
         limit(RLIMIT_DATA, memory)
         limit(RLIMIT_CPU, processor)
         limit(RLIMIT_FSIZE, 0)
-        guard words.count >= 7, let gateway = LanAddress(text: words[1]), let local = LanAddress(text: words[2]),
+        guard words.count >= 7, let gateway = IPAddress(text: words[1]), let local = IPAddress(text: words[2]),
             let port = UInt16(words[3]), let tcp = UInt16(words[5]), let udp = UInt16(words[6])
         else { return }
         let place = MappingPlace(
@@ -97,7 +97,6 @@ package enum UPnPHelper {
         let outcome: PortMappingStateMachine.Outcome
         switch words[0] {
         case "map": outcome = service.map(place, suggesting: tcp)
-        case "look": outcome = service.look(place, tcp: tcp, udp: udp)
         case "remove": outcome = service.remove(place, tcp: tcp, udp: udp)
         default: return
         }
@@ -116,7 +115,6 @@ extension PortMappingStateMachine.Outcome {
         switch self {
         case .granted(let grant):
             ["granted", grant.outer.text, "\(grant.tcp)", "\(grant.udp ?? 0)", "\(grant.lifetime)"]
-        case .alive(_, let outer, let isThere): ["alive", outer?.text ?? "", "\(isThere)"]
         case .failed(.unsupported): ["unsupported"]
         case .failed(.silent): ["silent"]
         case .failed(.malformed), .failed(.notGlobal): ["malformed"]
@@ -127,17 +125,15 @@ extension PortMappingStateMachine.Outcome {
 
     /// Any other words give `malformed`.
     fileprivate init(words: [String]) {
-        let address = words.count > 1 ? LanAddress(text: words[1]) : nil
+        let address = words.count > 1 ? IPAddress(text: words[1]) : nil
         let numbers = words.dropFirst().map { Int($0) ?? -1 }
         switch (words.first, words.count) {
         case ("granted", 5):
             guard let address, let tcp = UInt16(exactly: numbers[1]), let udp = UInt16(exactly: numbers[2]),
                 let lifetime = UInt32(exactly: numbers[3])
             else { fallthrough }
-            self = .granted(
-                MappingGrant(outer: address, tcp: tcp, udp: udp == 0 ? nil : udp, lifetime: lifetime, epoch: nil))
+            self = .granted(MappingGrant(outer: address, tcp: tcp, udp: udp == 0 ? nil : udp, lifetime: lifetime))
         case ("malformed", _): self = .failed(.malformed)
-        case ("alive", 3): self = .alive(epoch: nil, outer: address, isThere: words[2] == "true")
         case ("unsupported", 1): self = .failed(.unsupported)
         case ("silent", 1): self = .failed(.silent)
         case ("permanentOnly", 1): self = .failed(.permanentOnly)

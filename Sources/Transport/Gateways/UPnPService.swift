@@ -31,7 +31,6 @@ struct UPnPService {
     private static let portTries = 4
 
     // Error codes of the gateway.
-    private static let noSuchEntry: CInt = 714
     private static let conflict: CInt = 718
     private static let permanentOnly: CInt = 725
 
@@ -40,14 +39,14 @@ struct UPnPService {
             var text = [CChar](repeating: 0, count: 64)
             let code = igd_outer_address(&service, &text)
             guard code == 0 else { return (.failed(Self.failure(code)), code) }
-            guard let outer = LanAddress(text: Self.string(text)) else { return (.failed(.malformed), 0) }
+            guard let outer = IPAddress(text: Self.string(text)) else { return (.failed(.malformed), 0) }
             var candidate = port
             var last: CInt = 0
             for _ in 0..<Self.portTries {
                 let (lifetime, code) = Self.add(&service, place, outer: candidate)
                 if let lifetime {
                     let udp = place.hasDatagrams ? candidate : nil
-                    let grant = MappingGrant(outer: outer, tcp: candidate, udp: udp, lifetime: lifetime, epoch: nil)
+                    let grant = MappingGrant(outer: outer, tcp: candidate, udp: udp, lifetime: lifetime)
                     return (.granted(grant), 0)
                 }
                 last = code
@@ -72,37 +71,21 @@ struct UPnPService {
                 return (nil, code)
             }
             done.append(carrier)
-            switch entry(&service, outer, carrier) {
+            var client = [CChar](repeating: 0, count: 64)
+            var (port, seconds): (UInt32, UInt32) = (0, 0)
+            // If the gateway does not tell the lease, assume the requested one.
+            guard igd_entry(&service, outer, carrier.upnpName, &client, &port, &seconds) == 0 else { continue }
             // Some gateways ignore the lease and keep the mapping until they restart.
-            case .success(let entry) where entry.seconds == 0:
+            guard seconds > 0 else {
                 undo()
                 return (nil, permanentOnly)
-            case .success(let entry): lifetime = min(lifetime, entry.seconds)
-            // The gateway does not tell the lease: assume the requested one.
-            case .failure: break
             }
+            lifetime = min(lifetime, seconds)
         }
         return (lifetime, 0)
     }
 
-    /// `tcp`, `udp`: the outer ports.
-    mutating func look(_ place: MappingPlace, tcp: UInt16, udp: UInt16?) -> PortMappingStateMachine.Outcome {
-        with(place) { service in
-            var text = [CChar](repeating: 0, count: 64)
-            let code = igd_outer_address(&service, &text)
-            guard code == 0 else { return (.failed(Self.failure(code)), code) }
-            var isThere = true
-            for carrier in place.carriers {
-                switch Self.entry(&service, UInt32(carrier == .tcp ? tcp : udp ?? tcp), carrier) {
-                case .success(let entry): if entry.client != place.local || entry.port != place.port { isThere = false }
-                case .failure(let missing): if missing.code == Self.noSuchEntry { isThere = false }
-                }
-            }
-            return (.alive(epoch: nil, outer: LanAddress(text: Self.string(text)), isThere: isThere), 0)
-        }
-    }
-
-    /// Ignores errors: the lease ends by itself. Always returns a failure, which the caller ignores.
+    /// `tcp`, `udp`: the outer ports. Ignores errors: the lease ends by itself. Always returns a failure, which the caller ignores.
     mutating func remove(_ place: MappingPlace, tcp: UInt16, udp: UInt16?) -> PortMappingStateMachine.Outcome {
         with(place) { service in
             for carrier in place.carriers {
@@ -113,25 +96,6 @@ struct UPnPService {
     }
 
     // MARK: The library
-
-    private struct Entry {
-        let client: LanAddress?
-        let port: UInt16
-        let seconds: UInt32
-    }
-
-    private struct Missing: Error { let code: CInt }
-
-    private static func entry(_ service: inout igd_service, _ outer: UInt32, _ carrier: MappingCarrier) -> Result<
-        Entry, Missing
-    > {
-        var client = [CChar](repeating: 0, count: 64)
-        var (inner, seconds): (UInt32, UInt32) = (0, 0)
-        let code = igd_entry(&service, outer, carrier.upnpName, &client, &inner, &seconds)
-        guard code == 0 else { return .failure(Missing(code: code)) }
-        let port = UInt16(exactly: inner) ?? 0
-        return .success(Entry(client: LanAddress(text: string(client)), port: port, seconds: seconds))
-    }
 
     /// Calls `body` with the gateway's service. Searches for it if its location is unknown or outdated.
     private mutating func with(

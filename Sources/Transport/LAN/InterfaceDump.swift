@@ -14,14 +14,14 @@ enum InterfaceDump {
 
     /// The interfaces in both answers, by index. Unreadable entries are skipped.
     /// - Parameter isDefault: whether packets to other networks have this source address.
-    static func interfaces(links: [UInt8], addresses: [UInt8], isDefault: (LanAddress) -> Bool) -> [LanInterface] {
+    static func interfaces(links: [UInt8], addresses: [UInt8], isDefault: (IPAddress) -> Bool) -> [LanInterface] {
         var own: [UInt32: [LanInterface.Own]] = [:]
         // RTM_NEWADDR with struct ifaddrmsg: family 1, prefix 1, flags 1, scope 1, index 4.
         for body in messages(addresses[...], type: 20) {
             guard body.count >= 8 else { continue }
             let values = attributes(body.dropFirst(8))
             // On a point-to-point link IFA_LOCAL is ours, and IFA_ADDRESS the peer's.
-            guard let address = (values[2] ?? values[1]).flatMap({ LanAddress($0) }) else { continue }
+            guard let address = (values[2] ?? values[1]).flatMap({ IPAddress($0) }) else { continue }
             own[number(body.dropFirst(4)), default: []].append(
                 LanInterface.Own(
                     address: address, prefixLength: Int(body[body.startIndex + 1]), isDefault: isDefault(address)))

@@ -5,7 +5,7 @@ import NIOPosix
 extension Sockets: LanNetwork {
     package func interfaces() -> [LanInterface]? {
         guard let links = Self.ask(.links), let addresses = Self.ask(.addresses) else { return nil }
-        let sources = [LanAddress.elsewhere(isIPv4: true), .elsewhere(isIPv4: false)].compactMap { $0.source }
+        let sources = [IPAddress.elsewhere(isIPv4: true), .elsewhere(isIPv4: false)].compactMap { $0.source }
         return InterfaceDump.interfaces(links: links, addresses: addresses) { sources.contains($0) }
     }
 
@@ -119,7 +119,7 @@ private final class LanReader: ChannelInboundHandler {
 
     func channelRead(context: ChannelHandlerContext, data: NIOAny) {
         let envelope = unwrapInboundIn(data)
-        guard let address = LanAddress(envelope.remoteAddress), let port = envelope.remoteAddress.port else { return }
+        guard let address = IPAddress(envelope.remoteAddress), let port = envelope.remoteAddress.port else { return }
         let source = LanPlace(interface: interface, address: address, port: UInt16(clamping: port))
         receive(source, Array(envelope.data.readableBytesView))
     }
@@ -136,7 +136,7 @@ private enum LanDescriptor {
     /// other nodes of this machine. An address socket is bound to our address and any port, with a TTL of one hop.
     static func open(_ role: LanSocketRole, port: UInt16) throws -> CInt {
         let isIPv4: Bool
-        let bound: LanAddress
+        let bound: IPAddress
         switch role {
         case .group(_, let family):
             isIPv4 = family
@@ -156,12 +156,12 @@ private enum LanDescriptor {
                 try set(descriptor, SOL_SOCKET, SO_REUSEADDR, native(1))
                 // Receive only our own memberships, not those of other processes.
                 try set(descriptor, ip, isIPv4 ? 49 : 29, native(0))  // IP_MULTICAST_ALL, IPV6_MULTICAST_ALL
-                try bind(descriptor, bound, port, scope: interface)
+                try bind(descriptor, bound, port, zone: interface)
                 // IP_ADD_MEMBERSHIP and struct ip_mreqn; IPV6_JOIN_GROUP and struct ipv6_mreq.
                 let group = isIPv4 ? membership(interface) : bound.bytes + native(interface)
                 try set(descriptor, ip, isIPv4 ? 35 : 20, group)
             case .place(let place):
-                try bind(descriptor, bound, 0, scope: place.address.isLinkLocal ? place.interface : 0)
+                try bind(descriptor, bound, 0, zone: place.address.isLinkLocal ? place.interface : 0)
                 // IP_MULTICAST_IF, IPV6_MULTICAST_IF.
                 let interface = isIPv4 ? membership(place.interface) : native(place.interface)
                 try set(descriptor, ip, isIPv4 ? 32 : 17, interface)
@@ -192,8 +192,8 @@ private enum LanDescriptor {
         }
     }
 
-    private static func bind(_ descriptor: CInt, _ address: LanAddress, _ port: UInt16, scope: UInt32) throws {
-        let result = address.withSocketAddress(port: port, scope: scope) { Glibc.bind(descriptor, $0, $1) }
+    private static func bind(_ descriptor: CInt, _ address: IPAddress, _ port: UInt16, zone: UInt32) throws {
+        let result = address.withSocketAddress(port: port, zone: zone) { Glibc.bind(descriptor, $0, $1) }
         guard result == 0 else { throw IOError(errnoCode: errno, reason: "bind") }
     }
 }
@@ -223,9 +223,9 @@ private final class KernelLanSocket: LanSocket {
         send(bytes, source.address, source.port, source.address.isLinkLocal ? source.interface : 0)
     }
 
-    private func send(_ bytes: [UInt8], _ address: LanAddress, _ port: UInt16, _ scope: UInt32) {
+    private func send(_ bytes: [UInt8], _ address: IPAddress, _ port: UInt16, _ zone: UInt32) {
         guard isOpen else { return }
-        _ = address.withSocketAddress(port: port, scope: scope) { target, size in
+        _ = address.withSocketAddress(port: port, zone: zone) { target, size in
             sendto(descriptor, bytes, bytes.count, CInt(MSG_DONTWAIT | MSG_NOSIGNAL), target, size)
         }
     }

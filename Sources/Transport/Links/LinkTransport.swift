@@ -46,7 +46,7 @@ package final class LinkTransport: @unchecked Sendable {
     private let limits: TransportLimits
     private let tcp: TCPTransport
     private let udp: UDPTransport?
-    /// The events of both transports, except those of dials, which have the race's numbers: see ``dialEnded``.
+    /// A dial's events have the number of its race; its failure is ``dialEnded``, not `dialFailed`.
     package var events = TransportEvents() { didSet { shareEvents() } }
     /// What a failed dial has shown about our token.
     package enum TokenHearing: Sendable {
@@ -64,10 +64,7 @@ package final class LinkTransport: @unchecked Sendable {
 
     private var races: [UInt64: Race] = [:]
     private var attempts: [UInt64: (race: UInt64, attempt: DialRace.Attempt)] = [:]
-    private var nextRace: UInt64 = 1
-    /// The number of each dial over a stream, by the TCP transport's number, and the reverse.
-    private var streamDials: [UInt64: UInt64] = [:]
-    private var streamNames: [UInt64: UInt64] = [:]
+    private var streamDials: Set<UInt64> = []
     private var losses: LinkLosses
     /// Punched hosts, and until when a link from there counts as punched.
     private var punchedHosts: [String: NIODeadline] = [:]
@@ -86,8 +83,7 @@ package final class LinkTransport: @unchecked Sendable {
         shareEvents()
     }
 
-    /// Both transports have the owner's events, except those of dials, which go to their race first. `weak`: a
-    /// connection may outlive this object.
+    /// Passes the owner's events to both transports. Events of dials and the end of links pass through this object.
     private func shareEvents() {
         var shared = events
         shared.dialAnswered = { [weak self] name, token in
@@ -166,8 +162,7 @@ package final class LinkTransport: @unchecked Sendable {
 
     /// Dials over all carriers. `linkOpened` with this number as its route, or ``dialEnded``, follows the return.
     package func dial(_ dial: Dial) -> UInt64 {
-        let number = nextRace
-        nextRace += 1
+        let number = tcp.takeID()
         let machine = DialRace(
             dial.endpoints, hasDatagrams: udp != nil, prefersDatagrams: loss(of: dial.remote)?.carrier == .tcp,
             limits: limits)
@@ -179,8 +174,7 @@ package final class LinkTransport: @unchecked Sendable {
 
     /// Dials over an existing stream, like ``dial(_:)``. Ignores the dial's endpoints.
     package func dial(_ dial: Dial, over channel: StreamChannel) -> UInt64 {
-        let number = nextRace
-        nextRace += 1
+        let number = tcp.takeID()
         guard let token = dial.token() else {
             loop.assumeIsolated().execute { self.dialEnded(number, .unresolvable, .none) }
             channel.fail()
@@ -190,9 +184,8 @@ package final class LinkTransport: @unchecked Sendable {
             endpoint: Endpoint(host: "", port: 0), token: token, identity: dial.identity, remote: dial.remote,
             route: number)
         do {
-            let name = try tcp.initiate(whole, over: channel)
-            streamDials[name] = number
-            streamNames[number] = name
+            try tcp.run(tcp.makeInitiator(whole, id: number), over: channel)
+            streamDials.insert(number)
         } catch { loop.assumeIsolated().execute { self.dialEnded(number, .system(0), .none) } }
         return number
     }
@@ -210,8 +203,7 @@ package final class LinkTransport: @unchecked Sendable {
 
     /// Dials by UDP hole punching, while the peer punches with the same nonce of 16 bytes; like ``dial(_:)``.
     package func dial(_ dial: Dial, punchingWith nonce: [UInt8]) -> UInt64 {
-        let number = nextRace
-        nextRace += 1
+        let number = tcp.takeID()
         // Without UDP the race has no candidates and fails.
         let endpoints = udp == nil ? [] : dial.endpoints
         races[number] = Race(machine: DialRace(punching: endpoints, limits: limits), dial: dial, isPunching: true)
@@ -254,7 +246,7 @@ package final class LinkTransport: @unchecked Sendable {
 
     /// Cancels a dial; ``dialEnded`` comes before the return. Has no effect on an open link.
     package func cancelDial(_ number: UInt64) {
-        if let name = streamNames[number] { return tcp.cancelDial(name) }
+        if streamDials.contains(number) { return tcp.cancelDial(number) }
         step(number) { $0.cancel() }
     }
 
@@ -290,7 +282,7 @@ package final class LinkTransport: @unchecked Sendable {
     }
 
     /// Runs a code's exchange over TCP, the only carrier of codes.
-    package func exchange(_ dial: CodeDial, at endpoint: Endpoint) { tcp.exchange(dial, at: endpoint) }
+    package func exchange(_ dial: ExchangeDial, at endpoint: Endpoint) { tcp.exchange(dial, at: endpoint) }
 
     /// Addresses of a name that are tried for a knock.
     private static let knockAddressCount = 2
@@ -362,10 +354,7 @@ package final class LinkTransport: @unchecked Sendable {
             connection.isPunched = wasPunched(connection)
             return events.linkOpened(connection)
         }
-        if let number = streamDials.removeValue(forKey: connection.id) {
-            streamNames[number] = nil
-            return events.linkOpened(connection)
-        }
+        if streamDials.remove(connection.id) != nil { return events.linkOpened(connection) }
         guard let (number, attempt) = attempts.removeValue(forKey: connection.id) else { return connection.abort() }
         races[number]?.numbers[attempt] = nil
         connection.isPunched = races[number]?.isPunching ?? false
@@ -383,11 +372,10 @@ package final class LinkTransport: @unchecked Sendable {
     }
 
     private func dialFailed(_ name: UInt64, _ failure: DialFailure) {
-        if let number = streamDials.removeValue(forKey: name) {
-            streamNames[number] = nil
+        if streamDials.remove(name) != nil {
             let wasUnknown = failure == .closedBeforeActTwo
-            if wasUnknown { tokenRefused(number) }
-            return dialEnded(number, failure, wasUnknown ? .unknown : .none)
+            if wasUnknown { tokenRefused(name) }
+            return dialEnded(name, failure, wasUnknown ? .unknown : .none)
         }
         guard let (number, attempt) = attempts.removeValue(forKey: name) else { return }
         races[number]?.numbers[attempt] = nil

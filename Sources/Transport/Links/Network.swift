@@ -26,7 +26,7 @@ package struct Sockets: Network {
         // The SYN announces it to the peer, so one side is enough.
         let small = configured.channelOption(.tcpOption(.init(rawValue: TCP_MAXSEG)), value: limits.segmentByteCount)
         if let address = try? SocketAddress(ipAddress: endpoint.host, port: endpoint.port) {
-            let isLoopback = LanAddress(address)?.isLoopback ?? false
+            let isLoopback = IPAddress(address)?.isLoopback ?? false
             return (isLoopback ? configured : small).connect(to: address)
         }
         return small.resolver(SharedResolution(loop: loop)).connect(host: endpoint.host, port: endpoint.port)

@@ -5,7 +5,7 @@ import NIOCore
 protocol LinkEnd: AnyObject {
     var isWritable: Bool { get }
     var roundTrip: TimeAmount? { get }
-    func send(_ frame: [UInt8]) throws(PeerConnection.SendError)
+    func send(_ frame: [UInt8]) throws(LinkSendError)
     func flush()
     func pauseReading()
     func resumeReading()
@@ -19,9 +19,6 @@ protocol LinkEnd: AnyObject {
 /// `@unchecked Sendable`: every entry point checks that it runs on the event loop, so the owner may be an actor whose
 /// executor is that loop.
 package final class PeerConnection: @unchecked Sendable {
-    /// The same over both carriers.
-    package typealias SendError = DatagramLink.SendError
-
     /// The link's carrier; for a relayed link, the carrier of the link to the rendezvous node.
     package enum Carrier: Hashable, Sendable { case tcp, udp }
 
@@ -77,7 +74,7 @@ package final class PeerConnection: @unchecked Sendable {
     package var sourcePrefix: UInt64? { DatagramAddress.Network(remoteAddress)?.number }
 
     /// Seals a frame of 0…65,535 bytes. It leaves at the next ``flush()``, or earlier if much is queued.
-    package func send(_ frame: [UInt8]) throws(SendError) {
+    package func send(_ frame: [UInt8]) throws(LinkSendError) {
         loop.preconditionInEventLoop()
         guard let handler else { throw .closed }
         try handler.send(frame)
@@ -112,7 +109,22 @@ package final class PeerConnection: @unchecked Sendable {
     package func abort(_ reason: LinkCloseReason = .requested) { handler?.abort(reason) }
 }
 
-/// A transport's synchronous callbacks on its event loop. They may call the transport.
+package struct RouteMatch: Sendable {
+    package let identity: IdentityKey
+    /// The owner's identifier of the route, returned with the link.
+    package let route: UInt64
+    /// The expected peer; `nil` accepts any key that act 3 proves (joiners, holders of a card).
+    package let remote: PublicKey?
+
+    package init(identity: IdentityKey, route: UInt64, remote: PublicKey?) {
+        self.identity = identity
+        self.route = route
+        self.remote = remote
+    }
+}
+
+/// A transport's synchronous callbacks on its event loop. They may call the transport. They must hold the owner weakly,
+/// because a connection may outlive the owner.
 package struct TransportEvents {
     /// The route of a link's token; `nil` for one that only admits knocks (``RoutingTable/Match/isKnock``).
     package var route: (RoutingToken) -> RouteMatch? = { _ in nil }

@@ -1,10 +1,16 @@
+import Glibc
 import NIOCore
 
-/// A NIO channel without a socket: its owner carries the bytes, piece by piece, as far as the other end accepts them.
-/// Links use it like any other channel.
+/// A relayed stream as the socket of a link: its owner carries the bytes, piece by piece, as far as the other end accepts
+/// them.
 ///
 /// `@unchecked Sendable`: used only on its event loop.
-package final class StreamChannel: Channel, ChannelCore, @unchecked Sendable {
+package final class StreamChannel: StreamSocket, @unchecked Sendable {
+    private struct Piece {
+        var bytes: ByteBuffer
+        let done: ((any Error)?) -> Void
+    }
+
     /// Callbacks to the owner, on the loop.
     package struct Events {
         /// Bytes or the end can be taken: see ``take(_:)`` and ``isDrained``.
@@ -22,18 +28,12 @@ package final class StreamChannel: Channel, ChannelCore, @unchecked Sendable {
     private let loop: any EventLoop
     package let remoteAddress: SocketAddress?
     package var events = Events()
-    package let allocator = ByteBufferAllocator()
-    package let closeFuture: EventLoopFuture<Void>
-    private let closePromise: EventLoopPromise<Void>
-    // Set once in `init`, because it needs `self`.
-    private var ownPipeline: ChannelPipeline!
+    private var link: StreamLink?
 
     private var isOpen = true
     private var outputIsClosed = false
     private var isFinished = false
-    /// Unflushed writes, then flushed ones.
-    private var written: [(bytes: ByteBuffer, promise: EventLoopPromise<Void>?)] = []
-    private var flushed = CircularBuffer<(bytes: ByteBuffer, promise: EventLoopPromise<Void>?)>()
+    private var output = CircularBuffer<Piece>()
     private var arrived = ByteBuffer()
     private var inputHasEnded = false
     private var endIsTold = false
@@ -41,7 +41,7 @@ package final class StreamChannel: Channel, ChannelCore, @unchecked Sendable {
     private var isReadScheduled = false
 
     /// The carrier of the underlying link.
-    let carrier: PeerConnection.Carrier
+    private let carrier: PeerConnection.Carrier
 
     /// - Parameter carrier: the link that carries the bytes; its remote address is this channel's.
     package init(loop: any EventLoop, through carrier: PeerConnection?) {
@@ -49,51 +49,39 @@ package final class StreamChannel: Channel, ChannelCore, @unchecked Sendable {
         self.loop = loop
         remoteAddress = carrier?.remoteAddress
         self.carrier = carrier?.carrier ?? .tcp
-        closePromise = loop.makePromise(of: Void.self)
-        closeFuture = closePromise.futureResult
-        ownPipeline = ChannelPipeline(channel: self)
     }
 
-    package var eventLoop: any EventLoop { loop }
-    package var pipeline: ChannelPipeline { ownPipeline }
-    package var _channelCore: any ChannelCore { self }
-    package var parent: (any Channel)? { nil }
-    package var localAddress: SocketAddress? { nil }
-    package var isActive: Bool { isOpen }
-    package var isWritable: Bool { isOpen }
-
-    /// A stream has no socket options.
-    package func setOption<Option: ChannelOption>(_ option: Option, value: Option.Value) -> EventLoopFuture<Void> {
-        loop.makeSucceededVoidFuture()
-    }
-
-    package func getOption<Option: ChannelOption>(_ option: Option) -> EventLoopFuture<Option.Value> {
-        loop.makeFailedFuture(ChannelError.operationUnsupported)
+    /// - Throws: when the stream has ended.
+    func attach(_ link: StreamLink) throws {
+        guard isOpen else { throw ChannelError.ioOnClosedChannel }
+        self.link = link
+        link.socket = self
+        link.start()
     }
 
     // MARK: The owner's side
 
-    /// Starts reading, once its handler is in place.
-    package func begin() { if isOpen { pipeline.read() } }
+    /// Starts reading, once its link is in place.
+    package func begin() { link?.readRequested() }
 
-    package var outputByteCount: Int { flushed.reduce(0) { $0 + $1.bytes.readableBytes } }
+    package var outputByteCount: Int { output.reduce(0) { $0 + $1.bytes.readableBytes } }
 
     /// Everything was taken, and the output has ended.
-    package var isDrained: Bool { outputIsClosed && flushed.isEmpty && written.isEmpty }
+    package var isDrained: Bool { outputIsClosed && output.isEmpty }
 
     /// - Returns: at most `limit` bytes to carry; empty when there are none.
     package func take(_ limit: Int) -> [UInt8] {
         var result: [UInt8] = []
-        // Empty pieces have promises, too.
-        while var first = flushed.first, result.count < limit || first.bytes.readableBytes == 0 {
+        // Empty pieces are reported, too.
+        while var first = output.first, result.count < limit || first.bytes.readableBytes == 0 {
             let count = min(limit - result.count, first.bytes.readableBytes)
             result += first.bytes.readBytes(length: count) ?? []
             if first.bytes.readableBytes > 0 {
-                flushed[flushed.startIndex].bytes = first.bytes
+                output[output.startIndex].bytes = first.bytes
             } else {
-                flushed.removeFirst()
+                output.removeFirst()
                 // Asynchronously, because the callback may write.
-                if let promise = first.promise { loop.execute { promise.succeed(()) } }
+                loop.assumeIsolated().execute { first.done(nil) }
             }
         }
         return result
@@ -120,17 +108,14 @@ package final class StreamChannel: Channel, ChannelCore, @unchecked Sendable {
     }
 
     /// The stream ended: closes at once.
-    package func fail() {
-        guard isOpen else { return }
-        close0(error: ChannelError.eof, mode: .all, promise: nil)
-    }
+    package func fail() { close() }
 
     private func discardOutput() {
-        let gone = flushed
-        flushed = []
+        let gone = output
+        output = []
         guard !gone.isEmpty else { return }
         // Asynchronously, because the callback may write.
-        loop.execute { for piece in gone { piece.promise?.succeed(()) } }
+        loop.assumeIsolated().execute { for piece in gone { piece.done(nil) } }
     }
 
     /// One piece per turn of the loop.
@@ -151,84 +136,56 @@ package final class StreamChannel: Channel, ChannelCore, @unchecked Sendable {
             if arrived.readableBytes == 0 { arrived = ByteBuffer() } else { arrived.discardReadBytes() }
             events.consumed(part.readableBytes)
             guard isOpen else { return }
-            pipeline.fireChannelRead(part)
-            pipeline.fireChannelReadComplete()
-            if isOpen { pipeline.read() }
+            link?.received(part)
+            link?.readIfOwed()
+            if isOpen { link?.readRequested() }
         } else if inputHasEnded, !endIsTold {
             endIsTold = true
-            if outputIsClosed { return close0(error: ChannelError.eof, mode: .all, promise: nil) }
-            pipeline.fireUserInboundEventTriggered(ChannelEvent.inputClosed)
+            if outputIsClosed { close() } else { link?.inputEnded() }
         }
     }
 
-    // MARK: ChannelCore
+    // MARK: The link's side
 
-    package func localAddress0() throws -> SocketAddress { throw ChannelError.operationUnsupported }
-    package func remoteAddress0() throws -> SocketAddress { throw ChannelError.operationUnsupported }
-    package func register0(promise: EventLoopPromise<Void>?) { promise?.succeed(()) }
-    package func registerAlreadyConfigured0(promise: EventLoopPromise<Void>?) { promise?.succeed(()) }
-    package func bind0(to: SocketAddress, promise: EventLoopPromise<Void>?) {
-        promise?.fail(ChannelError.operationUnsupported)
-    }
-    package func connect0(to: SocketAddress, promise: EventLoopPromise<Void>?) {
-        promise?.fail(ChannelError.operationUnsupported)
-    }
+    var localAddress: SocketAddress? { nil }
+    var relay: PeerConnection.Carrier? { carrier }
+    var kernelInfo: tcp_info? { nil }
 
-    package func write0(_ data: NIOAny, promise: EventLoopPromise<Void>?) {
-        guard isOpen, !outputIsClosed else {
-            promise?.fail(ChannelError.ioOnClosedChannel)
-            return
-        }
-        written.append((unwrapData(data, as: ByteBuffer.self), promise))
+    func write(_ bytes: ByteBuffer, _ done: @escaping ((any Error)?) -> Void) {
+        guard isOpen, !outputIsClosed else { return done(ChannelError.ioOnClosedChannel) }
+        output.append(Piece(bytes: bytes, done: done))
+        if isFinished { discardOutput() } else { events.hasOutput() }
     }
 
-    package func flush0() {
-        guard !written.isEmpty else { return }
-        flushed.append(contentsOf: written)
-        written = []
-        if isFinished { discardOutput() } else if isOpen { events.hasOutput() }
-    }
-
-    package func read0() {
+    func read() {
         wantsToRead = true
         scheduleRead()
     }
 
-    package func close0(error: any Error, mode: CloseMode, promise: EventLoopPromise<Void>?) {
-        guard isOpen else {
-            promise?.fail(ChannelError.alreadyClosed)
-            return
-        }
-        if mode == .output {
-            promise?.succeed(())
-            guard !outputIsClosed else { return }
-            outputIsClosed = true
-            events.hasOutput()
-            if endIsTold, isOpen { close0(error: error, mode: .all, promise: nil) }
-            return
-        }
+    func endOutput() {
+        guard isOpen, !outputIsClosed else { return }
+        outputIsClosed = true
+        events.hasOutput()
+        if endIsTold { close() }
+    }
+
+    func close() {
+        guard isOpen else { return }
         isOpen = false
         outputIsClosed = true
-        let unsent = flushed.map(\.promise) + written.map(\.promise)
-        flushed = []
-        written = []
+        let unsent = output
+        output = []
         arrived = ByteBuffer()
-        for promise in unsent { promise?.fail(ChannelError.ioOnClosedChannel) }
-        promise?.succeed(())
+        for piece in unsent { piece.done(ChannelError.ioOnClosedChannel) }
         let closed = events.closed
         events = Events()
         closed()
-        pipeline.fireChannelInactive()
-        loop.execute {
-            self.removeHandlers(pipeline: self.pipeline)
-            self.closePromise.succeed(())
-        }
+        link?.closed()
+        link?.socket = nil
+        link = nil
     }
 
-    package func triggerUserOutboundEvent0(_ event: Any, promise: EventLoopPromise<Void>?) {
-        promise?.fail(ChannelError.operationUnsupported)
-    }
-
-    package func channelRead0(_ data: NIOAny) {}
-    package func errorCaught0(error: any Error) {}
+    /// A stream has no socket options.
+    func setOptions(_ limits: TransportLimits) {}
+    func setReads(of byteCount: Int) {}
 }

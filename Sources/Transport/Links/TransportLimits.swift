@@ -101,12 +101,12 @@ extension TransportLimits {
         // Ignore errors: the connection is gone, and other events report that.
         guard let options = channel.syncOptions else { return }
         try? options.setOption(.maxMessagesPerRead, value: 1)
-        applyReads(of: quietByteCount, channel)
+        Self.applyReads(of: quietByteCount, channel)
         try? options.setOption(.socketOption(.so_keepalive), value: 1)
         for (name, value) in numbers { try? options.setOption(.tcpOption(name), value: value) }
     }
 
-    func applyReads(of byteCount: Int, _ channel: any Channel) {
+    static func applyReads(of byteCount: Int, _ channel: any Channel) {
         try? channel.syncOptions?.setOption(.recvAllocator, value: ExactReads(byteCount: byteCount))
     }
 }

@@ -4,8 +4,8 @@ package enum MappingLimits {
     package static let lease: UInt32 = 3_600
     /// The shortest lease that is accepted, in seconds.
     package static let leaseLeast: UInt32 = 60
-    /// Interval of the checks that the gateway and the mapping are unchanged.
-    package static let lookInterval: Int64 = 60_000
+    /// The longest time to a renewal. It restores the mapping after a restart of the gateway, and shows its new address.
+    package static let renewInterval: Int64 = 300_000
     /// The shortest pause before another renewal attempt.
     package static let retryLeast: Int64 = 10_000
     /// The pause after all methods have failed: the first, and the longest after doubling.
@@ -29,15 +29,15 @@ package enum MappingMethod: String, Sendable, CaseIterable {
 
 /// A local listener to be mapped, and its gateway.
 package struct MappingPlace: Hashable, Sendable {
-    package let gateway: LanAddress
+    package let gateway: IPAddress
     package let interface: UInt32
     /// Our address on that interface.
-    package let local: LanAddress
+    package let local: IPAddress
     /// The listener's port, for TCP and, if enabled, UDP. Not 0.
     package let port: UInt16
     package let hasDatagrams: Bool
 
-    package init(gateway: LanAddress, interface: UInt32, local: LanAddress, port: UInt16, hasDatagrams: Bool) {
+    package init(gateway: IPAddress, interface: UInt32, local: IPAddress, port: UInt16, hasDatagrams: Bool) {
         self.gateway = gateway
         self.interface = interface
         self.local = local
@@ -59,25 +59,22 @@ package enum MappingCarrier: UInt8, Sendable, CaseIterable {
 
 /// A gateway's grant, not validated yet.
 package struct MappingGrant: Hashable, Sendable {
-    package var outer: LanAddress
+    package var outer: IPAddress
     package var tcp: UInt16
     /// `nil` if UDP was not requested.
     package var udp: UInt16?
     /// In seconds: the shorter of the two.
     package var lifetime: UInt32
-    /// Seconds since the gateway started; `nil` where the method has none.
-    package var epoch: UInt32?
 }
 
 package struct Mapping: Hashable, Sendable {
     package let method: MappingMethod
     package let place: MappingPlace
-    package var outer: LanAddress
+    package var outer: IPAddress
     package var tcp: UInt16
     package var udp: UInt16?
     package var grantedAt: Int64
     package var expiresAt: Int64
-    package var epoch: UInt32?
 
     package init(_ grant: MappingGrant, _ method: MappingMethod, _ place: MappingPlace, now: Int64) {
         self.method = method
@@ -87,7 +84,6 @@ package struct Mapping: Hashable, Sendable {
         udp = grant.udp
         grantedAt = now
         expiresAt = now + Int64(min(grant.lifetime, MappingLimits.lease)) * 1_000
-        epoch = grant.epoch
     }
 
     /// The outer ports: one, if both carriers have the same.
@@ -111,7 +107,7 @@ package enum MappingFailure: Hashable, Sendable {
     /// The method's own code (RFC 6887, 7.4; RFC 6886, 3.5; UPnP's error codes).
     case refused(Int)
     /// The gateway is itself behind a NAT: its outer address.
-    case notGlobal(LanAddress)
+    case notGlobal(IPAddress)
 
     private var rank: Int {
         switch self {

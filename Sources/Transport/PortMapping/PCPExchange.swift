@@ -4,7 +4,7 @@
 package struct PCPExchange {
     package enum Step: Hashable, Sendable {
         case send([UInt8])
-        case granted(lifetime: UInt32, epoch: UInt32, map: PCPMap?)
+        case granted(lifetime: UInt32, map: PCPMap)
         case failed(MappingFailure)
     }
 
@@ -37,24 +37,25 @@ package struct PCPExchange {
         }
         switch message {
         case .otherVersion: return end(.failed(.unsupported))
-        case .answer(let result, let lifetime, let epoch, let map):
-            switch (request.operation, map) {
-            case (.announce, nil): break
-            case (.natPMP(nil), let map?) where map.innerPort == 0: break
-            case (.map(let asked), let map?) where map.answers(asked): break
-            case (.natPMP(let asked?), let map?) where map.answers(asked): break
-            default: return nil
-            }
+        case .refusal(let opcode, let result):
+            return opcode == request.bytes[1] ? end(.failed(.refused(Int(result)))) : nil
+        case .answer(let result, let lifetime, let map):
+            let isOurs =
+                switch request.operation {
+                case .natPMP(nil): map.innerPort == 0
+                case .map(let asked), .natPMP(let asked?): map.answers(asked)
+                }
+            guard isOurs else { return nil }
             switch result {
-            case 0: return end(.granted(lifetime: lifetime, epoch: epoch, map: map))
-            // UNSUPP_VERSION, UNSUPP_OPCODE of PCP.
-            case 1 where !request.isNATPMP, 4 where !request.isNATPMP: return end(.failed(.unsupported))
+            // 1 and 4: UNSUPP_VERSION, UNSUPP_OPCODE.
+            case 0: return end(.granted(lifetime: lifetime, map: map))
+            case 1, 4: return end(.failed(.unsupported))
             default: return end(.failed(.refused(Int(result))))
             }
         }
     }
 
-    /// The server's port is unreachable.
+    /// The server, or its port, is unreachable.
     package mutating func unreachable() -> Step? { isOver ? nil : end(.failed(.unsupported)) }
 
     private mutating func end(_ step: Step) -> Step {

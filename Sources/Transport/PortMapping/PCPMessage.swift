@@ -1,12 +1,9 @@
 import Crypto
 
-/// A request to a PCP server (RFC 6887, sections 7.1, 11.1 and 14.1): 24 bytes, or 60 with a mapping. Numbers are
-/// big-endian, addresses 16 bytes, IPv4 as `::ffff:a.b.c.d`. Or a request to a NAT-PMP server at the same port
+/// A request to a PCP server (RFC 6887, sections 7.1 and 11.1) for a mapping: 60 bytes. Numbers are big-endian, addresses 16 bytes, IPv4 as `::ffff:a.b.c.d`. Or a request to a NAT-PMP server at the same port
 /// (RFC 6886, sections 3.2 and 3.3): 2 bytes, or 12 with a mapping.
 package struct PCPRequest: Hashable, Sendable {
     package enum Operation: Hashable, Sendable {
-        /// Asks only for an answer, which has the server's time.
-        case announce
         case map(PCPMap)
         /// NAT-PMP: a mapping without a nonce and an address; `nil` asks for the outer address.
         case natPMP(PCPMap?)
@@ -16,9 +13,9 @@ package struct PCPRequest: Hashable, Sendable {
     /// Lifetime of the mapping in seconds; 0 removes it.
     package let lifetime: UInt32
     /// Our address; it must be the packet's source.
-    package let client: LanAddress
+    package let client: IPAddress
 
-    package init(_ operation: Operation, lifetime: UInt32, client: LanAddress) {
+    package init(_ operation: Operation, lifetime: UInt32, client: IPAddress) {
         self.operation = operation
         self.lifetime = lifetime
         self.client = client
@@ -28,7 +25,6 @@ package struct PCPRequest: Hashable, Sendable {
 
     package var bytes: [UInt8] {
         switch operation {
-        case .announce: [PCPMessage.version, 0, 0, 0] + bigEndian(lifetime) + client.mappedBytes
         case .map(let map): [PCPMessage.version, 1, 0, 0] + bigEndian(lifetime) + client.mappedBytes + map.bytes
         case .natPMP(nil): [0, 0]
         case .natPMP(let map?):
@@ -48,9 +44,9 @@ package struct PCPMap: Hashable, Sendable {
     package var innerPort: UInt16
     /// Suggested in a request, assigned in an answer; 0 for any.
     package var outerPort: UInt16
-    package var outer: LanAddress
+    package var outer: IPAddress
 
-    package init(nonce: [UInt8], carrier: MappingCarrier, innerPort: UInt16, outerPort: UInt16, outer: LanAddress) {
+    package init(nonce: [UInt8], carrier: MappingCarrier, innerPort: UInt16, outerPort: UInt16, outer: IPAddress) {
         self.nonce = nonce
         self.carrier = carrier
         self.innerPort = innerPort
@@ -66,7 +62,7 @@ package struct PCPMap: Hashable, Sendable {
     fileprivate init?(_ bytes: ArraySlice<UInt8>) {
         let start = bytes.startIndex
         guard bytes.count == Self.byteCount, let carrier = MappingCarrier(rawValue: bytes[start + 12]),
-            let outer = LanAddress(bytes.suffix(16))
+            let outer = IPAddress(bytes.suffix(16))
         else { return nil }
         self.init(
             nonce: Array(bytes.prefix(12)), carrier: carrier,
@@ -86,10 +82,12 @@ package enum PCPMessage: Hashable, Sendable {
     static let byteCountMost = 1_100
     package static let port: UInt16 = 5_351
 
-    /// `map` is `nil` in the answer to an announcement. Times are in seconds.
-    case answer(result: UInt8, lifetime: UInt32, epoch: UInt32, map: PCPMap?)
+    /// The lifetime is in seconds.
+    case answer(result: UInt8, lifetime: UInt32, map: PCPMap)
     /// The server speaks another version, such as NAT-PMP, which is version 0; or it has no mappings.
     case otherVersion
+    /// NAT-PMP: the request with this opcode failed. The answer's other fields may be missing.
+    case refusal(opcode: UInt8, result: UInt8)
 
     package init?(_ bytes: [UInt8]) {
         guard bytes.count >= 4, bytes.count <= Self.byteCountMost, bytes[1] & 0x80 != 0 else { return nil }
@@ -99,19 +97,12 @@ package enum PCPMessage: Hashable, Sendable {
             self = .otherVersion
             return
         }
-        guard bytes.count >= Self.headerByteCount, bytes.count % 4 == 0 else { return nil }
-        var map: PCPMap?
-        switch bytes[1] & 0x7f {
-        case 0: break
-        case 1:
-            // Options may follow; we request none.
-            guard bytes.count >= Self.headerByteCount + PCPMap.byteCount else { return nil }
-            map = PCPMap(bytes[Self.headerByteCount..<Self.headerByteCount + PCPMap.byteCount])
-            if map == nil { return nil }
-        default: return nil
-        }
-        self = .answer(
-            result: bytes[3], lifetime: number(bytes[...], at: 4, 4), epoch: number(bytes[...], at: 8, 4), map: map)
+        // Options may follow; we request none.
+        let byteCount = Self.headerByteCount + PCPMap.byteCount
+        guard bytes[1] == 0x81, bytes.count >= byteCount, bytes.count % 4 == 0,
+            let map = PCPMap(bytes[Self.headerByteCount..<byteCount])
+        else { return nil }
+        self = .answer(result: bytes[3], lifetime: number(bytes[...], at: 4, 4), map: map)
     }
 
     /// An answer of NAT-PMP (RFC 6886, sections 3.2, 3.3 and 3.5). The answer with the outer address has port 0.
@@ -123,17 +114,19 @@ package enum PCPMessage: Hashable, Sendable {
             self = .otherVersion
             return
         }
+        guard bytes[0] == 0, bytes[1] <= 0x82, bytes.count >= 8 else { return nil }
+        guard result == 0 else {
+            self = .refusal(opcode: bytes[1] & 0x7f, result: UInt8(clamping: result))
+            return
+        }
         let isMap = bytes[1] != 0x80
-        guard bytes[0] == 0, bytes[1] <= 0x82, bytes.count >= (isMap ? 16 : 12),
-            let outer = isMap ? LanAddress(0, 0, 0, 0) : LanAddress(bytes[8..<12])
+        guard bytes.count >= (isMap ? 16 : 12), let outer = isMap ? IPAddress(0, 0, 0, 0) : IPAddress(bytes[8..<12])
         else { return nil }
         let map = PCPMap(
             nonce: [], carrier: bytes[1] == 0x81 ? .udp : .tcp,
             innerPort: isMap ? UInt16(number(bytes[...], at: 8, 2)) : 0,
             outerPort: isMap ? UInt16(number(bytes[...], at: 10, 2)) : 0, outer: outer)
-        self = .answer(
-            result: UInt8(clamping: result), lifetime: isMap ? number(bytes[...], at: 12, 4) : 0,
-            epoch: number(bytes[...], at: 4, 4), map: map)
+        self = .answer(result: 0, lifetime: isMap ? number(bytes[...], at: 12, 4) : 0, map: map)
     }
 }
 

@@ -3,13 +3,10 @@ package struct PortMappingStateMachine {
     package enum Question: Hashable, Sendable {
         case find(MappingMethod, MappingPlace)
         case renew(Mapping)
-        case look(Mapping)
     }
 
     package enum Outcome: Hashable, Sendable {
         case granted(MappingGrant)
-        /// The gateway's time and outer address, if the method has them, and whether our mapping exists.
-        case alive(epoch: UInt32?, outer: LanAddress?, isThere: Bool)
         case failed(MappingFailure)
     }
 
@@ -26,10 +23,8 @@ package struct PortMappingStateMachine {
         case idle
         case asking(UInt64, MappingMethod, [MappingFailure])
         case waiting(until: Int64, MappingFailure)
-        /// When the next renewal and the next check are due.
-        case mapped(Mapping, renewAt: Int64, lookAt: Int64)
+        case mapped(Mapping, renewAt: Int64)
         case renewing(UInt64, Mapping)
-        case looking(UInt64, Mapping, renewAt: Int64)
         /// Stopped; the number of the question still in progress.
         case over(UInt64?)
     }
@@ -55,7 +50,7 @@ package struct PortMappingStateMachine {
         case .idle, .over: .none
         case .asking: .asking
         case .waiting(_, let failure): .failed(failure)
-        case .mapped(let mapping, _, _), .renewing(_, let mapping), .looking(_, let mapping, _): .mapped(mapping)
+        case .mapped(let mapping, _), .renewing(_, let mapping): .mapped(mapping)
         }
     }
 
@@ -68,8 +63,8 @@ package struct PortMappingStateMachine {
         switch state {
         case .idle, .asking, .over: nil
         case .waiting(let until, _): until
-        case .mapped(let mapping, let renewAt, let lookAt): min(mapping.expiresAt, renewAt, lookAt)
-        case .renewing(_, let mapping), .looking(_, let mapping, _): mapping.expiresAt
+        case .mapped(let mapping, let renewAt): min(mapping.expiresAt, renewAt)
+        case .renewing(_, let mapping): mapping.expiresAt
         }
     }
 
@@ -90,15 +85,13 @@ package struct PortMappingStateMachine {
         switch state {
         case .idle, .asking, .over: return []
         case .waiting(let until, _): return until <= now ? begin() : []
-        case .mapped(let mapping, let renewAt, let lookAt):
+        case .mapped(let mapping, let renewAt):
             if mapping.expiresAt <= now { return [.changed] + begin() }
-            if renewAt <= now { return renew(mapping) }
-            guard lookAt <= now else { return [] }
+            guard renewAt <= now else { return [] }
             number += 1
-            state = .looking(number, mapping, renewAt: renewAt)
-            return [.ask(number, .look(mapping))]
-        case .renewing(_, let mapping), .looking(_, let mapping, _):
-            return mapping.expiresAt <= now ? [.changed] + begin() : []
+            state = .renewing(number, mapping)
+            return [.ask(number, .renew(mapping))]
+        case .renewing(_, let mapping): return mapping.expiresAt <= now ? [.changed] + begin() : []
         }
     }
 
@@ -108,7 +101,6 @@ package struct PortMappingStateMachine {
         switch state {
         case .asking(number, let method, let failures): return found(method, failures, outcome, now: now)
         case .renewing(number, let mapping): return renewed(mapping, outcome, now: now)
-        case .looking(number, let mapping, let renewAt): return looked(mapping, outcome, renewAt: renewAt, now: now)
         case .over(number?):
             state = .over(nil)
             guard let place, let method = lastMethod else { return [] }
@@ -116,7 +108,7 @@ package struct PortMappingStateMachine {
             // The mapping may exist without an answer. UPnP removes by outer port, which may be another machine's.
             guard method != .upnp else { return [] }
             return [.remove(Mapping(provisional(place), method, place, now: now))]
-        case .idle, .asking, .waiting, .mapped, .renewing, .looking, .over: return []
+        case .idle, .asking, .waiting, .mapped, .renewing, .over: return []
         }
     }
 
@@ -127,16 +119,13 @@ package struct PortMappingStateMachine {
         case .asking(let number, let method, _):
             lastMethod = method
             state = .over(number)
-        case .mapped(let mapping, _, _):
+        case .mapped(let mapping, _):
             state = .over(nil)
             return [.remove(mapping), .changed]
         case .renewing(let number, let mapping):
             // The renewal in progress creates the mapping again; its answer removes it.
             lastMethod = mapping.method
             state = .over(number)
-            return [.remove(mapping), .changed]
-        case .looking(_, let mapping, _):
-            state = .over(nil)
             return [.remove(mapping), .changed]
         }
         return []
@@ -172,13 +161,12 @@ package struct PortMappingStateMachine {
             let mapping = Mapping(grant, method, place, now: now)
             guard let mistake = mistake(grant, place) else {
                 pause = MappingLimits.pause
-                keep(mapping, now: now)
+                keep(mapping)
                 return [.changed]
             }
             // Other methods would find the same address.
             if case .notGlobal = mistake { return wait(mistake, now: now) + [.remove(mapping)] }
             return [.remove(mapping)] + next(after: method, failures + [mistake], place, now: now)
-        case .alive: failure = .malformed
         case .failed(let why): failure = why
         }
         return next(after: method, failures + [failure], place, now: now)
@@ -198,15 +186,9 @@ package struct PortMappingStateMachine {
         return []
     }
 
-    private mutating func keep(_ mapping: Mapping, now: Int64) {
-        let half = (mapping.expiresAt - mapping.grantedAt) / 2
-        state = .mapped(mapping, renewAt: mapping.grantedAt + half, lookAt: now + MappingLimits.lookInterval)
-    }
-
-    private mutating func renew(_ mapping: Mapping) -> [Action] {
-        number += 1
-        state = .renewing(number, mapping)
-        return [.ask(number, .renew(mapping))]
+    private mutating func keep(_ mapping: Mapping) {
+        let wait = min((mapping.expiresAt - mapping.grantedAt) / 2, MappingLimits.renewInterval)
+        state = .mapped(mapping, renewAt: mapping.grantedAt + wait)
     }
 
     private mutating func renewed(_ mapping: Mapping, _ outcome: Outcome, now: Int64) -> [Action] {
@@ -216,37 +198,23 @@ package struct PortMappingStateMachine {
             if let mistake = mistake(grant, mapping.place) {
                 return [.remove(new), .changed] + wait(mistake, now: now)
             }
-            keep(new, now: now)
+            keep(new)
             let isSame = new.outer == mapping.outer && new.ports == mapping.ports
             return isSame ? [] : [.changed]
-        case .failed(.silent), .failed(.unsupported), .failed(.malformed), .alive:
-            // The gateway may be starting. Until the lease ends, retry after half of the remaining time.
-            let again = now + max(MappingLimits.retryLeast, (mapping.expiresAt - now) / 2)
-            state = .mapped(mapping, renewAt: again, lookAt: now + MappingLimits.lookInterval)
+        case .failed(.silent), .failed(.unsupported), .failed(.malformed):
+            // The gateway may be starting. Until the lease ends, retry after half of the remaining time at most.
+            let half = min((mapping.expiresAt - now) / 2, MappingLimits.renewInterval)
+            state = .mapped(mapping, renewAt: now + max(MappingLimits.retryLeast, half))
             return mapping.expiresAt <= now ? advance(now: now) : []
         case .failed(.refused), .failed(.permanentOnly), .failed(.notGlobal): return [.changed] + begin()
         }
-    }
-
-    private mutating func looked(_ mapping: Mapping, _ outcome: Outcome, renewAt: Int64, now: Int64) -> [Action] {
-        guard case .alive(let epoch, let outer, let isThere) = outcome else {
-            state = .mapped(mapping, renewAt: renewAt, lookAt: now + MappingLimits.lookInterval)
-            return []
-        }
-        var hasRestarted = false
-        if let before = mapping.epoch, let epoch {
-            hasRestarted = GatewayEpoch.hasRestarted(before: before, after: epoch, elapsed: now - mapping.grantedAt)
-        }
-        if !isThere || hasRestarted || outer.map({ $0 != mapping.outer }) ?? false { return renew(mapping) }
-        state = .mapped(mapping, renewAt: renewAt, lookAt: now + MappingLimits.lookInterval)
-        return []
     }
 
     /// The mapping that the gateway probably made.
     private func provisional(_ place: MappingPlace) -> MappingGrant {
         MappingGrant(
             outer: place.local, tcp: place.port, udp: place.hasDatagrams ? place.port : nil,
-            lifetime: MappingLimits.lease, epoch: nil)
+            lifetime: MappingLimits.lease)
     }
 
     /// The defect of a grant; `nil` if it is usable.

@@ -1,6 +1,6 @@
 /// A default gateway from the kernel's tables (proc(5), `/proc/net/route` and `/proc/net/ipv6_route`).
 package struct DefaultRoute: Hashable, Sendable {
-    package let gateway: LanAddress
+    package let gateway: IPAddress
     package let interface: String
     package let metric: UInt32
 }
@@ -17,7 +17,7 @@ package enum RouteTable {
                 let fields = line.split { $0 == "\t" || $0 == " " }
                 guard fields.count >= 8, UInt32(fields[1], radix: 16) == 0, UInt32(fields[7], radix: 16) == 0,
                     let gateway = UInt32(fields[2], radix: 16), isGateway(fields[3]),
-                    let address = LanAddress(withUnsafeBytes(of: gateway) { Array($0) }), let metric = UInt32(fields[6])
+                    let address = IPAddress(withUnsafeBytes(of: gateway) { Array($0) }), let metric = UInt32(fields[6])
                 else { return nil }
                 return DefaultRoute(gateway: address, interface: String(fields[0]), metric: metric)
             })
@@ -30,7 +30,7 @@ package enum RouteTable {
             text.split(separator: "\n").compactMap { line in
                 let fields = line.split(separator: " ")
                 guard fields.count >= 10, fields[0].allSatisfy({ $0 == "0" }), fields[1] == "00", fields[3] == "00",
-                    isGateway(fields[8]), let bytes = bytes(fields[4]), let address = LanAddress(bytes),
+                    isGateway(fields[8]), let bytes = bytes(fields[4]), let address = IPAddress(bytes),
                     let metric = UInt32(fields[5], radix: 16)
                 else { return nil }
                 return DefaultRoute(gateway: address, interface: String(fields[9]), metric: metric)

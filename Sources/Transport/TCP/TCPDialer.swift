@@ -29,13 +29,9 @@ extension TCPTransport {
     /// The responder may close an open link at once if it rejects us: XK shows our key only in the last act.
     package func dial(_ dial: Dial) -> UInt64 {
         let handler = makeInitiator(dial)
-        // Asynchronously, because the system may refuse at once, and the caller must know the number first.
-        loop.assumeIsolated().execute {
-            guard self.handler(handler.id) != nil else { return }
-            var limits = self.limits
-            if dial.hasShortSegments { limits.segmentByteCount = limits.shortSegmentByteCount }
-            self.connect(to: dial.endpoint, handler, limits) { handler, failure in handler.fail(failure) }
-        }
+        var limits = limits
+        if dial.hasShortSegments { limits.segmentByteCount = limits.shortSegmentByteCount }
+        connect(to: dial.endpoint, handler, limits)
         return handler.id
     }
 
@@ -52,42 +48,33 @@ extension TCPTransport {
         completion: @escaping (Result<[UInt8]?, DialFailure>) -> Void
     ) {
         precondition((1...limits.knockByteCount).contains(sealed.count), "a knock has that many bytes")
-        connect(to: endpoint, makeKnock(token, sealed, completion))
+        connect(to: endpoint, makeKnock(token, sealed, completion), limits)
     }
 
-    /// Knocks over an existing connection, like ``knock(at:token:sealed:completion:)``.
+    /// Knocks over a stream, like ``knock(at:token:sealed:completion:)``.
     package func knock(
-        over channel: any Channel, token: RoutingToken, sealed: [UInt8],
+        over stream: StreamChannel, token: RoutingToken, sealed: [UInt8],
         completion: @escaping (Result<[UInt8]?, DialFailure>) -> Void
     ) {
-        let handler = makeKnock(token, sealed, completion)
-        do { try channel.pipeline.syncOperations.addHandler(handler) } catch {
-            loop.assumeIsolated().execute { handler.end(DialFailure(error)) }
-        }
+        let link = makeKnock(token, sealed, completion)
+        do { try stream.attach(link) } catch { loop.assumeIsolated().execute { link.fail(DialFailure(error)) } }
     }
 
-    /// Connects and runs a code's exchange. ``CodeDial/ended`` is called after the return.
-    package func exchange(_ dial: CodeDial, at endpoint: Endpoint) { connect(to: endpoint, makeExchange(dial)) }
+    /// Connects and runs a code's exchange. ``ExchangeDial/ended`` is called after the return.
+    package func exchange(_ dial: ExchangeDial, at endpoint: Endpoint) {
+        connect(to: endpoint, makeInitiator(exchange: dial), limits)
+    }
 
-    private func connect(to endpoint: Endpoint, _ handler: ExchangeHandler) {
+    /// In a later turn, because the system may refuse at once, and the caller must know the dial's number first.
+    private func connect(to endpoint: Endpoint, _ handler: StreamLink, _ limits: TransportLimits) {
         loop.assumeIsolated().execute {
-            self.connect(to: endpoint, handler, self.limits) { handler, failure in handler.end(failure) }
-        }
-    }
-
-    private func connect<Handler: ChannelHandler>(
-        to endpoint: Endpoint, _ handler: Handler, _ limits: TransportLimits,
-        failed: @escaping (Handler, DialFailure) -> Void
-    ) {
-        guard (1...65_535).contains(endpoint.port) else { return failed(handler, .unresolvable) }
-        // A name may have several addresses, so the handler is added to the winning connection.
-        network.connect(to: endpoint, limits: limits, on: loop).assumeIsolated().whenComplete { result in
-            switch result {
-            case .success(let channel):
-                do { try channel.pipeline.syncOperations.addHandler(handler) } catch {
-                    failed(handler, DialFailure(error))
+            guard self.handler(handler.id) != nil else { return }
+            guard (1...65_535).contains(endpoint.port) else { return handler.fail(.unresolvable) }
+            // A name may have several addresses, so the handler is added to the winning connection.
+            self.network.connect(to: endpoint, limits: limits, on: self.loop).assumeIsolated().whenComplete { result in
+                do { try result.get().pipeline.syncOperations.addHandler(ChannelSocket(handler)) } catch {
+                    handler.fail(DialFailure(error))
                 }
-            case .failure(let error): failed(handler, DialFailure(error))
             }
         }
     }

@@ -19,8 +19,7 @@ package final class TCPTransport: @unchecked Sendable {
     let turns: TurnQueue
     private var deadlines = Deadlines()
     private var alarm: (time: NIODeadline, task: Scheduled<Void>)?
-    private var handlers: [UInt64: LinkHandler] = [:]
-    private var exchanges: [UInt64: ExchangeHandler] = [:]
+    private var handlers: [UInt64: StreamLink] = [:]
     private var nextID: UInt64 = 1
     private var generator: any RandomNumberGenerator
 
@@ -47,12 +46,11 @@ package final class TCPTransport: @unchecked Sendable {
     }
 
     /// Incoming and outgoing connections of this transport, open or not.
-    package var connectionCount: Int { handlers.count + exchanges.count }
+    package var connectionCount: Int { handlers.count }
 
     /// Closes every link and cancels every dial, knock and exchange at once. Listeners are closed separately.
     package func close() {
         for id in handlers.keys.sorted() { handlers[id]?.end(.shutDown, .shutDown) }
-        for id in exchanges.keys.sorted() { exchanges[id]?.end(.cancelled) }
         alarm?.task.cancel()
         alarm = nil
     }
@@ -84,67 +82,71 @@ package final class TCPTransport: @unchecked Sendable {
     // MARK: Connections
 
     /// Accepts an incoming connection whose channel is on this transport's loop.
-    /// - Parameters:
-    ///   - opening: bytes read from it before.
-    ///   - admits: the tokens that it may show.
-    package func accept(
-        _ channel: any Channel, _ opening: Opening? = nil, admits: @escaping (RoutingToken) -> Bool = { _ in true }
-    ) throws {
-        let handler = LinkHandler(responder: takeID(), opening: opening, admits: admits, transport: self)
-        handlers[handler.id] = handler
-        do { try channel.pipeline.syncOperations.addHandler(handler) } catch {
-            forget(handler)
-            throw error
-        }
+    /// - Parameter opening: bytes read from it before.
+    package func accept(_ channel: any Channel, _ opening: Opening? = nil) throws {
+        let link = StreamLink(responder: takeID(), opening: opening, admits: { _ in true }, transport: self)
+        handlers[link.id] = link
+        try run(link, over: channel)
+    }
+
+    /// Accepts an incoming stream. `admits`: the tokens that it may show.
+    func accept(_ stream: StreamChannel, admits: @escaping (RoutingToken) -> Bool) throws {
+        let link = StreamLink(responder: takeID(), opening: nil, admits: admits, transport: self)
+        handlers[link.id] = link
+        try run(link, over: stream)
     }
 
     /// Starts a dial over an established connection. Returns the dial's number.
     @discardableResult package func initiate(_ dial: Dial, over channel: any Channel) throws -> UInt64 {
-        let handler = makeInitiator(dial)
-        do { try channel.pipeline.syncOperations.addHandler(handler) } catch {
-            forget(handler)
+        let link = makeInitiator(dial)
+        try run(link, over: channel)
+        return link.id
+    }
+
+    private func run(_ link: StreamLink, over channel: any Channel) throws {
+        do { try channel.pipeline.syncOperations.addHandler(ChannelSocket(link)) } catch {
+            forget(link)
             throw error
         }
-        return handler.id
     }
 
-    func makeInitiator(_ dial: Dial) -> LinkHandler {
-        let handler = LinkHandler(initiator: takeID(), dial: dial, transport: self)
+    func run(_ link: StreamLink, over stream: StreamChannel) throws {
+        do { try stream.attach(link) } catch {
+            forget(link)
+            throw error
+        }
+    }
+
+    func makeInitiator(_ dial: Dial? = nil, exchange: ExchangeDial? = nil, id: UInt64? = nil) -> StreamLink {
+        let handler = StreamLink(initiator: id ?? takeID(), dial: dial, exchange: exchange, transport: self)
         handlers[handler.id] = handler
-        return handler
-    }
-
-    func makeExchange(_ dial: CodeDial) -> ExchangeHandler {
-        let handler = ExchangeHandler(id: takeID(), dial: dial, transport: self)
-        exchanges[handler.id] = handler
         return handler
     }
 
     func makeKnock(
         _ token: RoutingToken, _ sealed: [UInt8], _ completion: @escaping (Result<[UInt8]?, DialFailure>) -> Void
-    ) -> ExchangeHandler {
+    ) -> StreamLink {
         var answer: [UInt8]?
-        var dial = CodeDial(
+        var dial = ExchangeDial(
             token: token, message: bigEndian(UInt16(truncatingIfNeeded: sealed.count)) + sealed, expecting: 2,
             answered: {
-                answer = Array($0.dropFirst(2))
+                answer = $0
                 return .end
             }, ended: { completion($0.map { .failure($0) } ?? .success(answer)) })
         dial.kind = .knock
-        return makeExchange(dial)
+        return makeInitiator(exchange: dial)
     }
 
-    func handler(_ id: UInt64) -> LinkHandler? { handlers[id] }
-    func forget(_ handler: LinkHandler) { handlers[handler.id] = nil }
-    func forget(_ handler: ExchangeHandler) { exchanges[handler.id] = nil }
+    func handler(_ id: UInt64) -> StreamLink? { handlers[id] }
+    func forget(_ handler: StreamLink) { handlers[handler.id] = nil }
 
-    func arrived(_ handler: LinkHandler) {
+    func arrived(_ handler: StreamLink) {
         if let victim = waiting.arrive(handler.id, using: &generator) { handlers[victim]?.end(.requested, .crowdedOut) }
     }
 
     // MARK: Time
 
-    /// Calls ``LinkHandler/timePassed(_:)`` at `deadline`, or soon after it when many are due at once.
+    /// Calls ``StreamLink/timePassed(_:)`` at `deadline`, or soon after it when many are due at once.
     func watch(_ id: UInt64, until deadline: NIODeadline) {
         deadlines.add(id, at: deadline)
         setAlarm(deadline)
@@ -165,7 +167,7 @@ package final class TCPTransport: @unchecked Sendable {
         if let next = deadlines.next { setAlarm(max(next, now + limits.pauseBetweenTurns)) }
     }
 
-    private func takeID() -> UInt64 {
+    func takeID() -> UInt64 {
         defer { nextID += 1 }
         return nextID
     }

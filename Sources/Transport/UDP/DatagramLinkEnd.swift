@@ -23,9 +23,8 @@ final class DatagramLinkEnd: LinkEnd {
 
     var roundTrip: TimeAmount? { transport.endpoint.link(number).map { .microseconds($0.roundTripTime) } }
 
-    func send(_ frame: [UInt8]) throws(PeerConnection.SendError) {
-        do throws(PeerConnection.SendError) { try transport.endpoint.send(frame, on: number, at: transport.now) } catch
-        {
+    func send(_ frame: [UInt8]) throws(LinkSendError) {
+        do throws(LinkSendError) { try transport.endpoint.send(frame, on: number, at: transport.now) } catch {
             if error == .outboundOverflow { transport.pump() }
             throw error
         }

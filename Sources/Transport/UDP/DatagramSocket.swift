@@ -23,13 +23,13 @@ package protocol DatagramNetwork: Sendable {
     ) -> EventLoopFuture<NIOLoopBound<any DatagramSocket>>
 
     /// Our source address toward `address`; `nil` if it is unknown or there is no route.
-    func source(toward address: LanAddress) -> LanAddress?
+    func source(toward address: IPAddress) -> IPAddress?
 }
 
 extension DatagramAddress {
     /// `nil` for a Unix domain socket.
     package init?(_ address: SocketAddress, socket: UInt32) {
-        guard let ip = LanAddress(zoned: address), let port = address.port else { return nil }
+        guard let ip = IPAddress(zoned: address), let port = address.port else { return nil }
         self.init(ip, port: UInt16(truncatingIfNeeded: port), socket: socket)
     }
 
@@ -41,7 +41,7 @@ extension DatagramAddress {
 extension DatagramAddress.Network {
     /// `nil` without an IP address.
     init?(_ address: SocketAddress?) {
-        guard let ip = address.flatMap({ LanAddress($0) }) else { return nil }
+        guard let ip = address.flatMap({ IPAddress($0) }) else { return nil }
         self.init(ip)
     }
 }

@@ -1,8 +1,8 @@
 import NIOCore
 
-extension DatagramNetwork { package func source(toward address: LanAddress) -> LanAddress? { nil } }
+extension DatagramNetwork { package func source(toward address: IPAddress) -> IPAddress? { nil } }
 
-extension Sockets { package func source(toward address: LanAddress) -> LanAddress? { address.source } }
+extension Sockets { package func source(toward address: IPAddress) -> IPAddress? { address.source } }
 
 extension DatagramAddress {
     /// The own socket for a dial to this address: bound to the route's source address, or to all addresses. Any other
@@ -10,7 +10,7 @@ extension DatagramAddress {
     /// - Parameters:
     ///   - sockets: the bound address of each, with its number.
     ///   - source: from the system's routes; `nil` if unknown.
-    func leaving(by sockets: [DatagramAddress], source: LanAddress?) -> UInt32? {
+    func leaving(by sockets: [DatagramAddress], source: IPAddress?) -> UInt32? {
         let possible = sockets.filter {
             $0.ip.isIPv4 == ip.isIPv4 && ($0.ip.isWildcard || $0.ip.isLoopback == ip.isLoopback)
         }
@@ -26,12 +26,12 @@ final class DatagramSources {
     private static let count = 4_096
 
     /// By number, which is the index plus one.
-    private var addresses: [LanAddress?] = []
-    private var names: [LanAddress: UInt32] = [:]
+    private var addresses: [IPAddress?] = []
+    private var names: [IPAddress: UInt32] = [:]
 
     /// The number of the address at which a datagram arrived; 0 without one.
     func name(of arrival: NIOPacketInfo) -> UInt32 {
-        guard var address = LanAddress(arrival.destinationAddress) else { return 0 }
+        guard var address = IPAddress(arrival.destinationAddress) else { return 0 }
         if address.isLinkLocal, !address.isIPv4 { address.zone = UInt32(clamping: arrival.interfaceIndex) }
         if let name = names[address] { return name }
         guard addresses.count < Self.count else { return 0 }
@@ -41,7 +41,7 @@ final class DatagramSources {
         return name
     }
 
-    func address(_ name: UInt32) -> LanAddress? { name > 0 && name <= addresses.count ? addresses[Int(name) - 1] : nil }
+    func address(_ name: UInt32) -> IPAddress? { name > 0 && name <= addresses.count ? addresses[Int(name) - 1] : nil }
 
     /// The address cannot send: the system chooses the source from now on.
     func forget(_ name: UInt32) {

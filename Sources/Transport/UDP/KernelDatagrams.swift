@@ -33,7 +33,7 @@ extension Sockets: DatagramNetwork {
                 .datagramReceiveSegmentSize, value: true)
         }
         // Only a wildcard socket must choose the source of a reply.
-        let sources = LanAddress(address)?.isWildcard == true ? DatagramSources() : nil
+        let sources = IPAddress(address)?.isWildcard == true ? DatagramSources() : nil
         if sources != nil { reading = reading.channelOption(.receivePacketInfo, value: true) }
         let shared = NIOLoopBound(sources, eventLoop: loop)
         return reading.channelInitializer { channel in
@@ -225,7 +225,7 @@ final class KernelDatagramSocket: DatagramSocket {
                         var message = Message()
                         let base = memory.baseAddress! + index * (controlByteCount + 32)
                         message.header.msg_namelen = run.address.ip.writeSocketAddress(
-                            port: run.address.port, scope: run.address.ip.zone, to: base)
+                            port: run.address.port, zone: run.address.ip.zone, to: base)
                         message.header.msg_name = base
                         message.header.msg_iov = vectors.baseAddress! + index
                         message.header.msg_iovlen = 1

@@ -35,7 +35,7 @@ import Testing
     // MARK: Losses
 
     /// Losses per 1,000 datagrams, and the least share of the remaining capacity that a transfer must reach.
-    @Test(arguments: [(0, 0.93), (10, 0.85), (100, 0.5), (300, 0.02)])
+    @Test(arguments: [(0, 0.93), (10, 0.85), (50, 0.7), (100, 0.5), (300, 0.02)])
     func `a transfer under random losses keeps the expected share of its rate`(lost: Int, share: Double) throws {
         var rates: [Double] = []
         for seed in 1...3 as ClosedRange<UInt64> {

@@ -171,7 +171,7 @@ import Testing
         for index in 0..<20 as Range<UInt64> { knock(index, DatagramAddress(v4: 0x0100_0000 + UInt32(index), port: 1)) }
         #expect(pair.far.endpoint.handshakesInFlight == 8)
         for index in 0..<20 as Range<UInt64> {
-            knock(index, DatagramAddress(LanAddress(high: 0x2001_0db8_0000_0000 | index, low: index), port: 1))
+            knock(index, DatagramAddress(IPAddress(high: 0x2001_0db8_0000_0000 | index, low: index), port: 1))
         }
         #expect(pair.far.endpoint.handshakesInFlight == 16)
         // Beyond 64 handshakes the responder asks for a cookie, so it draws no more keys.

@@ -79,7 +79,7 @@ import Testing
     @Test func `a node reads a limited number of knocks a second, and fewer from one network`() {
         let limits = DatagramLimits()
         let pair = pair(seed: 6, answer: [])
-        let (most, ofOne) = (limits.knocksPerSecond, limits.knocksPerPrefix)
+        let (most, ofOne) = (Int(limits.knocksPerSecond), Int(limits.knocksPerPrefix))
         func knock(_ asker: UInt64, of network: UInt32) {
             let bytes = DatagramPacket.knock(token: Self.token, asker: asker, sealed: [1]).bytes
             let address = DatagramAddress(v4: network << 8 | UInt32(asker & 255), port: 7)

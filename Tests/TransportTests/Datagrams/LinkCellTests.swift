@@ -192,10 +192,10 @@ private func resting(_ seed: UInt64, limits: DatagramLimits = DatagramLimits()) 
     @Test func `a link closes at 8 MiB of unsent messages and refuses a message of 65,536 bytes`() throws {
         let pair = try resting(2)
         let number = try #require(pair.near.link)
-        #expect(throws: DatagramLink.SendError.tooLong) {
+        #expect(throws: LinkSendError.tooLong) {
             try pair.near.endpoint.send([UInt8](repeating: 0, count: 65_536), on: number, at: pair.network.now)
         }
-        #expect(throws: DatagramLink.SendError.outboundOverflow) {
+        #expect(throws: LinkSendError.outboundOverflow) {
             for _ in 0..<200 {
                 try pair.near.endpoint.send([UInt8](repeating: 0, count: 65_535), on: number, at: pair.network.now)
             }
@@ -203,9 +203,7 @@ private func resting(_ seed: UInt64, limits: DatagramLimits = DatagramLimits()) 
         pair.network.run(for: 2_000_000)
         #expect(pair.near.closed[number] == .outboundOverflow)
         #expect(pair.far.closed.values.first == .closedByPeer)
-        #expect(throws: DatagramLink.SendError.closed) {
-            try pair.near.endpoint.send([], on: number, at: pair.network.now)
-        }
+        #expect(throws: LinkSendError.closed) { try pair.near.endpoint.send([], on: number, at: pair.network.now) }
     }
 }
 
@@ -238,7 +236,7 @@ private func resting(_ seed: UInt64, limits: DatagramLimits = DatagramLimits()) 
         if cell == .open {
             try link.send([1], at: pair.network.now)
         } else {
-            #expect(throws: DatagramLink.SendError.closed) { try link.send([1], at: pair.network.now) }
+            #expect(throws: LinkSendError.closed) { try link.send([1], at: pair.network.now) }
         }
         #expect(isSame(link, cell) && link.isWritable == (cell == .open))
     }

@@ -74,8 +74,8 @@ import Transport
 
 @Suite("LAN secrets") struct LanSecretTests {
     @Test("Tags and proofs have the bytes of the specification") func vectors() {
-        let v4 = LanAddress(192, 168, 1, 20)
-        let v6 = LanAddress(high: 0xfe80_0000_0000_0000, low: 0x0011_2233_4455_6677)
+        let v4 = IPAddress(192, 168, 1, 20)
+        let v6 = IPAddress(high: 0xfe80_0000_0000_0000, low: 0x0011_2233_4455_6677)
         let nonce: UInt64 = 0x0102_0304_0506_0708
         let low = Array(0..<32 as Range<UInt8>).withUnsafeBytes { LanSecret(routingSecret: $0) }
         #expect(low.tag(slot: 2_000_000) == 0x5a9d_8e8f_87c4_ace7)
@@ -104,43 +104,43 @@ import Transport
         let interface = LanInterface(
             index: 1, name: "eth0",
             addresses: [
-                LanInterface.Own(address: LanAddress(10, 1, 2, 3), prefixLength: 20),
-                LanInterface.Own(address: LanAddress(high: 0xfe80_0000_0000_0000, low: 5), prefixLength: 64),
+                LanInterface.Own(address: IPAddress(10, 1, 2, 3), prefixLength: 20),
+                LanInterface.Own(address: IPAddress(high: 0xfe80_0000_0000_0000, low: 5), prefixLength: 64),
             ])
-        #expect(interface.isNear(LanAddress(10, 1, 15, 255)))
-        #expect(!interface.isNear(LanAddress(10, 1, 16, 0)))
-        #expect(!interface.isNear(LanAddress(11, 1, 2, 3)))
-        #expect(interface.isNear(LanAddress(high: 0xfe80_0000_0000_0000, low: .max)))
-        #expect(!interface.isNear(LanAddress(high: 0xfe80_0000_0000_0001, low: 5)))
-        #expect(!interface.isNear(LanAddress(high: 0x2001_0db8_0000_0000, low: 5)))
+        #expect(interface.isNear(IPAddress(10, 1, 15, 255)))
+        #expect(!interface.isNear(IPAddress(10, 1, 16, 0)))
+        #expect(!interface.isNear(IPAddress(11, 1, 2, 3)))
+        #expect(interface.isNear(IPAddress(high: 0xfe80_0000_0000_0000, low: .max)))
+        #expect(!interface.isNear(IPAddress(high: 0xfe80_0000_0000_0001, low: 5)))
+        #expect(!interface.isNear(IPAddress(high: 0x2001_0db8_0000_0000, low: 5)))
     }
 
     @Test(
         "A prefix may have any length, also an impossible one",
         arguments: [-1, 0, 1, 31, 32, 33, 63, 64, 65, 127, 128, 999]) func prefixes(length: Int)
     {
-        let one = LanAddress(high: 0x2001_0db8_0000_0000, low: 1)
+        let one = IPAddress(high: 0x2001_0db8_0000_0000, low: 1)
         #expect(one.shares(length, with: one))
-        #expect(one.shares(length, with: LanAddress(high: one.high, low: 0)) == (length < 128))
-        #expect(one.shares(length, with: LanAddress(high: ~one.high, low: ~one.low)) == (length <= 0))
-        #expect(!one.shares(length, with: LanAddress(1, 2, 3, 4)))
-        #expect(LanAddress(1, 2, 3, 4).shares(length, with: LanAddress(254, 2, 3, 4)) == (length <= 0))
-        #expect(LanAddress(1, 2, 3, 4).shares(length, with: LanAddress(1, 2, 3, 5)) == (length < 32))
+        #expect(one.shares(length, with: IPAddress(high: one.high, low: 0)) == (length < 128))
+        #expect(one.shares(length, with: IPAddress(high: ~one.high, low: ~one.low)) == (length <= 0))
+        #expect(!one.shares(length, with: IPAddress(1, 2, 3, 4)))
+        #expect(IPAddress(1, 2, 3, 4).shares(length, with: IPAddress(254, 2, 3, 4)) == (length <= 0))
+        #expect(IPAddress(1, 2, 3, 4).shares(length, with: IPAddress(1, 2, 3, 5)) == (length < 32))
     }
 
     @Test("Loopback, multicast and unspecified addresses are no unicast addresses") func unicast() {
-        #expect(!LanAddress(239, 1, 2, 3).isUnicast)
-        #expect(!LanAddress(255, 255, 255, 255).isUnicast)
-        #expect(!LanAddress(0, 0, 0, 0).isUnicast)
-        #expect(!LanAddress(high: 0, low: 0).isUnicast)
+        #expect(!IPAddress(239, 1, 2, 3).isUnicast)
+        #expect(!IPAddress(255, 255, 255, 255).isUnicast)
+        #expect(!IPAddress(0, 0, 0, 0).isUnicast)
+        #expect(!IPAddress(high: 0, low: 0).isUnicast)
         #expect(!LanLimits.group6.isUnicast)
-        #expect(LanAddress(127, 0, 0, 1).isLoopback)
-        #expect(LanAddress(high: 0, low: 1).isLoopback)
-        #expect(LanAddress(169, 254, 7, 7).isLinkLocal)
-        #expect(LanAddress(high: 0xfebf_0000_0000_0000, low: 1).isLinkLocal)
-        #expect(!LanAddress(high: 0xfec0_0000_0000_0000, low: 1).isLinkLocal)
-        #expect(LanAddress([1, 2, 3]) == nil)
-        #expect(LanAddress(LanLimits.group6.bytes) == LanLimits.group6)
-        #expect(LanAddress([10, 0, 0, 7])?.bytes == [10, 0, 0, 7])
+        #expect(IPAddress(127, 0, 0, 1).isLoopback)
+        #expect(IPAddress(high: 0, low: 1).isLoopback)
+        #expect(IPAddress(169, 254, 7, 7).isLinkLocal)
+        #expect(IPAddress(high: 0xfebf_0000_0000_0000, low: 1).isLinkLocal)
+        #expect(!IPAddress(high: 0xfec0_0000_0000_0000, low: 1).isLinkLocal)
+        #expect(IPAddress([1, 2, 3]) == nil)
+        #expect(IPAddress(LanLimits.group6.bytes) == LanLimits.group6)
+        #expect(IPAddress([10, 0, 0, 7])?.bytes == [10, 0, 0, 7])
     }
 }

@@ -306,7 +306,7 @@ import Transport
         while bob.now - start < 10_000 {
             host = host % 200 + 10
             let proof = lanSecret(1).proof(
-                slot: bob.now / LanLimits.slotLength, nonce: 9, port: 7, address: LanAddress(10, 0, 0, host))
+                slot: bob.now / LanLimits.slotLength, nonce: 9, port: 7, address: IPAddress(10, 0, 0, host))
             let entry = LanDatagram.Entry(tag: lanSecret(1).tag(slot: bob.now / LanLimits.slotLength), proof: proof)
             let bytes = LanDatagram(.announcement, port: 7, nonce: 9, entries: [entry], using: &bob.random).bytes
             found += bob.receive(bytes, from: host).found.count
@@ -368,12 +368,12 @@ import Transport
         var (ann, bob) = pair()
         let announcement = try #require(ann.announcements(missing: [11]).first)
         for source in [
-            LanPlace(interface: 7, address: LanAddress(10, 0, 1, 1), port: 5),
-            LanPlace(interface: 8, address: LanAddress(10, 0, 0, 1), port: 5),
-            LanPlace(interface: 7, address: LanAddress(239, 255, 0, 1), port: 5),
-            LanPlace(interface: 7, address: LanAddress(127, 0, 0, 1), port: 5),
-            LanPlace(interface: 7, address: LanAddress(10, 0, 0, 1), port: 0),
-            LanPlace(interface: 7, address: LanAddress(high: 0xfe80_0000_0000_0000, low: 1), port: 5),
+            LanPlace(interface: 7, address: IPAddress(10, 0, 1, 1), port: 5),
+            LanPlace(interface: 8, address: IPAddress(10, 0, 0, 1), port: 5),
+            LanPlace(interface: 7, address: IPAddress(239, 255, 0, 1), port: 5),
+            LanPlace(interface: 7, address: IPAddress(127, 0, 0, 1), port: 5),
+            LanPlace(interface: 7, address: IPAddress(10, 0, 0, 1), port: 0),
+            LanPlace(interface: 7, address: IPAddress(high: 0xfe80_0000_0000_0000, low: 1), port: 5),
         ] { #expect(bob.receive(announcement, from: source).isEmpty) }
         #expect(bob.discovery.counts.malformed == 6)
     }
@@ -381,14 +381,14 @@ import Transport
     @Test("IPv6 finds the same peers, from the link-local address") func ipv6() throws {
         var (ann, bob) = pair()
         func interface(_ low: UInt64) -> LanInterface {
-            let address = LanAddress(high: 0xfe80_0000_0000_0000, low: low)
+            let address = IPAddress(high: 0xfe80_0000_0000_0000, low: low)
             return LanInterface(
                 index: 7, name: "eth0", addresses: [LanInterface.Own(address: address, prefixLength: 64, port: 7_440)])
         }
         ann.discovery.setInterfaces([interface(1)], now: ann.now, using: &ann.random)
         bob.discovery.setInterfaces([interface(2)], now: bob.now, using: &bob.random)
         let announcement = try #require(ann.announcements(missing: [11]).first)
-        let source = LanPlace(interface: 7, address: LanAddress(high: 0xfe80_0000_0000_0000, low: 1), port: 5)
+        let source = LanPlace(interface: 7, address: IPAddress(high: 0xfe80_0000_0000_0000, low: 1), port: 5)
         #expect(bob.receive(announcement, from: source).first == .found(22, source, port: 7_440))
     }
 
@@ -424,10 +424,10 @@ import Transport
             [
                 LanInterface(
                     index: 7, name: "eth0",
-                    addresses: [LanInterface.Own(address: LanAddress(10, 0, 0, 2), prefixLength: 8, port: 7_440)])
+                    addresses: [LanInterface.Own(address: IPAddress(10, 0, 0, 2), prefixLength: 8, port: 7_440)])
             ], now: bob.now, using: &bob.random)
         for number in 0..<20_000 {
-            let address = LanAddress(10, 1, UInt8(number >> 8 & 0xff), UInt8(number & 0xff))
+            let address = IPAddress(10, 1, UInt8(number >> 8 & 0xff), UInt8(number & 0xff))
             _ = bob.receive([1, 2], from: LanPlace(interface: 7, address: address, port: 9))
         }
         #expect(bob.discovery.counts.malformed == UInt64(LanLimits.totalBurst))

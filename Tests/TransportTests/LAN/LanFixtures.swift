@@ -12,13 +12,13 @@ func lanSecret(_ number: UInt64) -> LanSecret {
 /// A node on the network 10.0.0.0/24, on interface 7, listening at 7440.
 struct TestMachine {
     var discovery: LanDiscovery
-    let address: LanAddress
+    let address: IPAddress
     var random: SplitMix64
     var now: Int64
 
     init(_ host: UInt8, at now: Int64 = noon, port: UInt16? = 7_440) {
         discovery = LanDiscovery(now: now)
-        address = LanAddress(10, 0, 0, host)
+        address = IPAddress(10, 0, 0, host)
         random = SplitMix64(state: UInt64(host))
         self.now = now
         setInterfaces(port: port)
@@ -26,7 +26,7 @@ struct TestMachine {
 
     mutating func setInterfaces(_ host: UInt8? = nil, port: UInt16? = 7_440) {
         let own = LanInterface.Own(
-            address: host.map { LanAddress(10, 0, 0, $0) } ?? address, prefixLength: 24, port: port)
+            address: host.map { IPAddress(10, 0, 0, $0) } ?? address, prefixLength: 24, port: port)
         let interface = LanInterface(index: 7, name: "eth0", addresses: [own])
         discovery.setInterfaces([interface], now: now, using: &random)
     }
@@ -56,7 +56,7 @@ struct TestMachine {
 }
 
 func source(_ host: UInt8, port: UInt16 = 50_000) -> LanPlace {
-    LanPlace(interface: 7, address: LanAddress(10, 0, 0, host), port: port)
+    LanPlace(interface: 7, address: IPAddress(10, 0, 0, host), port: port)
 }
 
 extension [LanDiscovery.Action] {

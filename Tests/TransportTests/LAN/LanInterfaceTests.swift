@@ -10,10 +10,10 @@ import Testing
     }
 
     private func own(_ a: UInt8, _ b: UInt8, isDefault: Bool = false) -> LanInterface.Own {
-        LanInterface.Own(address: LanAddress(a, b, 0, 1), prefixLength: 16, isDefault: isDefault)
+        LanInterface.Own(address: IPAddress(a, b, 0, 1), prefixLength: 16, isDefault: isDefault)
     }
 
-    private let linkLocal = LanInterface.Own(address: LanAddress(high: 0xfe80_0000_0000_0000, low: 1), prefixLength: 64)
+    private let linkLocal = LanInterface.Own(address: IPAddress(high: 0xfe80_0000_0000_0000, low: 1), prefixLength: 64)
 
     @Test("Container bridges, their ports and cables with only link-local addresses are no LAN interfaces")
     func outward() {
@@ -82,15 +82,15 @@ import Testing
             address(2, 24, attribute(1, [10, 0, 0, 9]) + attribute(2, [10, 0, 0, 1]))
             + address(3, 16, attribute(1, [172, 17, 0, 1]))
         func read(_ links: [UInt8], _ addresses: [UInt8]) -> [LanInterface] {
-            InterfaceDump.interfaces(links: links, addresses: addresses) { $0 == LanAddress(10, 0, 0, 1) }
+            InterfaceDump.interfaces(links: links, addresses: addresses) { $0 == IPAddress(10, 0, 0, 1) }
         }
         let found = read(links, addresses)
         #expect(found.map(\.name) == ["lo", "eth0", "br0", "v", "red"])
         #expect(found.map(\.kind) == [.loopback, .device, .bridge, .veth, .device])
         #expect(found.map(\.master) == [nil, nil, nil, 3, nil])
         #expect(found.map(\.hasMulticast) == [false, true, true, true, true])
-        #expect(found[1].addresses == [.init(address: LanAddress(10, 0, 0, 1), prefixLength: 24, isDefault: true)])
-        #expect(found[2].addresses == [.init(address: LanAddress(172, 17, 0, 1), prefixLength: 16)])
+        #expect(found[1].addresses == [.init(address: IPAddress(10, 0, 0, 1), prefixLength: 24, isDefault: true)])
+        #expect(found[2].addresses == [.init(address: IPAddress(172, 17, 0, 1), prefixLength: 16)])
         for length in links.indices { _ = read(Array(links.prefix(length)), Array(addresses.prefix(length))) }
         for index in links.indices {
             var bent = links

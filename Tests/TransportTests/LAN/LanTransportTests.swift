@@ -65,8 +65,8 @@ private final class ScriptedLan: LanNetwork, @unchecked Sendable {
     private let network = ScriptedLan()
     private let told = Told()
     private let transport: LanTransport
-    private let place = LanPlace(interface: 3, address: LanAddress(10, 0, 0, 1), port: 7_440)
-    private let source = LanPlace(interface: 3, address: LanAddress(10, 0, 0, 2), port: 9)
+    private let place = LanPlace(interface: 3, address: IPAddress(10, 0, 0, 1), port: 7_440)
+    private let source = LanPlace(interface: 3, address: IPAddress(10, 0, 0, 2), port: 9)
 
     init() {
         let told = told
@@ -75,7 +75,7 @@ private final class ScriptedLan: LanNetwork, @unchecked Sendable {
             troubled: { role, error in told.troubles.append((role, error != nil)) })
     }
 
-    private func interface(_ addresses: [LanAddress]) -> LanInterface {
+    private func interface(_ addresses: [IPAddress]) -> LanInterface {
         LanInterface(
             index: 3, name: "eth0",
             addresses: addresses.map { LanInterface.Own(address: $0, prefixLength: 24, port: 7_440) })
@@ -83,7 +83,7 @@ private final class ScriptedLan: LanNetwork, @unchecked Sendable {
 
     @Test("Each interface has a socket per address family and place; sockets open and close with their addresses")
     func following() {
-        let v6 = LanAddress(high: 0xfe80_0000_0000_0000, low: 1)
+        let v6 = IPAddress(high: 0xfe80_0000_0000_0000, low: 1)
         transport.update([interface([place.address, v6])], places: [place])
         #expect(
             Set(network.opening.map(\.role)) == [
@@ -94,7 +94,7 @@ private final class ScriptedLan: LanNetwork, @unchecked Sendable {
         #expect(network.opening.count == 3)
         network.settle()
         #expect(transport.openCount == 3)
-        let moved = LanPlace(interface: 3, address: LanAddress(10, 0, 0, 9), port: 7_440)
+        let moved = LanPlace(interface: 3, address: IPAddress(10, 0, 0, 9), port: 7_440)
         transport.update([interface([moved.address])], places: [moved])
         #expect(network.opening.map(\.role) == [.place(moved)])
         #expect(network.sockets[.place(place)]?.isClosed == true)
@@ -155,9 +155,9 @@ private final class ScriptedLan: LanNetwork, @unchecked Sendable {
     }
 
     @Test("A host to be dialled is an address, with its interface where the address needs one") func hosts() {
-        #expect(LanAddress(10, 0, 0, 1).host(interface: 3) == "10.0.0.1")
-        #expect(LanAddress(169, 254, 0, 1).host(interface: 3) == "169.254.0.1")
-        #expect(LanAddress(high: 0xfe80_0000_0000_0000, low: 1).host(interface: 3) == "fe80::1%3")
-        #expect(LanAddress(high: 0x2001_0db8_0000_0000, low: 1).host(interface: 3) == "2001:db8::1")
+        #expect(IPAddress(10, 0, 0, 1).host(interface: 3) == "10.0.0.1")
+        #expect(IPAddress(169, 254, 0, 1).host(interface: 3) == "169.254.0.1")
+        #expect(IPAddress(high: 0xfe80_0000_0000_0000, low: 1).host(interface: 3) == "fe80::1%3")
+        #expect(IPAddress(high: 0x2001_0db8_0000_0000, low: 1).host(interface: 3) == "2001:db8::1")
     }
 }

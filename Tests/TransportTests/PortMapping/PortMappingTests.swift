@@ -6,7 +6,7 @@ private typealias Machine = PortMappingStateMachine
 
 @Suite("Port mapping") struct PortMappingTests {
     /// The states, each with its pending action. Time is 0; the mapping was made at 0 for an hour.
-    private enum State: CaseIterable { case idle, asking, waiting, mapped, renewing, looking, overAsking, over }
+    private enum State: CaseIterable { case idle, asking, waiting, mapped, renewing, overAsking, over }
 
     private func machine(_ state: State) -> Machine {
         var machine = Machine()
@@ -16,10 +16,9 @@ private typealias Machine = PortMappingStateMachine
         case .idle, .asking: break
         case .waiting: for number: UInt64 in 1...3 { _ = machine.answered(number, .failed(.silent), now: 0) }
         case .overAsking: _ = machine.stop()
-        case .mapped, .renewing, .looking, .over:
+        case .mapped, .renewing, .over:
             _ = machine.answered(1, .granted(grant()), now: 0)
-            if state == .renewing { _ = machine.advance(now: 1_800_000) }
-            if state == .looking { _ = machine.advance(now: 60_000) }
+            if state == .renewing { _ = machine.advance(now: 300_000) }
             if state == .over { _ = machine.stop() }
         }
         return machine
@@ -53,30 +52,23 @@ private typealias Machine = PortMappingStateMachine
         #expect(six.answered(1, .failed(.silent), now: 0) == [] && six.standing == .failed(.silent))
     }
 
-    @Test("A lease is renewed at its half; at most an hour is requested and believed") func renewal() {
+    @Test("A lease is renewed at its half, after five minutes at most; at most an hour is requested and believed")
+    func renewal() {
         for (lifetime, seconds) in [(3_600, 3_600), (86_400, 3_600), (600, 600), (.max, 3_600)] as [(UInt32, Int64)] {
             var machine = Machine()
             _ = machine.set(here)
             #expect(machine.answered(1, .granted(grant(lifetime: lifetime)), now: 0) == [.changed])
             let mapping = machine.mapping
             #expect(mapping?.expiresAt == seconds * 1_000)
-            var now: Int64 = 0
-            while let deadline = machine.nextDeadline, deadline < seconds * 500 {
-                now = deadline
-                guard case .ask(let number, .look)? = machine.advance(now: now).first else {
-                    Issue.record("no look at \(now)")
-                    return
-                }
-                let epoch = UInt32(100 + now / 1_000)
-                #expect(machine.answered(number, .alive(epoch: epoch, outer: nil, isThere: true), now: now) == [])
-            }
-            now = seconds * 500
+            let now = min(seconds * 500, 300_000)
+            #expect(machine.nextDeadline == now && machine.advance(now: now - 1) == [])
             guard let mapping, case .ask(let number, .renew(mapping))? = machine.advance(now: now).first else {
                 Issue.record("no renewal at \(now)")
                 return
             }
-            let again = grant(lifetime: lifetime, epoch: UInt32(100 + now / 1_000))
-            #expect(machine.answered(number, .granted(again), now: now) == [], "the same address and port")
+            #expect(
+                machine.answered(number, .granted(grant(lifetime: lifetime)), now: now) == [],
+                "the same address and port")
             #expect(machine.mapping?.expiresAt == now + seconds * 1_000)
         }
     }
@@ -84,7 +76,7 @@ private typealias Machine = PortMappingStateMachine
     @Test("A gateway that does not answer a renewal is asked again, at shrinking intervals, until the lease is over")
     func silentGateway() {
         var machine = machine(.renewing)
-        var (now, number): (Int64, UInt64) = (1_800_000, 2)
+        var (now, number): (Int64, UInt64) = (300_000, 2)
         var asked = 0
         while machine.mapping != nil {
             let actions = machine.answered(number, .failed(.silent), now: now)
@@ -100,27 +92,11 @@ private typealias Machine = PortMappingStateMachine
         #expect(machine.standing == .asking)
     }
 
-    @Test("A check that finds another outer address, a lost entry or a restart restores the mapping at once")
-    func looks() {
-        let good: [Machine.Outcome] = [
-            .alive(epoch: 160, outer: nil, isThere: true), .alive(epoch: nil, outer: outer, isThere: true),
-            .failed(.silent), .failed(.refused(3)), .granted(grant()),
-        ]
-        for outcome in good {
-            var machine = machine(.looking)
-            #expect(machine.answered(2, outcome, now: 60_000) == [])
-            #expect(machine.mapping == mapping() && machine.nextDeadline == 120_000)
-        }
-        for outcome: Machine.Outcome in [
-            .alive(epoch: 3, outer: nil, isThere: true),
-            .alive(epoch: 160, outer: LanAddress(5, 5, 5, 3), isThere: true),
-            .alive(epoch: nil, outer: nil, isThere: false),
-        ] {
-            var machine = machine(.looking)
-            #expect(machine.answered(2, outcome, now: 60_000) == [.ask(3, .renew(mapping()))])
-            let new = grant(LanAddress(5, 5, 5, 3), epoch: 4)
-            #expect(machine.answered(3, .granted(new), now: 60_010) == [.changed])
-            #expect(machine.mapping?.outer == LanAddress(5, 5, 5, 3))
+    @Test("A renewal that gives another outer address or port changes the mapping") func changes() {
+        for new in [grant(IPAddress(5, 5, 5, 3)), grant(tcp: 9), grant(udp: 9)] {
+            var machine = machine(.renewing)
+            #expect(machine.answered(2, .granted(new), now: 300_000) == [.changed])
+            #expect(machine.mapping == mapping(new, at: 300_000) && machine.nextDeadline == 600_000)
         }
     }
 
@@ -128,7 +104,7 @@ private typealias Machine = PortMappingStateMachine
     {
         for failure: MappingFailure in [.refused(2), .permanentOnly] {
             var machine = machine(.renewing)
-            #expect(machine.answered(2, .failed(failure), now: 1_800_000) == [.changed, .ask(3, .find(.pcp, here))])
+            #expect(machine.answered(2, .failed(failure), now: 300_000) == [.changed, .ask(3, .find(.pcp, here))])
         }
     }
 
@@ -144,12 +120,12 @@ private typealias Machine = PortMappingStateMachine
             #expect(machine.mapping == nil)
             // The same holds for the answer to a renewal.
             machine = self.machine(.renewing)
-            let later = machine.answered(2, .granted(wrong), now: 1_800_000)
-            #expect(later == [.remove(mapping(wrong, at: 1_800_000)), .changed])
+            let later = machine.answered(2, .granted(wrong), now: 300_000)
+            #expect(later == [.remove(mapping(wrong, at: 300_000)), .changed])
             #expect(machine.standing == .failed(.malformed))
         }
         for address in [
-            LanAddress(10, 0, 0, 1), LanAddress(127, 0, 0, 1), LanAddress(224, 0, 0, 1), LanAddress(0, 0, 0, 0),
+            IPAddress(10, 0, 0, 1), IPAddress(127, 0, 0, 1), IPAddress(224, 0, 0, 1), IPAddress(0, 0, 0, 0),
         ] {
             var machine = machine(.asking)
             let useless = grant(address)
@@ -187,7 +163,7 @@ private typealias Machine = PortMappingStateMachine
     }
 
     @Test("The passing of time has the expected effect in each state") func time() {
-        let deadlines: [State: Int64] = [.waiting: 60_000, .mapped: 60_000, .renewing: 3_600_000, .looking: 3_600_000]
+        let deadlines: [State: Int64] = [.waiting: 60_000, .mapped: 300_000, .renewing: 3_600_000]
         for state in State.allCases {
             var machine = machine(state)
             #expect(machine.nextDeadline == deadlines[state], "\(state)")
@@ -205,10 +181,7 @@ private typealias Machine = PortMappingStateMachine
 
     @Test("Answers to abandoned questions change nothing, in each state") func stale() {
         for state in State.allCases {
-            for outcome: Machine.Outcome in [
-                .granted(grant(LanAddress(6, 6, 6, 6))), .failed(.refused(1)),
-                .alive(epoch: 0, outer: nil, isThere: false),
-            ] {
+            for outcome: Machine.Outcome in [.granted(grant(IPAddress(6, 6, 6, 6))), .failed(.refused(1))] {
                 var machine = machine(state)
                 let (standing, deadline) = (machine.standing, machine.nextDeadline)
                 #expect(machine.answered(77, outcome, now: 1) == [], "\(state)")
@@ -230,7 +203,7 @@ private typealias Machine = PortMappingStateMachine
         // The mapping may exist although no answer came. UPnP removes by outer port, which might be another client's
         // mapping.
         asking = machine(.overAsking)
-        #expect(asking.answered(1, .failed(.silent), now: 0) == [.remove(mapping(grant(local, epoch: nil)))])
+        #expect(asking.answered(1, .failed(.silent), now: 0) == [.remove(mapping(grant(local)))])
         var upnp = machine(.asking)
         for number: UInt64 in 1...2 { _ = upnp.answered(number, .failed(.unsupported), now: 0) }
         #expect(upnp.stop() == [] && upnp.answered(3, .failed(.silent), now: 0) == [])
@@ -256,9 +229,8 @@ private typealias Machine = PortMappingStateMachine
                 default:
                     let outcome: Machine.Outcome =
                         [
-                            .granted(grant(epoch: UInt32(now / 1_000))), .granted(grant(tcp: 0)), .failed(.silent),
-                            .granted(grant(LanAddress(10, 0, 0, 1))), .failed(.refused(1)),
-                            .alive(epoch: UInt32(now / 1_000), outer: nil, isThere: Bool.random(using: &random)),
+                            .granted(grant()), .granted(grant(tcp: 0)), .failed(.silent),
+                            .granted(grant(IPAddress(10, 0, 0, 1))), .failed(.refused(1)),
                         ].randomElement(using: &random) ?? .failed(.silent)
                     actions = machine.answered(asked, outcome, now: now)
                 }

@@ -2,7 +2,7 @@ import Crypto
 
 /// Source or destination of a datagram. The shell converts it from socket addresses.
 package struct DatagramAddress: Hashable, Sendable {
-    package let ip: LanAddress
+    package let ip: IPAddress
     package let port: UInt16
     /// The shell's socket number: a reply leaves by the socket at which the datagram arrived.
     package let socket: UInt32
@@ -10,14 +10,14 @@ package struct DatagramAddress: Hashable, Sendable {
     /// choose. A hint that takes no part in equality.
     package var local: UInt32 = 0
 
-    package init(_ ip: LanAddress, port: UInt16, socket: UInt32 = 0) {
+    package init(_ ip: IPAddress, port: UInt16, socket: UInt32 = 0) {
         self.ip = ip
         self.port = port
         self.socket = socket
     }
 
     package init(v4: UInt32, port: UInt16, socket: UInt32 = 0) {
-        self.init(LanAddress(v4: v4), port: port, socket: socket)
+        self.init(IPAddress(v4: v4), port: port, socket: socket)
     }
 
     package static func == (left: DatagramAddress, right: DatagramAddress) -> Bool {
@@ -31,12 +31,14 @@ package struct DatagramAddress: Hashable, Sendable {
     }
 
     /// A /24 of IPv4 or a /48 of IPv6.
-    package struct Network: Hashable, Sendable {
+    package struct Network: Hashable, Sendable, Comparable {
         /// A different number for each network.
         let number: UInt64
 
         package init(_ address: DatagramAddress) { self.init(address.ip) }
-        init(_ ip: LanAddress) { number = ip.v4.map { UInt64($0 >> 8) } ?? (ip.high >> 16 | 1 << 63) }
+        init(_ ip: IPAddress) { number = ip.v4.map { UInt64($0 >> 8) } ?? (ip.high >> 16 | 1 << 63) }
+
+        package static func < (left: Network, right: Network) -> Bool { left.number < right.number }
     }
 
     /// The input of a cookie's MAC.

@@ -28,9 +28,7 @@ extension DatagramEndpoint {
             touch(dialer)
         case .knock(let token, let asker, let sealed):
             guard source.acceptsKnock(token) else { return reject(.unknownToken) }
-            guard knockAdmission.take(of: DatagramAddress.Network(address), at: now) else {
-                return reject(.tooManyKnocks)
-            }
+            guard knockAdmission.take(DatagramAddress.Network(address), now: now) else { return reject(.tooManyKnocks) }
             events.append(.knocked(DatagramKnock(token: token, sealed: sealed, address: address, asker: asker)))
         case .reply(let asker, let sealed):
             guard case .asking(let asking)? = connections[asker], case .knock = asking.question,
@@ -40,9 +38,7 @@ extension DatagramEndpoint {
             events.append(.knockEnded(number, sealed))
         case .observe(let token, let asker):
             guard source.isKnown(token) else { return reject(.unknownToken) }
-            guard knockAdmission.take(of: DatagramAddress.Network(address), at: now) else {
-                return reject(.tooManyKnocks)
-            }
+            guard knockAdmission.take(DatagramAddress.Network(address), now: now) else { return reject(.tooManyKnocks) }
             let packet = DatagramPacket.observed(
                 asker: asker, high: address.ip.high, low: address.ip.low, port: address.port)
             reply(DatagramTransmit(address: address, bytes: packet.bytes))
@@ -51,7 +47,7 @@ extension DatagramEndpoint {
                 asking.address == address, let number = numbers[asker]
             else { return reject(.unknownConnection) }
             remove(asker)
-            events.append(.observed(number, DatagramAddress(LanAddress(high: high, low: low), port: port)))
+            events.append(.observed(number, DatagramAddress(IPAddress(high: high, low: low), port: port)))
         case .punch(let nonce):
             guard let ids = punchers[nonce] else { return reject(.unknownConnection) }
             for id in ids { if let number = numbers[id] { events.append(.punched(number, address)) } }

@@ -25,7 +25,7 @@ package final class DatagramEndpoint {
     let source: DatagramSource
     let cookies: AddressCookie
     var handshakes: HandshakeAdmission
-    var knockAdmission: KnockAdmission
+    var knockAdmission: Allowances<DatagramAddress.Network>
 
     /// By our connection id.
     var connections: [UInt64: Connection] = [:]
@@ -60,7 +60,9 @@ package final class DatagramEndpoint {
         self.source = source
         cookies = AddressCookie(key: cookieKey, period: limits.cookiePeriod)
         handshakes = HandshakeAdmission(limit: limits.handshakesInFlight, perNetwork: limits.handshakesPerPrefix)
-        knockAdmission = KnockAdmission(limits: limits)
+        knockAdmission = Allowances(
+            burst: limits.knocksPerPrefix, interval: 1_000_000 / limits.knocksPerPrefix,
+            totalBurst: limits.knocksPerSecond, totalInterval: 1_000_000 / limits.knocksPerSecond)
     }
 
     package var connectionCount: Int { connections.count }
@@ -155,7 +157,7 @@ package final class DatagramEndpoint {
         return link
     }
 
-    package func send(_ message: [UInt8], on number: UInt64, at now: Microseconds) throws(DatagramLink.SendError) {
+    package func send(_ message: [UInt8], on number: UInt64, at now: Microseconds) throws(LinkSendError) {
         guard let id = ids[number], case .link(let link)? = connections[id] else { throw .closed }
         defer { touch(id) }
         try link.send(message, at: now)

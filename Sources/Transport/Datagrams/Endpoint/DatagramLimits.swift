@@ -36,9 +36,9 @@ package struct DatagramLimits: Sendable {
     /// Hole punching attempts at a time.
     package var punches = 64
     /// Knocks and address queries read per second; reading a knock costs at least one AEAD opening.
-    package var knocksPerSecond = 256
+    package var knocksPerSecond: Int64 = 256
     /// The same from one /24 or /48, so that a replaying attacker cannot block all other senders.
-    package var knocksPerPrefix = 32
+    package var knocksPerPrefix: Int64 = 32
     /// A cookie is valid for one to two periods.
     package var cookiePeriod: Microseconds = 30_000_000
     /// Links, dials and handshakes together.

@@ -3,18 +3,6 @@ import Crypto
 /// Replaces the keys of an open link by a handshake inside the old keys (DatagramLinks.md, "Path, size and keys"). Its
 /// acts travel in frames that are retransmitted until they arrive.
 struct Rekeying: ~Copyable {
-    private enum State: ~Copyable {
-        case idle
-        case initiating(LinkHandshake)
-        case answering(LinkHandshake)
-
-        mutating func take() -> State {
-            let state = consume self
-            self = .idle
-            return state
-        }
-    }
-
     struct Outgoing {
         let act: Act
         let epoch: UInt8
@@ -33,19 +21,11 @@ struct Rekeying: ~Copyable {
         case violation
     }
 
-    private var state = State.idle
+    private var handshake: LinkHandshake?
+    private var isInitiator = false
     private(set) var outgoing: Outgoing?
 
-    init() {}
-
-    var isIdle: Bool {
-        switch state {
-        case .idle: true
-        case .initiating: false
-        case .answering: false
-        }
-    }
-
+    var isIdle: Bool { handshake == nil }
     var hasWork: Bool { outgoing.map { !$0.isInFlight } ?? false }
 
     mutating func sent() { outgoing?.isInFlight = true }
@@ -62,7 +42,8 @@ struct Rekeying: ~Copyable {
                 identity: identity.secret, remote: remote, ephemeral: ephemeral,
                 prologue: DatagramPacket.prologue(rekeying: keys.handshakeHash, epoch: epoch))
             outgoing = Outgoing(act: .one, epoch: epoch, bytes: try handshake.write())
-            state = .initiating(handshake)
+            self.handshake = consume handshake
+            isInitiator = true
         } catch {
             // Unreachable: a link to ourselves does not open. The deadline would close it.
             return
@@ -75,69 +56,39 @@ struct Rekeying: ~Copyable {
     ) -> Outcome {
         // Acts for keys already in use or offered are repetitions.
         guard epoch == keys.epoch &+ 1, !keys.awaitsPeer else { return .nothing }
-        switch act {
-        case .one: return receiveOne(epoch, bytes, identity, remote, keys, makeEphemeral)
-        case .two: return receiveTwo(epoch, bytes, remote)
-        case .three: return receiveThree(bytes, remote)
-        }
-    }
-
-    private mutating func receiveOne(
-        _ epoch: UInt8, _ bytes: [UInt8], _ identity: IdentityKey, _ remote: PublicKey, _ keys: borrowing LinkKeys,
-        _ makeEphemeral: () -> SecretKey
-    ) -> Outcome {
-        switch state.take() {
-        case .answering(let handshake):
-            state = .answering(handshake)
-            return .nothing
-        case .initiating(let handshake):
-            // Both sides began: the side with the smaller key continues, the other one responds.
-            if identity.publicKey < remote {
-                state = .initiating(handshake)
-                return .nothing
-            }
-        case .idle: break
-        }
-        outgoing = nil
-        var handshake = LinkHandshake.responder(
-            identity: identity.secret, ephemeral: makeEphemeral(),
-            prologue: DatagramPacket.prologue(rekeying: keys.handshakeHash, epoch: epoch))
         do throws(HandshakeError) {
-            try handshake.read(bytes)
-            outgoing = Outgoing(act: .two, epoch: epoch, bytes: try handshake.write())
-        } catch { return .violation }
-        state = .answering(handshake)
-        return .nothing
+            switch act {
+            case .one:
+                // Both sides began: the side with the smaller key continues, the other one responds.
+                guard isIdle || isInitiator && remote < identity.publicKey else { return .nothing }
+                handshake = .responder(
+                    identity: identity.secret, ephemeral: makeEphemeral(),
+                    prologue: DatagramPacket.prologue(rekeying: keys.handshakeHash, epoch: epoch))
+                isInitiator = false
+                try answer(bytes, with: .two, epoch)
+                return .nothing
+            case .two:
+                // Otherwise an answer to our abandoned act 1.
+                guard !isIdle, isInitiator else { return .nothing }
+                try answer(bytes, with: .three, epoch)
+            case .three:
+                guard !isIdle, !isInitiator else { return .nothing }
+                try handshake?.read(bytes)
+                outgoing = nil
+            }
+        } catch {
+            handshake = nil
+            return .violation
+        }
+        guard let finished = handshake.take() else { return .nothing }
+        let link = finished.finishForPackets()
+        guard link.peer.publicKey == remote else { return .violation }
+        return isInitiator ? .offered(link) : .installed(link)
     }
 
-    private mutating func receiveTwo(_ epoch: UInt8, _ bytes: [UInt8], _ remote: PublicKey) -> Outcome {
-        switch state.take() {
-        case .initiating(var handshake):
-            do throws(HandshakeError) {
-                try handshake.read(bytes)
-                outgoing = Outgoing(act: .three, epoch: epoch, bytes: try handshake.write())
-            } catch { return .violation }
-            let link = handshake.finishForPackets()
-            return link.peer.publicKey == remote ? .offered(link) : .violation
-        case .answering(let handshake):
-            // An answer to our abandoned act 1.
-            state = .answering(handshake)
-            return .nothing
-        case .idle: return .nothing
-        }
-    }
-
-    private mutating func receiveThree(_ bytes: [UInt8], _ remote: PublicKey) -> Outcome {
-        switch state.take() {
-        case .answering(var handshake):
-            do throws(HandshakeError) { try handshake.read(bytes) } catch { return .violation }
-            outgoing = nil
-            let link = handshake.finishForPackets()
-            return link.peer.publicKey == remote ? .installed(link) : .violation
-        case .initiating(let handshake):
-            state = .initiating(handshake)
-            return .nothing
-        case .idle: return .nothing
-        }
+    private mutating func answer(_ bytes: [UInt8], with act: Act, _ epoch: UInt8) throws(HandshakeError) {
+        outgoing = nil
+        try handshake?.read(bytes)
+        outgoing = Outgoing(act: act, epoch: epoch, bytes: try handshake?.write() ?? [])
     }
 }

@@ -3,15 +3,6 @@ import Crypto
 /// One authenticated UDP link, without I/O: it gets packets and the time, and returns packets and its next deadline.
 /// A lingering link repeats its close to a peer that still sends.
 package final class DatagramLink {
-    package enum SendError: Error, Hashable {
-        case closed
-        /// More than 65,535 bytes.
-        case tooLong
-        /// More than ``DatagramLimits/outboundByteCount`` bytes are queued. The link is closed with
-        /// ``LinkCloseReason/outboundOverflow``.
-        case outboundOverflow
-    }
-
     enum State: Equatable {
         case open
         case finishing(LinkCloseReason, until: Microseconds)
@@ -123,7 +114,7 @@ package final class DatagramLink {
     package var isWritable: Bool { state == .open && !wasUnwritable }
     var isGone: Bool { state == .gone }
 
-    func send(_ message: [UInt8], at now: Microseconds) throws(SendError) {
+    func send(_ message: [UInt8], at now: Microseconds) throws(LinkSendError) {
         guard state == .open, !outbound.isFinished else { throw .closed }
         guard message.count <= limits.messageByteCount else { throw .tooLong }
         outbound.write(message)

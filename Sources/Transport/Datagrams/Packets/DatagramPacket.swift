@@ -88,59 +88,23 @@ enum DatagramPacket: Hashable {
 
     /// The datagram; only the header for a sealed one.
     var bytes: [UInt8] {
-        var bytes: [UInt8] = [Self.protocolByte]
-        func kind(_ kind: Kind) -> UInt8 { Self.version << 4 | kind.rawValue }
+        func head(_ kind: Kind) -> [UInt8] { [Self.protocolByte, Self.version << 4 | kind.rawValue] }
         switch self {
         case .dial(let token, let dialer, let cookie, let act):
-            bytes.append(kind(.dial))
-            bytes += token
-            bytes.appendBigEndian(dialer)
-            bytes.append(UInt8(truncatingIfNeeded: cookie.count))
-            bytes += cookie
-            bytes += act
+            return head(.dial) + token + bigEndian(dialer) + [UInt8(truncatingIfNeeded: cookie.count)] + cookie + act
         case .answer(let dialer, let responder, let act):
-            bytes.append(kind(.answer))
-            bytes.appendBigEndian(dialer)
-            bytes.appendBigEndian(responder)
-            bytes += act
-        case .finish(let responder, let act):
-            bytes.append(kind(.finish))
-            bytes.appendBigEndian(responder)
-            bytes += act
-        case .cookie(let dialer, let cookie):
-            bytes.append(kind(.cookie))
-            bytes.appendBigEndian(dialer)
-            bytes += cookie
-        case .knock(let token, let asker, let sealed):
-            bytes.append(kind(.knock))
-            bytes += token
-            bytes.appendBigEndian(asker)
-            bytes += sealed
-        case .reply(let asker, let sealed):
-            bytes.append(kind(.reply))
-            bytes.appendBigEndian(asker)
-            bytes += sealed
-        case .observe(let token, let asker):
-            bytes.append(kind(.observe))
-            bytes += token
-            bytes.appendBigEndian(asker)
-            bytes.appendBigEndian(UInt64(0))
+            return head(.answer) + bigEndian(dialer) + bigEndian(responder) + act
+        case .finish(let responder, let act): return head(.finish) + bigEndian(responder) + act
+        case .cookie(let dialer, let cookie): return head(.cookie) + bigEndian(dialer) + cookie
+        case .knock(let token, let asker, let sealed): return head(.knock) + token + bigEndian(asker) + sealed
+        case .reply(let asker, let sealed): return head(.reply) + bigEndian(asker) + sealed
+        case .observe(let token, let asker): return head(.observe) + token + bigEndian(asker) + bigEndian(UInt64(0))
         case .observed(let asker, let high, let low, let port):
-            bytes.append(kind(.observed))
-            bytes.appendBigEndian(asker)
-            bytes.appendBigEndian(high)
-            bytes.appendBigEndian(low)
-            bytes += [UInt8(port >> 8), UInt8(truncatingIfNeeded: port)]
-        case .punch(let nonce):
-            bytes.append(kind(.punch))
-            bytes += nonce
+            return head(.observed) + bigEndian(asker) + bigEndian(high) + bigEndian(low) + bigEndian(port)
+        case .punch(let nonce): return head(.punch) + nonce
         case .sealed(let epoch, let receiver, let number):
-            bytes.append(kind(.sealed))
-            bytes.append(epoch)
-            bytes.appendBigEndian(receiver)
-            bytes.appendBigEndian(number)
+            return head(.sealed) + [epoch] + bigEndian(receiver) + bigEndian(number)
         }
-        return bytes
     }
 
     /// The handshake prologue: magic ‖ version ‖ transport kind ‖ token, as over TCP.

@@ -61,10 +61,10 @@ package struct LanDiscovery: Sendable {
     private var hasNewPlace = false
     /// The last pair of the previous announcement, if not all pairs fitted.
     private var lastAnnounced: UInt64?
-    private var heard = Allowances(
+    private var heard = Allowances<IPAddress>(
         burst: LanLimits.sourceBurst, interval: LanLimits.sourceInterval, totalBurst: LanLimits.totalBurst,
         totalInterval: LanLimits.totalInterval)
-    private var answered = Allowances(
+    private var answered = Allowances<IPAddress>(
         burst: LanLimits.answerBurst, interval: LanLimits.answerInterval, totalBurst: LanLimits.answerTotalBurst,
         totalInterval: LanLimits.answerTotalInterval)
     package private(set) var counts = Counts()
@@ -81,13 +81,7 @@ package struct LanDiscovery: Sendable {
     }
 
     /// The addresses that announce, in a fixed order.
-    package var places: [LanPlace] {
-        interfaces.flatMap { interface in
-            interface.addresses.compactMap { own in
-                own.port.map { LanPlace(interface: interface.index, address: own.address, port: $0) }
-            }
-        }.sorted()
-    }
+    package var places: [LanPlace] { interfaces.places }
 
     package var pairCount: Int { pairs.count }
 

@@ -1,13 +1,13 @@
 package struct LanInterface: Hashable, Sendable {
     package struct Own: Hashable, Sendable {
-        package let address: LanAddress
+        package let address: IPAddress
         package let prefixLength: Int
         /// Packets to other networks have this source.
         package let isDefault: Bool
         /// The port at which the node accepts links under this address, for TCP and UDP; `nil` if it does not.
         package var port: UInt16?
 
-        package init(address: LanAddress, prefixLength: Int, isDefault: Bool = false, port: UInt16? = nil) {
+        package init(address: IPAddress, prefixLength: Int, isDefault: Bool = false, port: UInt16? = nil) {
             self.address = address
             self.prefixLength = prefixLength
             self.isDefault = isDefault
@@ -48,13 +48,22 @@ package struct LanInterface: Hashable, Sendable {
     }
 
     /// Whether this address is on-link, not behind a router.
-    package func isNear(_ other: LanAddress) -> Bool {
+    package func isNear(_ other: IPAddress) -> Bool {
         guard other.isUnicast, !other.isLoopback else { return false }
         return addresses.contains { $0.address.shares($0.prefixLength, with: other) }
     }
 }
 
 extension [LanInterface] {
+    /// The addresses at which we listen, with their ports, sorted.
+    var places: [LanPlace] {
+        flatMap { interface in
+            interface.addresses.compactMap { own in
+                own.port.map { LanPlace(interface: interface.index, address: own.address, port: $0) }
+            }
+        }.sorted()
+    }
+
     /// Interfaces that may reach other machines. Excludes the loopback, ports of a bridge, bridges that join only
     /// containers of this machine, and veth ends with only link-local addresses.
     package var outward: [LanInterface] {

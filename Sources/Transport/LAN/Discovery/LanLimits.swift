@@ -5,9 +5,9 @@ package enum LanLimits {
     /// UDP port of the announcements.
     package static let port: UInt16 = 7_441
     /// The IPv4 group, in the administratively scoped block (RFC 2365).
-    package static let group4 = LanAddress(239, 255, 109, 102)
+    package static let group4 = IPAddress(239, 255, 109, 102)
     /// The IPv6 group: link-local and transient, because it is not assigned (RFC 4291, section 2.7).
-    package static let group6 = LanAddress(high: 0xff12_0000_0000_0000, low: 0x0000_6d61_7966_6c79)
+    package static let group6 = IPAddress(high: 0xff12_0000_0000_0000, low: 0x0000_6d61_7966_6c79)
     /// Lifetime of a tag.
     package static let slotLength: Int64 = 15 * 60 * 1_000
     /// Tags of this many slots before and after are accepted, because clocks differ.
@@ -44,8 +44,6 @@ package enum LanLimits {
     package static let answerInterval: Int64 = 1_000
     package static let answerTotalBurst: Int64 = 32
     package static let answerTotalInterval: Int64 = 50
-    /// Addresses with a rate limit of their own.
-    package static let sourceCount = 256
     /// Interval of repeated reports of one address of a peer, and of changing addresses.
     package static let foundInterval: Int64 = 10_000
     package static let foundPause: Int64 = 1_000

@@ -14,16 +14,16 @@ package final class LanSecret: Sendable {
 
     /// Binds an announcement to its source, so that it cannot be replayed from elsewhere: HMAC-SHA-256(K, 2 ‖ slot ‖
     /// nonce ‖ port ‖ address), cut to 8 bytes.
-    package func proof(slot: Int64, nonce: UInt64, port: UInt16, address: LanAddress) -> UInt64 {
+    package func proof(slot: Int64, nonce: UInt64, port: UInt16, address: IPAddress) -> UInt64 {
         code([2], bigEndian(UInt64(bitPattern: slot)), place(nonce, port, address))
     }
 
     /// Binds an answer to its question and source: HMAC-SHA-256(K, 3 ‖ nonce ‖ port ‖ address), cut to 8 bytes.
-    package func answerProof(nonce: UInt64, port: UInt16, address: LanAddress) -> UInt64 {
+    package func answerProof(nonce: UInt64, port: UInt16, address: IPAddress) -> UInt64 {
         code([3], place(nonce, port, address))
     }
 
-    private func place(_ nonce: UInt64, _ port: UInt16, _ address: LanAddress) -> [UInt8] {
+    private func place(_ nonce: UInt64, _ port: UInt16, _ address: IPAddress) -> [UInt8] {
         bigEndian(nonce) + [UInt8(port >> 8), UInt8(port & 0xff)] + address.mappedBytes
     }
 

@@ -1,19 +1,4 @@
 import Crypto
-import NIOCore
-
-package struct RouteMatch: Sendable {
-    package let identity: IdentityKey
-    /// The owner's identifier of the route, returned with the link.
-    package let route: UInt64
-    /// The expected peer; `nil` accepts any key that act 3 proves (joiners, holders of a card).
-    package let remote: PublicKey?
-
-    package init(identity: IdentityKey, route: UInt64, remote: PublicKey?) {
-        self.identity = identity
-        self.route = route
-        self.remote = remote
-    }
-}
 
 /// Why an incoming connection failed. The peer is not told.
 package enum Rejection: Error, Hashable, Sendable {
@@ -45,7 +30,9 @@ package enum Rejection: Error, Hashable, Sendable {
     var endsConnection: Bool {
         switch self {
         case .unknownConnection, .cookieSent, .notAuthentic, .replayed: false
-        default: true
+        case .unknownProtocol, .unknownToken, .timedOut, .tooManyHandshakes, .tooManyFromPrefix, .crowdedOut,
+            .handshake, .wrongPeer, .knockTooLong, .tooManyKnocks, .disconnected, .shutDown:
+            true
         }
     }
 }
@@ -70,12 +57,15 @@ package enum DialFailure: Error, Hashable, Sendable {
 
 extension DialFailure {
     /// The failure of a dial whose connection was established.
-    init(_ rejection: Rejection?) {
+    init(rejection: Rejection?) {
         switch rejection {
         case .timedOut: self = .timedOut
         case .handshake(let error): self = .authenticationFailed(error)
         case .shutDown: self = .cancelled
-        default: self = .closedBeforeActTwo
+        case .unknownProtocol, .unknownToken, .tooManyHandshakes, .tooManyFromPrefix, .crowdedOut, .wrongPeer,
+            .knockTooLong, .tooManyKnocks, .unknownConnection, .cookieSent, .notAuthentic, .replayed, .disconnected,
+            nil:
+            self = .closedBeforeActTwo
         }
     }
 }
@@ -101,4 +91,13 @@ package enum LinkCloseReason: Hashable, Sendable {
     case unacknowledged
     /// The connection broke, by `errno`; 0 if there is none.
     case connectionLost(Int32)
+}
+
+package enum LinkSendError: Error, Hashable {
+    case closed
+    /// More than 65,535 bytes.
+    case tooLong
+    /// More than ``DatagramLimits/outboundByteCount`` bytes are queued. The link is closed with
+    /// ``LinkCloseReason/outboundOverflow``.
+    case outboundOverflow
 }

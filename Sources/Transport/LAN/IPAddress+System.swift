@@ -1,10 +1,10 @@
 import Glibc
 import NIOCore
 
-extension LanAddress {
+extension IPAddress {
     /// Without the zone; `nil` for a Unix domain socket.
     package init?(_ address: SocketAddress) {
-        guard let zoned = LanAddress(zoned: address) else { return nil }
+        guard let zoned = IPAddress(zoned: address) else { return nil }
         self = zoned.withoutZone
     }
 
@@ -35,32 +35,32 @@ extension LanAddress {
     }
 
     /// An address of another network, never sent to: TEST-NET-1 (RFC 5737), or documentation (RFC 3849).
-    package static func elsewhere(isIPv4: Bool) -> LanAddress {
-        isIPv4 ? LanAddress(192, 0, 2, 1) : LanAddress(high: 0x2001_0db8_0000_0000, low: 1)
+    package static func elsewhere(isIPv4: Bool) -> IPAddress {
+        isIPv4 ? IPAddress(192, 0, 2, 1) : IPAddress(high: 0x2001_0db8_0000_0000, low: 1)
     }
 
     /// Our source address toward this one, by the kernel's routes; `nil` without a route.
-    package var source: LanAddress? {
+    package var source: IPAddress? {
         let type = CInt(SOCK_DGRAM.rawValue) | CInt(SOCK_CLOEXEC.rawValue)
         let descriptor = socket(isIPv4 ? AF_INET : AF_INET6, type, 0)
         guard descriptor >= 0 else { return nil }
         defer { close(descriptor) }
         // Connecting a UDP socket sends nothing.
-        guard withSocketAddress(port: 9, scope: 0, { connect(descriptor, $0, $1) == 0 }) else { return nil }
-        return SocketAddress(boundBy: descriptor).flatMap { LanAddress($0) }
+        guard withSocketAddress(port: 9, zone: 0, { connect(descriptor, $0, $1) == 0 }) else { return nil }
+        return SocketAddress(boundBy: descriptor).flatMap { IPAddress($0) }
     }
 
     /// Without an interface.
     var text: String { host(interface: 0).map { String($0.prefix { $0 != "%" }) } ?? "" }
 
-    /// Calls `body` with a `sockaddr`. `scope`: the interface of a link-local IPv6 address.
-    func withSocketAddress<Result>(port: UInt16, scope: UInt32, _ body: (UnsafePointer<sockaddr>, socklen_t) -> Result)
+    /// Calls `body` with a `sockaddr`. `zone`: the interface of a link-local IPv6 address.
+    func withSocketAddress<Result>(port: UInt16, zone: UInt32, _ body: (UnsafePointer<sockaddr>, socklen_t) -> Result)
         -> Result
     {
         withUnsafeTemporaryAllocation(byteCount: Self.socketAddressByteCount, alignment: 8) { memory in
             memory.initializeMemory(as: UInt8.self, repeating: 0)
             let base = memory.baseAddress!
-            let length = writeSocketAddress(port: port, scope: scope, to: base)
+            let length = writeSocketAddress(port: port, zone: zone, to: base)
             return body(base.assumingMemoryBound(to: sockaddr.self), length)
         }
     }
@@ -69,7 +69,7 @@ extension LanAddress {
     static let socketAddressByteCount = 28
 
     /// Writes a `sockaddr` into zeros, and returns its length.
-    func writeSocketAddress(port: UInt16, scope: UInt32, to base: UnsafeMutableRawPointer) -> socklen_t {
+    func writeSocketAddress(port: UInt16, zone: UInt32, to base: UnsafeMutableRawPointer) -> socklen_t {
         base.storeBytes(of: UInt16(isIPv4 ? AF_INET : AF_INET6), as: UInt16.self)
         base.storeBytes(of: port.bigEndian, toByteOffset: 2, as: UInt16.self)
         if let v4 {
@@ -78,7 +78,7 @@ extension LanAddress {
         }
         base.storeBytes(of: high.bigEndian, toByteOffset: 8, as: UInt64.self)
         base.storeBytes(of: low.bigEndian, toByteOffset: 16, as: UInt64.self)
-        base.storeBytes(of: scope, toByteOffset: 24, as: UInt32.self)
+        base.storeBytes(of: zone, toByteOffset: 24, as: UInt32.self)
         return socklen_t(Self.socketAddressByteCount)
     }
 }

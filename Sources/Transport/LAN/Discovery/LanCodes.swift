@@ -1,3 +1,79 @@
+import Crypto
+
+/// A multicast question for an open code, or its answer (Join.md, "Code on one network"). Both have the same length,
+/// so that the answer amplifies nothing.
+/// Version and first byte are those of ``LanDatagram``, which has no such kinds and lengths.
+package struct LanCodeDatagram: Hashable, Sendable {
+    package enum Kind: UInt8, Hashable, Sendable {
+        case question = 3
+        case answer = 4
+    }
+
+    package static let byteCount = 12
+
+    package var kind: Kind
+    /// The number of a code, or a port.
+    package var number: UInt16
+    package var id: UInt64
+
+    package init(_ kind: Kind, number: UInt16, id: UInt64) {
+        self.kind = kind
+        self.number = number
+        self.id = id
+    }
+
+    package init?(_ bytes: [UInt8]) {
+        guard bytes.count == Self.byteCount, bytes[0] == LanDatagram.version, let kind = Kind(rawValue: bytes[1]) else {
+            return nil
+        }
+        let number = UInt16(bytes[2]) << 8 | UInt16(bytes[3])
+        guard number != 0 else { return nil }
+        self.init(kind, number: number, id: bytes[4...].reduce(0) { $0 << 8 | UInt64($1) })
+    }
+
+    package var bytes: [UInt8] { [LanDatagram.version, kind.rawValue] + bigEndian(number) + bigEndian(id) }
+}
+
+/// Answers questions for open codes from machines on our own networks, each question once and rate limited. Without I/O
+/// and without a clock; times are in milliseconds.
+package struct LanCodeResponder: Sendable {
+    package struct Answer: Hashable, Sendable {
+        package let bytes: [UInt8]
+        package let place: LanPlace
+        package let source: LanPlace
+    }
+
+    private var interfaces: [LanInterface] = []
+    /// Answered questions, the newest last: each arrives once per address of ours.
+    private var answered: [UInt64] = []
+    private var allowances = Allowances<IPAddress>(
+        burst: LanLimits.answerBurst, interval: LanLimits.answerInterval, totalBurst: LanLimits.answerTotalBurst,
+        totalInterval: LanLimits.answerTotalInterval)
+
+    package init() {}
+
+    package mutating func setInterfaces(_ interfaces: [LanInterface]) { self.interfaces = interfaces }
+
+    /// Addresses that can send answers, in a fixed order.
+    package var places: [LanPlace] { interfaces.places }
+
+    /// - Parameter isOpen: whether a code with this number is open.
+    package mutating func receive(_ bytes: [UInt8], from source: LanPlace, now: Int64, isOpen: (UInt16) -> Bool)
+        -> Answer?
+    {
+        guard let question = LanCodeDatagram(bytes), question.kind == .question, isOpen(question.number),
+            !answered.contains(question.id), let interface = interfaces.first(where: { $0.index == source.interface }),
+            interface.isNear(source.address),
+            let place = [interface].places.first(where: { place in place.address.isIPv4 == source.address.isIPv4 }),
+            allowances.take(source.address, now: now)
+        else { return nil }
+        answered.append(question.id)
+        if answered.count > LanLimits.questionCount { answered.removeFirst() }
+        let answer = LanCodeDatagram(.answer, number: place.port, id: question.id)
+        return Answer(bytes: answer.bytes, place: place, source: source)
+    }
+}
+
 /// Looks for the node with an open code on all networks of this machine. It sends several questions, each with an id of
 /// its own, and waits for a second answer. Without I/O and without a clock; times are in milliseconds.
 package struct LanCodeSeeker: Sendable {

@@ -2,24 +2,21 @@ import Crypto
 import Glibc
 import NIOCore
 
-/// The channel handler of a connection: passes bytes to the ``Session`` and its actions to the owner, and keeps the
-/// timeouts.
+/// One connection over TCP or a relayed stream (Links.md): its protocol, its timeouts, and the events for the owner.
 ///
-/// Functions are in the order of a connection's life: ``start(_:)``, ``channelRead(context:data:)``, `perform`,
-/// `opened`, `send`, `close`, `end`.
-final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd, CodeConnectionEnd {
-    typealias InboundIn = ByteBuffer
-    typealias OutboundIn = ByteBuffer
-    typealias OutboundOut = ByteBuffer
-
+/// Functions are in the order of a connection's life: ``start()``, ``received(_:)``, `receive`, `opened`, `send`, `close`,
+/// `end`.
+final class StreamLink: LinkEnd {
     private enum Phase {
-        /// An incoming connection without a valid token.
+        /// An incoming connection without a valid token, or with the greeting of a code and no message.
         case beforeToken
         /// A responder's handshake or a knock, counted under its network.
         case admitted(DatagramAddress.Network?, route: RouteMatch?, token: RoutingToken)
         /// A code's exchange, counted separately under its network.
         case exchanging(DatagramAddress.Network?, CodeConnection)
         case dialling(TCPTransport.Dial)
+        /// An outgoing exchange without a handshake.
+        case asking(ExchangeDial)
         case open(PeerConnection)
         /// We are closing: queued output leaves, and the peer's input is still delivered.
         case closing(PeerConnection, LinkCloseReason)
@@ -28,9 +25,15 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd,
 
     let id: UInt64
     private let transport: TCPTransport
-    private var session: Session
     private var phase: Phase
-    private var context: ChannelHandlerContext?
+    /// Before the link is open.
+    private var handshake: LinkHandshake?
+    /// Of the open link.
+    private var keys: TransportState?
+    /// Bytes of the next piece outside of a handshake and a link; 0 while none is expected.
+    private var expected = 0
+    /// `nil` before the connection is established, and after its end: the socket holds its link, too.
+    var socket: (any StreamSocket)?
 
     private var inbound: InboundBytes
     private var outbound: OutboundBytes
@@ -58,6 +61,8 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd,
     private var hasRest = false
     /// The greeting of a code whose first message has not arrived.
     private var greeted: RoutingToken?
+    /// The length of a knock, or of its answer, has arrived.
+    private var knockIsNext = false
     private var isRestQueued = false
     /// The channel requested a read while ``mayRead`` was false.
     private var owesRead = false
@@ -69,79 +74,62 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd,
         self.id = id
         self.admits = admits
         self.transport = transport
-        session = Session()
         phase = .beforeToken
+        expected = Preamble.byteCount
         inbound = InboundBytes(opening?.bytes ?? [], limits: transport.limits)
         arrival = opening?.since
         outbound = OutboundBytes(limits: transport.limits)
     }
 
-    /// An outgoing dial. Sends nothing before the channel is active.
-    init(initiator id: UInt64, dial: TCPTransport.Dial, transport: TCPTransport) {
+    /// An outgoing dial, or an exchange. Sends nothing before the channel is active.
+    init(initiator id: UInt64, dial: TCPTransport.Dial?, exchange: ExchangeDial?, transport: TCPTransport) {
         self.id = id
         admits = { _ in false }
         self.transport = transport
-        session = Session()
-        phase = .dialling(dial)
+        phase = dial.map { .dialling($0) } ?? exchange.map { .asking($0) } ?? .ended
+        expected = exchange?.byteCount ?? 0
         inbound = InboundBytes(limits: transport.limits)
         outbound = OutboundBytes(limits: transport.limits)
     }
 
     private var limits: TransportLimits { transport.limits }
 
-    /// Open or closing.
-    private var link: PeerConnection? {
-        switch phase {
-        case .open(let connection), .closing(let connection, _): connection
-        case .beforeToken, .admitted, .exchanging, .dialling, .ended: nil
-        }
-    }
-
     /// The peer's next act is due after this time.
-    private func awaitAct(_ time: TimeAmount, _ context: ChannelHandlerContext) {
-        actDeadline = context.eventLoop.now + time
+    private func awaitAct(_ time: TimeAmount) {
+        actDeadline = now + time
         watchTime()
     }
 
     // MARK: Start
 
-    func handlerAdded(context: ChannelHandlerContext) {
-        self.context = context
-        if context.channel.isActive { start(context) }
-    }
+    private var now: NIODeadline { transport.loop.now }
 
-    func handlerRemoved(context: ChannelHandlerContext) {
-        end(.connectionLost(0), .disconnected)
-        self.context = nil
-    }
-
-    func channelActive(context: ChannelHandlerContext) {
-        start(context)
-        context.fireChannelActive()
-    }
-
-    private func start(_ context: ChannelHandlerContext) {
+    /// The connection is established.
+    func start() {
         guard !hasStarted else { return }
         hasStarted = true
+        let begin = arrival ?? now
+        (actDeadline, wholeDeadline) = (begin + limits.actTimeout, begin + limits.handshakeTimeout)
         switch phase {
         case .beforeToken: transport.arrived(self)
+        case .asking(let dial):
+            wholeDeadline = nil
+            write(Preamble(kind: dial.kind, token: dial.token).bytes + dial.message)
         case .dialling(let dial):
-            let greeting: [UInt8]
             do throws(HandshakeError) {
-                greeting = try session.initiate(
-                    dial.identity, remote: dial.remote, token: dial.token, ephemeral: transport.makeEphemeral())
+                handshake = try .initiator(
+                    identity: dial.identity.secret, remote: dial.remote, ephemeral: transport.makeEphemeral(),
+                    prologue: Preamble.prologue(dial.token))
+                write(Preamble(kind: .link, token: dial.token).bytes + (try handshake?.write() ?? []))
             } catch { return end(.requested, .handshake(error)) }
-            write(greeting, context)
         case .admitted, .exchanging, .open, .closing: preconditionFailure("a connection starts once")
         case .ended:
             // The dial was cancelled while it connected.
-            return context.close(promise: nil)
+            socket?.close()
+            return
         }
-        let begin = arrival ?? context.eventLoop.now
-        actDeadline = begin + limits.actTimeout
-        wholeDeadline = begin + limits.handshakeTimeout
         // It waited too long for its channel.
-        if let deadline, deadline <= context.eventLoop.now { return end(.requested, .timedOut) }
+        if let deadline, deadline <= now { return end(.requested, .timedOut) }
         watchTime()
         if inbound.count > 0 { process() }
     }
@@ -175,28 +163,23 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd,
 
     // MARK: Inbound
 
-    func channelRead(context: ChannelHandlerContext, data: NIOAny) {
-        inbound.append(unwrapInboundIn(data))
+    func received(_ bytes: ByteBuffer) {
+        inbound.append(bytes)
         process()
     }
 
-    func channelReadComplete(context: ChannelHandlerContext) {
-        readIfOwed()
-        context.fireChannelReadComplete()
-    }
+    private var expectedByteCount: Int { keys?.expectedByteCount ?? handshake?.nextAct?.byteCount ?? expected }
 
-    /// Passes whole pieces to the session, within the owner's pause and the limit of a turn.
+    /// Receives whole pieces, within the owner's pause and the limit of a turn.
     private func process() {
         guard !isProcessing, !hasRest else { return }
         handOver()
         switch phase {
-        case .beforeToken, .admitted, .exchanging, .dialling:
+        case .beforeToken, .admitted, .exchanging, .dialling, .asking:
             // Pieces before authentication are shorter than this, so at most one piece is read ahead.
             if inbound.count > limits.bytesBeforeAuthentication { end(.requested, .disconnected) }
         case .open(let connection), .closing(let connection, _):
-            if let context, let byteCount = inbound.nextRead(expected: session.expectedByteCount) {
-                limits.applyReads(of: byteCount, context.channel)
-            }
+            if let byteCount = inbound.nextRead(expected: expectedByteCount) { socket?.setReads(of: byteCount) }
             transport.events.batchEnded(connection)
             if inputHasEnded, !isPaused { close(.closedByPeer) }
             queueRest()
@@ -209,7 +192,7 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd,
         // A frame is two pieces: length and body.
         var left = 2 * limits.turnFrameCount
         while !isPaused || ignoresPauses {
-            let byteCount = session.expectedByteCount
+            let byteCount = expectedByteCount
             guard byteCount > 0, inbound.count >= byteCount else { break }
             // After the peer's end, deliver everything at once.
             if left == 0, !inputHasEnded {
@@ -218,7 +201,7 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd,
             }
             left -= 1
             guard let piece = inbound.take(byteCount) else { break }
-            perform(session.receive(piece, knockLimit: limits.knockByteCount), byteCount)
+            receive(piece)
         }
         isProcessing = false
         inbound.compact()
@@ -239,50 +222,107 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd,
         process()
     }
 
-    private func perform(_ action: Session.Action, _ byteCount: Int) {
-        switch action {
-        case .proceed: count(byteCount)
-        case .route(let token):
-            guard admits(token), let match = transport.events.route(token) else {
-                return end(.requested, .unknownToken)
-            }
-            guard admit(token, match) else { return }
-            session.accept(match, ephemeral: transport.makeEphemeral())
-        case .askForKnock(let token):
-            guard admits(token), transport.events.acceptsKnock(token) else { return end(.requested, .unknownToken) }
-            guard admit(token, nil) else { return }
-            session.acceptKnock()
-        case .knock(let token, let sealed):
-            let source = DatagramAddress.Network(context?.channel.remoteAddress)?.number
-            answer(transport.events.knock(token, sealed, source))
-        case .askForCode(let token):
-            guard admits(token), let byteCount = transport.events.code(token) else {
-                return end(.requested, .unknownToken)
-            }
-            awaitShare(token, byteCount)
-        case .codeMessage(let message):
-            guard let connection = exchange() else { return }
-            transport.events.codeMessage(connection, message)
-        case .send(let actTwo):
-            guard let context else { return }
-            write(actTwo, context)
-            awaitAct(limits.actTimeout, context)
-        case .opened(let peer, let actThree): opened(peer, actThree)
-        case .frame(let frame):
-            count(byteCount)
-            if let link { transport.events.frame(link, frame) }
-        case .reject(let rejection): end(.requested, rejection)
-        case .notAuthentic: end(.notAuthentic, .disconnected)
+    private func receive(_ piece: ByteBufferView) {
+        switch phase {
+        case .beforeToken: if let greeted { beginExchange(greeted, Array(piece)) } else { greet(Array(piece)) }
+        case .admitted(_, route: nil, let token): receiveKnock(token, Array(piece))
+        case .admitted(_, .some(let match), _): receiveAct(Array(piece), remote: match.remote)
+        case .dialling: receiveAct(Array(piece), remote: nil)
+        case .asking(let dial): receiveAnswer(to: dial, Array(piece))
+        case .exchanging(_, let connection):
+            expected = 0
+            transport.events.codeMessage(connection, Array(piece))
+        case .open(let connection), .closing(let connection, _):
+            do throws(NoiseError) {
+                let frame = try keys?.open(piece)
+                connection.bytesIn += UInt64(piece.count)
+                if let frame { transport.events.frame(connection, frame) }
+            } catch { end(.notAuthentic, .disconnected) }
+        case .ended: break
         }
     }
 
-    private func count(_ byteCount: Int) { link?.bytesIn += UInt64(byteCount) }
+    private func greet(_ bytes: [UInt8]) {
+        guard let preamble = Preamble(bytes) else { return end(.requested, .unknownProtocol) }
+        let token = preamble.token
+        guard admits(token) else { return end(.requested, .unknownToken) }
+        expected = 0
+        switch preamble.kind {
+        case .link:
+            guard let match = transport.events.route(token) else { return end(.requested, .unknownToken) }
+            guard admit(token, match) else { return }
+            handshake = .responder(
+                identity: match.identity.secret, ephemeral: transport.makeEphemeral(),
+                prologue: Preamble.prologue(token))
+        case .knock:
+            guard transport.events.acceptsKnock(token) else { return end(.requested, .unknownToken) }
+            if admit(token, nil) { expected = 2 }
+        case .code:
+            guard let byteCount = transport.events.code(token) else { return end(.requested, .unknownToken) }
+            guard case .beforeToken = phase else { return }
+            // A greeting alone does not occupy an exchange slot: the connection stays among the pending ones.
+            greeted = token
+            expected = byteCount
+            awaitAct(limits.codeTimeout)
+        }
+    }
+
+    private func receiveKnock(_ token: RoutingToken, _ bytes: [UInt8]) {
+        guard knockIsNext else {
+            if !awaitKnock(bytes) { end(.requested, .knockTooLong) }
+            return
+        }
+        expected = 0
+        let source = DatagramAddress.Network(socket?.remoteAddress)?.number
+        answer(transport.events.knock(token, bytes, source))
+    }
+
+    /// - Returns: false for a length out of bounds.
+    private func awaitKnock(_ length: [UInt8]) -> Bool {
+        expected = length.reduce(0) { $0 << 8 | Int($1) }
+        knockIsNext = true
+        return (1...limits.knockByteCount).contains(expected)
+    }
+
+    private func receiveAnswer(to dial: ExchangeDial, _ bytes: [UInt8]) {
+        if dial.kind == .knock, !knockIsNext {
+            if !awaitKnock(bytes) { fail(.badAnswer) }
+            return
+        }
+        expected = 0
+        guard inbound.count == 0 else { return fail(.badAnswer) }
+        switch dial.answered(bytes) {
+        case .send(let message, let byteCount):
+            expected = byteCount
+            write(message)
+            awaitAct(limits.actTimeout)
+        case .end: end(.requested, nil)
+        }
+    }
+
+    /// - Parameter remote: the only peer of a responder's route, if there is one.
+    private func receiveAct(_ bytes: [UInt8], remote: PublicKey?) {
+        do throws(HandshakeError) {
+            try handshake?.read(bytes)
+            var answer: [UInt8] = []
+            if handshake?.isFinished == false { answer = try handshake?.write() ?? [] }
+            guard handshake?.isFinished == true, let finished = handshake.take() else {
+                write(answer)
+                return awaitAct(limits.actTimeout)
+            }
+            let link = finished.finish()
+            let peer = link.peer
+            guard remote == nil || remote == peer.publicKey else { return end(.requested, .wrongPeer) }
+            keys = link.takeTransport()
+            opened(peer, answer)
+        } catch { end(.requested, .handshake(error)) }
+    }
 
     /// Passes the token check, if there is room and the owner has not closed everything meanwhile.
     private func admit(_ token: RoutingToken, _ match: RouteMatch?) -> Bool {
         guard case .beforeToken = phase else { return false }
         transport.waiting.leave(id)
-        let network = DatagramAddress.Network(context?.channel.remoteAddress)
+        let network = DatagramAddress.Network(socket?.remoteAddress)
         if let rejection = transport.handshakes.begin(network) {
             end(.requested, rejection)
             return false
@@ -291,40 +331,28 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd,
         return true
     }
 
-    /// A greeting alone does not occupy an exchange slot: the connection stays among the pending ones.
-    private func awaitShare(_ token: RoutingToken, _ byteCount: Int) {
-        guard case .beforeToken = phase, let context else { return }
-        greeted = token
-        awaitAct(limits.codeTimeout, context)
-        session.expectCode(byteCount: byteCount)
-    }
-
-    /// The exchange of a message. A first message needs a free slot.
-    private func exchange() -> CodeConnection? {
-        if case .exchanging(_, let connection) = phase { return connection }
-        guard case .beforeToken = phase, let greeted, let context else { return nil }
+    /// The first message of a code's exchange needs a free slot.
+    private func beginExchange(_ token: RoutingToken, _ message: [UInt8]) {
+        expected = 0
         transport.waiting.leave(id)
-        let network = DatagramAddress.Network(context.channel.remoteAddress)
-        if let rejection = transport.codes.begin(network) {
-            end(.requested, rejection)
-            return nil
-        }
-        let connection = CodeConnection(id: id, token: greeted, end: self)
+        let network = DatagramAddress.Network(socket?.remoteAddress)
+        if let rejection = transport.codes.begin(network) { return end(.requested, rejection) }
+        let connection = CodeConnection(id: id, token: token, end: self)
         phase = .exchanging(network, connection)
-        awaitAct(limits.actTimeout, context)
-        return connection
+        awaitAct(limits.actTimeout)
+        transport.events.codeMessage(connection, message)
     }
 
     func answerCode(_ message: [UInt8], expecting byteCount: Int) {
-        guard case .exchanging = phase, let context else { return }
-        session.expectCode(byteCount: byteCount)
-        awaitAct(limits.actTimeout, context)
-        write(message, context)
+        guard case .exchanging = phase else { return }
+        expected = byteCount
+        awaitAct(limits.actTimeout)
+        write(message)
     }
 
     func deliverCode(_ message: [UInt8]) {
-        guard case .exchanging = phase, let context else { return }
-        write(message, context)
+        guard case .exchanging = phase else { return }
+        write(message)
         loseAfterFlush()
     }
 
@@ -334,51 +362,47 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd,
     }
 
     private func answer(_ answer: [UInt8]?) {
-        guard let context else { return }
         guard let answer else { return end(.requested, nil) }
         precondition((1...limits.knockByteCount).contains(answer.count), "an answer to a knock has that many bytes")
-        write([UInt8(answer.count >> 8), UInt8(answer.count & 0xff)] + answer, context)
+        write([UInt8(answer.count >> 8), UInt8(answer.count & 0xff)] + answer)
         // The timers continue: they drop a knocker that does not read.
         loseAfterFlush()
     }
 
     private func loseAfterFlush() {
-        guard let context, outbound.count > 0 else { return end(.requested, nil) }
-        let promise = context.eventLoop.makePromise(of: Void.self)
-        promise.futureResult.assumeIsolated().whenComplete { [weak self] _ in self?.end(.requested, nil) }
-        context.writeAndFlush(wrapOutboundOut(ByteBuffer()), promise: promise)
+        guard let socket, outbound.count > 0 else { return end(.requested, nil) }
+        socket.write(ByteBuffer()) { [weak self] _ in self?.end(.requested, nil) }
     }
 
     private func opened(_ peer: AuthenticatedPeer, _ actThree: [UInt8]) {
-        guard let context else { return }
+        guard let socket else { return }
         let (route, token, role): (UInt64, RoutingToken, Role)
         switch phase {
         case .admitted(let network, .some(let match), let shown):
             transport.handshakes.finish(network)
             (route, token, role) = (match.route, shown, .responder)
         case .dialling(let dial):
-            write(actThree, context)
+            write(actThree)
             (route, token, role) = (dial.route, dial.token, .initiator)
-        case .beforeToken, .admitted, .exchanging, .open, .closing, .ended:
+        case .beforeToken, .admitted, .exchanging, .asking, .open, .closing, .ended:
             preconditionFailure("only a handshake opens a link")
         }
-        let stream = context.channel as? StreamChannel
         let connection = PeerConnection(
-            id: id, peer: peer, route: route, token: token, role: role, carrier: stream?.carrier ?? .tcp,
-            localAddress: context.channel.localAddress, remoteAddress: context.channel.remoteAddress,
-            isRelayed: stream != nil, loop: context.eventLoop, handler: self)
+            id: id, peer: peer, route: route, token: token, role: role, carrier: socket.relay ?? .tcp,
+            localAddress: socket.localAddress, remoteAddress: socket.remoteAddress, isRelayed: socket.relay != nil,
+            loop: transport.loop, handler: self)
         forgetTime()
         phase = .open(connection)
-        limits.applyToOpenLink(context.channel)
+        socket.setOptions(limits)
         transport.events.linkOpened(connection)
     }
 
     // MARK: Outbound
 
-    func send(_ frame: [UInt8]) throws(PeerConnection.SendError) {
+    func send(_ frame: [UInt8]) throws(LinkSendError) {
         guard case .open(let connection) = phase else { throw .closed }
         let bytes: [UInt8]?
-        do { bytes = try session.seal(frame) } catch { throw .tooLong }
+        do { bytes = try keys?.seal(frame) } catch { throw .tooLong }
         guard let sealed = bytes else { throw .closed }
         outbound.append(sealed)
         connection.bytesOut += UInt64(sealed.count)
@@ -390,26 +414,16 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd,
     }
 
     func flush() {
-        guard let context, let bytes = outbound.take() else { return }
+        guard let socket, let bytes = outbound.take() else { return }
         let byteCount = bytes.readableBytes
-        let promise = context.eventLoop.makePromise(of: Void.self)
-        promise.futureResult.assumeIsolated().whenComplete { [weak self] result in
-            switch result {
-            case .success: self?.written(byteCount)
-            // The channel is about to become inactive; received bytes are still delivered.
-            case .failure(let error): self?.writeError = error as? IOError
-            }
+        socket.write(bytes) { [weak self] error in
+            // After an error the connection is about to end; received bytes are still delivered.
+            if let error { self?.writeError = error as? IOError } else { self?.written(byteCount) }
         }
-        context.writeAndFlush(wrapOutboundOut(bytes), promise: promise)
     }
 
-    var roundTrip: TimeAmount? { kernelInfo.flatMap { $0.tcpi_rtt > 0 ? .microseconds(Int64($0.tcpi_rtt)) : nil } }
-
-    /// TCP_INFO (tcp(7)). Queried on the loop, it answers at once.
-    private var kernelInfo: tcp_info? {
-        var result: tcp_info?
-        (context?.channel as? any SocketOptionProvider)?.getTCPInfo().assumeIsolated().whenSuccess { result = $0 }
-        return result
+    var roundTrip: TimeAmount? {
+        socket?.kernelInfo.flatMap { $0.tcpi_rtt > 0 ? .microseconds(Int64($0.tcpi_rtt)) : nil }
     }
 
     var isWritable: Bool {
@@ -417,7 +431,7 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd,
         return outbound.isWritable
     }
 
-    private func write(_ bytes: [UInt8], _ context: ChannelHandlerContext) {
+    private func write(_ bytes: [UInt8]) {
         guard !bytes.isEmpty else { return }
         outbound.append(bytes)
         flush()
@@ -432,22 +446,22 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd,
         case .closing:
             readIfOwed()
             endOutputIfDrained()
-        case .beforeToken, .admitted, .exchanging, .dialling, .ended: break
+        case .beforeToken, .admitted, .exchanging, .dialling, .asking, .ended: break
         }
     }
 
     // MARK: Reading
 
-    /// Defers the channel's read while ``mayRead`` is false.
-    func read(context: ChannelHandlerContext) { if mayRead { context.read() } else { owesRead = true } }
+    /// The socket may read; deferred while ``mayRead`` is false.
+    func readRequested() { if mayRead { socket?.read() } else { owesRead = true } }
 
     /// No reads while paused, while pieces are delivered or wait, or while too much output is queued.
     private var mayRead: Bool { !isPaused && !hasRest && !isProcessing && !outbound.stopsReading }
 
-    private func readIfOwed() {
+    func readIfOwed() {
         guard owesRead, mayRead else { return }
         owesRead = false
-        context?.read()
+        socket?.read()
     }
 
     func pauseReading() { isPaused = true }
@@ -464,41 +478,43 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd,
 
     // MARK: End
 
-    func userInboundEventTriggered(context: ChannelHandlerContext, event: Any) {
-        if let event = event as? ChannelEvent, event == .inputClosed {
-            inputHasEnded = true
-            switch phase {
-            case .beforeToken, .admitted, .exchanging, .dialling: end(.closedByPeer, .disconnected)
-            case .open, .closing: takeRest()
-            case .ended: break
-            }
+    /// The peer has closed its output.
+    func inputEnded() {
+        inputHasEnded = true
+        switch phase {
+        case .beforeToken, .admitted, .exchanging, .dialling, .asking: endedByPeer()
+        case .open, .closing: takeRest()
+        case .ended: break
         }
-        context.fireUserInboundEventTriggered(event)
     }
 
-    func errorCaught(context: ChannelHandlerContext, error: any Error) { broke(error as? IOError) }
+    /// A knock may have no answer.
+    private func endedByPeer() {
+        guard case .asking(let dial) = phase, dial.kind == .knock else { return end(.closedByPeer, .disconnected) }
+        if knockIsNext || inbound.count > 0 { fail(.badAnswer) } else { end(.requested, nil) }
+    }
 
-    private func broke(_ error: IOError?) {
+    func broke(_ error: IOError?) {
         guard let error else { return end(.connectionLost(0), .disconnected) }
         // A reset is not a refusal: a node that refuses reads its input and closes.
-        if case .dialling = phase { return fail(DialFailure(error)) }
+        fail(DialFailure(error))
         end(lossReason(error), .disconnected)
     }
 
     /// ETIMEDOUT also ends unanswered keep-alives; then nothing was retransmitted.
     private func lossReason(_ error: IOError) -> LinkCloseReason {
-        let isRetransmitting = kernelInfo.map { $0.tcpi_retransmits > 0 } ?? true
+        let isRetransmitting = socket?.kernelInfo.map { $0.tcpi_retransmits > 0 } ?? true
         return error.errnoCode == ETIMEDOUT && isRetransmitting ? .unacknowledged : .connectionLost(error.errnoCode)
     }
 
-    func channelInactive(context: ChannelHandlerContext) {
+    /// The connection has ended.
+    func closed() {
         inputHasEnded = true
         if case .closing = phase { ignoresPauses = true }
         takeRest()
         // A broken pipe only says that the peer has closed.
         if let writeError, writeError.errnoCode != EPIPE { broke(writeError) }
-        end(.closedByPeer, .disconnected)
-        context.fireChannelInactive()
+        endedByPeer()
     }
 
     /// See ``PeerConnection/close(_:)``.
@@ -509,33 +525,36 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd,
             // The flush may have detected a dead socket.
             guard case .open = phase else { return }
             phase = .closing(connection, reason)
-            if let context { wholeDeadline = context.eventLoop.now + limits.closeTimeout }
+            wholeDeadline = now + limits.closeTimeout
             watchTime()
-            guard isPaused, let context else { return endOutputIfDrained() }
+            guard isPaused else { return endOutputIfDrained() }
             // Deliver pending frames after the owner's current work.
-            context.eventLoop.assumeIsolated().execute {
+            transport.loop.assumeIsolated().execute {
                 self.resumeReading()
                 self.endOutputIfDrained()
             }
         case .closing: endOutputIfDrained()
-        case .beforeToken, .admitted, .exchanging, .dialling, .ended: break
+        case .beforeToken, .admitted, .exchanging, .dialling, .asking, .ended: break
         }
     }
 
     /// All output has left: closes our output. If the peer has ended, too, ends the link.
     private func endOutputIfDrained() {
-        guard case .closing(_, let reason) = phase, outbound.count == 0, let context else { return }
-        guard inputHasEnded else { return context.close(mode: .output, promise: nil) }
+        guard case .closing(_, let reason) = phase, outbound.count == 0, let socket else { return }
+        guard inputHasEnded else { return socket.endOutput() }
         if !isPaused, !isProcessing { end(reason, .disconnected) }
     }
 
     func abort(_ reason: LinkCloseReason) { end(reason, .shutDown) }
 
-    /// The dial failed before it had a connection.
+    /// Ends a dial or an exchange; has no effect on others.
     func fail(_ failure: DialFailure) {
-        guard case .dialling = phase else { return }
-        dialFailure = failure
-        end(.requested, .shutDown)
+        switch phase {
+        case .dialling, .asking:
+            dialFailure = failure
+            end(.requested, .shutDown)
+        case .beforeToken, .admitted, .exchanging, .open, .closing, .ended: break
+        }
     }
 
     /// The only exit: releases resources, notifies the owner once, and closes the channel.
@@ -550,19 +569,22 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd,
         case .beforeToken: transport.waiting.leave(id)
         case .admitted(let network, _, _): transport.handshakes.finish(network)
         case .exchanging(let network, _): transport.codes.finish(network)
-        case .dialling, .open, .closing: break
+        case .dialling, .asking, .open, .closing: break
         }
-        session.end()
+        handshake = nil
+        keys = nil
+        expected = 0
         forgetTime()
         transport.forget(self)
-        context?.close(promise: nil)
+        socket?.close()
         switch last {
         case .beforeToken, .admitted: if let rejection { transport.events.rejected(rejection) }
         case .exchanging(_, let connection):
             if let rejection { transport.events.rejected(rejection) }
             connection.end = nil
             transport.events.codeEnded(connection)
-        case .dialling: transport.events.dialFailed(id, dialFailure ?? DialFailure(rejection))
+        case .dialling: transport.events.dialFailed(id, dialFailure ?? DialFailure(rejection: rejection))
+        case .asking(let dial): dial.ended(rejection == nil ? nil : dialFailure ?? DialFailure(rejection: rejection))
         case .open(let connection):
             connection.handler = nil
             transport.events.linkClosed(connection, reason)

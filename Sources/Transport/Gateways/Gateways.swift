@@ -1,5 +1,59 @@
 import Glibc
 
+/// A default gateway, and our own addresses toward it.
+package struct GatewayRoute: Hashable, Sendable {
+    package let gateway: IPAddress
+    package let interface: UInt32
+    /// Ours of the gateway's family on that interface: IPv4 in the gateway's network, IPv6 global.
+    package let locals: [IPAddress]
+}
+
+/// Access to the gateways of this machine. ``SystemGateways`` is the real implementation.
+package protocol GatewayNetwork: Sendable {
+    func routes() -> [GatewayRoute]
+
+    /// Asks and blocks until the answer: do not call on an event loop.
+    /// - Parameters:
+    ///   - key: 32 bytes, from which the nonces of PCP are derived.
+    ///   - isGivenUp: polled during the wait; sent requests are not taken back.
+    func ask(_ question: PortMappingStateMachine.Question, key: [UInt8], isGivenUp: @escaping @Sendable () -> Bool)
+        -> PortMappingStateMachine.Outcome
+
+    /// Removes a mapping and blocks until the answer or the timeout: do not call on an event loop.
+    func remove(_ mapping: Mapping, key: [UInt8])
+}
+
+extension GatewayNetwork {
+    /// Tries the methods one after the other for a mapping and removes it again. Blocks: do not call on an event loop.
+    /// - Returns: the mapping's status or the failure.
+    package func probe(_ place: MappingPlace, key: [UInt8], isGivenUp: @escaping @Sendable () -> Bool)
+        -> PortMappingStateMachine.Standing
+    {
+        var machine = PortMappingStateMachine()
+        var waiting = machine.set(place)
+        while !waiting.isEmpty, !isGivenUp() {
+            switch waiting.removeFirst() {
+            case .ask(let number, let question):
+                let outcome = ask(question, key: key, isGivenUp: isGivenUp)
+                if isGivenUp() {
+                    // Remove also the mapping that the gateway may have made for the abandoned question.
+                    let standing = machine.standing
+                    let now = monotonicMilliseconds()
+                    let last = waiting + machine.stop() + machine.answered(number, outcome, now: now)
+                    for case .remove(let mapping) in last { remove(mapping, key: key) }
+                    return standing
+                }
+                waiting += machine.answered(number, outcome, now: monotonicMilliseconds())
+            case .remove(let mapping): remove(mapping, key: key)
+            case .changed: break
+            }
+        }
+        let standing = machine.standing
+        for case .remove(let mapping) in waiting + machine.stop() { remove(mapping, key: key) }
+        return standing
+    }
+}
+
 /// The gateways in the kernel's route tables, asked by PCP, NAT-PMP and UPnP.
 package final class SystemGateways: GatewayNetwork {
     private let upnp = UPnPClient()
@@ -49,8 +103,6 @@ package final class SystemGateways: GatewayNetwork {
         case .renew(let mapping) where mapping.method == .upnp:
             upnp.map(mapping.place, suggesting: mapping.tcp, isGivenUp)
         case .renew(let mapping): client(mapping, key, isGivenUp).map(suggesting: mapping)
-        case .look(let mapping) where mapping.method == .upnp: upnp.look(mapping, isGivenUp)
-        case .look(let mapping): client(mapping, key, isGivenUp).look()
         }
     }
 

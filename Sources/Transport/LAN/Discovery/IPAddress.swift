@@ -1,7 +1,7 @@
 import Crypto
 
 /// An IP address without a port.
-package struct LanAddress: Hashable, Sendable, Comparable {
+package struct IPAddress: Hashable, Sendable, Comparable {
     /// The 16 bytes of the IPv6 or IPv4-mapped address, big-endian.
     package let high: UInt64
     package let low: UInt64
@@ -46,7 +46,7 @@ package struct LanAddress: Hashable, Sendable, Comparable {
 
     var isWildcard: Bool { v4 == 0 || (high == 0 && low == 0) }
 
-    var withoutZone: LanAddress { LanAddress(high: high, low: low) }
+    var withoutZone: IPAddress { IPAddress(high: high, low: low) }
 
     /// Whether a machine can have it.
     package var isUnicast: Bool {
@@ -58,7 +58,7 @@ package struct LanAddress: Hashable, Sendable, Comparable {
     }
 
     /// Whether the first `length` bits are equal: 0…32 for IPv4, 0…128 for IPv6.
-    package func shares(_ length: Int, with other: LanAddress) -> Bool {
+    package func shares(_ length: Int, with other: IPAddress) -> Bool {
         guard isIPv4 == other.isIPv4 else { return false }
         let bits = min(max(0, length), isIPv4 ? 32 : 128) + (isIPv4 ? 96 : 0)
         let highMask: UInt64 = bits >= 64 ? .max : bits == 0 ? 0 : ~(.max >> UInt64(bits))
@@ -66,18 +66,39 @@ package struct LanAddress: Hashable, Sendable, Comparable {
         return (high ^ other.high) & highMask == 0 && (low ^ other.low) & lowMask == 0
     }
 
-    package static func < (left: LanAddress, right: LanAddress) -> Bool {
-        (left.high, left.low) < (right.high, right.low)
+    package static func < (left: IPAddress, right: IPAddress) -> Bool {
+        (left.high, left.low, left.zone) < (right.high, right.low, right.zone)
     }
+}
+
+extension IPAddress {
+    /// Whether the address may be globally reachable: IANA has not reserved it (RFC 6890). Documentation addresses
+    /// count as global, because no machine has them. A gateway with a non-global outer address is itself behind a NAT.
+    package var isGlobal: Bool {
+        guard isIPv4 else { return high >> 61 == 1 }  // 2000::/3
+        let address = UInt32(truncatingIfNeeded: low)
+        return !Self.setAside.contains { address >> (32 - $0.length) == $0.network >> (32 - $0.length) }
+    }
+
+    private static let setAside: [(network: UInt32, length: UInt32)] = [
+        (0x0000_0000, 8),  // this host
+        (0x0a00_0000, 8), (0xac10_0000, 12), (0xc0a8_0000, 16),  // private, RFC 1918
+        (0x6440_0000, 10),  // behind a provider's NAT, RFC 6598
+        (0x7f00_0000, 8),  // loopback
+        (0xa9fe_0000, 16),  // link-local
+        (0xc000_0000, 24),  // protocols, RFC 6890; DS-Lite among them
+        (0xc612_0000, 15),  // benchmarks
+        (0xe000_0000, 4), (0xf000_0000, 4),  // multicast, reserved, broadcast
+    ]
 }
 
 /// An address on one interface and a port: a source of our announcements or of a received datagram.
 package struct LanPlace: Hashable, Sendable, Comparable {
     package let interface: UInt32
-    package let address: LanAddress
+    package let address: IPAddress
     package let port: UInt16
 
-    package init(interface: UInt32, address: LanAddress, port: UInt16) {
+    package init(interface: UInt32, address: IPAddress, port: UInt16) {
         self.interface = interface
         self.address = address
         self.port = port
