@@ -143,7 +143,9 @@ final class InboxWriter: Part {
         let isTold = writeStatuses(inbox)
         if isTold, outboxCount == 0, memory.uploading.isEmpty { settleOutboxPlace(inbox) }
         inbox.notes = inbox.savedNotes
-        inbox.notes.unreadCount = UInt32(clamping: inbox.archive.unreadStoredCount(now: services.readClock().hide))
+        inbox.notes.unreadCount = (try? inbox.archive.countUnread(now: services.readClock().hide)).map {
+            UInt32(clamping: $0)
+        }
         let snapshot = InboxSnapshot(
             record: record, counters: shell.routes.counters(of: inbox),
             lastActivity: core.machine.lastActivity(inbox.client),
