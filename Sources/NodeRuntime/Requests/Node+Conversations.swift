@@ -167,7 +167,7 @@ extension Node {
         core.turn { core.machine.found(client, invite.creatorKey, at: found.endpoint, &$0) }
     }
 
-    package var reachableAt: [Endpoint] { shell.network.reachableAt }
+    package var reachableAt: [Endpoint] { shell.addresses.advertised }
 
     // MARK: Members
 

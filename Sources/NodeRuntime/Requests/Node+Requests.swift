@@ -102,18 +102,18 @@ extension Node {
 
     package var listening: [Messaging.Endpoint] { shell.listening.endpoints }
 
-    package var reachable: ReachableAddresses { shell.network.reachable }
+    package var reachable: ReachableAddresses { shell.addresses.reachable }
 
     package var withoutDatagrams: [ListenFailure] { shell.listening.withoutDatagrams }
 
-    package var portMappings: [PortMappingState]? { shell.network.portMappings }
+    package var portMappings: [PortMappingState]? { shell.portMapper.states }
 
     package var missingInterfaces: [String] { (shell.routes.lan?.missing ?? []).sorted() }
 
     package var discovery: String? { shell.network.discovery }
 
     package func netcheck(timeout: Milliseconds, mapsPorts: Bool) -> EventLoopFuture<NetworkFindings> {
-        shell.network.check(timeout: timeout, mapsPorts: mapsPorts)
+        NetworkCheck(shell).run(timeout: timeout, mapsPorts: mapsPorts)
     }
 
     /// The paths of the links to a conversation's members.
