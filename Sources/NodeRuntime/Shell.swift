@@ -69,8 +69,8 @@ final class Shell {
     private(set) lazy var mailNotices = MailNotices(self)
 }
 
-/// A part of a node, on the node's loop alone. The shell outlives it: a closure that may outlive the shell holds the
-/// part weakly, or retains the shell, as ``execute(_:)`` does.
+/// A part of a node, on the node's loop alone. It refers to the shell unowned: work on another thread retains the
+/// shell until its end, as ``execute(_:)`` does, and callbacks of connections hold the part weakly.
 package class Part {
     unowned let shell: Shell
     let services: NodeServices
