@@ -4,7 +4,8 @@ import Glibc
 
 /// A file of the home that people may edit is missing, malformed or unreadable.
 package struct HomeFileError: Error, Hashable, Sendable, CustomStringConvertible {
-    package enum Kind: Hashable, Sendable { case missing, malformed, system }
+    /// `busy`: another process is changing the file.
+    package enum Kind: Hashable, Sendable { case missing, malformed, busy, system }
     package var kind: Kind
     package var path: String
     package var line: Int?
@@ -61,8 +62,13 @@ enum HomeFile {
         } catch { throw HomeFileError(kind: .malformed, path: path, line: nil, reason: "not JSON") }
     }
 
-    static func save(_ value: some Encodable, _ name: String, home: String) throws(HomeFileError) {
-        try replace("\(home)/\(name)", with: encode(value), home: home)
+    /// - Parameter isShared: commands may change the file too.
+    static func save(_ value: some Encodable, _ name: String, home: String, isShared: Bool = true) throws(HomeFileError)
+    {
+        let path = "\(home)/\(name)"
+        let lock = isShared ? try lock(path) : nil
+        defer { if let lock { close(lock) } }
+        try replace(path, with: encode(value), home: home)
     }
 
     static func encode(_ value: some Encodable) -> [UInt8] {
@@ -86,15 +92,8 @@ enum HomeFile {
             throw HomeFileError(
                 kind: .malformed, path: path, line: nil, reason: "would be larger than \(byteCountLimit) bytes")
         }
-        // Commands and the node share the temporary file. No wait: a stopped command would hang the node. The lock file
-        // stays, because its removal would let two processes hold two of them.
-        let lock = open(path + ".lock", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0o600)
-        guard lock >= 0 else { throw HomeFileError(systemCall: "open", path: path + ".lock") }
+        let lock = try lock(path)
         defer { close(lock) }
-        guard flock(lock, LOCK_EX | LOCK_NB) == 0 else {
-            throw HomeFileError(
-                kind: .system, path: path, line: nil, reason: "another process is changing it; try again")
-        }
         // After a crash the temporary file may hold an edit that was not put back.
         if access(temporary, F_OK) == 0, rename(temporary, path + ".lost") != 0 {
             throw HomeFileError(systemCall: "rename", path: temporary)
@@ -112,6 +111,26 @@ enum HomeFile {
         unlink(temporary)
         try synchronizeDirectory(home)
         return isReplaced
+    }
+
+    private static let lockAttempts = 20
+
+    /// Commands and the node share the temporary file. The wait is at most 0.2 s, since a stopped command must not hang
+    /// the node. The lock file stays: its removal would let two processes hold two of them.
+    private static func lock(_ path: String) throws(HomeFileError) -> Int32 {
+        let lock = open(path + ".lock", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0o600)
+        guard lock >= 0 else { throw HomeFileError(systemCall: "open", path: path + ".lock") }
+        for _ in 0..<lockAttempts {
+            if flock(lock, LOCK_EX | LOCK_NB) == 0 { return lock }
+            guard errno == EWOULDBLOCK || errno == EINTR else {
+                let error = HomeFileError(systemCall: "flock", path: path + ".lock")
+                close(lock)
+                throw error
+            }
+            usleep(10_000)
+        }
+        close(lock)
+        throw HomeFileError(kind: .busy, path: path, line: nil, reason: "another process is changing it")
     }
 
     private enum TakeFailure: Error {

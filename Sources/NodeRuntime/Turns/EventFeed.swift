@@ -44,7 +44,9 @@ final class EventFeed {
 
     /// At a clean stop. Without the mark, the next run cannot count the events that a watcher has missed.
     func saveMark(home: String, logger: Logger) {
-        do throws(HomeFileError) { try HomeFile.save(log.mark, EventLog.Mark.fileName, home: home) } catch {
+        do throws(HomeFileError) {
+            try HomeFile.save(log.mark, EventLog.Mark.fileName, home: home, isShared: false)
+        } catch {
             logger.warning("the number of events of this run could not be saved", metadata: ["error": "\(error)"])
         }
     }
