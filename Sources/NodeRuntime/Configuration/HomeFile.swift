@@ -189,20 +189,16 @@ enum HomeFile {
         }
     }
 
-    /// The line of a value in a file; `nil` if the file is unreadable.
-    static func line(of path: [FilePathKey], _ name: String, home: String) -> Int? {
-        guard let bytes = try? read("\(home)/\(name)") else { return nil }
-        return line(of: path, in: bytes)
-    }
+    static func line(of path: [FilePathKey], in bytes: [UInt8]) -> Int? { try? JSONIndex(bytes).line(of: path) }
 
-    static func line(of path: [FilePathKey], in bytes: [UInt8]) -> Int? {
-        line(of: path.map { $0 as any CodingKey }, in: bytes)
-    }
-
-    /// The line of the value at `path`, or of its innermost existing part.
-    static func line(of path: [any CodingKey], in bytes: [UInt8]) -> Int? {
-        var scanner = JSONLocationScanner(bytes: bytes)
-        return scanner.line(of: path[...])
+    /// Refuses unknown names, which are typing errors: a mistyped `blocked` would block no peer, and the next change of
+    /// the file would drop it.
+    /// - Parameter known: the names in each object, by its path, with `*` for the index in a list.
+    static func checkNames(_ bytes: [UInt8], path: String, known: [String: [String]]) throws(HomeFileError) {
+        guard let (stranger, names) = try? JSONIndex(bytes).stranger(known) else { return }
+        let settings = names.sorted().joined(separator: ", ")
+        throw HomeFileError(
+            malformed: "there is no such setting; the settings are \(settings)", at: stranger, bytes, path: path)
     }
 
     static func read(_ path: String) throws(HomeFileError) -> [UInt8] {
@@ -308,18 +304,24 @@ extension HomeFileError {
             context = found
             reason = found.debugDescription
             if found.codingPath.isEmpty {
-                let (line, words) = JSONSyntaxChecker.firstError(in: bytes)
-                self.init(kind: .malformed, path: path, line: line, reason: "not JSON: \(words)")
-                return
+                do throws(JSONIndex.Failure) { _ = try JSONIndex(bytes) } catch {
+                    self.init(kind: .malformed, path: path, line: error.line, reason: "not JSON: \(error.words)")
+                    return
+                }
             }
         @unknown default:
             self.init(kind: .malformed, path: path, line: nil, reason: "\(error)")
             return
         }
-        let location = context.codingPath.map { $0.intValue.map { "[\($0)]" } ?? ".\($0.stringValue)" }.joined()
-        let line = HomeFile.line(of: context.codingPath, in: bytes)
-        let place = location.isEmpty ? "" : "`\(location.drop { $0 == "." })`: "
-        self.init(kind: .malformed, path: path, line: line, reason: place + reason)
+        self.init(malformed: reason, at: context.codingPath.map { FilePathKey($0) }, bytes, path: path)
+    }
+
+    /// - Parameter place: of the wrong value.
+    init(malformed reason: String, at place: [FilePathKey], _ bytes: [UInt8], path: String) {
+        let location = place.map { $0.intValue.map { "[\($0)]" } ?? ".\($0.stringValue)" }.joined()
+        let line = HomeFile.line(of: place, in: bytes)
+        let prefix = location.isEmpty ? "" : "`\(location.drop { $0 == "." })`: "
+        self.init(kind: .malformed, path: path, line: line, reason: prefix + reason)
     }
 
     private static func words(for type: Any.Type) -> String {
@@ -327,32 +329,5 @@ extension HomeFileError {
         if type == Bool.self { return "true or false" }
         if type == Int.self || type == Int64.self || type == Double.self { return "a number" }
         return "\(type)".hasPrefix("Array") ? "a list" : "an object"
-    }
-}
-
-struct FilePathKey: CodingKey, ExpressibleByStringLiteral {
-    let stringValue: String
-    let intValue: Int?
-
-    init(stringValue: String) {
-        self.stringValue = stringValue
-        intValue = nil
-    }
-
-    init(intValue: Int) {
-        stringValue = String(intValue)
-        self.intValue = intValue
-    }
-
-    init(stringLiteral value: String) { self.init(stringValue: value) }
-}
-
-extension KeyedDecodingContainer<FilePathKey> {
-    /// - Throws: a decoding error for the first name, in alphabetical order, that is not `known`.
-    func refuseNames(besides known: [String]) throws {
-        guard let stranger = allKeys.map(\.stringValue).sorted().first(where: { !known.contains($0) }) else { return }
-        throw DecodingError.dataCorruptedError(
-            forKey: FilePathKey(stringValue: stranger), in: self,
-            debugDescription: "there is no such setting; the settings are \(known.sorted().joined(separator: ", "))")
     }
 }

@@ -82,28 +82,14 @@ package struct PeersFile: Hashable, Sendable, Codable {
     }
 
     package static func parse(_ bytes: [UInt8], path: String) throws(HomeFileError) -> PeersFile {
-        _ = try HomeFile.decode(Names.self, bytes, path: path)
+        let names = ["": CodingKeys.allCases.map(\.rawValue), "peers.*": Peer.CodingKeys.allCases.map(\.rawValue)]
+        try HomeFile.checkNames(bytes, path: path, known: names)
         let file = try HomeFile.decode(PeersFile.self, bytes, path: path)
         if let (index, reason) = file.firstWrongName {
             throw HomeFileError(
-                kind: .malformed, path: path,
-                line: HomeFile.line(of: ["peers", FilePathKey(intValue: index), "name"], in: bytes),
-                reason: "`peers[\(index)].name`: \(reason)")
+                malformed: reason, at: ["peers", FilePathKey(intValue: index), "name"], bytes, path: path)
         }
         return file
-    }
-
-    /// Only the names of settings. Unknown names are refused: a mistyped `blocked` would block no peer, and the next
-    /// change of the file would drop it.
-    private struct Names: Decodable {
-        init(from decoder: any Decoder) throws {
-            let file = try decoder.container(keyedBy: FilePathKey.self)
-            try file.refuseNames(besides: CodingKeys.allCases.map(\.rawValue))
-            guard var peers = try? file.nestedUnkeyedContainer(forKey: "peers") else { return }
-            while !peers.isAtEnd, let peer = try? peers.nestedContainer(keyedBy: FilePathKey.self) {
-                try peer.refuseNames(besides: Peer.CodingKeys.allCases.map(\.rawValue))
-            }
-        }
     }
 
     package var firstWrongName: (index: Int, reason: String)? {
