@@ -52,6 +52,7 @@ final class Shell {
     private(set) lazy var linkEvents = LinkEvents(self)
     private(set) lazy var output = LinkOutput(self)
     private(set) lazy var dials = Dials(self)
+    private(set) lazy var anonymousLinks = AnonymousLinks(self)
     private(set) lazy var streams = RelayStreams(self)
     private(set) lazy var punching = Punching(self)
     private(set) lazy var peers = Peers(self)
@@ -61,7 +62,6 @@ final class Shell {
 
     // The mailbox.
     private(set) lazy var mailboxes = Mailboxes(self)
-    private(set) lazy var mailboxLinks = MailboxLinks(self)
     private(set) lazy var ownMailbox = OwnMailbox(self)
     private(set) lazy var keptBoxes = KeptBoxes(self)
     private(set) lazy var sliceKeys = SliceKeyMaker(self)

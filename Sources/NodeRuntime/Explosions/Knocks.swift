@@ -207,10 +207,8 @@ final class Knocks: Part {
             isOfAnyDay: attempt.isOfAnyDay, rest: Array(attempts.dropFirst()))
         guard endpoint.relay == nil else {
             shell.streams.open(
-                at: endpoint,
-                for: StreamPurpose(
-                    opened: { [unowned self] channel, _ in self.knock(knock, over: channel) }, redialled: { _ in },
-                    failed: { [unowned self] in knocked(.failure(.unreachable), knock) }))
+                at: endpoint, opened: { [unowned self] channel, _ in self.knock(knock, over: channel) },
+                failed: { [unowned self] in knocked(.failure(.unreachable), knock) })
             return
         }
         transport.knock(

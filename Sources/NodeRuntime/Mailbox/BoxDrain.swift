@@ -55,7 +55,7 @@ final class BoxDrain: Part {
         super.init(shell)
     }
 
-    func start() { shell.mailboxLinks.say(.list(box), on: link) }
+    func start() { shell.anonymousLinks.say(.list(box), on: link) }
 
     /// Stops requests. Slots whose contents are being committed are still discarded if the link is open.
     func abandon() {
@@ -128,7 +128,7 @@ final class BoxDrain: Part {
         }
         let new = found.filter { !isDone($0) }.sorted { ($0.member, $0.number ?? 0) < ($1.member, $1.number ?? 0) }
         waiting = (notices + new)[...]
-        for request in requests { shell.mailboxLinks.say(request, on: link) }
+        for request in requests { shell.anonymousLinks.say(request, on: link) }
         takeMore()
     }
 
@@ -169,7 +169,7 @@ final class BoxDrain: Part {
         let batch = waiting.prefix(Self.batchCount)
         waiting = waiting.dropFirst(Self.batchCount)
         for match in batch { asked[SlotID(match.tag)] = match }
-        shell.mailboxLinks.say(.take(box, batch.map(\.tag)), on: link)
+        shell.anonymousLinks.say(.take(box, batch.map(\.tag)), on: link)
     }
 
     /// The batch is answered: discards taken slots once their contents are durable here.
@@ -191,7 +191,7 @@ final class BoxDrain: Part {
             .run { [self] isDurable in
                 // The contents are not durable here, so the box's slots are taken again.
                 guard isDurable else { return reports.again() }
-                shell.mailboxLinks.say(.discard(box, over, answer: []), on: link)
+                shell.anonymousLinks.say(.discard(box, over, answer: []), on: link)
             }, for: client)
         takeMore()
     }
@@ -276,7 +276,7 @@ final class BoxDrain: Part {
         guard let receipt = core.machine.tombstone(conversation)?.receipt else { return }
         let nonce = randomBytes(XChaChaPoly.nonceByteCount)
         let answer = SlotSealing.seal(answer: receipt, secret, box: box, nonce: nonce)
-        shell.mailboxLinks.say(.discard(box, [match.tag], answer: answer), on: link)
+        shell.anonymousLinks.say(.discard(box, [match.tag], answer: answer), on: link)
         isFruitful = true
         // Contents of an exploded conversation are no longer taken.
         waiting.removeAll { $0.number != nil }

@@ -98,7 +98,7 @@ final class NodeNetwork: Part {
             connection.carrier == .tcp && connection.localAddress.flatMap { LanAddress($0) }.map(lost.contains) ?? false
         }
         for link in links.all where isDead(link.connection) { link.connection.abort() }
-        shell.streams.abortLinks(where: isDead)
+        shell.anonymousLinks.abortLinks(where: isDead)
     }
 
     /// The networks used for LAN discovery; `nil` if it is off.
