@@ -59,8 +59,9 @@ struct ListenerChange {
     func undo(isolation: isolated (any Actor)? = #isolation) async {
         for entry in added { await listening.close(entry) }
         for entry in closed {
-            guard let endpoint = entry.endpoint else { continue }
-            do { listening.replace(entry, by: try await listening.bind(endpoint)) } catch {
+            guard !listening.isStopped, let endpoint = entry.endpoint else { continue }
+            // The former port: peers know it, also if the system chose it.
+            do { listening.replace(entry, by: try await listening.bind(endpoint, port: entry.address.port)) } catch {
                 listening.remove(entry)
                 listening.log.error("a listener could not be opened again", metadata: ["error": "\(error)"])
             }

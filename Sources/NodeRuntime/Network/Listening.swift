@@ -35,10 +35,19 @@ final class Listening: Part {
         return transport
     }
 
-    func bind(_ endpoint: Messaging.Endpoint, isolation: isolated (any Actor)? = #isolation) async throws -> Entry {
-        guard let transport else { throw NodeError.stopping }
-        let listening = try await transport.listen(host: endpoint.host, port: Int(endpoint.port)).get()
-        return Entry(endpoint: endpoint, tcp: listening.tcp, withoutDatagrams: listening.withoutDatagrams)
+    /// - Parameter port: in place of the endpoint's.
+    func bind(_ endpoint: Messaging.Endpoint, port: Int? = nil, isolation: isolated (any Actor)? = #isolation)
+        async throws -> Entry
+    {
+        guard let transport, !isStopped else { throw NodeError.stopping }
+        let listening = try await transport.listen(host: endpoint.host, port: port ?? Int(endpoint.port)).get()
+        let entry = Entry(endpoint: endpoint, tcp: listening.tcp, withoutDatagrams: listening.withoutDatagrams)
+        // The stop closes only the listeners that it knows.
+        guard !isStopped else {
+            await close(entry)
+            throw NodeError.stopping
+        }
+        return entry
     }
 
     /// Opens the configured listeners. A wildcard of an address family that the kernel lacks is skipped if another
