@@ -322,3 +322,71 @@ extension Decoder {
         return value
     }
 }
+
+/// LAN discovery of peers: `off`, `lan`, or `lan:` and interface names.
+package enum DiscoverySetting: Hashable, Sendable, CustomStringConvertible {
+    case off
+    case lan(interfaces: [String]?)
+
+    package init?(_ text: some StringProtocol) {
+        switch text {
+        case "off": self = .off
+        case "lan": self = .lan(interfaces: nil)
+        default:
+            guard text.hasPrefix("lan:") else { return nil }
+            let names = String(text).dropFirst(4).split(separator: ",", omittingEmptySubsequences: false).map(
+                String.init)
+            // At most IFNAMSIZ - 1 bytes, and no character that Linux forbids in interface names.
+            guard names.allSatisfy({ (1...15).contains($0.utf8.count) && $0.utf8.allSatisfy(Self.isAllowed) }) else {
+                return nil
+            }
+            self = .lan(interfaces: names)
+        }
+    }
+
+    private static func isAllowed(_ byte: UInt8) -> Bool {
+        byte > 0x20 && byte < 0x7f && byte != UInt8(ascii: "/") && byte != UInt8(ascii: ":")
+    }
+
+    package var description: String {
+        switch self {
+        case .off: "off"
+        case .lan(nil): "lan"
+        case .lan(let names?): "lan:" + names.joined(separator: ",")
+        }
+    }
+}
+
+/// A loopback address and a TCP port: `127.0.0.1:9464` or `[::1]:9464`.
+package struct LoopbackEndpoint: Hashable, Sendable, Codable, CustomStringConvertible {
+    package let host: String
+    package let port: UInt16
+
+    /// - Returns: `nil` for host names and for non-loopback addresses.
+    package init?(_ text: String) {
+        guard let endpoint = Endpoint("tcp://\(text)") else { return nil }
+        let parts = endpoint.host.split(separator: ".", omittingEmptySubsequences: false)
+        let isIPv4 = parts.count == 4 && parts[0] == "127" && parts.allSatisfy { UInt8($0) != nil }
+        guard isIPv4 || endpoint.host == "::1" else { return nil }
+        host = endpoint.host
+        port = endpoint.port
+    }
+
+    package init(from decoder: any Decoder) throws {
+        let container = try decoder.singleValueContainer()
+        let text = try container.decode(String.self)
+        guard let value = LoopbackEndpoint(text) else {
+            throw DecodingError.dataCorruptedError(
+                in: container,
+                debugDescription: "expected a loopback address with a port, such as 127.0.0.1:9464, found `\(text)`")
+        }
+        self = value
+    }
+
+    package func encode(to encoder: any Encoder) throws {
+        var container = encoder.singleValueContainer()
+        try container.encode(description)
+    }
+
+    package var description: String { host.contains(":") ? "[\(host)]:\(port)" : "\(host):\(port)" }
+}
