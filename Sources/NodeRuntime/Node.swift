@@ -125,7 +125,7 @@ package actor Node {
     }
 
     private func close() {
-        for inbox in inboxes.all { shell.held.drop(inbox, isDurable: false) }
+        for inbox in inboxes.all { shell.commits.drop(inbox, isDurable: false) }
         shell.book.pings.endAll(NodeError.stopping)
         shell.summaries.save()
         if shell.book.isFromFile, !store.isHomeGone, !store.isReadOnly {

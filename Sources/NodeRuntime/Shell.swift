@@ -22,8 +22,7 @@ final class Shell {
     private(set) lazy var core = ProtocolCore(self)
     private(set) lazy var performer = ActionPerformer(self)
     private(set) lazy var events = NodeEvents(self)
-    private(set) lazy var commits = CommitSchedule(self)
-    private(set) lazy var held = HeldEffects(self)
+    private(set) lazy var commits = Commits(self)
     private(set) lazy var timer = NodeTimer(self)
 
     // Inboxes and their persistence.

@@ -149,7 +149,7 @@ final class Codes: Part {
             let (client, verified, slug) = try shell.directory.invite(
                 entry.conversation.description, lifetime: Limits.codeInviteLifetime, singleUse: true)
             invites[entry.number] = verified.invite.id
-            shell.held.whenDurable(client).assumeIsolated().whenComplete { result in
+            shell.commits.whenDurable(client).assumeIsolated().whenComplete { result in
                 let isDurable = if case .success = result { true } else { false }
                 self.perform(self.codes.made(invite: isDurable ? Array(slug.utf8) : nil, for: entry))
                 self.invites[entry.number] = nil

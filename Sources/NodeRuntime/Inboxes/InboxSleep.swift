@@ -187,7 +187,7 @@ final class InboxRemoval: Part {
         inbox.archive.forget()
         shell.routes.unregisterAll(inbox)
         // Effects that wait for this inbox's commit need not wait any more.
-        shell.held.drop(inbox, isDurable: true)
+        shell.commits.drop(inbox, isDurable: true)
         shell.output.resume(inbox)
         if core.machine.contains(client) { core.machine.remove(client) }
     }

@@ -187,7 +187,7 @@ final class BoxDrain: Part {
         guard !over.isEmpty else { return takeMore() }
         isFruitful = true
         reports.taken(over.count)
-        shell.held.leave(
+        shell.commits.sendWhenDurable(
             .run { [self] isDurable in
                 // The contents are not durable here, so the box's slots are taken again.
                 guard isDurable else { return reports.again() }

@@ -32,7 +32,7 @@ final class MailOrders: Part {
 
     /// Starts an order once its slot numbers are durable.
     func mail(_ order: MailOrder, _ client: ClientID) {
-        shell.held.leave(
+        shell.commits.sendWhenDurable(
             .run { [weak self] isDurable in
                 guard let self else { return }
                 if isDurable { begin(order, client) } else { fail(order, client) }
