@@ -198,12 +198,7 @@ final class CodeResponder: Part {
         guard !isStopped, let network = environment.lan, let interfaces = services.interfaces(of: network) else {
             return
         }
-        var usable = interfaces
-        for index in usable.indices {
-            for other in usable[index].addresses.indices {
-                usable[index].addresses[other].port = shell.listening.port(at: usable[index].addresses[other].address)
-            }
-        }
+        let usable = shell.listening.withPorts(interfaces)
         machine.setInterfaces(usable)
         let transport =
             transport

@@ -33,30 +33,10 @@ package struct NodeConfiguration: Hashable, Sendable, Codable {
 
     /// Limits on stored content of peers, in bytes.
     package struct Storage: Hashable, Sendable, Codable {
-        package struct ByteCount: Hashable, Sendable, Codable {
-            package var value: Int64
-
-            package init(_ value: Int64) { self.value = max(0, value) }
-
-            package init(from decoder: any Decoder) throws {
-                let container = try decoder.singleValueContainer()
-                value = try container.decode(Int64.self)
-                if value < 0 {
-                    throw DecodingError.dataCorruptedError(
-                        in: container, debugDescription: "a number of bytes is not negative")
-                }
-            }
-
-            package func encode(to encoder: any Encoder) throws {
-                var container = encoder.singleValueContainer()
-                try container.encode(value)
-            }
-        }
-
         /// Per inbox.
-        package var inboxByteCount: ByteCount
+        package var inboxByteCount: Int64
         /// Space that stays free on the disk; at most a twentieth of the disk.
-        package var freeByteCount: ByteCount
+        package var freeByteCount: Int64
 
         fileprivate enum CodingKeys: String, CodingKey, CaseIterable {
             case inboxByteCount = "bytesPerInbox"
@@ -64,8 +44,7 @@ package struct NodeConfiguration: Hashable, Sendable, Codable {
         }
 
         package init(
-            inboxByteCount: ByteCount = ByteCount(Limits.storedByteCount),
-            freeByteCount: ByteCount = ByteCount(Int64(clamping: Limits.freeByteCount))
+            inboxByteCount: Int64 = Limits.storedByteCount, freeByteCount: Int64 = Int64(clamping: Limits.freeByteCount)
         ) {
             self.inboxByteCount = inboxByteCount
             self.freeByteCount = freeByteCount
@@ -74,9 +53,8 @@ package struct NodeConfiguration: Hashable, Sendable, Codable {
         package init(from decoder: any Decoder) throws {
             let container = try decoder.container(keyedBy: CodingKeys.self)
             let usual = Storage()
-            inboxByteCount =
-                try container.decodeIfPresent(ByteCount.self, forKey: .inboxByteCount) ?? usual.inboxByteCount
-            freeByteCount = try container.decodeIfPresent(ByteCount.self, forKey: .freeByteCount) ?? usual.freeByteCount
+            inboxByteCount = try container.decodeIfPresent(Int64.self, forKey: .inboxByteCount) ?? usual.inboxByteCount
+            freeByteCount = try container.decodeIfPresent(Int64.self, forKey: .freeByteCount) ?? usual.freeByteCount
         }
     }
 
@@ -241,6 +219,12 @@ package struct NodeConfiguration: Hashable, Sendable, Codable {
         if let (name, reason) = mistake(configuration.mailbox?.numbers ?? []) {
             throw wrong(["mailbox", FilePathKey(stringValue: name)], reason)
         }
+        for (name, byteCount) in [
+            ("bytesPerInbox", configuration.storage?.inboxByteCount),
+            ("bytesFree", configuration.storage?.freeByteCount),
+        ] where byteCount ?? 0 < 0 {
+            throw wrong(["storage", FilePathKey(stringValue: name)], "a number of bytes is not negative")
+        }
         if LifetimePolicy(configuration.policy) == nil {
             throw wrong(["policy"], "expected ask, refuse or accept-up-to:LIFETIME, found \(configuration.policy)")
         }
@@ -312,7 +296,7 @@ package struct NodeConfiguration: Hashable, Sendable, Codable {
 }
 
 extension Decoder {
-    fileprivate func choice<Value: RawRepresentable<String> & CaseIterable>() throws -> Value {
+    func choice<Value: RawRepresentable<String> & CaseIterable>() throws -> Value {
         let container = try singleValueContainer()
         let text = try container.decode(String.self)
         guard let value = Value(rawValue: text) else {

@@ -54,15 +54,7 @@ package struct PeersFile: Hashable, Sendable, Codable {
     package enum Invitations: String, Hashable, Sendable, Codable, CaseIterable {
         case ask, accept, refuse
 
-        package init(from decoder: any Decoder) throws {
-            let container = try decoder.singleValueContainer()
-            let text = try container.decode(String.self)
-            guard let value = Self(rawValue: text) else {
-                throw DecodingError.dataCorruptedError(
-                    in: container, debugDescription: "expected ask, accept or refuse, found `\(text)`")
-            }
-            self = value
-        }
+        package init(from decoder: any Decoder) throws { self = try decoder.choice() }
     }
 
     static func stamp(home: String) -> HomeFile.Stamp { HomeFile.Stamp("\(home)/\(fileName)") }

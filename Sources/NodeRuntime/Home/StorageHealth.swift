@@ -88,15 +88,15 @@ package struct StorageRoom {
     /// Queries the file system: on ticks, at most once a second, and after every 256 messages.
     package mutating func look() {
         guard let space = space(home) else { return }
-        let floor = min(UInt64(limits.freeByteCount.value), space.total / 20)
+        let floor = min(UInt64(limits.freeByteCount), space.total / 20)
         hasDiskSpace = space.available >= floor
         spareByteCount = space.available >= floor ? space.available - floor : 0
     }
 
     /// Whether a file, or part of one, fits beside the inbox's stored bytes.
     package func isFor(file byteCount: Int64, besides stored: Int64) -> Bool {
-        byteCount >= 0 && UInt64(byteCount) <= spareByteCount && stored <= limits.inboxByteCount.value
-            && byteCount <= limits.inboxByteCount.value - stored
+        byteCount >= 0 && UInt64(byteCount) <= spareByteCount && stored <= limits.inboxByteCount
+            && byteCount <= limits.inboxByteCount - stored
     }
 
     package mutating func took(byteCount: Int) { spareByteCount -= min(spareByteCount, UInt64(max(0, byteCount))) }
@@ -106,7 +106,7 @@ package struct StorageRoom {
     ///   - recordCount: the inbox's records; each counts at least ``Limits/storedRecordByteCount``, for the index.
     package func isFor(byteCount: Int64, recordCount: Int) -> Bool {
         let indexed = Int64(clamping: recordCount).multipliedReportingOverflow(by: Limits.storedRecordByteCount)
-        return hasDiskSpace && !indexed.overflow && max(byteCount, indexed.partialValue) < limits.inboxByteCount.value
+        return hasDiskSpace && !indexed.overflow && max(byteCount, indexed.partialValue) < limits.inboxByteCount
     }
 
     package mutating func stored(count: Int) {

@@ -42,6 +42,10 @@ struct InboxTableEntry: Hashable {
             number(value.shown)
             number(value.completed)
         }
+        func list<Element>(_ elements: [Element], _ write: (Element) -> Void) {
+            number(UInt16(clamping: elements.count))
+            for element in elements.prefix(Int(UInt16.max)) { write(element) }
+        }
         bytes += summary.client.bytes + summary.own.bytes + summary.conversation.bytes + summary.creator.bytes
         time(summary.createdAt)
         time(summary.lastActivity)
@@ -51,38 +55,30 @@ struct InboxTableEntry: Hashable {
         time(summary.boxUntil)
         text(summary.lifetime.rawValue)
         text(summary.name)
-        number(UInt16(clamping: summary.members.count))
-        for member in summary.members.prefix(Int(UInt16.max)) {
+        list(summary.members) { member in
             bytes += member.key.bytes
             text(member.profile)
         }
-        number(UInt16(clamping: routes.count))
-        for route in routes.prefix(Int(UInt16.max)) {
+        list(routes) { route in
             bytes += route.remote.bytes + route.secret
             for generation in [route.counters.generation, route.counters.next ?? .first] {
                 number(generation.day)
                 number(generation.counter)
             }
             window(route.counters.window)
-            let days = route.counters.days.prefix(Int(UInt16.max))
-            number(UInt16(days.count))
-            for day in days {
+            list(route.counters.days) { day in
                 number(day.day)
                 window(day.window)
             }
         }
-        number(UInt16(clamping: invites.count))
-        for invite in invites.prefix(Int(UInt16.max)) { bytes += invite.bytes }
+        list(invites) { bytes += $0.bytes }
         bytes.append(notes.takesName ? 1 : 0)
         text(notes.alias)
-        number(UInt16(clamping: notes.sentInvites.count))
-        for sent in notes.sentInvites.prefix(Int(UInt16.max)) { bytes += sent.invite.bytes + sent.peer.bytes }
-        number(UInt16(clamping: notes.guests.count))
-        for guest in notes.guests.prefix(Int(UInt16.max)) { bytes += guest.member.bytes + guest.peer.bytes }
+        list(notes.sentInvites) { bytes += $0.invite.bytes + $0.peer.bytes }
+        list(notes.guests) { bytes += $0.member.bytes + $0.peer.bytes }
         number(notes.shownPlace)
         number(notes.unreadCount ?? .max)
-        number(UInt16(clamping: summary.relaySeeds.count))
-        for seed in summary.relaySeeds.prefix(Int(UInt16.max)) { bytes += seed.bytes }
+        list(summary.relaySeeds) { bytes += $0.bytes }
         return bytes
     }
 

@@ -117,6 +117,17 @@ final class Listening: Part {
         return nil
     }
 
+    /// Interfaces with the listening port of each address.
+    func withPorts(_ interfaces: [LanInterface]) -> [LanInterface] {
+        var interfaces = interfaces
+        for index in interfaces.indices {
+            for other in interfaces[index].addresses.indices {
+                interfaces[index].addresses[other].port = port(at: interfaces[index].addresses[other].address)
+            }
+        }
+        return interfaces
+    }
+
     /// `fe80::1%3` is `fe80::1` on interface 3.
     private static func withoutScope(_ host: String) -> Substring { host.prefix { $0 != "%" } }
 
