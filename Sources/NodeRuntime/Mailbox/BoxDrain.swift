@@ -8,15 +8,6 @@ import Store
 final class BoxDrain: Part {
     private static let batchCount = 16
 
-    struct Reports {
-        /// The box must be listed again after a pause.
-        var again: () -> Void
-        /// The number of slots taken or found unopenable.
-        var taken: (Int) -> Void
-        /// The drain has ended. Whether any slot was taken or found unopenable: listing the box was useful.
-        var ended: (_ isFruitful: Bool) -> Void
-    }
-
     private struct Match {
         let tag: SlotTag
         let member: PublicKey
@@ -28,7 +19,6 @@ final class BoxDrain: Part {
     let link: LinkID
     private let client: ClientID
     private let conversation: ConversationID
-    private let reports: Reports
     private var secrets: [PublicKey: SlotSecret] = [:]
     private var waiting: ArraySlice<Match> = []
     private var asked: [SlotID: Match] = [:]
@@ -36,6 +26,7 @@ final class BoxDrain: Part {
     private var taken: [Match] = []
     /// Slots whose contents cannot be opened any more; always discarded.
     private var dead: [SlotTag] = []
+    /// A slot was taken or found unopenable: listing the box was useful.
     private var isFruitful = false
     private var isListed = false
     /// Some contents could not be taken: list the box again later.
@@ -44,13 +35,11 @@ final class BoxDrain: Part {
     private var isOver = false
     private(set) var answeredAt: Messaging.Timestamp
 
-    init(_ shell: Shell, box: BoxID, on link: LinkID, client: ClientID, conversation: ConversationID, reports: Reports)
-    {
+    init(_ shell: Shell, box: BoxID, on link: LinkID, client: ClientID, conversation: ConversationID) {
         self.box = box
         self.link = link
         self.client = client
         self.conversation = conversation
-        self.reports = reports
         answeredAt = shell.services.now
         super.init(shell)
     }
@@ -69,8 +58,8 @@ final class BoxDrain: Part {
     private func finish() {
         guard !isOver else { return }
         abandon()
-        if isBlocked { reports.again() }
-        reports.ended(isFruitful)
+        if isBlocked { shell.ownMailbox.again(box) }
+        shell.ownMailbox.drained(box, isFruitful: isFruitful)
     }
 
     // MARK: Answers
@@ -186,11 +175,11 @@ final class BoxDrain: Part {
         dead = []
         guard !over.isEmpty else { return takeMore() }
         isFruitful = true
-        reports.taken(over.count)
+        shell.ownMailbox.took(over.count)
         shell.commits.sendWhenDurable(
             .run { [self] isDurable in
                 // The contents are not durable here, so the box's slots are taken again.
-                guard isDurable else { return reports.again() }
+                guard isDurable else { return shell.ownMailbox.again(box) }
                 shell.anonymousLinks.say(.discard(box, over, answer: []), on: link)
             }, for: client)
         takeMore()

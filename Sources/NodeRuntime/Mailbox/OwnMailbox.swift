@@ -187,27 +187,23 @@ final class OwnMailbox: Part {
                 again(box)
                 continue
             }
-            drain = BoxDrain(
-                shell, box: box, on: link, client: client, conversation: conversation, reports: reports(of: box))
+            drain = BoxDrain(shell, box: box, on: link, client: client, conversation: conversation)
             drain?.start()
             return
         }
     }
 
-    private func reports(of box: BoxID) -> BoxDrain.Reports {
-        BoxDrain.Reports(
-            again: { [weak self] in self?.again(box) }, taken: { [weak self] in self?.takenCount += UInt64($0) },
-            ended: { [weak self] isFruitful in
-                guard let self else { return }
-                // An unproductive box is listed at most once a second, whatever the mailbox reports.
-                if !isFruitful { emptyAt[box] = now }
-                drain = nil
-                next()
-            })
+    func took(_ count: Int) { takenCount += UInt64(count) }
+
+    func drained(_ box: BoxID, isFruitful: Bool) {
+        // An unproductive box is listed at most once a second, whatever the mailbox reports.
+        if !isFruitful { emptyAt[box] = now }
+        drain = nil
+        next()
     }
 
     /// Lists a box again after a pause, or earlier if that is already planned.
-    private func again(_ box: BoxID, in pause: Milliseconds = OwnMailbox.retryPause) {
+    func again(_ box: BoxID, in pause: Milliseconds = OwnMailbox.retryPause) {
         let due = now + pause
         if let planned = plannedAt[box], planned <= due, planned > now { return }
         plannedAt[box] = due
