@@ -112,8 +112,9 @@ struct JSONIndex {
         guard next == UInt8(ascii: "\"") else { throw failure("a string without its closing quote") }
         index += 1
         let token = bytes[start..<index]
-        return (try? JSONDecoder().decode(String.self, from: Data(token)))
-            ?? String(decoding: token.dropFirst().dropLast(), as: UTF8.self)
+        let isEscaped = token.contains(UInt8(ascii: "\\"))
+        let decoded = isEscaped ? try? JSONDecoder().decode(String.self, from: Data(token)) : nil
+        return decoded ?? String(decoding: token.dropFirst().dropLast(), as: UTF8.self)
     }
 }
 
