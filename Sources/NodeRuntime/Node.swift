@@ -5,7 +5,7 @@ import NIOCore
 import Store
 import Transport
 
-/// The shell around the protocol core: feeds it events of links, store and timers, and performs its actions.
+/// A running node: feeds the protocol core events of links, store and timers, and performs its actions.
 ///
 /// Everything runs on one event loop, the actor's executor. A frame is received, processed and answered without a
 /// change of thread. Commits run on a thread of their own; blocking writes on the loop are bounded (Store.md, "What the
@@ -125,7 +125,7 @@ package actor Node {
     }
 
     private func close() {
-        for inbox in inboxes.all { shell.held.drop(inbox, isDurable: false) }
+        for inbox in inboxes.all { shell.commits.drop(inbox, isDurable: false) }
         shell.book.pings.endAll(NodeError.stopping)
         shell.summaries.save()
         if shell.book.isFromFile, !store.isHomeGone, !store.isReadOnly {

@@ -114,7 +114,7 @@ final class NodeServices {
                 return change(&configuration)
             }
             throw HomeFileError(
-                kind: .system, path: path, line: nil, reason: "another program changes it again and again")
+                kind: .busy, path: path, line: nil, reason: "another program changes it again and again")
         } catch { throw .homeFile(error) }
     }
 

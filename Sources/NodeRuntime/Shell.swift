@@ -22,8 +22,7 @@ final class Shell {
     private(set) lazy var core = ProtocolCore(self)
     private(set) lazy var performer = ActionPerformer(self)
     private(set) lazy var events = NodeEvents(self)
-    private(set) lazy var commits = CommitSchedule(self)
-    private(set) lazy var held = HeldEffects(self)
+    private(set) lazy var commits = Commits(self)
     private(set) lazy var timer = NodeTimer(self)
 
     // Inboxes and their persistence.
@@ -52,6 +51,7 @@ final class Shell {
     private(set) lazy var linkEvents = LinkEvents(self)
     private(set) lazy var output = LinkOutput(self)
     private(set) lazy var dials = Dials(self)
+    private(set) lazy var anonymousLinks = AnonymousLinks(self)
     private(set) lazy var streams = RelayStreams(self)
     private(set) lazy var punching = Punching(self)
     private(set) lazy var peers = Peers(self)
@@ -61,7 +61,6 @@ final class Shell {
 
     // The mailbox.
     private(set) lazy var mailboxes = Mailboxes(self)
-    private(set) lazy var mailboxLinks = MailboxLinks(self)
     private(set) lazy var ownMailbox = OwnMailbox(self)
     private(set) lazy var keptBoxes = KeptBoxes(self)
     private(set) lazy var sliceKeys = SliceKeyMaker(self)
@@ -69,8 +68,8 @@ final class Shell {
     private(set) lazy var mailNotices = MailNotices(self)
 }
 
-/// A part of a node, on the node's loop alone. The shell outlives it: a closure that may outlive the shell holds the
-/// part weakly, or retains the shell, as ``execute(_:)`` does.
+/// A part of a node, on the node's loop alone. It refers to the shell unowned: work on another thread retains the
+/// shell until its end, as ``execute(_:)`` does, and callbacks of connections hold the part weakly.
 package class Part {
     unowned let shell: Shell
     let services: NodeServices

@@ -316,6 +316,42 @@ extension Store {
         }
     }
 
+    // MARK: - Refused rows
+
+    private static let retryLimit = 128
+
+    /// Retries the refused reads of a row, unless its retry pause is still running.
+    func readAgain(_ row: Row) {
+        guard row.isOpen, let refusal = row.refusal, refusal.end(at: latestHide) <= latestHide else { return }
+        row.refusal?.goOn(at: latestHide)
+        let isInUse = row.isProbed
+        if !row.refusedSidecars.isEmpty, let directory = try? directories.open(row.directory) {
+            defer { disk.close(directory) }
+            for stem in row.refusedSidecars.sorted() { findSegment(stem + ".seg", stem, row, directory) }
+        }
+        for number in row.refusedSegments.sorted() {
+            guard let segment = row.segments[number] else { continue }
+            if segment.isProbed { readWhole(segment) } else { readTail(segment) }
+        }
+        if isInUse { probeSegments(of: row) }
+        guard !row.isRefused else { return }
+        row.refusal = nil
+        row.erasedMeanwhile = []
+        refusedRows.removeAll { $0 === row }
+    }
+
+    /// Due records are destroyed at their time, or as soon as the disk reads them. Expired segments are removed.
+    func readRefusedRows() {
+        let due = refusedRows.filter { $0.refusal.map { $0.end(at: latestHide) <= latestHide } ?? false }
+        for row in due.prefix(Self.retryLimit) { readAgain(row) }
+    }
+
+    func noteRefused(_ row: Row) {
+        guard row.refusal == nil else { return }
+        row.refusal = Row.Refusal(at: latestHide)
+        refusedRows.append(row)
+    }
+
     // MARK: - Unknown rows
 
     private var hasUnknownRows: Bool { !unknownRows.isEmpty || grid.controlRow.map { !$0.isOpen } ?? false }

@@ -379,8 +379,6 @@ extension Store {
 
     // MARK: - Tombstones
 
-    // MARK: - Tombstones
-
     /// Largest payload of a tombstone in bytes.
     package static let maximumTombstonePayload = TombstonePage.maximumPayload
 

@@ -3,8 +3,6 @@ import Glibc
 
 /// Indexes segments and their records lazily, at the first use of an inbox.
 extension Store {
-    private static let retryLimit = 128
-
     /// Indexes the newest messages of a row: reads its sidecars and the tail of each segment.
     func index(_ row: Row) throws(StoreError) {
         commits.absorb()
@@ -16,43 +14,11 @@ extension Store {
         probeSegments(of: row)
     }
 
-    private func probeSegments(of row: Row) {
+    func probeSegments(of row: Row) {
         for segment in row.orderedSegments where !segment.isProbed && !row.refusedSegments.contains(segment.file.number)
         { readTail(segment) }
         row.isProbed = true
         eraseLeftBehind(row)
-    }
-
-    /// Retries the refused reads of a row, unless its retry pause is still running.
-    private func readAgain(_ row: Row) {
-        guard row.isOpen, let refusal = row.refusal, refusal.end(at: latestHide) <= latestHide else { return }
-        row.refusal?.goOn(at: latestHide)
-        let isInUse = row.isProbed
-        if !row.refusedSidecars.isEmpty, let directory = try? directories.open(row.directory) {
-            defer { disk.close(directory) }
-            for stem in row.refusedSidecars.sorted() { findSegment(stem + ".seg", stem, row, directory) }
-        }
-        for number in row.refusedSegments.sorted() {
-            guard let segment = row.segments[number] else { continue }
-            if segment.isProbed { readWhole(segment) } else { readTail(segment) }
-        }
-        if isInUse { probeSegments(of: row) }
-        guard !row.isRefused else { return }
-        row.refusal = nil
-        row.erasedMeanwhile = []
-        refusedRows.removeAll { $0 === row }
-    }
-
-    /// Due records are destroyed at their time, or as soon as the disk reads them. Expired segments are removed.
-    func readRefusedRows() {
-        let due = refusedRows.filter { $0.refusal.map { $0.end(at: latestHide) <= latestHide } ?? false }
-        for row in due.prefix(Self.retryLimit) { readAgain(row) }
-    }
-
-    func noteRefused(_ row: Row) {
-        guard row.refusal == nil else { return }
-        row.refusal = Row.Refusal(at: latestHide)
-        refusedRows.append(row)
     }
 
     /// Reads a row's sidecars. A segment with a missing, foreign or altered sidecar is overwritten and removed.
@@ -89,7 +55,7 @@ extension Store {
     }
 
     /// - Parameter directory: `nil` when it does not exist and the segment is only in the journal.
-    private func findSegment(_ name: String, _ stem: String, _ row: Row, _ directory: FileDescriptor?) {
+    func findSegment(_ name: String, _ stem: String, _ row: Row, _ directory: FileDescriptor?) {
         let path = inboxPath("\(row.directory)/\(name)")
         let segmentID = Hex.decode(stem).flatMap { $0.count == 16 ? $0 : nil }
         let unwritten = segmentID.flatMap { Bytes16($0) }.flatMap { id in

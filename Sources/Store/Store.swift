@@ -31,10 +31,10 @@ package final class Store {
     package var isHomeGone: Bool { home.isGone }
 
     private(set) var isClosed = false
-    private(set) var keystore: Keystore
+    var keystore: Keystore
     /// A change of the keystore failed, so the copies on the disk are unknown.
-    private(set) var isKeystoreStale = false
-    private let argon2Floor: Argon2Parameters
+    var isKeystoreStale = false
+    let argon2Floor: Argon2Parameters
     private let clock: ClockMark
     /// Other data of an earlier run may be only in the kernel's cache.
     private var isUnsettled = false
@@ -349,70 +349,6 @@ extension Store {
         directories.sort(known: known, isComplete: isComplete, burntCount: pages.rows.burntSlots.count, now: latestHide)
         if isComplete { pages.rows.settleAbandoned() }
         pages.settleEnds()
-    }
-
-    // MARK: - The protection
-
-    /// Protects the home with another passphrase or with a key file, locked or not. Durable on return: the old secret
-    /// no longer opens the home.
-    /// - Parameters:
-    ///   - old: ignored in key-file mode.
-    ///   - new: `nil` for a key file.
-    /// - Throws: the errors of ``rewrapping()``, ``Rewrapping/sealed(from:to:)`` and ``protect(by:)``.
-    package func changeProtection(from old: borrowing SecretBytes?, to new: borrowing SecretBytes?) throws(StoreError) {
-        try protect(by: try rewrapping().sealed(from: old, to: new))
-    }
-
-    /// The slow part of ``changeProtection(from:to:)``, for any thread.
-    /// - Throws: ``StoreError/readOnly(path:)``, and when the key file cannot be read.
-    package func rewrapping() throws(StoreError) -> Rewrapping {
-        if isReadOnly || isClosed { throw .readOnly(path: home.path) }
-        try refreshKeystore()
-        return Rewrapping(
-            keystore: keystore, floor: argon2Floor, keyFile: try keystore.keyFile(in: home, isNeeded: false),
-            newKeyFile: KeyFile(in: home))
-    }
-
-    /// The rest of ``changeProtection(from:to:)``.
-    /// - Parameter root: from this store's ``rewrapping()``.
-    /// - Throws: ``StoreError/wrongPassphrase`` when the passphrase was changed meanwhile,
-    ///   ``StoreError/invalidArgument(_:)`` for a new key file in place of an old one. After a disk error either secret
-    ///   may open the home, or both. The next one that opens it becomes the only one.
-    package func protect(by root: RewrappedRoot) throws(StoreError) {
-        let home = home
-        if isReadOnly || isClosed { throw .readOnly(path: home.path) }
-        try refreshKeystore()
-        guard keystore.copies.contains(root.opened) else { throw .wrongPassphrase }
-        if let keyFile = root.keyFile {
-            guard protection == .passphrase else { throw .invalidArgument("protection: there is a key file") }
-            // Left by an interrupted change; no copy is sealed by it.
-            try KeyFile.destroy(in: home)
-            try keyFile.write(in: home)
-            try home.synchronize()
-        }
-        try writeKeystore(root.copy, over: root.opened)
-        if root.keyFile == nil { try KeyFile.destroy(in: home) }
-    }
-
-    private func writeKeystore(_ copy: KeystoreCopy, over opened: KeystoreCopy) throws(StoreError) {
-        isKeystoreStale = true
-        defer { try? refreshKeystore() }
-        try keystore.write(copy, over: opened, in: home)
-    }
-
-    private func refreshKeystore() throws(StoreError) {
-        guard isKeystoreStale else { return }
-        keystore = try Keystore(in: home)
-        isKeystoreStale = false
-    }
-
-    /// Completes an interrupted change or repairs a copy: keeps only the copy that opened, and a key file it needs.
-    private func settleKeystore(by opened: KeystoreCopy) {
-        guard !isReadOnly else { return }
-        do throws(StoreError) {
-            if !keystore.isSettled { try writeKeystore(opened, over: opened) }
-            if opened.protection == .passphrase { try KeyFile.destroy(in: home) }
-        } catch { report("an unfinished change of the passphrase: \(error)") }
     }
 
     /// Commits appended data, wipes every key from memory, and serves no data until the next unlock.

@@ -22,7 +22,7 @@ import Testing
     private let loop = EmbeddedEventLoop()
     private let standstill = Standstill()
     private let shell: Shell
-    private let queue: EffectQueue
+    private let inbox: Inbox
 
     init() throws {
         let disk = SimulatedDisk()
@@ -41,7 +41,17 @@ import Testing
         try services.store.unlock(passphrase: nil)
         shell = Shell(services, PeerBook(PeersFile()))
         var random = Randomness.seeded(1)
-        queue = EffectQueue(client: ClientID.generate(&random))
+        inbox = Inbox(
+            client: ClientID.generate(&random), row: try services.store.createRow(), store: services.store,
+            memory: shell.memory)
+        shell.inboxes.add(inbox)
+    }
+
+    /// Whether an effect of the inbox waits for a commit.
+    private var isBlocked: Bool {
+        var hasRun = false
+        shell.commits.sendWhenDurable(.run { _ in hasRun = true }, for: inbox.client)
+        return !hasRun
     }
 
     /// - Parameter pause: in ms between two chunks. A commit of a slow file has a few chunks.
@@ -49,21 +59,20 @@ import Testing
         "undurable chunks stay within two MiB while the disk stands still, however slowly they arrive",
         arguments: [0, 150]) func limit(pause: Int64) throws
     {
-        let schedule = shell.commits
         let chunkByteCount = 64 << 10
         var count = 0
         while count < 256 {
-            schedule.storedChunk(byteCount: chunkByteCount, queue)
+            shell.commits.storedChunk(byteCount: chunkByteCount, inbox)
             count += 1
-            if schedule.enqueue(.run { _ in }, queue) { break }
+            if isBlocked { break }
             loop.advanceTime(by: .milliseconds(pause))
         }
         #expect(count * chunkByteCount == 2 << 20)
         loop.advanceTime(by: .milliseconds(150))
         standstill.end()
         loop.run()
-        schedule.storedChunk(byteCount: chunkByteCount, queue)
-        #expect(!schedule.enqueue(.run { _ in }, queue))
+        shell.commits.storedChunk(byteCount: chunkByteCount, inbox)
+        #expect(!isBlocked)
         loop.advanceTime(by: .milliseconds(150))
         standstill.end()
         loop.run()
@@ -72,14 +81,14 @@ import Testing
 
     @Test("undurable chunks delay later ones only until the next commit has ended") func waiting() throws {
         var ended = 0
-        let schedule = shell.commits
         for _ in 0..<2 {
-            for _ in 0..<16 { schedule.storedChunk(byteCount: 64 << 10, queue) }
+            for _ in 0..<16 { shell.commits.storedChunk(byteCount: 64 << 10, inbox) }
             loop.run()
         }
         // Two commits are running, and there is too little for a third.
-        schedule.storedChunk(byteCount: 64 << 10, queue)
-        #expect(schedule.enqueue(.run { _ in ended += 1 }, queue))
+        shell.commits.storedChunk(byteCount: 64 << 10, inbox)
+        shell.commits.sendWhenDurable(.run { _ in ended += 1 }, for: inbox.client)
+        #expect(ended == 0)
         standstill.end()
         loop.run()
         #expect(ended == 0)

@@ -247,13 +247,13 @@ extension Node {
         let body = SlotSealing.seal(
             notice: forged.sealed(&random), secret, box: address.box, nonce: random.bytes(XChaChaPoly.nonceByteCount))
         let put = SlotPut(id: SlotID(secret.noticeTag), kind: .notice, keeping: .fortyFiveDays, body: body)
-        let remote = MailboxLinks.Remote(
+        let remote = AnonymousLinks.Remote(
             endpoints: [address.endpoint], key: address.key, routingSecret: address.routingSecret)
-        let links = shell.mailboxLinks
+        let links = shell.anonymousLinks
         links.open(
             remote,
-            for: MailboxLinks.Purpose(
+            for: AnonymousLinks.Purpose(
                 opened: { links.say(.put(address.box, put), on: $0) }, answered: { _, link in links.close(link) },
-                heard: { _ in }, ended: {}))
+                ended: {}))
     }
 }

@@ -197,6 +197,21 @@ import Testing
         #expect(try unread() == [10, 11])
     }
 
+    @Test mutating func `messages that the disk refuses to read stay unread`() throws {
+        for number in 0..<3 { try come(number, .disk(.oneDay)) }
+        store.commit { _ in }
+        // From here on the messages are in their segment.
+        store.lock()
+        try store.unlock(passphrase: nil)
+        #expect(try store.nextPlace(row) > 0)
+        let segments = disk.files().keys.filter { $0.hasSuffix(".seg") }.compactMap { $0.split(separator: "/").last }
+        disk.with { state in for name in segments { state.unreadable[String(name)] = 0..<Int.max } }
+        #expect(throws: StoreError.self) { try unread() }
+        disk.with { $0.unreadable = [:] }
+        #expect(try unread() == [0, 1, 2])
+        #expect(try unread() == [])
+    }
+
     @Test mutating func `an unread page skips our messages after an unread one that has expired`() throws {
         try come(0, .disk(.oneHour), lasting: 100)
         try come(1, .disk(.oneDay), fromUs: true)

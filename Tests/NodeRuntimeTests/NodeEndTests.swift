@@ -1,5 +1,6 @@
 import Messaging
 import NIOCore
+import NIOPosix
 import Testing
 import Transport
 
@@ -12,6 +13,15 @@ import Transport
         try await run(ann, bob)
         #expect(ann.names == [])
         #expect(bob.names == [])
+    }
+
+    @Test("a change of the listeners that is undone opens the closed ones at their ports, unless the node has stopped")
+    func listenersReturn() async throws {
+        let pair = try await Pair()
+        let ends = [try await pair.ann.undoListenerChange(), try await pair.ann.undoListenerChange(afterStop: true)]
+        #expect(ends[0].before == ends[0].after && ends[0].isAtPort)
+        #expect(!ends[1].isAtPort)
+        try await pair.end()
     }
 
     /// Runs two linked nodes that have exchanged messages, and releases them.
@@ -49,6 +59,23 @@ private final class Remains: @unchecked Sendable {
 }
 
 extension Node {
+    /// Replaces the listener by one at the same port of every address, and undoes that.
+    /// - Returns: `isAtPort`: the port accepts connections afterwards.
+    fileprivate func undoListenerChange(afterStop: Bool = false) async throws -> (
+        before: [Messaging.Endpoint], after: [Messaging.Endpoint], isAtPort: Bool
+    ) {
+        let before = shell.listening.endpoints
+        let port = try #require(before.first?.port)
+        let change = try await ListenerChange(
+            to: [Messaging.Endpoint(host: "0.0.0.0", port: port)], on: shell.listening)
+        if afterStop { await stop() }
+        await change.undo()
+        let connection = ClientBootstrap(group: loop).connect(host: "127.0.0.1", port: Int(port))
+        let channel = try? await connection.get()
+        try await channel?.close()
+        return (before, shell.listening.endpoints, channel != nil)
+    }
+
     fileprivate func remember(_ remains: Remains) {
         remains.node = self
         remains.shell = shell

@@ -72,6 +72,8 @@ import Testing
             _ = try book.read(home: home)
             let error = #expect(throws: (any Error).self) { try add("b", to: book, home) }
             #expect(error.map { "\($0)" }?.contains("another process is changing it") == true)
+            let saved = #expect(throws: HomeFileError.self) { try PeersFile().save(home: home) }
+            #expect(saved?.kind == .busy)
             #expect(text(home) == list("a"))
             close(lock)
             _ = try book.read(home: home)

@@ -9,6 +9,8 @@ package final class ForensicCampaign {
     package private(set) var liveRead = 0
     package private(set) var placesTried = 0
     package private(set) var formerTried = 0
+    package private(set) var expiredCount = 0
+    package private(set) var lockedWaits = 0
     package private(set) var violations: [String] = []
     private let base: SimulatedDisk
     /// Page files of a fresh home: noise that every thorough run tries in full.
@@ -39,6 +41,8 @@ package final class ForensicCampaign {
         try history.step(.shortWait)
         history.close()
         histories += 1
+        expiredCount += history.expiredCount
+        lockedWaits += history.lockedWaits
 
         let image = disk.image()
         guard let keystore = disk.files()["/home/keystore"], let secret = history.promise.secrets.last else {

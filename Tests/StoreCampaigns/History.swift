@@ -16,6 +16,9 @@ package final class History {
     private let home: String
     package private(set) var store: Store?
     package private(set) var refusals = 0
+    /// Messages that a reap has reported as expired.
+    package private(set) var expiredCount = 0
+    package private(set) var lockedWaits = 0
     /// Every payload ever sealed, with the row and bucket end of its key.
     private var sealed: [(serial: Int, row: RowID?, keyEnds: Int64)] = []
     /// Called after each step, when the promise is current.
@@ -313,6 +316,7 @@ package final class History {
         promise.expect(expiry: now)
         try attempt { store in
             let report = store.reap(hide: now, destroy: now)
+            expiredCount += report.expired.count
             if let failure = report.failures.first { throw failure }
             lastReap = now
             promise.settle(expiry: now, withRecords: !isHarmed)
@@ -470,10 +474,12 @@ package final class History {
         try commit()
         now += interval
         tell(.waitWhileLocked, Int(now - campaignStart))
+        lockedWaits += 1
         store?.lock()
         promise.expect(expiry: now)
         try attempt { store in
             let report = store.reap(hide: now, destroy: now)
+            expiredCount += report.expired.count
             if let failure = report.failures.first { throw failure }
             lastReap = now
             promise.settle(expiry: now, withRecords: false)
@@ -481,6 +487,7 @@ package final class History {
         try unlock()
         try attempt { store in
             let report = store.reap(hide: now, destroy: now)
+            expiredCount += report.expired.count
             if let failure = report.failures.first { throw failure }
             promise.settle(expiry: now, withRecords: !isHarmed)
         }

@@ -116,6 +116,7 @@ import Testing
         for seed in [1, 6, 17] as [UInt64] { try campaign.run(seed: seed, steps: 40, isThorough: seed == 1) }
         #expect(campaign.violations == [])
         #expect(campaign.deadTried > 20 && campaign.liveRead > 3 && campaign.formerTried > 3)
+        #expect(campaign.expiredCount > 0 && campaign.lockedWaits > 0)
     }
 
     @Test func `canary: the thief reads dead records on a disk that keeps overwritten blocks`() throws {

@@ -149,7 +149,7 @@ final class Codes: Part {
             let (client, verified, slug) = try shell.directory.invite(
                 entry.conversation.description, lifetime: Limits.codeInviteLifetime, singleUse: true)
             invites[entry.number] = verified.invite.id
-            shell.held.whenDurable(client).assumeIsolated().whenComplete { result in
+            shell.commits.whenDurable(client).assumeIsolated().whenComplete { result in
                 let isDurable = if case .success = result { true } else { false }
                 self.perform(self.codes.made(invite: isDurable ? Array(slug.utf8) : nil, for: entry))
                 self.invites[entry.number] = nil
@@ -170,5 +170,67 @@ final class Codes: Part {
         if codes.entries.isEmpty { responder.stop() }
         let kind = Event.Kind.codeEnded(slot: entry.code.slot, outcome)
         shell.events.notify(Event(client: entry.client, conversation: entry.conversation, at: now, kind: kind))
+    }
+}
+
+/// Why a code cannot be made, or led to no invite.
+package enum CodeRefusal: Error, Hashable, Sendable {
+    case text(SpokenCode.Failure)
+    case tooMany(limit: Int)
+    /// The code is neither open nor among the last closed ones.
+    case unknown
+    /// No node on this machine's networks answered.
+    case nobody(slot: UInt16)
+    case ambiguous(slot: UInt16)
+    case discoveryOff
+    case notReached(host: String, DialFailure)
+    case exchange(CodeFailure, slot: UInt16)
+}
+
+/// Answers LAN searches for open codes. Its sockets are open only while a code is open. The responder also works
+/// without a LAN discovery setting, but not if the setting is `off`.
+final class CodeResponder: Part {
+    private var machine = LanCodeResponder()
+    private var transport: LanTransport?
+
+    /// Opens sockets on the current interfaces.
+    func look() {
+        guard !isStopped, let network = environment.lan, let interfaces = services.interfaces(of: network) else {
+            return
+        }
+        let usable = shell.listening.withPorts(interfaces)
+        machine.setInterfaces(usable)
+        let transport =
+            transport
+            ?? LanTransport(
+                loop: loop, network: network, port: options.lanPort,
+                receive: { [weak self] source, bytes in self?.receive(bytes, from: source) },
+                // The next call of `look` tries again.
+                troubled: { _, _ in })
+        self.transport = transport
+        transport.update(usable, places: machine.places)
+    }
+
+    func stop() {
+        transport?.close()
+        transport = nil
+    }
+
+    private func receive(_ bytes: [UInt8], from source: LanPlace) {
+        guard let answer = machine.receive(bytes, from: source, now: now.milliseconds, isOpen: shell.codes.isOpen)
+        else { return }
+        transport?.answer(answer.bytes, from: answer.place, to: answer.source)
+    }
+}
+
+extension NodeServices {
+    /// The interfaces on which this node may be discovered: all, or those that the setting names.
+    /// - Returns: `nil` when the setting is `off`.
+    func interfaces(of network: any LanNetwork) -> [LanInterface]? {
+        switch discovery {
+        case .off: nil
+        case .lan(let names): (network.interfaces() ?? []).near(named: names.map(Set.init))
+        case nil: (network.interfaces() ?? []).near(named: nil)
+        }
     }
 }

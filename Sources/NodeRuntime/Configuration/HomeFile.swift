@@ -4,7 +4,8 @@ import Glibc
 
 /// A file of the home that people may edit is missing, malformed or unreadable.
 package struct HomeFileError: Error, Hashable, Sendable, CustomStringConvertible {
-    package enum Kind: Hashable, Sendable { case missing, malformed, system }
+    /// `busy`: another process is changing the file.
+    package enum Kind: Hashable, Sendable { case missing, malformed, busy, system }
     package var kind: Kind
     package var path: String
     package var line: Int?
@@ -61,8 +62,13 @@ enum HomeFile {
         } catch { throw HomeFileError(kind: .malformed, path: path, line: nil, reason: "not JSON") }
     }
 
-    static func save(_ value: some Encodable, _ name: String, home: String) throws(HomeFileError) {
-        try replace("\(home)/\(name)", with: encode(value), home: home)
+    /// - Parameter isShared: commands may change the file too.
+    static func save(_ value: some Encodable, _ name: String, home: String, isShared: Bool = true) throws(HomeFileError)
+    {
+        let path = "\(home)/\(name)"
+        let lock = isShared ? try lock(path) : nil
+        defer { if let lock { close(lock) } }
+        try replace(path, with: encode(value), home: home)
     }
 
     static func encode(_ value: some Encodable) -> [UInt8] {
@@ -86,15 +92,8 @@ enum HomeFile {
             throw HomeFileError(
                 kind: .malformed, path: path, line: nil, reason: "would be larger than \(byteCountLimit) bytes")
         }
-        // Commands and the node share the temporary file. No wait: a stopped command would hang the node. The lock file
-        // stays, because its removal would let two processes hold two of them.
-        let lock = open(path + ".lock", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0o600)
-        guard lock >= 0 else { throw HomeFileError(systemCall: "open", path: path + ".lock") }
+        let lock = try lock(path)
         defer { close(lock) }
-        guard flock(lock, LOCK_EX | LOCK_NB) == 0 else {
-            throw HomeFileError(
-                kind: .system, path: path, line: nil, reason: "another process is changing it; try again")
-        }
         // After a crash the temporary file may hold an edit that was not put back.
         if access(temporary, F_OK) == 0, rename(temporary, path + ".lost") != 0 {
             throw HomeFileError(systemCall: "rename", path: temporary)
@@ -112,6 +111,26 @@ enum HomeFile {
         unlink(temporary)
         try synchronizeDirectory(home)
         return isReplaced
+    }
+
+    private static let lockAttempts = 20
+
+    /// Commands and the node share the temporary file. The wait is at most 0.2 s, since a stopped command must not hang
+    /// the node. The lock file stays: its removal would let two processes hold two of them.
+    private static func lock(_ path: String) throws(HomeFileError) -> Int32 {
+        let lock = open(path + ".lock", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0o600)
+        guard lock >= 0 else { throw HomeFileError(systemCall: "open", path: path + ".lock") }
+        for _ in 0..<lockAttempts {
+            if flock(lock, LOCK_EX | LOCK_NB) == 0 { return lock }
+            guard errno == EWOULDBLOCK || errno == EINTR else {
+                let error = HomeFileError(systemCall: "flock", path: path + ".lock")
+                close(lock)
+                throw error
+            }
+            usleep(10_000)
+        }
+        close(lock)
+        throw HomeFileError(kind: .busy, path: path, line: nil, reason: "another process is changing it")
     }
 
     private enum TakeFailure: Error {
@@ -170,20 +189,16 @@ enum HomeFile {
         }
     }
 
-    /// The line of a value in a file; `nil` if the file is unreadable.
-    static func line(of path: [FilePathKey], _ name: String, home: String) -> Int? {
-        guard let bytes = try? read("\(home)/\(name)") else { return nil }
-        return line(of: path, in: bytes)
-    }
+    static func line(of path: [FilePathKey], in bytes: [UInt8]) -> Int? { try? JSONIndex(bytes).line(of: path) }
 
-    static func line(of path: [FilePathKey], in bytes: [UInt8]) -> Int? {
-        line(of: path.map { $0 as any CodingKey }, in: bytes)
-    }
-
-    /// The line of the value at `path`, or of its innermost existing part.
-    static func line(of path: [any CodingKey], in bytes: [UInt8]) -> Int? {
-        var scanner = JSONLocationScanner(bytes: bytes)
-        return scanner.line(of: path[...])
+    /// Refuses unknown names, which are typing errors: a mistyped `blocked` would block no peer, and the next change of
+    /// the file would drop it.
+    /// - Parameter known: the names in each object, by its path, with `*` for the index in a list.
+    static func checkNames(_ bytes: [UInt8], path: String, known: [String: [String]]) throws(HomeFileError) {
+        guard let (stranger, names) = try? JSONIndex(bytes).stranger(known) else { return }
+        let settings = names.sorted().joined(separator: ", ")
+        throw HomeFileError(
+            malformed: "there is no such setting; the settings are \(settings)", at: stranger, bytes, path: path)
     }
 
     static func read(_ path: String) throws(HomeFileError) -> [UInt8] {
@@ -289,18 +304,24 @@ extension HomeFileError {
             context = found
             reason = found.debugDescription
             if found.codingPath.isEmpty {
-                let (line, words) = JSONSyntaxChecker.firstError(in: bytes)
-                self.init(kind: .malformed, path: path, line: line, reason: "not JSON: \(words)")
-                return
+                do throws(JSONIndex.Failure) { _ = try JSONIndex(bytes) } catch {
+                    self.init(kind: .malformed, path: path, line: error.line, reason: "not JSON: \(error.words)")
+                    return
+                }
             }
         @unknown default:
             self.init(kind: .malformed, path: path, line: nil, reason: "\(error)")
             return
         }
-        let location = context.codingPath.map { $0.intValue.map { "[\($0)]" } ?? ".\($0.stringValue)" }.joined()
-        let line = HomeFile.line(of: context.codingPath, in: bytes)
-        let place = location.isEmpty ? "" : "`\(location.drop { $0 == "." })`: "
-        self.init(kind: .malformed, path: path, line: line, reason: place + reason)
+        self.init(malformed: reason, at: context.codingPath.map { FilePathKey($0) }, bytes, path: path)
+    }
+
+    /// - Parameter place: of the wrong value.
+    init(malformed reason: String, at place: [FilePathKey], _ bytes: [UInt8], path: String) {
+        let location = place.map { $0.intValue.map { "[\($0)]" } ?? ".\($0.stringValue)" }.joined()
+        let line = HomeFile.line(of: place, in: bytes)
+        let prefix = location.isEmpty ? "" : "`\(location.drop { $0 == "." })`: "
+        self.init(kind: .malformed, path: path, line: line, reason: prefix + reason)
     }
 
     private static func words(for type: Any.Type) -> String {
@@ -308,32 +329,5 @@ extension HomeFileError {
         if type == Bool.self { return "true or false" }
         if type == Int.self || type == Int64.self || type == Double.self { return "a number" }
         return "\(type)".hasPrefix("Array") ? "a list" : "an object"
-    }
-}
-
-struct FilePathKey: CodingKey, ExpressibleByStringLiteral {
-    let stringValue: String
-    let intValue: Int?
-
-    init(stringValue: String) {
-        self.stringValue = stringValue
-        intValue = nil
-    }
-
-    init(intValue: Int) {
-        stringValue = String(intValue)
-        self.intValue = intValue
-    }
-
-    init(stringLiteral value: String) { self.init(stringValue: value) }
-}
-
-extension KeyedDecodingContainer<FilePathKey> {
-    /// - Throws: a decoding error for the first name, in alphabetical order, that is not `known`.
-    func refuseNames(besides known: [String]) throws {
-        guard let stranger = allKeys.map(\.stringValue).sorted().first(where: { !known.contains($0) }) else { return }
-        throw DecodingError.dataCorruptedError(
-            forKey: FilePathKey(stringValue: stranger), in: self,
-            debugDescription: "there is no such setting; the settings are \(known.sorted().joined(separator: ", "))")
     }
 }

@@ -33,30 +33,10 @@ package struct NodeConfiguration: Hashable, Sendable, Codable {
 
     /// Limits on stored content of peers, in bytes.
     package struct Storage: Hashable, Sendable, Codable {
-        package struct ByteCount: Hashable, Sendable, Codable {
-            package var value: Int64
-
-            package init(_ value: Int64) { self.value = max(0, value) }
-
-            package init(from decoder: any Decoder) throws {
-                let container = try decoder.singleValueContainer()
-                value = try container.decode(Int64.self)
-                if value < 0 {
-                    throw DecodingError.dataCorruptedError(
-                        in: container, debugDescription: "a number of bytes is not negative")
-                }
-            }
-
-            package func encode(to encoder: any Encoder) throws {
-                var container = encoder.singleValueContainer()
-                try container.encode(value)
-            }
-        }
-
         /// Per inbox.
-        package var inboxByteCount: ByteCount
+        package var inboxByteCount: Int64
         /// Space that stays free on the disk; at most a twentieth of the disk.
-        package var freeByteCount: ByteCount
+        package var freeByteCount: Int64
 
         fileprivate enum CodingKeys: String, CodingKey, CaseIterable {
             case inboxByteCount = "bytesPerInbox"
@@ -64,8 +44,7 @@ package struct NodeConfiguration: Hashable, Sendable, Codable {
         }
 
         package init(
-            inboxByteCount: ByteCount = ByteCount(Limits.storedByteCount),
-            freeByteCount: ByteCount = ByteCount(Int64(clamping: Limits.freeByteCount))
+            inboxByteCount: Int64 = Limits.storedByteCount, freeByteCount: Int64 = Int64(clamping: Limits.freeByteCount)
         ) {
             self.inboxByteCount = inboxByteCount
             self.freeByteCount = freeByteCount
@@ -74,9 +53,8 @@ package struct NodeConfiguration: Hashable, Sendable, Codable {
         package init(from decoder: any Decoder) throws {
             let container = try decoder.container(keyedBy: CodingKeys.self)
             let usual = Storage()
-            inboxByteCount =
-                try container.decodeIfPresent(ByteCount.self, forKey: .inboxByteCount) ?? usual.inboxByteCount
-            freeByteCount = try container.decodeIfPresent(ByteCount.self, forKey: .freeByteCount) ?? usual.freeByteCount
+            inboxByteCount = try container.decodeIfPresent(Int64.self, forKey: .inboxByteCount) ?? usual.inboxByteCount
+            freeByteCount = try container.decodeIfPresent(Int64.self, forKey: .freeByteCount) ?? usual.freeByteCount
         }
     }
 
@@ -128,9 +106,8 @@ package struct NodeConfiguration: Hashable, Sendable, Codable {
             case bytesPerSecond, bytesPerSecondTotal, idleSeconds
         }
 
-        /// The first number out of range.
-        fileprivate var mistake: (name: String, reason: String)? {
-            let numbers: [(String, Int?, ClosedRange<Int>)] = [
+        fileprivate var numbers: [Number] {
+            [
                 ("users", users, 1...4_096), ("reservationsPerUser", reservationsPerUser, 1...16_384),
                 ("streamsPerUser", streamsPerUser, 1...1_024),
                 ("streamsPerReservation", streamsPerReservation, 1...1_024), ("streams", streams, 1...16_384),
@@ -138,11 +115,6 @@ package struct NodeConfiguration: Hashable, Sendable, Codable {
                 ("bytesPerSecondTotal", bytesPerSecondTotal, 1_024...(1 << 32)),
                 ("idleSeconds", idleSeconds, 30...86_400),
             ]
-            for (name, number, range) in numbers {
-                guard let number, !range.contains(number) else { continue }
-                return (name, "found \(number); it is a number from \(range.lowerBound) to \(range.upperBound)")
-            }
-            return nil
         }
 
         package var terms: RelayTerms {
@@ -177,17 +149,12 @@ package struct NodeConfiguration: Hashable, Sendable, Codable {
             case serve, boxes, slotsPerBox, bytesPerBox, bytesInMemory, hours
         }
 
-        fileprivate var mistake: (name: String, reason: String)? {
-            let numbers: [(String, Int?, ClosedRange<Int>)] = [
+        fileprivate var numbers: [Number] {
+            [
                 ("boxes", boxes, 1...4_096), ("slotsPerBox", slotsPerBox, 1...512),
                 ("bytesPerBox", bytesPerBox, SlotSize.largest...(1 << 30)),
                 ("bytesInMemory", bytesInMemory, 0...(1 << 32)), ("hours", hours, 1...720),
             ]
-            for (name, number, range) in numbers {
-                guard let number, !range.contains(number) else { continue }
-                return (name, "found \(number); it is a number from \(range.lowerBound) to \(range.upperBound)")
-            }
-            return nil
         }
 
         package var terms: MailboxTerms {
@@ -235,42 +202,36 @@ package struct NodeConfiguration: Hashable, Sendable, Codable {
     }
 
     package static func parse(_ bytes: [UInt8], path: String) throws(HomeFileError) -> NodeConfiguration {
-        _ = try HomeFile.decode(Names.self, bytes, path: path)
+        try HomeFile.checkNames(bytes, path: path, known: settings)
         let configuration = try HomeFile.decode(NodeConfiguration.self, bytes, path: path)
+        func wrong(_ place: [FilePathKey], _ reason: String) -> HomeFileError {
+            HomeFileError(malformed: reason, at: place, bytes, path: path)
+        }
         if let capacity = configuration.capacity, !(1...Limits.inboxCapacityMaximum).contains(capacity) {
-            throw HomeFileError(
-                kind: .malformed, path: path, line: HomeFile.line(of: ["capacity"], in: bytes),
-                reason: "capacity is \(capacity); it is a number from 1 to \(Limits.inboxCapacityMaximum)")
+            throw wrong(["capacity"], "found \(capacity); it is a number from 1 to \(Limits.inboxCapacityMaximum)")
         }
         if let discover = configuration.discover, DiscoverySetting(discover) == nil {
-            throw HomeFileError(
-                kind: .malformed, path: path, line: HomeFile.line(of: ["discover"], in: bytes),
-                reason: "`discover`: expected off, lan or lan:INTERFACE,…, found \(discover)")
+            throw wrong(["discover"], "expected off, lan or lan:INTERFACE,…, found \(discover)")
         }
-        if let (name, reason) = configuration.rendezvous?.mistake {
-            throw HomeFileError(
-                kind: .malformed, path: path,
-                line: HomeFile.line(of: ["rendezvous", FilePathKey(stringValue: name)], in: bytes),
-                reason: "`rendezvous.\(name)`: \(reason)")
+        if let (name, reason) = mistake(configuration.rendezvous?.numbers ?? []) {
+            throw wrong(["rendezvous", FilePathKey(stringValue: name)], reason)
         }
-        if let (name, reason) = configuration.mailbox?.mistake {
-            throw HomeFileError(
-                kind: .malformed, path: path,
-                line: HomeFile.line(of: ["mailbox", FilePathKey(stringValue: name)], in: bytes),
-                reason: "`mailbox.\(name)`: \(reason)")
+        if let (name, reason) = mistake(configuration.mailbox?.numbers ?? []) {
+            throw wrong(["mailbox", FilePathKey(stringValue: name)], reason)
+        }
+        for (name, byteCount) in [
+            ("bytesPerInbox", configuration.storage?.inboxByteCount),
+            ("bytesFree", configuration.storage?.freeByteCount),
+        ] where byteCount ?? 0 < 0 {
+            throw wrong(["storage", FilePathKey(stringValue: name)], "a number of bytes is not negative")
         }
         if LifetimePolicy(configuration.policy) == nil {
-            throw HomeFileError(
-                kind: .malformed, path: path, line: HomeFile.line(of: ["policy"], in: bytes),
-                reason: "`policy`: expected ask, refuse or accept-up-to:LIFETIME, found \(configuration.policy)")
+            throw wrong(["policy"], "expected ask, refuse or accept-up-to:LIFETIME, found \(configuration.policy)")
         }
         // An unknown cap must not count as none: the user expects a bound.
         if let cap = configuration.cap, LifetimeCap(cap) == nil {
-            throw HomeFileError(
-                kind: .malformed, path: path, line: HomeFile.line(of: ["cap"], in: bytes),
-                reason:
-                    "`cap`: expected none or one of \(Lifetime.allCases.map(\.rawValue).joined(separator: ", ")), found \(cap)"
-            )
+            let lifetimes = Lifetime.allCases.map(\.rawValue).joined(separator: ", ")
+            throw wrong(["cap"], "expected none or one of \(lifetimes), found \(cap)")
         }
         return configuration
     }
@@ -281,55 +242,43 @@ package struct NodeConfiguration: Hashable, Sendable, Codable {
         case rendezvous, mailbox, mapPorts, logLevel, metrics
     }
 
-    /// Only the names in the file: an unknown name is a typing error and is reported.
-    private struct Names: Decodable {
-        init(from decoder: any Decoder) throws {
-            let file = try decoder.container(keyedBy: FilePathKey.self)
-            try file.refuseNames(besides: CodingKeys.allCases.map(\.rawValue))
-            if let storage = try? file.nestedContainer(keyedBy: FilePathKey.self, forKey: "storage") {
-                try storage.refuseNames(besides: Storage.CodingKeys.allCases.map(\.rawValue))
-            }
-            if let rendezvous = try? file.nestedContainer(keyedBy: FilePathKey.self, forKey: "rendezvous") {
-                try rendezvous.refuseNames(besides: Rendezvous.CodingKeys.allCases.map(\.rawValue))
-            }
-            if let mailbox = try? file.nestedContainer(keyedBy: FilePathKey.self, forKey: "mailbox") {
-                try mailbox.refuseNames(besides: Mailbox.CodingKeys.allCases.map(\.rawValue))
-            }
-            if let metrics = try? file.nestedContainer(keyedBy: FilePathKey.self, forKey: "metrics") {
-                try metrics.refuseNames(besides: Metrics.CodingKeys.allCases.map(\.rawValue))
-            }
-            if var hooks = try? file.nestedUnkeyedContainer(forKey: "hooks") {
-                while !hooks.isAtEnd, let hook = try? hooks.nestedContainer(keyedBy: FilePathKey.self) {
-                    try hook.refuseNames(besides: Hook.CodingKeys.allCases.map(\.rawValue))
-                }
-            }
+    private static let settings = [
+        "": CodingKeys.allCases.map(\.rawValue), "storage": Storage.CodingKeys.allCases.map(\.rawValue),
+        "rendezvous": Rendezvous.CodingKeys.allCases.map(\.rawValue),
+        "mailbox": Mailbox.CodingKeys.allCases.map(\.rawValue), "metrics": Metrics.CodingKeys.allCases.map(\.rawValue),
+        "hooks.*": Hook.CodingKeys.allCases.map(\.rawValue),
+    ]
+
+    fileprivate typealias Number = (name: String, value: Int?, range: ClosedRange<Int>)
+
+    /// The first number out of its range.
+    private static func mistake(_ numbers: [Number]) -> (name: String, reason: String)? {
+        for (name, number, range) in numbers {
+            guard let number, !range.contains(number) else { continue }
+            return (name, "found \(number); it is a number from \(range.lowerBound) to \(range.upperBound)")
         }
+        return nil
     }
 
     /// Checks the hooks' number, commands and events.
     /// - Parameter events: the known event names.
     package func checkHooks(events: [String], home: String) throws(HomeFileError) {
-        func fail(_ path: [FilePathKey], _ place: String, _ reason: String) -> HomeFileError {
-            HomeFileError(
-                kind: .malformed, path: "\(home)/\(Self.fileName)",
-                line: HomeFile.line(of: path, Self.fileName, home: home), reason: "`\(place)`: \(reason)")
+        let path = "\(home)/\(Self.fileName)"
+        func wrong(_ place: [FilePathKey], _ reason: String) -> HomeFileError {
+            HomeFileError(malformed: reason, at: place, (try? HomeFile.read(path)) ?? [], path: path)
         }
         let hooks = hooks ?? []
         guard hooks.count <= Self.hookCount else {
-            throw fail(["hooks"], "hooks", "at most \(Self.hookCount), found \(hooks.count)")
+            throw wrong(["hooks"], "at most \(Self.hookCount), found \(hooks.count)")
         }
         for (index, hook) in hooks.enumerated() {
             let here: [FilePathKey] = ["hooks", FilePathKey(intValue: index)]
             guard let program = hook.command.first, program.hasPrefix("/"),
                 hook.command.allSatisfy({ !$0.utf8.contains(0) })
-            else {
-                throw fail(
-                    here + ["command"], "hooks[\(index)].command",
-                    "expected a program's absolute path and its arguments")
-            }
+            else { throw wrong(here + ["command"], "expected a program's absolute path and its arguments") }
             for (position, event) in (hook.events ?? []).enumerated() where !events.contains(event) {
-                throw fail(
-                    here + ["events", FilePathKey(intValue: position)], "hooks[\(index)].events[\(position)]",
+                throw wrong(
+                    here + ["events", FilePathKey(intValue: position)],
                     "there is no event `\(event)`; `mayfly schema` lists them")
             }
         }
@@ -347,7 +296,7 @@ package struct NodeConfiguration: Hashable, Sendable, Codable {
 }
 
 extension Decoder {
-    fileprivate func choice<Value: RawRepresentable<String> & CaseIterable>() throws -> Value {
+    func choice<Value: RawRepresentable<String> & CaseIterable>() throws -> Value {
         let container = try singleValueContainer()
         let text = try container.decode(String.self)
         guard let value = Value(rawValue: text) else {
@@ -356,4 +305,72 @@ extension Decoder {
         }
         return value
     }
+}
+
+/// LAN discovery of peers: `off`, `lan`, or `lan:` and interface names.
+package enum DiscoverySetting: Hashable, Sendable, CustomStringConvertible {
+    case off
+    case lan(interfaces: [String]?)
+
+    package init?(_ text: some StringProtocol) {
+        switch text {
+        case "off": self = .off
+        case "lan": self = .lan(interfaces: nil)
+        default:
+            guard text.hasPrefix("lan:") else { return nil }
+            let names = String(text).dropFirst(4).split(separator: ",", omittingEmptySubsequences: false).map(
+                String.init)
+            // At most IFNAMSIZ - 1 bytes, and no character that Linux forbids in interface names.
+            guard names.allSatisfy({ (1...15).contains($0.utf8.count) && $0.utf8.allSatisfy(Self.isAllowed) }) else {
+                return nil
+            }
+            self = .lan(interfaces: names)
+        }
+    }
+
+    private static func isAllowed(_ byte: UInt8) -> Bool {
+        byte > 0x20 && byte < 0x7f && byte != UInt8(ascii: "/") && byte != UInt8(ascii: ":")
+    }
+
+    package var description: String {
+        switch self {
+        case .off: "off"
+        case .lan(nil): "lan"
+        case .lan(let names?): "lan:" + names.joined(separator: ",")
+        }
+    }
+}
+
+/// A loopback address and a TCP port: `127.0.0.1:9464` or `[::1]:9464`.
+package struct LoopbackEndpoint: Hashable, Sendable, Codable, CustomStringConvertible {
+    package let host: String
+    package let port: UInt16
+
+    /// - Returns: `nil` for host names and for non-loopback addresses.
+    package init?(_ text: String) {
+        guard let endpoint = Endpoint("tcp://\(text)") else { return nil }
+        let parts = endpoint.host.split(separator: ".", omittingEmptySubsequences: false)
+        let isIPv4 = parts.count == 4 && parts[0] == "127" && parts.allSatisfy { UInt8($0) != nil }
+        guard isIPv4 || endpoint.host == "::1" else { return nil }
+        host = endpoint.host
+        port = endpoint.port
+    }
+
+    package init(from decoder: any Decoder) throws {
+        let container = try decoder.singleValueContainer()
+        let text = try container.decode(String.self)
+        guard let value = LoopbackEndpoint(text) else {
+            throw DecodingError.dataCorruptedError(
+                in: container,
+                debugDescription: "expected a loopback address with a port, such as 127.0.0.1:9464, found `\(text)`")
+        }
+        self = value
+    }
+
+    package func encode(to encoder: any Encoder) throws {
+        var container = encoder.singleValueContainer()
+        try container.encode(description)
+    }
+
+    package var description: String { host.contains(":") ? "[\(host)]:\(port)" : "\(host):\(port)" }
 }

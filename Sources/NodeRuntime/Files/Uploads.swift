@@ -92,7 +92,7 @@ final class Uploads: Part {
             throw error
         }
         let byteCount = upload.byteCount
-        return shell.held.whenDurable(upload.client).map { byteCount }
+        return shell.commits.whenDurable(upload.client).map { byteCount }
     }
 
     private func check(_ upload: Upload, adding byteCount: Int) throws(NodeError) {

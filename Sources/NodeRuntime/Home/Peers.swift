@@ -151,7 +151,7 @@ package final class Peers: Part {
         }
         throw .homeFile(
             HomeFileError(
-                kind: .system, path: "\(options.home)/\(PeersFile.fileName)", line: nil,
+                kind: .busy, path: "\(options.home)/\(PeersFile.fileName)", line: nil,
                 reason: "another program changes it again and again"))
     }
 

@@ -54,15 +54,7 @@ package struct PeersFile: Hashable, Sendable, Codable {
     package enum Invitations: String, Hashable, Sendable, Codable, CaseIterable {
         case ask, accept, refuse
 
-        package init(from decoder: any Decoder) throws {
-            let container = try decoder.singleValueContainer()
-            let text = try container.decode(String.self)
-            guard let value = Self(rawValue: text) else {
-                throw DecodingError.dataCorruptedError(
-                    in: container, debugDescription: "expected ask, accept or refuse, found `\(text)`")
-            }
-            self = value
-        }
+        package init(from decoder: any Decoder) throws { self = try decoder.choice() }
     }
 
     static func stamp(home: String) -> HomeFile.Stamp { HomeFile.Stamp("\(home)/\(fileName)") }
@@ -82,28 +74,14 @@ package struct PeersFile: Hashable, Sendable, Codable {
     }
 
     package static func parse(_ bytes: [UInt8], path: String) throws(HomeFileError) -> PeersFile {
-        _ = try HomeFile.decode(Names.self, bytes, path: path)
+        let names = ["": CodingKeys.allCases.map(\.rawValue), "peers.*": Peer.CodingKeys.allCases.map(\.rawValue)]
+        try HomeFile.checkNames(bytes, path: path, known: names)
         let file = try HomeFile.decode(PeersFile.self, bytes, path: path)
         if let (index, reason) = file.firstWrongName {
             throw HomeFileError(
-                kind: .malformed, path: path,
-                line: HomeFile.line(of: ["peers", FilePathKey(intValue: index), "name"], in: bytes),
-                reason: "`peers[\(index)].name`: \(reason)")
+                malformed: reason, at: ["peers", FilePathKey(intValue: index), "name"], bytes, path: path)
         }
         return file
-    }
-
-    /// Only the names of settings. Unknown names are refused: a mistyped `blocked` would block no peer, and the next
-    /// change of the file would drop it.
-    private struct Names: Decodable {
-        init(from decoder: any Decoder) throws {
-            let file = try decoder.container(keyedBy: FilePathKey.self)
-            try file.refuseNames(besides: CodingKeys.allCases.map(\.rawValue))
-            guard var peers = try? file.nestedUnkeyedContainer(forKey: "peers") else { return }
-            while !peers.isAtEnd, let peer = try? peers.nestedContainer(keyedBy: FilePathKey.self) {
-                try peer.refuseNames(besides: Peer.CodingKeys.allCases.map(\.rawValue))
-            }
-        }
     }
 
     package var firstWrongName: (index: Int, reason: String)? {

@@ -111,7 +111,8 @@ final class StorageLock: Part {
         _ prepare: @escaping () throws -> @Sendable () throws -> Value, then perform: @escaping (Value) throws -> Void
     ) -> EventLoopFuture<Void> {
         let before = (lastStretching ?? loop.makeSucceededVoidFuture()).flatMapErrorThrowing { _ in }
-        let done = before.assumeIsolated().flatMap { () -> EventLoopFuture<Void> in
+        // The work retains the shell until its end.
+        let done = before.assumeIsolated().flatMap { [shell] () -> EventLoopFuture<Void> in
             let work: @Sendable () throws -> Value
             do { work = try prepare() } catch { return self.loop.makeFailedFuture(error) }
             // A thread of its own, so that an unlock does not wait for other work.
@@ -119,7 +120,9 @@ final class StorageLock: Part {
             thread.start()
             let value = thread.runIfActive(eventLoop: self.loop, work)
             value.whenComplete { _ in thread.shutdownGracefully { _ in } }
-            return value.assumeIsolated().flatMapThrowing { try perform($0) }.nonisolated()
+            return value.assumeIsolated().flatMapThrowing { value in
+                try withExtendedLifetime(shell) { try perform(value) }
+            }.nonisolated()
         }.nonisolated()
         lastStretching = done
         return done

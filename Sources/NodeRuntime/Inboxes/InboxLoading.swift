@@ -191,7 +191,7 @@ final class InboxLoading: Part {
     /// Reloads an inbox after a storage failure: all changes since the last durable state are void.
     func reload(_ inbox: Inbox) {
         let client = inbox.client
-        shell.held.drop(inbox, isDurable: false)
+        shell.commits.drop(inbox, isDurable: false)
         // The disk may differ from memory, also for files that are being uploaded.
         inbox.archive.forgetOutgoing()
         shell.uploads.cancelAll(into: client)

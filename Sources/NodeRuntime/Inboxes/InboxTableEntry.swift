@@ -1,5 +1,7 @@
 import Crypto
+import Logging
 import Messaging
+import Store
 import Transport
 
 /// The stored summary of a sleeping inbox, sealed under its row: its state and the secrets of its routing tokens. A
@@ -40,6 +42,10 @@ struct InboxTableEntry: Hashable {
             number(value.shown)
             number(value.completed)
         }
+        func list<Element>(_ elements: [Element], _ write: (Element) -> Void) {
+            number(UInt16(clamping: elements.count))
+            for element in elements.prefix(Int(UInt16.max)) { write(element) }
+        }
         bytes += summary.client.bytes + summary.own.bytes + summary.conversation.bytes + summary.creator.bytes
         time(summary.createdAt)
         time(summary.lastActivity)
@@ -49,38 +55,30 @@ struct InboxTableEntry: Hashable {
         time(summary.boxUntil)
         text(summary.lifetime.rawValue)
         text(summary.name)
-        number(UInt16(clamping: summary.members.count))
-        for member in summary.members.prefix(Int(UInt16.max)) {
+        list(summary.members) { member in
             bytes += member.key.bytes
             text(member.profile)
         }
-        number(UInt16(clamping: routes.count))
-        for route in routes.prefix(Int(UInt16.max)) {
+        list(routes) { route in
             bytes += route.remote.bytes + route.secret
             for generation in [route.counters.generation, route.counters.next ?? .first] {
                 number(generation.day)
                 number(generation.counter)
             }
             window(route.counters.window)
-            let days = route.counters.days.prefix(Int(UInt16.max))
-            number(UInt16(days.count))
-            for day in days {
+            list(route.counters.days) { day in
                 number(day.day)
                 window(day.window)
             }
         }
-        number(UInt16(clamping: invites.count))
-        for invite in invites.prefix(Int(UInt16.max)) { bytes += invite.bytes }
+        list(invites) { bytes += $0.bytes }
         bytes.append(notes.takesName ? 1 : 0)
         text(notes.alias)
-        number(UInt16(clamping: notes.sentInvites.count))
-        for sent in notes.sentInvites.prefix(Int(UInt16.max)) { bytes += sent.invite.bytes + sent.peer.bytes }
-        number(UInt16(clamping: notes.guests.count))
-        for guest in notes.guests.prefix(Int(UInt16.max)) { bytes += guest.member.bytes + guest.peer.bytes }
+        list(notes.sentInvites) { bytes += $0.invite.bytes + $0.peer.bytes }
+        list(notes.guests) { bytes += $0.member.bytes + $0.peer.bytes }
         number(notes.shownPlace)
         number(notes.unreadCount ?? .max)
-        number(UInt16(clamping: summary.relaySeeds.count))
-        for seed in summary.relaySeeds.prefix(Int(UInt16.max)) { bytes += seed.bytes }
+        list(summary.relaySeeds) { bytes += $0.bytes }
         return bytes
     }
 
@@ -205,6 +203,51 @@ struct InboxTableEntry: Hashable {
                 elements.append(next)
             }
             return elements
+        }
+    }
+}
+
+/// Summaries of sleeping inboxes, which let a start load them without reading their logs.
+final class InboxSummaries: Part {
+    /// When the summaries were last written; `nil` before they are read.
+    private var savedAt: Timestamp?
+
+    func read() -> [RowID: InboxTableEntry] {
+        savedAt = now
+        return store.loadSummaries().compactMapValues { InboxTableEntry($0) }
+    }
+
+    /// Loads an inbox from its summary.
+    /// - Returns: `false` when the log must be read instead.
+    func load(_ entry: InboxTableEntry, _ row: RowID) -> Bool {
+        let client = entry.summary.client
+        guard inboxes[client] == nil, core.machine.tombstone(entry.summary.conversation) == nil else { return false }
+        let inbox = Inbox(client: client, row: row, store: store, memory: memory)
+        inboxes.add(inbox)
+        inboxes.note(entry.notes, of: inbox)
+        inbox.archive.load(shownPlace: entry.notes.shownPlace)
+        var turn = core.makeTurn()
+        core.machine.load(sleeping: entry.summary, &turn)
+        shell.routes.register(entry, inbox)
+        return true
+    }
+
+    /// At each tick: saves once an hour.
+    func saveIfDue(now: Timestamp) { if savedAt.map({ now - $0 >= .hour }) ?? false { save() } }
+
+    /// Writes the summaries of sleeping inboxes with an empty outbox.
+    func save() {
+        guard !store.isLocked, !store.isReadOnly, savedAt != nil else { return }
+        savedAt = now
+        var entries: [(row: RowID, payload: [UInt8])] = []
+        for summary in core.machine.sleepers where summary.outboxCount == 0 {
+            guard let inbox = inboxes[summary.client], !inbox.hasUnreadOutbox else { continue }
+            let (routes, invites) = shell.routes.entries(of: inbox)
+            let entry = InboxTableEntry(summary: summary, routes: routes, invites: invites, notes: inbox.notes)
+            entries.append((inbox.row, entry.encoded))
+        }
+        do throws(StoreError) { try store.saveSummaries(entries) } catch {
+            log.warning("the next start will take longer", metadata: ["error": "\(error)"])
         }
     }
 }

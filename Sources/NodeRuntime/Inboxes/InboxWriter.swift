@@ -21,8 +21,7 @@ final class InboxWriter: Part {
 
     func changed(_ client: ClientID) {
         guard !store.isLocked, let inbox = inboxes[client] else { return }
-        shell.commits.changed(inbox.effects)
-        shell.commits.schedule()
+        shell.commits.changed(inbox)
     }
 
     /// The store has refused a change: reload the inbox from its durable state.
@@ -30,7 +29,7 @@ final class InboxWriter: Part {
         log.error("a change could not be stored", metadata: ["client": "\(client)", "error": "\(error)"])
         storage.failed(error, at: now)
         guard let inbox = inboxes[client] else { return }
-        shell.commits.changed(inbox.effects)
+        shell.commits.mark(inbox)
         execute { if let inbox = self.inboxes[client] { self.shell.loading.reload(inbox) } }
     }
 
@@ -69,7 +68,7 @@ final class InboxWriter: Part {
         }
         guard case .disk = keeping else { return isNew }
         if let inbox = inboxes[client], !store.isLocked {
-            shell.commits.storedChunk(byteCount: chunk.bytes.count, inbox.effects)
+            shell.commits.storedChunk(byteCount: chunk.bytes.count, inbox)
         }
         storage.room.took(byteCount: chunk.bytes.count)
         return isNew
@@ -92,8 +91,7 @@ final class InboxWriter: Part {
             return false
         }
         // A failed commit loses these statuses, so the inbox must be in the commit and be reloaded.
-        shell.commits.changed(inbox.effects)
-        shell.commits.schedule()
+        shell.commits.changed(inbox)
         return true
     }
 
@@ -143,7 +141,9 @@ final class InboxWriter: Part {
         let isTold = writeStatuses(inbox)
         if isTold, outboxCount == 0, memory.uploading.isEmpty { settleOutboxPlace(inbox) }
         inbox.notes = inbox.savedNotes
-        inbox.notes.unreadCount = UInt32(clamping: inbox.archive.unreadStoredCount(now: services.readClock().hide))
+        inbox.notes.unreadCount = (try? inbox.archive.countUnread(now: services.readClock().hide)).map {
+            UInt32(clamping: $0)
+        }
         let snapshot = InboxSnapshot(
             record: record, counters: shell.routes.counters(of: inbox),
             lastActivity: core.machine.lastActivity(inbox.client),
@@ -154,8 +154,7 @@ final class InboxWriter: Part {
             return failed(inbox.client, error)
         }
         inbox.archive.isShownSaved = true
-        shell.commits.changed(inbox.effects)
-        shell.commits.schedule()
+        shell.commits.changed(inbox)
     }
 
     /// Saves the inboxes whose read position changed. Called at each tick. A sleeping inbox is listed again when it

@@ -146,16 +146,11 @@ final class Dials: Part {
         }
         groups[number]?.relays.removeFirst()
         groups[number]?.guestDial = shell.streams.open(
-            at: endpoint,
-            for: StreamPurpose(
-                opened: { [unowned self] channel, link in attempt(number, over: channel, link) },
-                redialled: { [unowned self] again in groups[number]?.guestDial = again },
-                failed: { [unowned self] in streamFailed(number) }))
-    }
-
-    private func streamFailed(_ group: UInt64) {
-        groups[group]?.guestDial = nil
-        goOn(group)
+            at: endpoint, opened: { [unowned self] channel, link in attempt(number, over: channel, link) },
+            failed: { [unowned self] in
+                groups[number]?.guestDial = nil
+                goOn(number)
+            })
     }
 
     /// A stream is open; the peer behind it has not answered yet.
@@ -215,7 +210,7 @@ final class Dials: Part {
 
     /// Transport event: an attempt has failed.
     func dialEnded(_ number: UInt64, _ failure: DialFailure, _ hearing: LinkTransport.TokenHearing) {
-        guard !isStopped, !shell.streams.dialEnded(number, hearing), !shell.mailboxLinks.dialEnded(number, hearing),
+        guard !isStopped, !shell.anonymousLinks.dialEnded(number, hearing),
             let active = dials.removeValue(forKey: number)
         else { return }
         services.counters.dialFailed(failure)
@@ -258,7 +253,7 @@ final class Dials: Part {
         dials = [:]
         for number in all.keys.sorted() {
             guard var group = all[number] else { continue }
-            if let guestDial = group.guestDial { shell.streams.cancel(guestDial) }
+            if let guestDial = group.guestDial { shell.anonymousLinks.cancel(guestDial) }
             // A cancelled dial says nothing about our token.
             group.hearing = .none
             failed(group)
@@ -279,7 +274,7 @@ final class Dials: Part {
             guard let group = groups[number], group.client == client, group.dial.remote == remote else { continue }
             groups[number]?.relays = []
             groups[number]?.guestDial = nil
-            if let guestDial = group.guestDial { shell.streams.cancel(guestDial) }
+            if let guestDial = group.guestDial { shell.anonymousLinks.cancel(guestDial) }
             goOn(number)
         }
     }
@@ -295,7 +290,7 @@ final class Dials: Part {
     /// A link is open: cancels the other attempts. A direct attempt continues beside a relayed link.
     private func succeeded(_ active: ActiveDial, _ connection: PeerConnection) {
         guard let group = takeOut(active.group) else { return }
-        if let guestDial = group.guestDial { shell.streams.cancel(guestDial) }
+        if let guestDial = group.guestDial { shell.anonymousLinks.cancel(guestDial) }
         guard !connection.isRelayed else { return }
         for number in group.numbers.sorted() where number != connection.route {
             dials[number] = nil

@@ -105,7 +105,7 @@ final class LinkEvents: Part {
 
     /// - Returns: the link's inbox; `nil` if the link belongs to no inbox or was closed.
     private func dialled(_ connection: PeerConnection) -> ClientID? {
-        if shell.streams.linkOpened(connection) || shell.mailboxLinks.linkOpened(connection) { return nil }
+        if shell.anonymousLinks.linkOpened(connection) { return nil }
         guard !store.isLocked, let active = shell.dials.opened(connection) else {
             connection.abort()
             return nil
@@ -151,10 +151,7 @@ final class LinkEvents: Part {
 
     private func receive(_ bytes: [UInt8], on connection: PeerConnection) {
         let id = LinkID(connection.id)
-        guard let link = links[id] else {
-            if !shell.mailboxLinks.receive(bytes, on: connection) { shell.streams.receive(bytes, on: connection) }
-            return
-        }
+        guard let link = links[id] else { return shell.anonymousLinks.receive(bytes, on: connection) }
         if link.isSilent {
             link.isSilent = false
             shell.dials.confirmToken(of: link)
@@ -172,10 +169,7 @@ final class LinkEvents: Part {
 
     private func closed(_ connection: PeerConnection, _ reason: LinkCloseReason) {
         let id = LinkID(connection.id)
-        guard let link = links[id] else {
-            if !shell.mailboxLinks.linkClosed(id) { shell.streams.linkClosed(id) }
-            return
-        }
+        guard let link = links[id] else { return shell.anonymousLinks.linkClosed(id) }
         shell.peers.noteLastHeard(link)
         links.remove(link)
         services.counters.closed(reason, in: connection.bytesIn, out: connection.bytesOut)

@@ -1,5 +1,6 @@
 import Crypto
 import Messaging
+import NIOCore
 import Transport
 
 struct LinkName: Hashable {
@@ -77,5 +78,65 @@ final class LinkTable {
     func remove(_ link: ActiveLink) {
         links[link.id] = nil
         link.inbox.remove(link)
+    }
+}
+
+/// Why reading from a link is paused. Reading resumes when no reason is left: disk and rate limit do not end each
+/// other's pauses.
+package struct ReadingPauses: Hashable, Sendable {
+    package enum Reason: Hashable, Sendable {
+        /// Received messages wait for the disk.
+        case disk
+        /// The peer exceeded its rate limit.
+        case haste
+    }
+
+    private var reasons: Set<Reason> = []
+
+    package init() {}
+
+    package mutating func add(_ reason: Reason) { reasons.insert(reason) }
+
+    /// - Returns: whether this was the last reason, so that reading resumes.
+    package mutating func remove(_ reason: Reason) -> Bool { reasons.remove(reason) != nil && reasons.isEmpty }
+}
+
+package struct LinkPath: Sendable {
+    package enum Kind: String, Sendable {
+        /// On a network shared with this machine.
+        case lan
+        case direct
+        /// Through a rendezvous node, whose address is given.
+        case relayed
+        /// By NAT hole punching.
+        case punched
+    }
+
+    package var kind: Kind
+    package var carrier: PeerConnection.Carrier
+    package var address: SocketAddress
+    package var openedAt: Messaging.Timestamp
+    /// Measured by the transport; `nil` before the first measurement.
+    package var rttMilliseconds: Double?
+    /// Sealed bytes since then.
+    package var bytesIn: UInt64
+    package var bytesOut: UInt64
+
+    package var transport: String { "\(carrier)" }
+}
+
+extension LinkPath {
+    /// - Parameter now: the time of the node's clock.
+    /// - Returns: `nil` for a link without a known address.
+    init?(of connection: PeerConnection, addresses: OwnAddresses, now: Messaging.Timestamp, loop: any EventLoop) {
+        guard let address = connection.remoteAddress else { return nil }
+        let kind: Kind =
+            connection.isRelayed
+            ? .relayed : addresses.isNeighbour(address) ? .lan : connection.isPunched ? .punched : .direct
+        self.init(
+            kind: kind, carrier: connection.carrier, address: address,
+            openedAt: now - (loop.now - connection.openedAt).nanoseconds / 1_000_000,
+            rttMilliseconds: connection.roundTrip.map { Double($0.nanoseconds) / 1_000_000 },
+            bytesIn: connection.bytesIn, bytesOut: connection.bytesOut)
     }
 }

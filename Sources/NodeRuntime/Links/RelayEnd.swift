@@ -56,28 +56,10 @@ struct RelaySending {
     }
 }
 
-struct StreamPurpose {
-    /// The stream is open, over this link to the rendezvous node. Its other end has not answered yet.
-    let opened: (StreamChannel, LinkID) -> Void
-    /// The rendezvous node is dialled again, with this number.
-    let redialled: (UInt64) -> Void
-    let failed: () -> Void
-}
-
-struct RelayGuestDial {
-    let reservation: ReservationID
-    let purpose: StreamPurpose
-    let endpoint: Messaging.Endpoint
-    /// Shows the any-day token, after the daily token was unknown.
-    let isOfAnyDay: Bool
-}
-
 /// A link to a rendezvous node for one stream, under a one-time key.
 struct RelayGuestLink {
     let connection: PeerConnection
     /// The transport's number of the dial over its stream; `nil` for a knock.
     var dial: UInt64?
-    /// Counts frames outside of the stream.
-    var idleFrames = IdleFrames.stranger
     var smallPieces = IdleFrames.member
 }

@@ -6,8 +6,7 @@ import Transport
 
 /// Streams through rendezvous nodes that end here; the core forwards streams of others.
 final class RelayStreams: Part {
-    /// Dials to rendezvous nodes, by the transport's numbers, and the resulting links.
-    private var dials: [UInt64: RelayGuestDial] = [:]
+    /// Links to rendezvous nodes for one stream.
     private var guests: [LinkID: RelayGuestLink] = [:]
     private var ends: [RelayEndName: RelayEnd] = [:]
     private var sending: [LinkID: RelaySending] = [:]
@@ -101,7 +100,7 @@ final class RelayStreams: Part {
     private func noteLostPiece(_ frame: RelayStreamFrame, on link: LinkID) {
         guard !frame.isSmall else { return }
         if let wait = links[link]?.lostPieces.note(now: now) { shell.output.pauseForHaste(link, wait) }
-        if let wait = guests[link]?.smallPieces.note(now: now) { pauseGuestLink(link, wait) }
+        if let wait = guests[link]?.smallPieces.note(now: now) { shell.anonymousLinks.pause(link, wait) }
     }
 
     private func send(of name: RelayEndName) {
@@ -141,87 +140,41 @@ final class RelayStreams: Part {
 
     // MARK: Streams to others
 
-    /// Requests a stream from a rendezvous node. `purpose` is called only after this returns.
+    /// Requests a stream from a rendezvous node. One of the callbacks is called, once, after this returns.
     /// - Parameters:
     ///   - endpoint: a relayed endpoint.
-    ///   - isOfAnyDay: the kind of token for the rendezvous node.
-    /// - Returns: a number for ``cancel(_:)``.
-    @discardableResult func open(at endpoint: Messaging.Endpoint, for purpose: StreamPurpose, isOfAnyDay: Bool = false)
-        -> UInt64?
-    {
-        guard let transport, let relay = endpoint.relay else { return nil }
-        let secret = RoutingSecret.derive(shared: SecretBytes(copying: relay.routingSecret), purpose: "card")
-        let dial = LinkTransport.Dial(
-            endpoints: [Transport.Endpoint(host: endpoint.host, port: Int(endpoint.port))],
-            token: { [routes = shell.routes] in routes.sharedToken(secret, isOfAnyDay: isOfAnyDay) },
-            // A one-time key: the rendezvous node learns no inbox of ours, and cannot connect two links.
-            identity: IdentityKey(SecretKey.generate()), remote: relay.key)
-        let number = transport.dial(dial)
-        dials[number] = RelayGuestDial(
-            reservation: relay.reservation, purpose: purpose, endpoint: endpoint, isOfAnyDay: isOfAnyDay)
-        return number
+    ///   - opened: the stream is open, over this link to the rendezvous node. Its other end has not answered yet.
+    /// - Returns: a number for ``AnonymousLinks/cancel(_:)``.
+    @discardableResult func open(
+        at endpoint: Messaging.Endpoint, opened: @escaping (StreamChannel, LinkID) -> Void, failed: @escaping () -> Void
+    ) -> UInt64? {
+        guard let relay = endpoint.relay else { return nil }
+        var guest: LinkID?
+        return shell.anonymousLinks.open(
+            AnonymousLinks.Remote(endpoints: [endpoint.address], key: relay.key, routingSecret: relay.routingSecret),
+            for: AnonymousLinks.Purpose(
+                patience: nil,
+                opened: { [weak self] link in
+                    guard let self, let connection = shell.anonymousLinks.connection(link) else { return }
+                    guest = link
+                    guests[link] = RelayGuestLink(connection: connection)
+                    shell.anonymousLinks.send(.relayRequest(.open(relay.reservation)), on: link)
+                    let end = makeEnd(RelayEndName(link: link, stream: .guest), over: connection)
+                    opened(end.channel, link)
+                    end.channel.begin()
+                }, streamed: { [weak self] frame, link in self?.receive(frame, asGuest: link) },
+                ended: { [weak self] in if let guest { self?.guestLinkClosed(guest) } else { failed() } }))
     }
 
-    /// Cancels a dial without a callback; an open stream is not affected.
-    func cancel(_ number: UInt64) {
-        guard dials.removeValue(forKey: number) != nil else { return }
-        transport?.cancelDial(number)
-    }
-
-    /// - Returns: whether this is a link for one stream.
-    func linkOpened(_ connection: PeerConnection) -> Bool {
-        guard let dial = dials.removeValue(forKey: connection.route) else { return false }
-        let name = RelayEndName(link: LinkID(connection.id), stream: .guest)
-        guests[name.link] = RelayGuestLink(connection: connection)
-        connection.welcome()
-        try? connection.send(FrameCodec.encode(.relayRequest(.open(dial.reservation))))
-        connection.flush()
-        let end = makeEnd(name, over: connection)
-        dial.purpose.opened(end.channel, name.link)
-        end.channel.begin()
-        return true
-    }
-
-    /// Receives a frame on a link for one stream; ignores other links.
-    func receive(_ bytes: [UInt8], on connection: PeerConnection) {
-        let link = LinkID(connection.id)
-        guard guests[link] != nil else { return }
-        let frame = try? FrameCodec.decode(bytes)
-        switch frame {
-        case .relayAnswer(.stream(.guest, let frame)):
-            receive(frame, for: RelayEndName(link: link, stream: .guest))
-            if frame.isSmall, let wait = guests[link]?.smallPieces.note(now: now) { pauseGuestLink(link, wait) }
-        case .ping(let nonce):
-            try? connection.send(FrameCodec.encode(.pong(nonce)))
-            connection.flush()
-            noteIdleFrame(asGuest: link)
-        case .closing: connection.close()
-        case .unknown: noteIdleFrame(asGuest: link)
-        default: connection.abort(.protocolViolation)
-        }
-    }
-
-    /// The core does not see these links; its limits apply here too.
-    private func noteIdleFrame(asGuest link: LinkID) {
-        if let wait = guests[link]?.idleFrames.note(now: now) { pauseGuestLink(link, wait) }
-    }
-
-    private func pauseGuestLink(_ link: LinkID, _ time: Milliseconds) {
-        guests[link]?.connection.pauseReading()
-        after(time) { self.guests[link]?.connection.resumeReading() }
+    private func receive(_ frame: RelayStreamFrame, asGuest link: LinkID) {
+        receive(frame, for: RelayEndName(link: link, stream: .guest))
+        guard frame.isSmall, let wait = guests[link]?.smallPieces.note(now: now) else { return }
+        shell.anonymousLinks.pause(link, wait)
     }
 
     func setDial(_ number: UInt64, over link: LinkID) { guests[link]?.dial = number }
 
-    func abortLinks(where isMeant: (PeerConnection) -> Bool) {
-        for id in guests.keys.sorted() {
-            if let connection = guests[id]?.connection, isMeant(connection) { connection.abort() }
-        }
-    }
-
-    /// Ignores other links.
-    func linkClosed(_ link: LinkID) {
-        guard guests[link] != nil else { return }
+    private func guestLinkClosed(_ link: LinkID) {
         // Only for a stream that is still open. The dial of a closed one is notified a little later, by its channel.
         if ends[RelayEndName(link: link, stream: .guest)] != nil { streamLost(link) }
         guests[link] = nil
@@ -230,16 +183,4 @@ final class RelayStreams: Part {
 
     /// The rendezvous node ended the stream or is gone; this does not mean that our token is unknown.
     private func streamLost(_ link: LinkID) { if let number = guests[link]?.dial { transport?.cancelDial(number) } }
-
-    /// - Returns: whether the dial was for one stream.
-    func dialEnded(_ number: UInt64, _ hearing: LinkTransport.TokenHearing) -> Bool {
-        guard let dial = dials.removeValue(forKey: number) else { return false }
-        if hearing != .none, !dial.isOfAnyDay, let again = open(at: dial.endpoint, for: dial.purpose, isOfAnyDay: true)
-        {
-            dial.purpose.redialled(again)
-            return true
-        }
-        dial.purpose.failed()
-        return true
-    }
 }

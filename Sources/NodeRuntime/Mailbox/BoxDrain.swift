@@ -8,15 +8,6 @@ import Store
 final class BoxDrain: Part {
     private static let batchCount = 16
 
-    struct Reports {
-        /// The box must be listed again after a pause.
-        var again: () -> Void
-        /// The number of slots taken or found unopenable.
-        var taken: (Int) -> Void
-        /// The drain has ended. Whether any slot was taken or found unopenable: listing the box was useful.
-        var ended: (_ isFruitful: Bool) -> Void
-    }
-
     private struct Match {
         let tag: SlotTag
         let member: PublicKey
@@ -28,7 +19,6 @@ final class BoxDrain: Part {
     let link: LinkID
     private let client: ClientID
     private let conversation: ConversationID
-    private let reports: Reports
     private var secrets: [PublicKey: SlotSecret] = [:]
     private var waiting: ArraySlice<Match> = []
     private var asked: [SlotID: Match] = [:]
@@ -36,6 +26,7 @@ final class BoxDrain: Part {
     private var taken: [Match] = []
     /// Slots whose contents cannot be opened any more; always discarded.
     private var dead: [SlotTag] = []
+    /// A slot was taken or found unopenable: listing the box was useful.
     private var isFruitful = false
     private var isListed = false
     /// Some contents could not be taken: list the box again later.
@@ -44,18 +35,16 @@ final class BoxDrain: Part {
     private var isOver = false
     private(set) var answeredAt: Messaging.Timestamp
 
-    init(_ shell: Shell, box: BoxID, on link: LinkID, client: ClientID, conversation: ConversationID, reports: Reports)
-    {
+    init(_ shell: Shell, box: BoxID, on link: LinkID, client: ClientID, conversation: ConversationID) {
         self.box = box
         self.link = link
         self.client = client
         self.conversation = conversation
-        self.reports = reports
         answeredAt = shell.services.now
         super.init(shell)
     }
 
-    func start() { shell.mailboxLinks.say(.list(box), on: link) }
+    func start() { shell.anonymousLinks.say(.list(box), on: link) }
 
     /// Stops requests. Slots whose contents are being committed are still discarded if the link is open.
     func abandon() {
@@ -69,8 +58,8 @@ final class BoxDrain: Part {
     private func finish() {
         guard !isOver else { return }
         abandon()
-        if isBlocked { reports.again() }
-        reports.ended(isFruitful)
+        if isBlocked { shell.ownMailbox.again(box) }
+        shell.ownMailbox.drained(box, isFruitful: isFruitful)
     }
 
     // MARK: Answers
@@ -128,7 +117,7 @@ final class BoxDrain: Part {
         }
         let new = found.filter { !isDone($0) }.sorted { ($0.member, $0.number ?? 0) < ($1.member, $1.number ?? 0) }
         waiting = (notices + new)[...]
-        for request in requests { shell.mailboxLinks.say(request, on: link) }
+        for request in requests { shell.anonymousLinks.say(request, on: link) }
         takeMore()
     }
 
@@ -169,7 +158,7 @@ final class BoxDrain: Part {
         let batch = waiting.prefix(Self.batchCount)
         waiting = waiting.dropFirst(Self.batchCount)
         for match in batch { asked[SlotID(match.tag)] = match }
-        shell.mailboxLinks.say(.take(box, batch.map(\.tag)), on: link)
+        shell.anonymousLinks.say(.take(box, batch.map(\.tag)), on: link)
     }
 
     /// The batch is answered: discards taken slots once their contents are durable here.
@@ -186,12 +175,12 @@ final class BoxDrain: Part {
         dead = []
         guard !over.isEmpty else { return takeMore() }
         isFruitful = true
-        reports.taken(over.count)
-        shell.held.leave(
+        shell.ownMailbox.took(over.count)
+        shell.commits.sendWhenDurable(
             .run { [self] isDurable in
                 // The contents are not durable here, so the box's slots are taken again.
-                guard isDurable else { return reports.again() }
-                shell.mailboxLinks.say(.discard(box, over, answer: []), on: link)
+                guard isDurable else { return shell.ownMailbox.again(box) }
+                shell.anonymousLinks.say(.discard(box, over, answer: []), on: link)
             }, for: client)
         takeMore()
     }
@@ -276,7 +265,7 @@ final class BoxDrain: Part {
         guard let receipt = core.machine.tombstone(conversation)?.receipt else { return }
         let nonce = randomBytes(XChaChaPoly.nonceByteCount)
         let answer = SlotSealing.seal(answer: receipt, secret, box: box, nonce: nonce)
-        shell.mailboxLinks.say(.discard(box, [match.tag], answer: answer), on: link)
+        shell.anonymousLinks.say(.discard(box, [match.tag], answer: answer), on: link)
         isFruitful = true
         // Contents of an exploded conversation are no longer taken.
         waiting.removeAll { $0.number != nil }

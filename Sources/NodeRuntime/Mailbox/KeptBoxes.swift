@@ -122,7 +122,7 @@ final class KeptBoxes: Part {
         let body = body(of: slot.id, in: box)
         let answer: MailboxAnswer =
             body.map { .slot(box, slot.id, dwell: dwell, isAnswer: slot.isAnswer, body: $0) } ?? .absent(box, slot.id)
-        shell.held.leave(.transmit(link, .mailboxAnswer(answer)), on: link)
+        shell.commits.sendWhenDurable(.transmit(link, .mailboxAnswer(answer)), on: link)
     }
 
     /// The body of a slot, or the answer in its place; `nil` if absent or unreadable.

@@ -109,35 +109,35 @@ final class MailNotices: Part {
         rounds[conversation]?.underWayCount = round.list.entries.count
         for entry in round.list.entries {
             guard let address = MailboxAddress(entry.address) else { continue }
-            let remote = MailboxLinks.Remote(
+            let remote = AnonymousLinks.Remote(
                 endpoints: [address.endpoint], key: address.key, routingSecret: address.routingSecret)
             var isAnswered = false
-            let isOpen = shell.mailboxLinks.open(
+            let number = shell.anonymousLinks.open(
                 remote,
-                for: MailboxLinks.Purpose(
+                for: AnonymousLinks.Purpose(
                     opened: { [weak self] link in self?.ask(entry, address, on: link) },
                     answered: { [weak self] answer, link in
                         // The first answer closes the link.
                         guard !isAnswered else { return }
                         isAnswered = true
                         self?.answered(answer, on: link, entry, address, conversation)
-                    }, heard: { _ in }, ended: { [weak self] in self?.ended(conversation) }))
-            if !isOpen { ended(conversation) }
+                    }, ended: { [weak self] in self?.ended(conversation) }))
+            if number == nil { ended(conversation) }
         }
     }
 
     private func ask(_ entry: Entry, _ address: MailboxAddress, on link: LinkID) {
-        guard !entry.isPut else { return shell.mailboxLinks.say(.take(address.box, [entry.tag]), on: link) }
-        guard let body = Base64URL.decode(entry.body) else { return shell.mailboxLinks.close(link) }
+        guard !entry.isPut else { return shell.anonymousLinks.say(.take(address.box, [entry.tag]), on: link) }
+        guard let body = Base64URL.decode(entry.body) else { return shell.anonymousLinks.close(link) }
         let put = SlotPut(id: SlotID(entry.tag), kind: .notice, keeping: .fortyFiveDays, body: body)
-        shell.mailboxLinks.say(.put(address.box, put), on: link)
+        shell.anonymousLinks.say(.put(address.box, put), on: link)
     }
 
     private func answered(
         _ answer: MailboxAnswer, on link: LinkID, _ entry: Entry, _ address: MailboxAddress,
         _ conversation: ConversationID
     ) {
-        shell.mailboxLinks.close(link)
+        shell.anonymousLinks.close(link)
         switch answer {
         case .put(address.box, SlotID(entry.tag), .stored): put(entry, conversation)
         case .slot(address.box, SlotID(entry.tag), _, true, let body):

@@ -32,7 +32,7 @@ final class MailOrders: Part {
 
     /// Starts an order once its slot numbers are durable.
     func mail(_ order: MailOrder, _ client: ClientID) {
-        shell.held.leave(
+        shell.commits.sendWhenDurable(
             .run { [weak self] isDurable in
                 guard let self else { return }
                 if isDurable { begin(order, client) } else { fail(order, client) }
@@ -53,15 +53,15 @@ final class MailOrders: Part {
             delivery.result.isComplete = true
             return end(delivery)
         }
-        let remote = MailboxLinks.Remote(
+        let remote = AnonymousLinks.Remote(
             endpoints: [order.address.endpoint], key: order.address.key, routingSecret: order.address.routingSecret)
-        let purpose = MailboxLinks.Purpose(
+        let purpose = AnonymousLinks.Purpose(
             opened: { [weak self] link in
                 delivery.link = link
                 self?.putMore(of: delivery)
-            }, answered: { [weak self] answer, link in self?.answered(answer, on: link, delivery) }, heard: { _ in },
+            }, answered: { [weak self] answer, link in self?.answered(answer, on: link, delivery) },
             ended: { [weak self] in self?.end(delivery) })
-        if !shell.mailboxLinks.open(remote, for: purpose) { end(delivery) }
+        if shell.anonymousLinks.open(remote, for: purpose) == nil { end(delivery) }
     }
 
     // MARK: Packing
@@ -141,21 +141,21 @@ final class MailOrders: Part {
         while delivery.underWay.count < Self.windowCount, let parcel = delivery.waiting.popFirst() {
             delivery.underWay[parcel.put.id] = parcel
             delivery.saidCount += 1
-            shell.mailboxLinks.say(.put(delivery.order.address.box, parcel.put), on: link)
+            shell.anonymousLinks.say(.put(delivery.order.address.box, parcel.put), on: link)
         }
         guard delivery.underWay.isEmpty, delivery.waiting.isEmpty else { return }
         delivery.result.isComplete = true
-        shell.mailboxLinks.close(link)
+        shell.anonymousLinks.close(link)
         end(delivery)
     }
 
     private func answered(_ answer: MailboxAnswer, on link: LinkID, _ delivery: Delivery) {
         guard case .put(delivery.order.address.box, let id, let outcome) = answer,
             let parcel = delivery.underWay.removeValue(forKey: id)
-        else { return shell.mailboxLinks.abort(link) }
+        else { return shell.anonymousLinks.abort(link) }
         guard outcome == .stored else {
             delivery.waiting = []
-            shell.mailboxLinks.close(link)
+            shell.anonymousLinks.close(link)
             return end(delivery)
         }
         delivery.result.mailed += parcel.messages

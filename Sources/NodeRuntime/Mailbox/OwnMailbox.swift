@@ -40,7 +40,7 @@ final class OwnMailbox: Part {
         let wanted = shell.book.peers.first { $0.isMailbox && !$0.isBlocked }?.card
         guard let contact = core.machine.contact, !contact.key.isWiped else { return }
         if wanted != card {
-            if let link = machine?.link { shell.mailboxLinks.close(link) }
+            if let link = machine?.link { shell.anonymousLinks.close(link) }
             card = wanted
             place = wanted.flatMap { MailboxPlace($0, own: contact.key) }
             machine = place.map { _ in MailboxOwnerStateMachine(now: now) }
@@ -83,7 +83,7 @@ final class OwnMailbox: Part {
             perform(machine?.advance(now: now) ?? [])
         }
         if let link = drain?.link, link != machine?.link { drain = nil }
-        if let drain, now - drain.answeredAt > Self.patience { shell.mailboxLinks.close(drain.link) }
+        if let drain, now - drain.answeredAt > Self.patience { shell.anonymousLinks.close(drain.link) }
         if drain == nil { next() }
     }
 
@@ -97,31 +97,33 @@ final class OwnMailbox: Part {
             switch action {
             case .dial: dial()
             case .claim(let link, let labels): claim(labels, on: link)
-            case .drop(let link, let labels): shell.mailboxLinks.say(.drop(labels), on: link)
-            case .ping(let link): shell.mailboxLinks.ping(link)
-            case .close(let link): shell.mailboxLinks.close(link)
+            case .drop(let link, let labels): shell.anonymousLinks.say(.drop(labels), on: link)
+            case .ping(let link): shell.anonymousLinks.ping(link)
+            case .close(let link): shell.anonymousLinks.close(link)
             }
         }
     }
 
     private func claim(_ labels: [BoxLabel], on link: LinkID) {
-        guard let place, let contact = core.machine.contact, let key = shell.mailboxLinks.key(of: link) else { return }
-        shell.mailboxLinks.say(.claim(owner: contact.key.publicKey, proof: place.proof(of: key), labels), on: link)
+        guard let place, let contact = core.machine.contact, let key = shell.anonymousLinks.key(of: link) else {
+            return
+        }
+        shell.anonymousLinks.say(.claim(owner: contact.key.publicKey, proof: place.proof(of: key), labels), on: link)
     }
 
     private func dial() {
         guard let card else { return }
-        let remote = MailboxLinks.Remote(
+        let remote = AnonymousLinks.Remote(
             endpoints: card.endpoints.filter { $0.relay == nil }, key: card.key, routingSecret: card.routingSecret)
         dialNumber += 1
         let number = dialNumber
         var opened: LinkID?
-        let purpose = MailboxLinks.Purpose(
+        let purpose = AnonymousLinks.Purpose(
             patience: nil,
             opened: { [weak self] link in
                 opened = link
                 guard let self else { return }
-                guard number == dialNumber else { return shell.mailboxLinks.close(link) }
+                guard number == dialNumber else { return shell.anonymousLinks.close(link) }
                 perform(machine?.opened(link, now: now) ?? [.close(link)])
                 core.schedule()
             }, answered: { [weak self] answer, link in self?.answered(answer, on: link) },
@@ -129,7 +131,7 @@ final class OwnMailbox: Part {
                 guard let self else { return }
                 machine?.heard(link, now: now)
             }, ended: { [weak self] in self?.ended(opened, dial: number) })
-        if !shell.mailboxLinks.open(remote, for: purpose) { machine?.dialFailed(now: now) }
+        if shell.anonymousLinks.open(remote, for: purpose) == nil { machine?.dialFailed(now: now) }
     }
 
     /// A dial failed or its link closed. The end of an earlier dial has no effect.
@@ -156,15 +158,15 @@ final class OwnMailbox: Part {
             if !waiting.contains(box) { waiting.append(box) }
             if drain == nil { next() }
         case .slots(let box, let ids):
-            guard drain?.listed(ids, in: box) ?? store.isLocked else { return shell.mailboxLinks.abort(link) }
+            guard drain?.listed(ids, in: box) ?? store.isLocked else { return shell.anonymousLinks.abort(link) }
         case .slot(let box, let id, let dwell, _, let body):
             guard drain?.brought(body, of: id, in: box, dwell: dwell) ?? store.isLocked else {
-                return shell.mailboxLinks.abort(link)
+                return shell.anonymousLinks.abort(link)
             }
         case .absent(let box, let id):
-            guard drain?.missed(id, in: box) ?? store.isLocked else { return shell.mailboxLinks.abort(link) }
+            guard drain?.missed(id, in: box) ?? store.isLocked else { return shell.anonymousLinks.abort(link) }
         case .discarded: break
-        case .put: shell.mailboxLinks.abort(link)
+        case .put: shell.anonymousLinks.abort(link)
         }
         core.schedule()
     }
@@ -185,27 +187,23 @@ final class OwnMailbox: Part {
                 again(box)
                 continue
             }
-            drain = BoxDrain(
-                shell, box: box, on: link, client: client, conversation: conversation, reports: reports(of: box))
+            drain = BoxDrain(shell, box: box, on: link, client: client, conversation: conversation)
             drain?.start()
             return
         }
     }
 
-    private func reports(of box: BoxID) -> BoxDrain.Reports {
-        BoxDrain.Reports(
-            again: { [weak self] in self?.again(box) }, taken: { [weak self] in self?.takenCount += UInt64($0) },
-            ended: { [weak self] isFruitful in
-                guard let self else { return }
-                // An unproductive box is listed at most once a second, whatever the mailbox reports.
-                if !isFruitful { emptyAt[box] = now }
-                drain = nil
-                next()
-            })
+    func took(_ count: Int) { takenCount += UInt64(count) }
+
+    func drained(_ box: BoxID, isFruitful: Bool) {
+        // An unproductive box is listed at most once a second, whatever the mailbox reports.
+        if !isFruitful { emptyAt[box] = now }
+        drain = nil
+        next()
     }
 
     /// Lists a box again after a pause, or earlier if that is already planned.
-    private func again(_ box: BoxID, in pause: Milliseconds = OwnMailbox.retryPause) {
+    func again(_ box: BoxID, in pause: Milliseconds = OwnMailbox.retryPause) {
         let due = now + pause
         if let planned = plannedAt[box], planned <= due, planned > now { return }
         plannedAt[box] = due
@@ -217,4 +215,48 @@ final class OwnMailbox: Part {
             if drain == nil { next() }
         }
     }
+}
+
+/// The mailbox parts of a node: its own boxes, deliveries into members' boxes, and boxes stored for other nodes.
+final class Mailboxes: Part {
+    /// Call this after changes of configuration, peers or storage, and when the contact inbox is loaded.
+    func changed() {
+        guard core.machine.contact != nil else { return }
+        let terms = terms
+        shell.keptBoxes.prune()
+        let boxes = shell.keptBoxes.boxesInMemory
+        core.turn {
+            core.machine.withContact(&$0) { contact, turn in contact.serve(terms, turn) + contact.count(boxes, turn) }
+        }
+        shell.ownMailbox.changed()
+        shell.mailNotices.saveAll()
+    }
+
+    private var terms: MailboxTerms {
+        var terms = configuration.mailbox?.terms ?? MailboxTerms()
+        if let isMailbox = options.isMailbox { terms.isServing = isMailbox }
+        return terms
+    }
+
+    /// Our service as a mailbox; `nil` if it is off and stores no box.
+    var service: MailboxServiceStanding? {
+        guard let mailbox = core.machine.contact?.mailbox, mailbox.terms.isServing || mailbox.counts.boxes > 0 else {
+            return nil
+        }
+        return MailboxServiceStanding(terms: mailbox.terms, counts: mailbox.counts, boxes: mailbox.occupancy)
+    }
+}
+
+package struct OwnMailboxStanding: Sendable {
+    /// Its name in `peers.json`.
+    package let name: String
+    package let standing: MailboxOwnerStateMachine.Standing
+    package let boxCount: Int
+    package let takenCount: UInt64
+}
+
+package struct MailboxServiceStanding: Sendable {
+    package let terms: MailboxTerms
+    package let counts: MailboxCounts
+    package let boxes: [MailboxServiceStateMachine.Occupancy]
 }

@@ -35,7 +35,7 @@ final class SliceKeyMaker: Part {
         let message = SliceKeys(
             agreement: agreement, first: first, present: present, left: max(1, schedule.end(of: present) - now),
             keys: keys)
-        shell.held.leave(.transmit(link, .mailbox(.keys(message))), on: link)
+        shell.commits.sendWhenDurable(.transmit(link, .mailbox(.keys(message))), on: link)
         // Keys after a gap would be assigned to the wrong slices.
         guard keys.count == Int(last) - Int(first) + 1, last < final else { return }
         after(Self.pause) {

@@ -44,15 +44,16 @@ extension MessageArchive {
         min(Self.unreadLimit, held.count { $0.isUnread && isListed($0, now) } + unreadStoredCount(now: now))
     }
 
-    func unreadStoredCount(now: Timestamp) -> Int {
+    private func unreadStoredCount(now: Timestamp) -> Int { (try? countUnread(now: now)) ?? 0 }
+
+    /// The number of unread stored messages, at most ``unreadLimit``.
+    func countUnread(now: Timestamp) throws(StoreError) -> Int {
         if let knownUnreadCount { return knownUnreadCount }
         var found: Deque<UInt64> = []
-        do throws(StoreError) {
-            try visitStored(from: shownPlace, now: now) { place, message, _ in
-                if message.sender != nil, heldIndex[message.content.id] == nil { found.append(place) }
-                return found.count < Self.unreadLimit
-            }
-        } catch { return found.count }
+        try visitStored(from: shownPlace, now: now) { place, message, _ in
+            if message.sender != nil, heldIndex[message.content.id] == nil { found.append(place) }
+            return found.count < Self.unreadLimit
+        }
         setUnread(found)
         return found.count
     }
@@ -155,7 +156,7 @@ extension MessageArchive {
         throws(StoreError) -> Page?
     {
         settlePlaces()
-        var first = isUnread ? beginningOfUnread(now) : Beginning()
+        var first = isUnread ? try beginningOfUnread(now) : Beginning()
         if let after {
             guard let found = try beginning(after: after) else { return nil }
             first = found
@@ -212,8 +213,8 @@ extension MessageArchive {
     }
 
     /// The first unread message; the end if there is none.
-    private func beginningOfUnread(_ now: Timestamp) -> Beginning {
-        let place = unreadStoredCount(now: now) > 0 ? unread?.first ?? .max : .max
+    private func beginningOfUnread(_ now: Timestamp) throws(StoreError) -> Beginning {
+        let place = try countUnread(now: now) > 0 ? unread?.first ?? .max : .max
         let index = held.firstIndex { $0.isUnread && isListed($0, now) } ?? held.count
         if index < held.count, (held[index].place ?? .max) <= place {
             return Beginning(place: held[index].place ?? .max, held: index)

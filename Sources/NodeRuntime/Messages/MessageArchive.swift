@@ -234,7 +234,7 @@ final class MessageArchive {
         var stored: [StoredContent] = []
         var onDisk: Set<Messaging.MessageID> = []
         var failure: StoreError?
-        var isAllRead = unreadStoredCount(now: now) == 0
+        var isAllRead = (try? countUnread(now: now)) == 0
         for var entry in held {
             // In order of arrival: messages that stay in memory keep their place between stored ones.
             if entry.place == nil || !onDisk.isEmpty { entry.place = nextPlace(after: kept.last?.place) ?? entry.place }

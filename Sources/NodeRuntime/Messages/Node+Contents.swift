@@ -88,7 +88,7 @@ extension Node {
         let ids = made.compactMap { try? $0.get().message }
         guard !ids.isEmpty else { return made }
         services.counters.made(count: ids.count)
-        shell.held.leave(
+        shell.commits.sendWhenDurable(
             .run { [unowned self] isDurable in
                 assumeIsolated { node in
                     if isDurable { return whenDurable([:]) }

@@ -162,17 +162,12 @@ final class LanSearch: Part {
     /// Call this when the interfaces may have changed.
     func look() {
         guard let transport else { return }
-        guard var interfaces = network.interfaces()?.near(named: names) else {
+        guard let found = network.interfaces()?.near(named: names) else {
             looksAt = time + Self.retryPause
             return schedule()
         }
-        if let names { noteMissing(names.subtracting(interfaces.map(\.name))) }
-        for index in interfaces.indices {
-            for other in interfaces[index].addresses.indices {
-                let port = shell.listening.port(at: interfaces[index].addresses[other].address)
-                interfaces[index].addresses[other].port = port
-            }
-        }
+        if let names { noteMissing(names.subtracting(found.map(\.name))) }
+        let interfaces = shell.listening.withPorts(found)
         var random = Randomness.system
         machine.setInterfaces(interfaces, now: time, using: &random)
         let isWell = transport.update(interfaces, places: machine.places)

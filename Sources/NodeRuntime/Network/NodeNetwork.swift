@@ -98,26 +98,9 @@ final class NodeNetwork: Part {
             connection.carrier == .tcp && connection.localAddress.flatMap { IPAddress($0) }.map(lost.contains) ?? false
         }
         for link in links.all where isDead(link.connection) { link.connection.abort() }
-        shell.streams.abortLinks(where: isDead)
+        shell.anonymousLinks.abortLinks(where: isDead)
     }
-
-    // MARK: Queries
-
-    var reachableAt: [Messaging.Endpoint] { shell.addresses.advertised }
-
-    var reachable: ReachableAddresses { shell.addresses.reachable }
 
     /// The networks used for LAN discovery; `nil` if it is off.
     var discovery: String? { shell.routes.lan == nil ? nil : services.discovery?.description }
-
-    /// `nil` if port mapping is off; empty without a gateway.
-    var portMappings: [PortMappingState]? { shell.portMapper.states }
-
-    /// Asks only known rendezvous nodes.
-    /// - Parameters:
-    ///   - timeout: after this time, returns partial results.
-    ///   - mapsPorts: whether to request a temporary mapping if port mapping is off.
-    func check(timeout: Milliseconds, mapsPorts: Bool) -> EventLoopFuture<NetworkFindings> {
-        NetworkCheck(shell).run(timeout: timeout, mapsPorts: mapsPorts)
-    }
 }

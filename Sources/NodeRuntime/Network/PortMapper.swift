@@ -123,11 +123,14 @@ final class PortMapper: Part {
         guard let gateways = environment.gateways, let key else { return }
         underWay += 1
         let flag = isStopping
-        // Running work retains this object, so that removals complete.
-        thread.runIfActive(eventLoop: loop) { work(gateways, key, flag) }.assumeIsolated().whenComplete { result in
-            if case .success(let result) = result { then(result) }
-            self.underWay -= 1
-            if self.underWay == 0 { self.whenIdle?() }
+        // Running work retains the shell, so that removals complete.
+        thread.runIfActive(eventLoop: loop) { work(gateways, key, flag) }.assumeIsolated().whenComplete {
+            [shell] result in
+            withExtendedLifetime(shell) {
+                if case .success(let result) = result { then(result) }
+                self.underWay -= 1
+                if self.underWay == 0 { self.whenIdle?() }
+            }
         }
     }
 

@@ -51,7 +51,7 @@ extension Node {
         shell.loading.ensureUnused()
         guard let machine = core.machine.conversation(client) else { throw .stopping }
         let made = NIOLoopBound(machine, eventLoop: loop)
-        return shell.held.whenDurable(client).map { made.value }
+        return shell.commits.whenDurable(client).map { made.value }
     }
 
     /// Ends the session and drops contents that are only in memory.
@@ -86,7 +86,7 @@ extension Node {
         (VerifiedInvite, slug: String)
     > {
         let (client, verified, slug) = try shell.directory.invite(text, lifetime: lifetime, singleUse: singleUse)
-        return shell.held.whenDurable(client).map { (verified, slug: slug) }
+        return shell.commits.whenDurable(client).map { (verified, slug: slug) }
     }
 
     /// Revokes one invite.
@@ -167,7 +167,7 @@ extension Node {
         core.turn { core.machine.found(client, invite.creatorKey, at: found.endpoint, &$0) }
     }
 
-    package var reachableAt: [Endpoint] { shell.network.reachableAt }
+    package var reachableAt: [Endpoint] { shell.addresses.advertised }
 
     // MARK: Members
 
@@ -370,7 +370,7 @@ extension Node {
         let (client, _) = try shell.directory.command(text) { machine, turn throws(CommandError) in
             ((), try machine.accept(only: seen, &turn))
         }
-        return shell.held.whenDurable(client)
+        return shell.commits.whenDurable(client)
     }
 
     package func reject(_ text: String) throws(NodeError) {
@@ -394,7 +394,7 @@ extension Node {
         guard !(machine.policy ?? policyByDefault).accepts(terms) else { return loop.makeSucceededVoidFuture() }
         guard let policy = LifetimePolicy.accepting(terms) else { throw .notRenewable }
         try setPolicy(text, policy)
-        return shell.held.whenDurable(machine.client)
+        return shell.commits.whenDurable(machine.client)
     }
 
     /// Sets the default policy; saved in `config.json`.

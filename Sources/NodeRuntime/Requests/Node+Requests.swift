@@ -102,18 +102,18 @@ extension Node {
 
     package var listening: [Messaging.Endpoint] { shell.listening.endpoints }
 
-    package var reachable: ReachableAddresses { shell.network.reachable }
+    package var reachable: ReachableAddresses { shell.addresses.reachable }
 
     package var withoutDatagrams: [ListenFailure] { shell.listening.withoutDatagrams }
 
-    package var portMappings: [PortMappingState]? { shell.network.portMappings }
+    package var portMappings: [PortMappingState]? { shell.portMapper.states }
 
     package var missingInterfaces: [String] { (shell.routes.lan?.missing ?? []).sorted() }
 
     package var discovery: String? { shell.network.discovery }
 
     package func netcheck(timeout: Milliseconds, mapsPorts: Bool) -> EventLoopFuture<NetworkFindings> {
-        shell.network.check(timeout: timeout, mapsPorts: mapsPorts)
+        NetworkCheck(shell).run(timeout: timeout, mapsPorts: mapsPorts)
     }
 
     /// The paths of the links to a conversation's members.
@@ -247,4 +247,34 @@ extension Node {
     }
 
     package var relayService: (terms: RelayTerms, counts: RelayCounts)? { shell.rendezvous.service }
+}
+
+/// The node's metrics.
+package struct NodeFigures: Sendable {
+    package var state: NodeState
+    package var counters: NodeCounters
+    package var commits: CommitFigures
+    package var links: [NodeCounters.LinkKind: Int]
+    /// Sealed bytes of all links, open and ended.
+    package var bytesIn: UInt64
+    package var bytesOut: UInt64
+    package var capacity: Int
+    /// `nil` unless this is a rendezvous node.
+    package var relay: RelayCounts?
+
+    package init(_ node: isolated Node) {
+        state = node.status()
+        counters = node.services.counters
+        commits = node.shell.commits.figures
+        links = [:]
+        bytesIn = counters.bytesIn
+        bytesOut = counters.bytesOut
+        for link in node.shell.links.all {
+            links[NodeCounters.LinkKind(LinkDescription(link.connection)), default: 0] += 1
+            bytesIn &+= link.connection.bytesIn
+            bytesOut &+= link.connection.bytesOut
+        }
+        capacity = node.capacity
+        relay = node.relayService?.counts
+    }
 }

@@ -43,9 +43,11 @@ final class ActionPerformer: Part {
         case .wake(let client, let reason): shell.sleep.wakeIfPossible(client, reason)
         case .sleep(let client): shell.sleep.putToSleep(client)
         case .transmit(let link, _), .transmitMessages(let link, _, _), .close(let link):
-            shell.held.leave(action, on: link)
-        case .notify(let event): shell.held.leave(action, telling: event)
-        case .notifyMessages(let events): shell.held.leave(.action(action), for: events.client)
+            shell.commits.sendWhenDurable(action, on: link)
+        case .notify(let event):
+            guard let client = event.client else { return shell.events.notify(event) }
+            shell.commits.sendWhenDurable(.action(action), for: client)
+        case .notifyMessages(let events): shell.commits.sendWhenDurable(.action(action), for: events.client)
         case .setDelivery(let client, let ids, let delivery):
             shell.writer.learn(client) { archive in for id in ids { archive.setDelivery(delivery, of: id) } }
             if delivery.state == .read { shell.commits.scheduleLate() }
@@ -97,7 +99,7 @@ final class ActionPerformer: Part {
         let armed = { [self] (isDurable: Bool) in
             if isDurable, inboxes[client] != nil { shell.explosions.arm(client, key, record, fanOut: fanOut) }
         }
-        shell.held.leave(.run(armed), for: client)
+        shell.commits.sendWhenDurable(.run(armed), for: client)
     }
 
     /// Defers status changes of stored messages until the unlock.

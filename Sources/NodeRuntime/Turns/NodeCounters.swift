@@ -109,29 +109,6 @@ extension NodeCounters.MessageEvent {
     }
 }
 
-extension Rejection {
-    var kind: String {
-        switch self {
-        case .unknownProtocol: "unknownProtocol"
-        case .unknownToken: "unknownToken"
-        case .timedOut: "timedOut"
-        case .tooManyHandshakes: "tooManyHandshakes"
-        case .tooManyFromPrefix: "tooManyFromPrefix"
-        case .crowdedOut: "crowdedOut"
-        case .handshake: "handshake"
-        case .wrongPeer: "wrongPeer"
-        case .knockTooLong: "knockTooLong"
-        case .tooManyKnocks: "tooManyKnocks"
-        case .unknownConnection: "unknownConnection"
-        case .cookieSent: "cookieSent"
-        case .notAuthentic: "notAuthentic"
-        case .replayed: "replayed"
-        case .disconnected: "disconnected"
-        case .shutDown: "shutDown"
-        }
-    }
-}
-
 /// Group commits since the start.
 package struct CommitFigures: Sendable {
     package var count = 0

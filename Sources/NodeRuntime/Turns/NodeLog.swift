@@ -36,12 +36,7 @@ struct LinkDescription {
 
     fileprivate var metadata: Logger.Metadata {
         let path = isRelayed ? "relayed" : isPunched ? "punched" : "direct"
-        let transport =
-            switch carrier {
-            case .tcp: "tcp"
-            case .udp: "udp"
-            }
-        return ["transport": "\(transport)", "path": "\(path)", "dialled": "\(isOurs)"]
+        return ["transport": "\(carrier)", "path": "\(path)", "dialled": "\(isOurs)"]
     }
 }
 
@@ -157,34 +152,18 @@ struct LogLine {
 extension LinkCloseReason {
     package var kind: String {
         switch self {
-        case .requested: "requested"
-        case .duplicate: "duplicate"
-        case .protocolViolation: "protocolViolation"
-        case .shutDown: "shutDown"
-        case .closedByPeer: "closedByPeer"
-        case .notAuthentic: "notAuthentic"
-        case .outboundOverflow: "outboundOverflow"
-        case .unacknowledged: "unacknowledged"
-        case .connectionLost, .silent, .rekeyOverdue: "connectionLost"
+        case .silent, .rekeyOverdue: "connectionLost"
+        default: caseName(of: self)
         }
     }
 }
 
-extension DialFailure {
-    var kind: String {
-        switch self {
-        case .refused: "refused"
-        case .timedOut: "timedOut"
-        case .unreachable: "unreachable"
-        case .unresolvable: "unresolvable"
-        case .closedBeforeActTwo: "closedBeforeActTwo"
-        case .authenticationFailed: "authenticationFailed"
-        case .badAnswer: "badAnswer"
-        case .cancelled: "cancelled"
-        case .system: "system"
-        }
-    }
-}
+extension DialFailure { var kind: String { caseName(of: self) } }
+
+extension Rejection { var kind: String { caseName(of: self) } }
+
+/// The name of an enumeration's case, without associated values.
+private func caseName(of value: some Hashable) -> String { String("\(value)".prefix { $0 != "(" }) }
 
 extension RelayReservationStateMachine.Standing {
     fileprivate var kind: (kind: String, isTrouble: Bool) {

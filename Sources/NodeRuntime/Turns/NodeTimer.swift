@@ -6,7 +6,6 @@ import Store
 
 /// The node's one timer, and the work of its ticks.
 final class NodeTimer: Part {
-    /// Retained: actions are performed as long as ticks come.
     private var timer: Scheduled<Void>?
     private(set) var deadline: Timestamp?
     /// Called once when the home has disappeared.

@@ -1,3 +1,5 @@
+import Crypto
+
 /// The key pages of a home: rows, columns and tombstones, their ends, and the pages that await destruction.
 final class KeyPages {
     let rows: RowPages
@@ -81,5 +83,159 @@ final class KeyPages {
         for (slot, other) in columns.fuses(of: fuse.rowSlot)
         where other.rowFingerprint == fuse.rowFingerprint && other.notAfter > fuse.notAfter { columns.end(slot) }
         destroyDoomed()
+    }
+}
+
+/// The pages of one slot file: which slots are used, and which pages await destruction.
+class SealedPages {
+    let file: SlotFile
+    let isReadOnly: Bool
+    let findings: DamageList
+    final var slots = SlotMap()
+    /// Slots of the pages whose destruction failed or is still to come, in the order in which they were marked. They
+    /// serve no data, and every reap retries.
+    private(set) final var doomed: [Int] = []
+
+    init(_ file: SlotFile, isReadOnly: Bool, _ findings: DamageList) {
+        self.file = file
+        self.isReadOnly = isReadOnly
+        self.findings = findings
+    }
+
+    /// Passes every page that can be read, and reports the others.
+    /// - Returns: whether every page could be read.
+    final func readAll(_ body: (Int, [UInt8]) -> Void) -> Bool {
+        var isComplete = true
+        slots.extend(to: file.pageCount)
+        file.forEachPage { slot, page in
+            if let page { return body(slot, page) }
+            slots[slot] = .unreadable
+            findings.report("page \(slot) of \(file.path) cannot be read")
+            isComplete = false
+        }
+        return isComplete
+    }
+
+    /// Writes a page into a free slot. It is durable on return.
+    final func make<Made>(_ write: (_ slot: Int) throws(StoreError) -> Made) throws(StoreError) -> (slot: Int, Made) {
+        if isReadOnly { throw .readOnly(path: file.path) }
+        let slot = try slots.take(growing: file)
+        do throws(StoreError) {
+            let made = try write(slot)
+            slots[slot] = .used
+            return (slot, made)
+        } catch {
+            // The write may have succeeded all the same: the slot is not reused before it is destroyed.
+            doom(slot)
+            throw error
+        }
+    }
+
+    // MARK: - Destroying
+
+    /// Marks a page for destruction. It serves no data from here on.
+    final func doom(_ slot: Int) {
+        if !doomed.contains(slot) { doomed.append(slot) }
+        slots[slot] = .unreadable
+    }
+
+    final func removeMark(_ slot: Int) { doomed.removeAll { $0 == slot } }
+
+    /// Overwrites the marked pages and reads them back. The pages of returned failures stay marked.
+    @discardableResult final func destroyDoomed(only: Int? = nil) -> [StoreError] {
+        guard !isReadOnly else { return [] }
+        var failures: [StoreError] = []
+        for slot in doomed where only == nil || slot == only {
+            do throws(StoreError) {
+                try destroy(slot)
+                removeMark(slot)
+            } catch {
+                findings.report("a page waits for its destruction: \(error)")
+                failures.append(error)
+            }
+        }
+        return failures
+    }
+
+    /// Overwrites a marked page and reads it back.
+    func destroy(_ slot: Int) throws(StoreError) {
+        try file.destroy(slot)
+        slots[slot] = .free
+    }
+}
+
+/// The pages of `columns.slots`, one per expiry bucket and fuse. Their headers need no passphrase.
+final class ColumnPages: SealedPages {
+    private(set) var headers: [Int: ColumnHeader] = [:]
+    /// Every page could be read, so a segment without a column has really expired.
+    private(set) var isComplete = true
+
+    /// Reads the clear headers. A damaged column page is destroyed: its end is no longer known.
+    func readHeaders() {
+        isComplete = readAll { slot, page in
+            if let header = ColumnHeader(page: page) {
+                slots[slot] = .used
+                headers[slot] = header
+            } else if ColumnHeader.hasMagic(page) {
+                findings.report("the header of page \(slot) of \(file.path) is damaged: its messages count as expired")
+                if !isReadOnly { doom(slot) }
+            }
+        }
+    }
+
+    enum Opened {
+        case column(Column)
+        /// The page on the disk is not authentic.
+        case changed
+        case unreadable
+    }
+
+    func open(_ slot: Int, _ header: ColumnHeader, _ keys: GridKeys) -> Opened {
+        guard let page = try? file.read(slot) else {
+            findings.report("page \(slot) of \(file.path) cannot be read")
+            isComplete = false
+            return .unreadable
+        }
+        let opened = KeyPage.open(
+            page, file: file.name, index: slot, headerByteCount: ColumnHeader.byteCount, keys: keys)
+        guard let secret = opened, ColumnHeader(page: page) == header else {
+            findings.report("page \(slot) of \(file.path) was changed: its messages count as expired")
+            return .changed
+        }
+        return .column(Column(slot: slot, header: header, secret: secret))
+    }
+
+    /// Creates a page. It is durable on return.
+    func make(_ header: ColumnHeader, _ keys: GridKeys) throws(StoreError) -> Column {
+        let (slot, secret) = try make { slot throws(StoreError) in
+            let made = KeyPage.make(file: file.name, index: slot, header: header.encoded, keys: keys)
+            // Header last: after a power cut, a header without its page would count as altered and destroy a fuse's
+            // row.
+            try file.write(slot, randomBytes(header.encoded.count) + made.page[header.encoded.count...])
+            try file.write(slot, made.page)
+            return made.secret
+        }
+        headers[slot] = header
+        return Column(slot: slot, header: header, secret: secret)
+    }
+
+    func fuses(of slot: UInt32) -> [(slot: Int, header: ColumnHeader)] {
+        headers.filter { $0.value.tier == .fuse && $0.value.rowSlot == slot }.map { ($0.key, $0.value) }
+    }
+
+    // MARK: - Destroying
+
+    /// The bucket or fuse has ended: forgets the header and marks the page for destruction.
+    func end(_ slot: Int) {
+        headers[slot] = nil
+        doom(slot)
+    }
+
+    /// The header of a fuse goes first: half a fuse would count as altered and destroy its row.
+    override func destroy(_ slot: Int) throws(StoreError) {
+        if let page = try? file.read(slot), ColumnHeader(page: page)?.tier == .fuse {
+            try file.write(slot, randomBytes(ColumnHeader.byteCount) + page[ColumnHeader.byteCount...])
+        }
+        try super.destroy(slot)
     }
 }

@@ -1,17 +1,14 @@
 import DequeModule
+import Logging
 import Messaging
 import NIOCore
 import Store
 
-/// Group commits: their schedule, the effects that wait for them, and their waiters. On the node's loop alone.
-final class CommitSchedule: Part {
-    /// A finished commit, and the effects that waited for it, by inbox, in order.
-    struct Ended {
-        /// `nil` when the commit is durable.
-        let failure: StoreError?
-        let effects: [(queue: EffectQueue, effects: [EffectQueue.Effect])]
-    }
-
+/// Group commits: their schedule and their waiters. Frames, link closes, events and answers are sent only after the
+/// inbox's earlier changes are durable. On the node's loop alone.
+final class Commits: Part {
+    /// Beyond this ``EffectQueue/weight`` the node stops reading the inbox's links.
+    private static let waitingWeight = 1_024
     private static let latePause = TimeAmount.milliseconds(100)
     /// This many messages start a commit at once.
     private static let messagesCount = 128
@@ -33,27 +30,83 @@ final class CommitSchedule: Part {
     private(set) var figures = CommitFigures()
     private var waiters: [(sequence: UInt64, promise: EventLoopPromise<Void>)] = []
 
-    // MARK: Pending effects
+    // MARK: Changes
 
-    /// The inbox has changed: its later effects wait for the commit.
-    func changed(_ queue: EffectQueue) { ledger.changed(queue) }
+    /// The inbox has changed: its later effects wait for the next commit, which is scheduled.
+    func changed(_ inbox: Inbox) {
+        mark(inbox)
+        schedule()
+    }
+
+    /// ``changed(_:)`` without scheduling a commit.
+    func mark(_ inbox: Inbox) { ledger.changed(inbox.effects) }
 
     /// A file chunk was stored. Later effects of the inbox do not wait for it, unless 2 MiB of chunks are not durable.
-    func storedChunk(byteCount: Int, _ queue: EffectQueue) {
+    func storedChunk(byteCount: Int, _ inbox: Inbox) {
         chunkByteCount += byteCount
         if chunkByteCount + chunkByteCountUnderWay >= 2 * Self.chunksByteCount {
-            ledger.changed(queue)
+            mark(inbox)
             hasEffectsBehindChunks = true
         } else {
-            ledger.changedQuietly(queue)
+            ledger.changedQuietly(inbox.effects)
         }
         if chunkByteCount >= Self.chunksByteCount { schedule() } else { scheduleLate() }
     }
 
-    /// - Returns: whether the effect was queued and waits.
-    func enqueue(_ effect: EffectQueue.Effect, _ queue: EffectQueue) -> Bool { ledger.enqueue(effect, queue) }
+    // MARK: Effects
 
-    func drop(_ queue: EffectQueue) -> [EffectQueue.Effect] { ledger.drop(queue) }
+    /// Sends an effect now, or after pending commits.
+    func sendWhenDurable(_ effect: EffectQueue.Effect, for client: ClientID) {
+        guard let inbox = inboxes[client], ledger.enqueue(effect, inbox.effects) else {
+            return release(effect, isDurable: true)
+        }
+        if inbox.effects.weight > Self.waitingWeight { shell.output.pause(inbox) }
+    }
+
+    func sendWhenDurable(_ action: NodeAction, on link: LinkID) {
+        if let client = links[link]?.client { sendWhenDurable(.action(action), for: client) }
+    }
+
+    private func release(_ effect: EffectQueue.Effect, isDurable: Bool) {
+        switch effect {
+        case .run(let body): body(isDurable)
+        case .action(let action):
+            guard isDurable else { return }
+            switch action {
+            case .transmit(let link, let frame): shell.output.transmit(frame, on: link)
+            case .transmitMessages(let link, let client, let messages):
+                guard let archive = inboxes[client]?.archive else { return }
+                let now = now
+                shell.output.transmit(
+                    messages.compactMap { one in archive.content(one.id, now: now).map { AgedContent($0, age: one.age) }
+                    }, on: link)
+            case .close(let link): shell.output.close(link)
+            case .notify(let event): shell.events.notify(event)
+            case .notifyMessages(let happened): for event in happened.events { shell.events.notify(event) }
+            default: preconditionFailure("\(action) does not leave the node")
+            }
+        }
+    }
+
+    /// Removes an inbox's waiting effects from the commits.
+    /// - Parameter isDurable: whether to send them now.
+    func drop(_ inbox: Inbox, isDurable: Bool) {
+        for effect in ledger.drop(inbox.effects) { release(effect, isDurable: isDurable) }
+    }
+
+    /// Succeeds when all changes of this inbox so far are durable.
+    func whenDurable(_ client: ClientID) -> EventLoopFuture<Void> {
+        let promise = loop.makePromise(of: Void.self)
+        sendWhenDurable(
+            .run { [storage] isDurable in
+                if isDurable {
+                    promise.succeed(())
+                } else {
+                    promise.fail(storage.refusal.map(NodeError.store) ?? NodeError.stopping)
+                }
+            }, for: client)
+        return promise.futureResult
+    }
 
     // MARK: Scheduling
 
@@ -139,9 +192,21 @@ final class CommitSchedule: Part {
         }
         if hasEffectsBehindChunks, chunkByteCount > 0 { schedule() }
         switch result {
-        case .success: shell.held.committed(Ended(failure: nil, effects: ledger.complete(sequence)))
-        case .failure(let error): shell.held.committed(Ended(failure: error, effects: ledger.fail(sequence)))
+        case .success:
+            for (queue, effects) in ledger.complete(sequence) {
+                for effect in effects { release(effect, isDurable: true) }
+                if let inbox = inboxes[queue.client] { shell.output.resume(inbox) }
+            }
+        case .failure(let error):
+            log.error("a change could not be made durable", metadata: ["error": "\(error)"])
+            storage.failed(error, at: now)
+            for (queue, effects) in ledger.fail(sequence) {
+                for effect in effects { release(effect, isDurable: false) }
+                if let inbox = inboxes[queue.client] { shell.loading.reload(inbox) }
+            }
         }
+        shell.output.flush()
+        core.schedule()
         answerWaiters(upTo: sequence, result)
     }
 

@@ -1,0 +1,176 @@
+import Crypto
+import Messaging
+import NIOCore
+import Transport
+
+/// Our links to contact inboxes of mailboxes, and to rendezvous nodes for one stream. Each uses a one-time key: the
+/// other node learns no inbox of ours, and cannot connect two links. The core does not see these links.
+final class AnonymousLinks: Part {
+    /// Callbacks. `opened` and `ended` are called at most once, and only after ``open(_:for:)`` has returned.
+    struct Purpose {
+        /// Closes a link without an answer for this long; `nil`: the owner checks.
+        var patience: Milliseconds? = AnonymousLinks.patience
+        let opened: (LinkID) -> Void
+        /// `nil` on a link to a rendezvous node.
+        var answered: ((MailboxAnswer, LinkID) -> Void)?
+        /// A pong has arrived.
+        var heard: (LinkID) -> Void = { _ in }
+        /// `nil` on a link to a mailbox.
+        var streamed: ((RelayStreamFrame, LinkID) -> Void)?
+        /// The dial has failed, or the link has closed.
+        let ended: () -> Void
+    }
+
+    struct Remote {
+        let endpoints: [Messaging.Endpoint]
+        let key: PublicKey
+        let routingSecret: [UInt8]
+    }
+
+    /// Covers a commit of the mailbox, and a full slot on a slow link.
+    private static let patience: Milliseconds = 30 * .second
+
+    private struct Dial {
+        /// Of the first attempt.
+        var number: UInt64
+        let remote: Remote
+        let purpose: Purpose
+        let key: PublicKey
+    }
+
+    private struct Link {
+        let connection: PeerConnection
+        let key: PublicKey
+        let purpose: Purpose
+        var idleFrames = IdleFrames.stranger
+        var heardAt: Messaging.Timestamp
+    }
+
+    /// By the transport's numbers.
+    private var dials: [UInt64: Dial] = [:]
+    private var linked: [LinkID: Link] = [:]
+
+    // MARK: Dials
+
+    /// - Returns: a number for ``cancel(_:)``; `nil` if no dial was started, and no callback follows.
+    @discardableResult func open(_ remote: Remote, for purpose: Purpose) -> UInt64? {
+        dial(remote, purpose, first: nil)
+    }
+
+    /// - Parameter first: the number of the first attempt, whose daily token was unknown. The second one shows the
+    ///   any-day token.
+    private func dial(_ remote: Remote, _ purpose: Purpose, first: UInt64?) -> UInt64? {
+        guard let transport = shell.listening.transport, !remote.endpoints.isEmpty else { return nil }
+        let secret = RoutingSecret.derive(shared: SecretBytes(copying: remote.routingSecret), purpose: "card")
+        let identity = IdentityKey(SecretKey.generate())
+        let number = transport.dial(
+            LinkTransport.Dial(
+                endpoints: remote.endpoints.map { Transport.Endpoint(host: $0.host, port: Int($0.port)) },
+                token: { [routes = shell.routes] in routes.sharedToken(secret, isOfAnyDay: first != nil) },
+                identity: identity, remote: remote.key))
+        dials[number] = Dial(number: first ?? number, remote: remote, purpose: purpose, key: identity.publicKey)
+        return first ?? number
+    }
+
+    /// Cancels a dial without a callback; an open link is not affected.
+    func cancel(_ number: UInt64) {
+        guard let attempt = dials.first(where: { $0.value.number == number })?.key else { return }
+        dials[attempt] = nil
+        shell.listening.transport?.cancelDial(attempt)
+    }
+
+    /// - Returns: whether this was one of these dials.
+    func dialEnded(_ number: UInt64, _ hearing: LinkTransport.TokenHearing) -> Bool {
+        guard let dial = dials.removeValue(forKey: number) else { return false }
+        if hearing != .none, dial.number == number, self.dial(dial.remote, dial.purpose, first: number) != nil {
+            return true
+        }
+        dial.purpose.ended()
+        return true
+    }
+
+    /// - Returns: whether this is one of these links.
+    func linkOpened(_ connection: PeerConnection) -> Bool {
+        guard let dial = dials.removeValue(forKey: connection.route) else { return false }
+        let id = LinkID(connection.id)
+        linked[id] = Link(connection: connection, key: dial.key, purpose: dial.purpose, heardAt: now)
+        connection.welcome()
+        watch(id)
+        dial.purpose.opened(id)
+        connection.flush()
+        return true
+    }
+
+    /// Aborts a link without an answer.
+    private func watch(_ id: LinkID) {
+        guard let patience = linked[id]?.purpose.patience else { return }
+        loop.assumeIsolated().scheduleTask(in: .milliseconds(patience)) { [weak self] in
+            guard let self, let link = linked[id] else { return }
+            if now - link.heardAt >= patience { link.connection.abort() } else { watch(id) }
+        }
+    }
+
+    // MARK: Frames
+
+    func connection(_ link: LinkID) -> PeerConnection? { linked[link]?.connection }
+
+    func key(of link: LinkID) -> PublicKey? { linked[link]?.key }
+
+    func say(_ request: MailboxRequest, on link: LinkID) { send(.mailboxRequest(request), on: link) }
+
+    func ping(_ link: LinkID) { send(.ping(0), on: link) }
+
+    func send(_ frame: Frame, on link: LinkID) {
+        guard let connection = linked[link]?.connection else { return }
+        do { try connection.send(FrameCodec.encode(frame)) } catch { return connection.abort() }
+        connection.flush()
+    }
+
+    /// Receives a frame; ignores other links.
+    func receive(_ bytes: [UInt8], on connection: PeerConnection) {
+        let id = LinkID(connection.id)
+        guard let purpose = linked[id]?.purpose else { return }
+        switch (try? FrameCodec.decode(bytes), purpose.answered, purpose.streamed) {
+        case (.mailboxAnswer(let answer), let answered?, _):
+            // Pings do not count: a mailbox that only pings would block an order forever.
+            linked[id]?.heardAt = now
+            answered(answer, id)
+        case (.pong, .some, _):
+            noteIdleFrame(on: id)
+            purpose.heard(id)
+        case (.relayAnswer(.stream(.guest, let frame)), _, let streamed?): streamed(frame, id)
+        case (.ping(let nonce), _, _):
+            noteIdleFrame(on: id)
+            send(.pong(nonce), on: id)
+        case (.closing, _, _): connection.close()
+        case (.unknown, _, _): noteIdleFrame(on: id)
+        default: connection.abort(.protocolViolation)
+        }
+    }
+
+    /// The core's limits apply here too.
+    private func noteIdleFrame(on id: LinkID) {
+        if let wait = linked[id]?.idleFrames.note(now: now) { pause(id, wait) }
+    }
+
+    func pause(_ id: LinkID, _ time: Milliseconds) {
+        linked[id]?.connection.pauseReading()
+        after(time) { self.linked[id]?.connection.resumeReading() }
+    }
+
+    // MARK: Ends
+
+    func close(_ link: LinkID) { linked[link]?.connection.close() }
+
+    /// Closes the link after a protocol violation.
+    func abort(_ link: LinkID) { linked[link]?.connection.abort(.protocolViolation) }
+
+    func abortLinks(where isMeant: (PeerConnection) -> Bool) {
+        for id in linked.keys.sorted() {
+            if let connection = linked[id]?.connection, isMeant(connection) { connection.abort() }
+        }
+    }
+
+    /// Ignores other links.
+    func linkClosed(_ link: LinkID) { linked.removeValue(forKey: link)?.purpose.ended() }
+}
