@@ -103,7 +103,9 @@ struct ConfigurationFile {
         for candidate in candidates where text == nil || candidate != nil {
             members[key] = candidate
             do throws(HomeFileError) {
-                return try NodeConfiguration.parse(JSONValue.object(members).utf8, path: path)
+                let result = try NodeConfiguration.parse(JSONValue.object(members).utf8, path: path)
+                try result.checkHooks(events: HookRunner.events, home: home)
+                return result
             } catch { failure = error }
         }
         throw ControlError(

@@ -256,6 +256,7 @@ private func homeFileError(_ error: HomeFileError) -> ControlError {
     case .missing:
         ControlError(.notFound, "\(error)", hint: "make a home with `mayfly init`, or name another with --home")
     case .malformed: ControlError(.failed, "\(error)", hint: "correct the file and start again")
+    case .symbolicLink: ControlError(.failed, "\(error)", hint: "replace it by a regular file")
     case .system: ControlError(.failed, "\(error)", hint: "check the home's permissions and its disk")
     }
 }
