@@ -31,9 +31,10 @@ private func nodeError(_ error: NodeError) -> ControlError {
     case .invite(let failure): return inviteFailure(failure)
     case .code(let refusal): return codeRefusal(refusal)
     case .locked: return ControlError(.locked, "the node is locked", hint: "unlock it with `mayfly unlock`")
-    case .unknownConversation(let text):
+    case .unknownConversation(let text, let meant):
         return ControlError(
-            .notFound, "no conversation `\(text)`", hint: "`mayfly conversation list` shows the conversations")
+            .notFound, "no conversation `\(text)`",
+            hint: meant.map { "did you mean `\(quoted($0))`?" } ?? "`mayfly conversation list` shows the conversations")
     case .unknownJoin(let text):
         return ControlError(.notFound, "no join `\(text)`", hint: "`mayfly join list` shows the joins")
     case .unknownInvite(let text):
@@ -147,7 +148,8 @@ private func aliasRefusal(_ refusal: AliasRefusal) -> ControlError {
 
 private func commandError(_ error: CommandError) -> ControlError {
     switch error {
-    case .unknownConversation: return ControlError(.notFound, "no such conversation")
+    case .unknownConversation: return ControlError(
+            .notFound, "no such conversation", hint: "`mayfly conversation list` shows the conversations")
     case .notJoined:
         return ControlError(.failed, "the join is still in progress", hint: "`mayfly join list` shows its state")
     case .notCreator:

@@ -36,7 +36,7 @@ enum ExplosionHandlers {
             }
         }
         router.on(ExplodeStatusMethod.self) { node, params in
-            do { return try explosion(params.conversation, node) } catch NodeError.unknownConversation(let text) {
+            do { return try explosion(params.conversation, node) } catch NodeError.unknownConversation(let text, nil) {
                 throw ControlError(
                     .notFound, "no conversation `\(text)`", hint: "`mayfly explode list` shows what has exploded")
             }
