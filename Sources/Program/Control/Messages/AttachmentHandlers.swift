@@ -10,6 +10,10 @@ struct AttachmentHandlers: Sendable {
         router.call(AttachmentBeginMethod.self) { node, call in
             let params = call.params
             let session = call.session
+            if let byteCount = params.byteCount, byteCount < 0 {
+                throw ControlError(
+                    .usage, "`byteCount` is negative", hint: "give the file's size, or leave it out", field: "byteCount")
+            }
             let id = try node.beginUpload(
                 params.conversation, name: params.name, byteCount: params.byteCount, text: params.text ?? "",
                 replyTo: params.replyTo)
