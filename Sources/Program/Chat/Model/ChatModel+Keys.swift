@@ -108,7 +108,7 @@ extension ChatModel {
                 notice = ("not sent, the message to reply to is gone: Enter sends it without", true)
                 return []
             }
-            let length = room.flatMap { Words.milliseconds($0.retention) }
+            let length = room?.retention.milliseconds
             let line = editor.take(until: length.map { now.milliseconds + $0 })
             return enter(line)
         case .escape: if let room, room.reply != nil { change(room.id) { $0.reply = nil } } else { scroll = 0 }
