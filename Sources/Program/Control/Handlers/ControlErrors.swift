@@ -223,10 +223,10 @@ private func commandError(_ error: CommandError) -> ControlError {
         return ControlError(
             .usage, "the file is larger than \(limit) bytes",
             hint: "split it, or raise attachmentByteCount in config.json of both nodes")
-    case .fileTooLargeForMemory(let limit):
+    case .fileTooLargeForMemory(let limit, let conversation):
         return ControlError(
             .failed, "the file is too large: without an agreement the limit is \(Words.size(limit))",
-            hint: "first: mayfly lifetime propose C 1d")
+            hint: "agree on a lifetime first: `mayfly lifetime propose \(conversation.description.prefix(12)) 1d`")
     case .fileMemoryFull(let limit):
         return ControlError(
             .failed, "the memory for files without an agreement is full: \(limit) bytes",

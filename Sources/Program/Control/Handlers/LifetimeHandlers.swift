@@ -98,18 +98,21 @@ enum LifetimeHandlers {
         let terms = LifetimeTerms(
             params.lifetime, attachment: params.attachments, unopened: params.unopened?.milliseconds,
             timer: params.timer ?? .send, mailbox: params.mailbox ?? .no)
+        let name = quoted(params.conversation)
         if let unopened = terms.unopened, !LifetimeTerms.unopenedRange.contains(unopened) {
-            throw ControlError(.usage, "--unopened: between 1 min and 30 d", hint: "for example --unopened 1h")
+            throw ControlError(
+                .usage, "the limit of an unopened message is not between 1 min and 30 d",
+                hint: "give such a limit, for example --unopened 1h")
         }
         if terms.mailbox == .disk, terms.lifetime == .ephemeral || terms.attachment == .ephemeral {
             throw ControlError(
-                .usage, "a mailbox on disk needs a stored lifetime for texts and for files",
-                hint: "give --mailbox ram, or propose a lifetime: mayfly lifetime propose C 1d --mailbox disk")
+                .usage, "a mailbox on disk needs a lifetime that stores texts and files; `ephemeral` stores nothing",
+                hint: "give --mailbox ram, or a lifetime: `mayfly lifetime propose \(name) 1d --mailbox disk`")
         }
         guard terms.isValid else {
             throw ControlError(
-                .usage, "an ephemeral lifetime has no timer and no unopened limit",
-                hint: "propose a stored lifetime: mayfly lifetime propose C 1d --unopened 1h")
+                .usage, "an ephemeral lifetime has no timer and no limit of unopened messages",
+                hint: "propose a stored lifetime: `mayfly lifetime propose \(name) 1d --unopened 1h`")
         }
         return terms
     }
