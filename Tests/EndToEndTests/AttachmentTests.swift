@@ -219,9 +219,11 @@ import Testing
             let kinds = answers.map { $0["error"]["data"]["kind"].string }
             #expect(kinds == Array(repeating: "usage", count: 5) + [nil, nil])
             #expect(try bob.ok("read", "room").lines.count == 1, "the node goes on")
-            let begin = ##"{"jsonrpc":"2.0","id":1,"method":"attachment.begin","params":{"conversation":"room","name":"f","byteCount":-1}}"##
+            let begin =
+                ##"{"jsonrpc":"2.0","id":1,"method":"attachment.begin","params":{"conversation":"room","name":"f","byteCount":-1}}"##
             let negative = try bob.ok("rpc", input: begin + "\n").json["error"]
-            #expect(negative["data"]["kind"].string == "usage" && negative["message"].string?.contains("byteCount") == true)
+            #expect(
+                negative["data"]["kind"].string == "usage" && negative["message"].string?.contains("byteCount") == true)
         }
     }
 

@@ -21,10 +21,10 @@ import Testing
         try withAbsentMember { ann in
             let clients = try (0..<ControlLimits.waitingConnections).map { _ in try ControlClient(home: ann.home) }
             for client in clients {
-                let params = SendMethod.Params(conversation: "room", text: "hi", wait: .delivered)
-                _ = try client.send(SendMethod.self, params, body: [], until: nil)
+                let params = SendParams(conversation: "room", text: "hi", wait: .delivered)
+                _ = try client.send(Methods.send, params, body: [], until: nil)
                 // The answer proves that the node has read the request before.
-                _ = try client.call(VersionMethod.self, Nothing())
+                _ = try client.call(Methods.version, Nothing())
             }
             let refused = try ann.fails(1, "send", "room", "hi", "--wait", "delivered")
             #expect(refused.message.contains("wait already"), "\(refused)")

@@ -107,12 +107,9 @@ package final class ControlClient {
 
     /// Calls a method of the catalogue.
     /// - Returns: the raw result, with fields of newer versions; see ``JSONValue/decoded(as:)``.
-    package func call<Method: ControlMethod>(
-        _ method: Method.Type, _ params: Method.Params, timeout: Duration? = .seconds(30)
-    ) throws(ControlError) -> JSONValue {
-        let encoded = JSONValue(of: params)
-        return try call(method.name, encoded, timeout: timeout)
-    }
+    package func call<Params: MethodParams, Output: MethodResult>(
+        _ method: RPCMethod<Params, Output>, _ params: Params, timeout: Duration? = .seconds(30)
+    ) throws(ControlError) -> JSONValue { try call(method.name, JSONValue(of: params), timeout: timeout) }
 
     package enum StreamStep: Hashable, Sendable {
         case event(JSONValue)
@@ -154,8 +151,8 @@ package final class ControlClient {
 }
 
 extension ControlClient {
-    package func send<Method: ControlMethod>(
-        _ method: Method.Type, _ params: Method.Params, body: [UInt8], until deadline: ContinuousClock.Instant?
+    package func send<Params: MethodParams, Output: MethodResult>(
+        _ method: RPCMethod<Params, Output>, _ params: Params, body: [UInt8], until deadline: ContinuousClock.Instant?
     ) throws(ControlError) -> PendingCall { try send(method.name, JSONValue(of: params), body: body, until: deadline) }
 
     /// - Returns: false when `deadline` passes before ``unsent`` is empty.

@@ -12,7 +12,7 @@ package class ControlCall: @unchecked Sendable {
     /// `nil` for a notification, which gets no answer.
     let id: RequestID?
     let takesBody: Bool
-    /// See ``ControlMethod/waits(_:)``.
+    /// See ``RPCMethod/waits``.
     let waits: Bool
     /// Bytes of the request line.
     final var byteCount = 0
@@ -64,38 +64,39 @@ package class ControlCall: @unchecked Sendable {
 }
 
 /// A call of a method of the catalogue.
-package final class MethodCall<Method: ControlMethod>: ControlCall, @unchecked Sendable {
-    package typealias Body = @Sendable (MethodCall<Method>) -> Void
+package final class MethodCall<Params: MethodParams, Output: MethodResult>: ControlCall, @unchecked Sendable {
+    package typealias Body = @Sendable (MethodCall) -> Void
 
     /// Cleared when the body returns, so that a text does not stay in memory until its message is delivered.
-    package private(set) var params: Method.Params
+    package private(set) var params: Params
     private let answer: Body
-    private var result: Method.Result?
+    private var result: Output?
 
-    /// - Parameter name: the requested method name.
     package init(
-        id: RequestID?, name: String = Method.name, session: ControlSession, params: Method.Params, body: @escaping Body
+        _ method: RPCMethod<Params, Output>, id: RequestID?, session: ControlSession, params: Params,
+        body: @escaping Body
     ) {
         self.params = params
         answer = body
-        super.init(id: id, method: name, takesBody: Method.takesBody, waits: Method.waits(params), session: session)
+        super.init(
+            id: id, method: method.name, takesBody: method.takesBody, waits: method.waits(params), session: session)
     }
 
     override package func perform() {
         answer(self)
-        params = Method.Params()
+        params = Params()
         body = nil
     }
 
     /// Delivers a result. On the service's loop.
-    package func succeed(_ result: Method.Result) {
+    package func succeed(_ result: Output) {
         guard self.result == nil else { return }
         self.result = result
         settle()
     }
 
     /// Delivers a result or a failure. On the service's loop.
-    package func complete(_ outcome: Result<Method.Result, any Error>) {
+    package func complete(_ outcome: Result<Output, any Error>) {
         switch outcome {
         case .success(let result): succeed(result)
         case .failure(let error): fail(error)

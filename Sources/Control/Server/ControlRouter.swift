@@ -12,9 +12,9 @@ package protocol ControlService: Sendable {
 /// The node's method table. Parameters are parsed on the control loop, bodies run on the node's loop.
 ///
 ///     var router = ControlRouter()
-///     router.on(SendMethod.self) { call in call.succeed(result) }
+///     router.on(method) { call in call.succeed(result) }
 package struct ControlRouter: ControlService {
-    private var methods: [String: any ServedMethod] = [:]
+    private var methods: [String: any Served] = [:]
     private let isDescribed: @Sendable (String) -> Bool
     private let batch: @Sendable (_ perform: () -> Void) -> Void
 
@@ -30,9 +30,9 @@ package struct ControlRouter: ControlService {
     }
 
     /// Registers `body` for `method`. It runs on the service's loop, with validated parameters.
-    package mutating func on<Method: ControlMethod>(_ method: Method.Type, _ body: @escaping MethodCall<Method>.Body) {
-        methods[method.name] = MethodBody<Method>(body: body)
-    }
+    package mutating func on<Params: MethodParams, Output: MethodResult>(
+        _ method: RPCMethod<Params, Output>, _ body: @escaping MethodCall<Params, Output>.Body
+    ) { methods[method.name] = ServedMethod(method: method, body: body) }
 
     /// Described methods without a body are answered "not supported by this version", all others "unknown".
     package func call(_ method: String, id: RequestID?, params: inout JSONReader, session: ControlSession)
@@ -46,22 +46,23 @@ package struct ControlRouter: ControlService {
     package func perform(_ calls: [ControlCall]) { batch { for call in calls { call.perform() } } }
 }
 
-private protocol ServedMethod: Sendable {
+private protocol Served: Sendable {
     func call(_ id: RequestID?, _ params: inout JSONReader, _ session: ControlSession) throws(ControlError)
         -> ControlCall
 }
 
-private struct MethodBody<Method: ControlMethod>: ServedMethod {
-    let body: MethodCall<Method>.Body
+private struct ServedMethod<Params: MethodParams, Output: MethodResult>: Served {
+    let method: RPCMethod<Params, Output>
+    let body: MethodCall<Params, Output>.Body
 
     func call(_ id: RequestID?, _ params: inout JSONReader, _ session: ControlSession) throws(ControlError)
         -> ControlCall
     {
-        var read = Method.Params()
+        var read = Params()
         do throws(JSONMismatch) {
             // Strict, so that a misspelled option fails.
-            try params.strictRecord(&read) { _ in "`\(Method.name)` has no such parameter" }
-        } catch { throw ControlError.invalidParameter(error) }
-        return MethodCall<Method>(id: id, session: session, params: read, body: body)
+            try params.strictRecord(&read) { _ in "`\(method.name)` has no such parameter" }
+        } catch { throw .invalidParameter(error) }
+        return MethodCall(method, id: id, session: session, params: read, body: body)
     }
 }

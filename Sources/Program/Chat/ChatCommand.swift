@@ -36,7 +36,7 @@ struct ChatCommand: ParsableCommand {
             // Reports an unknown conversation before the terminal is taken over.
             let room = try conversation.map { word in
                 let params = ConversationParams(conversation: word)
-                let answer = try ControlClient(home: home).call(ConversationShowMethod.self, params)
+                let answer = try ControlClient(home: home).call(Methods.conversationShow, params)
                 return try understand(answer, as: Conversation.self).conversation
             }
             if plain || isatty(STDIN_FILENO) == 0 || isatty(STDOUT_FILENO) == 0 {

@@ -22,24 +22,24 @@ extension NodeCommand {
     func connect() throws -> ControlClient { try ControlClient(home: try global.resolvedHome()) }
 
     /// Calls one method and prints its result: with `--json` as the node sent it, otherwise with `show`.
-    func call<Method: ControlMethod>(
-        _ method: Method.Type, _ params: Method.Params, timeout: Duration? = .seconds(30), _ terminal: Terminal,
-        show: (Method.Result) -> Void
+    func call<Params: MethodParams, Output: MethodResult>(
+        _ method: RPCMethod<Params, Output>, _ params: Params, timeout: Duration? = .seconds(30), _ terminal: Terminal,
+        show: (Output) -> Void
     ) throws {
         let value = try connect().call(method, params, timeout: timeout)
-        if terminal.json { terminal.result(value) } else { show(try understand(value, as: Method.Result.self)) }
+        if terminal.json { terminal.result(value) } else { show(try understand(value, as: Output.self)) }
     }
 
     /// Calls a method with a list result and prints it: with `--json` one element per line, otherwise with `show`.
-    func callList<Method: ControlMethod>(
-        _ method: Method.Type, _ params: Method.Params, _ list: String, _ terminal: Terminal,
-        show: (Method.Result) -> Void
+    func callList<Params: MethodParams, Output: MethodResult>(
+        _ method: RPCMethod<Params, Output>, _ params: Params, _ list: String, _ terminal: Terminal,
+        show: (Output) -> Void
     ) throws {
         let value = try connect().call(method, params)
         if terminal.json {
             for element in value[list]?.arrayValue ?? [] { terminal.result(element) }
         } else {
-            show(try understand(value, as: Method.Result.self))
+            show(try understand(value, as: Output.self))
         }
     }
 }

@@ -85,10 +85,10 @@ extension ConversationCommand {
         @OptionGroup var global: GlobalOptions
 
         func perform(_ terminal: Terminal) throws {
-            let params = ConversationCreateMethod.Params(
+            let params = ConversationCreateParams(
                 name: name, profile: try profile ?? OwnName.ask(global, terminal), peers: with.isEmpty ? nil : with,
                 alias: alias)
-            try call(ConversationCreateMethod.self, params, terminal) { created in
+            try call(Methods.conversationCreate, params, terminal) { created in
                 terminal.fields([
                     ("conversation", safe(created.conversation)), ("alias", created.alias.map(safe) ?? "-"),
                     ("name", created.name.map(safe) ?? "-"), ("inbox", safe(created.inbox)),
@@ -121,7 +121,7 @@ extension ConversationCommand {
         @OptionGroup var global: GlobalOptions
 
         func perform(_ terminal: Terminal) throws {
-            try callList(ConversationListMethod.self, Nothing(), "conversations", terminal) { list in
+            try callList(Methods.conversationList, Nothing(), "conversations", terminal) { list in
                 let now = wallClock()
                 let latest = Dictionary(
                     list.conversations.map { ($0.conversation, $0.inbox) }, uniquingKeysWith: { $1 })
@@ -163,7 +163,7 @@ extension ConversationCommand {
 
         func perform(_ terminal: Terminal) throws {
             if name.isEmpty { throw ValidationError("the name is empty") }
-            try call(ConversationRenameMethod.self, .init(conversation: conversation, name: name), terminal) {
+            try call(Methods.conversationRename, .init(conversation: conversation, name: name), terminal) {
                 ConversationCommand.show($0, terminal)
             }
         }
@@ -193,7 +193,7 @@ extension ConversationCommand {
         }
 
         func perform(_ terminal: Terminal) throws {
-            try call(ConversationAliasMethod.self, .init(conversation: conversation, alias: alias), terminal) {
+            try call(Methods.conversationAlias, .init(conversation: conversation, alias: alias), terminal) {
                 ConversationCommand.show($0, terminal)
             }
         }
@@ -212,7 +212,7 @@ extension ConversationCommand {
         @OptionGroup var global: GlobalOptions
 
         func perform(_ terminal: Terminal) throws {
-            try call(ConversationRemoveMethod.self, .init(conversation: conversation, member: member), terminal) {
+            try call(Methods.conversationRemove, .init(conversation: conversation, member: member), terminal) {
                 ConversationCommand.show($0, terminal)
             }
         }
@@ -229,11 +229,11 @@ extension ConversationCommand {
 
         func perform(_ terminal: Terminal) throws {
             guard let profile else {
-                return try call(ConversationShowMethod.self, .init(conversation: conversation), terminal) { shown in
+                return try call(Methods.conversationShow, .init(conversation: conversation), terminal) { shown in
                     terminal.fields([("your name", shown.profile.map(safe) ?? "-")])
                 }
             }
-            try call(ConversationProfileMethod.self, .init(conversation: conversation, profile: profile), terminal) {
+            try call(Methods.conversationProfile, .init(conversation: conversation, profile: profile), terminal) {
                 ConversationCommand.show($0, terminal)
             }
         }
@@ -246,7 +246,7 @@ extension ConversationCommand {
         @OptionGroup var global: GlobalOptions
 
         func perform(_ terminal: Terminal) throws {
-            try call(ConversationShowMethod.self, .init(conversation: conversation), terminal) {
+            try call(Methods.conversationShow, .init(conversation: conversation), terminal) {
                 ConversationCommand.show($0, terminal)
             }
         }
@@ -260,7 +260,7 @@ extension ConversationCommand {
         @OptionGroup var global: GlobalOptions
 
         func perform(_ terminal: Terminal) throws {
-            try call(ConversationMembersMethod.self, .init(conversation: conversation), terminal) {
+            try call(Methods.conversationMembers, .init(conversation: conversation), terminal) {
                 ConversationCommand.members($0, terminal)
             }
         }
@@ -284,14 +284,14 @@ extension ConversationCommand {
             }
             let client = try connect()
             let target = force ? conversation : try confirm(client)
-            let value = try client.call(ConversationLeaveMethod.self, .init(conversation: target))
+            let value = try client.call(Methods.conversationLeave, .init(conversation: target))
             if terminal.json { return terminal.result(value) }
             ConversationCommand.show(try understand(value, as: Conversation.self), terminal)
         }
 
         /// - Returns: the inbox of the confirmed conversation, because an id selects its latest copy.
         private func confirm(_ client: ControlClient) throws -> String {
-            let value = try client.call(ConversationShowMethod.self, .init(conversation: conversation))
+            let value = try client.call(Methods.conversationShow, .init(conversation: conversation))
             let found = try understand(value, as: Conversation.self)
             let name = found.title
             try Terminal.confirm(
@@ -309,7 +309,7 @@ extension ConversationCommand {
         @OptionGroup var global: GlobalOptions
 
         func perform(_ terminal: Terminal) throws {
-            try call(ConversationLockMethod.self, .init(conversation: conversation), terminal) {
+            try call(Methods.conversationLock, .init(conversation: conversation), terminal) {
                 ConversationCommand.show($0, terminal)
             }
         }
@@ -323,7 +323,7 @@ extension ConversationCommand {
         @OptionGroup var global: GlobalOptions
 
         func perform(_ terminal: Terminal) throws {
-            try call(ConversationUnlockMethod.self, .init(conversation: conversation), terminal) {
+            try call(Methods.conversationUnlock, .init(conversation: conversation), terminal) {
                 ConversationCommand.show($0, terminal)
             }
         }
@@ -337,7 +337,7 @@ extension ConversationCommand {
         @OptionGroup var global: GlobalOptions
 
         func perform(_ terminal: Terminal) throws {
-            try call(ConversationCloseMethod.self, .init(conversation: conversation), terminal) {
+            try call(Methods.conversationClose, .init(conversation: conversation), terminal) {
                 ConversationCommand.show($0, terminal)
             }
         }

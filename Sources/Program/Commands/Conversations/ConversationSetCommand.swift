@@ -29,10 +29,10 @@ extension ConversationCommand {
 
         func perform(_ terminal: Terminal) throws {
             let pair = words[words.count - 1].split(separator: "=", maxSplits: 1, omittingEmptySubsequences: false)
-            let params = ConversationSetMethod.Params(
+            let params = ConversationSetParams(
                 conversation: isDefault ? nil : words[0], key: String(pair[0]),
                 value: pair.count > 1 ? String(pair[1]) : nil)
-            try call(ConversationSetMethod.self, params, terminal) { result in
+            try call(Methods.conversationSet, params, terminal) { result in
                 terminal.fields([
                     ("conversation", result.conversation.map { short(safe($0)) } ?? "(default)"),
                     (safe(result.key), safe(result.value)),

@@ -99,8 +99,8 @@ extension ExplodeCommand {
             let members = Members(of: shown, named: conversation, client)
             let target = members.conversation
             if wait { try members.subscribe() }
-            let params = ExplodeMethod.Params(conversation: target, at: at, delay: delay, noTrace: noTrace ? true : nil)
-            var value = try client.call(ExplodeMethod.self, params, timeout: .seconds(60))
+            let params = ExplodeParams(conversation: target, at: at, delay: delay, noTrace: noTrace ? true : nil)
+            var value = try client.call(Methods.explode, params, timeout: .seconds(60))
             var isInTime = true
             if wait {
                 let deadline = timeout.map { ContinuousClock.now + $0.duration }
@@ -146,7 +146,7 @@ extension ExplodeCommand {
         /// reports the error.
         private func show(_ client: ControlClient) throws -> Conversation? {
             do {
-                let value = try client.call(ConversationShowMethod.self, .init(conversation: conversation))
+                let value = try client.call(Methods.conversationShow, .init(conversation: conversation))
                 return try understand(value, as: Conversation.self)
             } catch {
                 guard force, ![.noNode, .timedOut].contains(error.kind) else { throw error }
@@ -186,9 +186,9 @@ extension ExplodeCommand {
 
         /// Call it before the explosion.
         func subscribe() throws {
-            let params = SubscribeMethod.Params(
+            let params = SubscribeParams(
                 conversation: conversation, since: nil, events: [.deletionReceipt, .exploded], marksRead: false)
-            _ = try client.call(SubscribeMethod.self, params)
+            _ = try client.call(Methods.subscribe, params)
         }
 
         func status(_ value: JSONValue) throws -> ExplosionStatus {
@@ -220,7 +220,7 @@ extension ExplodeCommand {
                 if let deadline, deadline <= .now { return (value, false) }
                 let pause = ContinuousClock.now + Self.pause
                 if case .dropped = try client.nextEvent(until: min(deadline ?? pause, pause)) { try subscribe() }
-                value = try client.call(ExplodeStatusMethod.self, .init(conversation: conversation))
+                value = try client.call(Methods.explodeStatus, .init(conversation: conversation))
             }
         }
     }
@@ -234,7 +234,7 @@ extension ExplodeCommand {
         @OptionGroup var global: GlobalOptions
 
         func perform(_ terminal: Terminal) throws {
-            try call(ExplodeStatusMethod.self, .init(conversation: conversation), terminal) {
+            try call(Methods.explodeStatus, .init(conversation: conversation), terminal) {
                 ExplodeCommand.show($0, terminal)
             }
         }
@@ -259,8 +259,8 @@ extension ExplodeCommand {
             var explosions: [ExplosionStatus] = []
             var from: String?
             repeat {
-                let value = try client.call(ExplodeListMethod.self, .init(from: from))
-                let page = try understand(value, as: ExplodeListMethod.Result.self)
+                let value = try client.call(Methods.explodeList, .init(from: from))
+                let page = try understand(value, as: ExplodeListResult.self)
                 if terminal.json {
                     for explosion in value["explosions"]?.arrayValue ?? [] { terminal.result(explosion) }
                 } else {

@@ -9,12 +9,12 @@ extension InviteCommand.Create {
     func performCode(_ terminal: Terminal) throws {
         // One connection for both calls, because the node revokes the code when the connection closes.
         let client = try connect()
-        let value = try client.call(InviteCodeMethod.self, .init(conversation: conversation, wait: !noWait))
-        let opened = try understand(value, as: InviteCodeMethod.Result.self)
+        let value = try client.call(Methods.inviteCode, .init(conversation: conversation, wait: !noWait))
+        let opened = try understand(value, as: InviteCodeResult.self)
         if terminal.json { terminal.result(value) } else { show(opened, terminal) }
         if noWait { return }
-        let answer = try client.call(InviteOutcomeMethod.self, .init(number: opened.number), timeout: Self.patience)
-        let outcome = try understand(answer, as: InviteOutcomeMethod.Result.self).outcome
+        let answer = try client.call(Methods.inviteOutcome, .init(number: opened.number), timeout: Self.patience)
+        let outcome = try understand(answer, as: InviteOutcomeResult.self).outcome
         if terminal.json {
             // The result describes the failure; the exit code gives its kind.
             terminal.result(answer, exitCode: outcome.failure?.kind.exitCode ?? 0)
@@ -25,7 +25,7 @@ extension InviteCommand.Create {
         terminal.note("the code was used: the other side has the invitation")
     }
 
-    private func show(_ opened: InviteCodeMethod.Result, _ terminal: Terminal) {
+    private func show(_ opened: InviteCodeResult, _ terminal: Terminal) {
         let code = safe(opened.code)
         terminal.result(code)
         terminal.note("to join, on this network:  mayfly join \(code)")

@@ -53,9 +53,9 @@ extension InviteCommand {
 
         func perform(_ terminal: Terminal) throws {
             if code { return try performCode(terminal) }
-            let params = InviteCreateMethod.Params(
+            let params = InviteCreateParams(
                 conversation: conversation, expiresIn: expiresIn, singleUse: singleUse ? true : nil)
-            try call(InviteCreateMethod.self, params, terminal) { invite in
+            try call(Methods.inviteCreate, params, terminal) { invite in
                 let url = safe(invite.url ?? "")
                 terminal.result(url)
                 terminal.note("to join:  mayfly join '\(url)'")
@@ -89,7 +89,7 @@ extension InviteCommand {
         @OptionGroup var global: GlobalOptions
 
         func perform(_ terminal: Terminal) throws {
-            try callList(InviteListMethod.self, .init(conversation: conversation), "invites", terminal) { list in
+            try callList(Methods.inviteList, .init(conversation: conversation), "invites", terminal) { list in
                 let now = wallClock()
                 terminal.table(
                     ["INVITE", "TAG", "EXPIRES", "SINGLE USE", "ADMITTED"],
@@ -117,8 +117,8 @@ extension InviteCommand {
         @OptionGroup var global: GlobalOptions
 
         func perform(_ terminal: Terminal) throws {
-            let params = InviteRevokeMethod.Params(conversation: conversation, invite: invite)
-            try call(InviteRevokeMethod.self, params, terminal) { answer in
+            let params = InviteRevokeParams(conversation: conversation, invite: invite)
+            try call(Methods.inviteRevoke, params, terminal) { answer in
                 terminal.fields([("tag", safe(answer.tag))])
                 terminal.note(
                     invite == nil
@@ -137,8 +137,8 @@ extension InviteCommand {
 
         func perform(_ terminal: Terminal) throws {
             let value: JSONValue
-            do { value = try connect().call(InviteInspectMethod.self, .init(slug: slug)) } catch let error
-                as ControlError where error.kind == .noNode
+            do { value = try connect().call(Methods.inviteInspect, .init(slug: slug)) } catch let error as ControlError
+                where error.kind == .noNode
             { value = JSONValue(of: try InviteInspection.inspect(slug: slug)) }
             guard !terminal.json else { return terminal.result(value) }
             let invite = try understand(value, as: Invite.self)

@@ -105,11 +105,11 @@ extension JoinCommand {
         }
 
         func perform(_ terminal: Terminal) throws {
-            let params = JoinMethod.Params(
+            let params = JoinParams(
                 slug: try invite(), profile: try profile ?? OwnName.ask(global, terminal), timeout: timeout,
                 wait: noWait ? false : nil, alias: alias, at: at)
             // Redeeming a spoken code takes some seconds before the join.
-            let value = try connect().call(JoinMethod.self, params, timeout: timeout.withGrace + .seconds(30))
+            let value = try connect().call(Methods.join, params, timeout: timeout.withGrace + .seconds(30))
             let status = try understand(value, as: JoinStatus.self)
             var failure = status.failure
             if noWait, failure?.kind == .timedOut { failure = nil }
@@ -159,7 +159,7 @@ extension JoinCommand {
         @OptionGroup var global: GlobalOptions
 
         func perform(_ terminal: Terminal) throws {
-            try callList(JoinListMethod.self, Nothing(), "joins", terminal) { JoinCommand.table($0.joins, terminal) }
+            try callList(Methods.joinList, Nothing(), "joins", terminal) { JoinCommand.table($0.joins, terminal) }
         }
     }
 
@@ -171,7 +171,7 @@ extension JoinCommand {
         @OptionGroup var global: GlobalOptions
 
         func perform(_ terminal: Terminal) throws {
-            try call(JoinCancelMethod.self, .init(join: id), terminal) { JoinCommand.table([$0], terminal) }
+            try call(Methods.joinCancel, .init(join: id), terminal) { JoinCommand.table([$0], terminal) }
         }
     }
 
@@ -183,7 +183,7 @@ extension JoinCommand {
         @OptionGroup var global: GlobalOptions
 
         func perform(_ terminal: Terminal) throws {
-            try call(JoinRetryMethod.self, .init(join: id), terminal) { JoinCommand.table([$0], terminal) }
+            try call(Methods.joinRetry, .init(join: id), terminal) { JoinCommand.table([$0], terminal) }
         }
     }
 }

@@ -126,10 +126,10 @@ extension LifetimeCommand {
             let keeps = value != .ephemeral || mailbox != nil && mailbox != .no
             // No policy accepts some terms with a `read` timer, so their renewal is not offered.
             let isAsked = keeps && timer != .read
-            let params = LifetimeProposeMethod.Params(
+            let params = LifetimeProposeParams(
                 conversation: conversation, lifetime: value, attachments: attachments, unopened: unopened, timer: timer,
                 mailbox: mailbox, renew: isAsked ? renewal.isWanted(terminal) : renewal.renew ? true : nil)
-            try call(LifetimeProposeMethod.self, params, terminal) {
+            try call(Methods.lifetimePropose, params, terminal) {
                 LifetimeCommand.show($0, terminal)
                 LifetimeCommand.noteEnd($0, conversation, terminal)
             }
@@ -170,9 +170,9 @@ extension LifetimeCommand {
         }
 
         func perform(_ terminal: Terminal) throws {
-            let params = LifetimePolicyMethod.Params(
+            let params = LifetimePolicyParams(
                 conversation: isDefault ? nil : words.first, policy: words.dropFirst(isDefault ? 0 : 1).first)
-            try call(LifetimePolicyMethod.self, params, terminal) { answer in
+            try call(Methods.lifetimePolicy, params, terminal) { answer in
                 terminal.fields([
                     ("conversation", answer.conversation.map(safe) ?? "(default)"), ("policy", safe(answer.policy)),
                 ])
@@ -190,10 +190,10 @@ extension LifetimeCommand {
 
         func perform(_ terminal: Terminal) throws {
             if let agreement {
-                let params = LifetimeAgreementsMethod.Params(conversation: conversation, agreement: agreement)
+                let params = LifetimeAgreementsParams(conversation: conversation, agreement: agreement)
                 return try Agreements.perform(params, self, terminal)
             }
-            try call(LifetimeShowMethod.self, .init(conversation: conversation), terminal) {
+            try call(Methods.lifetimeShow, .init(conversation: conversation), terminal) {
                 LifetimeCommand.show($0, terminal)
             }
         }
@@ -215,9 +215,9 @@ extension LifetimeCommand {
         }
 
         fileprivate static func perform(
-            _ params: LifetimeAgreementsMethod.Params, _ command: some NodeCommand, _ terminal: Terminal
+            _ params: LifetimeAgreementsParams, _ command: some NodeCommand, _ terminal: Terminal
         ) throws {
-            let value = try command.connect().call(LifetimeAgreementsMethod.self, params)
+            let value = try command.connect().call(Methods.lifetimeAgreements, params)
             let records = value["agreements"]?.arrayValue ?? []
             if records.isEmpty { terminal.note("no agreement is stored") }
             for record in records {
@@ -261,9 +261,9 @@ extension LifetimeCommand {
         }
 
         func perform(_ terminal: Terminal) throws {
-            let params = LifetimeCapMethod.Params(
+            let params = LifetimeCapParams(
                 conversation: isDefault ? nil : words.first, cap: words.dropFirst(isDefault ? 0 : 1).first)
-            try call(LifetimeCapMethod.self, params, terminal) { answer in
+            try call(Methods.lifetimeCap, params, terminal) { answer in
                 terminal.fields([
                     ("conversation", answer.conversation.map(safe) ?? "(default)"), ("cap", safe(answer.cap)),
                 ])
@@ -286,14 +286,14 @@ extension LifetimeCommand {
             let client = try connect()
             // Pins the proposal shown in the question, so that a newer one is not accepted in its place.
             let shown = try understand(
-                try client.call(LifetimeShowMethod.self, .init(conversation: conversation)), as: LifetimeStatus.self
+                try client.call(Methods.lifetimeShow, .init(conversation: conversation)), as: LifetimeStatus.self
             ).proposal
             let keeps = shown.map { ($0.lifetime != .ephemeral || $0.mailbox != nil) && $0.timer != .read } ?? false
             let wanted = keeps ? renewal.isWanted(terminal) : renewal.renew ? true : nil
-            let params = LifetimeAcceptMethod.Params(
+            let params = LifetimeAcceptParams(
                 conversation: conversation, proposal: proposal ?? (wanted == true && !renewal.renew ? shown?.id : nil),
                 renew: wanted)
-            try call(LifetimeAcceptMethod.self, params, terminal) {
+            try call(Methods.lifetimeAccept, params, terminal) {
                 LifetimeCommand.show($0, terminal)
                 LifetimeCommand.noteEnd($0, conversation, terminal)
             }
@@ -307,7 +307,7 @@ extension LifetimeCommand {
         @OptionGroup var global: GlobalOptions
 
         func perform(_ terminal: Terminal) throws {
-            try call(LifetimeRejectMethod.self, .init(conversation: conversation), terminal) {
+            try call(Methods.lifetimeReject, .init(conversation: conversation), terminal) {
                 LifetimeCommand.show($0, terminal)
             }
         }
@@ -321,7 +321,7 @@ extension LifetimeCommand {
         @OptionGroup var global: GlobalOptions
 
         func perform(_ terminal: Terminal) throws {
-            try call(LifetimeWithdrawMethod.self, .init(conversation: conversation), terminal) {
+            try call(Methods.lifetimeWithdraw, .init(conversation: conversation), terminal) {
                 LifetimeCommand.show($0, terminal)
             }
         }

@@ -69,7 +69,7 @@ extension PeerCommand {
 
         func perform(_ terminal: Terminal) throws {
             let endpoints = endpoint.isEmpty ? nil : endpoint
-            try call(PeerAddMethod.self, .init(name: name, card: card, endpoints: endpoints), terminal) {
+            try call(Methods.peerAdd, .init(name: name, card: card, endpoints: endpoints), terminal) {
                 PeerCommand.show($0, terminal)
             }
         }
@@ -87,7 +87,7 @@ extension PeerCommand {
         @OptionGroup var global: GlobalOptions
 
         func perform(_ terminal: Terminal) throws {
-            try callList(PeerListMethod.self, Nothing(), "peers", terminal) { PeerCommand.table($0.peers, terminal) }
+            try callList(Methods.peerList, Nothing(), "peers", terminal) { PeerCommand.table($0.peers, terminal) }
         }
     }
 
@@ -98,7 +98,7 @@ extension PeerCommand {
         @OptionGroup var global: GlobalOptions
 
         func perform(_ terminal: Terminal) throws {
-            try call(PeerShowMethod.self, .init(name: name), terminal) { PeerCommand.show($0, terminal) }
+            try call(Methods.peerShow, .init(name: name), terminal) { PeerCommand.show($0, terminal) }
         }
     }
 
@@ -109,7 +109,7 @@ extension PeerCommand {
         @OptionGroup var global: GlobalOptions
 
         func perform(_ terminal: Terminal) throws {
-            try call(PeerRemoveMethod.self, .init(name: name), terminal) { _ in terminal.note("removed \(safe(name))") }
+            try call(Methods.peerRemove, .init(name: name), terminal) { _ in terminal.note("removed \(safe(name))") }
         }
     }
 
@@ -141,7 +141,7 @@ extension PeerCommand {
             while true {
                 let left = Interval(milliseconds: max(1, Int64((end - .now) / .milliseconds(1))))
                 let value = try client.call(
-                    PeerPingMethod.self, PeerPingMethod.Params(name: name, timeout: left), timeout: left.withGrace)
+                    Methods.peerPing, PeerPingParams(name: name, timeout: left), timeout: left.withGrace)
                 let peer = try understand(value, as: Peer.self)
                 if !direct || peer.path != "relayed" {
                     if terminal.json { return terminal.result(value) }
@@ -174,7 +174,7 @@ extension PeerCommand {
         @OptionGroup var global: GlobalOptions
 
         func perform(_ terminal: Terminal) throws {
-            try call(PeerBlockMethod.self, .init(name: name), terminal) { PeerCommand.show($0, terminal) }
+            try call(Methods.peerBlock, .init(name: name), terminal) { PeerCommand.show($0, terminal) }
         }
     }
 
@@ -186,7 +186,7 @@ extension PeerCommand {
         @OptionGroup var global: GlobalOptions
 
         func perform(_ terminal: Terminal) throws {
-            try call(PeerUnblockMethod.self, .init(name: name), terminal) { PeerCommand.show($0, terminal) }
+            try call(Methods.peerUnblock, .init(name: name), terminal) { PeerCommand.show($0, terminal) }
         }
     }
 
@@ -226,7 +226,7 @@ extension PeerCommand {
         func perform(_ terminal: Terminal) throws {
             let parts = assignment.split(separator: "=", maxSplits: 1, omittingEmptySubsequences: false).map(
                 String.init)
-            try call(PeerSetMethod.self, .init(name: name, key: parts[0], value: parts[1]), terminal) {
+            try call(Methods.peerSet, .init(name: name, key: parts[0], value: parts[1]), terminal) {
                 PeerCommand.show($0, terminal)
             }
         }
@@ -239,7 +239,7 @@ extension PeerCommand {
         @OptionGroup var global: GlobalOptions
 
         func perform(_ terminal: Terminal) throws {
-            try call(PeerCardMethod.self, Nothing(), terminal) { card in
+            try call(Methods.peerCard, Nothing(), terminal) { card in
                 terminal.result(safe(card.contact))
                 terminal.note(
                     "on the other machine: mayfly peer add \(safe(card.name ?? "NAME")) '\(safe(card.contact))'")
@@ -272,7 +272,7 @@ extension PeerCommand {
             } catch let error as JSONSyntaxError {
                 throw ControlError(.failed, "\(file) is not JSON: \(error.message)", hint: "see peers.example.json")
             }
-            try callList(PeerImportMethod.self, .init(document: document), "peers", terminal) {
+            try callList(Methods.peerImport, .init(document: document), "peers", terminal) {
                 PeerCommand.table($0.peers, terminal)
             }
         }
@@ -285,7 +285,7 @@ extension PeerCommand {
         @OptionGroup var global: GlobalOptions
 
         func perform(_ terminal: Terminal) throws {
-            let answer = try connect().call(PeerExportMethod.self, Nothing())
+            let answer = try connect().call(Methods.peerExport, Nothing())
             terminal.result(answer["document"] ?? .null)
         }
     }

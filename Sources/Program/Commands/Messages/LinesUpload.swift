@@ -45,11 +45,11 @@ struct LinesUpload {
         var outcomes: [TextOutcome] = []
         if !texts.isEmpty {
             let timeout = command.timeout ?? Interval(milliseconds: 60_000)
-            let params = SendMethod.Params(
+            let params = SendParams(
                 conversation: command.conversation, texts: texts, wait: command.wait?.stage,
                 timeout: command.wait == nil ? command.timeout : timeout)
-            let answer = try client.call(SendMethod.self, params, timeout: timeout.withGrace)
-            outcomes = try understand(answer, as: SendMethod.Result.self).results ?? []
+            let answer = try client.call(Methods.send, params, timeout: timeout.withGrace)
+            outcomes = try understand(answer, as: SendResult.self).results ?? []
             guard outcomes.count == texts.count else {
                 throw ControlError(.failed, "the node's answer has not one result for each text")
             }

@@ -37,8 +37,8 @@ extension OutboxCommand {
             var entries: [OutboxEntry] = []
             var from: String?
             repeat {
-                let value = try client.call(OutboxListMethod.self, .init(from: from))
-                let page = try understand(value, as: OutboxListMethod.Result.self)
+                let value = try client.call(Methods.outboxList, .init(from: from))
+                let page = try understand(value, as: OutboxListResult.self)
                 if terminal.json {
                     for entry in value["messages"]?.arrayValue ?? [] { terminal.result(entry) }
                 } else {
@@ -59,7 +59,7 @@ extension OutboxCommand {
         @OptionGroup var global: GlobalOptions
 
         func perform(_ terminal: Terminal) throws {
-            try call(OutboxCancelMethod.self, .init(message: message), terminal) { OutboxCommand.table([$0], terminal) }
+            try call(Methods.outboxCancel, .init(message: message), terminal) { OutboxCommand.table([$0], terminal) }
         }
     }
 
@@ -71,7 +71,7 @@ extension OutboxCommand {
         @OptionGroup var global: GlobalOptions
 
         func perform(_ terminal: Terminal) throws {
-            try call(OutboxRetryMethod.self, .init(message: message), terminal) { OutboxCommand.table([$0], terminal) }
+            try call(Methods.outboxRetry, .init(message: message), terminal) { OutboxCommand.table([$0], terminal) }
         }
     }
 }

@@ -24,9 +24,9 @@ struct ReactCommand: NodeCommand {
 
     func perform(_ terminal: Terminal) throws {
         let patience = timeout ?? Interval(milliseconds: 60_000)
-        let params = ReactMethod.Params(
+        let params = ReactParams(
             conversation: conversation, message: message, reaction: emoji, remove: remove ? true : nil,
             wait: wait?.stage, timeout: wait == nil ? timeout : patience)
-        try call(ReactMethod.self, params, timeout: patience.withGrace, terminal) { SendCommand.show($0, terminal) }
+        try call(Methods.react, params, timeout: patience.withGrace, terminal) { SendCommand.show($0, terminal) }
     }
 }

@@ -94,11 +94,11 @@ struct SendCommand: NodeCommand {
             try payloadFile.map { try InputFile.read($0, byteLimit: Self.payloadByteLimit, until: deadline) } ?? []
         let text = try body()
         let timeout = deadline.map { Interval(from: .now, to: $0) } ?? Interval(milliseconds: 60_000)
-        let params = SendMethod.Params(
+        let params = SendParams(
             conversation: conversation, text: text, wait: wait?.stage,
             timeout: wait == nil && deadline == nil ? nil : timeout, replyTo: replyTo, type: type,
             payload: type == nil ? nil : Base64.encode(payload), fallback: fallback)
-        try call(SendMethod.self, params, timeout: timeout.withGrace, terminal) { Self.show($0.sent, terminal) }
+        try call(Methods.send, params, timeout: timeout.withGrace, terminal) { Self.show($0.sent, terminal) }
     }
 
     static func show(_ sent: SentMessage, _ terminal: Terminal) {

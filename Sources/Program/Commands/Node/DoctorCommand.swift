@@ -39,7 +39,7 @@ struct DoctorCommand: NodeCommand {
 
     private func askNode() -> ([HealthCheck], NodeStatus?) {
         do {
-            let value = try connect().call(StatusMethod.self, Nothing(), timeout: .seconds(5))
+            let value = try connect().call(Methods.status, Nothing(), timeout: .seconds(5))
             let status = try understand(value, as: NodeStatus.self)
             var checks = [HealthCheck.ok("node", "version \(status.version) is running")]
             if status.version != ProgramVersion.text {

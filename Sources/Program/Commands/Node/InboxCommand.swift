@@ -34,9 +34,7 @@ extension InboxCommand {
         @OptionGroup var global: GlobalOptions
 
         func perform(_ terminal: Terminal) throws {
-            try callList(InboxListMethod.self, Nothing(), "inboxes", terminal) {
-                InboxCommand.table($0.inboxes, terminal)
-            }
+            try callList(Methods.inboxList, Nothing(), "inboxes", terminal) { InboxCommand.table($0.inboxes, terminal) }
         }
     }
 
@@ -47,7 +45,7 @@ extension InboxCommand {
         @OptionGroup var global: GlobalOptions
 
         func perform(_ terminal: Terminal) throws {
-            try call(InboxWakeMethod.self, .init(inbox: inbox), terminal) { InboxCommand.table([$0], terminal) }
+            try call(Methods.inboxWake, .init(inbox: inbox), terminal) { InboxCommand.table([$0], terminal) }
         }
     }
 
@@ -58,7 +56,7 @@ extension InboxCommand {
         @OptionGroup var global: GlobalOptions
 
         func perform(_ terminal: Terminal) throws {
-            try call(InboxSleepMethod.self, .init(inbox: inbox), terminal) { InboxCommand.table([$0], terminal) }
+            try call(Methods.inboxSleep, .init(inbox: inbox), terminal) { InboxCommand.table([$0], terminal) }
         }
     }
     struct Rebalance: NodeCommand {
@@ -68,7 +66,7 @@ extension InboxCommand {
         @OptionGroup var global: GlobalOptions
 
         func perform(_ terminal: Terminal) throws {
-            try call(InboxRebalanceMethod.self, Nothing(), terminal) { result in
+            try call(Methods.inboxRebalance, Nothing(), terminal) { result in
                 terminal.fields([
                     ("woken", String(result.woken)), ("put to sleep", String(result.slept)),
                     ("capacity", String(result.capacity)),

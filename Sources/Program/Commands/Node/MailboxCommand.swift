@@ -32,7 +32,7 @@ extension MailboxCommand {
         @OptionGroup var global: GlobalOptions
 
         func perform(_ terminal: Terminal) throws {
-            try call(MailboxStatusMethod.self, Nothing(), terminal) { status in
+            try call(Methods.mailboxStatus, Nothing(), terminal) { status in
                 if let own = status.own { show(own, terminal) }
                 if let service = status.service { show(service, terminal) }
                 if status.own == nil, status.service == nil {

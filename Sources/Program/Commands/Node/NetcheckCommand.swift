@@ -25,16 +25,16 @@ struct NetcheckCommand: NodeCommand {
     @OptionGroup var global: GlobalOptions
 
     func perform(_ terminal: Terminal) throws {
-        let params = NetcheckMethod.Params(timeout: timeout, mapPorts: mapPorts ? true : nil)
+        let params = NetcheckParams(timeout: timeout, mapPorts: mapPorts ? true : nil)
         let wait = (timeout ?? Interval(milliseconds: 30_000)).withGrace
-        let value = try connect().call(NetcheckMethod.self, params, timeout: wait)
-        let result = try understand(value, as: NetcheckMethod.Result.self)
+        let value = try connect().call(Methods.netcheck, params, timeout: wait)
+        let result = try understand(value, as: NetcheckResult.self)
         let code = result.reached == false ? FailureKind.unreachable.exitCode : 0
         if terminal.json { terminal.result(value, exitCode: code) } else { show(result, terminal) }
         if code != 0 { throw ExitCode(code) }
     }
 
-    private func show(_ result: NetcheckMethod.Result, _ terminal: Terminal) {
+    private func show(_ result: NetcheckResult, _ terminal: Terminal) {
         for family in result.families {
             let name = family.family == "ipv4" ? "IPv4" : "IPv6"
             guard family.route else {

@@ -18,12 +18,12 @@ struct StopCommand: NodeCommand {
         // Opened before the request, because the process id may be reused after the end.
         let process = client.process.map { process_descriptor($0) } ?? -1
         defer { if process >= 0 { close(process) } }
-        let value = try client.call(StopMethod.self, Nothing())
+        let value = try client.call(Methods.stop, Nothing())
         guard Self.hasEnded(process) else {
             throw ControlError(.timedOut, "the node did not end within 30 s", hint: "see its log")
         }
         if terminal.json { return terminal.result(value) }
-        let count = try understand(value, as: StopMethod.Result.self).forgotten
+        let count = try understand(value, as: StopResult.self).forgotten
         let unread = "\(count) unread message\(count == 1 ? "" : "s") that \(count == 1 ? "was" : "were")"
         terminal.note(count == 0 ? "stopped" : "stopped; \(unread) in memory only \(count == 1 ? "is" : "are") gone")
     }
@@ -46,10 +46,10 @@ struct LockCommand: NodeCommand {
 
     func perform(_ terminal: Terminal) throws {
         let client = try connect()
-        let answer = try client.call(LockMethod.self, Nothing())
+        let answer = try client.call(Methods.lock, Nothing())
         if terminal.json { return terminal.result(answer) }
         terminal.note("locked; `mayfly unlock` opens it")
-        if (try? client.call(StatusMethod.self, Nothing()))?["protection"]?.stringValue == "key file" {
+        if (try? client.call(Methods.status, Nothing()))?["protection"]?.stringValue == "key file" {
             terminal.note("this home has a key file and no passphrase: `mayfly unlock` asks for no secret")
         }
     }
@@ -73,15 +73,15 @@ struct UnlockCommand: NodeCommand {
 
     func perform(_ terminal: Terminal) throws {
         let client = try connect()
-        let status = try client.call(StatusMethod.self, Nothing())
+        let status = try client.call(Methods.status, Nothing())
         if status["protection"]?.stringValue == "key file" {
             // Needs no passphrase: the key file is in the home.
-            let answer = try client.call(UnlockMethod.self, .init(passphrase: ""))
+            let answer = try client.call(Methods.unlock, .init(passphrase: ""))
             return terminal.json ? terminal.result(answer) : terminal.note("unlocked")
         }
         let passphrase = try Passphrase.text(.current, option: passphraseFile, terminal)
         // Argon2id is slow on a small machine.
-        let answer = try client.call(UnlockMethod.self, .init(passphrase: passphrase), timeout: .seconds(120))
+        let answer = try client.call(Methods.unlock, .init(passphrase: passphrase), timeout: .seconds(120))
         if terminal.json { terminal.result(answer) } else { terminal.note("unlocked") }
     }
 }
@@ -97,7 +97,7 @@ struct ReapCommand: NodeCommand {
 
     func perform(_ terminal: Terminal) throws {
         let answer: JSONValue
-        do { answer = try connect().call(ReapMethod.self, Nothing(), timeout: .seconds(300)) } catch let error
+        do { answer = try connect().call(Methods.reap, Nothing(), timeout: .seconds(300)) } catch let error
             as ControlError where error.kind == .noNode
         { answer = try Reaping.run(home: try global.resolvedHome()) }
         if terminal.json {

@@ -37,7 +37,7 @@ struct SchemaCommand: NodeCommand {
     func perform(_ terminal: Terminal) throws {
         let help = Mayfly._dumpHelp()
         guard let commands = try? JSONReader.read(Array(help.utf8), depthLimit: Self.depthLimit),
-            case .object(var schema) = MethodCatalogue.schema
+            case .object(var schema) = Methods.description
         else { throw ControlError.internalFailure("the description of the commands cannot be read") }
         schema["version"] = .string(ProgramVersion.text)
         schema["commands"] = commands["command"] ?? commands

@@ -14,7 +14,7 @@ struct StatusCommand: NodeCommand {
     @OptionGroup var global: GlobalOptions
 
     func perform(_ terminal: Terminal) throws {
-        do { try call(StatusMethod.self, Nothing(), terminal) { show($0, terminal) } } catch let error as ControlError
+        do { try call(Methods.status, Nothing(), terminal) { show($0, terminal) } } catch let error as ControlError
             where error.kind == .noNode && terminal.json
         {
             terminal.result(["running": false], exitCode: error.kind.exitCode)

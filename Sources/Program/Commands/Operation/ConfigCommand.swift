@@ -57,7 +57,7 @@ struct ConfigCommand: ParsableCommand {
                 return terminal.json
                     ? terminal.result(["ok": true]) : terminal.note("the setting takes effect at the next start")
             }
-            try ConfigReloadCommand.show(try client.call(ConfigReloadMethod.self, Nothing()), terminal)
+            try ConfigReloadCommand.show(try client.call(Methods.configReload, Nothing()), terminal)
         }
     }
 }
@@ -132,7 +132,7 @@ enum OwnName {
 
     static func set(_ name: String, home: String) throws {
         try ConfigurationFile(home: home).set("name", to: name)
-        _ = try? ControlClient(home: home).call(ConfigReloadMethod.self, Nothing())
+        _ = try? ControlClient(home: home).call(Methods.configReload, Nothing())
     }
 }
 
@@ -153,12 +153,12 @@ struct ConfigReloadCommand: NodeCommand {
     @OptionGroup var global: GlobalOptions
 
     func perform(_ terminal: Terminal) throws {
-        try Self.show(try connect().call(ConfigReloadMethod.self, Nothing()), terminal)
+        try Self.show(try connect().call(Methods.configReload, Nothing()), terminal)
     }
 
     fileprivate static func show(_ value: JSONValue, _ terminal: Terminal) throws {
         if terminal.json { return terminal.result(value) }
-        let result = try understand(value, as: ConfigReloadMethod.Result.self)
+        let result = try understand(value, as: ConfigReloadResult.self)
         let lines = [
             ("changed", result.changed), ("takes effect at the next start", result.pending),
             ("overridden by the command line", result.overridden),

@@ -16,7 +16,7 @@ struct MetricsCommand: NodeCommand {
     @OptionGroup var global: GlobalOptions
 
     func perform(_ terminal: Terminal) throws {
-        try call(MetricsMethod.self, Nothing(), terminal) { result in
+        try call(Methods.metrics, Nothing(), terminal) { result in
             terminal.result(result.text.hasSuffix("\n") ? String(result.text.dropLast()) : result.text)
         }
     }

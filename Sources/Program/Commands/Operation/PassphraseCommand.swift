@@ -107,7 +107,7 @@ extension ProtectionCommand {
     }
 
     private static func protection(_ client: ControlClient) throws -> Protection {
-        let status = try understand(client.call(StatusMethod.self, Nothing()), as: NodeStatus.self)
+        let status = try understand(client.call(Methods.status, Nothing()), as: NodeStatus.self)
         return status.protection == "key file" ? .keyFile : .passphrase
     }
 
@@ -116,11 +116,10 @@ extension ProtectionCommand {
         let timeout = Duration.seconds(240)
         switch change {
         case .change(let old, let new):
-            let params = PassphraseChangeMethod.Params(passphrase: old, newPassphrase: new)
-            return try client.call(PassphraseChangeMethod.self, params, timeout: timeout)
-        case .set(let new):
-            return try client.call(PassphraseSetMethod.self, .init(newPassphrase: new), timeout: timeout)
-        case .drop(let old): return try client.call(PassphraseDropMethod.self, .init(passphrase: old), timeout: timeout)
+            let params = PassphraseChangeParams(passphrase: old, newPassphrase: new)
+            return try client.call(Methods.passphraseChange, params, timeout: timeout)
+        case .set(let new): return try client.call(Methods.passphraseSet, .init(newPassphrase: new), timeout: timeout)
+        case .drop(let old): return try client.call(Methods.passphraseDrop, .init(passphrase: old), timeout: timeout)
         }
     }
 }

@@ -148,7 +148,8 @@ private func aliasRefusal(_ refusal: AliasRefusal) -> ControlError {
 
 private func commandError(_ error: CommandError) -> ControlError {
     switch error {
-    case .unknownConversation: return ControlError(
+    case .unknownConversation:
+        return ControlError(
             .notFound, "no such conversation", hint: "`mayfly conversation list` shows the conversations")
     case .notJoined:
         return ControlError(.failed, "the join is still in progress", hint: "`mayfly join list` shows its state")

@@ -6,7 +6,7 @@ import NodeRuntime
 enum ConversationHandlers {
     static func add(to router: inout NodeRouter) {
         addMembership(&router)
-        router.later(ConversationCreateMethod.self) { node, call in
+        router.later(Methods.conversationCreate) { node, call in
             let params = call.params
             for name in params.peers ?? [] {
                 let (peer, _) = try node.peers.peer(name)
@@ -16,7 +16,7 @@ enum ConversationHandlers {
             return try node.createConversation(name: params.name, profile: params.profile, alias: params.alias).flatMap
             { [node] made in
                 node.assumeIsolated { node in
-                    let result = ConversationCreateMethod.Result(
+                    let result = ConversationCreateResult(
                         conversation: made.conversation.description, inbox: made.client.description,
                         alias: node.alias(of: made.client), name: made.record.name,
                         inviteTag: made.invites?.tag.description ?? "")
@@ -24,53 +24,53 @@ enum ConversationHandlers {
                 }
             }
         }
-        router.on(ConversationListMethod.self) { node, _ in
+        router.on(Methods.conversationList) { node, _ in
             let listed = try node.conversations()
-            return ConversationListMethod.Result(conversations: listed.map { ConversationView.conversation($0, node) })
+            return ConversationListResult(conversations: listed.map { ConversationView.conversation($0, node) })
         }
-        router.on(ConversationShowMethod.self) { node, params in
+        router.on(Methods.conversationShow) { node, params in
             ConversationView.conversation(try node.conversation(params.conversation), node)
         }
-        router.on(ConversationMembersMethod.self) { node, params in
+        router.on(Methods.conversationMembers) { node, params in
             ConversationView.conversation(try node.conversation(params.conversation), node)
         }
-        router.durably(ConversationCloseMethod.self) { node, params in
+        router.durably(Methods.conversationClose) { node, params in
             try node.close(params.conversation)
             return ConversationView.conversation(try node.conversation(params.conversation), node)
         }
         router.reaching(
-            ConversationLeaveMethod.self, { $0.conversation },
+            Methods.conversationLeave, { $0.conversation },
             { node, params in
                 var view = ConversationView.conversation(try node.conversation(params.conversation), node)
                 _ = try node.leave(params.conversation)
                 view.state = "left"
                 return node.whenCommitted().map { [view] in view }
             })
-        router.durably(ConversationLockMethod.self) { node, params in
+        router.durably(Methods.conversationLock) { node, params in
             try node.setLocked(params.conversation, true)
             return ConversationView.conversation(try node.conversation(params.conversation), node)
         }
-        router.durably(ConversationUnlockMethod.self) { node, params in
+        router.durably(Methods.conversationUnlock) { node, params in
             try node.setLocked(params.conversation, false)
             return ConversationView.conversation(try node.conversation(params.conversation), node)
         }
     }
 
     private static func addMembership(_ router: inout NodeRouter) {
-        router.durably(ConversationAliasMethod.self) { node, params in
+        router.durably(Methods.conversationAlias) { node, params in
             let client = try node.setAlias(params.conversation, to: params.alias)
             return ConversationView.conversation(try node.conversation(client.description), node)
         }
-        router.durably(ConversationRenameMethod.self) { node, params in
+        router.durably(Methods.conversationRename) { node, params in
             let client = try node.conversation(params.conversation).client
             try node.rename(params.conversation, to: params.name)
             return ConversationView.conversation(try node.conversation(client.description), node)
         }
-        router.durably(ConversationProfileMethod.self) { node, params in
+        router.durably(Methods.conversationProfile) { node, params in
             try node.setProfile(params.conversation, to: params.profile)
             return ConversationView.conversation(try node.conversation(params.conversation), node)
         }
-        router.durably(ConversationRemoveMethod.self) { node, params in
+        router.durably(Methods.conversationRemove) { node, params in
             try node.removeMember(params.conversation, params.member)
             return ConversationView.conversation(try node.conversation(params.conversation), node)
         }

@@ -5,7 +5,7 @@ import NodeRuntime
 
 enum ExplosionHandlers {
     static func add(to router: inout NodeRouter) {
-        router.later(ExplodeMethod.self) { node, call in
+        router.later(Methods.explode) { node, call in
             let params = call.params
             if let record = try destroyed(params.conversation, node) {
                 return node.loop.makeSucceededFuture(ExplosionView.explosion(record, node))
@@ -35,13 +35,13 @@ enum ExplosionHandlers {
                 node.assumeIsolated { (try? explosion(id, $0)) ?? status }
             }
         }
-        router.on(ExplodeStatusMethod.self) { node, params in
+        router.on(Methods.explodeStatus) { node, params in
             do { return try explosion(params.conversation, node) } catch NodeError.unknownConversation(let text, nil) {
                 throw ControlError(
                     .notFound, "no conversation `\(text)`", hint: "`mayfly explode list` shows what has exploded")
             }
         }
-        router.on(ExplodeListMethod.self) { node, params in try ExplosionView.explosions(after: params.from, node) }
+        router.on(Methods.explodeList) { node, params in try ExplosionView.explosions(after: params.from, node) }
     }
 
     /// The record of an exploded conversation; `nil` for a living one.

@@ -5,7 +5,7 @@ import NodeRuntime
 
 enum InviteHandlers {
     static func add(to router: inout NodeRouter) {
-        router.later(InviteCreateMethod.self) { node, call in
+        router.later(Methods.inviteCreate) { node, call in
             let params = call.params
             let lifetime = params.expiresIn?.milliseconds ?? Limits.inviteLifetime
             guard (1_000...Limits.inviteMaximumLifetime).contains(lifetime) else {
@@ -16,48 +16,48 @@ enum InviteHandlers {
             }
         }
         addCodes(&router)
-        router.on(InviteListMethod.self) { node, params in
+        router.on(Methods.inviteList) { node, params in
             let conversation = try node.conversation(params.conversation)
             let now = node.currentTime
             let issued = conversation.invites?.invites ?? []
-            return InviteListMethod.Result(
+            return InviteListResult(
                 invites: issued.filter { $0.expiresAt > now && $0.tag == conversation.invites?.tag && !$0.isRevoked }
                     .map { InviteView.issued($0, conversation) },
                 codes: node.openCodes(of: conversation.conversation).map {
-                    InviteListMethod.OpenCode(code: $0.code.description, expiresAt: $0.expiresAt)
+                    OpenInviteCode(code: $0.code.description, expiresAt: $0.expiresAt)
                 })
         }
-        router.durably(InviteRevokeMethod.self) { node, params in
+        router.durably(Methods.inviteRevoke) { node, params in
             if let invite = params.invite {
                 try node.revokeInvite(params.conversation, invite)
             } else {
                 try node.revokeInvites(params.conversation)
             }
             let conversation = try node.conversation(params.conversation)
-            return InviteRevokeMethod.Result(
+            return InviteRevokeResult(
                 ok: true, conversation: conversation.conversation.description,
                 tag: conversation.invites?.tag.description ?? "")
         }
-        router.on(InviteInspectMethod.self) { _, params in Invite(try Node.inspect(params.slug), slug: params.slug) }
+        router.on(Methods.inviteInspect) { _, params in Invite(try Node.inspect(params.slug), slug: params.slug) }
     }
 
     private static func addCodes(_ router: inout NodeRouter) {
-        router.call(InviteCodeMethod.self) { node, call in
+        router.call(Methods.inviteCode) { node, call in
             let opened = try node.openCode(call.params.conversation)
             if call.params.wait == true {
                 // After the code has ended, revoking it has no effect.
                 _ = call.session.onClose { [node] in node.assumeIsolated { $0.revokeCode(opened.number) } }
             }
             call.succeed(
-                InviteCodeMethod.Result(
+                InviteCodeResult(
                     code: opened.code.description, number: Int64(clamping: opened.number.value),
                     conversation: opened.conversation.description, expiresAt: opened.expiresAt,
                     endpoints: node.reachableAt.map(\.description)))
         }
-        router.later(InviteOutcomeMethod.self) { node, call in
+        router.later(Methods.inviteOutcome) { node, call in
             let number = call.params.number
             return try node.whenCodeEnds(OpenCodes.Number(UInt64(clamping: number))).map { outcome in
-                InviteOutcomeMethod.Result(number: number, outcome: outcome)
+                InviteOutcomeResult(number: number, outcome: outcome)
             }
         }
     }

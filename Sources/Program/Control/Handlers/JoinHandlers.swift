@@ -7,7 +7,7 @@ struct JoinHandlers: Sendable {
     let deadlines: DeadlineQueue
 
     func add(to router: inout NodeRouter) {
-        router.call(JoinMethod.self) { node, call in
+        router.call(Methods.join) { node, call in
             // `call.params` is cleared when this body returns.
             let params = call.params
             guard SpokenCode.isMeant(by: params.slug) else {
@@ -28,12 +28,12 @@ struct JoinHandlers: Sendable {
                 }
             }
         }
-        router.on(JoinListMethod.self) { node, _ in
+        router.on(Methods.joinList) { node, _ in
             let joins = try node.joins().map { try JoinView.join($0.client, node) }
-            return JoinListMethod.Result(joins: node.peers.invitations().map(JoinView.invitation) + joins)
+            return JoinListResult(joins: node.peers.invitations().map(JoinView.invitation) + joins)
         }
-        router.on(JoinRetryMethod.self) { node, params in try JoinView.join(try node.retryJoin(params.join), node) }
-        router.durably(JoinCancelMethod.self) { node, params in
+        router.on(Methods.joinRetry) { node, params in try JoinView.join(try node.retryJoin(params.join), node) }
+        router.durably(Methods.joinCancel) { node, params in
             let prefix = params.join.lowercased()
             let invitations = node.peers.invitations().filter { $0.id.description.hasPrefix(prefix) }
             // A prefix that fits an invitation and a join is ambiguous.
@@ -57,7 +57,7 @@ struct JoinHandlers: Sendable {
     /// Starts a join and answers the call when the join has started or ended.
     /// - Parameter found: the answer to a spoken code, if the invite came from one.
     private func join(
-        by slug: String, _ found: CodeInvite?, _ params: JoinMethod.Params, _ call: MethodCall<JoinMethod>,
+        by slug: String, _ found: CodeInvite?, _ params: JoinParams, _ call: MethodCall<JoinParams, JoinStatus>,
         _ node: isolated Node
     ) throws {
         // Only a user may name an invitation by its id. A code's invite comes from another node.
@@ -114,14 +114,17 @@ private final class JoinWait: @unchecked Sendable {
     var membership: Membership?
     private let timeout: Interval?
     /// `nil` when the request was already answered and only the membership check goes on.
-    private let call: MethodCall<JoinMethod>?
+    private let call: MethodCall<JoinParams, JoinStatus>?
     private let deadlines: DeadlineQueue
     /// `nil` except during the wait.
     private var watcher: UInt64?
     private var deadline: UInt64 = 0
     private var closeAction: UInt64 = 0
 
-    init(_ client: ClientID, _ timeout: Interval?, _ call: MethodCall<JoinMethod>?, _ deadlines: DeadlineQueue) {
+    init(
+        _ client: ClientID, _ timeout: Interval?, _ call: MethodCall<JoinParams, JoinStatus>?,
+        _ deadlines: DeadlineQueue
+    ) {
         self.client = client
         self.timeout = timeout
         self.call = call

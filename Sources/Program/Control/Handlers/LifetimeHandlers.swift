@@ -6,9 +6,9 @@ import NodeRuntime
 enum LifetimeHandlers {
     static func add(to router: inout NodeRouter) {
         addCapsAndAgreements(&router)
-        router.on(LifetimeShowMethod.self) { node, params in try LifetimeView.lifetime(params.conversation, node) }
+        router.on(Methods.lifetimeShow) { node, params in try LifetimeView.lifetime(params.conversation, node) }
         router.reaching(
-            LifetimeProposeMethod.self, { $0.conversation },
+            Methods.lifetimePropose, { $0.conversation },
             { node, params in
                 let terms = try terms(params)
                 if params.renew == true, Messaging.LifetimePolicy.accepting(terms) == nil {
@@ -27,18 +27,18 @@ enum LifetimeHandlers {
             })
         addAccept(&router)
         router.reaching(
-            LifetimeRejectMethod.self, { $0.conversation },
+            Methods.lifetimeReject, { $0.conversation },
             { node, params in
                 try node.reject(params.conversation)
                 return node.loop.makeSucceededFuture(try LifetimeView.lifetime(params.conversation, node))
             })
         router.reaching(
-            LifetimeWithdrawMethod.self, { $0.conversation },
+            Methods.lifetimeWithdraw, { $0.conversation },
             { node, params in
                 try node.withdraw(params.conversation)
                 return node.loop.makeSucceededFuture(try LifetimeView.lifetime(params.conversation, node))
             })
-        router.durably(LifetimePolicyMethod.self) { node, params in
+        router.durably(Methods.lifetimePolicy) { node, params in
             if let text = params.policy {
                 guard let policy = Messaging.LifetimePolicy(text) else {
                     throw ControlError(
@@ -62,7 +62,7 @@ enum LifetimeHandlers {
 
     /// The user agrees to the proposal they saw. While the node dials the members, the proposer may replace it.
     private static func addAccept(_ router: inout NodeRouter) {
-        router.later(LifetimeAcceptMethod.self) { node, call in
+        router.later(Methods.lifetimeAccept) { node, call in
             let params = call.params
             // Shorter prefixes could be forged.
             if let proposal = params.proposal, proposal.utf8.count < 12 {
@@ -94,7 +94,7 @@ enum LifetimeHandlers {
         }
     }
 
-    private static func terms(_ params: LifetimeProposeMethod.Params) throws -> LifetimeTerms {
+    private static func terms(_ params: LifetimeProposeParams) throws -> LifetimeTerms {
         let terms = LifetimeTerms(
             params.lifetime, attachment: params.attachments, unopened: params.unopened?.milliseconds,
             timer: params.timer ?? .send, mailbox: params.mailbox ?? .no)
@@ -118,7 +118,7 @@ enum LifetimeHandlers {
     }
 
     private static func addCapsAndAgreements(_ router: inout NodeRouter) {
-        router.durably(LifetimeCapMethod.self) { node, params in
+        router.durably(Methods.lifetimeCap) { node, params in
             if let text = params.cap {
                 let cap = Messaging.LifetimeCap(text)
                 if cap == nil, text != "default" || params.conversation == nil {
@@ -136,7 +136,7 @@ enum LifetimeHandlers {
             return LifetimeCap(
                 cap: (machine.cap ?? node.capByDefault).text, conversation: machine.conversation.description)
         }
-        router.on(LifetimeAgreementsMethod.self) { node, params in
+        router.on(Methods.lifetimeAgreements) { node, params in
             try LifetimeView.agreements(params.conversation, params.agreement, node)
         }
     }

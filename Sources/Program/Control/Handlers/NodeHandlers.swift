@@ -14,20 +14,20 @@ struct NodeHandlers: Sendable {
     let metricsEndpoint: String?
 
     func add(to router: inout NodeRouter) {
-        router.on(StatusMethod.self) { [hooks, log, metricsEndpoint] node, _ in
+        router.on(Methods.status) { [hooks, log, metricsEndpoint] node, _ in
             StatusView.status(node, hooks: hooks, droppedLogLines: log.droppedCount, metrics: metricsEndpoint)
         }
-        router.on(MailboxStatusMethod.self) { node, _ in MailboxView.status(node, withBoxes: true) }
-        router.later(MetricsMethod.self) { [metrics] _, _ in metrics.text().map { MetricsMethod.Result(text: $0) } }
-        router.on(StopMethod.self) { [stop] node, _ in
+        router.on(Methods.mailboxStatus) { node, _ in MailboxView.status(node, withBoxes: true) }
+        router.later(Methods.metrics) { [metrics] _, _ in metrics.text().map { MetricsResult(text: $0) } }
+        router.on(Methods.stop) { [stop] node, _ in
             node.loop.execute { stop.succeed(()) }
-            return StopMethod.Result(forgotten: node.unreadInMemoryCount)
+            return StopResult(forgotten: node.unreadInMemoryCount)
         }
-        router.on(LockMethod.self) { node, _ in
+        router.on(Methods.lock) { node, _ in
             node.lock()
             return Acknowledged()
         }
-        router.later(UnlockMethod.self) { node, call in
+        router.later(Methods.unlock) { node, call in
             let params = call.params
             guard !params.passphrase.isEmpty else {
                 if node.status().protection == .passphrase { throw StoreError.passphraseNeeded }
@@ -36,11 +36,11 @@ struct NodeHandlers: Sendable {
             }
             return node.unlocking(passphrase: SecretBytes(copying: params.passphrase.utf8)).map { Acknowledged() }
         }
-        router.on(ReapMethod.self) { node, _ in
+        router.on(Methods.reap) { node, _ in
             node.reapNow()
             return Acknowledged()
         }
-        router.later(NetcheckMethod.self) { node, call in
+        router.later(Methods.netcheck) { node, call in
             let params = call.params
             let mapsPorts = params.mapPorts ?? false
             // A slow gateway takes seconds for each query.
@@ -50,8 +50,8 @@ struct NodeHandlers: Sendable {
                 NetworkView.netcheck($0, isLocked: isLocked)
             }
         }
-        router.later(ConfigReloadMethod.self) { [reload] node, _ in reload.ask(on: node.loop) }
-        router.on(VersionMethod.self) { node, _ in VersionMethod.Result(version: node.options.version) }
+        router.later(Methods.configReload) { [reload] node, _ in reload.ask(on: node.loop) }
+        router.on(Methods.version) { node, _ in VersionResult(version: node.options.version) }
     }
 }
 

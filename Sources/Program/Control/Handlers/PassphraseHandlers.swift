@@ -6,12 +6,12 @@ import Store
 
 enum PassphraseHandlers {
     static func add(to router: inout NodeRouter) {
-        router.later(PassphraseChangeMethod.self) { node, call in
+        router.later(Methods.passphraseChange) { node, call in
             let params = call.params
             return try change(.change(from: params.passphrase, to: params.newPassphrase), node)
         }
-        router.later(PassphraseSetMethod.self) { node, call in try change(.set(call.params.newPassphrase), node) }
-        router.later(PassphraseDropMethod.self) { node, call in try change(.drop(call.params.passphrase), node) }
+        router.later(Methods.passphraseSet) { node, call in try change(.set(call.params.newPassphrase), node) }
+        router.later(Methods.passphraseDrop) { node, call in try change(.drop(call.params.passphrase), node) }
     }
 
     private static func change(_ change: PassphraseChange, _ node: isolated Node) throws -> EventLoopFuture<

@@ -6,26 +6,26 @@ import NodeRuntime
 
 enum PeerHandlers {
     static func add(to router: inout NodeRouter) {
-        router.on(PeerAddMethod.self) { node, params in
+        router.on(Methods.peerAdd) { node, params in
             let endpoints = try EndpointOption.endpoints(params.endpoints ?? [], option: "--endpoint")
             _ = try node.peers.add(params.name, card: params.card, endpoints: endpoints)
             return try peer(params.name, node)
         }
-        router.on(PeerListMethod.self) { node, _ in PeerListMethod.Result(peers: try PeerView.peers(node)) }
-        router.on(PeerShowMethod.self) { node, params in try peer(params.name, node) }
-        router.on(PeerRemoveMethod.self) { node, params in
+        router.on(Methods.peerList) { node, _ in PeerListResult(peers: try PeerView.peers(node)) }
+        router.on(Methods.peerShow) { node, params in try peer(params.name, node) }
+        router.on(Methods.peerRemove) { node, params in
             try node.peers.remove(params.name)
             return Acknowledged()
         }
-        router.on(PeerBlockMethod.self) { node, params in
+        router.on(Methods.peerBlock) { node, params in
             try node.peers.block(params.name)
             return try peer(params.name, node)
         }
-        router.on(PeerUnblockMethod.self) { node, params in
+        router.on(Methods.peerUnblock) { node, params in
             _ = try node.peers.change(params.name) { $0.blocked = nil }
             return try peer(params.name, node)
         }
-        router.on(PeerSetMethod.self) { node, params in
+        router.on(Methods.peerSet) { node, params in
             func isOn() throws(ControlError) -> Bool {
                 guard ["on", "off"].contains(params.value) else {
                     throw ControlError(.usage, "\(params.key): `\(params.value)` is not one of on, off")
@@ -50,23 +50,23 @@ enum PeerHandlers {
             }
             return try peer(params.name, node)
         }
-        router.later(PeerPingMethod.self) { node, call in
+        router.later(Methods.peerPing) { node, call in
             let params = call.params
             let timeout = try positiveTime(params.timeout) ?? 10_000
             return try node.peers.ping(params.name, timeout: timeout).flatMapThrowing { [node] _ in
                 try node.assumeIsolated { try peer(params.name, $0) }
             }
         }
-        router.on(PeerCardMethod.self) { node, _ in
+        router.on(Methods.peerCard) { node, _ in
             let card = try node.card()
-            return PeerCardMethod.Result(
+            return PeerCardResult(
                 name: node.configuredName, endpoints: card.endpoints.map(\.description), contact: card.description)
         }
-        router.on(PeerExportMethod.self) { node, _ in
+        router.on(Methods.peerExport) { node, _ in
             let encoded = try JSONEncoder().encode(try node.peers.file())
-            return PeerExportMethod.Result(document: try JSONReader.read(encoded))
+            return PeerExportResult(document: try JSONReader.read(encoded))
         }
-        router.on(PeerImportMethod.self) { node, params in
+        router.on(Methods.peerImport) { node, params in
             let file: PeersFile
             do { file = try JSONDecoder().decode(PeersFile.self, from: Data(params.document.utf8)) } catch let error
                 as DecodingError
@@ -77,7 +77,7 @@ enum PeerHandlers {
                     field: field)
             }
             try node.peers.take(file)
-            return PeerImportMethod.Result(peers: try PeerView.peers(node))
+            return PeerImportResult(peers: try PeerView.peers(node))
         }
     }
 

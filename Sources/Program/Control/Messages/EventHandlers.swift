@@ -6,11 +6,11 @@ import NodeRuntime
 /// `subscribe`: streams the node's events on one connection.
 enum EventHandlers {
     static func add(to router: inout NodeRouter) {
-        router.call(UnsubscribeMethod.self) { _, call in
+        router.call(Methods.unsubscribe) { _, call in
             call.session.stopStream()
             call.succeed(Acknowledged())
         }
-        router.call(SubscribeMethod.self) { node, call in
+        router.call(Methods.subscribe) { node, call in
             let params = call.params
             let session = call.session
             let conversation = try params.conversation.map { text throws(NodeError) in try subscribed(text, node) }
@@ -33,7 +33,7 @@ enum EventHandlers {
             }
             // Order: the answer, replayed events, new events.
             call.succeed(
-                SubscribeMethod.Result(
+                SubscribeResult(
                     cursor: log.cursor, missed: replay?.missed == true ? true : nil,
                     replayed: replayed == 0 ? nil : replayed))
             if let gap { subscription.tell(gap, node) }

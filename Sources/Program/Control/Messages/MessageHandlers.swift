@@ -7,10 +7,10 @@ struct MessageHandlers: Sendable {
     let sends: PendingSends
 
     func add(to router: inout NodeRouter) {
-        router.call(SendMethod.self) { node, call in
+        router.call(Methods.send) { node, call in
             if let texts = call.params.texts { try send(texts, call, node) } else { try sendOne(call, node) }
         }
-        router.call(ReactMethod.self) { node, call in
+        router.call(Methods.react) { node, call in
             let params = call.params
             try sends.send(stage: params.wait, timeout: params.timeout, call.session, node) { whenDurable in
                 let sent = try node.react(
@@ -21,7 +21,7 @@ struct MessageHandlers: Sendable {
                 call.complete(outcomes.single)
             }
         }
-        router.on(ReadMethod.self) { node, params in
+        router.on(Methods.read) { node, params in
             if let last = params.last, last < 1 {
                 throw ControlError(.usage, "`last` is \(last)", hint: "it is a number of messages, 1 or more")
             }
@@ -34,10 +34,10 @@ struct MessageHandlers: Sendable {
                 params.conversation, last: params.last, after: params.since, isUnread: isUnread
             ) { page.take(byteCount: AnswerPage.largestByteCount(of: $0, $1)) }
             node.markRead(messages, client: conversation.client)
-            return ReadMethod.Result(
+            return ReadResult(
                 messages: messages.map { MessageView.message($0, conversation, node) }, more: page.isFull ? true : nil)
         }
-        router.durably(ConversationSetMethod.self) { node, params in
+        router.durably(Methods.conversationSet) { node, params in
             guard params.key == "read-receipts" else {
                 throw ControlError(.usage, "`\(params.key)` cannot be set", hint: "keys: read-receipts")
             }
@@ -52,13 +52,13 @@ struct MessageHandlers: Sendable {
                 }
             }
             let isOn = try params.conversation.map { try node.sendsReadReceipts($0) } ?? node.sendsReadReceiptsByDefault
-            return ConversationSetMethod.Result(
+            return ConversationSetResult(
                 conversation: try params.conversation.map { try node.conversation($0).conversation.description },
                 key: params.key, value: isOn ? "on" : "off")
         }
     }
 
-    private func send(_ texts: [String], _ call: MethodCall<SendMethod>, _ node: isolated Node) throws {
+    private func send(_ texts: [String], _ call: MethodCall<SendParams, SendResult>, _ node: isolated Node) throws {
         let params = call.params
         guard params.text == nil, params.type == nil, params.replyTo == nil, params.payload == nil,
             params.fallback == nil
@@ -73,22 +73,22 @@ struct MessageHandlers: Sendable {
         try sends.send(stage: params.wait, timeout: params.timeout, call.session, node) { whenDurable in
             try node.send(params.conversation, texts: texts, whenDurable: whenDurable)
         } answer: { outcomes in
-            call.succeed(SendMethod.Result(results: outcomes.map(TextOutcome.init)))
+            call.succeed(SendResult(results: outcomes.map(TextOutcome.init)))
         }
     }
 
-    private func sendOne(_ call: MethodCall<SendMethod>, _ node: isolated Node) throws {
+    private func sendOne(_ call: MethodCall<SendParams, SendResult>, _ node: isolated Node) throws {
         let params = call.params
         try sends.send(stage: params.wait, timeout: params.timeout, call.session, node) { whenDurable in
             try Self.make(params, node, whenDurable)
         } answer: { outcomes in
-            call.complete(outcomes.single.map { SendMethod.Result($0) })
+            call.complete(outcomes.single.map { SendResult($0) })
         }
     }
 
-    private static func make(
-        _ params: SendMethod.Params, _ node: isolated Node, _ whenDurable: @escaping Node.WhenDurable
-    ) throws -> [Result<Node.Sent, NodeError>] {
+    private static func make(_ params: SendParams, _ node: isolated Node, _ whenDurable: @escaping Node.WhenDurable)
+        throws -> [Result<Node.Sent, NodeError>]
+    {
         if let type = params.type {
             guard params.text == nil, params.replyTo == nil else {
                 throw ControlError(.usage, "content of another type has a payload, and no text or reply")

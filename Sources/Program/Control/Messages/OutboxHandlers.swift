@@ -5,7 +5,7 @@ import NodeRuntime
 
 enum OutboxHandlers {
     static func add(to router: inout NodeRouter) {
-        router.on(OutboxListMethod.self) { node, params in
+        router.on(Methods.outboxList) { node, params in
             let only = try params.conversation.map { try node.resolve($0) }
             let from = try params.from.map { text in
                 guard let place = OutboxPlace(text) else {
@@ -24,15 +24,14 @@ enum OutboxHandlers {
                 last = place
                 return true
             }
-            return OutboxListMethod.Result(messages: messages, next: page.isFull ? last?.description : nil)
+            return OutboxListResult(messages: messages, next: page.isFull ? last?.description : nil)
         }
-        router.durably(OutboxCancelMethod.self) { node, params in
+        router.durably(Methods.outboxCancel) { node, params in
             var entry = OutboxView.outbox(try node.cancelMessage(params.message), node)
             entry.state = "cancelled"
             return entry
         }
-        router.on(OutboxRetryMethod.self) { node, params in
-            OutboxView.outbox(try node.retryMessage(params.message), node)
+        router.on(Methods.outboxRetry) { node, params in OutboxView.outbox(try node.retryMessage(params.message), node)
         }
     }
 }

@@ -12,7 +12,7 @@ struct MessageParams: CodableRecord {
     var message = ""
 }
 
-struct JoinParams: CodableRecord {
+struct JoinIDParams: CodableRecord {
     /// Id, or a prefix of it.
     var join = ""
 }

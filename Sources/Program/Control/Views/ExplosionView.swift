@@ -41,7 +41,7 @@ enum ExplosionView {
 
     /// Remembered and scheduled explosions, by time. No inbox is woken.
     /// - Parameter place: end of the previous page; `nil` for the first page.
-    static func explosions(after place: String?, _ node: isolated Node) throws -> ExplodeListMethod.Result {
+    static func explosions(after place: String?, _ node: isolated Node) throws -> ExplodeListResult {
         let from = try place.map { text in
             guard let place = ExplosionPlace(text) else {
                 throw ControlError(
@@ -64,7 +64,7 @@ enum ExplosionView {
             shown.append(status)
             last = one.place
         }
-        return ExplodeListMethod.Result(explosions: shown, next: page.isFull ? last?.description : nil)
+        return ExplodeListResult(explosions: shown, next: page.isFull ? last?.description : nil)
     }
 }
 

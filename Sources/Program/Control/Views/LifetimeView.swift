@@ -46,9 +46,7 @@ enum LifetimeView {
 
     /// Agreements with the signed values that prove them.
     /// - Parameter id: prefix of an agreement's id; `nil` for all.
-    static func agreements(_ text: String, _ id: String?, _ node: isolated Node) throws
-        -> LifetimeAgreementsMethod.Result
-    {
+    static func agreements(_ text: String, _ id: String?, _ node: isolated Node) throws -> LifetimeAgreementsResult {
         let machine = try node.conversation(text)
         let matches = machine.agreements.filter { agreement in
             id.map { agreement.id.description.hasPrefix($0.lowercased()) } ?? true
@@ -61,7 +59,7 @@ enum LifetimeView {
             }
             if matches.count > 1 { throw NodeError.ambiguous(id, matches: matches.map(\.id.description)) }
         }
-        return LifetimeAgreementsMethod.Result(agreements: matches.map { record($0, machine, node) })
+        return LifetimeAgreementsResult(agreements: matches.map { record($0, machine, node) })
     }
 
     private static func record(_ agreement: Agreement, _ machine: ConversationStateMachine, _ node: isolated Node)

@@ -1,15 +1,6 @@
 import Control
 import Messaging
 
-enum ConversationMethods {
-    static let all: [any ControlMethod.Type] = [
-        ConversationCreateMethod.self, ConversationListMethod.self, ConversationShowMethod.self,
-        ConversationMembersMethod.self, ConversationLeaveMethod.self, ConversationLockMethod.self,
-        ConversationUnlockMethod.self, ConversationCloseMethod.self, ConversationRenameMethod.self,
-        ConversationRemoveMethod.self, ConversationProfileMethod.self, ConversationAliasMethod.self,
-    ]
-}
-
 /// Whether messages to an offline member go to its mailbox.
 enum MemberMailbox: String, JSONChoice, Hashable, Sendable {
     case yes
@@ -66,131 +57,54 @@ struct Conversation: CodableRecord {
     var inbox: String?
 }
 
-enum ConversationCreateMethod: ControlMethod {
-    static let name = "conversation.create"
-    static let summary = "Creates a conversation with its own inbox."
+struct ConversationCreateParams: CodableRecord {
+    var name: String?
+    /// Our name, as the members see it.
+    var profile: String?
+    /// Named peers to invite.
+    var peers: [String]?
+    /// Alias on this node; defaults to `name`. An alias in use is refused.
+    var alias: String?
 
-    struct Params: CodableRecord {
-        var name: String?
-        /// Our name, as the members see it.
-        var profile: String?
-        /// Named peers to invite.
-        var peers: [String]?
-        /// Alias on this node; defaults to `name`. An alias in use is refused.
-        var alias: String?
-
-        enum CodingKeys: String, CodingKey {
-            case name
-            case profile = "as"
-            case peers = "with"
-            case alias
-        }
-    }
-
-    struct Result: CodableRecord {
-        var conversation = ""
-        /// The inbox's client id.
-        var inbox = ""
-        @OrNull var alias: String?
-        @OrNull var name: String?
-        var inviteTag = ""
+    enum CodingKeys: String, CodingKey {
+        case name
+        case profile = "as"
+        case peers = "with"
+        case alias
     }
 }
 
-enum ConversationListMethod: ControlMethod {
-    static let name = "conversation.list"
-    static let summary = "Lists the conversations."
-    typealias Params = Nothing
-
-    struct Result: CodableRecord { var conversations: [Conversation] = [] }
+struct ConversationCreateResult: CodableRecord {
+    var conversation = ""
+    /// The inbox's client id.
+    var inbox = ""
+    @OrNull var alias: String?
+    @OrNull var name: String?
+    var inviteTag = ""
 }
 
-enum ConversationShowMethod: ControlMethod {
-    static let name = "conversation.show"
-    static let summary = "Shows one conversation."
-    typealias Result = Conversation
-    typealias Params = ConversationParams
+struct ConversationListResult: CodableRecord { var conversations: [Conversation] = [] }
+
+struct ConversationRenameParams: CodableRecord {
+    var conversation = ""
+    var name = ""
 }
 
-enum ConversationMembersMethod: ControlMethod {
-    static let name = "conversation.members"
-    static let summary = "Lists the members of a conversation."
-    typealias Result = Conversation
-    typealias Params = ConversationParams
+struct ConversationProfileParams: CodableRecord {
+    var conversation = ""
+    /// Empty removes the name.
+    var profile = ""
 }
 
-enum ConversationLeaveMethod: ControlMethod {
-    static let name = "conversation.leave"
-    static let summary = "Leaves a conversation and destroys the local copy."
-    typealias Result = Conversation
-    typealias Params = ConversationParams
+struct ConversationRemoveParams: CodableRecord {
+    var conversation = ""
+    var member = ""
 }
 
-enum ConversationLockMethod: ControlMethod {
-    static let name = "conversation.lock"
-    static let summary = "Stops new members from joining and revokes all invitations."
-    typealias Result = Conversation
-    typealias Params = ConversationParams
-}
-
-enum ConversationUnlockMethod: ControlMethod {
-    static let name = "conversation.unlock"
-    static let summary = "Allows joining by new invitations again."
-    typealias Result = Conversation
-    typealias Params = ConversationParams
-}
-
-enum ConversationCloseMethod: ControlMethod {
-    static let name = "conversation.close"
-    static let summary = "Closes a conversation on this node and discards its ephemeral messages."
-    typealias Result = Conversation
-    typealias Params = ConversationParams
-}
-
-enum ConversationRenameMethod: ControlMethod {
-    static let name = "conversation.rename"
-    static let summary = "Renames a conversation."
-    typealias Result = Conversation
-
-    struct Params: CodableRecord {
-        var conversation = ""
-        var name = ""
-    }
-}
-
-enum ConversationProfileMethod: ControlMethod {
-    static let name = "conversation.profile"
-    static let summary = "Sets your own name in a conversation."
-    typealias Result = Conversation
-
-    struct Params: CodableRecord {
-        var conversation = ""
-        /// Empty removes the name.
-        var profile = ""
-    }
-}
-
-enum ConversationRemoveMethod: ControlMethod {
-    static let name = "conversation.remove"
-    static let summary = "Removes a member and revokes all invitations."
-    typealias Result = Conversation
-
-    struct Params: CodableRecord {
-        var conversation = ""
-        var member = ""
-    }
-}
-
-enum ConversationAliasMethod: ControlMethod {
-    static let name = "conversation.alias"
-    static let summary = "Sets or removes the local alias of a conversation."
-    typealias Result = Conversation
-
-    struct Params: CodableRecord {
-        var conversation = ""
-        /// Absent removes the alias.
-        var alias: String?
-    }
+struct ConversationAliasParams: CodableRecord {
+    var conversation = ""
+    /// Absent removes the alias.
+    var alias: String?
 }
 
 struct Link: CodableRecord {

@@ -1,10 +1,6 @@
 import Control
 import Messaging
 
-enum ExplodeMethods {
-    static let all: [any ControlMethod.Type] = [ExplodeMethod.self, ExplodeStatusMethod.self, ExplodeListMethod.self]
-}
-
 /// The members that destroyed their copy.
 struct ExplosionStatus: CodableRecord {
     var conversation = ""
@@ -38,47 +34,29 @@ struct ExplosionStatus: CodableRecord {
     }
 }
 
-enum ExplodeMethod: ControlMethod {
-    static let name = "explode"
-    static let summary = "Destroys a conversation for all members, now or at a set time."
-    typealias Result = ExplosionStatus
+struct ExplodeParams: CodableRecord {
+    var conversation = ""
+    /// The default is now, without `at` and `in`.
+    var at: Timestamp?
+    var delay: Interval?
+    /// Keep no list of members to notify: offline members learn of the explosion from other members, or never.
+    var noTrace: Bool?
 
-    struct Params: CodableRecord {
-        var conversation = ""
-        /// The default is now, without `at` and `in`.
-        var at: Timestamp?
-        var delay: Interval?
-        /// Keep no list of members to notify: offline members learn of the explosion from other members, or never.
-        var noTrace: Bool?
-
-        enum CodingKeys: String, CodingKey {
-            case conversation, at
-            case delay = "in"
-            case noTrace
-        }
+    enum CodingKeys: String, CodingKey {
+        case conversation, at
+        case delay = "in"
+        case noTrace
     }
 }
 
-enum ExplodeStatusMethod: ControlMethod {
-    static let name = "explode.status"
-    static let summary = "Shows which members have confirmed an explosion."
-    typealias Result = ExplosionStatus
-    typealias Params = ConversationParams
+struct ExplodeListParams: CodableRecord {
+    /// The `next` of the previous answer.
+    var from: String?
 }
 
-enum ExplodeListMethod: ControlMethod {
-    static let name = "explode.list"
-    static let summary = "Lists the explosions of the last 45 days, and scheduled ones."
-
-    struct Params: CodableRecord {
-        /// The `next` of the previous answer.
-        var from: String?
-    }
-
-    struct Result: CodableRecord {
-        /// Ascending by time.
-        var explosions: [ExplosionStatus] = []
-        /// Present when the answer was cut; pass it as `from`.
-        var next: String?
-    }
+struct ExplodeListResult: CodableRecord {
+    /// Ascending by time.
+    var explosions: [ExplosionStatus] = []
+    /// Present when the answer was cut; pass it as `from`.
+    var next: String?
 }

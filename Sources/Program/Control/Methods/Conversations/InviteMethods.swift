@@ -1,13 +1,6 @@
 import Control
 import Messaging
 
-enum InviteMethods {
-    static let all: [any ControlMethod.Type] = [
-        InviteCreateMethod.self, InviteListMethod.self, InviteRevokeMethod.self, InviteInspectMethod.self,
-        InviteCodeMethod.self, InviteOutcomeMethod.self,
-    ]
-}
-
 /// Whether the inbox named in the invitation signed it.
 enum InviteSignature: String, JSONChoice, Hashable, Sendable {
     case valid
@@ -37,58 +30,35 @@ struct Invite: CodableRecord {
     var admitted: Int?
 }
 
-enum InviteCreateMethod: ControlMethod {
-    static let name = "invite.create"
-    static let summary = "Creates an invitation."
-    typealias Result = Invite
-
-    struct Params: CodableRecord {
-        var conversation = ""
-        /// Absent means 24 h.
-        var expiresIn: Interval?
-        var singleUse: Bool?
-    }
+struct InviteCreateParams: CodableRecord {
+    var conversation = ""
+    /// Absent means 24 h.
+    var expiresIn: Interval?
+    var singleUse: Bool?
 }
 
-enum InviteListMethod: ControlMethod {
-    static let name = "invite.list"
-    static let summary = "Lists the valid invitations of a conversation."
-    typealias Params = ConversationParams
-
-    struct Result: CodableRecord {
-        var invites: [Invite] = []
-        var codes: [OpenCode] = []
-    }
-
-    /// A spoken code that is still open.
-    struct OpenCode: CodableRecord {
-        var code = ""
-        var expiresAt: Timestamp = Timestamp(milliseconds: 0)
-    }
+struct InviteListResult: CodableRecord {
+    var invites: [Invite] = []
+    var codes: [OpenInviteCode] = []
 }
 
-enum InviteRevokeMethod: ControlMethod {
-    static let name = "invite.revoke"
-    static let summary = "Revokes one invitation or code of a conversation, or all of them."
-
-    struct Params: CodableRecord {
-        var conversation = ""
-        /// Invite link, or a prefix of the id. Absent means all.
-        var invite: String?
-    }
-
-    struct Result: CodableRecord {
-        var ok = false
-        var conversation = ""
-        /// The tag of future invitations; new when all were revoked.
-        var tag = ""
-    }
+/// A spoken code that is still open.
+struct OpenInviteCode: CodableRecord {
+    var code = ""
+    var expiresAt: Timestamp = Timestamp(milliseconds: 0)
 }
 
-enum InviteInspectMethod: ControlMethod {
-    static let name = "invite.inspect"
-    static let summary = "Reads an invitation without using it."
-    typealias Result = Invite
-
-    struct Params: CodableRecord { var slug = "" }
+struct InviteRevokeParams: CodableRecord {
+    var conversation = ""
+    /// Invite link, or a prefix of the id. Absent means all.
+    var invite: String?
 }
+
+struct InviteRevokeResult: CodableRecord {
+    var ok = false
+    var conversation = ""
+    /// The tag of future invitations; new when all were revoked.
+    var tag = ""
+}
+
+struct InviteInspectParams: CodableRecord { var slug = "" }

@@ -1,11 +1,5 @@
 import Control
 
-enum JoinMethods {
-    static let all: [any ControlMethod.Type] = [
-        JoinMethod.self, JoinListMethod.self, JoinCancelMethod.self, JoinRetryMethod.self,
-    ]
-}
-
 enum JoinStage: String, JSONChoice, Hashable, Sendable {
     /// A peer sent an invitation; `mayfly join` accepts it.
     case invited
@@ -45,53 +39,25 @@ struct JoinStatus: CodableRecord {
     var nextAttempt: Timestamp?
 }
 
-enum JoinMethod: ControlMethod {
-    static let name = "join"
-    static let summary = "Joins a conversation by an invitation or a code."
-    typealias Result = JoinStatus
+struct JoinParams: CodableRecord {
+    /// An invite link with or without `mayfly:join/`, the id of a received invitation, or a spoken code.
+    var slug = ""
+    /// Our name, as the members see it.
+    var profile: String?
+    /// Absent means 60 s.
+    var timeout: Interval?
+    /// False answers at once. Absent means true.
+    var wait: Bool?
+    /// Alias on this node. Absent means the conversation's name, with a number appended if it is in use.
+    var alias: String?
+    /// Address of the code's issuer: HOST, HOST:PORT or tcp://HOST:PORT. Absent means this network.
+    var at: String?
 
-    static func waits(_ params: Params) -> Bool { params.wait ?? true }
-
-    struct Params: CodableRecord {
-        /// An invite link with or without `mayfly:join/`, the id of a received invitation, or a spoken code.
-        var slug = ""
-        /// Our name, as the members see it.
-        var profile: String?
-        /// Absent means 60 s.
-        var timeout: Interval?
-        /// False answers at once. Absent means true.
-        var wait: Bool?
-        /// Alias on this node. Absent means the conversation's name, with a number appended if it is in use.
-        var alias: String?
-        /// Address of the code's issuer: HOST, HOST:PORT or tcp://HOST:PORT. Absent means this network.
-        var at: String?
-
-        enum CodingKeys: String, CodingKey {
-            case slug
-            case profile = "as"
-            case timeout, wait, alias, at
-        }
+    enum CodingKeys: String, CodingKey {
+        case slug
+        case profile = "as"
+        case timeout, wait, alias, at
     }
 }
 
-enum JoinListMethod: ControlMethod {
-    static let name = "join.list"
-    static let summary = "Lists the joins in progress and the invitations to answer."
-    typealias Params = Nothing
-
-    struct Result: CodableRecord { var joins: [JoinStatus] = [] }
-}
-
-enum JoinCancelMethod: ControlMethod {
-    static let name = "join.cancel"
-    static let summary = "Cancels a join or declines an invitation."
-    typealias Result = JoinStatus
-    typealias Params = JoinParams
-}
-
-enum JoinRetryMethod: ControlMethod {
-    static let name = "join.retry"
-    static let summary = "Dials the creator of a join again now."
-    typealias Result = JoinStatus
-    typealias Params = JoinParams
-}
+struct JoinListResult: CodableRecord { var joins: [JoinStatus] = [] }

@@ -1,13 +1,6 @@
 import Control
 import Messaging
 
-enum LifetimeMethods {
-    static let all: [any ControlMethod.Type] = [
-        LifetimeShowMethod.self, LifetimeProposeMethod.self, LifetimeAcceptMethod.self, LifetimeRejectMethod.self,
-        LifetimeWithdrawMethod.self, LifetimePolicyMethod.self, LifetimeCapMethod.self, LifetimeAgreementsMethod.self,
-    ]
-}
-
 enum NegotiationState: String, JSONChoice, Hashable, Sendable {
     /// No agreement: messages are ephemeral.
     case none
@@ -108,102 +101,52 @@ struct LifetimePolicy: CodableRecord {
     var conversation: String?
 }
 
-enum LifetimeShowMethod: ControlMethod {
-    static let name = "lifetime.show"
-    static let summary = "Shows the lifetime in force and the open proposal."
-    typealias Result = LifetimeStatus
-    typealias Params = ConversationParams
+struct LifetimeProposeParams: CodableRecord {
+    var conversation = ""
+    var lifetime: Lifetime = .ephemeral
+    /// Absent means the same as `lifetime`.
+    var attachments: Lifetime?
+    /// Unopened messages expire after this time: 1 min to 30 d.
+    var unopened: Interval?
+    /// Absent means `send`.
+    var timer: LifetimeTimer?
+    /// Absent means no mailbox.
+    var mailbox: MailboxConsent?
+    /// Widen the policy so that it accepts these terms again after a restart.
+    var renew: Bool?
 }
 
-enum LifetimeProposeMethod: ControlMethod {
-    static let name = "lifetime.propose"
-    static let summary = "Proposes how long messages are kept."
-    typealias Result = LifetimeStatus
-
-    struct Params: CodableRecord {
-        var conversation = ""
-        var lifetime: Lifetime = .ephemeral
-        /// Absent means the same as `lifetime`.
-        var attachments: Lifetime?
-        /// Unopened messages expire after this time: 1 min to 30 d.
-        var unopened: Interval?
-        /// Absent means `send`.
-        var timer: LifetimeTimer?
-        /// Absent means no mailbox.
-        var mailbox: MailboxConsent?
-        /// Widen the policy so that it accepts these terms again after a restart.
-        var renew: Bool?
-    }
+struct LifetimeAcceptParams: CodableRecord {
+    var conversation = ""
+    /// Id of the proposal, or at least its first 12 digits. Any other proposal is refused.
+    var proposal: String?
+    /// Widen the policy so that it accepts these terms again after a restart.
+    var renew: Bool?
 }
 
-enum LifetimeAcceptMethod: ControlMethod {
-    static let name = "lifetime.accept"
-    static let summary = "Accepts the open proposal, unless another has replaced it."
-    typealias Result = LifetimeStatus
-
-    struct Params: CodableRecord {
-        var conversation = ""
-        /// Id of the proposal, or at least its first 12 digits. Any other proposal is refused.
-        var proposal: String?
-        /// Widen the policy so that it accepts these terms again after a restart.
-        var renew: Bool?
-    }
+struct LifetimePolicyParams: CodableRecord {
+    /// Absent for the default of new conversations.
+    var conversation: String?
+    /// Absent reads the policy.
+    var policy: String?
 }
 
-enum LifetimeRejectMethod: ControlMethod {
-    static let name = "lifetime.reject"
-    static let summary = "Rejects the open proposal."
-    typealias Result = LifetimeStatus
-    typealias Params = ConversationParams
+struct LifetimeCapParams: CodableRecord {
+    /// Absent for the default.
+    var conversation: String?
+    /// `none`, a lifetime, or for one conversation `default`. Absent reads the cap.
+    var cap: String?
 }
 
-enum LifetimeWithdrawMethod: ControlMethod {
-    static let name = "lifetime.withdraw"
-    static let summary = "Withdraws your own proposal."
-    typealias Result = LifetimeStatus
-    typealias Params = ConversationParams
+struct LifetimeAgreementsParams: CodableRecord {
+    var conversation = ""
+    /// Prefix of an agreement's id. Absent means all.
+    var agreement: String?
 }
 
-enum LifetimePolicyMethod: ControlMethod {
-    static let name = "lifetime.policy"
-    static let summary = "Shows or sets the automatic answer to proposals."
-    typealias Result = LifetimePolicy
-
-    struct Params: CodableRecord {
-        /// Absent for the default of new conversations.
-        var conversation: String?
-        /// Absent reads the policy.
-        var policy: String?
-    }
-}
-
-enum LifetimeCapMethod: ControlMethod {
-    static let name = "lifetime.cap"
-    static let summary = "Shows or sets the maximum lifetime on this node."
-    typealias Result = LifetimeCap
-
-    struct Params: CodableRecord {
-        /// Absent for the default.
-        var conversation: String?
-        /// `none`, a lifetime, or for one conversation `default`. Absent reads the cap.
-        var cap: String?
-    }
-}
-
-enum LifetimeAgreementsMethod: ControlMethod {
-    static let name = "lifetime.agreements"
-    static let summary = "Shows the stored agreements and verifies their signatures."
-
-    struct Params: CodableRecord {
-        var conversation = ""
-        /// Prefix of an agreement's id. Absent means all.
-        var agreement: String?
-    }
-
-    struct Result: CodableRecord {
-        /// Oldest first.
-        var agreements: [LifetimeAgreementRecord] = []
-    }
+struct LifetimeAgreementsResult: CodableRecord {
+    /// Oldest first.
+    var agreements: [LifetimeAgreementRecord] = []
 }
 
 /// The terms that proposals and agreements share.

@@ -1,7 +1,5 @@
 import Control
 
-enum EventMethods { static let all: [any ControlMethod.Type] = [SubscribeMethod.self, UnsubscribeMethod.self] }
-
 enum EventKind: String, JSONChoice, Hashable, Sendable {
     case message
     case messageState
@@ -52,36 +50,22 @@ enum EventKind: String, JSONChoice, Hashable, Sendable {
     case codeEnded
 }
 
-enum SubscribeMethod: ControlMethod {
-    static let name = ControlRequest.subscribe
-    static let summary = "Starts a stream of events on this connection."
-
-    static func waits(_ params: Params) -> Bool { true }
-
-    struct Params: CodableRecord {
-        /// Absent for all conversations.
-        var conversation: String?
-        /// Replay all events after this cursor: 0 from the oldest kept, absent for new events only.
-        var since: Int64?
-        /// Absent for all kinds.
-        var events: [EventKind]?
-        /// False does not mark the messages as read, because no user sees them. Absent means true.
-        var marksRead: Bool?
-    }
-
-    struct Result: CodableRecord {
-        /// The newest event so far; the stream continues after it.
-        var cursor: Int64 = 0
-        /// True when events after `since` are lost or may be. The stream then begins with a `gap`.
-        var missed: Bool?
-        /// Number of replayed events after `since`; absent for none.
-        var replayed: Int?
-    }
+struct SubscribeParams: CodableRecord {
+    /// Absent for all conversations.
+    var conversation: String?
+    /// Replay all events after this cursor: 0 from the oldest kept, absent for new events only.
+    var since: Int64?
+    /// Absent for all kinds.
+    var events: [EventKind]?
+    /// False does not mark the messages as read, because no user sees them. Absent means true.
+    var marksRead: Bool?
 }
 
-enum UnsubscribeMethod: ControlMethod {
-    static let name = ControlRequest.unsubscribe
-    static let summary = "Ends the stream of events of this connection."
-    typealias Params = Nothing
-    typealias Result = Acknowledged
+struct SubscribeResult: CodableRecord {
+    /// The newest event so far; the stream continues after it.
+    var cursor: Int64 = 0
+    /// True when events after `since` are lost or may be. The stream then begins with a `gap`.
+    var missed: Bool?
+    /// Number of replayed events after `since`; absent for none.
+    var replayed: Int?
 }

@@ -1,12 +1,6 @@
 import Control
 import Messaging
 
-enum MessageMethods {
-    static let all: [any ControlMethod.Type] = [
-        SendMethod.self, ReadMethod.self, ReactMethod.self, ConversationSetMethod.self,
-    ]
-}
-
 struct MessageFile: JSONRecord, Hashable, Sendable {
     /// Sanitized for use as a local file name, without a path.
     var name = ""
@@ -120,69 +114,51 @@ struct Message: JSONRecord, Hashable, Sendable {
     }
 }
 
-enum ReadMethod: ControlMethod {
-    static let name = "read"
-    static let summary = "Reads messages, oldest first."
+struct ReadParams: CodableRecord {
+    var conversation = ""
+    /// Only the newest messages, up to this count.
+    var last: Int?
+    /// Only messages after the one with this id.
+    var since: String?
+    /// Begin at the first unread message; not with `last` or `since`.
+    var unread: Bool?
+}
 
-    struct Params: CodableRecord {
-        var conversation = ""
-        /// Only the newest messages, up to this count.
-        var last: Int?
-        /// Only messages after the one with this id.
-        var since: String?
-        /// Begin at the first unread message; not with `last` or `since`.
-        var unread: Bool?
-    }
+struct ReadResult: JSONRecord, Hashable, Sendable {
+    var messages: [Message] = []
+    /// True when the answer was cut. Ask again with the last message as `since`.
+    var more: Bool?
 
-    struct Result: JSONRecord, Hashable, Sendable {
-        var messages: [Message] = []
-        /// True when the answer was cut. Ask again with the last message as `since`.
-        var more: Bool?
-
-        mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
-            try fields.field("messages", &messages)
-            try fields.field("more", &more)
-        }
+    mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
+        try fields.field("messages", &messages)
+        try fields.field("more", &more)
     }
 }
 
-enum ReactMethod: ControlMethod {
-    static let name = "react"
-    static let summary = "Adds or removes an emoji reaction."
-    typealias Result = SentMessage
-
-    static func waits(_ params: Params) -> Bool { params.wait != nil }
-
-    struct Params: CodableRecord {
-        var conversation = ""
-        /// Id of the message, or a prefix of it.
-        var message = ""
-        /// An emoji, or a short text.
-        var reaction = ""
-        var remove: Bool?
-        /// Answer only after this delivery stage.
-        var wait: DeliveryStage?
-        var timeout: Interval?
-    }
+struct ReactParams: CodableRecord {
+    var conversation = ""
+    /// Id of the message, or a prefix of it.
+    var message = ""
+    /// An emoji, or a short text.
+    var reaction = ""
+    var remove: Bool?
+    /// Answer only after this delivery stage.
+    var wait: DeliveryStage?
+    var timeout: Interval?
 }
 
-enum ConversationSetMethod: ControlMethod {
-    static let name = "conversation.set"
-    static let summary = "Shows or changes a setting of one conversation, or the default."
+struct ConversationSetParams: CodableRecord {
+    /// Absent for the default.
+    var conversation: String?
+    /// `read-receipts`
+    var key = ""
+    /// `on` or `off`. Absent reads the setting.
+    var value: String?
+}
 
-    struct Params: CodableRecord {
-        /// Absent for the default.
-        var conversation: String?
-        /// `read-receipts`
-        var key = ""
-        /// `on` or `off`. Absent reads the setting.
-        var value: String?
-    }
-
-    /// The setting in force.
-    struct Result: CodableRecord {
-        var conversation: String?
-        var key = ""
-        var value = ""
-    }
+/// The setting in force.
+struct ConversationSetResult: CodableRecord {
+    var conversation: String?
+    var key = ""
+    var value = ""
 }

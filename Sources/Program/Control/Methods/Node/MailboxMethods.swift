@@ -1,8 +1,6 @@
 import Control
 import Messaging
 
-enum MailboxMethods { static let all: [any ControlMethod.Type] = [MailboxStatusMethod.self] }
-
 /// State of our mailbox.
 enum MailboxStanding: String, JSONChoice, Hashable, Sendable {
     /// The mailbox accepts contents for us.
@@ -85,11 +83,4 @@ struct MailboxStatus: CodableRecord {
     @OrNull var own: OwnMailboxStatus?
     /// Null when this node is not a mailbox and keeps no boxes.
     @OrNull var service: MailboxServiceStatus?
-}
-
-enum MailboxStatusMethod: ControlMethod {
-    static let name = "mailbox.status"
-    static let summary = "Shows the state of this node's mailbox, and of the boxes kept for others."
-    typealias Params = Nothing
-    typealias Result = MailboxStatus
 }

@@ -36,32 +36,25 @@ struct NetcheckFamily: CodableRecord {
     var answers: [NetcheckAnswer] = []
 }
 
-enum NetcheckMethod: ControlMethod {
-    static let name = "netcheck"
-    static let summary = "Checks the NAT of this network, and which paths work."
+struct NetcheckParams: CodableRecord {
+    /// Answers with partial results after this time; greater than 0. Absent means 10 s, or 30 s with `mapPorts`.
+    var timeout: Interval?
+    /// Ask gateways for a test mapping and remove it at once, if port mapping is off. Absent means false.
+    var mapPorts: Bool?
+}
 
-    static func waits(_ params: Params) -> Bool { true }
-
-    struct Params: CodableRecord {
-        /// Answers with partial results after this time; greater than 0. Absent means 10 s, or 30 s with `mapPorts`.
-        var timeout: Interval?
-        /// Ask gateways for a test mapping and remove it at once, if port mapping is off. Absent means false.
-        var mapPorts: Bool?
-    }
-
-    struct Result: CodableRecord {
-        var families: [NetcheckFamily] = []
-        /// Whether this node uses UDP links.
-        var datagrams = false
-        /// Absent when gateways were not queried.
-        var portMappings: [PortMappingStatus]?
-        /// Networks searched for members, or `off`.
-        var discovery = ""
-        /// UDP hole punching: `unneeded`, `works`, `limited`, `impossible` or `unknown`.
-        var punching = ""
-        /// Whether a rendezvous node answered; null when none is known.
-        @OrNull var reached: Bool?
-        /// Sentences for people.
-        var advice: [String] = []
-    }
+struct NetcheckResult: CodableRecord {
+    var families: [NetcheckFamily] = []
+    /// Whether this node uses UDP links.
+    var datagrams = false
+    /// Absent when gateways were not queried.
+    var portMappings: [PortMappingStatus]?
+    /// Networks searched for members, or `off`.
+    var discovery = ""
+    /// UDP hole punching: `unneeded`, `works`, `limited`, `impossible` or `unknown`.
+    var punching = ""
+    /// Whether a rendezvous node answered; null when none is known.
+    @OrNull var reached: Bool?
+    /// Sentences for people.
+    var advice: [String] = []
 }

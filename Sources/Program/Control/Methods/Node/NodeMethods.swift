@@ -1,12 +1,5 @@
 import Control
 
-enum NodeMethods {
-    static let all: [any ControlMethod.Type] = [
-        StatusMethod.self, StopMethod.self, LockMethod.self, UnlockMethod.self, ReapMethod.self, VersionMethod.self,
-        SchemaMethod.self, NetcheckMethod.self, ConfigReloadMethod.self, MetricsMethod.self,
-    ]
-}
-
 struct InboxCounts: CodableRecord {
     var awake: Int = 0
     var sleeping: Int = 0
@@ -143,61 +136,12 @@ struct NodeStatus: CodableRecord {
     var metrics: String?
 }
 
-enum StatusMethod: ControlMethod {
-    static let name = "status"
-    static let summary = "Shows the state of the node."
-    typealias Params = Nothing
-    typealias Result = NodeStatus
+struct StopResult: CodableRecord {
+    var ok = true
+    /// Unread messages of other members that were in memory only and are now gone.
+    var forgotten: Int = 0
 }
 
-enum StopMethod: ControlMethod {
-    static let name = "stop"
-    static let summary = "Stops the node cleanly."
-    typealias Params = Nothing
+struct UnlockParams: CodableRecord { var passphrase = "" }
 
-    struct Result: CodableRecord {
-        var ok = true
-        /// Unread messages of other members that were in memory only and are now gone.
-        var forgotten: Int = 0
-    }
-}
-
-enum LockMethod: ControlMethod {
-    static let name = "lock"
-    static let summary = "Wipes the keys from memory until unlock."
-    typealias Params = Nothing
-    typealias Result = Acknowledged
-}
-
-enum UnlockMethod: ControlMethod {
-    static let name = "unlock"
-    static let summary = "Opens the storage with its passphrase."
-    typealias Result = Acknowledged
-
-    /// Unlocks run one at a time, each with a slow key derivation.
-    static func waits(_ params: Params) -> Bool { true }
-
-    struct Params: CodableRecord { var passphrase = "" }
-}
-
-enum ReapMethod: ControlMethod {
-    static let name = "reap"
-    static let summary = "Destroys expired data and conversations that are due to explode."
-    typealias Params = Nothing
-    typealias Result = Acknowledged
-}
-
-enum VersionMethod: ControlMethod {
-    static let name = "version"
-    static let summary = "Returns the version of the node."
-    typealias Params = Nothing
-
-    struct Result: CodableRecord { var version = "" }
-}
-
-enum SchemaMethod: ControlMethod {
-    static let name = "schema"
-    static let summary = "Lists methods, events and failures."
-    typealias Params = Nothing
-    typealias Result = JSONValue
-}
+struct VersionResult: CodableRecord { var version = "" }

@@ -1,13 +1,5 @@
 import Control
 
-enum PeerMethods {
-    static let all: [any ControlMethod.Type] = [
-        PeerAddMethod.self, PeerListMethod.self, PeerShowMethod.self, PeerRemoveMethod.self, PeerPingMethod.self,
-        PeerBlockMethod.self, PeerUnblockMethod.self, PeerSetMethod.self, PeerCardMethod.self, PeerImportMethod.self,
-        PeerExportMethod.self,
-    ]
-}
-
 struct Peer: CodableRecord {
     var name = ""
     /// `tcp://host:port`; the same port serves UDP.
@@ -33,115 +25,44 @@ struct Peer: CodableRecord {
     var mailbox = false
 }
 
-enum PeerAddMethod: ControlMethod {
-    static let name = "peer.add"
-    static let summary = "Adds a named node by its card or endpoints."
-    typealias Result = Peer
-
-    struct Params: CodableRecord {
-        var name = ""
-        /// Contact card, as `peer card` prints it.
-        var card: String?
-        var endpoints: [String]?
-    }
+struct PeerAddParams: CodableRecord {
+    var name = ""
+    /// Contact card, as `peer card` prints it.
+    var card: String?
+    var endpoints: [String]?
 }
 
-enum PeerListMethod: ControlMethod {
-    static let name = "peer.list"
-    static let summary = "Lists the named nodes."
-    typealias Params = Nothing
+struct PeerListResult: CodableRecord { var peers: [Peer] = [] }
 
-    struct Result: CodableRecord { var peers: [Peer] = [] }
+struct PeerPingParams: CodableRecord {
+    var name = ""
+    var timeout: Interval?
 }
 
-enum PeerShowMethod: ControlMethod {
-    static let name = "peer.show"
-    static let summary = "Shows one named node."
-    typealias Result = Peer
-    typealias Params = PeerParams
+struct PeerSetParams: CodableRecord {
+    var name = ""
+    /// `invitations`, `endpoints`, `rendezvous` or `mailbox`.
+    var key = ""
+    var value = ""
 }
 
-enum PeerRemoveMethod: ControlMethod {
-    static let name = "peer.remove"
-    static let summary = "Removes a named node."
-    typealias Result = Acknowledged
-    typealias Params = PeerParams
+struct PeerCardResult: CodableRecord {
+    var name: String?
+    var endpoints: [String] = []
+    var contact = ""
 }
 
-enum PeerPingMethod: ControlMethod {
-    static let name = "peer.ping"
-    static let summary = "Reaches a named node and measures the round trip."
-    typealias Result = Peer
-
-    static func waits(_ params: Params) -> Bool { true }
-
-    struct Params: CodableRecord {
-        var name = ""
-        var timeout: Interval?
-    }
+struct PeerImportParams: CodableRecord {
+    /// Content of a peers.json file.
+    var document: JSONValue = .null
 }
 
-enum PeerBlockMethod: ControlMethod {
-    static let name = "peer.block"
-    static let summary = "Refuses pings and invitations from a named node."
-    typealias Result = Peer
-    typealias Params = PeerParams
+struct PeerImportResult: CodableRecord {
+    /// The peers added or changed.
+    var peers: [Peer] = []
 }
 
-enum PeerUnblockMethod: ControlMethod {
-    static let name = "peer.unblock"
-    static let summary = "Allows pings and invitations from a named node again."
-    typealias Result = Peer
-    typealias Params = PeerParams
-}
-
-enum PeerSetMethod: ControlMethod {
-    static let name = "peer.set"
-    static let summary = "Changes one property of a named node."
-    typealias Result = Peer
-
-    struct Params: CodableRecord {
-        var name = ""
-        /// `invitations`, `endpoints`, `rendezvous` or `mailbox`.
-        var key = ""
-        var value = ""
-    }
-}
-
-enum PeerCardMethod: ControlMethod {
-    static let name = "peer.card"
-    static let summary = "Shows this node's contact card."
-    typealias Params = Nothing
-
-    struct Result: CodableRecord {
-        var name: String?
-        var endpoints: [String] = []
-        var contact = ""
-    }
-}
-
-enum PeerImportMethod: ControlMethod {
-    static let name = "peer.import"
-    static let summary = "Adds the nodes of a peers file."
-
-    struct Params: CodableRecord {
-        /// Content of a peers.json file.
-        var document: JSONValue = .null
-    }
-
-    struct Result: CodableRecord {
-        /// The peers added or changed.
-        var peers: [Peer] = []
-    }
-}
-
-enum PeerExportMethod: ControlMethod {
-    static let name = "peer.export"
-    static let summary = "Returns the named nodes as a peers file."
-    typealias Params = Nothing
-
-    struct Result: CodableRecord {
-        /// Content of a peers.json file.
-        var document: JSONValue = .null
-    }
+struct PeerExportResult: CodableRecord {
+    /// Content of a peers.json file.
+    var document: JSONValue = .null
 }

@@ -3,8 +3,8 @@ import Messaging
 import NodeRuntime
 
 enum NetworkView {
-    static func netcheck(_ findings: NetworkFindings, isLocked: Bool) -> NetcheckMethod.Result {
-        NetcheckMethod.Result(
+    static func netcheck(_ findings: NetworkFindings, isLocked: Bool) -> NetcheckResult {
+        NetcheckResult(
             families: findings.families.map(family), datagrams: findings.hasDatagrams,
             portMappings: findings.portMappings.map { states in
                 portMappings(states, isLocked: isLocked && !findings.isProbe).map { status in
