@@ -42,3 +42,33 @@ package struct Acknowledged: CodableRecord {
 
     package init() {}
 }
+
+/// Limits of the control socket. Other nodes do not see them.
+package enum ControlLimits {
+    /// Longest request line, in bytes, without its newline.
+    package static let requestByteCount = 1 << 20
+    /// Longest body of a request, in bytes.
+    package static let bodyByteCount = 1 << 20
+    /// Longest line the client reads, in bytes. A page of messages fits.
+    package static let responseByteCount = 16 << 20
+    /// Deepest nesting of arrays and objects in a line, in either direction.
+    package static let nestingDepth = 32
+    /// Concurrent connections. Above the limit the node closes the longest idle one; without an idle one, new
+    /// connections wait in the kernel.
+    package static let connections = 80
+    /// Concurrent connections with a subscription, an upload or a call that waits. The rest of ``connections`` stays
+    /// free for short calls.
+    package static let waitingConnections = 64
+    /// Reserved descriptors, for connections when the process has no other left.
+    static let spareDescriptors = 4
+    /// Concurrent requests of one connection; further ones stay unread.
+    package static let requestsInFlight = 64
+    /// Texts in one `send`, so that the answer with one result for each fits in a line.
+    package static let textsInRequest = 4_096
+    /// Bytes queued for a slow subscriber before the node drops it.
+    package static let eventBacklogByteCount = 1 << 20
+    /// Longest path of a Unix socket on Linux, in bytes, without the final zero (`sun_path`, unix(7)).
+    package static let socketPathByteCount = 107
+    /// Accept queue of the kernel.
+    static let listenBacklog: Int32 = 64
+}

@@ -1,5 +1,6 @@
 import ArgumentParser
 import Control
+import Glibc
 import Messaging
 
 protocol NodeCommand: ParsableCommand {
@@ -119,4 +120,85 @@ extension Interval {
 
     /// The client's timeout for a request with this timeout on the node.
     var withGrace: Duration { duration + max(.seconds(2), min(duration, .seconds(10))) }
+}
+
+struct GlobalOptions: ParsableArguments {
+    @Option(help: ArgumentHelp("The node's directory (or MAYFLY_HOME).", valueName: "dir"), completion: .directory)
+    var home: String?
+
+    @Flag(help: "One JSON object a line on standard output, errors included.") var json = false
+
+    /// The home of the packaged service, owned by its user.
+    private static let serviceHome = "/var/lib/mayfly"
+
+    /// The node's home: `--home`, MAYFLY_HOME, /var/lib/mayfly for its owner, $XDG_STATE_HOME/mayfly,
+    /// ~/.local/state/mayfly.
+    func resolvedHome() throws -> String {
+        if let home {
+            // Empty from an unset variable: the default home could belong to another node.
+            guard !home.isEmpty else {
+                throw ControlError(.usage, "--home is empty", hint: "name a directory, or leave the option out")
+            }
+            return Self.absolute(home)
+        }
+        if let home = try environment("MAYFLY_HOME") { return Self.absolute(home) }
+        var status = stat()
+        if geteuid() != 0, stat(Self.serviceHome, &status) == 0, status.st_uid == geteuid() { return Self.serviceHome }
+        // The XDG specification says to ignore a relative path.
+        if let state = try environment("XDG_STATE_HOME"), state.hasPrefix("/") { return "\(state)/mayfly" }
+        if let user = try environment("HOME") { return "\(user)/.local/state/mayfly" }
+        throw ControlError(.usage, "no home directory is known", hint: "give --home DIR or set MAYFLY_HOME")
+    }
+
+    private static func absolute(_ path: String) -> String {
+        guard !path.hasPrefix("/"), let working = getcwd(nil, 0) else { return path }
+        defer { free(working) }
+        return "\(String(cString: working))/\(path)"
+    }
+}
+
+/// `nil` for an unset or empty variable.
+func environment(_ name: String) throws(ControlError) -> String? {
+    guard let value = getenv(name), value.pointee != 0 else { return nil }
+    guard let text = String(validatingCString: value) else {
+        throw ControlError(.usage, "\(name) is not UTF-8 text", hint: "set it to a path that is")
+    }
+    return text
+}
+
+enum EndpointOption {
+    static func endpoints(_ texts: [String], option: String) throws(ControlError) -> [Endpoint] {
+        var result: [Endpoint] = []
+        for text in texts {
+            guard let endpoint = Endpoint(text) else {
+                throw ControlError(
+                    .usage, "\(option): `\(text)` is not an endpoint", hint: "write tcp://HOST:PORT, IPv6 in brackets")
+            }
+            result.append(endpoint)
+        }
+        return result
+    }
+
+    static let defaultPort: UInt16 = 7440
+
+    /// Parses HOST, HOST:PORT, [IPV6]:PORT, an IPv6 address or a whole endpoint.
+    static func place(_ text: String, option: String) throws(ControlError) -> Endpoint {
+        let isAddress = text.filter { $0 == ":" }.count > 1 && !text.hasPrefix("[") && !text.contains("/")
+        let hasPort = isAddress ? false : text.hasPrefix("[") ? !text.hasSuffix("]") : text.contains(":")
+        let whole = isAddress ? "tcp://[\(text)]" : text.contains("://") ? text : "tcp://\(text)"
+        guard let endpoint = Endpoint(hasPort ? whole : "\(whole):\(defaultPort)"), endpoint.relay == nil,
+            endpoint.port > 0
+        else {
+            throw ControlError(
+                .usage, "\(option): `\(text)` is not a host",
+                hint: "write HOST or HOST:PORT, an address of IPv6 with a port in brackets")
+        }
+        return endpoint
+    }
+
+    /// The inverse of ``place(_:option:)``.
+    static func place(of endpoint: Endpoint) -> String {
+        guard endpoint.port != defaultPort else { return endpoint.host }
+        return endpoint.host.contains(":") ? "[\(endpoint.host)]:\(endpoint.port)" : "\(endpoint.host):\(endpoint.port)"
+    }
 }

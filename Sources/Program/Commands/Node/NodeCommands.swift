@@ -2,6 +2,7 @@ import ArgumentParser
 import CLinux
 import Control
 import Glibc
+import Transport
 
 struct StopCommand: NodeCommand {
     static let configuration = CommandConfiguration(
@@ -120,4 +121,77 @@ struct VersionCommand: NodeCommand {
             terminal.result("mayfly \(ProgramVersion.text)")
         }
     }
+}
+
+struct RPCCommand: NodeCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "rpc", abstract: "Speak JSON-RPC 2.0 over standard input and output.",
+        discussion: """
+            Serves the methods of the control socket, one request a line; `mayfly schema` lists them. After the end of \
+            the input all requests are still answered, and a subscription goes on. The exit code is 8 if the node \
+            stops before that.
+
+            Example:
+              echo '{"jsonrpc":"2.0","id":1,"method":"status"}' | mayfly rpc
+            """)
+
+    @OptionGroup var global: GlobalOptions
+
+    func perform(_ terminal: Terminal) throws { try connect().pump(from: STDIN_FILENO, to: STDOUT_FILENO) }
+}
+
+struct SchemaCommand: NodeCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "schema", abstract: "Print all commands and JSON-RPC methods, machine-readable.",
+        discussion: """
+            One JSON object, with and without --json: {"version","commands","methods","events","eventFields","failures"}.
+
+            Example:
+              mayfly schema | jq -r '.methods[].name'
+            """)
+
+    /// Deep enough for ArgumentParser's description of nested commands.
+    private static let depthLimit = 64
+
+    @OptionGroup var global: GlobalOptions
+
+    func perform(_ terminal: Terminal) throws {
+        let help = Mayfly._dumpHelp()
+        guard let commands = try? JSONReader.read(Array(help.utf8), depthLimit: Self.depthLimit),
+            case .object(var schema) = Methods.description
+        else { throw ControlError.internalFailure("the description of the commands cannot be read") }
+        schema["version"] = .string(ProgramVersion.text)
+        schema["commands"] = commands["command"] ?? commands
+        terminal.result(.object(schema))
+    }
+}
+
+struct MetricsCommand: NodeCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "metrics", abstract: "Print the node's metrics in the Prometheus text format.",
+        discussion: """
+            Messages, links, handshakes, commits, disk, memory and more, counted since the start of the node. No label \
+            is an id, a name or an address. `mayfly run --metrics 127.0.0.1:9464` serves the same as GET /metrics to \
+            every user of this machine.
+
+            Example, for the textfile collector of node_exporter:
+              mayfly metrics > /var/lib/node_exporter/mayfly.prom.new && mv /var/lib/node_exporter/mayfly.prom{.new,}
+            """)
+
+    @OptionGroup var global: GlobalOptions
+
+    func perform(_ terminal: Terminal) throws {
+        try call(Methods.metrics, Nothing(), terminal) { result in
+            terminal.result(result.text.hasSuffix("\n") ? String(result.text.dropLast()) : result.text)
+        }
+    }
+}
+
+/// Child process of the node that queries a gateway by UPnP. Hidden from help.
+struct GatewayHelperCommand: ParsableCommand {
+    static let configuration = CommandConfiguration(commandName: UPnPHelper.command, shouldDisplay: false)
+
+    @Argument(parsing: .captureForPassthrough) var words: [String] = []
+
+    func run() { UPnPHelper.run(words) }
 }

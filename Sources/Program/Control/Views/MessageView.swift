@@ -1,4 +1,5 @@
 import Control
+import Crypto
 import Messaging
 import NodeRuntime
 
@@ -65,5 +66,75 @@ enum MessageView {
     /// Expiry of a message, at the latest with its conversation.
     static func end(of message: Messaging.Message, _ conversation: ConversationStateMachine?) -> Timestamp? {
         [message.expiresAt, conversation?.record.schedule?.expiresAt].compactMap { $0 }.min()
+    }
+}
+
+enum OutboxView {
+    static func outbox(_ item: OutboxItem, _ node: isolated Node) -> OutboxEntry {
+        OutboxEntry(
+            message: item.entry.message.description, conversation: item.conversation.conversation.description,
+            to: MemberName.shown(item.member, item.conversation, node), member: MemberName.id(item.member),
+            attempts: item.entry.attempts, nextAttempt: item.entry.nextAttempt,
+            expiresAt: min(item.entry.deadline, item.conversation.record.schedule?.expiresAt ?? .latest),
+            state: item.entry.state.rawValue)
+    }
+}
+
+/// Display names of members. Members choose their own names, so a name proves no identity.
+enum MemberName {
+    static let own = "me"
+    static let system = "system"
+
+    /// - Parameter others: the other names in the conversation, our own included.
+    static func isClear(_ name: String, among others: [String]) -> Bool {
+        let folded = ShownName.folded(name)
+        // Wide gaps would look like the end of the name before a text.
+        return ShownName.isOrdinary(name) && folded != own && folded != system && !looksLikeID(folded)
+            && !others.contains { ShownName.folded($0) == folded }
+    }
+
+    /// Rejects a run of at least 8 hexadecimal digits, because displayed ids have 12. Brackets do not interrupt the
+    /// check.
+    private static func looksLikeID(_ folded: String) -> Bool {
+        var count = 0
+        for byte in folded.utf8 {
+            let isDigit = (0x30...0x39).contains(byte) || (0x61...0x66).contains(byte)
+            count = isDigit ? count + 1 : 0
+            if count >= 8 { return true }
+        }
+        return false
+    }
+
+    static func id(_ key: PublicKey) -> String { String(InboxID(key).description.prefix(12)) }
+
+    static func sender(of message: Messaging.Message, _ conversation: ConversationStateMachine, _ node: isolated Node)
+        -> String
+    {
+        if message.content.type == .systemMessage { return system }
+        return message.sender.map { shown($0, conversation, node) } ?? own
+    }
+
+    /// Name of a member: its profile, else the name of the peer that got the invite, else its id. An ambiguous name
+    /// gets the id appended.
+    static func shown(_ key: PublicKey, _ conversation: ConversationStateMachine, _ node: isolated Node) -> String {
+        let record = conversation.record
+        if key == conversation.key.publicKey { return own }
+        func called(_ one: Messaging.Member) -> String? {
+            one.profile ?? node.peerName(of: one.key, in: conversation.client)
+        }
+        guard let chosen = record.members.first(where: { $0.key == key }).flatMap(called) else { return id(key) }
+        // Former members count too, because their messages are still shown.
+        let others = record.members.filter { $0.key != key }.map(called) + [record.own.profile]
+        return isClear(chosen, among: others.compactMap(\.self))
+            ? chosen : "\(ShownName.onOneBlank(chosen)) (\(id(key)))"
+    }
+}
+
+extension HexID {
+    init(_ message: Messaging.MessageID) { self.init(message.value.first, message.value.second) }
+
+    init(_ conversation: ConversationID) {
+        let (left, right) = (conversation.value.left, conversation.value.right)
+        self.init(left.first, left.second, right.first, right.second)
     }
 }

@@ -1,6 +1,8 @@
 import Control
 import Dispatch
 import Glibc
+import Logging
+import NodeRuntime
 import Synchronization
 
 /// Writes to a descriptor on its own thread, so that a slow or stopped reader never blocks the node. Lines that exceed
@@ -80,3 +82,45 @@ final class OutputQueue: Sendable {
 }
 
 extension OutputQueue: TextOutputStream {}
+
+/// The log level, which can change at run time.
+final class LogThreshold: Sendable {
+    private let index: Atomic<Int>
+
+    init(_ level: Logger.Level) { index = Atomic(Self.index(level)) }
+
+    var level: Logger.Level {
+        get { Logger.Level.allCases[index.load(ordering: .relaxed)] }
+        set { index.store(Self.index(newValue), ordering: .relaxed) }
+    }
+
+    private static func index(_ level: Logger.Level) -> Int { Logger.Level.allCases.firstIndex(of: level) ?? 0 }
+
+    func logger(_ label: String, on output: OutputQueue) -> Logger {
+        Logger(label: label) { Handler(stream: StreamLogHandler(label: $0, stream: output), threshold: self) }
+    }
+
+    private struct Handler: LogHandler {
+        var stream: StreamLogHandler
+        let threshold: LogThreshold
+
+        var logLevel: Logger.Level {
+            get { threshold.level }
+            set { threshold.level = newValue }
+        }
+
+        var metadata: Logger.Metadata {
+            get { stream.metadata }
+            set { stream.metadata = newValue }
+        }
+
+        subscript(metadataKey key: String) -> Logger.Metadata.Value? {
+            get { stream[metadataKey: key] }
+            set { stream[metadataKey: key] = newValue }
+        }
+
+        func log(event: LogEvent) { stream.log(event: event) }
+    }
+}
+
+extension NodeConfiguration.LogLevel { var level: Logger.Level { Logger.Level(rawValue: rawValue) ?? .notice } }

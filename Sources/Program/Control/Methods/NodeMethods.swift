@@ -145,3 +145,115 @@ struct StopResult: CodableRecord {
 struct UnlockParams: CodableRecord { var passphrase = "" }
 
 struct VersionResult: CodableRecord { var version = "" }
+
+struct ConfigReloadResult: CodableRecord {
+    /// Settings of config.json in force now; `peers` stands for peers.json.
+    var changed: [String] = []
+    /// Settings that take effect at the next start.
+    var pending: [String] = []
+    /// Settings that a command line option of the node overrides.
+    var overridden: [String] = []
+}
+
+struct ProtectionResult: CodableRecord {
+    /// `passphrase` or `key file`, as in `status`.
+    var protection = ""
+    /// Erasure of the old protection on this disk: `in-place`, `best-effort` or `ram`.
+    var erasure = ""
+}
+
+struct PassphraseChangeParams: CodableRecord {
+    var passphrase = ""
+    var newPassphrase = ""
+}
+
+struct PassphraseSetParams: CodableRecord { var newPassphrase = "" }
+
+struct PassphraseDropParams: CodableRecord { var passphrase = "" }
+
+struct MetricsResult: CodableRecord {
+    /// Prometheus text format, version 0.0.4.
+    var text = ""
+}
+
+struct Inbox: CodableRecord {
+    /// Client id.
+    var inbox = ""
+    /// `awake`, `sleeping` or `unused`.
+    var state = ""
+    @OrNull var wakeReason: String?
+    @OrNull var lastActivity: Timestamp?
+    /// Never put to sleep to make room.
+    var protected = false
+    var conversation: String?
+}
+
+struct InboxListResult: CodableRecord { var inboxes: [Inbox] = [] }
+
+struct InboxRebalanceResult: CodableRecord {
+    /// Inboxes being woken.
+    var woken: Int = 0
+    /// Inboxes put to sleep.
+    var slept: Int = 0
+    /// Target number of awake inboxes.
+    var capacity: Int = 0
+}
+
+/// A rendezvous node's answer from one of its addresses.
+struct NetcheckAnswer: CodableRecord {
+    /// Name of the peer; absent when only a member uses this rendezvous node.
+    var rendezvous: String?
+    /// Address queried.
+    var address = ""
+    var port: Int = 0
+    /// Our UDP source address as the rendezvous node saw it; absent without an answer.
+    var seenAddress: String?
+    var seenPort: Int?
+    /// Round trip in milliseconds.
+    var rttMs: Double?
+    /// Time to connect over TCP, in milliseconds; absent without a connection.
+    var tcpMs: Double?
+}
+
+struct NetcheckFamily: CodableRecord {
+    /// `ipv4` or `ipv6`.
+    var family = ""
+    /// Whether a route to other networks exists.
+    var route = false
+    /// Our local address on that route.
+    var local: String?
+    /// Whether UDP answers arrive, and whether TCP connects; null when there was no node to query.
+    @OrNull var udp: Bool?
+    @OrNull var tcp: Bool?
+    /// `none`, `endpoint-independent`, `symmetric` or `unknown`.
+    var nat = ""
+    /// NAT mapping behaviour (RFC 4787): `endpoint-independent`, `address-dependent`, `address-and-port-dependent`,
+    /// `destination-dependent` (one of the two before) or `unknown`.
+    var mapping = ""
+    /// Whether the outer port equals the local one; null when unknown.
+    @OrNull var portPreserved: Bool?
+    var answers: [NetcheckAnswer] = []
+}
+
+struct NetcheckParams: CodableRecord {
+    /// Answers with partial results after this time; greater than 0. Absent means 10 s, or 30 s with `mapPorts`.
+    var timeout: Interval?
+    /// Ask gateways for a test mapping and remove it at once, if port mapping is off. Absent means false.
+    var mapPorts: Bool?
+}
+
+struct NetcheckResult: CodableRecord {
+    var families: [NetcheckFamily] = []
+    /// Whether this node uses UDP links.
+    var datagrams = false
+    /// Absent when gateways were not queried.
+    var portMappings: [PortMappingStatus]?
+    /// Networks searched for members, or `off`.
+    var discovery = ""
+    /// UDP hole punching: `unneeded`, `works`, `limited`, `impossible` or `unknown`.
+    var punching = ""
+    /// Whether a rendezvous node answered; null when none is known.
+    @OrNull var reached: Bool?
+    /// Sentences for people.
+    var advice: [String] = []
+}
