@@ -58,11 +58,11 @@ struct Terminal {
         return Picture.Size(columns: Int(size.ws_col), rows: Int(size.ws_row))
     }
 
-    /// Prints an aligned table; nothing without rows. On a narrow terminal it drops empty columns, then prints each row
+    /// Prints an aligned table of sanitized cells; nothing without rows. On a narrow terminal it drops empty columns, then prints each row
     /// as separate lines.
     func table(_ head: [String], _ rows: [[String]], exitCode code: Int32 = 0) {
         guard !rows.isEmpty else { return }
-        var all = [head] + rows
+        var all = [head] + rows.map { $0.map(safe) }
         func widths() -> [Int] { all[0].indices.map { column in all.map { CellWidth.of($0[column]) }.max() ?? 0 } }
         let width = isatty(STDOUT_FILENO) == 1 ? Self.size(of: STDOUT_FILENO).columns : .max
         func isTooWide() -> Bool { widths().reduce(2 * (all[0].count - 1), +) > width }
@@ -90,9 +90,9 @@ struct Terminal {
         }
     }
 
-    /// Prints aligned `name  value` lines, without absent values.
+    /// Prints aligned, sanitized `name  value` lines, without absent values.
     func fields(_ fields: [(String, String?)], exitCode code: Int32 = 0) {
-        let present = fields.compactMap { name, value in value.map { (name, $0) } }
+        let present = fields.compactMap { name, value in value.map { (safe(name), safe($0)) } }
         let widest = present.map { CellWidth.of($0.0) }.max() ?? 0
         for (name, value) in present {
             result(name + String(repeating: " ", count: widest - CellWidth.of(name) + 2) + value, exitCode: code)

@@ -25,11 +25,11 @@ struct ConversationCommand: ParsableCommand {
 
     fileprivate static func show(_ conversation: Conversation, _ terminal: Terminal) {
         terminal.fields([
-            ("conversation", safe(conversation.conversation)), ("alias", conversation.alias.map(safe) ?? "-"),
-            ("name", conversation.name.map(safe) ?? "-"), ("role", safe(conversation.role)),
-            ("state", safe(conversation.state)), ("locked", conversation.locked ? "yes" : "no"),
+            ("conversation", conversation.conversation), ("alias", conversation.alias ?? "-"),
+            ("name", conversation.name ?? "-"), ("role", conversation.role), ("state", conversation.state),
+            ("locked", conversation.locked ? "yes" : "no"),
             ("lifetime", conversation.lifetime.rawValue + (conversation.mailbox?.words.map { ", \($0)" } ?? "")),
-            ("unread", unread(conversation.unread)), ("your name", conversation.profile.map(safe) ?? "-"),
+            ("unread", unread(conversation.unread)), ("your name", conversation.profile ?? "-"),
             ("read receipts", conversation.readReceipts.map { $0 ? "on" : "off" }),
             ("expires", shown(conversation.expiresAt, now: wallClock())), ("members", String(conversation.memberCount)),
         ])
@@ -41,8 +41,8 @@ struct ConversationCommand: ParsableCommand {
             ["NAME", "MEMBER", "ONLINE", "MAILBOX", "PATH", "LINK", "RTT", "SINCE", "IN", "OUT"],
             conversation.members.map { member in
                 [
-                    (member.profile ?? member.peer).map(safe) ?? "-", safe(member.member), member.online ? "yes" : "no",
-                    member.mailbox?.rawValue ?? "-", member.path.map(safe) ?? "-", member.link.map(shown) ?? "-",
+                    member.profile ?? member.peer ?? "-", member.member, member.online ? "yes" : "no",
+                    member.mailbox?.rawValue ?? "-", member.path ?? "-", member.link.map(shown) ?? "-",
                     milliseconds(member.link?.rttMs), shown(member.link?.since, now: now),
                     member.link.map { Words.size($0.bytesIn) } ?? "-",
                     member.link.map { Words.size($0.bytesOut) } ?? "-",
@@ -90,9 +90,8 @@ extension ConversationCommand {
                 alias: alias)
             try call(Methods.conversationCreate, params, terminal) { created in
                 terminal.fields([
-                    ("conversation", safe(created.conversation)), ("alias", created.alias.map(safe) ?? "-"),
-                    ("name", created.name.map(safe) ?? "-"), ("inbox", safe(created.inbox)),
-                    ("invite tag", safe(created.inviteTag)),
+                    ("conversation", created.conversation), ("alias", created.alias ?? "-"),
+                    ("name", created.name ?? "-"), ("inbox", created.inbox), ("invite tag", created.inviteTag),
                 ])
                 let handle = handle(created.alias, created.conversation)
                 if with.isEmpty {
@@ -131,12 +130,11 @@ extension ConversationCommand {
                         [
                             // An id selects the latest copy of a conversation.
                             short(
-                                safe(
-                                    latest[conversation.conversation] == conversation.inbox
-                                        ? conversation.conversation : conversation.inbox ?? conversation.conversation)),
-                            conversation.alias.map(safe) ?? "-", conversation.name.map(safe) ?? "-",
-                            ConversationCommand.unread(conversation.unread), safe(conversation.role),
-                            safe(conversation.state) + (conversation.locked ? ", locked" : ""),
+                                latest[conversation.conversation] == conversation.inbox
+                                    ? conversation.conversation : conversation.inbox ?? conversation.conversation),
+                            conversation.alias ?? "-", conversation.name ?? "-",
+                            ConversationCommand.unread(conversation.unread), conversation.role,
+                            conversation.state + (conversation.locked ? ", locked" : ""),
                             String(conversation.memberCount), conversation.lifetime.rawValue,
                             shown(conversation.expiresAt, now: now),
                         ]
@@ -230,7 +228,7 @@ extension ConversationCommand {
         func perform(_ terminal: Terminal) throws {
             guard let profile else {
                 return try call(Methods.conversationShow, .init(conversation: conversation), terminal) { shown in
-                    terminal.fields([("your name", shown.profile.map(safe) ?? "-")])
+                    terminal.fields([("your name", shown.profile ?? "-")])
                 }
             }
             try call(Methods.conversationProfile, .init(conversation: conversation, profile: profile), terminal) {
@@ -390,8 +388,7 @@ extension ConversationCommand {
                 value: pair.count > 1 ? String(pair[1]) : nil)
             try call(Methods.conversationSet, params, terminal) { result in
                 terminal.fields([
-                    ("conversation", result.conversation.map { short(safe($0)) } ?? "(default)"),
-                    (safe(result.key), safe(result.value)),
+                    ("conversation", result.conversation.map(short) ?? "(default)"), (result.key, result.value),
                 ])
             }
         }

@@ -41,8 +41,8 @@ struct ExplodeCommand: ParsableCommand {
             ["CONVERSATION", "NAME", "STATE", "AT", "CONFIRMED", "WAITING FOR"],
             explosions.map { status in
                 [
-                    short(safe(status.conversation)), status.name.map(safe) ?? "-", safe(status.state),
-                    shown(status.expiresAt, now: now), list(status.confirmed, status), list(status.waiting, status),
+                    short(status.conversation), status.name ?? "-", status.state, shown(status.expiresAt, now: now),
+                    list(status.confirmed, status), list(status.waiting, status),
                 ]
             })
         if explosions.isEmpty { terminal.note("no explosions in the last 45 days, and none scheduled") }
@@ -50,10 +50,9 @@ struct ExplodeCommand: ParsableCommand {
 
     fileprivate static func show(_ status: ExplosionStatus, _ terminal: Terminal) {
         terminal.fields([
-            ("conversation", short(safe(status.conversation))), ("name", status.name.map(safe)),
-            ("state", safe(status.state)), ("at", shown(status.expiresAt, now: wallClock())),
-            ("confirmed", list(status.confirmed, status)), ("error", status.error.map(safe)),
-            ("waiting for", list(status.waiting, status)),
+            ("conversation", short(status.conversation)), ("name", status.name), ("state", status.state),
+            ("at", shown(status.expiresAt, now: wallClock())), ("confirmed", list(status.confirmed, status)),
+            ("error", status.error), ("waiting for", list(status.waiting, status)),
         ])
     }
 }

@@ -95,7 +95,7 @@ extension InviteCommand {
                     ["INVITE", "TAG", "EXPIRES", "SINGLE USE", "ADMITTED"],
                     list.invites.map { invite in
                         [
-                            short(safe(invite.invite ?? "-")), safe(invite.tag), shown(invite.expiresAt, now: now),
+                            short(invite.invite ?? "-"), invite.tag, shown(invite.expiresAt, now: now),
                             invite.singleUse ? "yes" : "no", invite.admitted.map(String.init) ?? "-",
                         ]
                     })
@@ -119,7 +119,7 @@ extension InviteCommand {
         func perform(_ terminal: Terminal) throws {
             let params = InviteRevokeParams(conversation: conversation, invite: invite)
             try call(Methods.inviteRevoke, params, terminal) { answer in
-                terminal.fields([("tag", safe(answer.tag))])
+                terminal.fields([("tag", answer.tag)])
                 terminal.note(
                     invite == nil
                         ? "all earlier invitations and codes are revoked" : "the invitation or code is revoked")
@@ -144,10 +144,9 @@ extension InviteCommand {
             let invite = try understand(value, as: Invite.self)
             let now = wallClock()
             terminal.fields([
-                ("signature", invite.signature.rawValue), ("name", invite.name.map(safe)),
-                ("about", invite.description.map(safe)), ("creator", safe(invite.creator)), ("tag", safe(invite.tag)),
-                ("expires", shown(invite.expiresAt, now: now)), ("single use", invite.singleUse ? "yes" : "no"),
-                ("lifetime", invite.lifetime.rawValue),
+                ("signature", invite.signature.rawValue), ("name", invite.name), ("about", invite.description),
+                ("creator", invite.creator), ("tag", invite.tag), ("expires", shown(invite.expiresAt, now: now)),
+                ("single use", invite.singleUse ? "yes" : "no"), ("lifetime", invite.lifetime.rawValue),
                 ("conversation expires", invite.conversationExpiresAt.map { shown($0, now: now) }),
             ])
         }

@@ -40,10 +40,9 @@ struct JoinCommand: ParsableCommand {
             ["JOIN", "STATE", "FROM", "TO", "STARTED", "GIVES UP", "ATTEMPTS", "NEXT ATTEMPT", "TAG"],
             joins.map { join in
                 [
-                    short(safe(join.join)), join.state.rawValue, sender(of: join), join.name.map(safe) ?? "-",
+                    short(join.join), join.state.rawValue, sender(of: join), join.name ?? "-",
                     shown(join.startedAt, now: now), shown(join.expiresAt, now: now),
-                    join.attempts.map(String.init) ?? "-", shown(join.nextAttempt, now: now),
-                    join.inviteTag.map(safe) ?? "-",
+                    join.attempts.map(String.init) ?? "-", shown(join.nextAttempt, now: now), join.inviteTag ?? "-",
                 ]
             })
         if joins.isEmpty { terminal.note("no joins in progress") }
@@ -54,8 +53,7 @@ struct JoinCommand: ParsableCommand {
     }
 
     private static func sender(of join: JoinStatus) -> String {
-        if let from = join.from { return safe(from) }
-        return join.state == .invited ? "not in peers.json" : "-"
+        join.from ?? (join.state == .invited ? "not in peers.json" : "-")
     }
 }
 
@@ -121,9 +119,8 @@ extension JoinCommand {
             }
             if let failure { throw failure }
             terminal.fields([
-                ("join", short(safe(status.join))), ("state", status.state.rawValue),
-                ("conversation", status.conversation.map(safe)), ("alias", status.alias.map(safe)),
-                ("name", status.name.map(safe)),
+                ("join", short(status.join)), ("state", status.state.rawValue), ("conversation", status.conversation),
+                ("alias", status.alias), ("name", status.name),
             ])
             if let conversation = status.conversation {
                 let name = handle(status.alias, conversation)

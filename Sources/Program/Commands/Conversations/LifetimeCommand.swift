@@ -28,20 +28,18 @@ struct LifetimeCommand: ParsableCommand {
             (
                 "proposal",
                 status.proposal.map { proposal in
-                    return "\(terms(proposal)) by \(safe(proposal.from)), \(shown(proposal.proposedAt, now: now))"
+                    "\(terms(proposal)) by \(proposal.from), \(shown(proposal.proposedAt, now: now))"
                 } ?? "-"
-            ), ("proposal id", status.proposal?.id.map { short(safe($0)) } ?? "-"),
-            ("waits for", status.proposal?.waiting.map { $0.isEmpty ? "-" : list($0) } ?? "-"),
+            ), ("proposal id", status.proposal?.id.map(short) ?? "-"),
+            ("waits for", status.proposal?.waiting.map { $0.isEmpty ? "-" : $0.joined(separator: ", ") } ?? "-"),
             (
                 "agreement",
                 status.agreement.map { agreement in
-                    "\(short(safe(agreement.id))) of \(shown(agreement.agreedAt, now: now)) by \(list(agreement.members))"
+                    "\(short(agreement.id)) of \(shown(agreement.agreedAt, now: now)) by \(agreement.members.joined(separator: ", "))"
                 } ?? "-"
-            ), ("terms", status.agreement.map { terms($0) } ?? "-"), ("policy", status.policy.map(safe)),
+            ), ("terms", status.agreement.map { terms($0) } ?? "-"), ("policy", status.policy),
         ])
     }
-
-    fileprivate static func list(_ names: [String]) -> String { names.map(safe).joined(separator: ", ") }
 
     fileprivate static func terms(_ terms: some LifetimeTermsFields) -> String {
         var text = terms.lifetime.rawValue
@@ -66,8 +64,9 @@ struct LifetimeCommand: ParsableCommand {
     fileprivate static func show(_ record: LifetimeAgreementRecord, _ terminal: Terminal) {
         let agreement = record.agreement
         terminal.fields([
-            ("agreement", safe(agreement.id)), ("state", safe(record.state)), ("terms", terms(agreement)),
-            ("signed by", list(agreement.members)), ("signatures", record.verified ? "all valid" : "NOT ALL VALID"),
+            ("agreement", agreement.id), ("state", record.state), ("terms", terms(agreement)),
+            ("signed by", agreement.members.joined(separator: ", ")),
+            ("signatures", record.verified ? "all valid" : "NOT ALL VALID"),
         ])
     }
 }
@@ -173,9 +172,7 @@ extension LifetimeCommand {
             let params = LifetimePolicyParams(
                 conversation: isDefault ? nil : words.first, policy: words.dropFirst(isDefault ? 0 : 1).first)
             try call(Methods.lifetimePolicy, params, terminal) { answer in
-                terminal.fields([
-                    ("conversation", answer.conversation.map(safe) ?? "(default)"), ("policy", safe(answer.policy)),
-                ])
+                terminal.fields([("conversation", answer.conversation ?? "(default)"), ("policy", answer.policy)])
             }
         }
     }
@@ -264,9 +261,7 @@ extension LifetimeCommand {
             let params = LifetimeCapParams(
                 conversation: isDefault ? nil : words.first, cap: words.dropFirst(isDefault ? 0 : 1).first)
             try call(Methods.lifetimeCap, params, terminal) { answer in
-                terminal.fields([
-                    ("conversation", answer.conversation.map(safe) ?? "(default)"), ("cap", safe(answer.cap)),
-                ])
+                terminal.fields([("conversation", answer.conversation ?? "(default)"), ("cap", answer.cap)])
             }
         }
     }

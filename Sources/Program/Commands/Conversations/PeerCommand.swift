@@ -23,12 +23,11 @@ struct PeerCommand: ParsableCommand {
 
     fileprivate static func show(_ peer: Peer, _ terminal: Terminal) {
         terminal.fields([
-            ("name", safe(peer.name)),
-            ("endpoints", peer.endpoints.isEmpty ? "-" : peer.endpoints.map(safe).joined(separator: " ")),
-            ("contact", peer.contact.map(safe) ?? "-"), ("blocked", peer.blocked ? "yes" : "no"),
-            ("invitations", safe(peer.invitations)), ("rendezvous", peer.rendezvous ? "yes" : "no"),
+            ("name", peer.name), ("endpoints", peer.endpoints.isEmpty ? "-" : peer.endpoints.joined(separator: " ")),
+            ("contact", peer.contact ?? "-"), ("blocked", peer.blocked ? "yes" : "no"),
+            ("invitations", peer.invitations), ("rendezvous", peer.rendezvous ? "yes" : "no"),
             ("mailbox", peer.mailbox ? "yes" : "no"), ("online", peer.online ? "yes" : "no"),
-            ("last seen", shown(peer.lastSeen, now: wallClock())), ("path", peer.path.map(safe) ?? "-"),
+            ("last seen", shown(peer.lastSeen, now: wallClock())), ("path", peer.path ?? "-"),
             ("round trip", milliseconds(peer.rttMs)), ("link", peer.link.map(shown) ?? "-"),
             ("handshake", shown(peer.link?.since, now: wallClock())),
             ("bytes in, out", peer.link.map { "\(Words.size($0.bytesIn)), \(Words.size($0.bytesOut))" } ?? "-"),
@@ -41,9 +40,8 @@ struct PeerCommand: ParsableCommand {
             ["NAME", "ONLINE", "PATH", "RTT", "LAST SEEN", "BLOCKED", "ENDPOINTS"],
             peers.map { peer in
                 [
-                    safe(peer.name), peer.online ? "yes" : "no", peer.path.map(safe) ?? "-", milliseconds(peer.rttMs),
-                    shown(peer.lastSeen, now: now), peer.blocked ? "yes" : "no",
-                    peer.endpoints.map(safe).joined(separator: " "),
+                    peer.name, peer.online ? "yes" : "no", peer.path ?? "-", milliseconds(peer.rttMs),
+                    shown(peer.lastSeen, now: now), peer.blocked ? "yes" : "no", peer.endpoints.joined(separator: " "),
                 ]
             })
         if peers.isEmpty { terminal.note("no peers; add one with `mayfly peer add NAME CARD`") }

@@ -35,7 +35,7 @@ struct SaveCommand: NodeCommand {
                 "message": .string(saved.message), "path": .string(saved.path), "byteCount": .integer(saved.byteCount),
             ])
         } else {
-            terminal.fields([("saved", safe(saved.path)), ("size", Words.size(saved.byteCount))])
+            terminal.fields([("saved", saved.path), ("size", Words.size(saved.byteCount))])
         }
     }
 

@@ -165,8 +165,8 @@ struct OutboxCommand: ParsableCommand {
             ["MESSAGE", "CONVERSATION", "TO", "STATE", "ATTEMPTS", "NEXT ATTEMPT", "EXPIRES"],
             entries.map { entry in
                 [
-                    short(safe(entry.message)), short(safe(entry.conversation)), safe(entry.to), safe(entry.state),
-                    String(entry.attempts), shown(entry.nextAttempt, now: now), shown(entry.expiresAt, now: now),
+                    short(entry.message), short(entry.conversation), entry.to, entry.state, String(entry.attempts),
+                    shown(entry.nextAttempt, now: now), shown(entry.expiresAt, now: now),
                 ]
             })
         if entries.isEmpty { terminal.note("the outbox is empty") }

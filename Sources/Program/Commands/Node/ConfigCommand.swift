@@ -29,7 +29,7 @@ struct ConfigCommand: ParsableCommand {
             guard !terminal.json, case .object(let members) = value else { return terminal.result(value) }
             terminal.fields(
                 NodeConfiguration.CodingKeys.allCases.map { key in
-                    (key.rawValue, members[key.rawValue].map { safe($0.stringValue ?? $0.text) } ?? "(default)")
+                    (key.rawValue, members[key.rawValue].map { $0.stringValue ?? $0.text } ?? "(default)")
                 })
         }
     }

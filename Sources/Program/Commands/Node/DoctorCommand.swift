@@ -30,8 +30,8 @@ struct DoctorCommand: NodeCommand {
             terminal.table(
                 ["CHECK", "STATE", "FOUND"],
                 checks.map { check in
-                    let hint = check.hint.map { "; \(safe($0))" } ?? ""
-                    return [safe(check.name), check.state.rawValue, safe(check.message) + hint]
+                    let hint = check.hint.map { "; \($0)" } ?? ""
+                    return [check.name, check.state.rawValue, check.message + hint]
                 }, exitCode: code)
         }
         if code != 0 { throw ExitCode(code) }

@@ -19,8 +19,8 @@ struct InboxCommand: ParsableCommand {
             ["INBOX", "STATE", "WOKEN BY", "LAST ACTIVITY", "PROTECTED"],
             inboxes.map { inbox in
                 [
-                    short(safe(inbox.inbox)), safe(inbox.state), inbox.wakeReason.map(safe) ?? "-",
-                    shown(inbox.lastActivity, now: now), inbox.protected ? "yes" : "no",
+                    short(inbox.inbox), inbox.state, inbox.wakeReason ?? "-", shown(inbox.lastActivity, now: now),
+                    inbox.protected ? "yes" : "no",
                 ]
             })
         if inboxes.isEmpty { terminal.note("no inboxes") }

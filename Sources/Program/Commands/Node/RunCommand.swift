@@ -50,7 +50,7 @@ struct InitCommand: NodeCommand {
         if let note = try NodeSetup.linkLocalNote(home: home) { terminal.warn(note) }
         guard !terminal.json else { return terminal.result(created) }
         terminal.fields([
-            ("home", created["home"]?.stringValue.map(safe)),
+            ("home", created["home"]?.stringValue),
             ("listen", created["listen"]?.arrayValue?.compactMap(\.stringValue).joined(separator: " ")),
             ("contact card", created["contactCard"]?.stringValue), ("protection", created["protection"]?.stringValue),
         ])

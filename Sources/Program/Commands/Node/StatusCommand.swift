@@ -61,10 +61,10 @@ extension PortMappingStatus {
         switch state {
         case .mapped:
             let ends = until.map { ", until \(shown($0, now: wallClock()))" } ?? ""
-            return "\(outer.map(safe).joined(separator: " ")) by \(safe(method ?? "-"))\(ends)"
-        case .possible: return "\(outer.map(safe).joined(separator: " ")) by \(safe(method ?? "-")), tried and removed"
-        case .asking: return "\(safe(family)): the gateway is being asked"
-        case .failed: return "\(safe(family)): none: \(safe(reason ?? "-"))"
+            return "\(outer.joined(separator: " ")) by \(method ?? "-")\(ends)"
+        case .possible: return "\(outer.joined(separator: " ")) by \(method ?? "-"), tried and removed"
+        case .asking: return "\(family): the gateway is being asked"
+        case .failed: return "\(family): none: \(reason ?? "-")"
         }
     }
 }
@@ -137,15 +137,15 @@ extension MailboxCommand {
                 ["BOX OF", "SLOTS", "SIZE", "LAST SEEN"],
                 kept.map { box in
                     [
-                        box.peer.map(safe) ?? "-", box.slots.map { String($0) } ?? "-",
-                        box.bytes.map { Words.size($0) } ?? "-", shown(box.lastSeen, now: now),
+                        box.peer ?? "-", box.slots.map { String($0) } ?? "-", box.bytes.map { Words.size($0) } ?? "-",
+                        shown(box.lastSeen, now: now),
                     ]
                 })
         }
     }
 }
 
-extension OwnMailboxStatus { var words: String { "\(safe(peer)) \(safe(message))" } }
+extension OwnMailboxStatus { var words: String { "\(peer) \(message)" } }
 
 extension MailboxServiceStatus {
     /// The boxes missing from the counts of slots and bytes.
@@ -210,7 +210,7 @@ struct NetcheckCommand: NodeCommand {
                 continue
             }
             terminal.fields([
-                (name, family.local.map(safe) ?? "-"),
+                (name, family.local ?? "-"),
                 ("  UDP", result.datagrams ? word(family.udp) : "off: this node runs with --no-udp"),
                 ("  TCP", word(family.tcp)), ("  NAT", nat(family)),
                 ("  port", family.portPreserved.map { $0 ? "kept" : "changed" } ?? "unknown"),
@@ -219,7 +219,7 @@ struct NetcheckCommand: NodeCommand {
                 ["  ASKED", "AT", "SEES US AT", "UDP", "TCP"],
                 family.answers.map { answer in
                     [
-                        "  " + (answer.rendezvous.map(safe) ?? "a member's"), place(answer.address, answer.port),
+                        "  " + (answer.rendezvous ?? "a member's"), place(answer.address, answer.port),
                         answer.seenAddress.map { place($0, answer.seenPort ?? 0) } ?? "-",
                         !result.datagrams ? "-" : answer.seenAddress == nil ? "silent" : milliseconds(answer.rttMs),
                         answer.tcpMs == nil ? "fails" : milliseconds(answer.tcpMs),
@@ -229,7 +229,7 @@ struct NetcheckCommand: NodeCommand {
         let mappings = result.portMappings.map { $0.map(\.words) } ?? ["off; --map-ports tries it"]
         terminal.fields(
             mappings.map { ("port mapping", $0) } + [
-                ("LAN discovery", safe(result.discovery)), ("hole punching", safe(result.punching)),
+                ("LAN discovery", result.discovery), ("hole punching", result.punching),
             ])
         for sentence in result.advice { terminal.result(safe(sentence)) }
     }
@@ -241,11 +241,11 @@ struct NetcheckCommand: NodeCommand {
         case "none": "none: others see our own address"
         case "unknown" where family.udp == true: "there is one; its kind is unknown: needs a second rendezvous node"
         case "unknown": "unknown"
-        default: "\(safe(family.nat)), mapping \(safe(family.mapping))"
+        default: "\(family.nat), mapping \(family.mapping)"
         }
     }
 
     private func place(_ address: String, _ port: Int) -> String {
-        address.contains(":") ? "[\(safe(address))]:\(port)" : "\(safe(address)):\(port)"
+        address.contains(":") ? "[\(address)]:\(port)" : "\(address):\(port)"
     }
 }
