@@ -2,6 +2,7 @@ import ArgumentParser
 import Control
 import Glibc
 import Messaging
+import NodeRuntime
 
 struct InviteCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
@@ -135,11 +136,15 @@ extension InviteCommand {
         @Argument(help: "The invitation, with or without `mayfly:join/`.") var slug: String
         @OptionGroup var global: GlobalOptions
 
+        private func inspect() throws(ControlError) -> VerifiedInvite {
+            do { return try Node.inspect(slug) } catch { throw controlError(error) }
+        }
+
         func perform(_ terminal: Terminal) throws {
             let value: JSONValue
             do { value = try connect().call(Methods.inviteInspect, .init(slug: slug)) } catch let error as ControlError
                 where error.kind == .noNode
-            { value = JSONValue(of: try InviteInspection.inspect(slug: slug)) }
+            { value = JSONValue(of: Invite(try inspect(), slug: slug)) }
             guard !terminal.json else { return terminal.result(value) }
             let invite = try understand(value, as: Invite.self)
             let now = wallClock()

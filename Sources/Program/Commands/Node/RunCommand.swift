@@ -2,6 +2,7 @@ import ArgumentParser
 import Control
 import Crypto
 import Glibc
+import Logging
 import NodeRuntime
 import Store
 
@@ -42,11 +43,18 @@ struct InitCommand: NodeCommand {
 
     func perform(_ terminal: Terminal) throws {
         let home = try global.resolvedHome()
+        if let name, !PeersFile.isName(name) {
+            throw ControlError(
+                .usage, "--name: `\(name)` is not a name", hint: "use 1 to 64 letters, digits, `.`, `_` or `-`")
+        }
+        let listen = listen.isEmpty ? ["tcp://0.0.0.0:7440", "tcp://[::]:7440"] : listen
+        var configuration = NodeConfiguration(
+            name: name, listen: try EndpointOption.endpoints(listen, option: "--listen"),
+            advertise: try EndpointOption.endpoints(advertise, option: "--advertise"),
+            capacity: try checkedCapacity(capacity))
+        configuration.discover = try checkedDiscovery(discover)?.description
         let created = try NodeSetup.initialise(
-            SetupOptions(
-                home: home, name: name, listen: listen, advertise: advertise,
-                passphraseFile: try Passphrase.file(option: passphraseFile), capacity: try checkedCapacity(capacity),
-                discover: try checkedDiscovery(discover), json: global.json))
+            home, configuration, passphraseFile: try Passphrase.file(option: passphraseFile), terminal)
         if let note = try NodeSetup.linkLocalNote(home: home) { terminal.warn(note) }
         guard !terminal.json else { return terminal.result(created) }
         terminal.fields([
@@ -156,14 +164,22 @@ struct RunCommand: AsyncParsableCommand {
     func run() async throws {
         do {
             let home = try global.resolvedHome()
+            var options = Node.Options(home: home, version: ProgramVersion.text)
+            if !listen.isEmpty { options.listen = try EndpointOption.endpoints(listen, option: "--listen") }
+            if let sessionGrace { options.sessionGrace = sessionGrace.milliseconds }
+            options.capacity = try checkedCapacity(capacity)
+            options.datagrams = udp
+            options.discover = try checkedDiscovery(discover)
+            options.isRendezvous = rendezvous ? true : nil
+            options.isMailbox = mailbox ? true : nil
+            options.mapPorts = mapPorts
+            let metrics = try checkedMetrics()
+            options.hasMetrics = metrics != nil
+            options.hasLogLevel = logLevel != nil
             let file = try Passphrase.file(option: passphraseFile)
-            let options = DaemonOptions(
-                home: home, listen: listen, passphraseFile: file,
-                passphrase: file == nil ? try askPassphrase(home) : nil, sessionGrace: sessionGrace?.duration,
-                capacity: try checkedCapacity(capacity), datagrams: udp, discover: try checkedDiscovery(discover),
-                isRendezvous: rendezvous ? true : nil, isMailbox: mailbox ? true : nil, mapPorts: mapPorts,
-                metrics: try checkedMetrics(), logLevel: logLevel?.rawValue)
-            try await Daemon.run(options)
+            try await Daemon.run(
+                options, passphraseFile: file, passphrase: file == nil ? try askPassphrase(home) : nil,
+                metrics: metrics, logLevel: logLevel.flatMap { Logger.Level(rawValue: $0.rawValue) })
         } catch let error as ControlError {
             Terminal(json: global.json).report(error.naming(home: global.home))
             throw ExitCode(error.kind.exitCode)
