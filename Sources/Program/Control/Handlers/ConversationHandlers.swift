@@ -28,51 +28,52 @@ enum ConversationHandlers {
             let listed = try node.conversations()
             return ConversationListResult(conversations: listed.map { ConversationView.conversation($0, node) })
         }
-        router.on(Methods.conversationShow) { node, params in
-            ConversationView.conversation(try node.conversation(params.conversation), node)
-        }
-        router.on(Methods.conversationMembers) { node, params in
-            ConversationView.conversation(try node.conversation(params.conversation), node)
+        for method in [Methods.conversationShow, Methods.conversationMembers] {
+            router.on(method) { node, params in try view(params.conversation, node) }
         }
         router.durably(Methods.conversationClose) { node, params in
             try node.close(params.conversation)
-            return ConversationView.conversation(try node.conversation(params.conversation), node)
+            return try view(params.conversation, node)
         }
         router.reaching(
             Methods.conversationLeave, { $0.conversation },
             { node, params in
-                var view = ConversationView.conversation(try node.conversation(params.conversation), node)
+                var left = try view(params.conversation, node)
                 _ = try node.leave(params.conversation)
-                view.state = "left"
-                return node.whenCommitted().map { [view] in view }
+                left.state = "left"
+                return node.whenCommitted().map { [left] in left }
             })
         router.durably(Methods.conversationLock) { node, params in
             try node.setLocked(params.conversation, true)
-            return ConversationView.conversation(try node.conversation(params.conversation), node)
+            return try view(params.conversation, node)
         }
         router.durably(Methods.conversationUnlock) { node, params in
             try node.setLocked(params.conversation, false)
-            return ConversationView.conversation(try node.conversation(params.conversation), node)
+            return try view(params.conversation, node)
         }
+    }
+
+    private static func view(_ conversation: String, _ node: isolated Node) throws(NodeError) -> Conversation {
+        ConversationView.conversation(try node.conversation(conversation), node)
     }
 
     private static func addMembership(_ router: inout NodeRouter) {
         router.durably(Methods.conversationAlias) { node, params in
             let client = try node.setAlias(params.conversation, to: params.alias)
-            return ConversationView.conversation(try node.conversation(client.description), node)
+            return try view(client.description, node)
         }
         router.durably(Methods.conversationRename) { node, params in
             let client = try node.conversation(params.conversation).client
             try node.rename(params.conversation, to: params.name)
-            return ConversationView.conversation(try node.conversation(client.description), node)
+            return try view(client.description, node)
         }
         router.durably(Methods.conversationProfile) { node, params in
             try node.setProfile(params.conversation, to: params.profile)
-            return ConversationView.conversation(try node.conversation(params.conversation), node)
+            return try view(params.conversation, node)
         }
         router.durably(Methods.conversationRemove) { node, params in
             try node.removeMember(params.conversation, params.member)
-            return ConversationView.conversation(try node.conversation(params.conversation), node)
+            return try view(params.conversation, node)
         }
     }
 

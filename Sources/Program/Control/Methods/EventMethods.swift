@@ -126,13 +126,13 @@ extension EventKind {
 /// One event as subscribers see it: the common fields and the fields of its kind.
 struct Event: Hashable, Sendable {
     /// Increases by one with each event of a node. A subscriber resumes after the last cursor it saw.
-    let cursor: Int64
-    let event: EventKind
-    let conversation: HexID?
-    let at: Timestamp
+    var cursor: Int64
+    var event: EventKind
+    var conversation: HexID?
+    var at: Timestamp
     /// Client id; in inbox events only.
-    let inbox: String?
-    let details: Details
+    var inbox: String?
+    var details: Details = .fields([])
 
     enum Details: Hashable, Sendable {
         case fields([Field])
@@ -156,18 +156,6 @@ struct Event: Hashable, Sendable {
         case flag(Bool)
         case interval(Interval)
         case null
-    }
-
-    init(
-        cursor: Int64, event: EventKind, conversation: HexID? = nil, at: Timestamp, inbox: String? = nil,
-        details: Details = .fields([])
-    ) {
-        self.cursor = cursor
-        self.event = event
-        self.conversation = conversation
-        self.at = at
-        self.inbox = inbox
-        self.details = details
     }
 
     var jsonValue: JSONValue { JSONValue(of: self) }

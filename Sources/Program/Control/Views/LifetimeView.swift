@@ -18,30 +18,25 @@ enum LifetimeView {
     static func proposal(of machine: ConversationStateMachine, _ node: isolated Node) -> LifetimeProposal? {
         guard let pending = machine.pendingProposal else { return nil }
         let proposal = pending.proposal
-        var shown = LifetimeProposal(
-            lifetime: proposal.lifetime, from: MemberName.shown(proposal.proposer, machine, node),
+        let terms = proposal.terms
+        return LifetimeProposal(
+            lifetime: proposal.lifetime, attachments: terms.attachment,
+            unopened: terms.unopened.map { Interval(milliseconds: $0) }, timer: terms.timer == .send ? nil : .read,
+            mailbox: terms.mailbox.shown, waiting: machine.unanswered.map { MemberName.shown($0, machine, node) },
+            id: proposal.id.description, from: MemberName.shown(proposal.proposer, machine, node),
             member: pending.isOurs ? nil : MemberName.id(proposal.proposer), proposedAt: proposal.proposedAt)
-        shown.attachments = proposal.terms.attachment
-        shown.unopened = proposal.terms.unopened.map { Interval(milliseconds: $0) }
-        shown.timer = proposal.terms.timer == .send ? nil : .read
-        shown.mailbox = proposal.terms.mailbox.shown
-        shown.waiting = machine.unanswered.map { MemberName.shown($0, machine, node) }
-        shown.id = proposal.id.description
-        return shown
     }
 
     static func agreement(_ agreement: Agreement, _ machine: ConversationStateMachine, _ node: isolated Node)
         -> LifetimeAgreement
     {
-        let agreedAt = agreement.accepts.map(\.acceptedAt).max() ?? agreement.proposal.proposedAt
-        var shown = LifetimeAgreement(
-            id: agreement.id.description, lifetime: agreement.lifetime, agreedAt: agreedAt,
+        let terms = agreement.terms
+        return LifetimeAgreement(
+            id: agreement.id.description, lifetime: agreement.lifetime, attachments: terms.attachment,
+            unopened: terms.unopened.map { Interval(milliseconds: $0) }, timer: terms.timer == .send ? nil : .read,
+            mailbox: terms.mailbox.shown,
+            agreedAt: agreement.accepts.map(\.acceptedAt).max() ?? agreement.proposal.proposedAt,
             members: agreement.signers.map { MemberName.shown($0, machine, node) })
-        shown.attachments = agreement.terms.attachment
-        shown.unopened = agreement.terms.unopened.map { Interval(milliseconds: $0) }
-        shown.timer = agreement.terms.timer == .send ? nil : .read
-        shown.mailbox = agreement.terms.mailbox.shown
-        return shown
     }
 
     /// Agreements with the signed values that prove them.

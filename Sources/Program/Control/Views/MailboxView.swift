@@ -84,24 +84,14 @@ enum MailboxView {
         -> MailboxServiceStatus
     {
         let (terms, counts) = (standing.terms, standing.counts)
-        var status = MailboxServiceStatus()
-        status.serving = terms.isServing
-        status.owners = counts.owners
-        status.boxes = counts.boxes
-        status.boxesMax = terms.boxCount
-        status.boxesUnread = counts.unreadBoxes
-        status.slots = counts.slots
-        status.slotsPerBox = terms.slotCount
-        status.bytes = Int64(counts.byteCount - counts.memoryByteCount)
-        status.bytesPerBox = Int64(terms.boxByteCount)
-        status.memoryBytes = Int64(counts.memoryByteCount)
-        status.memoryBytesMax = Int64(terms.memoryByteCount)
-        status.longest = Interval(milliseconds: terms.longest)
-        status.put = Int64(clamping: counts.put)
-        status.taken = Int64(clamping: counts.taken)
-        status.discarded = Int64(clamping: counts.discarded)
-        status.expired = Int64(clamping: counts.expired)
-        status.refused = Int64(clamping: counts.refused)
+        var status = MailboxServiceStatus(
+            serving: terms.isServing, owners: counts.owners, boxes: counts.boxes, boxesMax: terms.boxCount,
+            boxesUnread: counts.unreadBoxes, slots: counts.slots, slotsPerBox: terms.slotCount,
+            bytes: Int64(counts.byteCount - counts.memoryByteCount), bytesPerBox: Int64(terms.boxByteCount),
+            memoryBytes: Int64(counts.memoryByteCount), memoryBytesMax: Int64(terms.memoryByteCount),
+            longest: Interval(milliseconds: terms.longest), put: Int64(clamping: counts.put),
+            taken: Int64(clamping: counts.taken), discarded: Int64(clamping: counts.discarded),
+            expired: Int64(clamping: counts.expired), refused: Int64(clamping: counts.refused))
         guard withBoxes else { return status }
         var names: [PublicKey: String] = [:]
         for peer in peers?.peers ?? [] { if let key = peer.contact?.key { names[key] = peer.name } }
@@ -116,19 +106,17 @@ enum MailboxView {
     // MARK: For doctor
 
     static func checks(_ node: isolated Node, _ status: MailboxStatus) -> [HealthCheck] {
-        func check(_ state: CheckState, _ message: String, _ hint: String? = nil) -> HealthCheck {
-            HealthCheck(name: "mailbox", state: state, message: message, hint: hint)
-        }
         var checks: [HealthCheck] = []
         if let own = status.own {
             let state: CheckState = (own.state == .granted && own.hint == nil) || own.state == .unused ? .ok : .warning
-            checks.append(check(state, "`\(own.peer)` \(own.message)", own.hint))
+            checks.append(
+                HealthCheck(name: "mailbox", state: state, message: "`\(own.peer)` \(own.message)", hint: own.hint))
         } else {
             let count = node.mailboxConversationCount
             if count > 0 {
                 checks.append(
-                    check(
-                        .warning,
+                    .warning(
+                        "mailbox",
                         "\(count) conversation\(count == 1 ? " has" : "s have") agreed to a mailbox, and this node has "
                             + "none",
                         "while this node is offline, messages wait at their senders; name a mailbox: "
@@ -139,10 +127,10 @@ enum MailboxView {
             let count = (try? node.peers.file())?.peers.filter { $0.contact != nil && !$0.isBlocked }.count ?? 0
             checks.append(
                 count == 0
-                    ? check(
-                        .warning, "this node is a mailbox without users: no named peer has a card",
+                    ? .warning(
+                        "mailbox", "this node is a mailbox without users: no named peer has a card",
                         "add a peer to serve: `mayfly peer add NAME CARD`")
-                    : check(.ok, "this node is a mailbox for \(count) named peer\(count == 1 ? "" : "s")"))
+                    : .ok("mailbox", "this node is a mailbox for \(count) named peer\(count == 1 ? "" : "s")"))
         }
         return checks
     }
