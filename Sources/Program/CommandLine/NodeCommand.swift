@@ -31,17 +31,29 @@ extension NodeCommand {
         if terminal.json { terminal.result(value) } else { show(try understand(value, as: Output.self)) }
     }
 
-    /// Calls a method with a list result and prints it: with `--json` one element per line, otherwise with `show`.
-    func callList<Params: MethodParams, Output: MethodResult>(
-        _ method: RPCMethod<Params, Output>, _ params: Params, _ list: String, _ terminal: Terminal,
-        show: (Output) -> Void
+    /// Calls a method with a list result, and prints all elements: with `--json` one a line, otherwise with `show`.
+    /// - Parameter from: for a method that lists in pages.
+    func callList<Params: MethodParams, Output: MethodResult, Element: CodableRecord>(
+        _ method: RPCMethod<Params, Output>, _ params: Params, from: WritableKeyPath<Params, String?>? = nil,
+        _ list: String, _ terminal: Terminal, show: ([Element]) -> Void
     ) throws {
-        let value = try connect().call(method, params)
-        if terminal.json {
-            for element in value[list]?.arrayValue ?? [] { terminal.result(element) }
-        } else {
-            show(try understand(value, as: Output.self))
+        let client = try connect()
+        var params = params
+        var elements: [Element] = []
+        while true {
+            let page = try client.call(method, params)
+            for element in page[list]?.arrayValue ?? [] {
+                if terminal.json {
+                    terminal.result(element)
+                } else {
+                    elements.append(try understand(element, as: Element.self))
+                }
+            }
+            // Guards against an endless loop on a page that names itself as the next.
+            guard let from, let next = page["next"]?.stringValue, next != params[keyPath: from] else { break }
+            params[keyPath: from] = next
         }
+        if !terminal.json { show(elements) }
     }
 }
 
@@ -107,6 +119,16 @@ extension Interval: ExpressibleByArgument {
 }
 
 extension Timestamp: ExpressibleByArgument { package init?(argument: String) { self.init(iso8601: argument) } }
+
+extension DeliveryStage: ExpressibleByArgument {
+    package init?(argument: String) {
+        guard Self.allValueStrings.contains(argument) else { return nil }
+        self.init(rawValue: argument)
+    }
+
+    /// Every message is queued, so no command waits for that.
+    package static var allValueStrings: [String] { allCases.filter { $0 != .queued }.map(\.rawValue) }
+}
 
 extension Lifetime: ExpressibleByArgument {}
 extension LifetimeTimer: ExpressibleByArgument {}

@@ -120,13 +120,13 @@ extension ConversationCommand {
         @OptionGroup var global: GlobalOptions
 
         func perform(_ terminal: Terminal) throws {
-            try callList(Methods.conversationList, Nothing(), "conversations", terminal) { list in
+            try callList(Methods.conversationList, Nothing(), "conversations", terminal) {
+                (conversations: [Conversation]) in
                 let now = wallClock()
-                let latest = Dictionary(
-                    list.conversations.map { ($0.conversation, $0.inbox) }, uniquingKeysWith: { $1 })
+                let latest = Dictionary(conversations.map { ($0.conversation, $0.inbox) }, uniquingKeysWith: { $1 })
                 terminal.table(
                     ["CONVERSATION", "ALIAS", "NAME", "UNREAD", "ROLE", "STATE", "MEMBERS", "LIFETIME", "EXPIRES"],
-                    list.conversations.map { conversation in
+                    conversations.map { conversation in
                         [
                             // An id selects the latest copy of a conversation.
                             short(
@@ -139,7 +139,7 @@ extension ConversationCommand {
                             shown(conversation.expiresAt, now: now),
                         ]
                     })
-                if list.conversations.isEmpty {
+                if conversations.isEmpty {
                     terminal.note("no conversations; start one with `mayfly conversation create`")
                 }
             }

@@ -254,21 +254,9 @@ extension ExplodeCommand {
         @OptionGroup var global: GlobalOptions
 
         func perform(_ terminal: Terminal) throws {
-            let client = try connect()
-            var explosions: [ExplosionStatus] = []
-            var from: String?
-            repeat {
-                let value = try client.call(Methods.explodeList, .init(from: from))
-                let page = try understand(value, as: ExplodeListResult.self)
-                if terminal.json {
-                    for explosion in value["explosions"]?.arrayValue ?? [] { terminal.result(explosion) }
-                } else {
-                    explosions += page.explosions
-                }
-                // Guards against an endless loop on a page that names itself as the next.
-                from = page.next == from ? nil : page.next
-            } while from != nil
-            if !terminal.json { ExplodeCommand.table(explosions, terminal) }
+            try callList(Methods.explodeList, .init(), from: \.from, "explosions", terminal) {
+                ExplodeCommand.table($0, terminal)
+            }
         }
     }
 }

@@ -90,7 +90,11 @@ extension InviteCommand {
         @OptionGroup var global: GlobalOptions
 
         func perform(_ terminal: Terminal) throws {
-            try callList(Methods.inviteList, .init(conversation: conversation), "invites", terminal) { list in
+            let value = try connect().call(Methods.inviteList, .init(conversation: conversation))
+            if terminal.json {
+                for invite in value["invites"]?.arrayValue ?? [] { terminal.result(invite) }
+            } else {
+                let list = try understand(value, as: InviteListResult.self)
                 let now = wallClock()
                 terminal.table(
                     ["INVITE", "TAG", "EXPIRES", "SINGLE USE", "ADMITTED"],

@@ -156,7 +156,7 @@ extension JoinCommand {
         @OptionGroup var global: GlobalOptions
 
         func perform(_ terminal: Terminal) throws {
-            try callList(Methods.joinList, Nothing(), "joins", terminal) { JoinCommand.table($0.joins, terminal) }
+            try callList(Methods.joinList, Nothing(), "joins", terminal) { JoinCommand.table($0, terminal) }
         }
     }
 

@@ -85,7 +85,7 @@ extension PeerCommand {
         @OptionGroup var global: GlobalOptions
 
         func perform(_ terminal: Terminal) throws {
-            try callList(Methods.peerList, Nothing(), "peers", terminal) { PeerCommand.table($0.peers, terminal) }
+            try callList(Methods.peerList, Nothing(), "peers", terminal) { PeerCommand.table($0, terminal) }
         }
     }
 
@@ -271,7 +271,7 @@ extension PeerCommand {
                 throw ControlError(.failed, "\(file) is not JSON: \(error.message)", hint: "see peers.example.json")
             }
             try callList(Methods.peerImport, .init(document: document), "peers", terminal) {
-                PeerCommand.table($0.peers, terminal)
+                PeerCommand.table($0, terminal)
             }
         }
     }

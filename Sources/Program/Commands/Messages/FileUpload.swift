@@ -45,7 +45,7 @@ struct FileUpload {
         if isRegular, Self.change(status) != Self.change(try self.status(descriptor)) { throw changed }
         let timeout = deadline.map { Interval(from: .now, to: $0) } ?? Self.patience(byteCount: total)
         let commit = AttachmentCommitParams(
-            upload: upload, wait: command.wait?.stage, timeout: command.wait == nil && deadline == nil ? nil : timeout)
+            upload: upload, wait: command.wait, timeout: command.wait == nil && deadline == nil ? nil : timeout)
         if command.wait == .delivered { follow(upload, progress) }
         return try client.call(Methods.attachmentCommit, commit, timeout: timeout.withGrace)
     }

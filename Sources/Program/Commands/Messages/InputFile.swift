@@ -184,7 +184,7 @@ struct LinesUpload {
         if !texts.isEmpty {
             let timeout = command.timeout ?? Interval(milliseconds: 60_000)
             let params = SendParams(
-                conversation: command.conversation, texts: texts, wait: command.wait?.stage,
+                conversation: command.conversation, texts: texts, wait: command.wait,
                 timeout: command.wait == nil ? command.timeout : timeout)
             let answer = try client.call(Methods.send, params, timeout: timeout.withGrace)
             outcomes = try understand(answer, as: SendResult.self).results ?? []

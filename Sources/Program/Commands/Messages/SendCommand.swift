@@ -23,24 +23,13 @@ struct SendCommand: NodeCommand {
               mayfly send room --type example.org/poll:1.0 --payload-file poll.bin --fallback 'A poll'
             """)
 
-    enum Wait: String, ExpressibleByArgument, CaseIterable {
-        case sent, mailed, delivered
-
-        var stage: DeliveryStage {
-            switch self {
-            case .sent: .sent
-            case .mailed: .mailed
-            case .delivered: .delivered
-            }
-        }
-    }
-
     private static let textByteLimit = Limits.textByteCount
     private static let payloadByteLimit = Limits.payloadByteCount
 
     @Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String
     @Argument(help: "The text; `-`, or nothing, reads standard input. With --file: the caption.") var text: String?
-    @Option(help: "Wait for this state; mailed: delivered, or in the mailbox of each offline member.") var wait: Wait?
+    @Option(help: "Wait for this state; mailed: delivered, or in the mailbox of each offline member.") var wait:
+        DeliveryStage?
     @Option(
         parsing: .unconditional,
         help: ArgumentHelp(
@@ -95,9 +84,8 @@ struct SendCommand: NodeCommand {
         let text = try body()
         let timeout = deadline.map { Interval(from: .now, to: $0) } ?? Interval(milliseconds: 60_000)
         let params = SendParams(
-            conversation: conversation, text: text, wait: wait?.stage,
-            timeout: wait == nil && deadline == nil ? nil : timeout, replyTo: replyTo, type: type,
-            payload: type == nil ? nil : Base64.encode(payload), fallback: fallback)
+            conversation: conversation, text: text, wait: wait, timeout: wait == nil && deadline == nil ? nil : timeout,
+            replyTo: replyTo, type: type, payload: type == nil ? nil : Base64.encode(payload), fallback: fallback)
         try call(Methods.send, params, timeout: timeout.withGrace, terminal) { Self.show($0.sent, terminal) }
     }
 
@@ -133,7 +121,7 @@ struct ReactCommand: NodeCommand {
     @Argument(help: "The message: the start of its id, or @1 for the newest.") var message: String
     @Argument(help: "An emoji.") var emoji: String
     @Flag(help: "Remove the reaction.") var remove = false
-    @Option(help: "Wait for this state.") var wait: SendCommand.Wait?
+    @Option(help: "Wait for this state.") var wait: DeliveryStage?
     @Option(
         parsing: .unconditional,
         help: ArgumentHelp("How long to wait; after that the exit code is 4. Default: 60 s.", valueName: "seconds"))
@@ -143,8 +131,8 @@ struct ReactCommand: NodeCommand {
     func perform(_ terminal: Terminal) throws {
         let patience = timeout ?? Interval(milliseconds: 60_000)
         let params = ReactParams(
-            conversation: conversation, message: message, reaction: emoji, remove: remove ? true : nil,
-            wait: wait?.stage, timeout: wait == nil ? timeout : patience)
+            conversation: conversation, message: message, reaction: emoji, remove: remove ? true : nil, wait: wait,
+            timeout: wait == nil ? timeout : patience)
         try call(Methods.react, params, timeout: patience.withGrace, terminal) { SendCommand.show($0, terminal) }
     }
 }
@@ -181,21 +169,9 @@ extension OutboxCommand {
         @OptionGroup var global: GlobalOptions
 
         func perform(_ terminal: Terminal) throws {
-            let client = try connect()
-            var entries: [OutboxEntry] = []
-            var from: String?
-            repeat {
-                let value = try client.call(Methods.outboxList, .init(from: from))
-                let page = try understand(value, as: OutboxListResult.self)
-                if terminal.json {
-                    for entry in value["messages"]?.arrayValue ?? [] { terminal.result(entry) }
-                } else {
-                    entries += page.messages
-                }
-                // Guards against an endless loop on a page that names itself as the next.
-                from = page.next == from ? nil : page.next
-            } while from != nil
-            if !terminal.json { OutboxCommand.table(entries, terminal) }
+            try callList(Methods.outboxList, .init(), from: \.from, "messages", terminal) {
+                OutboxCommand.table($0, terminal)
+            }
         }
     }
 

@@ -34,7 +34,7 @@ extension InboxCommand {
         @OptionGroup var global: GlobalOptions
 
         func perform(_ terminal: Terminal) throws {
-            try callList(Methods.inboxList, Nothing(), "inboxes", terminal) { InboxCommand.table($0.inboxes, terminal) }
+            try callList(Methods.inboxList, Nothing(), "inboxes", terminal) { InboxCommand.table($0, terminal) }
         }
     }
 
