@@ -29,7 +29,7 @@ final class ControlBridge: @unchecked Sendable {
     let controlLoop: any EventLoop
     let serviceLoop: any EventLoop
     private let later: @Sendable (@escaping () -> Void) -> Void
-    private let service: any ControlService
+    let service: any ControlService
     /// A queue, in order of arrival.
     private var incoming: Deque<Arrival> = []
     private var isClosed = false
@@ -95,10 +95,6 @@ final class ControlBridge: @unchecked Sendable {
         for session in ended { session.clientHasGone() }
         if !incoming.isEmpty { later { self.performSome() } }
     }
-
-    func makeCall(_ method: String, id: RequestID?, params: inout JSONReader, session: ControlSession)
-        throws(ControlError) -> ControlCall
-    { try service.call(method, id: id, params: &params, session: session) }
 
     /// On the service's loop.
     func deliver(_ delivery: Delivery) {

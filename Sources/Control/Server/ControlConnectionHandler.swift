@@ -212,7 +212,7 @@ final class ControlConnectionHandler: ChannelDuplexHandler {
                     (head, params) throws(UnreadableRequest) in
                     if head.bodyByteCount > 0 { awaitedBody = (nil, head.bodyByteCount) }
                     do throws(ControlError) {
-                        let call = try bridge.makeCall(head.method, id: head.id, params: &params, session: session)
+                        let call = try bridge.service.call(head.method, id: head.id, params: &params, session: session)
                         call.byteCount = bytes.count
                         if call.waits { try beginWaiting() }
                         if head.bodyByteCount == 0 {

@@ -9,21 +9,13 @@ package final class ControlSession: @unchecked Sendable {
 
     private let bridge: ControlBridge
     let connection: ControlConnection
-    private var stream = Stream.none
+    /// Subscribed, and not dropped for reading too slowly.
+    private var isStreaming = false
     private var closeActions: [UInt64: () -> Void] = [:]
     private var nextCloseAction: UInt64 = 1
     private var isClosed = false
     /// Ends the source of the stream.
     private var endSubscription: (() -> Void)?
-
-    private enum Stream {
-        /// Not subscribed. Next: `open`.
-        case none
-        /// Subscribed. Next: `none` after `unsubscribe`, or `dropped`.
-        case open
-        /// The client read too slowly and was notified. Next: `open`.
-        case dropped
-    }
 
     init(bridge: ControlBridge, connection: ControlConnection) {
         self.bridge = bridge
@@ -35,7 +27,7 @@ package final class ControlSession: @unchecked Sendable {
     func clientHasGone() {
         eventLoop.assertInEventLoop()
         isClosed = true
-        endStream(as: .none)
+        endStream()
         let actions = closeActions
         closeActions = [:]
         for number in actions.keys.sorted() { actions[number]?() }
@@ -67,9 +59,9 @@ package final class ControlSession: @unchecked Sendable {
     ///   disconnect.
     package func startStream(whenEnded body: @escaping () -> Void = {}) {
         eventLoop.assertInEventLoop()
-        endStream(as: .none)
+        endStream()
         guard !isClosed else { return body() }
-        stream = .open
+        isStreaming = true
         endSubscription = body
         deliver(.streamBegan(connection))
     }
@@ -77,12 +69,12 @@ package final class ControlSession: @unchecked Sendable {
     /// For `unsubscribe`.
     package func stopStream() {
         eventLoop.assertInEventLoop()
-        endStream(as: .none)
+        endStream()
     }
 
-    private func endStream(as end: Stream) {
-        if stream == .open { deliver(.streamEnded(connection)) }
-        stream = end
+    private func endStream() {
+        if isStreaming { deliver(.streamEnded(connection)) }
+        isStreaming = false
         let body = endSubscription
         endSubscription = nil
         body?()
@@ -106,10 +98,10 @@ package final class ControlSession: @unchecked Sendable {
     /// notification. It gets no further events until it subscribes again, from its last cursor.
     package func notify(_ line: ByteBuffer) -> NotifyOutcome {
         eventLoop.assertInEventLoop()
-        guard stream == .open, !isClosed else { return .dropped }
+        guard isStreaming, !isClosed else { return .dropped }
         let backlog = connection.backlogByteCount.load(ordering: .relaxed)
         guard backlog + line.readableBytes <= ControlLimits.eventBacklogByteCount else {
-            endStream(as: .dropped)
+            endStream()
             let error = ControlError(
                 .failed, "events were read too slowly", hint: "subscribe again with `since` set to the last cursor seen"
             )
