@@ -31,6 +31,10 @@ extension NodeCommand {
         if terminal.json { terminal.result(value) } else { show(try understand(value, as: Output.self)) }
     }
 
+    func call<Params: MethodParams, Output: MethodResult & ShownRecord>(
+        _ method: RPCMethod<Params, Output>, _ params: Params, _ terminal: Terminal
+    ) throws { try call(method, params, terminal) { $0.show(terminal) } }
+
     /// Calls a method with a list result, and prints all elements: with `--json` one a line, otherwise with `show`.
     /// - Parameter from: for a method that lists in pages.
     func callList<Params: MethodParams, Output: MethodResult, Element: CodableRecord>(
@@ -55,6 +59,71 @@ extension NodeCommand {
         }
         if !terminal.json { show(elements) }
     }
+}
+
+/// A result that commands show to people in one way.
+protocol ShownRecord { func show(_ terminal: Terminal) }
+
+extension Conversation: ShownRecord { func show(_ terminal: Terminal) { ConversationCommand.show(self, terminal) } }
+extension LifetimeStatus: ShownRecord { func show(_ terminal: Terminal) { LifetimeCommand.show(self, terminal) } }
+extension ExplosionStatus: ShownRecord { func show(_ terminal: Terminal) { ExplodeCommand.show(self, terminal) } }
+extension Peer: ShownRecord { func show(_ terminal: Terminal) { PeerCommand.show(self, terminal) } }
+extension JoinStatus: ShownRecord { func show(_ terminal: Terminal) { JoinCommand.table([self], terminal) } }
+extension Inbox: ShownRecord { func show(_ terminal: Terminal) { InboxCommand.table([self], terminal) } }
+extension OutboxEntry: ShownRecord { func show(_ terminal: Terminal) { OutboxCommand.table([self], terminal) } }
+
+/// A command that calls a method with its one argument.
+struct Call<Action: MethodAction>: NodeCommand {
+    static var configuration: CommandConfiguration { Action.configuration }
+
+    @OptionGroup var argument: Action.Params.Argument
+    @OptionGroup var global: GlobalOptions
+
+    func perform(_ terminal: Terminal) throws { try call(Action.method, .init(argument), terminal) }
+}
+
+protocol MethodAction: SendableMetatype {
+    associatedtype Params: OneArgument
+    associatedtype Output: MethodResult & ShownRecord
+    static var configuration: CommandConfiguration { get }
+    static var method: RPCMethod<Params, Output> { get }
+}
+
+/// Parameters with one field, which is an argument of the command line.
+protocol OneArgument: MethodParams {
+    associatedtype Argument: ParsableArguments
+    init(_ argument: Argument)
+}
+
+extension ConversationParams: OneArgument {
+    struct Argument: ParsableArguments {
+        @ArgumentParser.Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String
+    }
+    init(_ argument: Argument) { self.init(conversation: argument.conversation) }
+}
+
+extension PeerParams: OneArgument {
+    struct Argument: ParsableArguments {
+        @ArgumentParser.Argument(help: "A name from `mayfly peer list`.", completion: .peer) var name: String
+    }
+    init(_ argument: Argument) { self.init(name: argument.name) }
+}
+
+extension JoinIDParams: OneArgument {
+    struct Argument: ParsableArguments {
+        @ArgumentParser.Argument(help: "The id from `mayfly join list`.") var id: String
+    }
+    init(_ argument: Argument) { self.init(join: argument.id) }
+}
+
+extension InboxParams: OneArgument {
+    struct Argument: ParsableArguments { @ArgumentParser.Argument var inbox: String }
+    init(_ argument: Argument) { self.init(inbox: argument.inbox) }
+}
+
+extension MessageParams: OneArgument {
+    struct Argument: ParsableArguments { @ArgumentParser.Argument var message: String }
+    init(_ argument: Argument) { self.init(message: argument.message) }
 }
 
 extension ControlError {

@@ -19,11 +19,11 @@ struct ConversationCommand: ParsableCommand {
               mayfly conversation lock incident
             """,
         subcommands: [
-            Create.self, List.self, Show.self, Members.self, Leave.self, Lock.self, Unlock.self, Close.self,
-            Rename.self, Alias.self, Remove.self, Profile.self, Set.self,
+            Create.self, List.self, Call<Show>.self, Members.self, Leave.self, Call<Lock>.self, Call<Unlock>.self,
+            Call<Close>.self, Rename.self, Alias.self, Remove.self, Profile.self, Set.self,
         ])
 
-    fileprivate static func show(_ conversation: Conversation, _ terminal: Terminal) {
+    static func show(_ conversation: Conversation, _ terminal: Terminal) {
         terminal.fields([
             ("conversation", conversation.conversation), ("alias", conversation.alias ?? "-"),
             ("name", conversation.name ?? "-"), ("role", conversation.role), ("state", conversation.state),
@@ -161,9 +161,7 @@ extension ConversationCommand {
 
         func perform(_ terminal: Terminal) throws {
             if name.isEmpty { throw ValidationError("the name is empty") }
-            try call(Methods.conversationRename, .init(conversation: conversation, name: name), terminal) {
-                ConversationCommand.show($0, terminal)
-            }
+            try call(Methods.conversationRename, .init(conversation: conversation, name: name), terminal)
         }
     }
 
@@ -191,9 +189,7 @@ extension ConversationCommand {
         }
 
         func perform(_ terminal: Terminal) throws {
-            try call(Methods.conversationAlias, .init(conversation: conversation, alias: alias), terminal) {
-                ConversationCommand.show($0, terminal)
-            }
+            try call(Methods.conversationAlias, .init(conversation: conversation, alias: alias), terminal)
         }
     }
 
@@ -210,9 +206,7 @@ extension ConversationCommand {
         @OptionGroup var global: GlobalOptions
 
         func perform(_ terminal: Terminal) throws {
-            try call(Methods.conversationRemove, .init(conversation: conversation, member: member), terminal) {
-                ConversationCommand.show($0, terminal)
-            }
+            try call(Methods.conversationRemove, .init(conversation: conversation, member: member), terminal)
         }
     }
 
@@ -231,23 +225,13 @@ extension ConversationCommand {
                     terminal.fields([("your name", shown.profile ?? "-")])
                 }
             }
-            try call(Methods.conversationProfile, .init(conversation: conversation, profile: profile), terminal) {
-                ConversationCommand.show($0, terminal)
-            }
+            try call(Methods.conversationProfile, .init(conversation: conversation, profile: profile), terminal)
         }
     }
 
-    struct Show: NodeCommand {
+    enum Show: MethodAction {
         static let configuration = CommandConfiguration(commandName: "show", abstract: "Show one conversation.")
-
-        @Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String
-        @OptionGroup var global: GlobalOptions
-
-        func perform(_ terminal: Terminal) throws {
-            try call(Methods.conversationShow, .init(conversation: conversation), terminal) {
-                ConversationCommand.show($0, terminal)
-            }
-        }
+        static let method = Methods.conversationShow
     }
 
     struct Members: NodeCommand {
@@ -299,46 +283,22 @@ extension ConversationCommand {
         }
     }
 
-    struct Lock: NodeCommand {
+    enum Lock: MethodAction {
         static let configuration = CommandConfiguration(
             commandName: "lock", abstract: "Stop new members from joining and revoke all invitations.")
-
-        @Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String
-        @OptionGroup var global: GlobalOptions
-
-        func perform(_ terminal: Terminal) throws {
-            try call(Methods.conversationLock, .init(conversation: conversation), terminal) {
-                ConversationCommand.show($0, terminal)
-            }
-        }
+        static let method = Methods.conversationLock
     }
 
-    struct Unlock: NodeCommand {
+    enum Unlock: MethodAction {
         static let configuration = CommandConfiguration(
             commandName: "unlock", abstract: "Allow joining by new invitations again.")
-
-        @Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String
-        @OptionGroup var global: GlobalOptions
-
-        func perform(_ terminal: Terminal) throws {
-            try call(Methods.conversationUnlock, .init(conversation: conversation), terminal) {
-                ConversationCommand.show($0, terminal)
-            }
-        }
+        static let method = Methods.conversationUnlock
     }
 
-    struct Close: NodeCommand {
+    enum Close: MethodAction {
         static let configuration = CommandConfiguration(
             commandName: "close", abstract: "Close a conversation on this node and discard its ephemeral messages.")
-
-        @Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String
-        @OptionGroup var global: GlobalOptions
-
-        func perform(_ terminal: Terminal) throws {
-            try call(Methods.conversationClose, .init(conversation: conversation), terminal) {
-                ConversationCommand.show($0, terminal)
-            }
-        }
+        static let method = Methods.conversationClose
     }
 }
 

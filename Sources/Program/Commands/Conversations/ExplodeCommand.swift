@@ -48,7 +48,7 @@ struct ExplodeCommand: ParsableCommand {
         if explosions.isEmpty { terminal.note("no explosions in the last 45 days, and none scheduled") }
     }
 
-    fileprivate static func show(_ status: ExplosionStatus, _ terminal: Terminal) {
+    static func show(_ status: ExplosionStatus, _ terminal: Terminal) {
         terminal.fields([
             ("conversation", short(status.conversation)), ("name", status.name), ("state", status.state),
             ("at", shown(status.expiresAt, now: wallClock())), ("confirmed", list(status.confirmed, status)),
@@ -233,9 +233,7 @@ extension ExplodeCommand {
         @OptionGroup var global: GlobalOptions
 
         func perform(_ terminal: Terminal) throws {
-            try call(Methods.explodeStatus, .init(conversation: conversation), terminal) {
-                ExplodeCommand.show($0, terminal)
-            }
+            try call(Methods.explodeStatus, .init(conversation: conversation), terminal)
         }
     }
 

@@ -32,9 +32,9 @@ struct JoinCommand: ParsableCommand {
               mayfly join 7-harvest-lamp --at desk.example.org
               mayfly join retry 3f2a
               mayfly join cancel 3f2a
-            """, subcommands: [With.self, List.self, Cancel.self, Retry.self], defaultSubcommand: With.self)
+            """, subcommands: [With.self, List.self, Call<Cancel>.self, Call<Retry>.self], defaultSubcommand: With.self)
 
-    fileprivate static func table(_ joins: [JoinStatus], _ terminal: Terminal) {
+    static func table(_ joins: [JoinStatus], _ terminal: Terminal) {
         let now = wallClock()
         terminal.table(
             ["JOIN", "STATE", "FROM", "TO", "STARTED", "GIVES UP", "ATTEMPTS", "NEXT ATTEMPT", "TAG"],
@@ -160,27 +160,15 @@ extension JoinCommand {
         }
     }
 
-    struct Cancel: NodeCommand {
+    enum Cancel: MethodAction {
         static let configuration = CommandConfiguration(
             commandName: "cancel", abstract: "Cancel a join or decline an invitation.")
-
-        @Argument(help: "The id from `mayfly join list`.") var id: String
-        @OptionGroup var global: GlobalOptions
-
-        func perform(_ terminal: Terminal) throws {
-            try call(Methods.joinCancel, .init(join: id), terminal) { JoinCommand.table([$0], terminal) }
-        }
+        static let method = Methods.joinCancel
     }
 
-    struct Retry: NodeCommand {
+    enum Retry: MethodAction {
         static let configuration = CommandConfiguration(
             commandName: "retry", abstract: "Dial the creator of a join again now.")
-
-        @Argument(help: "The id from `mayfly join list`.") var id: String
-        @OptionGroup var global: GlobalOptions
-
-        func perform(_ terminal: Terminal) throws {
-            try call(Methods.joinRetry, .init(join: id), terminal) { JoinCommand.table([$0], terminal) }
-        }
+        static let method = Methods.joinRetry
     }
 }

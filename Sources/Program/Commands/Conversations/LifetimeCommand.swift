@@ -18,10 +18,11 @@ struct LifetimeCommand: ParsableCommand {
               mayfly lifetime agreements room
             """,
         subcommands: [
-            Show.self, Propose.self, Accept.self, Reject.self, Withdraw.self, Policy.self, Cap.self, Agreements.self,
+            Show.self, Propose.self, Accept.self, Call<Reject>.self, Call<Withdraw>.self, Policy.self, Cap.self,
+            Agreements.self,
         ])
 
-    fileprivate static func show(_ status: LifetimeStatus, _ terminal: Terminal) {
+    static func show(_ status: LifetimeStatus, _ terminal: Terminal) {
         let now = wallClock()
         terminal.fields([
             ("in force", status.lifetime.rawValue), ("state", status.state.rawValue),
@@ -190,9 +191,7 @@ extension LifetimeCommand {
                 let params = LifetimeAgreementsParams(conversation: conversation, agreement: agreement)
                 return try Agreements.perform(params, self, terminal)
             }
-            try call(Methods.lifetimeShow, .init(conversation: conversation), terminal) {
-                LifetimeCommand.show($0, terminal)
-            }
+            try call(Methods.lifetimeShow, .init(conversation: conversation), terminal)
         }
     }
 
@@ -295,30 +294,14 @@ extension LifetimeCommand {
         }
     }
 
-    struct Reject: NodeCommand {
+    enum Reject: MethodAction {
         static let configuration = CommandConfiguration(commandName: "reject", abstract: "Reject the open proposal.")
-
-        @Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String
-        @OptionGroup var global: GlobalOptions
-
-        func perform(_ terminal: Terminal) throws {
-            try call(Methods.lifetimeReject, .init(conversation: conversation), terminal) {
-                LifetimeCommand.show($0, terminal)
-            }
-        }
+        static let method = Methods.lifetimeReject
     }
 
-    struct Withdraw: NodeCommand {
+    enum Withdraw: MethodAction {
         static let configuration = CommandConfiguration(
             commandName: "withdraw", abstract: "Withdraw your own proposal.")
-
-        @Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String
-        @OptionGroup var global: GlobalOptions
-
-        func perform(_ terminal: Terminal) throws {
-            try call(Methods.lifetimeWithdraw, .init(conversation: conversation), terminal) {
-                LifetimeCommand.show($0, terminal)
-            }
-        }
+        static let method = Methods.lifetimeWithdraw
     }
 }

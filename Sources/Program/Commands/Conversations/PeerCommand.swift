@@ -17,11 +17,11 @@ struct PeerCommand: ParsableCommand {
               mayfly peer set hub mailbox=on                       use it as the mailbox of this node
             """,
         subcommands: [
-            Add.self, List.self, Show.self, Remove.self, Ping.self, Block.self, Unblock.self, Set.self, Card.self,
-            Import.self, Export.self,
+            Add.self, List.self, Call<Show>.self, Remove.self, Ping.self, Call<Block>.self, Call<Unblock>.self,
+            Set.self, Card.self, Import.self, Export.self,
         ])
 
-    fileprivate static func show(_ peer: Peer, _ terminal: Terminal) {
+    static func show(_ peer: Peer, _ terminal: Terminal) {
         terminal.fields([
             ("name", peer.name), ("endpoints", peer.endpoints.isEmpty ? "-" : peer.endpoints.joined(separator: " ")),
             ("contact", peer.contact ?? "-"), ("blocked", peer.blocked ? "yes" : "no"),
@@ -67,9 +67,7 @@ extension PeerCommand {
 
         func perform(_ terminal: Terminal) throws {
             let endpoints = endpoint.isEmpty ? nil : endpoint
-            try call(Methods.peerAdd, .init(name: name, card: card, endpoints: endpoints), terminal) {
-                PeerCommand.show($0, terminal)
-            }
+            try call(Methods.peerAdd, .init(name: name, card: card, endpoints: endpoints), terminal)
         }
     }
 
@@ -89,15 +87,9 @@ extension PeerCommand {
         }
     }
 
-    struct Show: NodeCommand {
+    enum Show: MethodAction {
         static let configuration = CommandConfiguration(commandName: "show", abstract: "Show one named node.")
-
-        @Argument(help: "A name from `mayfly peer list`.", completion: .peer) var name: String
-        @OptionGroup var global: GlobalOptions
-
-        func perform(_ terminal: Terminal) throws {
-            try call(Methods.peerShow, .init(name: name), terminal) { PeerCommand.show($0, terminal) }
-        }
+        static let method = Methods.peerShow
     }
 
     struct Remove: NodeCommand {
@@ -156,7 +148,7 @@ extension PeerCommand {
         }
     }
 
-    struct Block: NodeCommand {
+    enum Block: MethodAction {
         static let configuration = CommandConfiguration(
             commandName: "block", abstract: "Refuse pings and invitations from a named node.",
             discussion: """
@@ -167,25 +159,13 @@ extension PeerCommand {
                   mayfly peer block ann
                   mayfly conversation remove room ann
                 """)
-
-        @Argument(help: "A name from `mayfly peer list`.", completion: .peer) var name: String
-        @OptionGroup var global: GlobalOptions
-
-        func perform(_ terminal: Terminal) throws {
-            try call(Methods.peerBlock, .init(name: name), terminal) { PeerCommand.show($0, terminal) }
-        }
+        static let method = Methods.peerBlock
     }
 
-    struct Unblock: NodeCommand {
+    enum Unblock: MethodAction {
         static let configuration = CommandConfiguration(
             commandName: "unblock", abstract: "Allow pings and invitations from a named node again.")
-
-        @Argument(help: "A name from `mayfly peer list`.", completion: .peer) var name: String
-        @OptionGroup var global: GlobalOptions
-
-        func perform(_ terminal: Terminal) throws {
-            try call(Methods.peerUnblock, .init(name: name), terminal) { PeerCommand.show($0, terminal) }
-        }
+        static let method = Methods.peerUnblock
     }
 
     struct Set: NodeCommand {
@@ -224,9 +204,7 @@ extension PeerCommand {
         func perform(_ terminal: Terminal) throws {
             let parts = assignment.split(separator: "=", maxSplits: 1, omittingEmptySubsequences: false).map(
                 String.init)
-            try call(Methods.peerSet, .init(name: name, key: parts[0], value: parts[1]), terminal) {
-                PeerCommand.show($0, terminal)
-            }
+            try call(Methods.peerSet, .init(name: name, key: parts[0], value: parts[1]), terminal)
         }
     }
 

@@ -145,9 +145,9 @@ struct OutboxCommand: ParsableCommand {
               mayfly outbox list
               mayfly outbox cancel 4f1c
               mayfly outbox retry 4f1c
-            """, subcommands: [List.self, Cancel.self, Retry.self])
+            """, subcommands: [List.self, Call<Cancel>.self, Call<Retry>.self])
 
-    fileprivate static func table(_ entries: [OutboxEntry], _ terminal: Terminal) {
+    static func table(_ entries: [OutboxEntry], _ terminal: Terminal) {
         let now = wallClock()
         terminal.table(
             ["MESSAGE", "CONVERSATION", "TO", "STATE", "ATTEMPTS", "NEXT ATTEMPT", "EXPIRES"],
@@ -175,27 +175,15 @@ extension OutboxCommand {
         }
     }
 
-    struct Cancel: NodeCommand {
+    enum Cancel: MethodAction {
         static let configuration = CommandConfiguration(
             commandName: "cancel", abstract: "Cancel an unacknowledged message.")
-
-        @Argument var message: String
-        @OptionGroup var global: GlobalOptions
-
-        func perform(_ terminal: Terminal) throws {
-            try call(Methods.outboxCancel, .init(message: message), terminal) { OutboxCommand.table([$0], terminal) }
-        }
+        static let method = Methods.outboxCancel
     }
 
-    struct Retry: NodeCommand {
+    enum Retry: MethodAction {
         static let configuration = CommandConfiguration(
             commandName: "retry", abstract: "Retry an unacknowledged message now.")
-
-        @Argument var message: String
-        @OptionGroup var global: GlobalOptions
-
-        func perform(_ terminal: Terminal) throws {
-            try call(Methods.outboxRetry, .init(message: message), terminal) { OutboxCommand.table([$0], terminal) }
-        }
+        static let method = Methods.outboxRetry
     }
 }

@@ -11,9 +11,9 @@ struct InboxCommand: ParsableCommand {
               mayfly inbox list
               mayfly inbox sleep 0c9a
               mayfly inbox rebalance
-            """, subcommands: [List.self, Wake.self, Sleep.self, Rebalance.self])
+            """, subcommands: [List.self, Call<Wake>.self, Call<Sleep>.self, Rebalance.self])
 
-    fileprivate static func table(_ inboxes: [Inbox], _ terminal: Terminal) {
+    static func table(_ inboxes: [Inbox], _ terminal: Terminal) {
         let now = wallClock()
         terminal.table(
             ["INBOX", "STATE", "WOKEN BY", "LAST ACTIVITY", "PROTECTED"],
@@ -38,26 +38,14 @@ extension InboxCommand {
         }
     }
 
-    struct Wake: NodeCommand {
+    enum Wake: MethodAction {
         static let configuration = CommandConfiguration(commandName: "wake", abstract: "Wake an inbox.")
-
-        @Argument var inbox: String
-        @OptionGroup var global: GlobalOptions
-
-        func perform(_ terminal: Terminal) throws {
-            try call(Methods.inboxWake, .init(inbox: inbox), terminal) { InboxCommand.table([$0], terminal) }
-        }
+        static let method = Methods.inboxWake
     }
 
-    struct Sleep: NodeCommand {
+    enum Sleep: MethodAction {
         static let configuration = CommandConfiguration(commandName: "sleep", abstract: "Put an inbox to sleep.")
-
-        @Argument var inbox: String
-        @OptionGroup var global: GlobalOptions
-
-        func perform(_ terminal: Terminal) throws {
-            try call(Methods.inboxSleep, .init(inbox: inbox), terminal) { InboxCommand.table([$0], terminal) }
-        }
+        static let method = Methods.inboxSleep
     }
     struct Rebalance: NodeCommand {
         static let configuration = CommandConfiguration(
