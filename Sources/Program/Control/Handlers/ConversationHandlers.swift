@@ -1,4 +1,5 @@
 import Control
+import FoundationEssentials
 import Messaging
 import NIOCore
 import NodeRuntime
@@ -95,5 +96,101 @@ enum ConversationHandlers {
                     }
                 } catch { return node.loop.makeFailedFuture(error) }
             }, on: node.loop)
+    }
+}
+
+enum PeerHandlers {
+    static func add(to router: inout NodeRouter) {
+        router.on(Methods.peerAdd) { node, params in
+            let endpoints = try EndpointOption.endpoints(params.endpoints ?? [], option: "--endpoint")
+            _ = try node.peers.add(params.name, card: params.card, endpoints: endpoints)
+            return try peer(params.name, node)
+        }
+        router.on(Methods.peerList) { node, _ in PeerListResult(peers: try PeerView.peers(node)) }
+        router.on(Methods.peerShow) { node, params in try peer(params.name, node) }
+        router.on(Methods.peerRemove) { node, params in
+            try node.peers.remove(params.name)
+            return Acknowledged()
+        }
+        router.on(Methods.peerBlock) { node, params in
+            try node.peers.block(params.name)
+            return try peer(params.name, node)
+        }
+        router.on(Methods.peerUnblock) { node, params in
+            _ = try node.peers.change(params.name) { $0.blocked = nil }
+            return try peer(params.name, node)
+        }
+        router.on(Methods.peerSet) { node, params in
+            func isOn() throws(ControlError) -> Bool {
+                guard ["on", "off"].contains(params.value) else {
+                    throw ControlError(.usage, "\(params.key): `\(params.value)` is not one of on, off")
+                }
+                return params.value == "on"
+            }
+            switch params.key {
+            case "invitations":
+                guard let value = PeersFile.Invitations(rawValue: params.value) else {
+                    throw ControlError(.usage, "invitations: `\(params.value)` is not one of ask, accept, refuse")
+                }
+                _ = try node.peers.change(params.name) { $0.invitations = value }
+            case "endpoints":
+                let endpoints = try EndpointOption.endpoints(
+                    params.value.split(separator: ",").map(String.init), option: "endpoints")
+                _ = try node.peers.change(params.name) { $0.endpoints = endpoints.isEmpty ? nil : endpoints }
+            case "rendezvous": try node.peers.setRendezvous(params.name, try isOn())
+            case "mailbox": try node.peers.setMailbox(params.name, try isOn())
+            default:
+                throw ControlError(
+                    .usage, "`\(params.key)` cannot be set", hint: "keys: invitations, endpoints, rendezvous, mailbox")
+            }
+            return try peer(params.name, node)
+        }
+        router.later(Methods.peerPing) { node, call in
+            let params = call.params
+            let timeout = try positiveTime(params.timeout) ?? 10_000
+            return try node.peers.ping(params.name, timeout: timeout).flatMapThrowing { [node] _ in
+                try node.assumeIsolated { try peer(params.name, $0) }
+            }
+        }
+        router.on(Methods.peerCard) { node, _ in
+            let card = try node.card()
+            return PeerCardResult(
+                name: node.configuredName, endpoints: card.endpoints.map(\.description), contact: card.description)
+        }
+        router.on(Methods.peerExport) { node, _ in
+            let encoded = try JSONEncoder().encode(try node.peers.file())
+            return PeerExportResult(document: try JSONReader.read(encoded))
+        }
+        router.on(Methods.peerImport) { node, params in
+            let file: PeersFile
+            do { file = try JSONDecoder().decode(PeersFile.self, from: Data(params.document.utf8)) } catch let error
+                as DecodingError
+            {
+                let (field, message) = words(error)
+                throw ControlError(
+                    .usage, "this is not a peers file: `\(field)` \(message)", hint: "see peers.example.json",
+                    field: field)
+            }
+            try node.peers.take(file)
+            return PeerImportResult(peers: try PeerView.peers(node))
+        }
+    }
+
+    private static func peer(_ name: String, _ node: isolated Node) throws(NodeError) -> Peer {
+        PeerView.peer(try node.peers.peer(name).0, node.peers.presences()[name])
+    }
+
+    private static func words(_ error: DecodingError) -> (field: String, message: String) {
+        func place(_ path: [any CodingKey]) -> String {
+            let text = path.map { key in key.intValue.map { "[\($0)]" } ?? ".\(key.stringValue)" }.joined()
+            return String(text.drop { $0 == "." })
+        }
+        switch error {
+        case .keyNotFound(let key, let context): return (place(context.codingPath + [key]), "is missing")
+        case .typeMismatch(_, let context), .valueNotFound(_, let context):
+            return (place(context.codingPath), "has the wrong type")
+        case .dataCorrupted(let context): return (place(context.codingPath), context.debugDescription)
+        @unknown default: return ("", "does not fit")
+        }
     }
 }
