@@ -190,11 +190,11 @@ extension [String] {
     /// The first name with the smallest edit distance to a mistyped word, at most 2; `nil` for none.
     /// - Parameter folded: makes names that read alike equal.
     package func nearest(to word: String, folded: (String) -> String = { $0 }) -> String? {
-        let letters = Array<Character>(folded(word))
+        let letters = [Character](folded(word))
         let limit = Swift.min(2, letters.count - 2)
         var best: (name: String, distance: Int)?
         for name in self {
-            let other = Array<Character>(folded(name))
+            let other = [Character](folded(name))
             guard abs(other.count - letters.count) <= limit else { continue }
             let distance = editDistance(letters, other)
             if distance <= limit, distance < best?.distance ?? .max { best = (name, distance) }

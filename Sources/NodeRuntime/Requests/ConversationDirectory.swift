@@ -74,7 +74,8 @@ final class ConversationDirectory: Part {
             case .asleep(let summary): summary.client
             }
         }
-        let names = clients.compactMap { shell.aliases.alias(of: $0) } + clients.compactMap { core.machine.name(of: $0) }
+        let aliases = clients.compactMap { shell.aliases.alias(of: $0) }
+        let names = aliases + clients.compactMap { core.machine.name(of: $0) }
         return .unknownConversation(text, meant: names.nearest(to: text, folded: ShownName.folded))
     }
 

@@ -64,14 +64,6 @@ extension NodeCommand {
 /// A result that commands show to people in one way.
 protocol ShownRecord { func show(_ terminal: Terminal) }
 
-extension Conversation: ShownRecord { func show(_ terminal: Terminal) { ConversationCommand.show(self, terminal) } }
-extension LifetimeStatus: ShownRecord { func show(_ terminal: Terminal) { LifetimeCommand.show(self, terminal) } }
-extension ExplosionStatus: ShownRecord { func show(_ terminal: Terminal) { ExplodeCommand.show(self, terminal) } }
-extension Peer: ShownRecord { func show(_ terminal: Terminal) { PeerCommand.show(self, terminal) } }
-extension JoinStatus: ShownRecord { func show(_ terminal: Terminal) { JoinCommand.table([self], terminal) } }
-extension Inbox: ShownRecord { func show(_ terminal: Terminal) { InboxCommand.table([self], terminal) } }
-extension OutboxEntry: ShownRecord { func show(_ terminal: Terminal) { OutboxCommand.table([self], terminal) } }
-
 /// A command that calls a method with its one argument.
 struct Call<Action: MethodAction>: NodeCommand {
     static var configuration: CommandConfiguration { Action.configuration }

@@ -354,3 +354,5 @@ extension ConversationCommand {
         }
     }
 }
+
+extension Conversation: ShownRecord { func show(_ terminal: Terminal) { ConversationCommand.show(self, terminal) } }

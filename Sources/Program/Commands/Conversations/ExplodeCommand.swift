@@ -258,3 +258,5 @@ extension ExplodeCommand {
         }
     }
 }
+
+extension ExplosionStatus: ShownRecord { func show(_ terminal: Terminal) { ExplodeCommand.show(self, terminal) } }

@@ -172,3 +172,5 @@ extension JoinCommand {
         static let method = Methods.joinRetry
     }
 }
+
+extension JoinStatus: ShownRecord { func show(_ terminal: Terminal) { JoinCommand.table([self], terminal) } }

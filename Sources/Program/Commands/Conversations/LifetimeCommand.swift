@@ -305,3 +305,5 @@ extension LifetimeCommand {
         static let method = Methods.lifetimeWithdraw
     }
 }
+
+extension LifetimeStatus: ShownRecord { func show(_ terminal: Terminal) { LifetimeCommand.show(self, terminal) } }

@@ -266,3 +266,5 @@ extension PeerCommand {
         }
     }
 }
+
+extension Peer: ShownRecord { func show(_ terminal: Terminal) { PeerCommand.show(self, terminal) } }

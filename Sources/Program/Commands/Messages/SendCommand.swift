@@ -187,3 +187,5 @@ extension OutboxCommand {
         static let method = Methods.outboxRetry
     }
 }
+
+extension OutboxEntry: ShownRecord { func show(_ terminal: Terminal) { OutboxCommand.table([self], terminal) } }

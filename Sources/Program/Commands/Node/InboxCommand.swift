@@ -81,3 +81,5 @@ func checkedDiscovery(_ text: String?) throws(ControlError) -> DiscoverySetting?
     }
     return setting
 }
+
+extension Inbox: ShownRecord { func show(_ terminal: Terminal) { InboxCommand.table([self], terminal) } }
