@@ -95,81 +95,80 @@ package struct TextOutcome: JSONRecord, Hashable, Sendable {
     }
 }
 
-package enum SendMethod: ControlMethod {
-    package static let name = "send"
-    package static let summary = "Sends a message, or several texts in one request."
+package struct SendParams: JSONRecord, Hashable, Sendable {
+    package var conversation = ""
+    /// Absent with `texts` and with `payload`.
+    package var text: String?
+    /// Each text becomes a message, in this order. The answer has one result for each.
+    package var texts: [String]?
+    /// Answer only after this delivery stage.
+    package var wait: DeliveryStage?
+    package var timeout: Interval?
+    /// Id of the message being answered.
+    package var replyTo: String?
+    /// `authority/type:major.minor`, for contents of other programs.
+    package var type: String?
+    /// Base64; with `type`.
+    package var payload: String?
+    /// Text for receivers that do not know the type.
+    package var fallback: String?
 
-    package static func waits(_ params: Params) -> Bool { params.wait != nil }
+    package init() {}
 
-    package struct Params: JSONRecord, Hashable, Sendable {
-        package var conversation = ""
-        /// Absent with `texts` and with `payload`.
-        package var text: String?
-        /// Each text becomes a message, in this order. The answer has one result for each.
-        package var texts: [String]?
-        /// Answer only after this delivery stage.
-        package var wait: DeliveryStage?
-        package var timeout: Interval?
-        /// Id of the message being answered.
-        package var replyTo: String?
-        /// `authority/type:major.minor`, for contents of other programs.
-        package var type: String?
-        /// Base64; with `type`.
-        package var payload: String?
-        /// Text for receivers that do not know the type.
-        package var fallback: String?
-
-        package init() {}
-
-        package init(
-            conversation: String, text: String?, wait: DeliveryStage? = nil, timeout: Interval? = nil,
-            replyTo: String? = nil, type: String? = nil, payload: String? = nil, fallback: String? = nil
-        ) {
-            self.conversation = conversation
-            self.text = text
-            self.wait = wait
-            self.timeout = timeout
-            self.replyTo = replyTo
-            self.type = type
-            self.payload = payload
-            self.fallback = fallback
-        }
-
-        package init(conversation: String, texts: [String], wait: DeliveryStage? = nil, timeout: Interval? = nil) {
-            self.conversation = conversation
-            self.texts = texts
-            self.wait = wait
-            self.timeout = timeout
-        }
-
-        package mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
-            try fields.field("conversation", &conversation)
-            try fields.field("text", &text)
-            try fields.field("texts", &texts)
-            try fields.field("wait", &wait)
-            try fields.field("timeout", &timeout)
-            try fields.field("replyTo", &replyTo)
-            try fields.field("type", &type)
-            try fields.field("payload", &payload)
-            try fields.field("fallback", &fallback)
-        }
+    package init(
+        conversation: String, text: String?, wait: DeliveryStage? = nil, timeout: Interval? = nil,
+        replyTo: String? = nil, type: String? = nil, payload: String? = nil, fallback: String? = nil
+    ) {
+        self.conversation = conversation
+        self.text = text
+        self.wait = wait
+        self.timeout = timeout
+        self.replyTo = replyTo
+        self.type = type
+        self.payload = payload
+        self.fallback = fallback
     }
 
-    /// The message, or for `texts` one result for each in their order.
-    package struct Result: JSONRecord, Hashable, Sendable {
-        /// Unused when there are ``results``.
-        package var sent = SentMessage()
-        package var results: [TextOutcome]?
+    package init(conversation: String, texts: [String], wait: DeliveryStage? = nil, timeout: Interval? = nil) {
+        self.conversation = conversation
+        self.texts = texts
+        self.wait = wait
+        self.timeout = timeout
+    }
 
-        package init() {}
+    package mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
+        try fields.field("conversation", &conversation)
+        try fields.field("text", &text)
+        try fields.field("texts", &texts)
+        try fields.field("wait", &wait)
+        try fields.field("timeout", &timeout)
+        try fields.field("replyTo", &replyTo)
+        try fields.field("type", &type)
+        try fields.field("payload", &payload)
+        try fields.field("fallback", &fallback)
+    }
+}
 
-        package init(_ sent: SentMessage) { self.sent = sent }
+/// The message, or for `texts` one result for each in their order.
+package struct SendResult: JSONRecord, Hashable, Sendable {
+    /// Unused when there are ``results``.
+    package var sent = SentMessage()
+    package var results: [TextOutcome]?
 
-        package init(results: [TextOutcome]) { self.results = results }
+    package init() {}
 
-        package mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
-            try fields.field("results", &results)
-            if results == nil { try sent.visit(&fields) }
-        }
+    package init(_ sent: SentMessage) { self.sent = sent }
+
+    package init(results: [TextOutcome]) { self.results = results }
+
+    package mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
+        try fields.field("results", &results)
+        if results == nil { try sent.visit(&fields) }
+    }
+}
+
+extension RPCMethod where Params == SendParams, Result == SendResult {
+    package static var send: Self {
+        Self("send", "Sends a message, or several texts in one request.", waits: { $0.wait != nil })
     }
 }

@@ -9,7 +9,8 @@ package enum NodeError: Error {
     case homeFile(HomeFileError)
     case invite(InviteSlug.Failure)
     case locked
-    case unknownConversation(String)
+    /// - Parameter meant: the listed alias or name that is nearest to the text.
+    case unknownConversation(String, meant: String? = nil)
     case unknownJoin(String)
     case unknownInvite(String)
     /// The join failed or was cancelled.

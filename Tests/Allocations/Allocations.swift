@@ -212,17 +212,17 @@ private enum ControlSocketCount {
         let controlLoop = group.next()
         let serviceLoop = group.next()
         var router = ControlRouter()
-        router.on(SendMethod.self) { call in
+        router.on(RPCMethod<SendParams, SendResult>.send) { call in
             let sent = SentMessage(message: HexID(1, 2), state: .delivered, stored: true)
             let texts = call.params.texts ?? []
-            call.succeed(SendMethod.Result(results: texts.map { _ in TextOutcome(sent) }))
+            call.succeed(SendResult(results: texts.map { _ in TextOutcome(sent) }))
         }
         let server = try await ControlServer.start(
             home: home, on: controlLoop, for: serviceLoop, later: { $0() }, service: router
         ).get()
         let client = try ControlClient(home: home)
         let texts = [String](repeating: String(repeating: "mayfly ", count: 28), count: 32)
-        let params = JSONValue(of: SendMethod.Params(conversation: "tea", texts: texts, wait: .delivered))
+        let params = JSONValue(of: SendParams(conversation: "tea", texts: texts, wait: .delivered))
         func counts() async throws -> UInt64 {
             let control = try await controlLoop.submit { heap_allocations_of_this_thread() }.get()
             return try await serviceLoop.submit { heap_allocations_of_this_thread() }.get() + control

@@ -17,11 +17,11 @@ import Testing
     }
 
     private static func service(_ bodies: Bodies = Bodies()) -> ControlRouter {
-        var router = MethodCatalogue.router()
-        router.on(AttachmentAppendMethod.self) { call in
+        var router = Methods.router()
+        router.on(Methods.attachmentAppend) { call in
             let body = call.body.map { Array($0.readableBytesView) } ?? []
             bodies.add(body)
-            call.succeed(AttachmentAppendMethod.Result(byteCount: Int64(body.count)))
+            call.succeed(AttachmentAppendResult(byteCount: Int64(body.count)))
         }
         return router
     }
@@ -60,9 +60,8 @@ import Testing
         try await ControlNode.serving(service: Self.service()) { node in
             let client = try node.client()
             let body = [UInt8](repeating: 7, count: ControlLimits.bodyByteCount)
-            let params = AttachmentAppendMethod.Params(upload: "u")
-            let calls = try (0..<3).map { _ in
-                try client.send(AttachmentAppendMethod.self, params, body: body, until: nil)
+            let params = AttachmentAppendParams(upload: "u")
+            let calls = try (0..<3).map { _ in try client.send(Methods.attachmentAppend, params, body: body, until: nil)
             }
             for call in calls {
                 #expect(try client.answer(to: call, until: nil)["byteCount"] == .integer(Int64(body.count)))
@@ -111,7 +110,7 @@ import Testing
 
     @Test func `a request receives its body even at the limit of requests in flight`() async throws {
         var router = Self.service()
-        router.on(StatusMethod.self) { _ in }
+        router.on(Methods.status) { _ in }
         let service = router
         try await ControlNode.serving(service: service) { node in
             let raw = try node.rawClient()
@@ -137,16 +136,16 @@ import Testing
     }
 
     @Test func `a later request's failure ends the wait for an earlier answer`() async throws {
-        var router = MethodCatalogue.router()
-        router.on(AttachmentAppendMethod.self) { call in
+        var router = Methods.router()
+        router.on(Methods.attachmentAppend) { call in
             // The first is never answered.
             if call.params.upload == "b" { call.fail(ControlError(.notFound, "no such upload")) }
         }
         try await ControlNode.serving(service: router) { node in
             let client = try node.client()
             func send(_ upload: String) throws -> ControlClient.PendingCall {
-                let params = AttachmentAppendMethod.Params(upload: upload)
-                return try client.send(AttachmentAppendMethod.self, params, body: [1], until: nil)
+                let params = AttachmentAppendParams(upload: upload)
+                return try client.send(Methods.attachmentAppend, params, body: [1], until: nil)
             }
             let first = try send("a")
             _ = try send("b")

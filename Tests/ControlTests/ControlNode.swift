@@ -76,14 +76,8 @@ struct HandlerService: ControlService {
         -> ControlCall
     {
         let request = ControlRequest(id: id, method: method, params: JSONValue(from: &params))
-        if method == "wait" { return makeCall(WaitingMethod.self, request, session) }
-        return makeCall(AnyMethod.self, request, session)
-    }
-
-    private func makeCall<Method: ControlMethod>(
-        _ method: Method.Type, _ request: ControlRequest, _ session: ControlSession
-    ) -> ControlCall where Method.Params == Nothing, Method.Result == JSONValue {
-        MethodCall<Method>(id: request.id, name: request.method, session: session, params: .init()) { [handler] call in
+        let any = RPCMethod<Nothing, JSONValue>(method, "Any method.", waits: { _ in method == "wait" })
+        return MethodCall(any, id: id, session: session, params: .init()) { [handler] call in
             do {
                 try handler(request, call.session).hop(to: call.session.eventLoop).assumeIsolated().whenComplete {
                     call.complete($0)
@@ -96,22 +90,6 @@ struct HandlerService: ControlService {
         performs(calls.count)
         for call in calls { call.perform() }
     }
-}
-
-private enum AnyMethod: ControlMethod {
-    static let name = "any"
-    static let summary = "Whatever the handler of a test makes of it."
-    typealias Params = Nothing
-    typealias Result = JSONValue
-}
-
-private enum WaitingMethod: ControlMethod {
-    static let name = "wait"
-    static let summary = "A call that waits for others."
-    typealias Params = Nothing
-    typealias Result = JSONValue
-
-    static func waits(_ params: Nothing) -> Bool { true }
 }
 
 extension ControlSession { func notify(_ event: JSONValue) -> NotifyOutcome { notify(Self.line(of: event)) } }

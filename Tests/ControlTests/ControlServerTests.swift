@@ -69,17 +69,17 @@ import Testing
     }
 
     @Test func `a call's parameters are released when its handler returns`() async throws {
-        let kept = Mutex<MethodCall<SendMethod>?>(nil)
+        let kept = Mutex<MethodCall<SendParams, SendResult>?>(nil)
         let told = Mutex("")
-        var router = MethodCatalogue.router()
-        router.on(SendMethod.self) { call in
+        var router = Methods.router()
+        router.on(Methods.send) { call in
             told.withLock { $0 = call.params.text ?? "" }
             kept.withLock { $0 = call }
         }
-        router.on(StatusMethod.self) { call in
+        router.on(Methods.status) { call in
             kept.withLock { waiting in
-                #expect(waiting?.params == SendMethod.Params())
-                waiting?.succeed(SendMethod.Result(SentMessage(message: HexID(1, 2), state: .sent, stored: false)))
+                #expect(waiting?.params == SendParams())
+                waiting?.succeed(SendResult(SentMessage(message: HexID(1, 2), state: .sent, stored: false)))
                 waiting = nil
             }
             call.fail(ControlError(.failed, "only a test"))
@@ -147,11 +147,11 @@ import Testing
     }
 
     @Test func `the router distinguishes unknown methods, unsupported methods and wrong parameters`() async throws {
-        var router = MethodCatalogue.router()
-        router.on(PeerShowMethod.self) { call in call.fail(ControlError(.notFound, "no such peer")) }
-        router.on(ConversationCreateMethod.self) { call in
+        var router = Methods.router()
+        router.on(Methods.peerShow) { call in call.fail(ControlError(.notFound, "no such peer")) }
+        router.on(Methods.conversationCreate) { call in
             call.succeed(
-                ConversationCreateMethod.Result(
+                ConversationCreateResult(
                     conversation: "c1", inbox: "i1", name: call.params.name,
                     inviteTag: call.params.peers?.joined() ?? "-"))
         }
@@ -170,7 +170,7 @@ import Testing
             #expect(failure("peer.show", ["name": 7])?.message.contains("expected a string") == true)
             #expect(failure("conversation.create", ["whith": []])?.field == "whith")
             #expect(failure("conversation.create", ["with": ["a", 1]])?.field == "with[1]")
-            let created = try client.call(ConversationCreateMethod.self, .init(name: "room", peers: ["a", "b"]))
+            let created = try client.call(Methods.conversationCreate, .init(name: "room", peers: ["a", "b"]))
             #expect(created["inviteTag"] == "ab")
             #expect(try client.call("schema")["methods"]?.arrayValue?.isEmpty == false)
         }

@@ -141,23 +141,21 @@ private struct Visited: SampleFields {
     }
 
     @Test func `the schema of every record lists all its fields`() {
-        func check<Method: ControlMethod>(_ method: Method.Type) {
+        func check<Method: DescribedMethod>(_ method: Method) {
             #expect(
                 FieldSchema.fields(of: Method.Params.self).count == Mirror(reflecting: Method.Params()).children.count)
             guard let result = Method.Result.self as? any JSONRecord.Type, method.name != "send" else { return }
             let held = Mirror(reflecting: result.init()).children.count
             #expect(result.schema.fields.count == held, "\(method.name)")
         }
-        for method in MethodCatalogue.methods { check(method) }
+        for method in Methods.all { check(method) }
     }
 
     @Test func `one text is answered with its result, several texts with a result for each`() throws {
         let id = try #require(HexID(hex: id))
         let sent = SentMessage(message: id, state: .sent, stored: true)
-        #expect(
-            text(SendMethod.Result(sent)) == #"{"expiresAt":null,"message":"\#(self.id)","state":"sent","stored":true}"#
-        )
-        let results = SendMethod.Result(results: [
+        #expect(text(SendResult(sent)) == #"{"expiresAt":null,"message":"\#(self.id)","state":"sent","stored":true}"#)
+        let results = SendResult(results: [
             TextOutcome(sent), TextOutcome(ControlError(.usage, "the text is empty")),
             TextOutcome(ControlError(.timedOut, "late", hint: "wait"), message: id),
         ])
@@ -165,7 +163,7 @@ private struct Visited: SampleFields {
             text(results)
                 == #"{"results":[{"expiresAt":null,"message":"\#(self.id)","state":"sent","stored":true},{"error":{"kind":"usage","message":"the text is empty"}},{"error":{"hint":"wait","kind":"timedOut","message":"late"},"message":"\#(self.id)"}]}"#
         )
-        #expect(try read(text(results), as: SendMethod.Result.self) == results)
-        #expect(try read(text(SendMethod.Result(sent)), as: SendMethod.Result.self) == SendMethod.Result(sent))
+        #expect(try read(text(results), as: SendResult.self) == results)
+        #expect(try read(text(SendResult(sent)), as: SendResult.self) == SendResult(sent))
     }
 }

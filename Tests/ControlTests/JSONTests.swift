@@ -84,18 +84,18 @@ import struct Messaging.LifetimeTerms
     @Test func `a mismatch names its field`() throws {
         let value = try read(
             #"{"message":"0123456789abcdef0123456789abcdef","state":"sent","stored":1,"expiresAt":null}"#)
-        #expect { try value.decoded(as: SendMethod.Result.self) } throws: { error in
+        #expect { try value.decoded(as: SendResult.self) } throws: { error in
             (error as? JSONMismatch)?.field == "stored"
         }
         let list = try read(#"{"conversation":"c","with":["a",2]}"#)
-        #expect { try list.decoded(as: ConversationCreateMethod.Params.self) } throws: { error in
+        #expect { try list.decoded(as: ConversationCreateParams.self) } throws: { error in
             (error as? JSONMismatch)?.field == "with[1]"
         }
     }
 
     @Test func `a mismatch with an enumeration names the possible values, not the wrong one`() throws {
         let wrong = try read(#"{"conversation":"c","lifetime":"fortnight"}"#)
-        #expect { try wrong.decoded(as: LifetimeProposeMethod.Params.self) } throws: { error in
+        #expect { try wrong.decoded(as: LifetimeProposeParams.self) } throws: { error in
             let mismatch = error as? JSONMismatch
             return mismatch?.field == "lifetime"
                 && mismatch?.message == "expected one of ephemeral, 1h, 6h, 1d, 7d, 30d, found another"

@@ -7,13 +7,13 @@ import struct Messaging.Timestamp
 
 @Suite struct MethodTests {
     private func fields(_ method: String, _ part: String) -> [String] {
-        let methods = MethodCatalogue.schema["methods"]?.arrayValue ?? []
+        let methods = Methods.description["methods"]?.arrayValue ?? []
         let description = methods.first { $0["name"]?.stringValue == method }
         return (description?[part]?.arrayValue ?? []).compactMap { $0["name"]?.stringValue }
     }
 
     @Test func `every method has its own name`() {
-        let names = MethodCatalogue.methods.map { $0.name }
+        let names = Methods.all.map { $0.name }
         #expect(Set(names).count == names.count)
     }
 
@@ -35,7 +35,7 @@ import struct Messaging.Timestamp
     }
 
     @Test func `the schema lists the fields of the types`() throws {
-        let send = FieldSchema.fields(of: SendMethod.Params.self)
+        let send = FieldSchema.fields(of: SendParams.self)
         // Files are sent with `attachment.begin`, since a line cannot hold them.
         #expect(
             send.map(\.name) == [
@@ -46,7 +46,7 @@ import struct Messaging.Timestamp
                 + Array(repeating: "string", count: 4))
         #expect(send.map(\.isOptional) == [false] + Array(repeating: true, count: 8))
         #expect(send[3].values == ["queued", "sent", "mailed", "delivered"])
-        let read = FieldSchema.fields(of: ReadMethod.Result.self)
+        let read = FieldSchema.fields(of: ReadResult.self)
         let file = read[0].fields.first { $0.name == "file" }
         #expect(file?.fields.map(\.name) == ["name", "mediaType", "byteCount", "state", "percent"])
         #expect(read[0].type == "[object]")
@@ -56,11 +56,11 @@ import struct Messaging.Timestamp
         for method in ["conversation.show", "conversation.create", "join"] {
             #expect(fields(method, "result").contains("alias"), "\(method)")
         }
-        let listed = FieldSchema.fields(of: ConversationListMethod.Result.self)[0].fields
+        let listed = FieldSchema.fields(of: ConversationListResult.self)[0].fields
         #expect(listed.map(\.name).contains("alias"))
         #expect(fields("explode", "params") == ["conversation", "at", "in", "noTrace"])
         #expect(fields("explode.list", "params") == ["from"])
-        let explosions = FieldSchema.fields(of: ExplodeListMethod.Result.self)[0].fields.map(\.name)
+        let explosions = FieldSchema.fields(of: ExplodeListResult.self)[0].fields.map(\.name)
         #expect(explosions == FieldSchema.fields(of: ExplosionStatus.self).map(\.name))
     }
 
@@ -104,7 +104,7 @@ import struct Messaging.Timestamp
     }
 
     @Test func `a member's id accompanies its name everywhere`() {
-        let read = FieldSchema.fields(of: ReadMethod.Result.self)[0].fields
+        let read = FieldSchema.fields(of: ReadResult.self)[0].fields
         #expect(read.map(\.name).contains("member"))
         #expect(read.first { $0.name == "reactions" }?.fields.map(\.name) == ["from", "member", "reaction"])
         let lifetime = FieldSchema.fields(of: LifetimeStatus.self)

@@ -53,6 +53,12 @@ import Testing
             }
             let ambiguous = try ann.fails(64, "send", "lab", "x")
             #expect(ambiguous.message.contains("(ops-2)") && ambiguous.message.contains("(harmless)"), "\(ambiguous)")
+            // A mistyped name: the nearest alias, or the nearest name, of a conversation that is listed.
+            for (typed, meant) in [("harmles", "harmless"), ("OSP-2", "ops-2"), ("labb", "lab")] {
+                let hint = try ann.fails(7, "send", typed, "x").json["error"]["hint"].string
+                #expect(hint == "did you mean `\(meant)`?", "\(typed): \(hint ?? "none")")
+            }
+            #expect(try !"\(ann.fails(7, "send", "nothing-like-it", "x"))".contains("did you mean"))
             try ann.ok("inbox", "sleep", "ops")
             #expect(try ann.ok("conversation", "show", "ops")["alias"].string == "ops")
             try script("from sleep")

@@ -134,6 +134,11 @@ import Testing
                 $0["error"]["data"]["kind"].string
             }
             #expect(kinds == Array(repeating: "usage", count: 5) + [nil, nil], "invalid pieces are refused")
+            let begin = #"{"conversation":"room","name":"f","byteCount":-1}"#
+            let request = #"{"jsonrpc":"2.0","id":1,"method":"attachment.begin","params":\#(begin)}"#
+            let negative = try bob.ok("rpc", input: request + "\n").json["error"]
+            #expect(negative["data"]["kind"].string == "usage", "\(negative)")
+            #expect(negative["message"].string?.contains("byteCount") == true, "\(negative)")
         }
     }
 
@@ -271,7 +276,7 @@ import Testing
     }
 
     @Test("without an agreement a file is in memory only, and small") func ephemeral() throws {
-        try withRoom { ann, bob, _ in
+        try withRoom { ann, bob, room in
             let text = String(repeating: "a line of a secret file\n", count: 20_000)
             let path = "\(ann.directory)/plain.txt"
             try Data(text.utf8).write(to: URL(fileURLWithPath: path))
@@ -294,6 +299,8 @@ import Testing
             let (large, _) = try file("large.bin", (8 << 20) + 1, in: ann.directory)
             let refused = try ann.fails(1, "send", "room", "--file", large)
             #expect(refused.message.contains("the limit is 8.0 MiB"), "\(refused)")
+            let hint = refused.json["error"]["hint"].string ?? ""
+            #expect(hint.contains("mayfly lifetime propose \(room.prefix(12)) 1d"), "\(refused)")
         }
     }
 

@@ -26,11 +26,17 @@ import Testing
             let file = Program.text("\(ann.home)/config.json")
             for (key, value) in [
                 ("nme", "x"), ("name", "a b"), ("readReceipts", "maybe"), ("capacity", "0"), ("listen", "here"),
+                ("hooks", #"[{"command":["echo"]}]"#), ("hooks", #"[{"command":["/bin/true"],"events":["mesage"]}]"#),
             ] {
                 let refused = try ann.fails(64, "config", "set", key, value)
                 #expect(refused.message.contains(key), "\(refused)")
             }
             #expect(Program.text("\(ann.home)/config.json") == file)
+            rename("\(ann.home)/config.json", "\(ann.home)/other.json")
+            symlink("other.json", "\(ann.home)/config.json")
+            let linked = try ann.fails(1, "config", "set", "name", "eve")
+            #expect(linked.json["error"]["hint"].string == "replace it by a regular file", "\(linked)")
+            rename("\(ann.home)/other.json", "\(ann.home)/config.json")
             let shown = try ann.ok("config", "show")
             #expect(shown["name"].string == "zoe" && shown["readReceipts"].bool == true, "\(shown)")
             try ann.ok("config", "set", "readReceipts")

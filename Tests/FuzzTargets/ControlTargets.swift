@@ -10,8 +10,8 @@
             "control", byteCountLimit: 16_384,
             seeds: {
                 var seeds: [[UInt8]] = []
-                for method in MethodCatalogue.methods { seeds.append([0] + exampleRequest(method)) }
-                seeds.append([7] + exampleRequest(SendMethod.self) + [13, 10, 10] + exampleRequest(StatusMethod.self))
+                for method in Methods.all { seeds.append([0] + exampleRequest(method)) }
+                seeds.append([7] + exampleRequest(Methods.send) + [13, 10, 10] + exampleRequest(Methods.status))
                 return seeds
             },
             run: { bytes in
@@ -71,12 +71,12 @@
         let again = try? ControlRequest(line: request.jsonValue.utf8)
         try expect(
             again?.jsonValue.text == request.jsonValue.text, "\(request) comes back as \(String(describing: again))")
-        guard let method = MethodCatalogue.method(named: request.method) else { return }
+        guard let method = Methods.method(named: request.method) else { return }
         try checkParameters(method, request)
     }
 
     /// Decoded parameters round-trip.
-    private func checkParameters<Method: ControlMethod>(_ method: Method.Type, _ request: ControlRequest) throws {
+    private func checkParameters<Method: DescribedMethod>(_ method: Method, _ request: ControlRequest) throws {
         guard let params = try? request.params.decoded(as: Method.Params.self) else { return }
         let decoded = try? JSONValue(of: params).decoded(as: Method.Params.self)
         try expect(decoded == params, "\(params) comes back as \(String(describing: decoded))")
@@ -84,7 +84,7 @@
 
     // MARK: Seeds
 
-    private func exampleRequest<Method: ControlMethod>(_ method: Method.Type) -> [UInt8] {
+    private func exampleRequest<Method: DescribedMethod>(_ method: Method) -> [UInt8] {
         let fields = FieldSchema.fields(of: Method.Params.self)
         let params = JSONValue.object(Dictionary(uniqueKeysWithValues: fields.map { ($0.name, example(of: $0)) }))
         return ControlRequest(id: .integer(1), method: method.name, params: params).jsonValue.utf8

@@ -21,6 +21,9 @@ import Testing
             ("lmap", "lamp"), ("", "act"), ("zebraa", "zebra"),
         ] { #expect(CodeWords.nearest(to: typed) == meant) }
         #expect(CodeWords.contains(CodeWords.nearest(to: String(repeating: "q", count: 5_000))))
+        for (typed, meant) in [("sned", "send"), ("häuss", "häuser"), ("lst", "list"), ("xy", nil), ("frob", nil)] {
+            #expect(["send", "list", "häuser"].nearest(to: typed) == meant, "\(typed)")
+        }
     }
 
     @Test("a spoken code is read in any case, with hyphens or spaces") func reading() throws {

@@ -81,11 +81,14 @@ import Testing
 
     @Test func `a file without an agreement is held in memory, up to the memory limit`() throws {
         var pair = try joined()
+        var conversation: ConversationID?
         let refusal = pair.command(0) { (machine, turn) throws(CommandError) in
+            conversation = machine.conversation
             _ = try machine.prepareAttachment(byteCount: Limits.attachmentMemoryByteCount + 1, &turn)
             return []
         }
-        #expect(refusal == .fileTooLargeForMemory(limit: Limits.attachmentMemoryByteCount))
+        #expect(
+            try refusal == .fileTooLargeForMemory(limit: Limits.attachmentMemoryByteCount, in: #require(conversation)))
         let id = try sendFile(bytes(50_000), &pair)
         pair.run()
         #expect(state(id, pair, 1) == .received)

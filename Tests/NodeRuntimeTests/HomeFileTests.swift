@@ -51,7 +51,8 @@ import Testing
             #expect(throws: HomeFileError.self) { try NodeConfiguration.read(home: home) }
             #expect(unlink(path) == 0 && symlink("other.json", path) == 0)
             write("{}", to: "\(home)/other.json")
-            #expect(throws: HomeFileError.self) { try NodeConfiguration.read(home: home) }
+            let refused = #expect(throws: HomeFileError.self) { try NodeConfiguration.read(home: home) }
+            #expect(refused?.kind == .symbolicLink)
         }
     }
 

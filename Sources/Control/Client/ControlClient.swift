@@ -107,12 +107,9 @@ package final class ControlClient {
 
     /// Calls a method of the catalogue.
     /// - Returns: the raw result, with fields of newer versions; see ``JSONValue/decoded(as:)``.
-    package func call<Method: ControlMethod>(
-        _ method: Method.Type, _ params: Method.Params, timeout: Duration? = .seconds(30)
-    ) throws(ControlError) -> JSONValue {
-        let encoded = JSONValue(of: params)
-        return try call(method.name, encoded, timeout: timeout)
-    }
+    package func call<Params: MethodParams, Output: MethodResult>(
+        _ method: RPCMethod<Params, Output>, _ params: Params, timeout: Duration? = .seconds(30)
+    ) throws(ControlError) -> JSONValue { try call(method.name, JSONValue(of: params), timeout: timeout) }
 
     package enum StreamStep: Hashable, Sendable {
         case event(JSONValue)
@@ -154,8 +151,8 @@ package final class ControlClient {
 }
 
 extension ControlClient {
-    package func send<Method: ControlMethod>(
-        _ method: Method.Type, _ params: Method.Params, body: [UInt8], until deadline: ContinuousClock.Instant?
+    package func send<Params: MethodParams, Output: MethodResult>(
+        _ method: RPCMethod<Params, Output>, _ params: Params, body: [UInt8], until deadline: ContinuousClock.Instant?
     ) throws(ControlError) -> PendingCall { try send(method.name, JSONValue(of: params), body: body, until: deadline) }
 
     /// - Returns: false when `deadline` passes before ``unsent`` is empty.
@@ -293,5 +290,60 @@ extension ControlClient {
             default: throw .system("cannot read")
             }
         }
+    }
+}
+
+/// Non-blocking calls, for a program that polls several descriptors.
+extension ControlClient {
+    /// Readable when the node sent bytes.
+    package var descriptor: Int32 { socket.number }
+    /// True when the socket buffer is full. Call ``sendPosted()`` when the descriptor becomes writable.
+    package var hasUnsent: Bool { !unsent.isEmpty }
+
+    /// Queues a request and sends as much as the socket takes.
+    /// - Returns: the id of the coming answer.
+    package func post(_ method: String, _ params: JSONValue) throws(ControlError) -> RequestID {
+        let id = takeID()
+        let request = ControlRequest(id: id, method: method, params: params)
+        unsent += request.jsonValue.utf8 + [UInt8(ascii: "\n")]
+        try sendPosted()
+        return id
+    }
+
+    package func sendPosted() throws(ControlError) {
+        // After EPIPE, reading yields the reason.
+        _ = try sendSome()
+    }
+
+    /// The responses received so far.
+    /// - Throws: `noNode` when the node closed the connection; earlier responses of this call are lost then.
+    package func responses() throws(ControlError) -> [ControlResponse] {
+        var polled = pollfd(fd: socket.number, events: Int16(POLLIN), revents: 0)
+        guard poll(&polled, 1, 0) > 0 else { return [] }
+        let bytes = try Self.readSome(from: socket.number)
+        guard !bytes.isEmpty else { throw hasGone }
+        var responses: [ControlResponse] = []
+        for line in try lines(after: bytes) { responses.append(try ControlResponse(line: line)) }
+        return responses
+    }
+}
+
+package enum DescriptorOutput {
+    /// Writes all of `bytes`. Waits on a full non-blocking descriptor: another process may have set O_NONBLOCK on it.
+    /// - Returns: the errno of a failure; `nil` after success.
+    package static func write(_ bytes: some Collection<UInt8>, to descriptor: Int32) -> Int32? {
+        var rest = ArraySlice(bytes)
+        while !rest.isEmpty {
+            let count = rest.withUnsafeBytes { Glibc.write(descriptor, $0.baseAddress, $0.count) }
+            if count >= 0 {
+                rest = rest.dropFirst(count)
+            } else if errno == EAGAIN {
+                var polled = pollfd(fd: descriptor, events: Int16(POLLOUT), revents: 0)
+                if poll(&polled, 1, -1) < 0, errno != EINTR { return errno }
+            } else if errno != EINTR {
+                return errno
+            }
+        }
+        return nil
     }
 }

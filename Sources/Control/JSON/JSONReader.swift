@@ -132,17 +132,6 @@ package struct JSONReader {
         guard kind() == .number else { throw mismatch(expected) }
         let start = offset
         skipWord()
-        var position = start
-        let isNegative = start < offset && bytes[start] == UInt8(ascii: "-")
-        if isNegative { position += 1 }
-        if offset - position <= 18 {
-            var value: Int64 = 0
-            while position < offset, (UInt8(ascii: "0")...UInt8(ascii: "9")).contains(bytes[position]) {
-                value = value * 10 + Int64(bytes[position] - UInt8(ascii: "0"))
-                position += 1
-            }
-            if position == offset { return .integer(isNegative ? -value : value) }
-        }
         let text = String(decoding: bytes[start..<offset], as: UTF8.self)
         if let value = Int64(text) { return .integer(value) }
         return .double(Double(text) ?? 0)

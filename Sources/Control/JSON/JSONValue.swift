@@ -1,3 +1,5 @@
+import FoundationEssentials
+import Messaging
 import NIOCore
 
 /// One JSON value (RFC 8259). Integers that fit in 64 bits stay exact; other numbers are `Double`.
@@ -132,5 +134,164 @@ extension JSONWriter {
             member.value.write(to: &self)
         }
         buffer.writeInteger(UInt8(ascii: "}"))
+    }
+}
+
+package typealias Timestamp = Messaging.Timestamp
+
+/// In JSON an ISO 8601 string in UTC, with three decimals when the milliseconds are not zero.
+extension Timestamp: JSONConvertible {
+    package init(from reader: inout JSONReader) throws(JSONMismatch) {
+        guard let timestamp = Timestamp(iso8601: try reader.string()) else {
+            throw JSONMismatch("", "expected an ISO 8601 time such as 2026-11-21T06:53:53Z")
+        }
+        self = timestamp
+    }
+
+    package func write(to writer: inout JSONWriter) { writer.string(exactISO8601) }
+
+    package static var schema: FieldSchema.Shape { FieldSchema.Shape(type: "timestamp") }
+}
+
+/// A duration in milliseconds; in JSON seconds, or a string with a unit: `90`, `"500ms"`, `"90s"`, `"5m"`, `"24h"`,
+/// `"7d"`. At most ten years.
+package struct Interval: Hashable, Sendable {
+    package let milliseconds: Int64
+
+    package init(milliseconds: Int64) { self.milliseconds = milliseconds }
+
+    package var duration: Duration { .milliseconds(milliseconds) }
+
+    /// Parses a number, perhaps with decimals, and a unit. The default unit is seconds.
+    package init?(text: String) {
+        let units: [(String, Double)] = [
+            ("ms", 1), ("s", 1000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000), ("w", 604_800_000),
+        ]
+        let unit = units.first { text.hasSuffix($0.0) }
+        let digits = text.dropLast(unit?.0.count ?? 0)
+        guard !digits.isEmpty, digits.utf8.allSatisfy({ (48...57).contains($0) || $0 == UInt8(ascii: ".") }),
+            let value = Double(digits)
+        else { return nil }
+        self.init(bounding: value * (unit?.1 ?? 1000))
+    }
+
+    private init?(bounding milliseconds: Double) {
+        guard milliseconds >= 0, milliseconds <= 315_360_000_000 else { return nil }
+        self.init(milliseconds: Int64(milliseconds.rounded()))
+    }
+}
+
+extension Interval: JSONScalar {
+    package init(from reader: inout JSONReader) throws(JSONMismatch) {
+        let parsed =
+            reader.kind() == .string
+            ? Interval(text: try reader.string()) : Interval(bounding: try reader.double() * 1000)
+        guard let parsed else { throw JSONMismatch("", "expected seconds or a length of time such as 90s, 24h or 7d") }
+        self = parsed
+    }
+
+    package func write(to writer: inout JSONWriter) { writer.number(Double(milliseconds) / 1000) }
+
+    package static var schema: FieldSchema.Shape { FieldSchema.Shape(type: "interval") }
+}
+
+/// An identifier of 16 or 32 bytes: hexadecimal in JSON, words in memory.
+package struct HexID: Hashable, Sendable {
+    private let words: (UInt64, UInt64, UInt64, UInt64)
+    /// 16 or 32; 0 for none.
+    private let byteCount: UInt8
+
+    package init() {
+        words = (0, 0, 0, 0)
+        byteCount = 0
+    }
+
+    package init(_ first: UInt64, _ second: UInt64) {
+        words = (first, second, 0, 0)
+        byteCount = 16
+    }
+
+    package init(_ first: UInt64, _ second: UInt64, _ third: UInt64, _ fourth: UInt64) {
+        words = (first, second, third, fourth)
+        byteCount = 32
+    }
+
+    /// `nil` unless `text` is 32 or 64 hexadecimal digits.
+    package init?(_ text: UnsafeBufferPointer<UInt8>) {
+        guard text.count == 32 || text.count == 64 else { return nil }
+        func word(_ index: Int) -> UInt64? {
+            guard 16 * index < text.count else { return 0 }
+            var word: UInt64 = 0
+            for byte in text[16 * index..<16 * index + 16] {
+                guard let digit = HexDigit.value(byte) else { return nil }
+                word = word << 4 | UInt64(digit)
+            }
+            return word
+        }
+        guard let first = word(0), let second = word(1), let third = word(2), let fourth = word(3) else { return nil }
+        words = (first, second, third, fourth)
+        byteCount = UInt8(text.count / 2)
+    }
+
+    /// `nil` unless `text` is 32 or 64 hexadecimal digits.
+    package init?(hex text: String) {
+        var text = text
+        guard let id = text.withUTF8({ HexID($0) }) else { return nil }
+        self = id
+    }
+
+    @inline(__always) fileprivate func byte(_ index: Int) -> UInt8 {
+        let word =
+            switch index >> 3 {
+            case 0: words.0
+            case 1: words.1
+            case 2: words.2
+            default: words.3
+            }
+        return UInt8(truncatingIfNeeded: word >> (56 - 8 * (index & 7)))
+    }
+
+    package static func == (one: HexID, other: HexID) -> Bool {
+        one.words == other.words && one.byteCount == other.byteCount
+    }
+
+    package func hash(into hasher: inout Hasher) {
+        hasher.combine(words.0)
+        hasher.combine(words.1)
+    }
+}
+
+extension HexID: CustomStringConvertible {
+    package var description: String {
+        var writer = JSONWriter()
+        write(to: &writer)
+        return String(decoding: writer.buffer.readableBytesView.dropFirst().dropLast(), as: UTF8.self)
+    }
+}
+
+extension HexID: JSONScalar {
+    package init(from reader: inout JSONReader) throws(JSONMismatch) {
+        guard let id = try reader.plainString({ HexID($0) }) else {
+            throw JSONMismatch("", "expected an id of 32 or 64 hexadecimal digits")
+        }
+        self = id
+    }
+
+    package func write(to writer: inout JSONWriter) {
+        let id = self
+        writer.quotedHex(Int(byteCount)) { id.byte($0) }
+    }
+
+    package static var schema: FieldSchema.Shape { FieldSchema.Shape(type: "string") }
+}
+
+/// Padded Base64 (RFC 4648, section 4), the encoding of bytes on the control socket.
+package enum Base64 {
+    package static func encode(_ bytes: [UInt8]) -> String { Data(bytes).base64EncodedString() }
+
+    /// `nil` unless `text` is a canonical encoding.
+    package static func decode(_ text: String) -> [UInt8]? {
+        guard let data = Data(base64Encoded: text), data.base64EncodedString() == text else { return nil }
+        return [UInt8](data)
     }
 }

@@ -28,27 +28,7 @@ package struct JSONWriter {
 
     package mutating func literal(_ text: StaticString) { buffer.writeStaticString(text) }
 
-    package mutating func integer(_ value: Int64) {
-        guard value >= 0 else {
-            buffer.writeString(String(value))
-            return
-        }
-        // At most 19 digits, written from the last to the first.
-        buffer.writeWithUnsafeMutableBytes(minimumWritableBytes: 20) { target in
-            var digits = 1
-            var bound = value / 10
-            while bound > 0 {
-                digits += 1
-                bound /= 10
-            }
-            var rest = value
-            for index in stride(from: digits - 1, through: 0, by: -1) {
-                target[index] = UInt8(truncatingIfNeeded: rest % 10) + UInt8(ascii: "0")
-                rest /= 10
-            }
-            return digits
-        }
-    }
+    package mutating func integer(_ value: Int64) { buffer.writeString(String(value)) }
 
     package mutating func number(_ value: Double) {
         if let whole = Int64(exactly: value) {

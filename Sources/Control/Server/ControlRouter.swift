@@ -1,3 +1,5 @@
+import NIOCore
+
 /// Answers the requests of the control socket.
 package protocol ControlService: Sendable {
     /// Creates a call. On the control loop.
@@ -12,9 +14,9 @@ package protocol ControlService: Sendable {
 /// The node's method table. Parameters are parsed on the control loop, bodies run on the node's loop.
 ///
 ///     var router = ControlRouter()
-///     router.on(SendMethod.self) { call in call.succeed(result) }
+///     router.on(method) { call in call.succeed(result) }
 package struct ControlRouter: ControlService {
-    private var methods: [String: any ServedMethod] = [:]
+    private var methods: [String: any Served] = [:]
     private let isDescribed: @Sendable (String) -> Bool
     private let batch: @Sendable (_ perform: () -> Void) -> Void
 
@@ -30,9 +32,9 @@ package struct ControlRouter: ControlService {
     }
 
     /// Registers `body` for `method`. It runs on the service's loop, with validated parameters.
-    package mutating func on<Method: ControlMethod>(_ method: Method.Type, _ body: @escaping MethodCall<Method>.Body) {
-        methods[method.name] = MethodBody<Method>(body: body)
-    }
+    package mutating func on<Params: MethodParams, Output: MethodResult>(
+        _ method: RPCMethod<Params, Output>, _ body: @escaping MethodCall<Params, Output>.Body
+    ) { methods[method.name] = ServedMethod(method: method, body: body) }
 
     /// Described methods without a body are answered "not supported by this version", all others "unknown".
     package func call(_ method: String, id: RequestID?, params: inout JSONReader, session: ControlSession)
@@ -46,22 +48,129 @@ package struct ControlRouter: ControlService {
     package func perform(_ calls: [ControlCall]) { batch { for call in calls { call.perform() } } }
 }
 
-private protocol ServedMethod: Sendable {
+private protocol Served: Sendable {
     func call(_ id: RequestID?, _ params: inout JSONReader, _ session: ControlSession) throws(ControlError)
         -> ControlCall
 }
 
-private struct MethodBody<Method: ControlMethod>: ServedMethod {
-    let body: MethodCall<Method>.Body
+private struct ServedMethod<Params: MethodParams, Output: MethodResult>: Served {
+    let method: RPCMethod<Params, Output>
+    let body: MethodCall<Params, Output>.Body
 
     func call(_ id: RequestID?, _ params: inout JSONReader, _ session: ControlSession) throws(ControlError)
         -> ControlCall
     {
-        var read = Method.Params()
+        var read = Params()
         do throws(JSONMismatch) {
             // Strict, so that a misspelled option fails.
-            try params.strictRecord(&read) { _ in "`\(Method.name)` has no such parameter" }
-        } catch { throw ControlError.invalidParameter(error) }
-        return MethodCall<Method>(id: id, session: session, params: read, body: body)
+            try params.strictRecord(&read) { _ in "`\(method.name)` has no such parameter" }
+        } catch { throw .invalidParameter(error) }
+        return MethodCall(method, id: id, session: session, params: read, body: body)
     }
+}
+
+/// A request in progress, the only allocation per request. The control loop creates it, the service's loop runs it and
+/// hands it back with its answer.
+package class ControlCall: @unchecked Sendable {
+    // @unchecked: one loop at a time owns a call. The control loop creates it and hands it over. The service's loop
+    // runs and settles it, then hands it back.
+
+    /// The client that sent the request.
+    package let session: ControlSession
+    package let method: String
+    /// `nil` for a notification, which gets no answer.
+    let id: RequestID?
+    let takesBody: Bool
+    /// See ``RPCMethod/waits``.
+    let waits: Bool
+    /// Bytes of the request line.
+    final var byteCount = 0
+    /// Raw bytes after the request line.
+    package final var body: ByteBuffer?
+    private(set) var failure: ControlError?
+    private var isSettled = false
+
+    init(id: RequestID?, method: String, takesBody: Bool, waits: Bool, session: ControlSession) {
+        self.id = id
+        self.method = method
+        self.takesBody = takesBody
+        self.waits = waits
+        self.session = session
+    }
+
+    /// Runs the method, which settles the call now or later. On the service's loop.
+    package func perform() { preconditionFailure("a call has a method") }
+
+    /// On the control loop, after a success.
+    func writeResult(to writer: inout JSONWriter) { preconditionFailure("a call has a result") }
+
+    /// Delivers the result. Only the first call has an effect. On the service's loop.
+    package final func settle() {
+        guard !isSettled else { return }
+        isSettled = true
+        session.deliver(.answer(self))
+    }
+
+    /// Delivers a failure. On the service's loop.
+    package final func fail(_ error: any Error) {
+        guard !isSettled else { return }
+        // An error of another type may name files or addresses, which must not reach the client.
+        failure = error as? ControlError ?? .internalFailure("`\(method)` failed inside the node")
+        settle()
+    }
+
+    /// Writes the response line.
+    final func writeAnswer(to writer: inout JSONWriter) {
+        guard let id else { return }
+        if let failure {
+            writer.failure(id, failure)
+        } else {
+            writer.beginSuccess(id)
+            writeResult(to: &writer)
+            writer.endLine()
+        }
+    }
+}
+
+/// A call of a method of the catalogue.
+package final class MethodCall<Params: MethodParams, Output: MethodResult>: ControlCall, @unchecked Sendable {
+    package typealias Body = @Sendable (MethodCall) -> Void
+
+    /// Cleared when the body returns, so that a text does not stay in memory until its message is delivered.
+    package private(set) var params: Params
+    private let answer: Body
+    private var result: Output?
+
+    package init(
+        _ method: RPCMethod<Params, Output>, id: RequestID?, session: ControlSession, params: Params,
+        body: @escaping Body
+    ) {
+        self.params = params
+        answer = body
+        super.init(
+            id: id, method: method.name, takesBody: method.takesBody, waits: method.waits(params), session: session)
+    }
+
+    override package func perform() {
+        answer(self)
+        params = Params()
+        body = nil
+    }
+
+    /// Delivers a result. On the service's loop.
+    package func succeed(_ result: Output) {
+        guard self.result == nil else { return }
+        self.result = result
+        settle()
+    }
+
+    /// Delivers a result or a failure. On the service's loop.
+    package func complete(_ outcome: Result<Output, any Error>) {
+        switch outcome {
+        case .success(let result): succeed(result)
+        case .failure(let error): fail(error)
+        }
+    }
+
+    override func writeResult(to writer: inout JSONWriter) { result?.write(to: &writer) }
 }

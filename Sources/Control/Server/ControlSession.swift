@@ -1,3 +1,4 @@
+import DequeModule
 import NIOCore
 import Synchronization
 
@@ -9,21 +10,13 @@ package final class ControlSession: @unchecked Sendable {
 
     private let bridge: ControlBridge
     let connection: ControlConnection
-    private var stream = Stream.none
+    /// Subscribed, and not dropped for reading too slowly.
+    private var isStreaming = false
     private var closeActions: [UInt64: () -> Void] = [:]
     private var nextCloseAction: UInt64 = 1
     private var isClosed = false
     /// Ends the source of the stream.
     private var endSubscription: (() -> Void)?
-
-    private enum Stream {
-        /// Not subscribed. Next: `open`.
-        case none
-        /// Subscribed. Next: `none` after `unsubscribe`, or `dropped`.
-        case open
-        /// The client read too slowly and was notified. Next: `open`.
-        case dropped
-    }
 
     init(bridge: ControlBridge, connection: ControlConnection) {
         self.bridge = bridge
@@ -35,7 +28,7 @@ package final class ControlSession: @unchecked Sendable {
     func clientHasGone() {
         eventLoop.assertInEventLoop()
         isClosed = true
-        endStream(as: .none)
+        endStream()
         let actions = closeActions
         closeActions = [:]
         for number in actions.keys.sorted() { actions[number]?() }
@@ -67,9 +60,9 @@ package final class ControlSession: @unchecked Sendable {
     ///   disconnect.
     package func startStream(whenEnded body: @escaping () -> Void = {}) {
         eventLoop.assertInEventLoop()
-        endStream(as: .none)
+        endStream()
         guard !isClosed else { return body() }
-        stream = .open
+        isStreaming = true
         endSubscription = body
         deliver(.streamBegan(connection))
     }
@@ -77,12 +70,12 @@ package final class ControlSession: @unchecked Sendable {
     /// For `unsubscribe`.
     package func stopStream() {
         eventLoop.assertInEventLoop()
-        endStream(as: .none)
+        endStream()
     }
 
-    private func endStream(as end: Stream) {
-        if stream == .open { deliver(.streamEnded(connection)) }
-        stream = end
+    private func endStream() {
+        if isStreaming { deliver(.streamEnded(connection)) }
+        isStreaming = false
         let body = endSubscription
         endSubscription = nil
         body?()
@@ -106,10 +99,10 @@ package final class ControlSession: @unchecked Sendable {
     /// notification. It gets no further events until it subscribes again, from its last cursor.
     package func notify(_ line: ByteBuffer) -> NotifyOutcome {
         eventLoop.assertInEventLoop()
-        guard stream == .open, !isClosed else { return .dropped }
+        guard isStreaming, !isClosed else { return .dropped }
         let backlog = connection.backlogByteCount.load(ordering: .relaxed)
         guard backlog + line.readableBytes <= ControlLimits.eventBacklogByteCount else {
-            endStream(as: .dropped)
+            endStream()
             let error = ControlError(
                 .failed, "events were read too slowly", hint: "subscribe again with `since` set to the last cursor seen"
             )
@@ -126,5 +119,141 @@ package final class ControlSession: @unchecked Sendable {
     func deliver(_ delivery: ControlBridge.Delivery) {
         eventLoop.assertInEventLoop()
         bridge.deliver(delivery)
+    }
+}
+
+/// Moves batches between the two event loops: one hop per socket read for requests, one hop per turn of the service's
+/// loop for answers.
+final class ControlBridge: @unchecked Sendable {
+    // @unchecked: mutable state is confined to the service's loop, which is asserted.
+
+    /// Bytes of requests executed per turn of the service's loop. The rest is deferred, so that a busy client does not
+    /// starve the links, and disk writes proceed meanwhile.
+    private static let turnByteCount = 32 << 10
+
+    /// Control loop to service.
+    private enum Arrival {
+        case call(ControlCall)
+        /// The client disconnected; queued behind its calls.
+        case end(ControlSession)
+    }
+
+    /// Service to control loop, in order.
+    enum Delivery {
+        case answer(ControlCall)
+        /// - Parameter isCounted: the line counts in the backlog of its connection.
+        case event(ControlConnection, ByteBuffer, isCounted: Bool)
+        case streamBegan(ControlConnection)
+        case streamEnded(ControlConnection)
+    }
+
+    let controlLoop: any EventLoop
+    let serviceLoop: any EventLoop
+    private let later: @Sendable (@escaping () -> Void) -> Void
+    let service: any ControlService
+    /// A queue, in order of arrival.
+    private var incoming: Deque<Arrival> = []
+    private var isClosed = false
+    private var outgoing: [Delivery] = []
+    private var isScheduled = false
+
+    /// - Parameter later: runs its argument in a later turn of the service's loop.
+    init(
+        from controlLoop: any EventLoop, to serviceLoop: any EventLoop,
+        later: @escaping @Sendable (@escaping () -> Void) -> Void, _ service: any ControlService
+    ) {
+        self.later = later
+        self.controlLoop = controlLoop
+        self.serviceLoop = serviceLoop
+        self.service = service
+    }
+
+    /// Passes calls to the service. On the control loop.
+    func submit(_ calls: [ControlCall]) {
+        controlLoop.assertInEventLoop()
+        serviceLoop.execute { self.take(calls.lazy.map(Arrival.call)) }
+    }
+
+    /// Reports a disconnected client to the service. On the control loop.
+    func end(_ session: ControlSession) {
+        controlLoop.assertInEventLoop()
+        serviceLoop.execute {
+            if self.isClosed { session.clientHasGone() } else { self.take(CollectionOfOne(.end(session))) }
+        }
+    }
+
+    /// Drops queued and future calls. On the service's loop.
+    func close() {
+        serviceLoop.assertInEventLoop()
+        isClosed = true
+        let dropped = incoming
+        incoming = []
+        for case .end(let session) in dropped { session.clientHasGone() }
+    }
+
+    private func take(_ arrivals: some Collection<Arrival>) {
+        guard !isClosed else { return }
+        let isIdle = incoming.isEmpty
+        incoming.append(contentsOf: arrivals)
+        if isIdle { performSome() }
+    }
+
+    /// Executes the first queued calls, then ends the sessions that follow them.
+    private func performSome() {
+        var calls: [ControlCall] = []
+        var byteCount = 0
+        while byteCount < Self.turnByteCount, case .call(let call)? = incoming.first {
+            byteCount += call.byteCount + (call.body?.readableBytes ?? 0)
+            calls.append(call)
+            incoming.removeFirst()
+        }
+        var ended: [ControlSession] = []
+        while case .end(let session)? = incoming.first {
+            ended.append(session)
+            incoming.removeFirst()
+        }
+        if !calls.isEmpty { service.perform(calls) }
+        for session in ended { session.clientHasGone() }
+        if !incoming.isEmpty { later { self.performSome() } }
+    }
+
+    /// On the service's loop.
+    func deliver(_ delivery: Delivery) {
+        serviceLoop.assertInEventLoop()
+        outgoing.append(delivery)
+        guard !isScheduled else { return }
+        isScheduled = true
+        serviceLoop.execute { self.flush() }
+    }
+
+    private func flush() {
+        isScheduled = false
+        let batch = Batch(deliveries: outgoing)
+        outgoing = []
+        controlLoop.execute { batch.deliver() }
+    }
+
+    /// The deliveries of one turn of the service's loop.
+    private struct Batch: @unchecked Sendable {
+        // @unchecked: the service's loop hands the batch over and keeps no reference.
+        let deliveries: [Delivery]
+
+        func deliver() {
+            var touched: [ControlConnection] = []
+            func touch(_ connection: ControlConnection) { if connection.touch() { touched.append(connection) } }
+            for delivery in deliveries {
+                switch delivery {
+                case .answer(let call):
+                    touch(call.session.connection)
+                    call.session.connection.add(call)
+                case .event(let connection, let line, let isCounted):
+                    touch(connection)
+                    connection.add(line, isCounted: isCounted)
+                case .streamBegan(let connection): connection.isStreaming = true
+                case .streamEnded(let connection): connection.isStreaming = false
+                }
+            }
+            for connection in touched { connection.flush() }
+        }
     }
 }

@@ -233,7 +233,7 @@ extension ConversationStateMachine {
             throw .fileTooLarge(limit: turn.contents.attachmentByteCount)
         }
         guard prepared.keeping == .memory, byteCount > Limits.attachmentMemoryByteCount else { return }
-        throw .fileTooLargeForMemory(limit: Limits.attachmentMemoryByteCount)
+        throw .fileTooLargeForMemory(limit: Limits.attachmentMemoryByteCount, in: conversation)
     }
 
     /// Sends a file whose chunks are all in the archive.

@@ -5,7 +5,7 @@ import Glibc
 /// A file of the home that people may edit is missing, malformed or unreadable.
 package struct HomeFileError: Error, Hashable, Sendable, CustomStringConvertible {
     /// `busy`: another process is changing the file.
-    package enum Kind: Hashable, Sendable { case missing, malformed, busy, system }
+    package enum Kind: Hashable, Sendable { case missing, malformed, symbolicLink, busy, system }
     package var kind: Kind
     package var path: String
     package var line: Int?
@@ -285,7 +285,7 @@ extension HomeFileError {
     fileprivate init(systemCall: String, path: String) {
         let code = errno
         self.init(
-            kind: code == ENOENT ? .missing : .system, path: path, line: nil,
+            kind: code == ENOENT ? .missing : code == ELOOP ? .symbolicLink : .system, path: path, line: nil,
             reason: code == ELOOP
                 ? "a symbolic link stands in its place" : "\(systemCall): \(String(cString: strerror(code)))")
     }

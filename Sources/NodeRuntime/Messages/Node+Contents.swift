@@ -240,7 +240,7 @@ extension Node {
         try shell.uploads.checkCount()
         let target: Messaging.MessageID? =
             if let replyTo { try resolveMessage(replyTo, in: conversation).id } else { nil }
-        let byteCount = max(0, byteCount ?? 0)
+        let byteCount = byteCount ?? 0
         let (client, prepared) = try shell.directory.command(conversation) { machine, turn throws(CommandError) in
             if !text.isEmpty { try machine.check(text) }
             return (try machine.prepareAttachment(byteCount: byteCount, &turn), [])

@@ -107,8 +107,8 @@ package struct NetworkFindings: Sendable {
     package var advice: [String] {
         if families.allSatisfy({ $0.local == nil }) {
             return [
-                "There is no route to other networks: connect this machine to a network. "
-                    + "Without one, `mayfly run --discover lan` finds members on the same network."
+                "This machine has no route to other networks. Connect it to a router, and check again. "
+                    + "Members on the same local network need no router: `mayfly run --discover lan` finds them."
             ]
         }
         var result: [String] = []

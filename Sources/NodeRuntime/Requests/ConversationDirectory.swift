@@ -63,7 +63,20 @@ final class ConversationDirectory: Part {
             throw .exploded(over.conversation)
         }
         // An unreadable inbox may match.
-        throw shell.unread.error ?? .unknownConversation(text)
+        throw shell.unread.error ?? unknown(text)
+    }
+
+    /// Suggests only a conversation of ``list()``, an alias before a name.
+    private func unknown(_ text: String) -> NodeError {
+        let clients = ((try? list()) ?? []).map { listed in
+            switch listed {
+            case .awake(let machine): machine.client
+            case .asleep(let summary): summary.client
+            }
+        }
+        let aliases = clients.compactMap { shell.aliases.alias(of: $0) }
+        let names = aliases + clients.compactMap { core.machine.name(of: $0) }
+        return .unknownConversation(text, meant: names.nearest(to: text, folded: ShownName.folded))
     }
 
     /// - Parameter text: a clientId or its beginning, or a name of its conversation.
@@ -82,7 +95,7 @@ final class ConversationDirectory: Part {
 
     /// - Parameter text: as for ``resolve(_:)``. Throws the same errors.
     func conversation(_ text: String) throws(NodeError) -> ConversationStateMachine {
-        guard let machine = shell.sleep.peek(try resolve(text)) else { throw .unknownConversation(text) }
+        guard let machine = shell.sleep.peek(try resolve(text)) else { throw unknown(text) }
         return machine
     }
 
@@ -102,7 +115,14 @@ final class ConversationDirectory: Part {
     ) throws(NodeError) -> (ClientID, Result) {
         let client = try resolve(text)
         try shell.sleep.wake(client, .userInteraction)
-        return (client, try core.request { turn throws(CommandError) in try core.machine.command(client, &turn, body) })
+        do throws(NodeError) {
+            return (
+                client, try core.request { turn throws(CommandError) in try core.machine.command(client, &turn, body) }
+            )
+        } catch {
+            guard case .command(.unknownConversation) = error else { throw error }
+            throw unknown(text)
+        }
     }
 
     /// Makes an invite to a conversation of ours.

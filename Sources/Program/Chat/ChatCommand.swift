@@ -52,7 +52,7 @@ struct ChatCommand: ParsableCommand {
     private func id(of word: String, home: String, isPlain: Bool) throws(ControlError) -> String {
         let params = ConversationParams(conversation: word)
         do {
-            let answer = try ControlClient(home: home).call(ConversationShowMethod.self, params)
+            let answer = try ControlClient(home: home).call(Methods.conversationShow, params)
             return try understand(answer, as: Conversation.self).conversation
         } catch {
             guard error.kind == .locked, !isPlain else { throw error }

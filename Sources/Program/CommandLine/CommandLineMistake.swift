@@ -1,5 +1,6 @@
 import ArgumentParser
 import Control
+import Messaging
 
 /// Usage errors that ArgumentParser misses or misreports.
 enum CommandLineMistake {
@@ -19,7 +20,7 @@ enum CommandLineMistake {
             guard command.configuration.defaultSubcommand == nil else { return nil }
             let names = below.filter { $0.configuration.shouldDisplay }.map { $0._commandName }
             let hint: String
-            if let meant = nearest(to: word, among: names) {
+            if let meant = names.nearest(to: word) {
                 hint = "did you mean `\((path + [meant]).joined(separator: " "))`?"
             } else {
                 hint = "see `\((["mayfly", "help"] + path.dropFirst()).joined(separator: " "))`"
@@ -38,7 +39,7 @@ enum CommandLineMistake {
         for word in arguments.prefix(while: { $0 != "--" }) where word.hasPrefix("--") {
             let name = String(word.prefix { $0 != "=" })
             guard !known.contains(name) else { continue }
-            let hint = nearest(to: name, among: known.sorted()).map { "did you mean `\($0)`?" }
+            let hint = known.sorted().nearest(to: name).map { "did you mean `\($0)`?" }
             return ControlError(.usage, "unknown option `\(name)`", hint: hint ?? "see `mayfly help`")
         }
         return nil
@@ -95,31 +96,5 @@ enum CommandLineMistake {
         let help = root.helpMessage(for: command, includeHidden: true)
         let words = help.split { !($0.isLetter || $0.isNumber || $0 == "-") }
         return Set(words.filter { $0.hasPrefix("--") }.map(String.init)).union(["--help", "--help-hidden", "--version"])
-    }
-
-    /// The closest name within an edit distance of 2.
-    private static func nearest(to word: String, among names: [String]) -> String? {
-        let limit = min(2, word.count - 2)
-        return names.map { (name: $0, slips: slips(word, $0)) }.filter { $0.slips <= limit }.min {
-            $0.slips < $1.slips
-        }?.name
-    }
-
-    /// Edit distance with transpositions.
-    private static func slips(_ one: String, _ other: String) -> Int {
-        let (one, other) = (Array(one), Array(other))
-        var rows = [Array(0...other.count)]
-        for (i, letter) in one.enumerated() {
-            var row = [i + 1]
-            for (j, wanted) in other.enumerated() {
-                var least = min(rows[i][j + 1] + 1, row[j] + 1, rows[i][j] + (letter == wanted ? 0 : 1))
-                if i > 0, j > 0, letter == other[j - 1], wanted == one[i - 1] {
-                    least = min(least, rows[i - 1][j - 1] + 1)
-                }
-                row.append(least)
-            }
-            rows.append(row)
-        }
-        return rows[one.count][other.count]
     }
 }

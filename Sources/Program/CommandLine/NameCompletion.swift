@@ -35,26 +35,25 @@ struct NameCompletion {
     init(_ words: [String]) { self.words = words }
 
     var conversations: [String] {
-        elements(of: "conversations", ConversationListMethod.self, Nothing()).compactMap { conversation in
+        elements(of: "conversations", Methods.conversationList, Nothing()).compactMap { conversation in
             if let alias = conversation["alias"]?.stringValue, Self.isPlain(alias) { return alias }
             return conversation["conversation"]?.stringValue.map(short)
         }
     }
 
     var exploded: [String] {
-        elements(of: "explosions", ExplodeListMethod.self, .init()).compactMap {
+        elements(of: "explosions", Methods.explodeList, .init()).compactMap {
             $0["conversation"]?.stringValue.map(short)
         }
     }
 
     var peers: [String] {
-        elements(of: "peers", PeerListMethod.self, Nothing()).compactMap { $0["name"]?.stringValue }.filter(
-            Self.isPlain)
+        elements(of: "peers", Methods.peerList, Nothing()).compactMap { $0["name"]?.stringValue }.filter(Self.isPlain)
     }
 
-    private func elements<Method: ControlMethod>(of list: String, _ method: Method.Type, _ params: Method.Params)
-        -> [JSONValue]
-    {
+    private func elements<Params: MethodParams, Output: MethodResult>(
+        of list: String, _ method: RPCMethod<Params, Output>, _ params: Params
+    ) -> [JSONValue] {
         var options = GlobalOptions()
         options.home = home
         guard let path = try? options.resolvedHome(), let client = try? ControlClient(home: path),

@@ -1,5 +1,6 @@
 import ArgumentParser
 import Control
+import Glibc
 import Messaging
 
 protocol NodeCommand: ParsableCommand {
@@ -22,26 +23,99 @@ extension NodeCommand {
     func connect() throws -> ControlClient { try ControlClient(home: try global.resolvedHome()) }
 
     /// Calls one method and prints its result: with `--json` as the node sent it, otherwise with `show`.
-    func call<Method: ControlMethod>(
-        _ method: Method.Type, _ params: Method.Params, timeout: Duration? = .seconds(30), _ terminal: Terminal,
-        show: (Method.Result) -> Void
+    func call<Params: MethodParams, Output: MethodResult>(
+        _ method: RPCMethod<Params, Output>, _ params: Params, timeout: Duration? = .seconds(30), _ terminal: Terminal,
+        show: (Output) -> Void
     ) throws {
         let value = try connect().call(method, params, timeout: timeout)
-        if terminal.json { terminal.result(value) } else { show(try understand(value, as: Method.Result.self)) }
+        if terminal.json { terminal.result(value) } else { show(try understand(value, as: Output.self)) }
     }
 
-    /// Calls a method with a list result and prints it: with `--json` one element per line, otherwise with `show`.
-    func callList<Method: ControlMethod>(
-        _ method: Method.Type, _ params: Method.Params, _ list: String, _ terminal: Terminal,
-        show: (Method.Result) -> Void
+    func call<Params: MethodParams, Output: MethodResult & ShownRecord>(
+        _ method: RPCMethod<Params, Output>, _ params: Params, _ terminal: Terminal
+    ) throws { try call(method, params, terminal) { $0.show(terminal) } }
+
+    /// Calls a method with a list result, and prints all elements: with `--json` one a line, otherwise with `show`.
+    /// - Parameter from: for a method that lists in pages.
+    func callList<Params: MethodParams, Output: MethodResult, Element: CodableRecord>(
+        _ method: RPCMethod<Params, Output>, _ params: Params, from: WritableKeyPath<Params, String?>? = nil,
+        _ list: String, _ terminal: Terminal, show: ([Element]) -> Void
     ) throws {
-        let value = try connect().call(method, params)
-        if terminal.json {
-            for element in value[list]?.arrayValue ?? [] { terminal.result(element) }
-        } else {
-            show(try understand(value, as: Method.Result.self))
+        let client = try connect()
+        var params = params
+        var elements: [Element] = []
+        while true {
+            let page = try client.call(method, params)
+            for element in page[list]?.arrayValue ?? [] {
+                if terminal.json {
+                    terminal.result(element)
+                } else {
+                    elements.append(try understand(element, as: Element.self))
+                }
+            }
+            // Guards against an endless loop on a page that names itself as the next.
+            guard let from, let next = page["next"]?.stringValue, next != params[keyPath: from] else { break }
+            params[keyPath: from] = next
         }
+        if !terminal.json { show(elements) }
     }
+}
+
+/// A result that commands show to people in one way.
+protocol ShownRecord { func show(_ terminal: Terminal) }
+
+/// A command that calls a method with its one argument.
+struct Call<Action: MethodAction>: NodeCommand {
+    static var configuration: CommandConfiguration { Action.configuration }
+
+    @OptionGroup var argument: Action.Params.Argument
+    @OptionGroup var global: GlobalOptions
+
+    func perform(_ terminal: Terminal) throws { try call(Action.method, .init(argument), terminal) }
+}
+
+protocol MethodAction: SendableMetatype {
+    associatedtype Params: OneArgument
+    associatedtype Output: MethodResult & ShownRecord
+    static var configuration: CommandConfiguration { get }
+    static var method: RPCMethod<Params, Output> { get }
+}
+
+/// Parameters with one field, which is an argument of the command line.
+protocol OneArgument: MethodParams {
+    associatedtype Argument: ParsableArguments
+    init(_ argument: Argument)
+}
+
+extension ConversationParams: OneArgument {
+    struct Argument: ParsableArguments {
+        @ArgumentParser.Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String
+    }
+    init(_ argument: Argument) { self.init(conversation: argument.conversation) }
+}
+
+extension PeerParams: OneArgument {
+    struct Argument: ParsableArguments {
+        @ArgumentParser.Argument(help: "A name from `mayfly peer list`.", completion: .peer) var name: String
+    }
+    init(_ argument: Argument) { self.init(name: argument.name) }
+}
+
+extension JoinIDParams: OneArgument {
+    struct Argument: ParsableArguments {
+        @ArgumentParser.Argument(help: "The id from `mayfly join list`.") var id: String
+    }
+    init(_ argument: Argument) { self.init(join: argument.id) }
+}
+
+extension InboxParams: OneArgument {
+    struct Argument: ParsableArguments { @ArgumentParser.Argument var inbox: String }
+    init(_ argument: Argument) { self.init(inbox: argument.inbox) }
+}
+
+extension MessageParams: OneArgument {
+    struct Argument: ParsableArguments { @ArgumentParser.Argument var message: String }
+    init(_ argument: Argument) { self.init(message: argument.message) }
 }
 
 extension ControlError {
@@ -107,6 +181,16 @@ extension Interval: ExpressibleByArgument {
 
 extension Timestamp: ExpressibleByArgument { package init?(argument: String) { self.init(iso8601: argument) } }
 
+extension DeliveryStage: ExpressibleByArgument {
+    package init?(argument: String) {
+        guard Self.allValueStrings.contains(argument) else { return nil }
+        self.init(rawValue: argument)
+    }
+
+    /// Every message is queued, so no command waits for that.
+    package static var allValueStrings: [String] { allCases.filter { $0 != .queued }.map(\.rawValue) }
+}
+
 extension Lifetime: ExpressibleByArgument {}
 extension LifetimeTimer: ExpressibleByArgument {}
 extension MailboxConsent: ExpressibleByArgument {}
@@ -119,4 +203,85 @@ extension Interval {
 
     /// The client's timeout for a request with this timeout on the node.
     var withGrace: Duration { duration + max(.seconds(2), min(duration, .seconds(10))) }
+}
+
+struct GlobalOptions: ParsableArguments {
+    @Option(help: ArgumentHelp("The node's directory (or MAYFLY_HOME).", valueName: "dir"), completion: .directory)
+    var home: String?
+
+    @Flag(help: "One JSON object a line on standard output, errors included.") var json = false
+
+    /// The home of the packaged service, owned by its user.
+    private static let serviceHome = "/var/lib/mayfly"
+
+    /// The node's home: `--home`, MAYFLY_HOME, /var/lib/mayfly for its owner, $XDG_STATE_HOME/mayfly,
+    /// ~/.local/state/mayfly.
+    func resolvedHome() throws -> String {
+        if let home {
+            // Empty from an unset variable: the default home could belong to another node.
+            guard !home.isEmpty else {
+                throw ControlError(.usage, "--home is empty", hint: "name a directory, or leave the option out")
+            }
+            return Self.absolute(home)
+        }
+        if let home = try environment("MAYFLY_HOME") { return Self.absolute(home) }
+        var status = stat()
+        if geteuid() != 0, stat(Self.serviceHome, &status) == 0, status.st_uid == geteuid() { return Self.serviceHome }
+        // The XDG specification says to ignore a relative path.
+        if let state = try environment("XDG_STATE_HOME"), state.hasPrefix("/") { return "\(state)/mayfly" }
+        if let user = try environment("HOME") { return "\(user)/.local/state/mayfly" }
+        throw ControlError(.usage, "no home directory is known", hint: "give --home DIR or set MAYFLY_HOME")
+    }
+
+    private static func absolute(_ path: String) -> String {
+        guard !path.hasPrefix("/"), let working = getcwd(nil, 0) else { return path }
+        defer { free(working) }
+        return "\(String(cString: working))/\(path)"
+    }
+}
+
+/// `nil` for an unset or empty variable.
+func environment(_ name: String) throws(ControlError) -> String? {
+    guard let value = getenv(name), value.pointee != 0 else { return nil }
+    guard let text = String(validatingCString: value) else {
+        throw ControlError(.usage, "\(name) is not UTF-8 text", hint: "set it to a path that is")
+    }
+    return text
+}
+
+enum EndpointOption {
+    static func endpoints(_ texts: [String], option: String) throws(ControlError) -> [Endpoint] {
+        var result: [Endpoint] = []
+        for text in texts {
+            guard let endpoint = Endpoint(text) else {
+                throw ControlError(
+                    .usage, "\(option): `\(text)` is not an endpoint", hint: "write tcp://HOST:PORT, IPv6 in brackets")
+            }
+            result.append(endpoint)
+        }
+        return result
+    }
+
+    static let defaultPort: UInt16 = 7440
+
+    /// Parses HOST, HOST:PORT, [IPV6]:PORT, an IPv6 address or a whole endpoint.
+    static func place(_ text: String, option: String) throws(ControlError) -> Endpoint {
+        let isAddress = text.filter { $0 == ":" }.count > 1 && !text.hasPrefix("[") && !text.contains("/")
+        let hasPort = isAddress ? false : text.hasPrefix("[") ? !text.hasSuffix("]") : text.contains(":")
+        let whole = isAddress ? "tcp://[\(text)]" : text.contains("://") ? text : "tcp://\(text)"
+        guard let endpoint = Endpoint(hasPort ? whole : "\(whole):\(defaultPort)"), endpoint.relay == nil,
+            endpoint.port > 0
+        else {
+            throw ControlError(
+                .usage, "\(option): `\(text)` is not a host",
+                hint: "write HOST or HOST:PORT, an address of IPv6 with a port in brackets")
+        }
+        return endpoint
+    }
+
+    /// The inverse of ``place(_:option:)``.
+    static func place(of endpoint: Endpoint) -> String {
+        guard endpoint.port != defaultPort else { return endpoint.host }
+        return endpoint.host.contains(":") ? "[\(endpoint.host)]:\(endpoint.port)" : "\(endpoint.host):\(endpoint.port)"
+    }
 }

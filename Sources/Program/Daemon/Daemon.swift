@@ -13,33 +13,19 @@ import Synchronization
 import Transport
 import UnixSignals
 
-/// Options of `mayfly run`. `nil` means the configured value.
-struct DaemonOptions: Sendable {
-    let home: String
-    /// Replaces the configured endpoints when not empty.
-    let listen: [String]
-    let passphraseFile: String?
-    /// Typed at the terminal; `nil` without a prompt.
-    let passphrase: SecretBox?
-    /// How long a lost link counts as the same session.
-    let sessionGrace: Duration?
-    let capacity: Int?
-    let datagrams: Bool?
-    /// Whether peers discover each other on this network.
-    let discover: DiscoverySetting?
-    let isRendezvous: Bool?
-    let isMailbox: Bool?
-    let mapPorts: Bool?
-    let metrics: LoopbackEndpoint?
-    let logLevel: String?
-}
-
 enum Daemon {
     /// Serves until SIGTERM, SIGINT, the end of its terminal or `stop`. Prints the ready line itself.
-    static func run(_ options: DaemonOptions) async throws {
+    /// - Parameters:
+    ///   - passphrase: typed at the terminal; `nil` without a prompt.
+    ///   - metrics: HTTP address of the metrics; `nil` for the configured one.
+    ///   - logLevel: `nil` for the configured one.
+    static func run(
+        _ options: Node.Options, passphraseFile: String?, passphrase: SecretBox?, metrics: LoopbackEndpoint?,
+        logLevel: Logger.Level?
+    ) async throws {
         InheritedSockets.adopt()
         hardenProcess()
-        let threshold = LogThreshold(options.logLevel.flatMap { Logger.Level(rawValue: $0) } ?? .notice)
+        let threshold = LogThreshold(logLevel ?? .notice)
         let logOutput = OutputQueue(STDERR_FILENO) { output, count in
             StreamLogHandler(label: "mayfly", stream: output).log(
                 event: LogEvent(
@@ -48,31 +34,13 @@ enum Daemon {
         }
         defer { logOutput.finish() }
         let logger = threshold.logger("mayfly", on: logOutput)
-        var nodeOptions = Node.Options(home: options.home, version: ProgramVersion.text)
-        if !options.listen.isEmpty {
-            nodeOptions.listen = try EndpointOption.endpoints(options.listen, option: "--listen")
-        }
-        if let grace = options.sessionGrace {
-            nodeOptions.sessionGrace =
-                Milliseconds(grace.components.seconds) * 1_000
-                + Milliseconds(grace.components.attoseconds / 1_000_000_000_000_000)
-        }
-        nodeOptions.capacity = options.capacity
-        nodeOptions.datagrams = options.datagrams
-        nodeOptions.discover = options.discover
-        nodeOptions.isRendezvous = options.isRendezvous
-        nodeOptions.isMailbox = options.isMailbox
-        nodeOptions.mapPorts = options.mapPorts
-        nodeOptions.hasLogLevel = options.logLevel != nil
-        nodeOptions.hasMetrics = options.metrics != nil
         let hangup = Hangup.ofThisProcess
         // One thread for the node, one for the lines of the control socket.
         let group = MultiThreadedEventLoopGroup(numberOfThreads: 2)
         let service = NodeService(
-            options: nodeOptions, passphraseFile: options.passphraseFile, passphrase: options.passphrase,
-            loop: group.next(), controlLoop: group.next(), metrics: options.metrics,
-            threshold: options.logLevel == nil ? threshold : nil, reloads: hangup == .reloads, log: logger,
-            logOutput: logOutput)
+            options: options, passphraseFile: passphraseFile, passphrase: passphrase, loop: group.next(),
+            controlLoop: group.next(), metrics: metrics, threshold: logLevel == nil ? threshold : nil,
+            reloads: hangup == .reloads, log: logger, logOutput: logOutput)
         // The group's own messages ("Starting service lifecycle…") are noise for the operator.
         var lifecycleLogger = Logger(label: "mayfly", factory: { StreamLogHandler(label: $0, stream: logOutput) })
         lifecycleLogger.logLevel = max(.warning, logger.logLevel)

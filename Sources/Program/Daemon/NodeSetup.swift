@@ -9,53 +9,30 @@ import NodeRuntime
 import Store
 import Transport
 
-struct SetupOptions: Sendable {
-    let home: String
-    let name: String?
-    let listen: [String]
-    /// Endpoints in the contact card; empty for those of `listen`.
-    let advertise: [String]
-    /// From `--passphrase-file`, MAYFLY_PASSPHRASE_FILE or the systemd credential; `nil` for a key file.
-    let passphraseFile: String?
-    let capacity: Int?
-    let discover: DiscoverySetting?
-    let json: Bool
-}
-
 /// `mayfly init`: a home with its keystore, configuration and contact inbox.
 enum NodeSetup {
-    private static let defaultListen = ["tcp://0.0.0.0:7440", "tcp://[::]:7440"]
-
+    /// - Parameter passphraseFile: `nil` for a key file.
     /// - Returns: `{home, listen, contactCard, protection}`.
-    static func initialise(_ options: SetupOptions) throws -> JSONValue {
+    static func initialise(
+        _ home: String, _ configuration: NodeConfiguration, passphraseFile: String?, _ terminal: Terminal
+    ) throws -> JSONValue {
         umask(0o077)
-        let listen = try EndpointOption.endpoints(
-            options.listen.isEmpty ? defaultListen : options.listen, option: "--listen")
-        let advertise = try EndpointOption.endpoints(options.advertise, option: "--advertise")
-        if let name = options.name, !PeersFile.isName(name) {
-            throw ControlError(
-                .usage, "--name: `\(name)` is not a name", hint: "use 1 to 64 letters, digits, `.`, `_` or `-`")
-        }
-        var configuration = NodeConfiguration(
-            name: options.name, listen: listen, advertise: advertise, capacity: options.capacity)
-        configuration.discover = options.discover?.description
         do {
-            if let file = options.passphraseFile {
-                return try Passphrase.withBytes(option: file, Terminal(json: options.json)) { bytes in
-                    // A user may have to type it later.
-                    guard String(validating: bytes, as: UTF8.self) != nil else {
-                        throw ControlError(.usage, "the passphrase is not UTF-8 text")
-                    }
-                    let passphrase = SecretBytes(copying: bytes)
-                    try makeParents(of: options.home)
-                    try makeStore(options.home, .passphrase, passphrase.clone())
-                    return try finish(
-                        options.home, configuration, protection: "passphrase", passphrase: passphrase.clone())
-                }
+            guard let passphraseFile else {
+                try makeParents(of: home)
+                try makeStore(home, .keyFile, nil)
+                return try finish(home, configuration, protection: "key file", passphrase: nil)
             }
-            try makeParents(of: options.home)
-            try makeStore(options.home, .keyFile, nil)
-            return try finish(options.home, configuration, protection: "key file", passphrase: nil)
+            return try Passphrase.withBytes(option: passphraseFile, terminal) { bytes in
+                // A user may have to type it later.
+                guard String(validating: bytes, as: UTF8.self) != nil else {
+                    throw ControlError(.usage, "the passphrase is not UTF-8 text")
+                }
+                let passphrase = SecretBytes(copying: bytes)
+                try makeParents(of: home)
+                try makeStore(home, .passphrase, passphrase.clone())
+                return try finish(home, configuration, protection: "passphrase", passphrase: passphrase.clone())
+            }
         } catch { throw controlError(error) }
     }
 
@@ -120,7 +97,7 @@ enum NodeSetup {
         let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
         defer { try? group.syncShutdownGracefully() }
         let loop = group.next()
-        let holder = SecretHolder(passphrase)
+        let holder = SecretBox(passphrase)
         let card = try loop.makeFutureWithTask { [options] in
             let node = try await loop.submit {
                 try Node.open(
@@ -135,13 +112,6 @@ enum NodeSetup {
             "home": .string(home), "listen": .array(configuration.listen.map { .string($0.description) }),
             "contactCard": .string(card.description), "protection": .string(protection),
         ]
-    }
-
-    /// Carries the passphrase into the task that starts the node.
-    private final class SecretHolder: Sendable {
-        private let secret: SecretBytes?
-        init(_ secret: consuming SecretBytes?) { self.secret = secret }
-        func take() -> SecretBytes? { secret?.clone() }
     }
 }
 
@@ -158,12 +128,5 @@ enum Reaping {
                 "tombstonesDestroyed": .integer(Int64(report.tombstonesDestroyed)),
             ]
         } catch { throw controlError(error) }
-    }
-}
-
-enum InviteInspection {
-    /// Reads an invitation without a running node.
-    static func inspect(slug: String) throws -> Invite {
-        do throws(NodeError) { return Invite(try Node.inspect(slug), slug: slug) } catch { throw controlError(error) }
     }
 }

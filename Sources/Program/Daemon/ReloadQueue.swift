@@ -8,7 +8,7 @@ import Transport
 /// Serialised reload requests, from `config reload` and SIGHUP.
 struct ReloadQueue: Sendable {
     /// `nil` for a signal: its outcome is logged.
-    typealias Request = EventLoopPromise<ConfigReloadMethod.Result>?
+    typealias Request = EventLoopPromise<ConfigReloadResult>?
 
     private static let limit = 8
 
@@ -19,8 +19,8 @@ struct ReloadQueue: Sendable {
 
     func signal() { waiting.yield(nil) }
 
-    func ask(on loop: any EventLoop) -> EventLoopFuture<ConfigReloadMethod.Result> {
-        let promise = loop.makePromise(of: ConfigReloadMethod.Result.self)
+    func ask(on loop: any EventLoop) -> EventLoopFuture<ConfigReloadResult> {
+        let promise = loop.makePromise(of: ConfigReloadResult.self)
         switch waiting.yield(promise) {
         case .enqueued: break
         case .dropped, .terminated:
@@ -61,14 +61,14 @@ struct Reload: Sendable {
         }
     }
 
-    private func run() async throws -> ConfigReloadMethod.Result {
+    private func run() async throws -> ConfigReloadResult {
         let home = home
         let report = try await ConfigurationReload.run(on: node) { configuration in
             try configuration.checkHooks(events: HookRunner.events, home: home)
         }
         hooks.use(report.configuration.hooks ?? [])
         threshold?.level = report.configuration.logLevel?.level ?? .notice
-        return ConfigReloadMethod.Result(
+        return ConfigReloadResult(
             changed: report.changed.map(\.rawValue) + (report.arePeersChanged ? ["peers"] : []),
             pending: report.pending.map(\.rawValue), overridden: report.overridden.map(\.rawValue))
     }
@@ -85,7 +85,7 @@ struct Reload: Sendable {
         }
     }
 
-    private static func metadata(_ result: ConfigReloadMethod.Result) -> Logger.Metadata {
+    private static func metadata(_ result: ConfigReloadResult) -> Logger.Metadata {
         let lists = [("changed", result.changed), ("pending", result.pending), ("overridden", result.overridden)]
         var metadata = Logger.Metadata()
         for (name, settings) in lists where !settings.isEmpty { metadata[name] = "\(settings.joined(separator: ","))" }

@@ -193,3 +193,114 @@ final class Metrics: Sendable {
             ])
     }
 }
+
+/// Metrics in Prometheus text format, version 0.0.4.
+struct MetricsText {
+    enum Kind: String { case counter, gauge }
+
+    struct Sample {
+        let labels: [(name: String, value: String)]
+        let value: Double
+
+        init(_ value: some BinaryInteger, _ labels: (name: String, value: String)...) {
+            self.labels = labels
+            self.value = Double(value)
+        }
+
+        init(_ value: Double, _ labels: (name: String, value: String)...) {
+            self.labels = labels
+            self.value = value
+        }
+
+        fileprivate var text: String {
+            // Larger values exceed the exact integers of a `Double`; no metric reaches them in a node's life.
+            value == value.rounded() && abs(value) < 9e15 ? String(Int64(value)) : String(value)
+        }
+    }
+
+    private(set) var text = ""
+
+    mutating func add(_ name: String, _ kind: Kind, _ help: String, _ samples: [Sample]) {
+        guard !samples.isEmpty else { return }
+        text += "# HELP \(name) \(help)\n# TYPE \(name) \(kind.rawValue)\n"
+        for sample in samples {
+            let labels = sample.labels.map { "\($0.name)=\"\(Self.escaped($0.value))\"" }.joined(separator: ",")
+            text += "\(name)\(labels.isEmpty ? "" : "{\(labels)}") \(sample.text)\n"
+        }
+    }
+
+    mutating func counter(_ name: String, _ help: String, _ samples: [Sample]) { add(name, .counter, help, samples) }
+    mutating func gauge(_ name: String, _ help: String, _ samples: [Sample]) { add(name, .gauge, help, samples) }
+
+    static func samples(_ counts: [String: Int]) -> [Sample] {
+        counts.keys.sorted().map { Sample(counts[$0] ?? 0, ("reason", $0)) }
+    }
+
+    private static func escaped(_ value: String) -> String {
+        String(
+            value.flatMap { character -> [Character] in
+                switch character {
+                case "\\": ["\\", "\\"]
+                case "\"": ["\\", "\""]
+                case "\n": ["\\", "n"]
+                default: [character]
+                }
+            })
+    }
+}
+
+struct ProcessFigures {
+    let residentByteCount: Int
+    let threadCount: Int
+    let fileCount: Int
+    let seconds: Double
+
+    init() {
+        func field(_ name: String) -> Int {
+            guard let bytes = try? InputFile.read("/proc/self/status", byteLimit: 1 << 16) else { return 0 }
+            for line in bytes.split(separator: UInt8(ascii: "\n")) {
+                let text = String(decoding: line, as: UTF8.self)
+                guard text.hasPrefix("\(name):") else { continue }
+                return Int(text.filter(\.isNumber)) ?? 0
+            }
+            return 0
+        }
+        residentByteCount = field("VmRSS") * 1_024
+        threadCount = field("Threads")
+        fileCount = Directory.names("/proc/self/fd").count
+        var usage = rusage()
+        getrusage(__rusage_who_t(RUSAGE_SELF.rawValue), &usage)
+        func seconds(_ time: timeval) -> Double { Double(time.tv_sec) + Double(time.tv_usec) / 1_000_000 }
+        self.seconds = seconds(usage.ru_utime) + seconds(usage.ru_stime)
+    }
+}
+
+enum HomeSize {
+    /// Deeper than the store's directories.
+    private static let depthLimit = 3
+
+    /// One stat(2) per file, so run it on a separate thread.
+    static func measure(_ path: String, depth: Int = 0) -> Int64 {
+        var status = stat()
+        guard lstat(path, &status) == 0 else { return 0 }
+        let own = Int64(status.st_blocks) * 512
+        guard status.st_mode & S_IFMT == S_IFDIR, depth < depthLimit else { return own }
+        return Directory.names(path).reduce(own) { $0 + measure("\(path)/\($1)", depth: depth + 1) }
+    }
+}
+
+private enum Directory {
+    /// Without `.` and `..`; empty for an unreadable directory.
+    static func names(_ path: String) -> [String] {
+        guard let stream = opendir(path) else { return [] }
+        defer { closedir(stream) }
+        var names: [String] = []
+        while let entry = readdir(stream) {
+            let name = withUnsafeBytes(of: &entry.pointee.d_name) { raw in
+                String(decoding: raw.prefix { $0 != 0 }, as: UTF8.self)
+            }
+            if name != ".", name != ".." { names.append(name) }
+        }
+        return names
+    }
+}

@@ -23,14 +23,14 @@ extension ChatModel {
         case .open: return open(word: rest)
         case .decline:
             guard !rest.isEmpty else { return usage(command) }
-            let params = JSONValue(of: JoinCancelMethod.Params(join: rest))
-            return [.call(.action(.decline), method: JoinCancelMethod.name, params: params)]
+            let params = JSONValue(of: JoinIDParams(join: rest))
+            return [.call(.action(.decline), method: Methods.joinCancel.name, params: params)]
         case .block:
             guard !rest.isEmpty else { return usage(command) }
-            let params = JSONValue(of: PeerBlockMethod.Params(name: rest))
+            let params = JSONValue(of: PeerParams(name: rest))
             return [
                 .call(
-                    .action(.say("blocked: pings and invitations from it are refused")), method: PeerBlockMethod.name,
+                    .action(.say("blocked: pings and invitations from it are refused")), method: Methods.peerBlock.name,
                     params: params)
             ]
         case .create where asksName && !rest.isEmpty, .join where asksName && !rest.isEmpty:
@@ -39,10 +39,10 @@ extension ChatModel {
         case .join: return join(rest)
         case .create:
             guard !rest.isEmpty else { return usage(command) }
-            let params = ConversationCreateMethod.Params(name: rest, profile: ownName)
+            let params = ConversationCreateParams(name: rest, profile: ownName)
             return [
                 .call(
-                    .action(.create(from: currentID)), method: ConversationCreateMethod.name,
+                    .action(.create(from: currentID)), method: Methods.conversationCreate.name,
                     params: JSONValue(of: params))
             ]
         default:
@@ -72,13 +72,13 @@ extension ChatModel {
             }
             if mailbox == .no { mailbox = nil }
             change(room.id) { $0.endedLifetime = nil }
-            let params = LifetimeProposeMethod.Params(
+            let params = LifetimeProposeParams(
                 conversation: room.id, lifetime: value, mailbox: mailbox,
                 renew: isOnce || value == .ephemeral && mailbox == nil ? nil : true)
             let said =
                 room.conversation.members.isEmpty
                 ? "agreed: there are no other members" : "proposed: all other members must accept"
-            return [.call(.action(.say(said)), method: LifetimeProposeMethod.name, params: JSONValue(of: params))]
+            return [.call(.action(.say(said)), method: Methods.lifetimePropose.name, params: JSONValue(of: params))]
         case .accept:
             // Pins the proposal on the screen, so that a newer one is not accepted.
             guard let proposal = room.lifetime?.proposal?.id else {
@@ -87,15 +87,17 @@ extension ChatModel {
             }
             guard rest.isEmpty || rest == "once" else { return usage(command) }
             let isKept = room.lifetime?.proposal.map { $0.lifetime != .ephemeral || $0.mailbox != nil } ?? false
-            let params = LifetimeAcceptMethod.Params(
+            let params = LifetimeAcceptParams(
                 conversation: room.id, proposal: proposal, renew: rest.isEmpty && isKept ? true : nil)
-            return [.call(.action(.say("accepted")), method: LifetimeAcceptMethod.name, params: JSONValue(of: params))]
-        case .reject: return simple(LifetimeRejectMethod.name, "rejected")
-        case .withdraw: return simple(LifetimeWithdrawMethod.name, "withdrawn")
+            return [
+                .call(.action(.say("accepted")), method: Methods.lifetimeAccept.name, params: JSONValue(of: params))
+            ]
+        case .reject: return simple(Methods.lifetimeReject.name, "rejected")
+        case .withdraw: return simple(Methods.lifetimeWithdraw.name, "withdrawn")
         case .joins:
             switch rest {
-            case "off": return simple(ConversationLockMethod.name, "new members can no longer join")
-            case "on": return simple(ConversationUnlockMethod.name, "new members can join by new invitations again")
+            case "off": return simple(Methods.conversationLock.name, "new members can no longer join")
+            case "on": return simple(Methods.conversationUnlock.name, "new members can join by new invitations again")
             default: return usage(command)
             }
         case .find: return find(rest, in: room)
@@ -127,7 +129,7 @@ extension ChatModel {
             return enter(text.hasPrefix("/") ? "/" + text : text)
         case .profile, .rename:
             guard !rest.isEmpty else { return usage(command) }
-            let method = command == .profile ? ConversationProfileMethod.name : ConversationRenameMethod.name
+            let method = command == .profile ? Methods.conversationProfile.name : Methods.conversationRename.name
             let key = command == .profile ? "profile" : "name"
             let params: JSONValue = .object(["conversation": .string(room.id), key: .string(rest)])
             return [.call(.action(.say("done")), method: method, params: params)]
@@ -139,13 +141,13 @@ extension ChatModel {
                 return []
             }
             let params: JSONValue = ["conversation": .string(room.id), "member": .string(member.member)]
-            return [.call(.action(.say("removed")), method: ConversationRemoveMethod.name, params: params)]
+            return [.call(.action(.say("removed")), method: Methods.conversationRemove.name, params: params)]
         case .explode:
             guard !room.isExploded else {
                 notice = ("the conversation has exploded: Alt-X closes it", true)
                 return []
             }
-            var params = ExplodeMethod.Params(conversation: room.id)
+            var params = ExplodeParams(conversation: room.id)
             if !rest.isEmpty {
                 guard let delay = Interval(text: rest) else { return usage(command) }
                 params.delay = delay
@@ -188,14 +190,14 @@ extension ChatModel {
     private mutating func join(_ slug: String) -> [ChatEffect] {
         guard !slug.isEmpty else { return usage(.join) }
         sayUntilChange("joining …")
-        let params = JoinMethod.Params(slug: slug, profile: ownName)
-        return [.call(.action(.join(from: currentID)), method: JoinMethod.name, params: JSONValue(of: params))]
+        let params = JoinParams(slug: slug, profile: ownName)
+        return [.call(.action(.join(from: currentID)), method: Methods.join.name, params: JSONValue(of: params))]
     }
 
     private mutating func invite(_ rest: String, _ room: Room) -> [ChatEffect] {
         if rest == "--code" || rest == "code" {
-            let params = InviteCodeMethod.Params(conversation: room.id)
-            return [.call(.action(.code(room.id)), method: InviteCodeMethod.name, params: JSONValue(of: params))]
+            let params = InviteCodeParams(conversation: room.id)
+            return [.call(.action(.code(room.id)), method: Methods.inviteCode.name, params: JSONValue(of: params))]
         }
         var params: [String: JSONValue] = ["conversation": .string(room.id)]
         for word in rest.split(separator: " ") {
@@ -207,7 +209,7 @@ extension ChatModel {
                 return usage(.invite)
             }
         }
-        return [.call(.action(.invite(room.id)), method: InviteCreateMethod.name, params: .object(params))]
+        return [.call(.action(.invite(room.id)), method: Methods.inviteCreate.name, params: .object(params))]
     }
 
     /// The message named by a word such as `@2`, else the selected one, else the last one of another member; and the

@@ -128,7 +128,7 @@ extension ChatModel {
                 ], url: invite.url ?? "")
             return []
         case .code(let id):
-            let made = try value.decoded(as: InviteCodeMethod.Result.self)
+            let made = try value.decoded(as: InviteCodeResult.self)
             let place = made.endpoints.first { $0.hasPrefix("tcp://") }.map { String($0.dropFirst(6)) } ?? "ADDRESS"
             let until = made.expiresAt.map { Words.time($0, now: now, calendar) } ?? "it is used"
             overlay = .text(
@@ -149,7 +149,7 @@ extension ChatModel {
             }
             return ask(.joins)
         case .create(let from):
-            let made = try value.decoded(as: ConversationCreateMethod.Result.self)
+            let made = try value.decoded(as: ConversationCreateResult.self)
             goOn(to: made.conversation, called: made.alias ?? made.name, from: from)
             return ask(.conversations)
         case .decline:

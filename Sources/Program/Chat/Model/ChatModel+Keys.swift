@@ -77,8 +77,8 @@ extension ChatModel {
         lock = .unlocking
         sayUntilChange("unlocking …")
         let request = ChatRequest.action(.unlock(hasPassphrase: !passphrase.isEmpty))
-        let params = UnlockMethod.Params(passphrase: passphrase)
-        return [.call(request, method: UnlockMethod.name, params: JSONValue(of: params))]
+        let params = UnlockParams(passphrase: passphrase)
+        return [.call(request, method: Methods.unlock.name, params: JSONValue(of: params))]
     }
 
     private mutating func close(_ shown: Overlay, _ key: Key) -> [ChatEffect] {
@@ -122,7 +122,7 @@ extension ChatModel {
                 notice = ("not sent, the message to reply to is gone: Enter sends it without", true)
                 return []
             }
-            let length = room.flatMap { Words.milliseconds($0.retention) }
+            let length = room?.retention.milliseconds
             let line = editor.take(until: length.map { now.milliseconds + $0 })
             return enter(line)
         case .escape: if let room, room.reply != nil { change(room.id) { $0.reply = nil } } else { scroll = 0 }
@@ -167,9 +167,9 @@ extension ChatModel {
         selection = nil
         let reply = room.reply
         change(room.id) { $0.reply = nil }
-        let params = SendMethod.Params(conversation: room.id, text: text, replyTo: reply?.message.description)
+        let params = SendParams(conversation: room.id, text: text, replyTo: reply?.message.description)
         let request = ChatRequest.action(.send(room.id, text: text, reply: reply))
-        return [.call(request, method: SendMethod.name, params: JSONValue(of: params))]
+        return [.call(request, method: Methods.send.name, params: JSONValue(of: params))]
     }
 
     private static func tooLong(_ text: String) -> String {
@@ -269,7 +269,7 @@ extension ChatModel {
             return []
         }
         let params: JSONValue = ["message": .string(message.message.description)]
-        return [.call(.action(.say("cancelled")), method: OutboxCancelMethod.name, params: params)]
+        return [.call(.action(.say("cancelled")), method: Methods.outboxCancel.name, params: params)]
     }
 
     private func whoHas(_ message: Message) -> [String] {
@@ -353,14 +353,14 @@ extension ChatModel {
                 _ = editor.edit(key)
                 return []
             }
-            return confirm(id) { .call(.action(.explode(id)), method: ExplodeMethod.name, params: params) }
+            return confirm(id) { .call(.action(.explode(id)), method: Methods.explode.name, params: params) }
         case .leave(let id):
             guard key == .enter else {
                 _ = editor.edit(key)
                 return []
             }
             let params = JSONValue(of: ConversationParams(conversation: id))
-            return confirm(id) { .call(.action(.leave(id)), method: ConversationLeaveMethod.name, params: params) }
+            return confirm(id) { .call(.action(.leave(id)), method: Methods.conversationLeave.name, params: params) }
         case .paste(let text):
             switch key {
             case .enter: editor.insert(text)
@@ -416,10 +416,9 @@ extension ChatModel {
     mutating func react(_ room: Room, _ message: String, _ emoji: String) -> [ChatEffect] {
         let target = room.messages.first { $0.message.description == message }
         let isThere = target?.reactions?.contains { $0.member == nil && $0.reaction == emoji } ?? false
-        let params = ReactMethod.Params(
-            conversation: room.id, message: message, reaction: emoji, remove: isThere ? true : nil)
+        let params = ReactParams(conversation: room.id, message: message, reaction: emoji, remove: isThere ? true : nil)
         let request = ChatRequest.action(.send(room.id, text: nil, reply: nil))
-        return [.call(request, method: ReactMethod.name, params: JSONValue(of: params))]
+        return [.call(request, method: Methods.react.name, params: JSONValue(of: params))]
     }
 
     private mutating func confirm(_ id: String, _ effect: () -> ChatEffect) -> [ChatEffect] {

@@ -112,11 +112,11 @@ struct ChatModel {
             if rooms[index].retention != .ephemeral { rooms[index].keptBefore = rooms[index].retention }
             rooms[index].lifetime = nil
         }
-        let subscribe = SubscribeMethod.Params(marksRead: false)
+        let subscribe = SubscribeParams(marksRead: false)
         return [
-            .call(.subscription, method: SubscribeMethod.name, params: JSONValue(of: subscribe)),
-            .call(.conversations, method: ConversationListMethod.name, params: [:]),
-            .call(.joins, method: JoinListMethod.name, params: [:]),
+            .call(.subscription, method: Methods.subscribe.name, params: JSONValue(of: subscribe)),
+            .call(.conversations, method: Methods.conversationList.name, params: [:]),
+            .call(.joins, method: Methods.joinList.name, params: [:]),
         ]
     }
 
@@ -256,14 +256,14 @@ struct ChatModel {
         pending[request] = false
         func of(_ id: String) -> JSONValue { JSONValue(of: ConversationParams(conversation: id)) }
         switch request {
-        case .conversations: return [.call(request, method: ConversationListMethod.name, params: [:])]
-        case .joins: return [.call(request, method: JoinListMethod.name, params: [:])]
+        case .conversations: return [.call(request, method: Methods.conversationList.name, params: [:])]
+        case .joins: return [.call(request, method: Methods.joinList.name, params: [:])]
         case .messages(let id):
-            let params = ReadMethod.Params(conversation: id, last: room(id)?.wantedCount ?? Room.pageCount)
-            return [.call(request, method: ReadMethod.name, params: JSONValue(of: params))]
-        case .conversation(let id): return [.call(request, method: ConversationShowMethod.name, params: of(id))]
-        case .lifetime(let id): return [.call(request, method: LifetimeShowMethod.name, params: of(id))]
-        case .explosion(let id): return [.call(request, method: ExplodeStatusMethod.name, params: of(id))]
+            let params = ReadParams(conversation: id, last: room(id)?.wantedCount ?? Room.pageCount)
+            return [.call(request, method: Methods.read.name, params: JSONValue(of: params))]
+        case .conversation(let id): return [.call(request, method: Methods.conversationShow.name, params: of(id))]
+        case .lifetime(let id): return [.call(request, method: Methods.lifetimeShow.name, params: of(id))]
+        case .explosion(let id): return [.call(request, method: Methods.explodeStatus.name, params: of(id))]
         case .subscription, .action: preconditionFailure("made where they are needed")
         }
     }
@@ -291,14 +291,12 @@ struct ChatModel {
     private mutating func take(_ value: JSONValue, for request: ChatRequest) throws(JSONMismatch) -> [ChatEffect] {
         switch request {
         case .subscription: return []
-        case .conversations: return take(try value.decoded(as: ConversationListMethod.Result.self).conversations)
+        case .conversations: return take(try value.decoded(as: ConversationListResult.self).conversations)
         case .joins:
-            joins = try value.decoded(as: JoinListMethod.Result.self).joins.filter {
-                [.invited, .joining].contains($0.state)
-            }
+            joins = try value.decoded(as: JoinListResult.self).joins.filter { [.invited, .joining].contains($0.state) }
             return []
         case .messages(let id):
-            let read = try value.decoded(as: ReadMethod.Result.self)
+            let read = try value.decoded(as: ReadResult.self)
             let (wanted, now) = (room(id)?.wantedCount ?? 0, now)
             if read.more == true, wanted > 1 {
                 // The answer was cut at the newest messages, so request fewer.

@@ -1,8 +1,6 @@
 import Control
 import Messaging
 
-import enum Messaging.Lifetime
-
 /// A time in this machine's time zone.
 struct LocalTime: Hashable, Sendable {
     var year: Int
@@ -44,8 +42,6 @@ enum Words {
         case .thirtyDays: "30 days"
         }
     }
-
-    static func milliseconds(_ value: Lifetime) -> Int64? { value.milliseconds }
 
     /// Remaining time in at most two units: `6d 3h`, `23h 58m`, `58m`, `42s`.
     static func left(_ milliseconds: Int64) -> String {

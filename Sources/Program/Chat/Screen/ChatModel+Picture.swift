@@ -148,7 +148,7 @@ extension ChatModel {
         }
         if room.conversation.members.isEmpty { return ("nobody else is here: /invite", .dim) }
         let mailbox = room.lifetime?.agreement?.mailboxWords.map { " · \($0)" } ?? ""
-        guard let length = Words.milliseconds(room.retention) else {
+        guard let length = room.retention.milliseconds else {
             return ("What you send now is in memory only, gone when a node stops\(mailbox)", .dim)
         }
         let end = min(now.milliseconds + length, room.explodesAt?.milliseconds ?? .max)

@@ -19,17 +19,17 @@ struct ConversationCommand: ParsableCommand {
               mayfly conversation lock incident
             """,
         subcommands: [
-            Create.self, List.self, Show.self, Members.self, Leave.self, Lock.self, Unlock.self, Close.self,
-            Rename.self, Alias.self, Remove.self, Profile.self, Set.self,
+            Create.self, List.self, Call<Show>.self, Members.self, Leave.self, Call<Lock>.self, Call<Unlock>.self,
+            Call<Close>.self, Rename.self, Alias.self, Remove.self, Profile.self, Set.self,
         ])
 
-    fileprivate static func show(_ conversation: Conversation, _ terminal: Terminal) {
+    static func show(_ conversation: Conversation, _ terminal: Terminal) {
         terminal.fields([
-            ("conversation", safe(conversation.conversation)), ("alias", conversation.alias.map(safe) ?? "-"),
-            ("name", conversation.name.map(safe) ?? "-"), ("role", safe(conversation.role)),
-            ("state", safe(conversation.state)), ("locked", conversation.locked ? "yes" : "no"),
+            ("conversation", conversation.conversation), ("alias", conversation.alias ?? "-"),
+            ("name", conversation.name ?? "-"), ("role", conversation.role), ("state", conversation.state),
+            ("locked", conversation.locked ? "yes" : "no"),
             ("lifetime", conversation.lifetime.rawValue + (conversation.mailbox?.words.map { ", \($0)" } ?? "")),
-            ("unread", unread(conversation.unread)), ("your name", conversation.profile.map(safe) ?? "-"),
+            ("unread", unread(conversation.unread)), ("your name", conversation.profile ?? "-"),
             ("read receipts", conversation.readReceipts.map { $0 ? "on" : "off" }),
             ("expires", shown(conversation.expiresAt, now: wallClock())), ("members", String(conversation.memberCount)),
         ])
@@ -41,8 +41,8 @@ struct ConversationCommand: ParsableCommand {
             ["NAME", "MEMBER", "ONLINE", "MAILBOX", "PATH", "LINK", "RTT", "SINCE", "IN", "OUT"],
             conversation.members.map { member in
                 [
-                    (member.profile ?? member.peer).map(safe) ?? "-", safe(member.member), member.online ? "yes" : "no",
-                    member.mailbox?.rawValue ?? "-", member.path.map(safe) ?? "-", member.link.map(shown) ?? "-",
+                    member.profile ?? member.peer ?? "-", member.member, member.online ? "yes" : "no",
+                    member.mailbox?.rawValue ?? "-", member.path ?? "-", member.link.map(shown) ?? "-",
                     milliseconds(member.link?.rttMs), shown(member.link?.since, now: now),
                     member.link.map { Words.size($0.bytesIn) } ?? "-",
                     member.link.map { Words.size($0.bytesOut) } ?? "-",
@@ -85,14 +85,13 @@ extension ConversationCommand {
         @OptionGroup var global: GlobalOptions
 
         func perform(_ terminal: Terminal) throws {
-            let params = ConversationCreateMethod.Params(
+            let params = ConversationCreateParams(
                 name: name, profile: try profile ?? OwnName.ask(global, terminal), peers: with.isEmpty ? nil : with,
                 alias: alias)
-            try call(ConversationCreateMethod.self, params, terminal) { created in
+            try call(Methods.conversationCreate, params, terminal) { created in
                 terminal.fields([
-                    ("conversation", safe(created.conversation)), ("alias", created.alias.map(safe) ?? "-"),
-                    ("name", created.name.map(safe) ?? "-"), ("inbox", safe(created.inbox)),
-                    ("invite tag", safe(created.inviteTag)),
+                    ("conversation", created.conversation), ("alias", created.alias ?? "-"),
+                    ("name", created.name ?? "-"), ("inbox", created.inbox), ("invite tag", created.inviteTag),
                 ])
                 let handle = handle(created.alias, created.conversation)
                 if with.isEmpty {
@@ -121,27 +120,26 @@ extension ConversationCommand {
         @OptionGroup var global: GlobalOptions
 
         func perform(_ terminal: Terminal) throws {
-            try callList(ConversationListMethod.self, Nothing(), "conversations", terminal) { list in
+            try callList(Methods.conversationList, Nothing(), "conversations", terminal) {
+                (conversations: [Conversation]) in
                 let now = wallClock()
-                let latest = Dictionary(
-                    list.conversations.map { ($0.conversation, $0.inbox) }, uniquingKeysWith: { $1 })
+                let latest = Dictionary(conversations.map { ($0.conversation, $0.inbox) }, uniquingKeysWith: { $1 })
                 terminal.table(
                     ["CONVERSATION", "ALIAS", "NAME", "UNREAD", "ROLE", "STATE", "MEMBERS", "LIFETIME", "EXPIRES"],
-                    list.conversations.map { conversation in
+                    conversations.map { conversation in
                         [
                             // An id selects the latest copy of a conversation.
                             short(
-                                safe(
-                                    latest[conversation.conversation] == conversation.inbox
-                                        ? conversation.conversation : conversation.inbox ?? conversation.conversation)),
-                            conversation.alias.map(safe) ?? "-", conversation.name.map(safe) ?? "-",
-                            ConversationCommand.unread(conversation.unread), safe(conversation.role),
-                            safe(conversation.state) + (conversation.locked ? ", locked" : ""),
+                                latest[conversation.conversation] == conversation.inbox
+                                    ? conversation.conversation : conversation.inbox ?? conversation.conversation),
+                            conversation.alias ?? "-", conversation.name ?? "-",
+                            ConversationCommand.unread(conversation.unread), conversation.role,
+                            conversation.state + (conversation.locked ? ", locked" : ""),
                             String(conversation.memberCount), conversation.lifetime.rawValue,
                             shown(conversation.expiresAt, now: now),
                         ]
                     })
-                if list.conversations.isEmpty {
+                if conversations.isEmpty {
                     terminal.note("no conversations; start one with `mayfly conversation create`")
                 }
             }
@@ -163,9 +161,7 @@ extension ConversationCommand {
 
         func perform(_ terminal: Terminal) throws {
             if name.isEmpty { throw ValidationError("the name is empty") }
-            try call(ConversationRenameMethod.self, .init(conversation: conversation, name: name), terminal) {
-                ConversationCommand.show($0, terminal)
-            }
+            try call(Methods.conversationRename, .init(conversation: conversation, name: name), terminal)
         }
     }
 
@@ -193,9 +189,7 @@ extension ConversationCommand {
         }
 
         func perform(_ terminal: Terminal) throws {
-            try call(ConversationAliasMethod.self, .init(conversation: conversation, alias: alias), terminal) {
-                ConversationCommand.show($0, terminal)
-            }
+            try call(Methods.conversationAlias, .init(conversation: conversation, alias: alias), terminal)
         }
     }
 
@@ -212,9 +206,7 @@ extension ConversationCommand {
         @OptionGroup var global: GlobalOptions
 
         func perform(_ terminal: Terminal) throws {
-            try call(ConversationRemoveMethod.self, .init(conversation: conversation, member: member), terminal) {
-                ConversationCommand.show($0, terminal)
-            }
+            try call(Methods.conversationRemove, .init(conversation: conversation, member: member), terminal)
         }
     }
 
@@ -229,27 +221,17 @@ extension ConversationCommand {
 
         func perform(_ terminal: Terminal) throws {
             guard let profile else {
-                return try call(ConversationShowMethod.self, .init(conversation: conversation), terminal) { shown in
-                    terminal.fields([("your name", shown.profile.map(safe) ?? "-")])
+                return try call(Methods.conversationShow, .init(conversation: conversation), terminal) { shown in
+                    terminal.fields([("your name", shown.profile ?? "-")])
                 }
             }
-            try call(ConversationProfileMethod.self, .init(conversation: conversation, profile: profile), terminal) {
-                ConversationCommand.show($0, terminal)
-            }
+            try call(Methods.conversationProfile, .init(conversation: conversation, profile: profile), terminal)
         }
     }
 
-    struct Show: NodeCommand {
+    enum Show: MethodAction {
         static let configuration = CommandConfiguration(commandName: "show", abstract: "Show one conversation.")
-
-        @Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String
-        @OptionGroup var global: GlobalOptions
-
-        func perform(_ terminal: Terminal) throws {
-            try call(ConversationShowMethod.self, .init(conversation: conversation), terminal) {
-                ConversationCommand.show($0, terminal)
-            }
-        }
+        static let method = Methods.conversationShow
     }
 
     struct Members: NodeCommand {
@@ -260,7 +242,7 @@ extension ConversationCommand {
         @OptionGroup var global: GlobalOptions
 
         func perform(_ terminal: Terminal) throws {
-            try call(ConversationMembersMethod.self, .init(conversation: conversation), terminal) {
+            try call(Methods.conversationMembers, .init(conversation: conversation), terminal) {
                 ConversationCommand.members($0, terminal)
             }
         }
@@ -284,14 +266,14 @@ extension ConversationCommand {
             }
             let client = try connect()
             let target = force ? conversation : try confirm(client)
-            let value = try client.call(ConversationLeaveMethod.self, .init(conversation: target))
+            let value = try client.call(Methods.conversationLeave, .init(conversation: target))
             if terminal.json { return terminal.result(value) }
             ConversationCommand.show(try understand(value, as: Conversation.self), terminal)
         }
 
         /// - Returns: the inbox of the confirmed conversation, because an id selects its latest copy.
         private func confirm(_ client: ControlClient) throws -> String {
-            let value = try client.call(ConversationShowMethod.self, .init(conversation: conversation))
+            let value = try client.call(Methods.conversationShow, .init(conversation: conversation))
             let found = try understand(value, as: Conversation.self)
             let name = found.title
             try Terminal.confirm(
@@ -301,46 +283,22 @@ extension ConversationCommand {
         }
     }
 
-    struct Lock: NodeCommand {
+    enum Lock: MethodAction {
         static let configuration = CommandConfiguration(
             commandName: "lock", abstract: "Stop new members from joining and revoke all invitations.")
-
-        @Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String
-        @OptionGroup var global: GlobalOptions
-
-        func perform(_ terminal: Terminal) throws {
-            try call(ConversationLockMethod.self, .init(conversation: conversation), terminal) {
-                ConversationCommand.show($0, terminal)
-            }
-        }
+        static let method = Methods.conversationLock
     }
 
-    struct Unlock: NodeCommand {
+    enum Unlock: MethodAction {
         static let configuration = CommandConfiguration(
             commandName: "unlock", abstract: "Allow joining by new invitations again.")
-
-        @Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String
-        @OptionGroup var global: GlobalOptions
-
-        func perform(_ terminal: Terminal) throws {
-            try call(ConversationUnlockMethod.self, .init(conversation: conversation), terminal) {
-                ConversationCommand.show($0, terminal)
-            }
-        }
+        static let method = Methods.conversationUnlock
     }
 
-    struct Close: NodeCommand {
+    enum Close: MethodAction {
         static let configuration = CommandConfiguration(
             commandName: "close", abstract: "Close a conversation on this node and discard its ephemeral messages.")
-
-        @Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String
-        @OptionGroup var global: GlobalOptions
-
-        func perform(_ terminal: Terminal) throws {
-            try call(ConversationCloseMethod.self, .init(conversation: conversation), terminal) {
-                ConversationCommand.show($0, terminal)
-            }
-        }
+        static let method = Methods.conversationClose
     }
 }
 
@@ -356,3 +314,45 @@ extension Conversation {
 func handle(_ alias: String?, _ conversation: String) -> String {
     quoted(alias.map(safe).flatMap { $0.contains("`") ? nil : $0 } ?? short(safe(conversation)))
 }
+
+extension ConversationCommand {
+    struct Set: NodeCommand {
+        static let configuration = CommandConfiguration(
+            commandName: "set", abstract: "Show or change a setting of one conversation, or the default.",
+            discussion: """
+                With read-receipts=on the other members see which of their messages you have read with `mayfly read`. \
+                A key without a value shows the current value.
+
+                Examples:
+                  mayfly conversation set room read-receipts=on
+                  mayfly conversation set room read-receipts
+                  mayfly conversation set --default read-receipts=off
+                """)
+
+        @Argument(help: "The conversation, omitted with --default; then KEY=VALUE or KEY.", completion: .conversation)
+        var words: [String]
+        @Flag(name: .customLong("default"), help: "The default, for conversations without their own setting.")
+        var isDefault = false
+        @OptionGroup var global: GlobalOptions
+
+        func validate() throws {
+            guard words.count == (isDefault ? 1 : 2) else {
+                throw ValidationError("write CONVERSATION KEY=VALUE, or --default KEY=VALUE")
+            }
+        }
+
+        func perform(_ terminal: Terminal) throws {
+            let pair = words[words.count - 1].split(separator: "=", maxSplits: 1, omittingEmptySubsequences: false)
+            let params = ConversationSetParams(
+                conversation: isDefault ? nil : words[0], key: String(pair[0]),
+                value: pair.count > 1 ? String(pair[1]) : nil)
+            try call(Methods.conversationSet, params, terminal) { result in
+                terminal.fields([
+                    ("conversation", result.conversation.map(short) ?? "(default)"), (result.key, result.value),
+                ])
+            }
+        }
+    }
+}
+
+extension Conversation: ShownRecord { func show(_ terminal: Terminal) { ConversationCommand.show(self, terminal) } }

@@ -41,19 +41,18 @@ struct ExplodeCommand: ParsableCommand {
             ["CONVERSATION", "NAME", "STATE", "AT", "CONFIRMED", "WAITING FOR"],
             explosions.map { status in
                 [
-                    short(safe(status.conversation)), status.name.map(safe) ?? "-", safe(status.state),
-                    shown(status.expiresAt, now: now), list(status.confirmed, status), list(status.waiting, status),
+                    short(status.conversation), status.name ?? "-", status.state, shown(status.expiresAt, now: now),
+                    list(status.confirmed, status), list(status.waiting, status),
                 ]
             })
         if explosions.isEmpty { terminal.note("no explosions in the last 45 days, and none scheduled") }
     }
 
-    fileprivate static func show(_ status: ExplosionStatus, _ terminal: Terminal) {
+    static func show(_ status: ExplosionStatus, _ terminal: Terminal) {
         terminal.fields([
-            ("conversation", short(safe(status.conversation))), ("name", status.name.map(safe)),
-            ("state", safe(status.state)), ("at", shown(status.expiresAt, now: wallClock())),
-            ("confirmed", list(status.confirmed, status)), ("error", status.error.map(safe)),
-            ("waiting for", list(status.waiting, status)),
+            ("conversation", short(status.conversation)), ("name", status.name), ("state", status.state),
+            ("at", shown(status.expiresAt, now: wallClock())), ("confirmed", list(status.confirmed, status)),
+            ("error", status.error), ("waiting for", list(status.waiting, status)),
         ])
     }
 }
@@ -99,8 +98,8 @@ extension ExplodeCommand {
             let members = Members(of: shown, named: conversation, client)
             let target = members.conversation
             if wait { try members.subscribe() }
-            let params = ExplodeMethod.Params(conversation: target, at: at, delay: delay, noTrace: noTrace ? true : nil)
-            var value = try client.call(ExplodeMethod.self, params, timeout: .seconds(60))
+            let params = ExplodeParams(conversation: target, at: at, delay: delay, noTrace: noTrace ? true : nil)
+            var value = try client.call(Methods.explode, params, timeout: .seconds(60))
             var isInTime = true
             if wait {
                 let deadline = timeout.map { ContinuousClock.now + $0.duration }
@@ -146,7 +145,7 @@ extension ExplodeCommand {
         /// reports the error.
         private func show(_ client: ControlClient) throws -> Conversation? {
             do {
-                let value = try client.call(ConversationShowMethod.self, .init(conversation: conversation))
+                let value = try client.call(Methods.conversationShow, .init(conversation: conversation))
                 return try understand(value, as: Conversation.self)
             } catch {
                 guard force, ![.noNode, .timedOut].contains(error.kind) else { throw error }
@@ -186,9 +185,9 @@ extension ExplodeCommand {
 
         /// Call it before the explosion.
         func subscribe() throws {
-            let params = SubscribeMethod.Params(
+            let params = SubscribeParams(
                 conversation: conversation, since: nil, events: [.deletionReceipt, .exploded], marksRead: false)
-            _ = try client.call(SubscribeMethod.self, params)
+            _ = try client.call(Methods.subscribe, params)
         }
 
         func status(_ value: JSONValue) throws -> ExplosionStatus {
@@ -220,7 +219,7 @@ extension ExplodeCommand {
                 if let deadline, deadline <= .now { return (value, false) }
                 let pause = ContinuousClock.now + Self.pause
                 if case .dropped = try client.nextEvent(until: min(deadline ?? pause, pause)) { try subscribe() }
-                value = try client.call(ExplodeStatusMethod.self, .init(conversation: conversation))
+                value = try client.call(Methods.explodeStatus, .init(conversation: conversation))
             }
         }
     }
@@ -234,9 +233,7 @@ extension ExplodeCommand {
         @OptionGroup var global: GlobalOptions
 
         func perform(_ terminal: Terminal) throws {
-            try call(ExplodeStatusMethod.self, .init(conversation: conversation), terminal) {
-                ExplodeCommand.show($0, terminal)
-            }
+            try call(Methods.explodeStatus, .init(conversation: conversation), terminal)
         }
     }
 
@@ -255,21 +252,11 @@ extension ExplodeCommand {
         @OptionGroup var global: GlobalOptions
 
         func perform(_ terminal: Terminal) throws {
-            let client = try connect()
-            var explosions: [ExplosionStatus] = []
-            var from: String?
-            repeat {
-                let value = try client.call(ExplodeListMethod.self, .init(from: from))
-                let page = try understand(value, as: ExplodeListMethod.Result.self)
-                if terminal.json {
-                    for explosion in value["explosions"]?.arrayValue ?? [] { terminal.result(explosion) }
-                } else {
-                    explosions += page.explosions
-                }
-                // Guards against an endless loop on a page that names itself as the next.
-                from = page.next == from ? nil : page.next
-            } while from != nil
-            if !terminal.json { ExplodeCommand.table(explosions, terminal) }
+            try callList(Methods.explodeList, .init(), from: \.from, "explosions", terminal) {
+                ExplodeCommand.table($0, terminal)
+            }
         }
     }
 }
+
+extension ExplosionStatus: ShownRecord { func show(_ terminal: Terminal) { ExplodeCommand.show(self, terminal) } }

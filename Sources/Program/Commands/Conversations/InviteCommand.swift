@@ -2,6 +2,7 @@ import ArgumentParser
 import Control
 import Glibc
 import Messaging
+import NodeRuntime
 
 struct InviteCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
@@ -53,9 +54,9 @@ extension InviteCommand {
 
         func perform(_ terminal: Terminal) throws {
             if code { return try performCode(terminal) }
-            let params = InviteCreateMethod.Params(
+            let params = InviteCreateParams(
                 conversation: conversation, expiresIn: expiresIn, singleUse: singleUse ? true : nil)
-            try call(InviteCreateMethod.self, params, terminal) { invite in
+            try call(Methods.inviteCreate, params, terminal) { invite in
                 let url = safe(invite.url ?? "")
                 terminal.result(url)
                 terminal.note("to join:  mayfly join '\(url)'")
@@ -89,13 +90,17 @@ extension InviteCommand {
         @OptionGroup var global: GlobalOptions
 
         func perform(_ terminal: Terminal) throws {
-            try callList(InviteListMethod.self, .init(conversation: conversation), "invites", terminal) { list in
+            let value = try connect().call(Methods.inviteList, .init(conversation: conversation))
+            if terminal.json {
+                for invite in value["invites"]?.arrayValue ?? [] { terminal.result(invite) }
+            } else {
+                let list = try understand(value, as: InviteListResult.self)
                 let now = wallClock()
                 terminal.table(
                     ["INVITE", "TAG", "EXPIRES", "SINGLE USE", "ADMITTED"],
                     list.invites.map { invite in
                         [
-                            short(safe(invite.invite ?? "-")), safe(invite.tag), shown(invite.expiresAt, now: now),
+                            short(invite.invite ?? "-"), invite.tag, shown(invite.expiresAt, now: now),
                             invite.singleUse ? "yes" : "no", invite.admitted.map(String.init) ?? "-",
                         ]
                     })
@@ -117,9 +122,9 @@ extension InviteCommand {
         @OptionGroup var global: GlobalOptions
 
         func perform(_ terminal: Terminal) throws {
-            let params = InviteRevokeMethod.Params(conversation: conversation, invite: invite)
-            try call(InviteRevokeMethod.self, params, terminal) { answer in
-                terminal.fields([("tag", safe(answer.tag))])
+            let params = InviteRevokeParams(conversation: conversation, invite: invite)
+            try call(Methods.inviteRevoke, params, terminal) { answer in
+                terminal.fields([("tag", answer.tag)])
                 terminal.note(
                     invite == nil
                         ? "all earlier invitations and codes are revoked" : "the invitation or code is revoked")
@@ -135,21 +140,78 @@ extension InviteCommand {
         @Argument(help: "The invitation, with or without `mayfly:join/`.") var slug: String
         @OptionGroup var global: GlobalOptions
 
+        private func inspect() throws(ControlError) -> VerifiedInvite {
+            do { return try Node.inspect(slug) } catch { throw controlError(error) }
+        }
+
         func perform(_ terminal: Terminal) throws {
             let value: JSONValue
-            do { value = try connect().call(InviteInspectMethod.self, .init(slug: slug)) } catch let error
-                as ControlError where error.kind == .noNode
-            { value = JSONValue(of: try InviteInspection.inspect(slug: slug)) }
+            do { value = try connect().call(Methods.inviteInspect, .init(slug: slug)) } catch let error as ControlError
+                where error.kind == .noNode
+            { value = JSONValue(of: Invite(try inspect(), slug: slug)) }
             guard !terminal.json else { return terminal.result(value) }
             let invite = try understand(value, as: Invite.self)
             let now = wallClock()
             terminal.fields([
-                ("signature", invite.signature.rawValue), ("name", invite.name.map(safe)),
-                ("about", invite.description.map(safe)), ("creator", safe(invite.creator)), ("tag", safe(invite.tag)),
-                ("expires", shown(invite.expiresAt, now: now)), ("single use", invite.singleUse ? "yes" : "no"),
-                ("lifetime", invite.lifetime.rawValue),
+                ("signature", invite.signature.rawValue), ("name", invite.name), ("about", invite.description),
+                ("creator", invite.creator), ("tag", invite.tag), ("expires", shown(invite.expiresAt, now: now)),
+                ("single use", invite.singleUse ? "yes" : "no"), ("lifetime", invite.lifetime.rawValue),
                 ("conversation expires", invite.conversationExpiresAt.map { shown($0, now: now) }),
             ])
+        }
+    }
+}
+
+extension InviteCommand.Create {
+    /// The node ends the code by itself before this timeout, which covers a node that does not answer.
+    private static let patience = Duration.seconds(5 * 60 + 30)
+
+    func performCode(_ terminal: Terminal) throws {
+        // One connection for both calls, because the node revokes the code when the connection closes.
+        let client = try connect()
+        let value = try client.call(Methods.inviteCode, .init(conversation: conversation, wait: !noWait))
+        let opened = try understand(value, as: InviteCodeResult.self)
+        if terminal.json { terminal.result(value) } else { show(opened, terminal) }
+        if noWait { return }
+        let answer = try client.call(Methods.inviteOutcome, .init(number: opened.number), timeout: Self.patience)
+        let outcome = try understand(answer, as: InviteOutcomeResult.self).outcome
+        if terminal.json {
+            // The result describes the failure; the exit code gives its kind.
+            terminal.result(answer, exitCode: outcome.failure?.kind.exitCode ?? 0)
+            if let failure = outcome.failure { throw ExitCode(failure.kind.exitCode) }
+            return
+        }
+        if let failure = outcome.failure { throw failure }
+        terminal.note("the code was used: the other side has the invitation")
+    }
+
+    private func show(_ opened: InviteCodeResult, _ terminal: Terminal) {
+        let code = safe(opened.code)
+        terminal.result(code)
+        terminal.note("to join, on this network:  mayfly join \(code)")
+        if let endpoint = opened.endpoints.lazy.compactMap({ Endpoint($0) }).first(where: { $0.relay == nil }) {
+            terminal.note("from elsewhere:            mayfly join \(code) --at \(EndpointOption.place(of: endpoint))")
+        }
+        terminal.note("expires:  \(shown(opened.expiresAt, now: wallClock())), or with the first wrong guess")
+    }
+}
+
+extension CodeOutcome {
+    /// Why the invitation was not delivered; `nil` if it was.
+    fileprivate var failure: ControlError? {
+        let again = "make a new code: mayfly invite create C --code"
+        switch self {
+        case .taken: return nil
+        case .wrongGuess: return ControlError(.refused, "a wrong code was entered: the code is void", hint: again)
+        case .unproven:
+            return ControlError(
+                .refused, "an attempt did not prove knowledge of the code: the code is void", hint: again)
+        case .expired: return ControlError(.expired, "the code was not used in time: the code is void", hint: again)
+        case .revoked: return ControlError(.failed, "the code was revoked")
+        case .locked: return ControlError(.locked, "the node or the conversation was locked: the code is void")
+        case .gone: return ControlError(.failed, "the conversation is gone, or the node has stopped: the code is void")
+        case .failed:
+            return ControlError(.failed, "the code was used, but the invitation could not be delivered", hint: again)
         }
     }
 }

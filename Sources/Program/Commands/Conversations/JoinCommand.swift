@@ -32,18 +32,17 @@ struct JoinCommand: ParsableCommand {
               mayfly join 7-harvest-lamp --at desk.example.org
               mayfly join retry 3f2a
               mayfly join cancel 3f2a
-            """, subcommands: [With.self, List.self, Cancel.self, Retry.self], defaultSubcommand: With.self)
+            """, subcommands: [With.self, List.self, Call<Cancel>.self, Call<Retry>.self], defaultSubcommand: With.self)
 
-    fileprivate static func table(_ joins: [JoinStatus], _ terminal: Terminal) {
+    static func table(_ joins: [JoinStatus], _ terminal: Terminal) {
         let now = wallClock()
         terminal.table(
             ["JOIN", "STATE", "FROM", "TO", "STARTED", "GIVES UP", "ATTEMPTS", "NEXT ATTEMPT", "TAG"],
             joins.map { join in
                 [
-                    short(safe(join.join)), join.state.rawValue, sender(of: join), join.name.map(safe) ?? "-",
+                    short(join.join), join.state.rawValue, sender(of: join), join.name ?? "-",
                     shown(join.startedAt, now: now), shown(join.expiresAt, now: now),
-                    join.attempts.map(String.init) ?? "-", shown(join.nextAttempt, now: now),
-                    join.inviteTag.map(safe) ?? "-",
+                    join.attempts.map(String.init) ?? "-", shown(join.nextAttempt, now: now), join.inviteTag ?? "-",
                 ]
             })
         if joins.isEmpty { terminal.note("no joins in progress") }
@@ -54,8 +53,7 @@ struct JoinCommand: ParsableCommand {
     }
 
     private static func sender(of join: JoinStatus) -> String {
-        if let from = join.from { return safe(from) }
-        return join.state == .invited ? "not in peers.json" : "-"
+        join.from ?? (join.state == .invited ? "not in peers.json" : "-")
     }
 }
 
@@ -105,11 +103,11 @@ extension JoinCommand {
         }
 
         func perform(_ terminal: Terminal) throws {
-            let params = JoinMethod.Params(
+            let params = JoinParams(
                 slug: try invite(), profile: try profile ?? OwnName.ask(global, terminal), timeout: timeout,
                 wait: noWait ? false : nil, alias: alias, at: at)
             // Redeeming a spoken code takes some seconds before the join.
-            let value = try connect().call(JoinMethod.self, params, timeout: timeout.withGrace + .seconds(30))
+            let value = try connect().call(Methods.join, params, timeout: timeout.withGrace + .seconds(30))
             let status = try understand(value, as: JoinStatus.self)
             var failure = status.failure
             if noWait, failure?.kind == .timedOut { failure = nil }
@@ -121,9 +119,8 @@ extension JoinCommand {
             }
             if let failure { throw failure }
             terminal.fields([
-                ("join", short(safe(status.join))), ("state", status.state.rawValue),
-                ("conversation", status.conversation.map(safe)), ("alias", status.alias.map(safe)),
-                ("name", status.name.map(safe)),
+                ("join", short(status.join)), ("state", status.state.rawValue), ("conversation", status.conversation),
+                ("alias", status.alias), ("name", status.name),
             ])
             if let conversation = status.conversation {
                 let name = handle(status.alias, conversation)
@@ -159,31 +156,21 @@ extension JoinCommand {
         @OptionGroup var global: GlobalOptions
 
         func perform(_ terminal: Terminal) throws {
-            try callList(JoinListMethod.self, Nothing(), "joins", terminal) { JoinCommand.table($0.joins, terminal) }
+            try callList(Methods.joinList, Nothing(), "joins", terminal) { JoinCommand.table($0, terminal) }
         }
     }
 
-    struct Cancel: NodeCommand {
+    enum Cancel: MethodAction {
         static let configuration = CommandConfiguration(
             commandName: "cancel", abstract: "Cancel a join or decline an invitation.")
-
-        @Argument(help: "The id from `mayfly join list`.") var id: String
-        @OptionGroup var global: GlobalOptions
-
-        func perform(_ terminal: Terminal) throws {
-            try call(JoinCancelMethod.self, .init(join: id), terminal) { JoinCommand.table([$0], terminal) }
-        }
+        static let method = Methods.joinCancel
     }
 
-    struct Retry: NodeCommand {
+    enum Retry: MethodAction {
         static let configuration = CommandConfiguration(
             commandName: "retry", abstract: "Dial the creator of a join again now.")
-
-        @Argument(help: "The id from `mayfly join list`.") var id: String
-        @OptionGroup var global: GlobalOptions
-
-        func perform(_ terminal: Terminal) throws {
-            try call(JoinRetryMethod.self, .init(join: id), terminal) { JoinCommand.table([$0], terminal) }
-        }
+        static let method = Methods.joinRetry
     }
 }
+
+extension JoinStatus: ShownRecord { func show(_ terminal: Terminal) { JoinCommand.table([self], terminal) } }

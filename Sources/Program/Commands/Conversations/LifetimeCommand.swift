@@ -18,30 +18,29 @@ struct LifetimeCommand: ParsableCommand {
               mayfly lifetime agreements room
             """,
         subcommands: [
-            Show.self, Propose.self, Accept.self, Reject.self, Withdraw.self, Policy.self, Cap.self, Agreements.self,
+            Show.self, Propose.self, Accept.self, Call<Reject>.self, Call<Withdraw>.self, Policy.self, Cap.self,
+            Agreements.self,
         ])
 
-    fileprivate static func show(_ status: LifetimeStatus, _ terminal: Terminal) {
+    static func show(_ status: LifetimeStatus, _ terminal: Terminal) {
         let now = wallClock()
         terminal.fields([
             ("in force", status.lifetime.rawValue), ("state", status.state.rawValue),
             (
                 "proposal",
                 status.proposal.map { proposal in
-                    return "\(terms(proposal)) by \(safe(proposal.from)), \(shown(proposal.proposedAt, now: now))"
+                    "\(terms(proposal)) by \(proposal.from), \(shown(proposal.proposedAt, now: now))"
                 } ?? "-"
-            ), ("proposal id", status.proposal?.id.map { short(safe($0)) } ?? "-"),
-            ("waits for", status.proposal?.waiting.map { $0.isEmpty ? "-" : list($0) } ?? "-"),
+            ), ("proposal id", status.proposal?.id.map(short) ?? "-"),
+            ("waits for", status.proposal?.waiting.map { $0.isEmpty ? "-" : $0.joined(separator: ", ") } ?? "-"),
             (
                 "agreement",
                 status.agreement.map { agreement in
-                    "\(short(safe(agreement.id))) of \(shown(agreement.agreedAt, now: now)) by \(list(agreement.members))"
+                    "\(short(agreement.id)) of \(shown(agreement.agreedAt, now: now)) by \(agreement.members.joined(separator: ", "))"
                 } ?? "-"
-            ), ("terms", status.agreement.map { terms($0) } ?? "-"), ("policy", status.policy.map(safe)),
+            ), ("terms", status.agreement.map { terms($0) } ?? "-"), ("policy", status.policy),
         ])
     }
-
-    fileprivate static func list(_ names: [String]) -> String { names.map(safe).joined(separator: ", ") }
 
     fileprivate static func terms(_ terms: some LifetimeTermsFields) -> String {
         var text = terms.lifetime.rawValue
@@ -66,8 +65,9 @@ struct LifetimeCommand: ParsableCommand {
     fileprivate static func show(_ record: LifetimeAgreementRecord, _ terminal: Terminal) {
         let agreement = record.agreement
         terminal.fields([
-            ("agreement", safe(agreement.id)), ("state", safe(record.state)), ("terms", terms(agreement)),
-            ("signed by", list(agreement.members)), ("signatures", record.verified ? "all valid" : "NOT ALL VALID"),
+            ("agreement", agreement.id), ("state", record.state), ("terms", terms(agreement)),
+            ("signed by", agreement.members.joined(separator: ", ")),
+            ("signatures", record.verified ? "all valid" : "NOT ALL VALID"),
         ])
     }
 }
@@ -126,10 +126,10 @@ extension LifetimeCommand {
             let keeps = value != .ephemeral || mailbox != nil && mailbox != .no
             // No policy accepts some terms with a `read` timer, so their renewal is not offered.
             let isAsked = keeps && timer != .read
-            let params = LifetimeProposeMethod.Params(
+            let params = LifetimeProposeParams(
                 conversation: conversation, lifetime: value, attachments: attachments, unopened: unopened, timer: timer,
                 mailbox: mailbox, renew: isAsked ? renewal.isWanted(terminal) : renewal.renew ? true : nil)
-            try call(LifetimeProposeMethod.self, params, terminal) {
+            try call(Methods.lifetimePropose, params, terminal) {
                 LifetimeCommand.show($0, terminal)
                 LifetimeCommand.noteEnd($0, conversation, terminal)
             }
@@ -170,12 +170,10 @@ extension LifetimeCommand {
         }
 
         func perform(_ terminal: Terminal) throws {
-            let params = LifetimePolicyMethod.Params(
+            let params = LifetimePolicyParams(
                 conversation: isDefault ? nil : words.first, policy: words.dropFirst(isDefault ? 0 : 1).first)
-            try call(LifetimePolicyMethod.self, params, terminal) { answer in
-                terminal.fields([
-                    ("conversation", answer.conversation.map(safe) ?? "(default)"), ("policy", safe(answer.policy)),
-                ])
+            try call(Methods.lifetimePolicy, params, terminal) { answer in
+                terminal.fields([("conversation", answer.conversation ?? "(default)"), ("policy", answer.policy)])
             }
         }
     }
@@ -190,12 +188,10 @@ extension LifetimeCommand {
 
         func perform(_ terminal: Terminal) throws {
             if let agreement {
-                let params = LifetimeAgreementsMethod.Params(conversation: conversation, agreement: agreement)
+                let params = LifetimeAgreementsParams(conversation: conversation, agreement: agreement)
                 return try Agreements.perform(params, self, terminal)
             }
-            try call(LifetimeShowMethod.self, .init(conversation: conversation), terminal) {
-                LifetimeCommand.show($0, terminal)
-            }
+            try call(Methods.lifetimeShow, .init(conversation: conversation), terminal)
         }
     }
 
@@ -215,9 +211,9 @@ extension LifetimeCommand {
         }
 
         fileprivate static func perform(
-            _ params: LifetimeAgreementsMethod.Params, _ command: some NodeCommand, _ terminal: Terminal
+            _ params: LifetimeAgreementsParams, _ command: some NodeCommand, _ terminal: Terminal
         ) throws {
-            let value = try command.connect().call(LifetimeAgreementsMethod.self, params)
+            let value = try command.connect().call(Methods.lifetimeAgreements, params)
             let records = value["agreements"]?.arrayValue ?? []
             if records.isEmpty { terminal.note("no agreement is stored") }
             for record in records {
@@ -261,12 +257,10 @@ extension LifetimeCommand {
         }
 
         func perform(_ terminal: Terminal) throws {
-            let params = LifetimeCapMethod.Params(
+            let params = LifetimeCapParams(
                 conversation: isDefault ? nil : words.first, cap: words.dropFirst(isDefault ? 0 : 1).first)
-            try call(LifetimeCapMethod.self, params, terminal) { answer in
-                terminal.fields([
-                    ("conversation", answer.conversation.map(safe) ?? "(default)"), ("cap", safe(answer.cap)),
-                ])
+            try call(Methods.lifetimeCap, params, terminal) { answer in
+                terminal.fields([("conversation", answer.conversation ?? "(default)"), ("cap", answer.cap)])
             }
         }
     }
@@ -286,44 +280,30 @@ extension LifetimeCommand {
             let client = try connect()
             // Pins the proposal shown in the question, so that a newer one is not accepted in its place.
             let shown = try understand(
-                try client.call(LifetimeShowMethod.self, .init(conversation: conversation)), as: LifetimeStatus.self
+                try client.call(Methods.lifetimeShow, .init(conversation: conversation)), as: LifetimeStatus.self
             ).proposal
             let keeps = shown.map { ($0.lifetime != .ephemeral || $0.mailbox != nil) && $0.timer != .read } ?? false
             let wanted = keeps ? renewal.isWanted(terminal) : renewal.renew ? true : nil
-            let params = LifetimeAcceptMethod.Params(
+            let params = LifetimeAcceptParams(
                 conversation: conversation, proposal: proposal ?? (wanted == true && !renewal.renew ? shown?.id : nil),
                 renew: wanted)
-            try call(LifetimeAcceptMethod.self, params, terminal) {
+            try call(Methods.lifetimeAccept, params, terminal) {
                 LifetimeCommand.show($0, terminal)
                 LifetimeCommand.noteEnd($0, conversation, terminal)
             }
         }
     }
 
-    struct Reject: NodeCommand {
+    enum Reject: MethodAction {
         static let configuration = CommandConfiguration(commandName: "reject", abstract: "Reject the open proposal.")
-
-        @Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String
-        @OptionGroup var global: GlobalOptions
-
-        func perform(_ terminal: Terminal) throws {
-            try call(LifetimeRejectMethod.self, .init(conversation: conversation), terminal) {
-                LifetimeCommand.show($0, terminal)
-            }
-        }
+        static let method = Methods.lifetimeReject
     }
 
-    struct Withdraw: NodeCommand {
+    enum Withdraw: MethodAction {
         static let configuration = CommandConfiguration(
             commandName: "withdraw", abstract: "Withdraw your own proposal.")
-
-        @Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String
-        @OptionGroup var global: GlobalOptions
-
-        func perform(_ terminal: Terminal) throws {
-            try call(LifetimeWithdrawMethod.self, .init(conversation: conversation), terminal) {
-                LifetimeCommand.show($0, terminal)
-            }
-        }
+        static let method = Methods.lifetimeWithdraw
     }
 }
+
+extension LifetimeStatus: ShownRecord { func show(_ terminal: Terminal) { LifetimeCommand.show(self, terminal) } }

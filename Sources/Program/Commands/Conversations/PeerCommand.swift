@@ -17,18 +17,17 @@ struct PeerCommand: ParsableCommand {
               mayfly peer set hub mailbox=on                       use it as the mailbox of this node
             """,
         subcommands: [
-            Add.self, List.self, Show.self, Remove.self, Ping.self, Block.self, Unblock.self, Set.self, Card.self,
-            Import.self, Export.self,
+            Add.self, List.self, Call<Show>.self, Remove.self, Ping.self, Call<Block>.self, Call<Unblock>.self,
+            Set.self, Card.self, Import.self, Export.self,
         ])
 
-    fileprivate static func show(_ peer: Peer, _ terminal: Terminal) {
+    static func show(_ peer: Peer, _ terminal: Terminal) {
         terminal.fields([
-            ("name", safe(peer.name)),
-            ("endpoints", peer.endpoints.isEmpty ? "-" : peer.endpoints.map(safe).joined(separator: " ")),
-            ("contact", peer.contact.map(safe) ?? "-"), ("blocked", peer.blocked ? "yes" : "no"),
-            ("invitations", safe(peer.invitations)), ("rendezvous", peer.rendezvous ? "yes" : "no"),
+            ("name", peer.name), ("endpoints", peer.endpoints.isEmpty ? "-" : peer.endpoints.joined(separator: " ")),
+            ("contact", peer.contact ?? "-"), ("blocked", peer.blocked ? "yes" : "no"),
+            ("invitations", peer.invitations), ("rendezvous", peer.rendezvous ? "yes" : "no"),
             ("mailbox", peer.mailbox ? "yes" : "no"), ("online", peer.online ? "yes" : "no"),
-            ("last seen", shown(peer.lastSeen, now: wallClock())), ("path", peer.path.map(safe) ?? "-"),
+            ("last seen", shown(peer.lastSeen, now: wallClock())), ("path", peer.path ?? "-"),
             ("round trip", milliseconds(peer.rttMs)), ("link", peer.link.map(shown) ?? "-"),
             ("handshake", shown(peer.link?.since, now: wallClock())),
             ("bytes in, out", peer.link.map { "\(Words.size($0.bytesIn)), \(Words.size($0.bytesOut))" } ?? "-"),
@@ -41,9 +40,8 @@ struct PeerCommand: ParsableCommand {
             ["NAME", "ONLINE", "PATH", "RTT", "LAST SEEN", "BLOCKED", "ENDPOINTS"],
             peers.map { peer in
                 [
-                    safe(peer.name), peer.online ? "yes" : "no", peer.path.map(safe) ?? "-", milliseconds(peer.rttMs),
-                    shown(peer.lastSeen, now: now), peer.blocked ? "yes" : "no",
-                    peer.endpoints.map(safe).joined(separator: " "),
+                    peer.name, peer.online ? "yes" : "no", peer.path ?? "-", milliseconds(peer.rttMs),
+                    shown(peer.lastSeen, now: now), peer.blocked ? "yes" : "no", peer.endpoints.joined(separator: " "),
                 ]
             })
         if peers.isEmpty { terminal.note("no peers; add one with `mayfly peer add NAME CARD`") }
@@ -69,9 +67,7 @@ extension PeerCommand {
 
         func perform(_ terminal: Terminal) throws {
             let endpoints = endpoint.isEmpty ? nil : endpoint
-            try call(PeerAddMethod.self, .init(name: name, card: card, endpoints: endpoints), terminal) {
-                PeerCommand.show($0, terminal)
-            }
+            try call(Methods.peerAdd, .init(name: name, card: card, endpoints: endpoints), terminal)
         }
     }
 
@@ -87,19 +83,13 @@ extension PeerCommand {
         @OptionGroup var global: GlobalOptions
 
         func perform(_ terminal: Terminal) throws {
-            try callList(PeerListMethod.self, Nothing(), "peers", terminal) { PeerCommand.table($0.peers, terminal) }
+            try callList(Methods.peerList, Nothing(), "peers", terminal) { PeerCommand.table($0, terminal) }
         }
     }
 
-    struct Show: NodeCommand {
+    enum Show: MethodAction {
         static let configuration = CommandConfiguration(commandName: "show", abstract: "Show one named node.")
-
-        @Argument(help: "A name from `mayfly peer list`.", completion: .peer) var name: String
-        @OptionGroup var global: GlobalOptions
-
-        func perform(_ terminal: Terminal) throws {
-            try call(PeerShowMethod.self, .init(name: name), terminal) { PeerCommand.show($0, terminal) }
-        }
+        static let method = Methods.peerShow
     }
 
     struct Remove: NodeCommand {
@@ -109,7 +99,7 @@ extension PeerCommand {
         @OptionGroup var global: GlobalOptions
 
         func perform(_ terminal: Terminal) throws {
-            try call(PeerRemoveMethod.self, .init(name: name), terminal) { _ in terminal.note("removed \(safe(name))") }
+            try call(Methods.peerRemove, .init(name: name), terminal) { _ in terminal.note("removed \(safe(name))") }
         }
     }
 
@@ -141,7 +131,7 @@ extension PeerCommand {
             while true {
                 let left = Interval(milliseconds: max(1, Int64((end - .now) / .milliseconds(1))))
                 let value = try client.call(
-                    PeerPingMethod.self, PeerPingMethod.Params(name: name, timeout: left), timeout: left.withGrace)
+                    Methods.peerPing, PeerPingParams(name: name, timeout: left), timeout: left.withGrace)
                 let peer = try understand(value, as: Peer.self)
                 if !direct || peer.path != "relayed" {
                     if terminal.json { return terminal.result(value) }
@@ -158,7 +148,7 @@ extension PeerCommand {
         }
     }
 
-    struct Block: NodeCommand {
+    enum Block: MethodAction {
         static let configuration = CommandConfiguration(
             commandName: "block", abstract: "Refuse pings and invitations from a named node.",
             discussion: """
@@ -169,25 +159,13 @@ extension PeerCommand {
                   mayfly peer block ann
                   mayfly conversation remove room ann
                 """)
-
-        @Argument(help: "A name from `mayfly peer list`.", completion: .peer) var name: String
-        @OptionGroup var global: GlobalOptions
-
-        func perform(_ terminal: Terminal) throws {
-            try call(PeerBlockMethod.self, .init(name: name), terminal) { PeerCommand.show($0, terminal) }
-        }
+        static let method = Methods.peerBlock
     }
 
-    struct Unblock: NodeCommand {
+    enum Unblock: MethodAction {
         static let configuration = CommandConfiguration(
             commandName: "unblock", abstract: "Allow pings and invitations from a named node again.")
-
-        @Argument(help: "A name from `mayfly peer list`.", completion: .peer) var name: String
-        @OptionGroup var global: GlobalOptions
-
-        func perform(_ terminal: Terminal) throws {
-            try call(PeerUnblockMethod.self, .init(name: name), terminal) { PeerCommand.show($0, terminal) }
-        }
+        static let method = Methods.peerUnblock
     }
 
     struct Set: NodeCommand {
@@ -226,9 +204,7 @@ extension PeerCommand {
         func perform(_ terminal: Terminal) throws {
             let parts = assignment.split(separator: "=", maxSplits: 1, omittingEmptySubsequences: false).map(
                 String.init)
-            try call(PeerSetMethod.self, .init(name: name, key: parts[0], value: parts[1]), terminal) {
-                PeerCommand.show($0, terminal)
-            }
+            try call(Methods.peerSet, .init(name: name, key: parts[0], value: parts[1]), terminal)
         }
     }
 
@@ -239,7 +215,7 @@ extension PeerCommand {
         @OptionGroup var global: GlobalOptions
 
         func perform(_ terminal: Terminal) throws {
-            try call(PeerCardMethod.self, Nothing(), terminal) { card in
+            try call(Methods.peerCard, Nothing(), terminal) { card in
                 terminal.result(safe(card.contact))
                 terminal.note(
                     "on the other machine: mayfly peer add \(safe(card.name ?? "NAME")) '\(safe(card.contact))'")
@@ -272,8 +248,8 @@ extension PeerCommand {
             } catch let error as JSONSyntaxError {
                 throw ControlError(.failed, "\(file) is not JSON: \(error.message)", hint: "see peers.example.json")
             }
-            try callList(PeerImportMethod.self, .init(document: document), "peers", terminal) {
-                PeerCommand.table($0.peers, terminal)
+            try callList(Methods.peerImport, .init(document: document), "peers", terminal) {
+                PeerCommand.table($0, terminal)
             }
         }
     }
@@ -285,8 +261,10 @@ extension PeerCommand {
         @OptionGroup var global: GlobalOptions
 
         func perform(_ terminal: Terminal) throws {
-            let answer = try connect().call(PeerExportMethod.self, Nothing())
+            let answer = try connect().call(Methods.peerExport, Nothing())
             terminal.result(answer["document"] ?? .null)
         }
     }
 }
+
+extension Peer: ShownRecord { func show(_ terminal: Terminal) { PeerCommand.show(self, terminal) } }

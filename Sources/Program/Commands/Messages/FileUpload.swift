@@ -37,18 +37,17 @@ struct FileUpload {
         let name = path == "-" ? "stdin" : path.split(separator: "/").last.map(String.init) ?? path
         let client = try command.connect()
         defer { progress.end() }
-        let begin = AttachmentBeginMethod.Params(
+        let begin = AttachmentBeginParams(
             conversation: command.conversation, name: name, byteCount: byteCount, text: text, replyTo: command.replyTo)
-        let upload = try understand(
-            try client.call(AttachmentBeginMethod.self, begin), as: AttachmentBeginMethod.Result.self
-        ).upload
+        let upload = try understand(try client.call(Methods.attachmentBegin, begin), as: AttachmentBeginResult.self)
+            .upload
         let total = try send(descriptor, upload, of: byteCount, client, progress, until: deadline)
         if isRegular, Self.change(status) != Self.change(try self.status(descriptor)) { throw changed }
         let timeout = deadline.map { Interval(from: .now, to: $0) } ?? Self.patience(byteCount: total)
-        let commit = AttachmentCommitMethod.Params(
-            upload: upload, wait: command.wait?.stage, timeout: command.wait == nil && deadline == nil ? nil : timeout)
+        let commit = AttachmentCommitParams(
+            upload: upload, wait: command.wait, timeout: command.wait == nil && deadline == nil ? nil : timeout)
         if command.wait == .delivered { follow(upload, progress) }
-        return try client.call(AttachmentCommitMethod.self, commit, timeout: timeout.withGrace)
+        return try client.call(Methods.attachmentCommit, commit, timeout: timeout.withGrace)
     }
 
     private static func patience(byteCount: Int64) -> Interval {
@@ -72,8 +71,8 @@ struct FileUpload {
             total += Int64(piece.count)
             // Ends the upload of a growing log.
             if let byteCount, total > byteCount { throw changed }
-            let params = AttachmentAppendMethod.Params(upload: upload)
-            pending.append(try client.send(AttachmentAppendMethod.self, params, body: piece, until: deadline))
+            let params = AttachmentAppendParams(upload: upload)
+            pending.append(try client.send(Methods.attachmentAppend, params, body: piece, until: deadline))
             if let byteCount, byteCount > 0 {
                 progress.show("reading \(min(100, total * 100 / byteCount)) %")
             } else {
@@ -85,8 +84,8 @@ struct FileUpload {
     /// A full piece; less at the end of the file.
     private func piece(_ descriptor: Int32, until end: ContinuousClock.Instant?) throws -> [UInt8] {
         var bytes: [UInt8] = []
-        while bytes.count < AttachmentMethods.pieceByteCount {
-            let left = AttachmentMethods.pieceByteCount - bytes.count
+        while bytes.count < ControlLimits.bodyByteCount {
+            let left = ControlLimits.bodyByteCount - bytes.count
             let more = try InputFile.read(descriptor, of: path, atMost: left, until: end)
             if more.isEmpty { break }
             if bytes.isEmpty { bytes = more } else { bytes += more }
@@ -116,10 +115,10 @@ struct FileUpload {
         guard progress.isShown, let home = try? command.global.resolvedHome() else { return }
         let conversation = command.conversation
         DispatchQueue.global().async {
-            let params = SubscribeMethod.Params(conversation: conversation, since: nil, events: [.attachmentProgress])
-            guard let client = try? ControlClient(home: home), (try? client.call(SubscribeMethod.self, params)) != nil
+            let params = SubscribeParams(conversation: conversation, since: nil, events: [.attachmentProgress])
+            guard let client = try? ControlClient(home: home), (try? client.call(Methods.subscribe, params)) != nil
             else { return }
-            let shown = (try? client.call(ConversationShowMethod.self, .init(conversation: conversation))).flatMap {
+            let shown = (try? client.call(Methods.conversationShow, .init(conversation: conversation))).flatMap {
                 try? $0.decoded(as: Conversation.self)
             }
             while case .event(let event)? = try? client.nextEvent(until: nil) {

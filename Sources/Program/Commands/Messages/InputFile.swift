@@ -1,5 +1,7 @@
+import ArgumentParser
 import Control
 import Glibc
+import Messaging
 
 enum InputFile {
     /// - Throws: `failed` when the file cannot be read, `usage` when it is longer than `byteLimit`, `timedOut`.
@@ -64,5 +66,158 @@ enum InputFile {
 
     static func failure(_ path: String, _ code: Int32) -> ControlError {
         ControlError(.failed, "cannot read \(name(path)): \(String(cString: strerror(code)).lowercased())")
+    }
+}
+
+/// Standard input as lines. A line ends with LF or CRLF; the last line may end with the input.
+struct LineReader {
+    enum Line {
+        case text(String)
+        /// Not UTF-8, or too long for a message.
+        case refused(ControlError)
+    }
+
+    private var bytes: [UInt8] = []
+    /// Start of the first unread line.
+    private var start = 0
+    /// Number of the last line read, from 1.
+    private(set) var number = 0
+    private(set) var hasEnded = false
+
+    /// Reads the available bytes; waits when there are none.
+    mutating func read() throws(ControlError) {
+        let new = try InputFile.read(STDIN_FILENO, of: "-", atMost: 65_536, until: nil)
+        hasEnded = new.isEmpty
+        bytes.removeFirst(start)
+        start = 0
+        bytes += new
+        // Bounds the memory for an endless line. The kept bytes, with a CR, still exceed the limit.
+        let last = bytes.lastIndex(of: UInt8(ascii: "\n")).map { $0 + 1 } ?? 0
+        bytes.removeLast(max(0, bytes.count - last - Limits.textByteCount - 2))
+    }
+
+    mutating func next() -> Line? {
+        let rest = bytes[start...]
+        guard let newline = rest.firstIndex(of: UInt8(ascii: "\n")) else {
+            guard hasEnded, !rest.isEmpty else { return nil }
+            start = bytes.count
+            number += 1
+            return line(rest)
+        }
+        start = newline + 1
+        number += 1
+        return line(Self.withoutLineEnd(rest[...newline]))
+    }
+
+    private func line(_ bytes: ArraySlice<UInt8>) -> Line {
+        guard bytes.count <= Limits.textByteCount else {
+            let limit = Limits.textByteCount
+            return .refused(
+                ControlError(
+                    .usage, "line \(number): longer than \(limit) bytes", hint: "send it in parts, or as a file"))
+        }
+        do throws(ControlError) { return .text(try Self.text(bytes, firstLine: number)) } catch {
+            return .refused(error)
+        }
+    }
+
+    static func withoutLineEnd(_ bytes: ArraySlice<UInt8>) -> ArraySlice<UInt8> {
+        guard bytes.last == UInt8(ascii: "\n") else { return bytes }
+        let line = bytes.dropLast()
+        return line.last == UInt8(ascii: "\r") ? line.dropLast() : line
+    }
+
+    /// - Throws: `usage`, with line and byte of the invalid UTF-8, both counted from 1.
+    static func text(_ bytes: ArraySlice<UInt8>, firstLine: Int = 1) throws(ControlError) -> String {
+        do { return String(copying: try UTF8Span(validating: bytes.span)) } catch {
+            let before = bytes.prefix(error.byteOffsets.lowerBound)
+            let line = before.count { $0 == UInt8(ascii: "\n") }
+            let byte = before.reversed().prefix { $0 != UInt8(ascii: "\n") }.count + 1
+            throw ControlError(
+                .usage, "line \(firstLine + line), byte \(byte): not UTF-8 text",
+                hint: "encode it first, for example with base64")
+        }
+    }
+}
+
+/// Sends each line of standard input as a message; lines available together go into one request.
+struct LinesUpload {
+    let command: SendCommand
+
+    /// Texts per request. The bytes of one read, escaped, fit into a line of the socket.
+    private static let batchCount = 256
+
+    private struct Line {
+        let number: Int
+        let content: LineReader.Line
+    }
+
+    func perform(_ terminal: Terminal) throws {
+        let client = try command.connect()
+        var reader = LineReader()
+        var firstFailure: ControlError?
+        while !reader.hasEnded {
+            try reader.read()
+            while case let batch = Self.batch(&reader), !batch.isEmpty {
+                let failure = try send(batch, client, terminal)
+                firstFailure = firstFailure ?? failure
+            }
+        }
+        if let firstFailure { throw ExitCode(firstFailure.kind.exitCode) }
+    }
+
+    private static func batch(_ reader: inout LineReader) -> [Line] {
+        var batch: [Line] = []
+        while batch.count < batchCount, let content = reader.next() {
+            if case .text("") = content { continue }
+            batch.append(Line(number: reader.number, content: content))
+        }
+        return batch
+    }
+
+    /// - Returns: the first failure.
+    private func send(_ lines: [Line], _ client: ControlClient, _ terminal: Terminal) throws(ControlError)
+        -> ControlError?
+    {
+        let texts = lines.compactMap { line in if case .text(let text) = line.content { text } else { nil } }
+        var outcomes: [TextOutcome] = []
+        if !texts.isEmpty {
+            let timeout = command.timeout ?? Interval(milliseconds: 60_000)
+            let params = SendParams(
+                conversation: command.conversation, texts: texts, wait: command.wait,
+                timeout: command.wait == nil ? command.timeout : timeout)
+            let answer = try client.call(Methods.send, params, timeout: timeout.withGrace)
+            outcomes = try understand(answer, as: SendResult.self).results ?? []
+            guard outcomes.count == texts.count else {
+                throw ControlError(.failed, "the node's answer has not one result for each text")
+            }
+        }
+        var first: ControlError?
+        var rest = outcomes[...]
+        for line in lines {
+            let outcome: TextOutcome
+            switch line.content {
+            case .text:
+                outcome = rest.removeFirst()
+                show(outcome, prefix: "line \(line.number): ", terminal)
+            case .refused(let error):
+                outcome = TextOutcome(error)
+                show(outcome, prefix: "", terminal)
+            }
+            if first == nil, let error = outcome.error {
+                first = ControlError(error.kind, error.message, hint: error.hint, field: error.field)
+            }
+        }
+        return first
+    }
+
+    private func show(_ outcome: TextOutcome, prefix: String, _ terminal: Terminal) {
+        if terminal.json {
+            terminal.result(JSONValue(of: outcome))
+        } else if let error = outcome.error {
+            terminal.warn("\(prefix)\(safe(error.message))\(error.hint.map { "; \(safe($0))" } ?? "")")
+        } else {
+            terminal.result("\(short(outcome.message?.description ?? "-"))  \(outcome.state?.rawValue ?? "-")")
+        }
     }
 }

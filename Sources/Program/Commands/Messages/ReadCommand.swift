@@ -62,11 +62,11 @@ struct ReadCommand: NodeCommand {
     /// - Parameter cursor: last event seen; `nil` for new events only.
     /// - Returns: the cursor of the newest event.
     private func subscribe(_ client: ControlClient, since cursor: Int64?) throws -> Int64? {
-        let params = SubscribeMethod.Params(
+        let params = SubscribeParams(
             conversation: conversation, since: cursor, events: Self.kinds,
             // The `read` request marks them.
             marksRead: false)
-        return try client.call(SubscribeMethod.self, params)["cursor"]?.integerValue
+        return try client.call(Methods.subscribe, params)["cursor"]?.integerValue
     }
 
     private func follow(_ client: ControlClient, _ history: inout History, _ cursor: inout Int64?) throws {
@@ -134,20 +134,19 @@ private struct History {
 
     /// Finds the newest message, for the case that the first page is empty. It is printed if an event announces it.
     mutating func pin(_ client: ControlClient) throws {
-        let value = try client.call(ReadMethod.self, ReadMethod.Params(conversation: conversation, last: 1))
+        let value = try client.call(Methods.read, ReadParams(conversation: conversation, last: 1))
         newest = value["messages"]?.arrayValue?.last?["message"]?.stringValue
         if let newest { leftOut.insert(newest) }
     }
 
     mutating func show(_ client: ControlClient, last: Int?, since: String?, unread: Bool = false) throws {
-        var params = ReadMethod.Params(
-            conversation: conversation, last: last, since: since, unread: unread ? true : nil)
+        var params = ReadParams(conversation: conversation, last: last, since: since, unread: unread ? true : nil)
         while true {
-            let value = try client.call(ReadMethod.self, params)
+            let value = try client.call(Methods.read, params)
             try print(value["messages"]?.arrayValue ?? [])
             // Guards against an endless loop on a page without messages.
             guard value["more"] == true, let end = newest, end != params.since else { return }
-            params = ReadMethod.Params(conversation: conversation, since: end)
+            params = ReadParams(conversation: conversation, since: end)
         }
     }
 
@@ -194,7 +193,7 @@ private struct History {
                 return
             } catch let error as ControlError where error.kind == .notFound && newest != nil {
                 // Throws if the whole conversation is gone.
-                _ = try client.call(ConversationShowMethod.self, .init(conversation: conversation))
+                _ = try client.call(Methods.conversationShow, .init(conversation: conversation))
                 // Only the newest message has expired, so try the one before.
                 newest = order.popLast()
                 isSkippingOld = newest == nil

@@ -35,7 +35,7 @@ struct SaveCommand: NodeCommand {
                 "message": .string(saved.message), "path": .string(saved.path), "byteCount": .integer(saved.byteCount),
             ])
         } else {
-            terminal.fields([("saved", safe(saved.path)), ("size", Words.size(saved.byteCount))])
+            terminal.fields([("saved", saved.path), ("size", Words.size(saved.byteCount))])
         }
     }
 
@@ -78,7 +78,7 @@ struct SaveCommand: NodeCommand {
     }
 
     private func write(
-        _ piece: inout AttachmentReadMethod.Result, _ client: ControlClient, to descriptor: Int32, _ path: String
+        _ piece: inout AttachmentReadResult, _ client: ControlClient, to descriptor: Int32, _ path: String
     ) throws {
         while true {
             try write(try bytes(piece), to: descriptor, path)
@@ -88,8 +88,7 @@ struct SaveCommand: NodeCommand {
     }
 
     /// Atomic: the file gets its name only when it is complete.
-    private func replace(_ path: String, with piece: inout AttachmentReadMethod.Result, _ client: ControlClient) throws
-    {
+    private func replace(_ path: String, with piece: inout AttachmentReadResult, _ client: ControlClient) throws {
         let (descriptor, partial) = try Self.begin(path)
         do {
             defer { close(descriptor) }
@@ -103,15 +102,14 @@ struct SaveCommand: NodeCommand {
 
     /// - Parameter piece: the previous piece, whose message id is exact. The user's prefix may match another message by
     ///   now.
-    private func read(_ client: ControlClient, after piece: AttachmentReadMethod.Result? = nil) throws
-        -> AttachmentReadMethod.Result
+    private func read(_ client: ControlClient, after piece: AttachmentReadResult? = nil) throws -> AttachmentReadResult
     {
-        let params = AttachmentReadMethod.Params(
+        let params = AttachmentReadParams(
             conversation: conversation, message: piece?.message ?? message, from: piece?.next)
-        return try understand(try client.call(AttachmentReadMethod.self, params), as: AttachmentReadMethod.Result.self)
+        return try understand(try client.call(Methods.attachmentRead, params), as: AttachmentReadResult.self)
     }
 
-    private func bytes(_ piece: AttachmentReadMethod.Result) throws -> [UInt8] {
+    private func bytes(_ piece: AttachmentReadResult) throws -> [UInt8] {
         guard let bytes = Base64.decode(piece.data) else {
             throw ControlError(.failed, "the node's answer cannot be understood: `data` is not Base64")
         }

@@ -23,24 +23,13 @@ struct SendCommand: NodeCommand {
               mayfly send room --type example.org/poll:1.0 --payload-file poll.bin --fallback 'A poll'
             """)
 
-    enum Wait: String, ExpressibleByArgument, CaseIterable {
-        case sent, mailed, delivered
-
-        var stage: DeliveryStage {
-            switch self {
-            case .sent: .sent
-            case .mailed: .mailed
-            case .delivered: .delivered
-            }
-        }
-    }
-
     private static let textByteLimit = Limits.textByteCount
     private static let payloadByteLimit = Limits.payloadByteCount
 
     @Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String
     @Argument(help: "The text; `-`, or nothing, reads standard input. With --file: the caption.") var text: String?
-    @Option(help: "Wait for this state; mailed: delivered, or in the mailbox of each offline member.") var wait: Wait?
+    @Option(help: "Wait for this state; mailed: delivered, or in the mailbox of each offline member.") var wait:
+        DeliveryStage?
     @Option(
         parsing: .unconditional,
         help: ArgumentHelp(
@@ -94,11 +83,10 @@ struct SendCommand: NodeCommand {
             try payloadFile.map { try InputFile.read($0, byteLimit: Self.payloadByteLimit, until: deadline) } ?? []
         let text = try body()
         let timeout = deadline.map { Interval(from: .now, to: $0) } ?? Interval(milliseconds: 60_000)
-        let params = SendMethod.Params(
-            conversation: conversation, text: text, wait: wait?.stage,
-            timeout: wait == nil && deadline == nil ? nil : timeout, replyTo: replyTo, type: type,
-            payload: type == nil ? nil : Base64.encode(payload), fallback: fallback)
-        try call(SendMethod.self, params, timeout: timeout.withGrace, terminal) { Self.show($0.sent, terminal) }
+        let params = SendParams(
+            conversation: conversation, text: text, wait: wait, timeout: wait == nil && deadline == nil ? nil : timeout,
+            replyTo: replyTo, type: type, payload: type == nil ? nil : Base64.encode(payload), fallback: fallback)
+        try call(Methods.send, params, timeout: timeout.withGrace, terminal) { Self.show($0.sent, terminal) }
     }
 
     static func show(_ sent: SentMessage, _ terminal: Terminal) {
@@ -118,3 +106,86 @@ struct SendCommand: NodeCommand {
         return try LineReader.text(LineReader.withoutLineEnd(bytes[...]))
     }
 }
+
+struct ReactCommand: NodeCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "react", abstract: "Add or remove an emoji reaction.",
+        discussion: """
+            Examples:
+              mayfly react room @1 👍
+              mayfly react room 4f1c 👍
+              mayfly react room 4f1c 👍 --remove
+            """)
+
+    @Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String
+    @Argument(help: "The message: the start of its id, or @1 for the newest.") var message: String
+    @Argument(help: "An emoji.") var emoji: String
+    @Flag(help: "Remove the reaction.") var remove = false
+    @Option(help: "Wait for this state.") var wait: DeliveryStage?
+    @Option(
+        parsing: .unconditional,
+        help: ArgumentHelp("How long to wait; after that the exit code is 4. Default: 60 s.", valueName: "seconds"))
+    var timeout: Interval?
+    @OptionGroup var global: GlobalOptions
+
+    func perform(_ terminal: Terminal) throws {
+        let patience = timeout ?? Interval(milliseconds: 60_000)
+        let params = ReactParams(
+            conversation: conversation, message: message, reaction: emoji, remove: remove ? true : nil, wait: wait,
+            timeout: wait == nil ? timeout : patience)
+        try call(Methods.react, params, timeout: patience.withGrace, terminal) { SendCommand.show($0, terminal) }
+    }
+}
+
+struct OutboxCommand: ParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "outbox", abstract: "Messages that are not acknowledged yet.",
+        discussion: """
+            Examples:
+              mayfly outbox list
+              mayfly outbox cancel 4f1c
+              mayfly outbox retry 4f1c
+            """, subcommands: [List.self, Call<Cancel>.self, Call<Retry>.self])
+
+    static func table(_ entries: [OutboxEntry], _ terminal: Terminal) {
+        let now = wallClock()
+        terminal.table(
+            ["MESSAGE", "CONVERSATION", "TO", "STATE", "ATTEMPTS", "NEXT ATTEMPT", "EXPIRES"],
+            entries.map { entry in
+                [
+                    short(entry.message), short(entry.conversation), entry.to, entry.state, String(entry.attempts),
+                    shown(entry.nextAttempt, now: now), shown(entry.expiresAt, now: now),
+                ]
+            })
+        if entries.isEmpty { terminal.note("the outbox is empty") }
+    }
+}
+
+extension OutboxCommand {
+    struct List: NodeCommand {
+        static let configuration = CommandConfiguration(
+            commandName: "list", abstract: "List messages that are not acknowledged yet.")
+
+        @OptionGroup var global: GlobalOptions
+
+        func perform(_ terminal: Terminal) throws {
+            try callList(Methods.outboxList, .init(), from: \.from, "messages", terminal) {
+                OutboxCommand.table($0, terminal)
+            }
+        }
+    }
+
+    enum Cancel: MethodAction {
+        static let configuration = CommandConfiguration(
+            commandName: "cancel", abstract: "Cancel an unacknowledged message.")
+        static let method = Methods.outboxCancel
+    }
+
+    enum Retry: MethodAction {
+        static let configuration = CommandConfiguration(
+            commandName: "retry", abstract: "Retry an unacknowledged message now.")
+        static let method = Methods.outboxRetry
+    }
+}
+
+extension OutboxEntry: ShownRecord { func show(_ terminal: Terminal) { OutboxCommand.table([self], terminal) } }

@@ -135,11 +135,11 @@ struct WatchCommand: NodeCommand {
 
     /// - Returns: the number of replayed events that follow.
     private func subscribe(_ client: ControlClient, _ progress: inout Progress) throws -> Int {
-        let params = SubscribeMethod.Params(
+        let params = SubscribeParams(
             conversation: conversation, since: progress.cursor, events: wanted,
             // The user does not see the messages in which an event is searched.
             marksRead: until == nil || only?.contains(.message) ?? false ? nil : false)
-        let answer = try understand(try client.call(SubscribeMethod.self, params), as: SubscribeMethod.Result.self)
+        let answer = try understand(try client.call(Methods.subscribe, params), as: SubscribeResult.self)
         progress.cursor = progress.cursor ?? answer.cursor
         return answer.replayed ?? 0
     }

@@ -25,7 +25,8 @@ struct HomeChecks {
     }
 
     private static func check(_ name: String, _ error: HomeFileError) -> HealthCheck {
-        HealthCheck.failed(name, "\(error)", "correct the file")
+        HealthCheck.failed(
+            name, "\(error)", error.kind == .symbolicLink ? "replace it by a regular file" : "correct the file")
     }
 
     // MARK: The store

@@ -11,16 +11,16 @@ struct InboxCommand: ParsableCommand {
               mayfly inbox list
               mayfly inbox sleep 0c9a
               mayfly inbox rebalance
-            """, subcommands: [List.self, Wake.self, Sleep.self, Rebalance.self])
+            """, subcommands: [List.self, Call<Wake>.self, Call<Sleep>.self, Rebalance.self])
 
-    fileprivate static func table(_ inboxes: [Inbox], _ terminal: Terminal) {
+    static func table(_ inboxes: [Inbox], _ terminal: Terminal) {
         let now = wallClock()
         terminal.table(
             ["INBOX", "STATE", "WOKEN BY", "LAST ACTIVITY", "PROTECTED"],
             inboxes.map { inbox in
                 [
-                    short(safe(inbox.inbox)), safe(inbox.state), inbox.wakeReason.map(safe) ?? "-",
-                    shown(inbox.lastActivity, now: now), inbox.protected ? "yes" : "no",
+                    short(inbox.inbox), inbox.state, inbox.wakeReason ?? "-", shown(inbox.lastActivity, now: now),
+                    inbox.protected ? "yes" : "no",
                 ]
             })
         if inboxes.isEmpty { terminal.note("no inboxes") }
@@ -34,32 +34,18 @@ extension InboxCommand {
         @OptionGroup var global: GlobalOptions
 
         func perform(_ terminal: Terminal) throws {
-            try callList(InboxListMethod.self, Nothing(), "inboxes", terminal) {
-                InboxCommand.table($0.inboxes, terminal)
-            }
+            try callList(Methods.inboxList, Nothing(), "inboxes", terminal) { InboxCommand.table($0, terminal) }
         }
     }
 
-    struct Wake: NodeCommand {
+    enum Wake: MethodAction {
         static let configuration = CommandConfiguration(commandName: "wake", abstract: "Wake an inbox.")
-
-        @Argument var inbox: String
-        @OptionGroup var global: GlobalOptions
-
-        func perform(_ terminal: Terminal) throws {
-            try call(InboxWakeMethod.self, .init(inbox: inbox), terminal) { InboxCommand.table([$0], terminal) }
-        }
+        static let method = Methods.inboxWake
     }
 
-    struct Sleep: NodeCommand {
+    enum Sleep: MethodAction {
         static let configuration = CommandConfiguration(commandName: "sleep", abstract: "Put an inbox to sleep.")
-
-        @Argument var inbox: String
-        @OptionGroup var global: GlobalOptions
-
-        func perform(_ terminal: Terminal) throws {
-            try call(InboxSleepMethod.self, .init(inbox: inbox), terminal) { InboxCommand.table([$0], terminal) }
-        }
+        static let method = Methods.inboxSleep
     }
     struct Rebalance: NodeCommand {
         static let configuration = CommandConfiguration(
@@ -68,7 +54,7 @@ extension InboxCommand {
         @OptionGroup var global: GlobalOptions
 
         func perform(_ terminal: Terminal) throws {
-            try call(InboxRebalanceMethod.self, Nothing(), terminal) { result in
+            try call(Methods.inboxRebalance, Nothing(), terminal) { result in
                 terminal.fields([
                     ("woken", String(result.woken)), ("put to sleep", String(result.slept)),
                     ("capacity", String(result.capacity)),
@@ -95,3 +81,5 @@ func checkedDiscovery(_ text: String?) throws(ControlError) -> DiscoverySetting?
     }
     return setting
 }
+
+extension Inbox: ShownRecord { func show(_ terminal: Terminal) { InboxCommand.table([self], terminal) } }

@@ -2,6 +2,7 @@ import ArgumentParser
 import CLinux
 import Control
 import Glibc
+import Transport
 
 struct StopCommand: NodeCommand {
     static let configuration = CommandConfiguration(
@@ -18,12 +19,12 @@ struct StopCommand: NodeCommand {
         // Opened before the request, because the process id may be reused after the end.
         let process = client.process.map { process_descriptor($0) } ?? -1
         defer { if process >= 0 { close(process) } }
-        let value = try client.call(StopMethod.self, Nothing())
+        let value = try client.call(Methods.stop, Nothing())
         guard Self.hasEnded(process) else {
             throw ControlError(.timedOut, "the node did not end within 30 s", hint: "see its log")
         }
         if terminal.json { return terminal.result(value) }
-        let count = try understand(value, as: StopMethod.Result.self).forgotten
+        let count = try understand(value, as: StopResult.self).forgotten
         let unread = "\(count) unread message\(count == 1 ? "" : "s") that \(count == 1 ? "was" : "were")"
         terminal.note(count == 0 ? "stopped" : "stopped; \(unread) in memory only \(count == 1 ? "is" : "are") gone")
     }
@@ -46,10 +47,10 @@ struct LockCommand: NodeCommand {
 
     func perform(_ terminal: Terminal) throws {
         let client = try connect()
-        let answer = try client.call(LockMethod.self, Nothing())
+        let answer = try client.call(Methods.lock, Nothing())
         if terminal.json { return terminal.result(answer) }
         terminal.note("locked; `mayfly unlock` opens it")
-        if (try? client.call(StatusMethod.self, Nothing()))?["protection"]?.stringValue == "key file" {
+        if (try? client.call(Methods.status, Nothing()))?["protection"]?.stringValue == "key file" {
             terminal.note("this home has a key file and no passphrase: `mayfly unlock` asks for no secret")
         }
     }
@@ -73,15 +74,15 @@ struct UnlockCommand: NodeCommand {
 
     func perform(_ terminal: Terminal) throws {
         let client = try connect()
-        let status = try client.call(StatusMethod.self, Nothing())
+        let status = try client.call(Methods.status, Nothing())
         if status["protection"]?.stringValue == "key file" {
             // Needs no passphrase: the key file is in the home.
-            let answer = try client.call(UnlockMethod.self, .init(passphrase: ""))
+            let answer = try client.call(Methods.unlock, .init(passphrase: ""))
             return terminal.json ? terminal.result(answer) : terminal.note("unlocked")
         }
         let passphrase = try Passphrase.text(.current, option: passphraseFile, terminal)
         // Argon2id is slow on a small machine.
-        let answer = try client.call(UnlockMethod.self, .init(passphrase: passphrase), timeout: .seconds(120))
+        let answer = try client.call(Methods.unlock, .init(passphrase: passphrase), timeout: .seconds(120))
         if terminal.json { terminal.result(answer) } else { terminal.note("unlocked") }
     }
 }
@@ -97,7 +98,7 @@ struct ReapCommand: NodeCommand {
 
     func perform(_ terminal: Terminal) throws {
         let answer: JSONValue
-        do { answer = try connect().call(ReapMethod.self, Nothing(), timeout: .seconds(300)) } catch let error
+        do { answer = try connect().call(Methods.reap, Nothing(), timeout: .seconds(300)) } catch let error
             as ControlError where error.kind == .noNode
         { answer = try Reaping.run(home: try global.resolvedHome()) }
         if terminal.json {
@@ -120,4 +121,77 @@ struct VersionCommand: NodeCommand {
             terminal.result("mayfly \(ProgramVersion.text)")
         }
     }
+}
+
+struct RPCCommand: NodeCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "rpc", abstract: "Speak JSON-RPC 2.0 over standard input and output.",
+        discussion: """
+            Serves the methods of the control socket, one request a line; `mayfly schema` lists them. After the end of \
+            the input all requests are still answered, and a subscription goes on. The exit code is 8 if the node \
+            stops before that.
+
+            Example:
+              echo '{"jsonrpc":"2.0","id":1,"method":"status"}' | mayfly rpc
+            """)
+
+    @OptionGroup var global: GlobalOptions
+
+    func perform(_ terminal: Terminal) throws { try connect().pump(from: STDIN_FILENO, to: STDOUT_FILENO) }
+}
+
+struct SchemaCommand: NodeCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "schema", abstract: "Print all commands and JSON-RPC methods, machine-readable.",
+        discussion: """
+            One JSON object, with and without --json: {"version","commands","methods","events","eventFields","failures"}.
+
+            Example:
+              mayfly schema | jq -r '.methods[].name'
+            """)
+
+    /// Deep enough for ArgumentParser's description of nested commands.
+    private static let depthLimit = 64
+
+    @OptionGroup var global: GlobalOptions
+
+    func perform(_ terminal: Terminal) throws {
+        let help = Mayfly._dumpHelp()
+        guard let commands = try? JSONReader.read(Array(help.utf8), depthLimit: Self.depthLimit),
+            case .object(var schema) = Methods.description
+        else { throw ControlError.internalFailure("the description of the commands cannot be read") }
+        schema["version"] = .string(ProgramVersion.text)
+        schema["commands"] = commands["command"] ?? commands
+        terminal.result(.object(schema))
+    }
+}
+
+struct MetricsCommand: NodeCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "metrics", abstract: "Print the node's metrics in the Prometheus text format.",
+        discussion: """
+            Messages, links, handshakes, commits, disk, memory and more, counted since the start of the node. No label \
+            is an id, a name or an address. `mayfly run --metrics 127.0.0.1:9464` serves the same as GET /metrics to \
+            every user of this machine.
+
+            Example, for the textfile collector of node_exporter:
+              mayfly metrics > /var/lib/node_exporter/mayfly.prom.new && mv /var/lib/node_exporter/mayfly.prom{.new,}
+            """)
+
+    @OptionGroup var global: GlobalOptions
+
+    func perform(_ terminal: Terminal) throws {
+        try call(Methods.metrics, Nothing(), terminal) { result in
+            terminal.result(result.text.hasSuffix("\n") ? String(result.text.dropLast()) : result.text)
+        }
+    }
+}
+
+/// Child process of the node that queries a gateway by UPnP. Hidden from help.
+struct GatewayHelperCommand: ParsableCommand {
+    static let configuration = CommandConfiguration(commandName: UPnPHelper.command, shouldDisplay: false)
+
+    @Argument(parsing: .captureForPassthrough) var words: [String] = []
+
+    func run() { UPnPHelper.run(words) }
 }

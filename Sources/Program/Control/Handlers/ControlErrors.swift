@@ -25,52 +25,41 @@ private func nodeError(_ error: NodeError) -> ControlError {
     case .command(let error): return commandError(error)
     case .store(let error): return storeError(error)
     case .homeFile(let error) where error.kind == .malformed:
-        return ControlError(
-            .failed, "\(error)", hint: "correct the file; the node has not changed it and keeps the previous settings")
+        return failed("\(error)", "correct the file; the node has not changed it and keeps the previous settings")
     case .homeFile(let error): return homeFileError(error)
     case .invite(let failure): return inviteFailure(failure)
     case .code(let refusal): return codeRefusal(refusal)
     case .locked: return ControlError(.locked, "the node is locked", hint: "unlock it with `mayfly unlock`")
-    case .unknownConversation(let text):
-        return ControlError(
-            .notFound, "no conversation `\(text)`", hint: "`mayfly conversation list` shows the conversations")
-    case .unknownJoin(let text):
-        return ControlError(.notFound, "no join `\(text)`", hint: "`mayfly join list` shows the joins")
-    case .unknownInvite(let text):
-        return ControlError(.notFound, "no invite `\(text)`", hint: "`mayfly invite list C` shows the invites")
+    case .unknownConversation(let text, let meant):
+        return notFound(
+            "no conversation `\(text)`",
+            meant.map { "did you mean `\(quoted($0))`?" } ?? "`mayfly conversation list` shows the conversations")
+    case .unknownJoin(let text): return notFound("no join `\(text)`", "`mayfly join list` shows the joins")
+    case .unknownInvite(let text): return notFound("no invite `\(text)`", "`mayfly invite list C` shows the invites")
     case .joinEnded(let text):
-        return ControlError(
-            .failed, "the join `\(text)` has ended",
-            hint: "ask for a new invite; `mayfly join cancel \(text)` forgets this one")
-    case .unknownPeer(let text):
-        return ControlError(.notFound, "no peer `\(text)`", hint: "`mayfly peer list` shows the peers")
+        return failed(
+            "the join `\(text)` has ended", "ask for a new invite; `mayfly join cancel \(text)` forgets this one")
+    case .unknownPeer(let text): return notFound("no peer `\(text)`", "`mayfly peer list` shows the peers")
     case .unknownMember(let text):
-        return ControlError(.notFound, "no member `\(text)`", hint: "`mayfly conversation members C` shows the members")
-    case .unknownMessage(let text): return ControlError(.notFound, "no message `\(text)`", hint: "it may have expired")
+        return notFound("no member `\(text)`", "`mayfly conversation members C` shows the members")
+    case .unknownMessage(let text): return notFound("no message `\(text)`", "it may have expired")
     case .ambiguous(let text, let matches):
-        return ControlError(
-            .usage, "`\(text)` is ambiguous: \(matches.joined(separator: ", "))", hint: "give more characters of the id"
-        )
+        return usage("`\(text)` is ambiguous: \(matches.joined(separator: ", "))", "give more characters of the id")
     case .exploded(let conversation):
-        return ControlError(
-            .expired, "conversation \(conversation.description.prefix(12)) has exploded",
-            hint: "`mayfly explode status \(conversation.description.prefix(12))` shows who has confirmed")
-    case .joinFailed(let type):
-        return ControlError(.refused, type.userFacingMessage.lowercasedFirst, hint: "ask for a new invite")
-    case .joinCancelled: return ControlError(.failed, "the join was cancelled")
+        return expired(
+            "conversation \(conversation.description.prefix(12)) has exploded",
+            "`mayfly explode status \(conversation.description.prefix(12))` shows who has confirmed")
+    case .joinFailed(let type): return refused(type.userFacingMessage.lowercasedFirst, "ask for a new invite")
+    case .joinCancelled: return failed("the join was cancelled")
     case .invalidPeerName(let name):
-        return ControlError(
-            .usage, "`\(name)` is not a peer's name", hint: "use 1 to 64 letters, digits, `.`, `_` or `-`")
+        return usage("`\(name)` is not a peer's name", "use 1 to 64 letters, digits, `.`, `_` or `-`")
     case .peerExists(let name):
-        return ControlError(
-            .failed, "another peer is named `\(name)`",
-            hint: "remove it with `mayfly peer remove \(name)`, or choose another name")
+        return failed(
+            "another peer is named `\(name)`", "remove it with `mayfly peer remove \(name)`, or choose another name")
     case .peerWithoutCard(let name):
-        return ControlError(
-            .failed, "`\(name)` has no contact card",
-            hint: "add it: mayfly peer remove \(name); mayfly peer add \(name) CARD")
-    case .peerBlocked(let name):
-        return ControlError(.failed, "`\(name)` is blocked", hint: "`mayfly peer unblock \(name)` first")
+        return failed(
+            "`\(name)` has no contact card", "add it: mayfly peer remove \(name); mayfly peer add \(name) CARD")
+    case .peerBlocked(let name): return failed("`\(name)` is blocked", "`mayfly peer unblock \(name)` first")
     case .invalidCard(let failure):
         let what =
             switch failure {
@@ -81,48 +70,43 @@ private func nodeError(_ error: NodeError) -> ControlError {
             case .invalidKey: "a contact card with a damaged key"
             case .invalidEndpoint: "a contact card with a damaged endpoint"
             }
-        return ControlError(.usage, what, hint: "copy the whole line that starts with mayfly:card/")
+        return usage(what, "copy the whole line that starts with mayfly:card/")
     case .timedOut(let what): return ControlError(.timedOut, what, hint: "give a longer --timeout")
     case .unreachable(let name):
-        return ControlError(
-            .unreachable, "`\(name)` did not answer", hint: "check that its node runs and that its endpoints are right")
+        return unreachable("`\(name)` did not answer", "check that its node runs and that its endpoints are right")
     case .clientIDMismatch(let client):
-        return ControlError(.failed, "clientIdMismatch: two inboxes named \(client)", hint: "the home is damaged")
-    case .unknownInbox(let text):
-        return ControlError(.notFound, "no inbox `\(text)`", hint: "`mayfly inbox list` shows the inboxes")
+        return failed("clientIdMismatch: two inboxes named \(client)", "the home is damaged")
+    case .unknownInbox(let text): return notFound("no inbox `\(text)`", "`mayfly inbox list` shows the inboxes")
     case .notAConversation(let client):
-        return ControlError(
-            .failed, "inbox \(client.description.prefix(8)) belongs to no conversation and does not sleep",
-            hint: "`mayfly inbox list` shows the others")
+        return failed(
+            "inbox \(client.description.prefix(8)) belongs to no conversation and does not sleep",
+            "`mayfly inbox list` shows the others")
     case .stopping: return ControlError(.noNode, "the node is stopping")
-    case .unknownUpload(let text):
-        return ControlError(.notFound, "there is no upload `\(text)`", hint: "begin with attachment.begin")
+    case .unknownUpload(let text): return notFound("there is no upload `\(text)`", "begin with attachment.begin")
     case .tooManyUploads(let limit):
-        return ControlError(.failed, "\(limit) uploads are in progress already", hint: "try again when one has ended")
+        return failed("\(limit) uploads are in progress already", "try again when one has ended")
     case .noAttachment(let text):
-        return ControlError(
-            .notFound, "message `\(text)` has no file", hint: "`mayfly read` shows the messages with a file")
+        return notFound("message `\(text)` has no file", "`mayfly read` shows the messages with a file")
     case .attachmentIncomplete(let id, let count, let total):
         let percent = total == 0 ? 0 : count * 100 / total
-        return ControlError(
-            .failed, "the file of message \(id.description.prefix(12)) is still being received: \(percent) %",
-            hint: "wait for it: mayfly watch --until messageState:message=\(id.description.prefix(12)),state=received")
+        return failed(
+            "the file of message \(id.description.prefix(12)) is still being received: \(percent) %",
+            "wait for it: mayfly watch --until messageState:message=\(id.description.prefix(12)),state=received")
     case .attachmentLost(let id):
-        return ControlError(
-            .failed, "the file of message \(id.description.prefix(12)) is not here",
-            hint: "the transfer failed, or the file is no longer kept; ask for it again")
+        return failed(
+            "the file of message \(id.description.prefix(12)) is not here",
+            "the transfer failed, or the file is no longer kept; ask for it again")
     case .tooManyRendezvous:
-        return ControlError(
-            .failed, "\(Limits.rendezvousCount) rendezvous nodes are in use already",
-            hint: "remove one: mayfly peer set NAME rendezvous=off")
+        return failed(
+            "\(Limits.rendezvousCount) rendezvous nodes are in use already",
+            "remove one: mayfly peer set NAME rendezvous=off")
     case .otherMailbox(let name):
-        return ControlError(
-            .failed, "\(name) is the mailbox already",
-            hint: "a node has one mailbox; first: mayfly peer set \(name) mailbox=off")
+        return failed(
+            "\(name) is the mailbox already", "a node has one mailbox; first: mayfly peer set \(name) mailbox=off")
     case .notRenewable:
-        return ControlError(
-            .usage, "no policy can accept terms that may keep a message for more than 30 d",
-            hint: "leave out --renew, or propose a shorter lifetime or --unopened")
+        return usage(
+            "no policy can accept terms that may keep a message for more than 30 d",
+            "leave out --renew, or propose a shorter lifetime or --unopened")
     case .alias(let refusal): return aliasRefusal(refusal)
     }
 }
@@ -132,110 +116,91 @@ private func aliasRefusal(_ refusal: AliasRefusal) -> ControlError {
     case .taken(let conversation):
         let holder = conversation.map { String($0.description.prefix(12)) }
         let free = holder.map { ", or free this one: `mayfly conversation alias \($0) --remove`" } ?? ""
-        return ControlError(
-            .failed, "another conversation has this alias, or a similar one\(holder.map { ": \($0)" } ?? "")",
-            hint: "choose another alias (create and join take --alias NAME)\(free)")
-    case .looksLikeID:
-        return ControlError(.usage, "an alias may not look like the beginning of an id", hint: "choose another")
+        return failed(
+            "another conversation has this alias, or a similar one\(holder.map { ": \($0)" } ?? "")",
+            "choose another alias (create and join take --alias NAME)\(free)")
+    case .looksLikeID: return usage("an alias may not look like the beginning of an id", "choose another")
     case .notAnAlias:
-        return ControlError(
-            .usage, "this is not an alias",
-            hint: "use up to \(Limits.nameByteCount) bytes of visible characters, one blank between words, no `-` first"
-        )
+        return usage(
+            "this is not an alias",
+            "use up to \(Limits.nameByteCount) bytes of visible characters, one blank between words, no `-` first")
     }
 }
 
 private func commandError(_ error: CommandError) -> ControlError {
     switch error {
-    case .unknownConversation: return ControlError(.notFound, "no such conversation")
-    case .notJoined:
-        return ControlError(.failed, "the join is still in progress", hint: "`mayfly join list` shows its state")
+    case .unknownConversation:
+        return notFound("no such conversation", "`mayfly conversation list` shows the conversations")
+    case .notJoined: return failed("the join is still in progress", "`mayfly join list` shows its state")
     case .notCreator:
-        return ControlError(
-            .failed, "only the conversation's creator may do this",
-            hint: "ask the creator; `mayfly conversation show C` shows your role")
-    case .noOtherMember:
-        return ControlError(
-            .failed, "the conversation has no other member", hint: "invite someone: mayfly invite create C")
+        return failed(
+            "only the conversation's creator may do this",
+            "ask the creator; `mayfly conversation show C` shows your role")
+    case .noOtherMember: return failed("the conversation has no other member", "invite someone: mayfly invite create C")
     case .notConnected:
-        return ControlError(
-            .unreachable, "the other member is not connected", hint: "wait for it: mayfly watch C --until peerOnline")
+        return unreachable("the other member is not connected", "wait for it: mayfly watch C --until peerOnline")
     case .textTooLong(let count, let limit):
-        return ControlError(.usage, "the text has \(count) bytes, the limit is \(limit)", hint: "send it in parts")
-    case .nameTooLong(let count, let limit):
-        return ControlError(.usage, "the name has \(count) bytes, the limit is \(limit)")
-    case .invalidName:
-        return ControlError(.usage, "a name has at least one visible character and no control characters")
-    case .emptyText: return ControlError(.usage, "the text is empty")
+        return usage("the text has \(count) bytes, the limit is \(limit)", "send it in parts")
+    case .nameTooLong(let count, let limit): return usage("the name has \(count) bytes, the limit is \(limit)")
+    case .invalidName: return usage("a name has at least one visible character and no control characters")
+    case .emptyText: return usage("the text is empty")
     case .outboxFull(let limit):
-        return ControlError(
-            .failed, "the outbox is full: \(limit) messages wait for delivery", hint: "`mayfly outbox list` shows them")
+        return failed("the outbox is full: \(limit) messages wait for delivery", "`mayfly outbox list` shows them")
     case .tooManyInvites(let limit):
-        return ControlError(
-            .failed, "the conversation has \(limit) open invites already", hint: "revoke some, or let them expire")
-    case .unknownInvite: return ControlError(.notFound, "no such invite")
-    case .conversationLocked:
-        return ControlError(.failed, "the conversation is locked", hint: "`mayfly conversation unlock C` first")
+        return failed("the conversation has \(limit) open invites already", "revoke some, or let them expire")
+    case .unknownInvite: return notFound("no such invite")
+    case .conversationLocked: return failed("the conversation is locked", "`mayfly conversation unlock C` first")
     case .lifetime(.noProposal):
-        return ControlError(.notFound, "there is no open proposal", hint: "`mayfly lifetime show C` shows the state")
+        return notFound("there is no open proposal", "`mayfly lifetime show C` shows the state")
     case .lifetime(.otherProposal):
-        return ControlError(
-            .failed, "another proposal has arrived meanwhile",
-            hint: "`mayfly lifetime show C` shows it; then accept or reject it")
+        return failed(
+            "another proposal has arrived meanwhile", "`mayfly lifetime show C` shows it; then accept or reject it")
     case .lifetime(.tooSoon(let wait)):
-        return ControlError(
-            .failed, "the rate limit for proposals is reached", hint: "try again in \((wait + 999) / 1_000) s")
-    case .lifetime(.alreadyAgreed(let lifetime)):
-        return ControlError(.failed, "\(lifetime.rawValue) is in force already")
+        return failed("the rate limit for proposals is reached", "try again in \((wait + 999) / 1_000) s")
+    case .lifetime(.alreadyAgreed(let lifetime)): return failed("\(lifetime.rawValue) is in force already")
     case .lifetime(.alreadyAccepted):
-        return ControlError(
-            .failed, "you have accepted the open proposal; it waits for the other members",
-            hint: "withdraw your acceptance first: mayfly lifetime reject C")
+        return failed(
+            "you have accepted the open proposal; it waits for the other members",
+            "withdraw your acceptance first: mayfly lifetime reject C")
     case .lifetime(.invalidTerms):
-        return ControlError(.usage, "these terms cannot be proposed", hint: "see `mayfly lifetime propose --help`")
-    case .inviteExpired(let at):
-        return ControlError(.expired, "the invite expired at \(at.iso8601)", hint: "ask for a new one")
-    case .ownInvite: return ControlError(.failed, "this node made this invite", hint: "give it to someone else")
-    case .alreadyMember:
-        return ControlError(.failed, "this node is already a member of the conversation, or is joining it")
+        return usage("these terms cannot be proposed", "see `mayfly lifetime propose --help`")
+    case .inviteExpired(let at): return expired("the invite expired at \(at.iso8601)", "ask for a new one")
+    case .ownInvite: return failed("this node made this invite", "give it to someone else")
+    case .alreadyMember: return failed("this node is already a member of the conversation, or is joining it")
     case .inboxProtected(let protection):
-        return ControlError(
-            .failed, "the inbox cannot sleep: \(protection)",
-            hint: protection.contains(.unread) ? "`mayfly read C` first" : "try again when that has ended")
-    case .unknownMessage: return ControlError(.notFound, "no such message in the outbox")
-    case .invalidReaction(let limit):
-        return ControlError(.usage, "a reaction is an emoji or a short text of at most \(limit) bytes")
+        return failed(
+            "the inbox cannot sleep: \(protection)",
+            protection.contains(.unread) ? "`mayfly read C` first" : "try again when that has ended")
+    case .unknownMessage: return notFound("no such message in the outbox")
+    case .invalidReaction(let limit): return usage("a reaction is an emoji or a short text of at most \(limit) bytes")
     case .invalidContentType(let text):
-        return ControlError(.usage, "`\(text)` is not a content type", hint: "write it as example.org/poll:1.0")
+        return usage("`\(text)` is not a content type", "write it as example.org/poll:1.0")
     case .reservedContentType(let authority):
-        return ControlError(
-            .usage, "content types of `\(authority)` are reserved for this program",
-            hint: "use an authority of yours, such as example.org/poll:1.0")
+        return usage(
+            "content types of `\(authority)` are reserved for this program",
+            "use an authority of yours, such as example.org/poll:1.0")
     case .payloadTooLong(let count, let limit):
-        return ControlError(
-            .usage, "the payload has \(count) bytes, the limit is \(limit)",
-            hint: "send it as a file: mayfly send C --file F")
-    case .fallbackTooLong(let count, let limit):
-        return ControlError(.usage, "the fallback has \(count) bytes, the limit is \(limit)")
+        return usage(
+            "the payload has \(count) bytes, the limit is \(limit)", "send it as a file: mayfly send C --file F")
+    case .fallbackTooLong(let count, let limit): return usage("the fallback has \(count) bytes, the limit is \(limit)")
     case .fileTooLarge(let limit):
-        return ControlError(
-            .usage, "the file is larger than \(limit) bytes",
-            hint: "split it, or raise attachmentByteCount in config.json of both nodes")
-    case .fileTooLargeForMemory(let limit):
-        return ControlError(
-            .failed, "the file is too large: without an agreement the limit is \(Words.size(limit))",
-            hint: "first: mayfly lifetime propose C 1d")
+        return usage(
+            "the file is larger than \(limit) bytes",
+            "split it, or raise attachmentByteCount in config.json of both nodes")
+    case .fileTooLargeForMemory(let limit, let conversation):
+        return failed(
+            "the file is too large: without an agreement the limit is \(Words.size(limit))",
+            "agree on a lifetime first: `mayfly lifetime propose \(conversation.description.prefix(12)) 1d`")
     case .fileMemoryFull(let limit):
-        return ControlError(
-            .failed, "the memory for files without an agreement is full: \(limit) bytes",
-            hint: "agree on a lifetime first, or close a conversation: mayfly conversation close C")
-    case .agreementChanged:
-        return ControlError(.failed, "the agreement changed during the upload", hint: "send it again")
+        return failed(
+            "the memory for files without an agreement is full: \(limit) bytes",
+            "agree on a lifetime first, or close a conversation: mayfly conversation close C")
+    case .agreementChanged: return failed("the agreement changed during the upload", "send it again")
     case .removed:
-        return ControlError(
-            .failed, "you were removed from this conversation",
-            hint: "the messages here stay readable until they expire; `mayfly conversation leave C` destroys them now")
-    case .unknownMember: return ControlError(.notFound, "no such member")
+        return failed(
+            "you were removed from this conversation",
+            "the messages here stay readable until they expire; `mayfly conversation leave C` destroys them now")
+    case .unknownMember: return notFound("no such member")
     }
 }
 
@@ -253,63 +218,58 @@ private func storeError(_ error: StoreError) -> ControlError {
 
 private func homeFileError(_ error: HomeFileError) -> ControlError {
     switch error.kind {
-    case .missing:
-        ControlError(.notFound, "\(error)", hint: "make a home with `mayfly init`, or name another with --home")
-    case .malformed: ControlError(.failed, "\(error)", hint: "correct the file and start again")
-    case .busy: ControlError(.failed, "\(error)", hint: "try again")
-    case .system: ControlError(.failed, "\(error)", hint: "check the home's permissions and its disk")
+    case .missing: notFound("\(error)", "make a home with `mayfly init`, or name another with --home")
+    case .malformed: failed("\(error)", "correct the file and start again")
+    case .symbolicLink: failed("\(error)", "replace it by a regular file")
+    case .busy: failed("\(error)", "try again")
+    case .system: failed("\(error)", "check the home's permissions and its disk")
     }
 }
 
 private func inviteFailure(_ failure: InviteSlug.Failure) -> ControlError {
     switch failure {
-    case .notAnInvite:
-        ControlError(.usage, "this is not an invite", hint: "copy the whole text that starts with mayfly:join/")
-    case .tooLong: ControlError(.usage, "this is too long for an invite")
+    case .notAnInvite: usage("this is not an invite", "copy the whole text that starts with mayfly:join/")
+    case .tooLong: usage("this is too long for an invite")
     case .damaged:
-        ControlError(
-            .usage, "the invite is damaged: cut off, or a character has changed",
-            hint: "copy the whole text that starts with mayfly:join/")
+        usage(
+            "the invite is damaged: cut off, or a character has changed",
+            "copy the whole text that starts with mayfly:join/")
     case .signature:
         // Most typing errors end here, and so does an invite that was altered and signed again.
-        ControlError(
-            .usage, "the invite is mistyped, cut off or altered: its signature is not valid",
-            hint: "copy the whole text that starts with mayfly:join/; if that fails too, ask its creator for a new one")
+        usage(
+            "the invite is mistyped, cut off or altered: its signature is not valid",
+            "copy the whole text that starts with mayfly:join/; if that fails too, ask its creator for a new one")
     }
 }
 
 private func codeRefusal(_ refusal: CodeRefusal) -> ControlError {
     switch refusal {
     case .text(.malformed):
-        return ControlError(
-            .usage, "this is not a code", hint: "a code is a number and two words, such as 7-harvest-lamp")
+        return usage("this is not a code", "a code is a number and two words, such as 7-harvest-lamp")
     case .text(.slot(let number)):
         let slots = SpokenCode.slots
-        return ControlError(
-            .usage, "the number of a code is \(slots.lowerBound) to \(slots.upperBound), not `\(number)`")
+        return usage("the number of a code is \(slots.lowerBound) to \(slots.upperBound), not `\(number)`")
     case .text(.unknownWord(let word, let nearest)):
-        return ControlError(
-            .usage, "`\(word)` is not a word of a code; perhaps `\(nearest)`",
-            hint: "nothing was sent; the code is still valid")
-    case .tooMany(let limit):
-        return ControlError(.failed, "\(limit) codes are open already", hint: "wait for one to end: 5 minutes at most")
-    case .unknown: return ControlError(.notFound, "no such code is open")
+        return usage(
+            "`\(word)` is not a word of a code; perhaps `\(nearest)`", "nothing was sent; the code is still valid")
+    case .tooMany(let limit): return failed("\(limit) codes are open already", "wait for one to end: 5 minutes at most")
+    case .unknown: return notFound("no such code is open")
     case .nobody(let slot):
-        return ControlError(
-            .unreachable, "no node on this network has a code with number \(slot) open",
-            hint: "name the machine: mayfly join CODE --at HOST")
+        return unreachable(
+            "no node on this network has a code with number \(slot) open",
+            "name the machine: mayfly join CODE --at HOST")
     case .ambiguous(let slot):
-        return ControlError(
-            .failed, "several nodes on this network have a code with number \(slot) open, and none of them was tried",
-            hint: "name the machine: mayfly join CODE --at HOST")
+        return failed(
+            "several nodes on this network have a code with number \(slot) open, and none of them was tried",
+            "name the machine: mayfly join CODE --at HOST")
     case .discoveryOff:
-        return ControlError(
-            .unreachable, "this node cannot search for the code: LAN discovery is off",
-            hint: "name the machine: mayfly join CODE --at HOST")
+        return unreachable(
+            "this node cannot search for the code: LAN discovery is off", "name the machine: mayfly join CODE --at HOST"
+        )
     case .notReached(let host, let failure):
-        return ControlError(
-            .unreachable, "\(host) cannot be reached: \(failure.reason)",
-            hint: "the code was not tried and is still valid; check the host and its port")
+        return unreachable(
+            "\(host) cannot be reached: \(failure.reason)",
+            "the code was not tried and is still valid; check the host and its port")
     case .exchange(let failure, let slot): return codeFailure(failure, slot)
     }
 }
@@ -317,35 +277,30 @@ private func codeRefusal(_ refusal: CodeRefusal) -> ControlError {
 private func codeFailure(_ failure: CodeFailure, _ slot: UInt16) -> ControlError {
     switch failure {
     case .notOpen:
-        ControlError(
-            .notFound, "no code with number \(slot) is open there",
-            hint: "the code was used, or its 5 minutes are over; ask for a new one")
-    case .invalidAnswer:
-        ControlError(.refused, "the host that answered is not a node with a code", hint: "ask for a new code")
-    case .refused: ControlError(.refused, "wrong code", hint: "the code is void now; ask for a new one")
+        notFound(
+            "no code with number \(slot) is open there",
+            "the code was used, or its 5 minutes are over; ask for a new one")
+    case .invalidAnswer: refused("the host that answered is not a node with a code", "ask for a new code")
+    case .refused: refused("wrong code", "the code is void now; ask for a new one")
     case .foreign:
-        ControlError(
-            .refused, "the host that answered does not know the code: another node, or a man in the middle",
-            hint: "ask for a new code; do not use this one again")
+        refused(
+            "the host that answered does not know the code: another node, or a man in the middle",
+            "ask for a new code; do not use this one again")
     }
 }
 
 private func listenFailure(_ failure: ListenFailure) -> ControlError {
     switch failure {
     case .addressInUse(let endpoint):
-        ControlError(
-            .failed, "tcp://\(endpoint.host):\(endpoint.port) is in use by another process",
-            hint: "choose another port with --listen, or stop the other process")
+        failed(
+            "tcp://\(endpoint.host):\(endpoint.port) is in use by another process",
+            "choose another port with --listen, or stop the other process")
     case .addressNotAvailable(let endpoint):
-        ControlError(
-            .failed, "no interface of this machine has the address \(endpoint.host)",
-            hint: "choose another with --listen")
-    case .notPermitted(let endpoint):
-        ControlError(.failed, "port \(endpoint.port) requires privileges", hint: "choose one above 1023")
-    case .unresolvable(let endpoint):
-        ControlError(.failed, "`\(endpoint.host)` is not an address to listen on", hint: "write an IP address")
+        failed("no interface of this machine has the address \(endpoint.host)", "choose another with --listen")
+    case .notPermitted(let endpoint): failed("port \(endpoint.port) requires privileges", "choose one above 1023")
+    case .unresolvable(let endpoint): failed("`\(endpoint.host)` is not an address to listen on", "write an IP address")
     case .system(let endpoint, let code):
-        ControlError(.failed, "cannot listen on tcp://\(endpoint.host):\(endpoint.port): error \(code)")
+        failed("cannot listen on tcp://\(endpoint.host):\(endpoint.port): error \(code)")
     }
 }
 
@@ -363,3 +318,15 @@ extension DialFailure {
         }
     }
 }
+
+// One function for each kind: this file makes a hundred errors.
+private func expired(_ message: String, _ hint: String? = nil) -> ControlError { .init(.expired, message, hint: hint) }
+private func failed(_ message: String, _ hint: String? = nil) -> ControlError { .init(.failed, message, hint: hint) }
+private func notFound(_ message: String, _ hint: String? = nil) -> ControlError {
+    .init(.notFound, message, hint: hint)
+}
+private func refused(_ message: String, _ hint: String? = nil) -> ControlError { .init(.refused, message, hint: hint) }
+private func unreachable(_ message: String, _ hint: String? = nil) -> ControlError {
+    .init(.unreachable, message, hint: hint)
+}
+private func usage(_ message: String, _ hint: String? = nil) -> ControlError { .init(.usage, message, hint: hint) }

@@ -6,9 +6,9 @@ import NodeRuntime
 enum LifetimeHandlers {
     static func add(to router: inout NodeRouter) {
         addCapsAndAgreements(&router)
-        router.on(LifetimeShowMethod.self) { node, params in try LifetimeView.lifetime(params.conversation, node) }
+        router.on(Methods.lifetimeShow) { node, params in try LifetimeView.lifetime(params.conversation, node) }
         router.reaching(
-            LifetimeProposeMethod.self, { $0.conversation },
+            Methods.lifetimePropose, { $0.conversation },
             { node, params in
                 let terms = try terms(params)
                 if params.renew == true, Messaging.LifetimePolicy.accepting(terms) == nil {
@@ -27,18 +27,18 @@ enum LifetimeHandlers {
             })
         addAccept(&router)
         router.reaching(
-            LifetimeRejectMethod.self, { $0.conversation },
+            Methods.lifetimeReject, { $0.conversation },
             { node, params in
                 try node.reject(params.conversation)
                 return node.loop.makeSucceededFuture(try LifetimeView.lifetime(params.conversation, node))
             })
         router.reaching(
-            LifetimeWithdrawMethod.self, { $0.conversation },
+            Methods.lifetimeWithdraw, { $0.conversation },
             { node, params in
                 try node.withdraw(params.conversation)
                 return node.loop.makeSucceededFuture(try LifetimeView.lifetime(params.conversation, node))
             })
-        router.durably(LifetimePolicyMethod.self) { node, params in
+        router.durably(Methods.lifetimePolicy) { node, params in
             if let text = params.policy {
                 guard let policy = Messaging.LifetimePolicy(text) else {
                     throw ControlError(
@@ -62,7 +62,7 @@ enum LifetimeHandlers {
 
     /// The user agrees to the proposal they saw. While the node dials the members, the proposer may replace it.
     private static func addAccept(_ router: inout NodeRouter) {
-        router.later(LifetimeAcceptMethod.self) { node, call in
+        router.later(Methods.lifetimeAccept) { node, call in
             let params = call.params
             // Shorter prefixes could be forged.
             if let proposal = params.proposal, proposal.utf8.count < 12 {
@@ -94,28 +94,31 @@ enum LifetimeHandlers {
         }
     }
 
-    private static func terms(_ params: LifetimeProposeMethod.Params) throws -> LifetimeTerms {
+    private static func terms(_ params: LifetimeProposeParams) throws -> LifetimeTerms {
         let terms = LifetimeTerms(
             params.lifetime, attachment: params.attachments, unopened: params.unopened?.milliseconds,
             timer: params.timer ?? .send, mailbox: params.mailbox ?? .no)
+        let name = quoted(params.conversation)
         if let unopened = terms.unopened, !LifetimeTerms.unopenedRange.contains(unopened) {
-            throw ControlError(.usage, "--unopened: between 1 min and 30 d", hint: "for example --unopened 1h")
+            throw ControlError(
+                .usage, "the limit of an unopened message is not between 1 min and 30 d",
+                hint: "give such a limit, for example --unopened 1h")
         }
         if terms.mailbox == .disk, terms.lifetime == .ephemeral || terms.attachment == .ephemeral {
             throw ControlError(
-                .usage, "a mailbox on disk needs a stored lifetime for texts and for files",
-                hint: "give --mailbox ram, or propose a lifetime: mayfly lifetime propose C 1d --mailbox disk")
+                .usage, "a mailbox on disk needs a lifetime that stores texts and files; `ephemeral` stores nothing",
+                hint: "give --mailbox ram, or a lifetime: `mayfly lifetime propose \(name) 1d --mailbox disk`")
         }
         guard terms.isValid else {
             throw ControlError(
-                .usage, "an ephemeral lifetime has no timer and no unopened limit",
-                hint: "propose a stored lifetime: mayfly lifetime propose C 1d --unopened 1h")
+                .usage, "an ephemeral lifetime has no timer and no limit of unopened messages",
+                hint: "propose a stored lifetime: `mayfly lifetime propose \(name) 1d --unopened 1h`")
         }
         return terms
     }
 
     private static func addCapsAndAgreements(_ router: inout NodeRouter) {
-        router.durably(LifetimeCapMethod.self) { node, params in
+        router.durably(Methods.lifetimeCap) { node, params in
             if let text = params.cap {
                 let cap = Messaging.LifetimeCap(text)
                 if cap == nil, text != "default" || params.conversation == nil {
@@ -133,8 +136,64 @@ enum LifetimeHandlers {
             return LifetimeCap(
                 cap: (machine.cap ?? node.capByDefault).text, conversation: machine.conversation.description)
         }
-        router.on(LifetimeAgreementsMethod.self) { node, params in
+        router.on(Methods.lifetimeAgreements) { node, params in
             try LifetimeView.agreements(params.conversation, params.agreement, node)
         }
+    }
+}
+
+enum ExplosionHandlers {
+    static func add(to router: inout NodeRouter) {
+        router.later(Methods.explode) { node, call in
+            let params = call.params
+            if let record = try destroyed(params.conversation, node) {
+                return node.loop.makeSucceededFuture(ExplosionView.explosion(record, node))
+            }
+            var time = ExplosionTime.now
+            switch (params.at, params.delay) {
+            case (nil, nil): break
+            case (let at?, nil): time = .at(at)
+            case (nil, let delay?): time = .after(delay.milliseconds)
+            case (_?, _?): throw ControlError(.usage, "give only one of `at` and `in`")
+            }
+            let conversation: ConversationID
+            do throws(NodeError) {
+                conversation = try node.explode(params.conversation, time, isTraceless: params.noTrace ?? false)
+            } catch {
+                guard case .command(.notCreator) = error else { throw error }
+                throw ControlError(
+                    .failed, "only the conversation's creator may explode it",
+                    hint: "`mayfly conversation leave C` destroys your own copy")
+            }
+            let id = conversation.description
+            let status = try explosion(id, node)
+            if status.state == "scheduled" { return node.whenCommitted().map { status } }
+            // Waits for the commit, so that members are notified even after a crash. The keys are destroyed even if a
+            // full disk refuses the commit.
+            return node.whenCommitted().flatMapErrorThrowing { _ in }.map { [node] in
+                node.assumeIsolated { (try? explosion(id, $0)) ?? status }
+            }
+        }
+        router.on(Methods.explodeStatus) { node, params in
+            do { return try explosion(params.conversation, node) } catch NodeError.unknownConversation(let text, nil) {
+                throw ControlError(
+                    .notFound, "no conversation `\(text)`", hint: "`mayfly explode list` shows what has exploded")
+            }
+        }
+        router.on(Methods.explodeList) { node, params in try ExplosionView.explosions(after: params.from, node) }
+    }
+
+    /// The record of an exploded conversation; `nil` for a living one.
+    private static func destroyed(_ text: String, _ node: isolated Node) throws -> ExplosionRecord? {
+        let record = try node.explosion(text)
+        // A locked node does not know the names of living conversations, so a prefix could mean one of them. It accepts
+        // only a full id.
+        if let record, node.isLocked, record.conversation.description != text.lowercased() { throw NodeError.locked }
+        return record
+    }
+
+    private static func explosion(_ text: String, _ node: isolated Node) throws -> ExplosionStatus {
+        if let record = try node.explosion(text) { return ExplosionView.explosion(record, node) }
+        return ExplosionView.explosion(try node.conversation(text), node)
     }
 }

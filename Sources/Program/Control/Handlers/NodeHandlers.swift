@@ -1,9 +1,36 @@
 import Control
 import Crypto
+import Logging
 import Messaging
 import NIOCore
 import NodeRuntime
 import Store
+
+/// The node's methods on the control socket. A request without a wait is answered in the turn of the node's loop that
+/// received it.
+enum ControlHandlers {
+    static func router(_ node: Node, _ handlers: NodeHandlers, stack: StackWiper, log: Logger) -> ControlRouter {
+        var router = NodeRouter(node, log: log) { perform in
+            stack.wipeSoon()
+            perform()
+        }
+        let sends = PendingSends(node, router.deadlines)
+        handlers.add(to: &router)
+        PassphraseHandlers.add(to: &router)
+        PeerHandlers.add(to: &router)
+        ConversationHandlers.add(to: &router)
+        InviteHandlers.add(to: &router)
+        JoinHandlers(deadlines: router.deadlines).add(to: &router)
+        MessageHandlers(sends: sends).add(to: &router)
+        AttachmentHandlers(sends: sends).add(to: &router)
+        LifetimeHandlers.add(to: &router)
+        ExplosionHandlers.add(to: &router)
+        OutboxHandlers.add(to: &router)
+        InboxHandlers.add(to: &router)
+        EventHandlers.add(to: &router)
+        return router.router
+    }
+}
 
 struct NodeHandlers: Sendable {
     let stop: EventLoopPromise<Void>
@@ -14,20 +41,20 @@ struct NodeHandlers: Sendable {
     let metricsEndpoint: String?
 
     func add(to router: inout NodeRouter) {
-        router.on(StatusMethod.self) { [hooks, log, metricsEndpoint] node, _ in
+        router.on(Methods.status) { [hooks, log, metricsEndpoint] node, _ in
             StatusView.status(node, hooks: hooks, droppedLogLines: log.droppedCount, metrics: metricsEndpoint)
         }
-        router.on(MailboxStatusMethod.self) { node, _ in MailboxView.status(node, withBoxes: true) }
-        router.later(MetricsMethod.self) { [metrics] _, _ in metrics.text().map { MetricsMethod.Result(text: $0) } }
-        router.on(StopMethod.self) { [stop] node, _ in
+        router.on(Methods.mailboxStatus) { node, _ in MailboxView.status(node, withBoxes: true) }
+        router.later(Methods.metrics) { [metrics] _, _ in metrics.text().map { MetricsResult(text: $0) } }
+        router.on(Methods.stop) { [stop] node, _ in
             node.loop.execute { stop.succeed(()) }
-            return StopMethod.Result(forgotten: node.unreadInMemoryCount)
+            return StopResult(forgotten: node.unreadInMemoryCount)
         }
-        router.on(LockMethod.self) { node, _ in
+        router.on(Methods.lock) { node, _ in
             node.lock()
             return Acknowledged()
         }
-        router.later(UnlockMethod.self) { node, call in
+        router.later(Methods.unlock) { node, call in
             let params = call.params
             guard !params.passphrase.isEmpty else {
                 if node.status().protection == .passphrase { throw StoreError.passphraseNeeded }
@@ -36,11 +63,11 @@ struct NodeHandlers: Sendable {
             }
             return node.unlocking(passphrase: SecretBytes(copying: params.passphrase.utf8)).map { Acknowledged() }
         }
-        router.on(ReapMethod.self) { node, _ in
+        router.on(Methods.reap) { node, _ in
             node.reapNow()
             return Acknowledged()
         }
-        router.later(NetcheckMethod.self) { node, call in
+        router.later(Methods.netcheck) { node, call in
             let params = call.params
             let mapsPorts = params.mapPorts ?? false
             // A slow gateway takes seconds for each query.
@@ -50,8 +77,8 @@ struct NodeHandlers: Sendable {
                 NetworkView.netcheck($0, isLocked: isLocked)
             }
         }
-        router.later(ConfigReloadMethod.self) { [reload] node, _ in reload.ask(on: node.loop) }
-        router.on(VersionMethod.self) { node, _ in VersionMethod.Result(version: node.options.version) }
+        router.later(Methods.configReload) { [reload] node, _ in reload.ask(on: node.loop) }
+        router.on(Methods.version) { node, _ in VersionResult(version: node.options.version) }
     }
 }
 
@@ -62,4 +89,83 @@ func positiveTime(_ timeout: Interval?) throws(ControlError) -> Milliseconds? {
         throw ControlError(.usage, "the timeout must be more than 0", field: "timeout")
     }
     return timeout.milliseconds
+}
+
+enum PassphraseHandlers {
+    static func add(to router: inout NodeRouter) {
+        router.later(Methods.passphraseChange) { node, call in
+            let params = call.params
+            return try change(.change(from: params.passphrase, to: params.newPassphrase), node)
+        }
+        router.later(Methods.passphraseSet) { node, call in try change(.set(call.params.newPassphrase), node) }
+        router.later(Methods.passphraseDrop) { node, call in try change(.drop(call.params.passphrase), node) }
+    }
+
+    private static func change(_ change: PassphraseChange, _ node: isolated Node) throws -> EventLoopFuture<
+        ProtectionResult
+    > {
+        let state = node.status()
+        try change.check(against: state.protection)
+        let old: SecretBytes? = change.old.map { SecretBytes(copying: $0.utf8) }
+        let new: SecretBytes? = change.new.map { SecretBytes(copying: $0.utf8) }
+        let result = ProtectionResult(
+            protection: change.new == nil ? "key file" : "passphrase", erasure: state.erasure.erasure.rawValue)
+        return node.changingProtection(from: old, to: new).map { result }
+    }
+}
+
+enum PassphraseChange {
+    case change(from: String, to: String)
+    case set(String)
+    case drop(String)
+
+    var old: String? {
+        switch self {
+        case .change(let old, _), .drop(let old): old
+        case .set: nil
+        }
+    }
+
+    var new: String? {
+        switch self {
+        case .change(_, let new), .set(let new): new
+        case .drop: nil
+        }
+    }
+
+    /// - Throws: when the change does not fit the present protection, or the new passphrase is empty.
+    func check(against protection: Protection) throws(ControlError) {
+        switch (self, protection) {
+        case (.set, .passphrase):
+            throw ControlError(
+                .failed, "this home has a passphrase already", hint: "replace it with `mayfly passphrase change`")
+        case (.change, .keyFile), (.drop, .keyFile):
+            throw ControlError(
+                .failed, "this home has a key file and no passphrase", hint: "give it one with `mayfly passphrase set`")
+        case (.set, .keyFile), (.change, .passphrase), (.drop, .passphrase): break
+        }
+        for (field, passphrase) in [("passphrase", old), ("newPassphrase", new)] {
+            guard let passphrase else { continue }
+            if passphrase.isEmpty { throw ControlError(.usage, "the passphrase is empty", field: field) }
+            guard passphrase.utf8.count <= Passphrase.byteLimit else {
+                throw ControlError(.usage, "the passphrase is longer than \(Passphrase.byteLimit) bytes", field: field)
+            }
+        }
+        if let old, old == new {
+            throw ControlError(.usage, "the new passphrase is the old one", field: "newPassphrase")
+        }
+    }
+}
+
+enum InboxHandlers {
+    static func add(to router: inout NodeRouter) {
+        router.on(Methods.inboxList) { node, _ in InboxListResult(inboxes: try node.inboxStates().map(InboxView.inbox))
+        }
+        router.durably(Methods.inboxWake) { node, params in InboxView.inbox(try node.wakeInbox(params.inbox)) }
+        router.durably(Methods.inboxSleep) { node, params in InboxView.inbox(try node.sleepInbox(params.inbox)) }
+        router.durably(Methods.inboxRebalance) { node, _ in
+            let (slept, woken) = try node.rebalance()
+            return InboxRebalanceResult(woken: woken, slept: slept, capacity: node.capacity)
+        }
+    }
 }

@@ -16,7 +16,7 @@ struct NodeRouter {
         self.node = node
         self.log = log
         deadlines = DeadlineQueue(node.loop)
-        router = MethodCatalogue.router(batch: batch)
+        router = Methods.router(batch: batch)
     }
 
     /// Fails a call. The log gets only the type of a library's error, because its text may name files and addresses.
@@ -31,8 +31,8 @@ struct NodeRouter {
         }
     }
 
-    mutating func on<Method: ControlMethod>(
-        _ method: Method.Type, _ body: @escaping @Sendable (isolated Node, Method.Params) throws -> Method.Result
+    mutating func on<Params: MethodParams, Output: MethodResult>(
+        _ method: RPCMethod<Params, Output>, _ body: @escaping @Sendable (isolated Node, Params) throws -> Output
     ) {
         router.on(method) { [node, fail] call in
             node.assumeIsolated { node in do { call.succeed(try body(node, call.params)) } catch { fail(call, error) } }
@@ -40,8 +40,8 @@ struct NodeRouter {
     }
 
     /// Responds only after the change is durable.
-    mutating func durably<Method: ControlMethod>(
-        _ method: Method.Type, _ body: @escaping @Sendable (isolated Node, Method.Params) throws -> Method.Result
+    mutating func durably<Params: MethodParams, Output: MethodResult>(
+        _ method: RPCMethod<Params, Output>, _ body: @escaping @Sendable (isolated Node, Params) throws -> Output
     ) {
         later(method) { node, call in
             let result = try body(node, call.params)
@@ -49,9 +49,9 @@ struct NodeRouter {
         }
     }
 
-    mutating func later<Method: ControlMethod>(
-        _ method: Method.Type,
-        _ body: @escaping @Sendable (isolated Node, MethodCall<Method>) throws -> EventLoopFuture<Method.Result>
+    mutating func later<Params: MethodParams, Output: MethodResult>(
+        _ method: RPCMethod<Params, Output>,
+        _ body: @escaping @Sendable (isolated Node, MethodCall<Params, Output>) throws -> EventLoopFuture<Output>
     ) {
         router.on(method) { [node, fail] call in
             node.assumeIsolated { node in
@@ -67,8 +67,9 @@ struct NodeRouter {
         }
     }
 
-    mutating func call<Method: ControlMethod>(
-        _ method: Method.Type, _ body: @escaping @Sendable (isolated Node, MethodCall<Method>) throws -> Void
+    mutating func call<Params: MethodParams, Output: MethodResult>(
+        _ method: RPCMethod<Params, Output>,
+        _ body: @escaping @Sendable (isolated Node, MethodCall<Params, Output>) throws -> Void
     ) {
         router.on(method) { [node, fail] call in
             node.assumeIsolated { node in do { try body(node, call) } catch { fail(call, error) } }
@@ -77,9 +78,9 @@ struct NodeRouter {
 
     /// Dials the members, waits until they are connected or a timeout passes, then responds. A member's inbox may be
     /// asleep.
-    mutating func reaching<Method: ControlMethod>(
-        _ method: Method.Type, _ conversation: @escaping @Sendable (Method.Params) -> String,
-        _ body: @escaping @Sendable (isolated Node, Method.Params) throws -> EventLoopFuture<Method.Result>
+    mutating func reaching<Params: MethodParams, Output: MethodResult>(
+        _ method: RPCMethod<Params, Output>, _ conversation: @escaping @Sendable (Params) -> String,
+        _ body: @escaping @Sendable (isolated Node, Params) throws -> EventLoopFuture<Output>
     ) {
         later(method) { node, call in
             let params = call.params

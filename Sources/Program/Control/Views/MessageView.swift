@@ -1,4 +1,5 @@
 import Control
+import Crypto
 import Messaging
 import NodeRuntime
 
@@ -65,5 +66,264 @@ enum MessageView {
     /// Expiry of a message, at the latest with its conversation.
     static func end(of message: Messaging.Message, _ conversation: ConversationStateMachine?) -> Timestamp? {
         [message.expiresAt, conversation?.record.schedule?.expiresAt].compactMap { $0 }.min()
+    }
+}
+
+enum OutboxView {
+    static func outbox(_ item: OutboxItem, _ node: isolated Node) -> OutboxEntry {
+        OutboxEntry(
+            message: item.entry.message.description, conversation: item.conversation.conversation.description,
+            to: MemberName.shown(item.member, item.conversation, node), member: MemberName.id(item.member),
+            attempts: item.entry.attempts, nextAttempt: item.entry.nextAttempt,
+            expiresAt: min(item.entry.deadline, item.conversation.record.schedule?.expiresAt ?? .latest),
+            state: item.entry.state.rawValue)
+    }
+}
+
+/// Display names of members. Members choose their own names, so a name proves no identity.
+enum MemberName {
+    static let own = "me"
+    static let system = "system"
+
+    /// - Parameter others: the other names in the conversation, our own included.
+    static func isClear(_ name: String, among others: [String]) -> Bool {
+        let folded = ShownName.folded(name)
+        // Wide gaps would look like the end of the name before a text.
+        return ShownName.isOrdinary(name) && folded != own && folded != system && !looksLikeID(folded)
+            && !others.contains { ShownName.folded($0) == folded }
+    }
+
+    /// Rejects a run of at least 8 hexadecimal digits, because displayed ids have 12. Brackets do not interrupt the
+    /// check.
+    private static func looksLikeID(_ folded: String) -> Bool {
+        var count = 0
+        for byte in folded.utf8 {
+            let isDigit = (0x30...0x39).contains(byte) || (0x61...0x66).contains(byte)
+            count = isDigit ? count + 1 : 0
+            if count >= 8 { return true }
+        }
+        return false
+    }
+
+    static func id(_ key: PublicKey) -> String { String(InboxID(key).description.prefix(12)) }
+
+    static func sender(of message: Messaging.Message, _ conversation: ConversationStateMachine, _ node: isolated Node)
+        -> String
+    {
+        if message.content.type == .systemMessage { return system }
+        return message.sender.map { shown($0, conversation, node) } ?? own
+    }
+
+    /// Name of a member: its profile, else the name of the peer that got the invite, else its id. An ambiguous name
+    /// gets the id appended.
+    static func shown(_ key: PublicKey, _ conversation: ConversationStateMachine, _ node: isolated Node) -> String {
+        let record = conversation.record
+        if key == conversation.key.publicKey { return own }
+        func called(_ one: Messaging.Member) -> String? {
+            one.profile ?? node.peerName(of: one.key, in: conversation.client)
+        }
+        guard let chosen = record.members.first(where: { $0.key == key }).flatMap(called) else { return id(key) }
+        // Former members count too, because their messages are still shown.
+        let others = record.members.filter { $0.key != key }.map(called) + [record.own.profile]
+        return isClear(chosen, among: others.compactMap(\.self))
+            ? chosen : "\(ShownName.onOneBlank(chosen)) (\(id(key)))"
+    }
+}
+
+extension HexID {
+    init(_ message: Messaging.MessageID) { self.init(message.value.first, message.value.second) }
+
+    init(_ conversation: ConversationID) {
+        let (left, right) = (conversation.value.left, conversation.value.right)
+        self.init(left.first, left.second, right.first, right.second)
+    }
+}
+
+enum EventView {
+    static func event(_ entry: EventLog.Entry, _ node: isolated Node) -> Event {
+        Event(
+            cursor: entry.cursor, event: kind(of: entry.event),
+            conversation: entry.event.conversation.map { HexID($0) }, at: entry.event.at,
+            inbox: entry.event.client?.description, details: details(of: entry.event, node))
+    }
+
+    /// Does not read the message or the conversation: most events have no subscriber.
+    static func kind(of event: Messaging.Event) -> EventKind {
+        switch event.kind {
+        case .message: .message
+        case .messageState: .messageState
+        case .messageExpired: .messageExpired
+        case .lifetimeProposed: .lifetimeProposed
+        case .lifetimeSigned: .lifetimeSigned
+        case .lifetimeAgreed: .lifetimeAgreed
+        case .lifetimeRejected: .lifetimeRejected
+        case .lifetimeWithdrawn: .lifetimeWithdrawn
+        case .lifetimeExpired: .lifetimeExpired
+        case .lifetimeReset: .lifetimeReset
+        case .memberJoined: .memberJoined
+        case .memberLeft: .memberLeft
+        case .joinRequested: .joinRequested
+        case .joined: .joined
+        case .joinFailed: .joinFailed
+        case .invited: .invited
+        case .exploded: .exploded
+        case .explosionScheduled: .explosionScheduled
+        case .explosionReminder: .explosionReminder
+        case .deletionReceipt: .deletionReceipt
+        case .peerOnline: .peerOnline
+        case .peerOffline: .peerOffline
+        case .locked: .locked
+        case .unlocked: .unlocked
+        case .messageDelivery: .messageDelivery
+        case .attachmentProgress: .attachmentProgress
+        case .conversationUpdated: .conversationUpdated
+        case .groupConflict: .groupConflict
+        case .memberRemoved: .memberRemoved
+        case .removed: .removed
+        case .profileChanged: .profileChanged
+        case .messagesMissed: .messagesMissed
+        case .twoCopies: .twoCopies
+        case .inboxAwake: .inboxAwake
+        case .inboxAsleep: .inboxAsleep
+        case .lifetimeSuspended: .lifetimeSuspended
+        case .codeEnded: .codeEnded
+        }
+    }
+
+    private static func details(of event: Messaging.Event, _ node: isolated Node) -> Event.Details {
+        func text(_ value: some CustomStringConvertible) -> Event.Value { .text(value.description) }
+        func id(_ value: Messaging.MessageID) -> Event.Value { .id(HexID(value)) }
+        switch event.kind {
+        case .message(let id):
+            // An unreadable message is reported by its id only.
+            guard let client = event.client, let read = node.message(id, client: client),
+                let conversation = try? node.conversation(client.description)
+            else { return ["message": .id(HexID(id))] }
+            return .message(MessageView.message(read, conversation, node))
+        case .messageState(let message, let state, let stored):
+            var details: [Event.Field] = [.init("message", id(message)), .init("state", .text(state.rawValue))]
+            if let stored { details.append(.init("stored", .flag(stored))) }
+            return .fields(details)
+        case .messageExpired(let id): return ["message": text(id)]
+        case .lifetimeProposed(let terms, let ours, let id):
+            return .fields(LifetimeView.details(terms) + [.init("ours", .flag(ours)), .init("proposal", text(id))])
+        case .lifetimeAgreed(let terms, let id, let automatic):
+            return .fields(
+                LifetimeView.details(terms) + [.init("agreement", text(id)), .init("automatic", .flag(automatic))])
+        case .lifetimeSigned(let id, let key): return ["proposal": text(id), "member": .text(MemberName.id(key))]
+        case .lifetimeRejected(let id, let reason): return ["proposal": text(id), "reason": .text(reason.rawValue)]
+        case .lifetimeWithdrawn(let id): return ["proposal": text(id)]
+        case .lifetimeExpired(let id): return ["proposal": text(id)]
+        case .lifetimeReset(let previous): return ["previous": .text(previous.rawValue)]
+        case .memberJoined(let key, let profile):
+            return ["member": .text(MemberName.id(key)), "profile": profile.map { .text($0) } ?? .null]
+        case .memberLeft(let key): return ["member": .text(MemberName.id(key))]
+        case .joinRequested(let key): return ["member": .text(MemberName.id(key))]
+        case .joined: return [:]
+        case .joinFailed(let type, let tag):
+            return [
+                "errorType": .text(type.rawValue), "inviteTag": text(tag), "title": .text(type.userFacingTitle),
+                "message": .text(type.userFacingMessage),
+            ]
+        case .invited(let id, _):
+            let from = node.peers.invitations().first { $0.id == id }?.from
+            return ["join": text(id), "from": from.map { .text($0) } ?? .null]
+        case .exploded: return [:]
+        case .explosionScheduled(let at): return ["expiresAt": .text(at.exactISO8601)]
+        case .explosionReminder(let at): return ["expiresAt": .text(at.exactISO8601)]
+        case .deletionReceipt(let key): return ["member": .text(MemberName.id(key))]
+        case .peerOnline(let key): return ["member": .text(MemberName.id(key))]
+        case .peerOffline(let key): return ["member": .text(MemberName.id(key))]
+        case .locked: return [:]
+        case .unlocked: return [:]
+        case .messageDelivery(let id, let key, let state):
+            return ["message": text(id), "member": .text(MemberName.id(key)), "state": .text(state.rawValue)]
+        case .attachmentProgress(let id, let key, let count, let total):
+            let percent = total == 0 ? 100 : count * 100 / total
+            return ["message": text(id), "member": .text(MemberName.id(key)), "percent": .number(Int64(percent))]
+        case .conversationUpdated(let name, let isLocked):
+            return ["name": name.map { .text($0) } ?? .null, "locked": .flag(isLocked)]
+        case .groupConflict(let version): return ["version": .number(Int64(clamping: version))]
+        case .memberRemoved(let key): return ["member": .text(MemberName.id(key))]
+        case .removed: return [:]
+        case .profileChanged(let key, let profile):
+            return ["member": .text(MemberName.id(key)), "profile": profile.map { .text($0) } ?? .null]
+        case .messagesMissed(let key, let count):
+            return ["member": .text(MemberName.id(key)), "count": .number(Int64(clamping: count))]
+        case .twoCopies(let key, let ours): return ["member": .text(MemberName.id(key)), "ours": .flag(ours)]
+        case .inboxAwake(let reason): return ["wakeReason": .text(reason.rawValue)]
+        case .inboxAsleep: return [:]
+        case .lifetimeSuspended(let previous): return ["previous": .text(previous.rawValue)]
+        case .codeEnded(let slot, let outcome):
+            return ["slot": .number(Int64(slot)), "outcome": .text(outcome.rawValue)]
+        }
+    }
+}
+
+/// A page of a list result. It bounds memory on both sides: the client reads lines up to
+/// `ControlLimits.responseByteCount`.
+struct AnswerPage {
+    /// Largest page in bytes of JSON; its first element may be larger.
+    private static let byteCountLimit = 1 << 20
+
+    private let countLimit: Int
+    private var byteCount = 0
+    private var count = 0
+    private(set) var isFull = false
+
+    init(atMost countLimit: Int = 4_096) { self.countLimit = countLimit }
+
+    /// - Parameter size: upper bound of the element's JSON, in bytes.
+    /// - Returns: whether the element fits.
+    mutating func take(byteCount size: Int) -> Bool {
+        isFull = isFull || count > 0 && (byteCount + size > Self.byteCountLimit || count == countLimit)
+        guard !isFull else { return false }
+        byteCount += size
+        count += 1
+        return true
+    }
+}
+
+/// Upper bounds of JSON sizes, computed without writing the JSON.
+extension AnswerPage {
+    /// A message's field names, ids, times, numbers, states and type.
+    private static let messageByteCount = 2_048
+    private static let partByteCount = 192
+    private static let entryByteCount = 448
+    private static let explosionByteCount = 1_024
+    /// A member's name, with its id.
+    private static let nameByteCount = 6 * Limits.nameByteCount + 16
+
+    static func largestByteCount(of read: Node.ReadMessage, _ conversation: ConversationStateMachine) -> Int {
+        let content = read.message.content
+        var count = messageByteCount + nameByteCount + jsonByteCount(content.displayText)
+        if content.isUnknown { count += (content.payload.count + 2) / 3 * 4 }
+        if content.attachment != nil { count += 6 * (Limits.fileNameByteCount + Limits.mediaTypeByteCount) }
+        count += read.reactionCount * (partByteCount + nameByteCount + 6 * Limits.reactionByteCount)
+        if read.message.sender == nil {
+            let members = conversation.currentMembers.count + read.message.deliveries.count
+            count += members * (partByteCount + nameByteCount)
+        }
+        return count
+    }
+
+    static func largestByteCount(of status: ExplosionStatus) -> Int {
+        let memberCount = status.confirmed.count + status.waiting.count + (status.receipts?.count ?? 0)
+        let nameByteCount = (status.names ?? []).reduce(0) { $0 + partByteCount + jsonByteCount($1.name) }
+        return explosionByteCount + jsonByteCount(status.error ?? "") + memberCount * partByteCount + nameByteCount
+    }
+
+    static func largestByteCount(of entry: OutboxEntry) -> Int { entryByteCount + jsonByteCount(entry.to) }
+
+    /// Size of a string as JSON: an escaped character takes 6 bytes, beyond U+FFFF 12.
+    private static func jsonByteCount(_ text: String) -> Int {
+        text.utf8.reduce(0) { count, byte in
+            switch byte {
+            case 0..<0x20, 0x7F: count + 6
+            case UInt8(ascii: "\""), UInt8(ascii: "\\"): count + 2
+            case 0x80...: count + 3
+            default: count + 1
+            }
+        }
     }
 }
