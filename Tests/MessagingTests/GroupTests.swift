@@ -28,6 +28,24 @@ import Testing
         #expect(states.count == 1)
     }
 
+    @Test func `a message is read when all who got it have read it, and a later joiner cannot read it`() throws {
+        var all = Assembly(4)
+        let client = all.clients[0]
+        all.step(0) { core, turn in (try? core.createConversation(client, name: "talk", profile: "p0", &turn)) ?? [] }
+        for node in 1...2 { try all.join(node) }
+        let id = try all.say("to two", from: 0)
+        all.run()
+        try all.join(3)
+        for (reader, state) in [(3, DeliveryState.delivered), (1, .delivered), (2, .read)] {
+            let link = try #require(all.machine(0)?.link(to: all.keys[reader].publicKey))
+            all.step(0) { core, turn in
+                core.receive(.receipt(Receipt(.read, [id])), on: link, verify: { _ in nil }, &turn)
+            }
+            #expect(all.archive[0][id]?.state == state)
+            #expect(all.archive[0][id]?.deliveries.count == 2)
+        }
+    }
+
     @Test func `a message missing only at a removed member is delivered, or cancelled if none has it`() throws {
         var all = try Assembly.joined(3)
         let keys = all.keys.map(\.publicKey)

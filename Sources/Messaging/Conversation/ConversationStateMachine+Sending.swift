@@ -389,7 +389,8 @@ extension ConversationStateMachine {
     private mutating func wasRead(_ id: MessageID, by member: PublicKey, _ turn: Turn) -> [NodeAction] {
         guard let message = turn.contents.message(client, id), message.sender == nil,
             message.content.type != .systemMessage,
-            !message.deliveries.contains(where: { $0.member == member && $0.state == .read }),
+            // A member that joined later never got the message.
+            message.deliveries.contains(where: { $0.member == member && $0.state != .read }),
             // A file is read only when complete. Its acknowledgement precedes the receipt, or follows the next resend.
             message.content.attachment == nil || members[member]?.outbox[id] == nil
         else {
@@ -400,8 +401,8 @@ extension ConversationStateMachine {
         var result: [NodeAction] = []
         if members[member]?.settle(id) == true { result += settle([id], stored: nil, turn) }
         result += said([id], .read, by: member, turn)
-        let isReadByAll = members.keys.allSatisfy { one in
-            one == member || message.deliveries.contains { $0.member == one && $0.state == .read }
+        let isReadByAll = message.deliveries.allSatisfy {
+            $0.member == member || $0.state == .read || members[$0.member] == nil
         }
         return isReadByAll ? result + become(.read, [id], stored: nil, turn) : result
     }
