@@ -248,6 +248,6 @@ package struct Event: Hashable, Sendable {
         /// A new member has not signed yet; messages are ephemeral until then.
         case lifetimeSuspended(previous: Lifetime)
         /// A spoken code was used or has expired.
-        case codeEnded(slot: UInt16, CodeOutcome)
+        case codeEnded(OpenCodes.Number, CodeOutcome)
     }
 }
