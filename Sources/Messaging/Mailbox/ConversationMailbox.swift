@@ -127,7 +127,7 @@ struct ConversationMailbox: Sendable {
     }
 
     fileprivate var sides: [PublicKey: Side] = [:]
-    /// The agreement at the last call of `agreementIsNews`.
+    /// The agreement at the last call of ``ConversationStateMachine/mailAgreementIsNews()``.
     fileprivate var agreement: AgreementID?
 }
 

@@ -23,10 +23,7 @@ package struct RelayAddress: Hashable, Sendable {
     }
 
     package init?(_ text: some StringProtocol) {
-        guard let bytes = Base64URL.decode(text), bytes.count == Self.byteCount,
-            // Reject non-canonical base64url.
-            Base64URL.encode(bytes) == text
-        else { return nil }
+        guard let bytes = Base64URL.decode(text), bytes.count == Self.byteCount else { return nil }
         let secret = bytes.dropFirst(PublicKey.byteCount).prefix(ContactCard.routingSecretByteCount)
         guard let key = try? PublicKey(bytes.prefix(PublicKey.byteCount)),
             let reservation = ReservationID(bytes.suffix(ReservationID.byteCount))
