@@ -110,9 +110,11 @@ struct Assembly {
         let known = archive[node]
         let inboxKeys = locked.contains(node) ? [:] : inboxKeys
         var turn = turn(
-            random, now: now, isLocked: locked.contains(node), endpoints: [Endpoint(host: endpoints[node], port: 1)],
-            known: { known[$1] != nil }, contents: ContentLookup(message: { known[$1] }), mailbox: mailboxes[node],
-            sleeperKey: { inboxKeys[$0] })
+            random, now: now, isLocked: locked.contains(node), endpoints: [Endpoint(host: endpoints[node], port: 1)])
+        turn.isKnown = { known[$1] != nil }
+        turn.contents.message = { known[$1] }
+        turn.mailbox = mailboxes[node]
+        turn.sleeperKey = { inboxKeys[$0] }
         let actions = body(&nodes[node], &turn)
         random = turn.random
         perform(actions, node)

@@ -34,7 +34,8 @@ import Testing
         var all = try scene(2)
         let content = all.text("shown", by: 0, lifetime: .oneHour, agreement: all.machine(0)?.agreement?.id)
         let link = try #require(all.machine(1)?.link(to: all.keys[0].publicKey))
-        var turn = turn(all.random, now: all.now, contents: ContentLookup(wasShown: { $1 == content.id }))
+        var turn = turn(all.random, now: all.now)
+        turn.contents.wasShown = { $1 == content.id }
         let actions = all.nodes[1].receive(.content(content, age: .hour), on: link, verify: { _ in nil }, &turn)
         #expect(actions == [.transmit(link, .acknowledgement(content.id, stored: false))])
     }

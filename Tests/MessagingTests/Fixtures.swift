@@ -179,11 +179,5 @@ struct Negotiation {
 
 func turn(
     _ random: Randomness, now: Timestamp = noon, isLocked: Bool = false,
-    sessionGrace: Milliseconds = Limits.sessionGrace, endpoints: [Endpoint] = [Endpoint(host: "a", port: 1)],
-    known: @escaping (ClientID, MessageID) -> Bool = { _, _ in false }, contents: ContentLookup = ContentLookup(),
-    mailbox: MailboxPlace? = nil, sleeperKey: @escaping (ClientID) -> IdentityKey? = { _ in nil }
-) -> Turn {
-    Turn(
-        now: now, random: random, endpoints: endpoints, isLocked: isLocked, defaultPolicy: .ask,
-        sessionGrace: sessionGrace, isKnown: known, contents: contents, mailbox: mailbox, sleeperKey: sleeperKey)
-}
+    endpoints: [Endpoint] = [Endpoint(host: "a", port: 1)]
+) -> Turn { Turn(now: now, random: random, endpoints: endpoints, isLocked: isLocked) }

@@ -316,10 +316,10 @@ import Testing
         #expect(again.outbox(to: member).map(\.message) == [first, second])
         #expect(again.outbox(to: member).map(\.isMailed) == [true, false])
         #expect(again.outbox(to: member).map(\.state) == [.mailed, .queued])
-        var turn = turn(all.random, now: all.now, mailbox: all.mailboxes[0])
         var orders: [MailOrder] = []
         for now in [all.now, all.now + Limits.mailDelay] {
-            turn = MessagingTests.turn(all.random, now: now, mailbox: all.mailboxes[0])
+            var turn = turn(all.random, now: now)
+            turn.mailbox = all.mailboxes[0]
             for case .mail(_, let order) in again.advance(&turn) { orders.append(order) }
         }
         #expect(orders.map { $0.messages.map(\.id) } == [[second]])

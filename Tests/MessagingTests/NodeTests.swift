@@ -53,17 +53,19 @@ struct Pair {
         let present = chunks[node]
         let hasRoom = hasRoom[node]
         let isLocked = isLocked[node]
-        let contents = ContentLookup(
-            message: { client, id in
-                if isLocked, case .disk? = known[id]?.keeping { return nil }
-                return known[id]?.message
-            }, isStored: { if case .disk? = known[$1]?.keeping { true } else { false } },
-            hasChunk: { present[$1]?[$2] != nil }, hasRoom: { _, _ in hasRoom }, attachmentByteCount: fileLimit[node],
-            sendsReadReceipts: readReceipts[node],
-            awaitsStorage: { if case .untilUnlocked? = known[$1]?.keeping { true } else { false } })
-        var turn = turn(
-            random, now: now, isLocked: isLocked, sessionGrace: sessionGrace,
-            endpoints: [Endpoint(host: "n\(node)", port: 1)], known: { known[$1] != nil }, contents: contents)
+        var turn = turn(random, now: now, isLocked: isLocked, endpoints: [Endpoint(host: "n\(node)", port: 1)])
+        turn.sessionGrace = sessionGrace
+        turn.isKnown = { known[$1] != nil }
+        turn.contents.message = { client, id in
+            if isLocked, case .disk? = known[id]?.keeping { return nil }
+            return known[id]?.message
+        }
+        turn.contents.isStored = { if case .disk? = known[$1]?.keeping { true } else { false } }
+        turn.contents.hasChunk = { present[$1]?[$2] != nil }
+        turn.contents.hasRoom = { _, _ in hasRoom }
+        turn.contents.attachmentByteCount = fileLimit[node]
+        turn.contents.sendsReadReceipts = readReceipts[node]
+        turn.contents.awaitsStorage = { if case .untilUnlocked? = known[$1]?.keeping { true } else { false } }
         let actions = body(&nodes[node], &turn)
         random = turn.random
         perform(actions, node)
@@ -101,7 +103,7 @@ struct Pair {
             case .wake(let client, let reason): wake(node, reason, client)
             case .sleep(let client):
                 records[client] = nodes[node].record(client)
-                var turn = turn(random, now: now, isLocked: false, endpoints: [], known: { _, _ in false })
+                var turn = Turn(now: now, random: random)
                 nodes[node].fallAsleep(client, &turn)
                 random = turn.random
             case .setDelivery(_, let ids, let delivery): for id in ids { archive[node][id]?.message.merge([delivery]) }

@@ -353,9 +353,9 @@ import Testing
         let client = ClientID.generate(&random)
         let key = makeKey(&random)
         func now(_ time: Timestamp, isPeer: Bool) -> Turn {
-            Turn(
-                now: time, random: random, endpoints: [], isLocked: false, defaultPolicy: .ask, sessionGrace: 0,
-                isKnown: { _, _ in false }, isNamedPeer: { _ in isPeer })
+            var turn = Turn(now: time, random: random)
+            turn.isNamedPeer = { _ in isPeer }
+            return turn
         }
         _ = node.addUnused(client, key: key, now(noon, isPeer: true))
         var made = now(noon, isPeer: true)
@@ -389,9 +389,9 @@ import Testing
     }
 
     private func serving() -> Turn {
-        Turn(
-            now: noon, random: random, endpoints: [], isLocked: false, defaultPolicy: .ask, sessionGrace: 0,
-            isKnown: { _, _ in false }, isNamedPeer: { _ in true })
+        var turn = Turn(now: noon, random: random)
+        turn.isNamedPeer = { _ in true }
+        return turn
     }
 
     private mutating func serve(_ user: PublicKey, over link: LinkID, _ now: Turn) -> RelayGrant? {
