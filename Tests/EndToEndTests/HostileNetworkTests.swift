@@ -269,7 +269,7 @@ import Testing
     @Test("A member that forges is disconnected, and not answered for a while") func forger() throws {
         try withEnemy { ann, _, enemy, address in
             for number in 1...8 {
-                var state = enemy.welcome.group.unsigned
+                var state = enemy.welcome.group
                 state.version += UInt64(number)
                 state.name = "mine"
                 var source = Randomness.system

@@ -166,9 +166,10 @@ struct Negotiation {
         by side: Side, _ lifetime: Lifetime = .oneDay, terms: LifetimeTerms? = nil, conversation: ConversationID? = nil,
         membership: UInt64 = 2, epoch: UInt64 = 1, at: Timestamp? = nil
     ) -> LifetimeProposal {
-        LifetimeProposal.Unsigned(
+        LifetimeProposal(
             conversation: conversation ?? self.conversation, membership: membership, epoch: epoch, previous: .none,
-            terms: terms ?? LifetimeTerms(lifetime), proposedAt: at ?? now, nonce: random.bytes(16)
+            terms: terms ?? LifetimeTerms(lifetime), proposedAt: at ?? now, nonce: random.bytes(16),
+            proposer: keys[side.rawValue].publicKey
         ).signed(by: keys[side.rawValue], &random)
     }
 

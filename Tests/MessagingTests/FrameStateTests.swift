@@ -94,10 +94,10 @@ import Testing
             deliver(.acknowledgement(message, stored: false), on: link, &all)
             return all.machine(victim)?.outboxEntry(message, to: own.publicKey) == nil
         case .lifetime:
-            let wish = LifetimeProposal.Unsigned(
+            let wish = LifetimeProposal(
                 conversation: all.conversation, membership: try #require(all.machine(member)).record.group.membership,
                 epoch: 1, previous: .none, terms: LifetimeTerms(.oneDay), proposedAt: all.now,
-                nonce: all.random.bytes(16))
+                nonce: all.random.bytes(16), proposer: own.publicKey)
             deliver(.lifetime(.proposal(wish.signed(by: own, &all.random))), on: link, &all)
             return all.machine(victim)?.pendingProposal != nil
         case .group:

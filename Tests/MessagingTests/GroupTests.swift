@@ -134,7 +134,7 @@ import Testing
         let newcomer = makeKey(&all.random)
         let description = Member(profile: "new", endpoints: [], version: 1, key: newcomer, &all.random)
         for (membership, isTaken) in [(0, false), (1, true)] as [(UInt64, Bool)] {
-            var state = try #require(all.machine(1)?.record.group).unsigned
+            var state = try #require(all.machine(1)?.record.group)
             state.version += 1
             state.membership += membership
             state.members.append(newcomer.publicKey)
@@ -150,7 +150,7 @@ import Testing
         var all = try Assembly.joined(3)
         let old = try #require(all.machine(1)?.record.group)
         let newcomers = (0..<(Limits.departedCount + 2)).map { _ in makeKey(&all.random) }
-        var state = old.unsigned
+        var state = old
         state.version += 1
         state.membership += 1
         state.members = [all.keys[0].publicKey, all.keys[1].publicKey] + newcomers.map(\.publicKey)
@@ -300,7 +300,7 @@ import Testing
             let update = GroupUpdate(state: state, members: [], departures: [])
             all.step(1) { core, turn in core.receive(.group(update), on: link, verify: { _ in nil }, &turn) }
         }
-        var fields = good.unsigned
+        var fields = good
         fields.version += 1
         fields.name = "forged"
         offer(fields.signed(by: all.keys[2], &all.random), &all)
@@ -308,23 +308,23 @@ import Testing
         fields.members.append(makeKey(&all.random).publicKey)
         offer(fields.signed(by: all.keys[0], &all.random), &all)
         #expect(all.machine(1)?.record.group == good, "it names somebody who has not been described")
-        fields = good.unsigned
+        fields = good
         fields.name = "old"
         offer(fields.signed(by: all.keys[0], &all.random), &all)
         #expect(all.machine(1)?.record.group == good, "its version is not larger")
         fields.version += 1
         fields.conversation = .random(&all.random)
         offer(fields.signed(by: all.keys[0], &all.random), &all)
-        fields = good.unsigned
+        fields = good
         fields.version += 1
         fields.members.append(fields.members[0])
         offer(fields.signed(by: all.keys[0], &all.random), &all)
-        fields = good.unsigned
+        fields = good
         fields.version += 1
         fields.members.swapAt(0, 1)
         offer(fields.signed(by: all.keys[0], &all.random), &all)
         #expect(all.machine(1)?.record.group == good)
-        fields = good.unsigned
+        fields = good
         fields.version += 1
         fields.name = "true"
         // After so many invalid states the link is not read for a while.
@@ -562,7 +562,7 @@ import Testing
         let before = try #require(all.machine(1)?.record)
         for _ in 0..<5 {
             let fresh = (0..<10).map { _ in makeKey(&all.random) }
-            var fields = before.group.unsigned
+            var fields = before.group
             fields.version += 1
             fields.members += fresh.map(\.publicKey) + [makeKey(&all.random).publicKey]
             let update = GroupUpdate(

@@ -139,12 +139,13 @@ extension Assembly {
         let conversation = all.conversation
         let state = try #require(all.machine(0)?.record.group)
         var random = all.random
-        let wish = LifetimeProposal.Unsigned(
+        let wish = LifetimeProposal(
             conversation: conversation, membership: state.membership, epoch: 1, previous: .none, terms: .thirtyDays,
-            proposedAt: all.now, nonce: random.bytes(16))
+            proposedAt: all.now, nonce: random.bytes(16), proposer: all.keys[attacker].publicKey)
         // A proposal of its own, one forged in the creator's name, and one accepted in all names.
         let own = wish.signed(by: all.keys[attacker], &random)
-        let named = LifetimeProposal(wish, proposer: all.keys[0].publicKey, signature: own.signature)
+        var named = own
+        named.proposer = all.keys[0].publicKey
         let accepts = (0..<3).map { node in
             let right = LifetimeAccept(own, at: all.now, by: all.keys[attacker], &random)
             var wrong = right
@@ -195,17 +196,14 @@ extension Assembly {
         let state = try #require(all.machine(0)?.record.group)
         let before = all.events[1].count
         let signer = all.keys[attacker]
-        var template = LifetimeProposal.Unsigned(
+        var template = LifetimeProposal(
             conversation: all.conversation, membership: state.membership, epoch: 1, previous: .none, terms: .thirtyDays,
-            proposedAt: all.now, nonce: all.random.bytes(16))
-        let first = template.signed(by: signer, &all.random)
+            proposedAt: all.now, nonce: all.random.bytes(16), proposer: signer.publicKey)
+        template = template.signed(by: signer, &all.random)
         for number in 0..<10_000 {
             template.nonce = bigEndian(UInt64(number)) + bigEndian(UInt64(number))
             // Beyond the rate no signature is checked, so the attacker need not make one.
-            let proposal =
-                number < 3
-                ? template.signed(by: signer, &all.random)
-                : LifetimeProposal(template, proposer: signer.publicKey, signature: first.signature)
+            let proposal = number < 3 ? template.signed(by: signer, &all.random) : template
             all.inject(.lifetime(.proposal(proposal)), from: attacker, to: 1)
         }
         let asked = all.events[1].dropFirst(before).filter { if case .lifetimeProposed = $0 { true } else { false } }
@@ -235,12 +233,12 @@ extension Assembly {
                 accept.signature = try garbage()
                 frames.append(.lifetime(.accept(accept)))
             case "state":
-                var state = group.unsigned
+                var state = group
                 state.version += UInt64(number)
                 state.membership += UInt64(number)
                 state.members = [all.keys[0].publicKey, all.keys[1].publicKey]
-                let signed = GroupState(state, signature: try garbage())
-                frames.append(.group(GroupUpdate(state: signed, members: [], departures: [])))
+                state.signature = try garbage()
+                frames.append(.group(GroupUpdate(state: state, members: [], departures: [])))
             case "description", "session":
                 let member = Member(
                     key: all.keys[attacker].publicKey, profile: "x", endpointTexts: [], version: .max - UInt64(number),
@@ -281,7 +279,7 @@ extension Assembly {
         var all = try scene()
         let before = all.names(1)
         let own = all.machine(1)?.record.group
-        var state = try #require(own).unsigned
+        var state = try #require(own)
         state.version += 5
         state.name = "mine now"
         let seized = GroupUpdate(state: state.signed(by: all.keys[attacker], &all.random), members: [], departures: [])

@@ -344,7 +344,7 @@ private struct Door {
             pair.step(1) { core, turn in
                 core.linkOpened(link, client: client, remote: attacker.publicKey, weDialled: true, &turn)
             }
-            let group = GroupState.Unsigned(
+            let group = GroupState(
                 conversation: conversation, version: 2, membership: 2, name: nil, isLocked: false,
                 members: [attacker.publicKey, key.publicKey])
             let welcome = Welcome(

@@ -233,12 +233,12 @@ import Testing
 
     private func welcome(
         tag: InviteTag? = nil, by key: IdentityKey? = nil, members: Int = 1,
-        _ change: (inout GroupState.Unsigned) -> Void = { _ in }
+        _ change: (inout GroupState) -> Void = { _ in }
     ) -> Welcome {
         var random = random
         let key = key ?? creator
         let genesis = Genesis(conversation: .random(&random), createdAt: noon, key: key, &random)
-        var group = GroupState.Unsigned(
+        var group = GroupState(
             conversation: genesis.conversation, version: 2, membership: 2, name: nil, isLocked: false,
             members: [key.publicKey, own.publicKey])
         change(&group)

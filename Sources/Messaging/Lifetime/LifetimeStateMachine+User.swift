@@ -24,9 +24,9 @@ extension LifetimeStateMachine {
         }
         let known = [record.newest, record.seen, floor(of: own) ?? Ballot()].map { $0.epoch(under: membership) }
         let epoch = (known.max() ?? 0).saturatingAdd(1)
-        let proposal = LifetimeProposal.Unsigned(
+        let proposal = LifetimeProposal(
             conversation: conversation, membership: membership, epoch: epoch, previous: record.head?.id ?? .none,
-            terms: terms, proposedAt: stamp, nonce: random.bytes(16)
+            terms: terms, proposedAt: stamp, nonce: random.bytes(16), proposer: key.publicKey
         ).signed(by: key, &random)
         // Durable, so that no epoch is used twice after a crash.
         record.seen = proposal.ballot
