@@ -1,6 +1,7 @@
 import Crypto
-import Messaging
 import Testing
+
+@testable import Messaging
 
 /// A member that lies about epochs, in unsigned messages and in proposals of its own. Unsigned lies never keep the
 /// honest members from agreeing; signed ones do so at most until its removal.

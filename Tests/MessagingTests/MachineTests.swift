@@ -1,7 +1,8 @@
 import Crypto
 import Foundation
-import Messaging
 import Testing
+
+@testable import Messaging
 
 @Suite struct Outboxes {
     private func id(_ number: UInt8) -> MessageID { MessageID(unchecked: [UInt8](repeating: number, count: 16)) }

@@ -1,6 +1,7 @@
 import Crypto
-import Messaging
 import Testing
+
+@testable import Messaging
 
 @Suite("Relay: the link gives way to a direct one") struct LinkUpgradeTests {
     private let keys: [PublicKey]

@@ -1,7 +1,8 @@
 import Crypto
 import Foundation
-import Messaging
 import Testing
+
+@testable import Messaging
 
 @Suite struct Values {
     private var random = Randomness.seeded(1)

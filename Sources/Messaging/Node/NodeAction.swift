@@ -95,11 +95,6 @@ package enum NodeAction: Hashable, Sendable {
     package struct AgedMessage: Hashable, Sendable {
         package let id: MessageID
         package let age: Milliseconds
-
-        package init(id: MessageID, age: Milliseconds) {
-            self.id = id
-            self.age = age
-        }
     }
 
     package enum Keeping: Hashable, Sendable {

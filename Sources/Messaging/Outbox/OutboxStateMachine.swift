@@ -53,12 +53,6 @@ package struct OutboxStateMachine: Sendable {
         package var transmitted: [NodeAction.AgedMessage] = []
 
         package var isEmpty: Bool { expired.isEmpty && transmitted.isEmpty }
-
-        package init(expired: [MessageID] = [], sent: [MessageID] = [], transmitted: [NodeAction.AgedMessage] = []) {
-            self.expired = expired
-            self.sent = sent
-            self.transmitted = transmitted
-        }
     }
 
     private var entries: [MessageID: Entry] = [:]
