@@ -2,17 +2,6 @@ import Crypto
 
 /// One member's side of the lifetime negotiation, in a conversation of two or more members (Lifetime.md).
 ///
-///                     propose                      receive a proposal
-///      ┌──────────┐ ───────────▶ ┌──────────┐   ┌───────┐ ◀─────────── ┌──────────┐
-///      │ settled  │              │ proposed │   │ asked │              │ settled  │
-///      └──────────┘ ◀─────────── └──────────┘   └───────┘ ───────────▶ └──────────┘
-///                  all have accepted,           rejected, withdrawn, 23 h 58 min;
-///                  rejected, withdrawn, 24 h    two members: accepted
-///
-///      asked ──accepted, three members or more──▶ accepted ──bundle, rejected, withdrawn, 24 h 2 min──▶ settled
-///      proposed, accepted ──a proposal that survives ours──▶ asked
-///      asked ──the user proposes something else──▶ proposed
-///
 /// An agreement is a proposal and the accept of every other member. It *stands* from then until the session ends. It is
 /// *in force* while it stands and every current member has signed it: a leaving member changes nothing, a new one
 /// suspends it until its accept arrives. Proposing never changes ``inForce``. Messages are stored only under
