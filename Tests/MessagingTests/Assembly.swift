@@ -89,7 +89,7 @@ struct Assembly {
     /// - Returns: the removed inbox.
     mutating func removeAndRejoin(_ node: Int) throws -> ClientID {
         let (earlier, removed) = (clients[node], keys[node].publicKey)
-        command(0) { (machine, turn) throws(CommandError) in try machine.remove(removed, &turn) }
+        command(0) { try $0.remove(removed, &$1) }
         run()
         let (client, key) = (ClientID.generate(&random), makeKey(&random))
         (clients[node], keys[node], inboxKeys[client]) = (client, key, key)
@@ -249,20 +249,11 @@ struct Assembly {
     mutating func heal() { cut = [] }
 
     @discardableResult mutating func command(
-        _ node: Int, _ body: (inout ConversationStateMachine, inout Turn) throws(CommandError) -> [NodeAction]
+        _ node: Int, _ body: (inout ConversationStateMachine, inout Turn) throws -> [NodeAction]
     ) -> CommandError? {
         var refusal: CommandError?
         let client = clients[node]
-        step(node) { core, turn in
-            do throws(CommandError) {
-                return try core.command(client, &turn) { (machine, turn) throws(CommandError) in
-                    ((), try body(&machine, &turn))
-                }.1
-            } catch {
-                refusal = error
-                return []
-            }
-        }
+        step(node) { core, turn in core.command(client, &turn, refusal: &refusal, body) }
         return refusal
     }
 

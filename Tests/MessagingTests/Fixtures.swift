@@ -182,3 +182,20 @@ func turn(
     _ random: Randomness, now: Timestamp = noon, isLocked: Bool = false,
     endpoints: [Endpoint] = [Endpoint(host: "a", port: 1)]
 ) -> Turn { Turn(now: now, random: random, endpoints: endpoints, isLocked: isLocked) }
+
+extension NodeStateMachine {
+    /// - Parameter refusal: the error of `body`.
+    func command(
+        _ client: ClientID, _ turn: inout Turn, refusal: inout CommandError?,
+        _ body: (inout ConversationStateMachine, inout Turn) throws -> [NodeAction]
+    ) -> [NodeAction] {
+        do throws(CommandError) {
+            return try command(client, &turn) { (machine, turn) throws(CommandError) -> (Void, [NodeAction]) in
+                do { return ((), try body(&machine, &turn)) } catch { throw error as! CommandError }
+            }.1
+        } catch {
+            refusal = error
+            return []
+        }
+    }
+}

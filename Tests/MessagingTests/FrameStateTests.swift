@@ -144,9 +144,9 @@ import Testing
         all.step(0) { core, turn in (try? core.createConversation(client, name: "talk", profile: "p0", &turn)) ?? [] }
         try all.join(1)
         all.run()
-        all.command(0) { (machine, turn) throws(CommandError) in try machine.propose(LifetimeTerms(.oneDay), &turn) }
+        all.command(0) { try $0.propose(LifetimeTerms(.oneDay), &$1) }
         all.run()
-        all.command(1) { (machine, turn) throws(CommandError) in try machine.accept(&turn) }
+        all.command(1) { try $0.accept(&$1) }
         all.run()
         try all.join(2)
         let agreement = try #require(all.machine(2)?.agreement)

@@ -53,26 +53,23 @@ import Testing
         let id = try all.say("two have it", from: 0)
         all.run()
         #expect(all.archive[0][id]?.state == .sent)
-        all.command(0) { (machine, turn) throws(CommandError) in try machine.remove(keys[2], &turn) }
+        all.command(0) { try $0.remove(keys[2], &$1) }
         #expect(all.archive[0][id]?.state == .delivered)
         all.isolate(1)
         let lost = try all.say("nobody has it", from: 0)
-        all.command(0) { (machine, turn) throws(CommandError) in try machine.remove(keys[1], &turn) }
+        all.command(0) { try $0.remove(keys[1], &$1) }
         #expect(all.archive[0][lost]?.state == .cancelled)
     }
 
     @Test func `only the creator changes the name and the lock, and all members see it`() throws {
         var all = try Assembly.joined(3)
-        #expect(
-            all.command(1) { (machine, turn) throws(CommandError) in try machine.rename("mine", &turn) } == .notCreator)
-        #expect(
-            all.command(1) { (machine, turn) throws(CommandError) in try machine.setLocked(true, &turn) } == .notCreator
-        )
+        #expect(all.command(1) { try $0.rename("mine", &$1) } == .notCreator)
+        #expect(all.command(1) { try $0.setLocked(true, &$1) } == .notCreator)
         #expect(
             all.command(0) { (machine, turn) throws(CommandError) in try machine.rename("\u{7}", &turn) }
                 == .invalidName)
-        all.command(0) { (machine, turn) throws(CommandError) in try machine.rename("room", &turn) }
-        all.command(0) { (machine, turn) throws(CommandError) in try machine.setLocked(true, &turn) }
+        all.command(0) { try $0.rename("room", &$1) }
+        all.command(0) { try $0.setLocked(true, &$1) }
         all.run()
         for node in 0..<3 {
             #expect(all.machine(node)?.record.name == "room" && all.machine(node)?.record.group.isLocked == true)
@@ -83,8 +80,8 @@ import Testing
     @Test func `a member back from absence learns the newest state from any member`() throws {
         var all = try Assembly.joined(3)
         all.isolate(2)
-        all.command(0) { (machine, turn) throws(CommandError) in try machine.rename("later", &turn) }
-        all.command(1) { (machine, turn) throws(CommandError) in try machine.setProfile("uno", &turn) }
+        all.command(0) { try $0.rename("later", &$1) }
+        all.command(1) { try $0.setProfile("uno", &$1) }
         all.run()
         all.heal()
         all.isolate(0)
@@ -198,10 +195,8 @@ import Testing
         let before = try all.say("before", from: 0)
         all.run()
         let removed = all.keys[2].publicKey
-        #expect(
-            all.command(1) { (machine, turn) throws(CommandError) in try machine.remove(removed, &turn) } == .notCreator
-        )
-        all.command(0) { (machine, turn) throws(CommandError) in try machine.remove(removed, &turn) }
+        #expect(all.command(1) { try $0.remove(removed, &$1) } == .notCreator)
+        all.command(0) { try $0.remove(removed, &$1) }
         all.run()
         #expect(all.machine(2)?.record.isRemoved == true && all.events[2].contains(.removed))
         #expect(all.names(0) == ["p1"] && all.names(1) == ["p0"] && all.names(2).isEmpty)
@@ -210,18 +205,14 @@ import Testing
         all.run(for: 90_000)
         #expect(all.archive[0][after] != nil && all.archive[2][after] == nil)
         #expect(all.archive[2][before] != nil)
-        #expect(
-            all.command(2) { (machine, turn) throws(CommandError) in try machine.send("hello?", &turn).actions }
-                == .removed)
-        #expect(
-            all.command(0) { (machine, turn) throws(CommandError) in try machine.remove(removed, &turn) }
-                == .unknownMember)
+        #expect(all.command(2) { try $0.send("hello?", &$1).actions } == .removed)
+        #expect(all.command(0) { try $0.remove(removed, &$1) } == .unknownMember)
     }
 
     @Test func `a removed member may join again, whether its old copy is awake or asleep`() throws {
         var all = try Assembly.joined(2)
         let removed = all.keys[1].publicKey
-        all.command(0) { (machine, turn) throws(CommandError) in try machine.remove(removed, &turn) }
+        all.command(0) { try $0.remove(removed, &$1) }
         all.run()
         #expect(all.machine(1)?.record.isRemoved == true)
         var made: Invite?
@@ -254,7 +245,7 @@ import Testing
         var all = try Assembly.joined(3)
         all.isolate(2)
         let removed = all.keys[2].publicKey
-        all.command(0) { (machine, turn) throws(CommandError) in try machine.remove(removed, &turn) }
+        all.command(0) { try $0.remove(removed, &$1) }
         let secret = try all.say("not for it", from: 0)
         all.run()
         all.heal()
@@ -424,9 +415,9 @@ import Testing
     @Test func `an explosion reaches removed members too`() throws {
         var all = try Assembly.joined(3)
         let removed = all.keys[2].publicKey
-        all.command(0) { (machine, turn) throws(CommandError) in try machine.remove(removed, &turn) }
+        all.command(0) { try $0.remove(removed, &$1) }
         all.run()
-        all.command(0) { (machine, turn) throws(CommandError) in try machine.explode(&turn) }
+        all.command(0) { try $0.explode(&$1) }
         all.run()
         #expect(Set(all.fanOut[0].map(\.key)) == [all.keys[1].publicKey, removed])
         #expect(all.exploded[0] != nil && all.exploded[1] != nil)
@@ -446,7 +437,7 @@ import Testing
         #expect(all.nodes[1].client(of: id) == client)
         all.step(1) { core, turn in core.retry(earlier, &turn) }
         #expect(all.nodes[1].client(of: id) == client)
-        all.command(0) { (machine, turn) throws(CommandError) in try machine.explode(&turn) }
+        all.command(0) { try $0.explode(&$1) }
         all.run()
         #expect(all.exploded[1] != nil && all.destroyed == [1])
         #expect(all.nodes[1].conversations.isEmpty)
@@ -462,7 +453,7 @@ import Testing
             keys.append(all.keys[1].publicKey)
             if keys.count == 4 { all.sleep(earlier, of: 1) }
         }
-        all.command(0) { (machine, turn) throws(CommandError) in try machine.explode(&turn) }
+        all.command(0) { try $0.explode(&$1) }
         all.run(for: 1_000)
         let conversation = try #require(all.exploded[0]?.conversation)
         let tombstone = try #require(all.nodes[0].tombstone(conversation))
@@ -479,7 +470,7 @@ import Testing
         let earlier = try all.removeAndRejoin(1)
         let key = try #require(all.inboxKeys[earlier]).publicKey
         all.isolate(1)
-        all.command(0) { (machine, turn) throws(CommandError) in try machine.explode(&turn) }
+        all.command(0) { try $0.explode(&$1) }
         let notice = try #require(all.exploded[0]?.notice)
         var answer: [UInt8]?
         all.step(1) { core, turn in
@@ -506,7 +497,7 @@ import Testing
         }
         all.locked.insert(1)
         for client in [earlier, all.clients[1]] { all.inboxKeys[client]?.wipe() }
-        all.command(0) { (machine, turn) throws(CommandError) in try machine.explode(&turn) }
+        all.command(0) { try $0.explode(&$1) }
         all.run(for: 1_000)
         let conversation = try #require(all.exploded[0]?.conversation)
         let tombstone = try #require(all.nodes[0].tombstone(conversation))
@@ -518,7 +509,7 @@ import Testing
         let earlier = try all.removeAndRejoin(1)
         let keys = [try #require(all.inboxKeys[earlier]).publicKey, all.keys[1].publicKey]
         let end = all.now + .hour
-        all.command(0) { (machine, turn) throws(CommandError) in try machine.explode(at: end, &turn) }
+        all.command(0) { try $0.explode(at: end, &$1) }
         all.run()
         #expect(all.armed[1]?.earlierCopies.map(\.receipt.member) == [keys[0]])
         let notice = try #require(all.armed[1]?.notice)

@@ -18,11 +18,9 @@ extension Assembly {
     }
 
     mutating func agree(on terms: LifetimeTerms) {
-        command(0) { (machine, turn) throws(CommandError) in try machine.propose(terms, &turn) }
+        command(0) { try $0.propose(terms, &$1) }
         run()
-        for node in nodes.indices.dropFirst() {
-            command(node) { (machine, turn) throws(CommandError) in try machine.accept(&turn) }
-        }
+        for node in nodes.indices.dropFirst() { command(node) { try $0.accept(&$1) } }
         run()
     }
 
@@ -119,7 +117,7 @@ extension Assembly {
         let said = try all.say("for all", from: 1)
         all.run()
         let key = all.keys[attacker].publicKey
-        all.command(0) { (machine, turn) throws(CommandError) in try machine.remove(key, &turn) }
+        all.command(0) { try $0.remove(key, &$1) }
         all.run()
         #expect(all.machine(1)?.currentMembers.count == 1)
         let content = all.text("I am still here", by: attacker)
@@ -181,7 +179,7 @@ extension Assembly {
         // A replayed older agreement may cost the attacker the current one, but never restores the longer lifetime.
         for node in 0..<2 { #expect(all.machine(node)?.lifetime != .thirtyDays) }
         all.now = all.now + Limits.proposalRate.interval
-        all.command(0) { (machine, turn) throws(CommandError) in try machine.propose(.oneDay, &turn) }
+        all.command(0) { try $0.propose(.oneDay, &$1) }
         all.run()
         let open = try #require(all.machine(0)?.pendingProposal?.proposal)
         var wrong = LifetimeAccept(open, at: all.now, by: all.keys[attacker], &all.random)
@@ -218,7 +216,7 @@ extension Assembly {
     func `a sender of invalid signatures costs a few checks, then is ignored for a while`(_ kind: String) throws {
         var all = try scene()
         if kind == "accept" {
-            all.command(1) { (machine, turn) throws(CommandError) in try machine.propose(.oneDay, &turn) }
+            all.command(1) { try $0.propose(.oneDay, &$1) }
             all.run()
         }
         var random = all.random

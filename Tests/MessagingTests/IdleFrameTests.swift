@@ -85,7 +85,7 @@ private enum Idle: String, CaseIterable {
     private func scene() throws -> (all: Assembly, known: Content) {
         var all = try Assembly.joined(3)
         all.run()
-        all.command(0) { (machine, turn) throws(CommandError) in try machine.explode(at: turn.now + .day, &turn) }
+        all.command(0) { try $0.explode(at: $1.now + .day, &$1) }
         all.run()
         let known = all.text("known", by: attacker)
         let hasCome = all.inject(.content(known, age: 0), from: attacker, to: victim)

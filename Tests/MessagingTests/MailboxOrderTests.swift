@@ -284,7 +284,7 @@ import Testing
         let order = try all.order(of: 1)
         all.end(order, of: 1, MailResult(mailed: [], tooLarge: [], slotCount: 1, isComplete: false))
         let removed = all.keys[1].publicKey
-        all.command(0) { (machine, turn) throws(CommandError) in try machine.remove(removed, &turn) }
+        all.command(0) { try $0.remove(removed, &$1) }
         all.run(for: .second)
         try #require(all.machine(1)?.record.isRemoved == true)
         all.now = all.now + Limits.mailRetry.first

@@ -354,15 +354,15 @@ import Testing
 
     @Test("no notice is left where there is a link, with `--no-trace`, or without boxes") func noNotices() throws {
         var all = try Assembly.mailing(3)
-        all.command(0) { (machine, turn) throws(CommandError) in try machine.explode(&turn) }
+        all.command(0) { try $0.explode(&$1) }
         all.run()
         #expect(all.notices[0]?.count == 2 && all.notices[1] == nil && all.notices[2] == nil)
         all = try Assembly.mailing(3)
         all.isolate(2)
-        all.command(0) { (machine, turn) throws(CommandError) in try machine.explode(isTraceless: true, &turn) }
+        all.command(0) { try $0.explode(isTraceless: true, &$1) }
         #expect(all.notices[0] == nil && all.machine(0) == nil)
         all = try Assembly.mailing(2, .oneDay)
-        all.command(0) { (machine, turn) throws(CommandError) in try machine.explode(&turn) }
+        all.command(0) { try $0.explode(&$1) }
         #expect(all.notices.isEmpty && all.machine(0) == nil)
     }
 

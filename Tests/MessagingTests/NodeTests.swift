@@ -35,6 +35,20 @@ struct Pair {
         takeFreshInboxes()
     }
 
+    static func joined() throws -> Pair {
+        var pair = Pair()
+        try pair.createAndInvite()
+        try pair.join()
+        return pair
+    }
+
+    mutating func agree(on terms: LifetimeTerms) {
+        command(0) { try $0.propose(terms, &$1) }
+        run()
+        command(1) { try $0.accept(&$1) }
+        run()
+    }
+
     /// Switches to a new conversation; the earlier ones go on.
     mutating func takeFreshInboxes() {
         clients = []
@@ -174,20 +188,11 @@ struct Pair {
     }
 
     @discardableResult mutating func command(
-        _ node: Int, _ body: (inout ConversationStateMachine, inout Turn) throws(CommandError) -> [NodeAction]
+        _ node: Int, _ body: (inout ConversationStateMachine, inout Turn) throws -> [NodeAction]
     ) -> CommandError? {
         var refusal: CommandError?
         let client = clients[node]
-        step(node) { core, turn in
-            do throws(CommandError) {
-                return try core.command(client, &turn) { (machine, turn) throws(CommandError) in
-                    ((), try body(&machine, &turn))
-                }.1
-            } catch {
-                refusal = error
-                return []
-            }
-        }
+        step(node) { core, turn in core.command(client, &turn, refusal: &refusal, body) }
         return refusal
     }
 
@@ -247,15 +252,8 @@ struct Pair {
 }
 
 @Suite struct TwoNodes {
-    private func joined() throws -> Pair {
-        var pair = Pair()
-        try pair.createAndInvite()
-        try pair.join()
-        return pair
-    }
-
     @Test func `a conversation of two nodes runs from its creation to the explosion's receipt`() throws {
-        var pair = try joined()
+        var pair = try Pair.joined()
         #expect(pair.machines[0]?.isOnline(pair.keys[1].publicKey) == true)
         #expect(pair.machines[1]?.isOnline(pair.keys[0].publicKey) == true)
         #expect(pair.events[1].contains(.joined))
@@ -268,10 +266,10 @@ struct Pair {
         #expect(pair.archive[0][fleeting]?.message.state == .delivered)
 
         // Under one it does, at both, with its expiry.
-        pair.command(0) { (machine, turn) throws(CommandError) in try machine.propose(.oneDay, &turn) }
+        pair.command(0) { try $0.propose(.oneDay, &$1) }
         pair.run()
         #expect(pair.lifetimes() == [.ephemeral, .ephemeral])
-        pair.command(1) { (machine, turn) throws(CommandError) in try machine.accept(&turn) }
+        pair.command(1) { try $0.accept(&$1) }
         pair.run()
         #expect(pair.lifetimes() == [.oneDay, .oneDay])
         for from in 0..<2 {
@@ -297,7 +295,7 @@ struct Pair {
         #expect(pair.archive[1][between]?.keeping == .disk(.oneDay))
         #expect(pair.archive[1][between]?.message.expiresAt == pair.archive[0][between]?.message.expiresAt)
 
-        pair.command(0) { (machine, turn) throws(CommandError) in try machine.explode(&turn) }
+        pair.command(0) { try $0.explode(&$1) }
         #expect(pair.nodes[0].conversation(pair.clients[0]) == nil)
         pair.run()
         #expect(pair.nodes[1].conversation(pair.clients[1]) == nil)
@@ -310,12 +308,9 @@ struct Pair {
     @Test(arguments: [Limits.sessionGrace, 0])
     func `a link lost for longer than the grace ends the session, a shorter loss does not`(grace: Milliseconds) throws {
         for (loss, isKept) in [(0, true), (grace, true), (grace + 1, false)] {
-            var pair = try joined()
+            var pair = try Pair.joined()
             pair.sessionGrace = grace
-            pair.command(0) { (machine, turn) throws(CommandError) in try machine.propose(.oneDay, &turn) }
-            pair.run()
-            pair.command(1) { (machine, turn) throws(CommandError) in try machine.accept(&turn) }
-            pair.run()
+            pair.agree(on: .oneDay)
             pair.disconnect()
             pair.now = pair.now + loss
             pair.connect(dialer: 0)
@@ -327,15 +322,15 @@ struct Pair {
     @Test(arguments: [true, false]) func `an ended session shows one line, the renewal's line if it is renewed`(
         isRenewed: Bool
     ) throws {
-        var pair = try joined()
+        var pair = try Pair.joined()
         if isRenewed {
             for node in [0, 1] {
                 pair.command(node) { (machine, _) throws(CommandError) in machine.setPolicy(.acceptUpTo(.oneDay)) }
             }
         }
-        pair.command(0) { (machine, turn) throws(CommandError) in try machine.propose(.oneDay, &turn) }
+        pair.command(0) { try $0.propose(.oneDay, &$1) }
         pair.run()
-        if !isRenewed { pair.command(1) { (machine, turn) throws(CommandError) in try machine.accept(&turn) } }
+        if !isRenewed { pair.command(1) { try $0.accept(&$1) } }
         pair.run()
         let before = lines(pair)
         pair.disconnect()
@@ -363,11 +358,8 @@ struct Pair {
     @Test(arguments: [0, 1]) func `a link replaced twice at once ends no session, despite an old loss`(dialer: Int)
         throws
     {
-        var pair = try joined()
-        pair.command(0) { (machine, turn) throws(CommandError) in try machine.propose(.oneDay, &turn) }
-        pair.run()
-        pair.command(1) { (machine, turn) throws(CommandError) in try machine.accept(&turn) }
-        pair.run()
+        var pair = try Pair.joined()
+        pair.agree(on: .oneDay)
         pair.disconnect()
         pair.now = pair.now + .second
         pair.connect(dialer: 1)
@@ -380,18 +372,16 @@ struct Pair {
     }
 
     @Test func `an accept counts only for the proposal seen, not for its replacement`() throws {
-        var pair = try joined()
-        pair.command(0) { (machine, turn) throws(CommandError) in try machine.propose(.oneHour, &turn) }
+        var pair = try Pair.joined()
+        pair.command(0) { try $0.propose(.oneHour, &$1) }
         pair.run()
         let seen = try #require(pair.machines[1]?.pendingProposal?.proposal)
         #expect(seen.lifetime == .oneHour)
-        pair.command(0) { (machine, turn) throws(CommandError) in try machine.propose(.thirtyDays, &turn) }
+        pair.command(0) { try $0.propose(.thirtyDays, &$1) }
         pair.run()
         let now = try #require(pair.machines[1]?.pendingProposal?.proposal)
         #expect(now.lifetime == .thirtyDays && now.id != seen.id)
-        func accept(_ id: ProposalID) -> CommandError? {
-            pair.command(1) { (machine, turn) throws(CommandError) in try machine.accept(only: id, &turn) }
-        }
+        func accept(_ id: ProposalID) -> CommandError? { pair.command(1) { try $0.accept(only: id, &$1) } }
         #expect(accept(seen.id) == .lifetime(.otherProposal))
         pair.run()
         #expect(pair.lifetimes() == [.ephemeral, .ephemeral])
@@ -401,30 +391,25 @@ struct Pair {
     }
 
     @Test func `a session's end drops an open proposal and leaves both sides ephemeral`() throws {
-        var pair = try joined()
-        pair.command(0) { (machine, turn) throws(CommandError) in try machine.propose(.oneDay, &turn) }
+        var pair = try Pair.joined()
+        pair.command(0) { try $0.propose(.oneDay, &$1) }
         pair.run()
         pair.disconnect()
         pair.now = pair.now + Limits.sessionGrace + 1
         pair.connect(dialer: 0)
         pair.run()
         #expect(pair.lifetimes() == [.ephemeral, .ephemeral])
-        let refusal = pair.command(1) { (machine, turn) throws(CommandError) in try machine.accept(&turn) }
+        let refusal = pair.command(1) { try $0.accept(&$1) }
         #expect(refusal == .lifetime(.noProposal))
         pair.run()
         #expect(pair.lifetimes() == [.ephemeral, .ephemeral])
     }
 
     @Test func `a member that is not the creator cannot explode, lock or invite`() throws {
-        var pair = try joined()
-        #expect(pair.command(1) { (machine, turn) throws(CommandError) in try machine.explode(&turn) } == .notCreator)
-        #expect(
-            pair.command(1) { (machine, turn) throws(CommandError) in try machine.setLocked(true, &turn) }
-                == .notCreator)
-        #expect(
-            pair.command(1) { (machine, turn) throws(CommandError) in
-                try machine.invite(lifetime: .day, singleUse: true, &turn).actions
-            } == .notCreator)
+        var pair = try Pair.joined()
+        #expect(pair.command(1) { try $0.explode(&$1) } == .notCreator)
+        #expect(pair.command(1) { try $0.setLocked(true, &$1) } == .notCreator)
+        #expect(pair.command(1) { try $0.invite(lifetime: .day, singleUse: true, &$1).actions } == .notCreator)
     }
 
     @Test func `a joiner that lost its welcome gets it again`() throws {
@@ -463,11 +448,8 @@ struct Pair {
     }
 
     @Test func `a message to be kept waits in memory while the storage is locked`() throws {
-        var pair = try joined()
-        pair.command(0) { (machine, turn) throws(CommandError) in try machine.propose(.oneDay, &turn) }
-        pair.run()
-        pair.command(1) { (machine, turn) throws(CommandError) in try machine.accept(&turn) }
-        pair.run()
+        var pair = try Pair.joined()
+        pair.agree(on: .oneDay)
         pair.isLocked = [true, true]
         let id = try pair.send("hello", from: 0)
         pair.run()
@@ -476,11 +458,8 @@ struct Pair {
 
     /// Bob's storage is locked, a day is agreed, and Ann has sent `hello`.
     private func heldForBob() throws -> (pair: Pair, MessageID) {
-        var pair = try joined()
-        pair.command(0) { (machine, turn) throws(CommandError) in try machine.propose(.oneDay, &turn) }
-        pair.run()
-        pair.command(1) { (machine, turn) throws(CommandError) in try machine.accept(&turn) }
-        pair.run()
+        var pair = try Pair.joined()
+        pair.agree(on: .oneDay)
         pair.isLocked[1] = true
         let id = try pair.send("hello", from: 0)
         pair.run()
@@ -541,7 +520,7 @@ struct Pair {
     }
 
     @Test func `an ephemeral message is acknowledged as held in memory while the storage is locked`() throws {
-        var pair = try joined()
+        var pair = try Pair.joined()
         pair.isLocked[1] = true
         let id = try pair.send("hello", from: 0)
         pair.run()
@@ -550,11 +529,8 @@ struct Pair {
     }
 
     @Test func `a stored message that is resent to a locked node is neither shown nor acknowledged`() throws {
-        var pair = try joined()
-        pair.command(0) { (machine, turn) throws(CommandError) in try machine.propose(.oneDay, &turn) }
-        pair.run()
-        pair.command(1) { (machine, turn) throws(CommandError) in try machine.accept(&turn) }
-        pair.run()
+        var pair = try Pair.joined()
+        pair.agree(on: .oneDay)
         let id = try pair.send("hello", from: 0)
         pair.run()
         let content = try #require(pair.archive[1][id]?.message.content)
@@ -569,7 +545,7 @@ struct Pair {
     }
 
     @Test func `a message beyond the memory bound is not acknowledged until there is room`() throws {
-        var pair = try joined()
+        var pair = try Pair.joined()
         let text = String(repeating: "x", count: Limits.textByteCount)
         for _ in 0..<40 { _ = try pair.send(text, from: 0) }
         pair.run()
@@ -588,11 +564,8 @@ struct Pair {
     }
 
     @Test func `a departed member's undelivered message is cancelled, not kept for the next member`() throws {
-        var pair = try joined()
-        pair.command(0) { (machine, turn) throws(CommandError) in try machine.propose(.oneDay, &turn) }
-        pair.run()
-        pair.command(1) { (machine, turn) throws(CommandError) in try machine.accept(&turn) }
-        pair.run()
+        var pair = try Pair.joined()
+        pair.agree(on: .oneDay)
         let id = try pair.send("for you alone", from: 0)
         pair.wire.removeAll()
         pair.command(1) { machine, turn in machine.leave(&turn) }
@@ -628,7 +601,7 @@ struct Pair {
     }
 
     @Test func `closing cancels undelivered messages that are held only in memory`() throws {
-        var pair = try joined()
+        var pair = try Pair.joined()
         pair.disconnect()
         let id = try pair.send("fleeting", from: 0)
         pair.command(0) { machine, turn in machine.close(turn) }
@@ -638,7 +611,7 @@ struct Pair {
     }
 
     @Test func `a content under an unknown agreement stays in memory`() throws {
-        var pair = try joined()
+        var pair = try Pair.joined()
         let link = try #require(pair.machines[0]?.link(to: pair.keys[1].publicKey))
         let conversation = try #require(pair.machines[0]?.conversation)
         let id = MessageID.make(by: pair.keys[1].publicKey, in: conversation, &pair.random)
@@ -653,10 +626,10 @@ struct Pair {
     }
 
     @Test func `a node with a tombstone never loads or enters the conversation again`() throws {
-        var pair = try joined()
+        var pair = try Pair.joined()
         let record = try #require(pair.nodes[1].record(pair.clients[1]))
         let key = pair.keys[1]
-        pair.command(0) { (machine, turn) throws(CommandError) in try machine.explode(&turn) }
+        pair.command(0) { try $0.explode(&$1) }
         pair.run()
         let tombstone = try #require(pair.exploded[1])
         let fresh = NodeStateMachine()
@@ -667,7 +640,7 @@ struct Pair {
     }
 
     @Test func `a notice that the creator has not signed destroys nothing`() throws {
-        var pair = try joined()
+        var pair = try Pair.joined()
         let genesis = try #require(pair.machines[0]?.record.genesis)
         let forged = ExplodeNotice(genesis: genesis, expiresAt: pair.now, key: pair.keys[1], &pair.random)
         let sealed = forged.sealed(&pair.random)
@@ -683,7 +656,7 @@ struct Pair {
     }
 
     @Test func `a single-use invite admits one of two joiners`() throws {
-        var pair = try joined()
+        var pair = try Pair.joined()
         let invite = try #require(pair.invite)
         let second = makeKey(&pair.random)
         let client = pair.clients[0]

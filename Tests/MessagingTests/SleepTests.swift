@@ -5,17 +5,8 @@ import Testing
 /// Inboxes of two nodes that sleep and wake (Delivery.md).
 @Suite struct Sleep {
     private func joined(_ lifetime: Lifetime? = .oneDay) throws -> Pair {
-        var pair = Pair()
-        try pair.createAndInvite()
-        try pair.join()
-        if let lifetime {
-            pair.command(0) { (machine, turn) throws(CommandError) in
-                try machine.propose(LifetimeTerms(lifetime), &turn)
-            }
-            pair.run()
-            pair.command(1) { (machine, turn) throws(CommandError) in try machine.accept(&turn) }
-            pair.run()
-        }
+        var pair = try Pair.joined()
+        if let lifetime { pair.agree(on: LifetimeTerms(lifetime)) }
         pair.now = pair.now + .minute
         return pair
     }
@@ -111,12 +102,12 @@ import Testing
     @Test func `a message under a withdrawn proposal leaves the outbox, also after a restart`() throws {
         for restarts in [0, 1, 2] {
             var pair = try joined()
-            pair.command(0) { (machine, turn) throws(CommandError) in try machine.propose(.sevenDays, &turn) }
+            pair.command(0) { try $0.propose(.sevenDays, &$1) }
             pair.run()
-            pair.command(1) { (machine, turn) throws(CommandError) in try machine.accept(&turn) }
+            pair.command(1) { try $0.accept(&$1) }
             let lost = try pair.send("lost", from: 1)
             #expect(pair.archive[1][lost]?.keeping == .disk(.sevenDays))
-            #expect(pair.command(0) { (machine, turn) throws(CommandError) in try machine.withdraw(&turn) } == nil)
+            #expect(pair.command(0) { try $0.withdraw(&$1) } == nil)
             pair.disconnect()
             for _ in 0..<restarts {
                 let (record, key) = (try #require(pair.saved[1]), pair.keys[1])
@@ -137,7 +128,7 @@ import Testing
 
     @Test func `an open proposal and its expiry survive sleep`() throws {
         var pair = try joined(nil)
-        pair.command(0) { (machine, turn) throws(CommandError) in try machine.propose(.oneDay, &turn) }
+        pair.command(0) { try $0.propose(.oneDay, &$1) }
         pair.run()
         for node in 0..<2 {
             pair.sleep(node)
@@ -150,14 +141,14 @@ import Testing
         pair.wake(0, .pushNotification)
         pair.connect(dialer: 1)
         pair.run()
-        pair.command(1) { (machine, turn) throws(CommandError) in try machine.accept(&turn) }
+        pair.command(1) { try $0.accept(&$1) }
         pair.run()
         #expect(pair.lifetimes() == [.oneDay, .oneDay])
     }
 
     @Test func `a sleeping inbox wakes when its proposal expires`() throws {
         var pair = try joined(nil)
-        pair.command(0) { (machine, turn) throws(CommandError) in try machine.propose(.oneDay, &turn) }
+        pair.command(0) { try $0.propose(.oneDay, &$1) }
         pair.run()
         pair.sleep(0)
         pair.run()
@@ -250,10 +241,10 @@ import Testing
         switch word {
         case .proposal, .name, .description, .schedule: break
         case .withdrawal:
-            pair.command(0) { (machine, turn) throws(CommandError) in try machine.propose(.oneDay, &turn) }
+            pair.command(0) { try $0.propose(.oneDay, &$1) }
             pair.run()
         case .accept, .rejection:
-            pair.command(1) { (machine, turn) throws(CommandError) in try machine.propose(.oneDay, &turn) }
+            pair.command(1) { try $0.propose(.oneDay, &$1) }
             pair.run()
         case .readReceipt:
             pair.readReceipts[0] = true
