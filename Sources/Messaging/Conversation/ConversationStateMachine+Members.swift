@@ -347,10 +347,7 @@ extension ConversationStateMachine {
             return tally.holds(departure.isValid(for: conversation, by: record.genesis.creator))
                 ? becomeRemoved(turn) : []
         }
-        guard members[departure.member] != nil else {
-            tally.dropped += 1
-            return []
-        }
+        guard members[departure.member] != nil else { return drop() }
         guard tally.holds(departure.isValid(for: conversation, by: departure.member)) else { return [] }
         let news = GroupUpdate(state: nil, members: [], departures: [departure])
         let actions = apply(departure, &turn)
@@ -359,10 +356,7 @@ extension ConversationStateMachine {
 
     /// An admitted joiner gave up before it entered: this counts as leaving.
     mutating func receiveJoinCancelled(from joiner: PublicKey, _ turn: inout Turn) -> [NodeAction] {
-        guard isCreator, members[joiner]?.isEstablished == false else {
-            tally.dropped += 1
-            return []
-        }
+        guard isCreator, members[joiner]?.isEstablished == false else { return drop() }
         return [.save(client)] + left(joiner, nil, &turn)
     }
 
