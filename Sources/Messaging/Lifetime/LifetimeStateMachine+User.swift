@@ -45,15 +45,8 @@ extension LifetimeStateMachine {
 
     /// Rejects another member's proposal, also after our accept. Changes nothing in force.
     package mutating func reject() throws(Refusal) -> [Action] {
-        switch negotiation {
-        case .settled, .proposed: throw .noProposal
-        case .asked(let proposal, _):
-            close(proposal, .userDeclined)
-            return [.sendTo(proposal.proposer, .reject(proposal.id, .userDeclined))]
-        case .accepted(let proposal, _, _, _):
-            voidAccepted(proposal, rejected: .userDeclined)
-            return [.save, .sendTo(proposal.proposer, .reject(proposal.id, .userDeclined))]
-        }
+        guard let proposal = theirs else { throw .noProposal }
+        return endTheirs(.userDeclined) + [.sendTo(proposal.proposer, .reject(proposal.id, .userDeclined))]
     }
 
     package mutating func withdraw() throws(Refusal) -> [Action] {
@@ -171,11 +164,15 @@ extension LifetimeStateMachine {
         noteEnded(proposal.id, rejected)
     }
 
-    /// Withdraws our accept of a proposal that has not become an agreement.
-    mutating func voidAccepted(_ proposal: LifetimeProposal, rejected: LifetimeRejectReason? = nil) {
+    /// Ends the open proposal of another member, and withdraws our accept of it.
+    mutating func endTheirs(_ rejected: LifetimeRejectReason? = nil) -> [Action] {
+        guard let proposal = theirs else { return [] }
+        let isAccepted = if case .accepted = negotiation { true } else { false }
         close(proposal, rejected)
+        guard isAccepted else { return [] }
         void(proposal)
         record.accepted = nil
+        return [.save]
     }
 
     mutating func noteEnded(_ id: ProposalID, _ rejected: LifetimeRejectReason?, by member: PublicKey? = nil) {

@@ -147,6 +147,9 @@ package struct LifetimeStateMachine: Hashable, Sendable {
         }
     }
 
+    /// The open proposal of another member.
+    var theirs: LifetimeProposal? { pending.flatMap { $0.isOurs ? nil : $0.proposal } }
+
     /// The members that have yet to sign the open proposal, as far as this node has heard.
     package var unanswered: [PublicKey] {
         switch negotiation {
@@ -230,13 +233,9 @@ package struct LifetimeStateMachine: Hashable, Sendable {
             guard at + Limits.proposalLifetime <= now else { break }
             actions += takeBack(proposal) + [.expired(proposal.id)]
         case .asked(let proposal, let at):
-            guard at + Self.answerTime <= now else { break }
-            close(proposal, nil)
-            actions.append(.expired(proposal.id))
+            if at + Self.answerTime <= now { actions += endTheirs() + [.expired(proposal.id)] }
         case .accepted(let proposal, _, let at, _):
-            guard at + Self.waitTime <= now else { break }
-            voidAccepted(proposal)
-            actions += [.save, .expired(proposal.id)]
+            if at + Self.waitTime <= now { actions += endTheirs() + [.expired(proposal.id)] }
         }
         return actions
     }
