@@ -64,10 +64,14 @@ struct Assembly {
 
     static func joined(_ count: Int) throws -> Assembly {
         var all = Assembly(count)
-        let client = all.clients[0]
-        all.step(0) { core, turn in (try? core.createConversation(client, name: "talk", profile: "p0", &turn)) ?? [] }
+        all.create()
         for node in 1..<count { try all.join(node) }
         return all
+    }
+
+    mutating func create() {
+        let client = clients[0]
+        step(0) { core, turn in (try? core.createConversation(client, name: "talk", profile: "p0", &turn)) ?? [] }
     }
 
     mutating func join(_ node: Int) throws {
@@ -247,6 +251,11 @@ struct Assembly {
     }
 
     mutating func heal() { cut = [] }
+
+    mutating func heal(for time: Milliseconds) {
+        heal()
+        run(for: time)
+    }
 
     @discardableResult mutating func command(
         _ node: Int, _ body: (inout ConversationStateMachine, inout Turn) throws -> [NodeAction]

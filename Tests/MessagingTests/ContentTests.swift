@@ -151,8 +151,7 @@ import Testing
         #expect(state(id, pair, 1) == .receiving && pair.chunks[1][id]?.isEmpty == false)
         pair.disconnect()
         pair.command(0) { try $0.cancel(id, &$1) }
-        pair.connect(dialer: 0)
-        pair.run()
+        pair.meet(dialer: 0)
         #expect(state(id, pair, 1) == .failed && pair.chunks[1][id] == nil)
         // A chunk that the sender still has is requested once, and arrives.
         let other = try sendFile(bytes(20 * Limits.chunkByteCount), &pair)
@@ -161,8 +160,7 @@ import Testing
             pair.step(node) { core, turn in core.receive(frame, on: link, verify: { _ in nil }, &turn) }
         }
         pair.disconnect()
-        pair.connect(dialer: 0)
-        pair.run()
+        pair.meet(dialer: 0)
         #expect(state(other, pair, 1) == .received && state(other, pair, 0) == .delivered)
     }
 
@@ -263,8 +261,7 @@ import Testing
         let key = pair.keys[0].publicKey
         pair.step(1) { core, turn in core.markRead([(id, key)], client: client, &turn) }
         #expect(state(id, pair, 0) == .delivered)
-        pair.connect(dialer: 0)
-        pair.run()
+        pair.meet(dialer: 0)
         #expect(state(id, pair, 0) == .read)
     }
 
@@ -285,8 +282,7 @@ import Testing
         pair.step(1) { core, turn in (try? core.sleep(client, &turn)) ?? [] }
         #expect(pair.nodes[1].isSleeping(client))
         pair.wake(1, .pushNotification, client)
-        pair.connect(dialer: 0)
-        pair.run()
+        pair.meet(dialer: 0)
         #expect(state(id, pair, 0) == .read)
     }
 
@@ -299,8 +295,7 @@ import Testing
         let key = pair.keys[0].publicKey
         pair.step(1) { core, turn in core.markRead([(id, key)], client: client, &turn) }
         #expect(pair.wire.contains { if case .receipt = $0.2 { true } else { false } })
-        pair.connect(dialer: 0)
-        pair.run()
+        pair.meet(dialer: 0)
         #expect(state(id, pair, 0) == .read)
     }
 

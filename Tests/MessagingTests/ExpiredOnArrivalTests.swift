@@ -83,8 +83,7 @@ import Testing
             #expect(all.archive[0][id]?.state == .sent, "an hour at its sender: it may have been shown")
             if wasShown { all.archive[1][id] = all.archive[0][id] }
             all.archive[1][id]?.sender = all.keys[0].publicKey
-            all.heal()
-            all.run(for: .minute)
+            all.heal(for: .minute)
             #expect(all.archive[0][id]?.state == (wasShown ? .delivered : .expiredUndelivered))
             #expect(count(.messageExpired(id), 1, all) == (wasShown ? 0 : 1))
         }
@@ -98,8 +97,7 @@ import Testing
         #expect(all.archive[0][id]?.state == .queued)
         all.run(for: 2)
         #expect(all.archive[0][id]?.state == .expiredUndelivered, "an hour at its sender, a minute unopened elsewhere")
-        all.heal()
-        all.run(for: .minute)
+        all.heal(for: .minute)
         #expect(all.events[1].contains(.messagesMissed(all.keys[0].publicKey, count: 1)))
     }
 

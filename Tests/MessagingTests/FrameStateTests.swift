@@ -140,8 +140,7 @@ import Testing
 
         // A third member joins under an existing agreement.
         var all = Assembly(3)
-        let client = all.clients[0]
-        all.step(0) { core, turn in (try? core.createConversation(client, name: "talk", profile: "p0", &turn)) ?? [] }
+        all.create()
         try all.join(1)
         all.run()
         all.command(0) { try $0.propose(LifetimeTerms(.oneDay), &$1) }

@@ -47,8 +47,7 @@ import Testing
         #expect(all.machine(1)?.record.group == winner && all.machine(2)?.record.group == winner)
         #expect(conflicts(1, all) + conflicts(2, all) >= 1)
         // The restored creator takes it over, too.
-        all.heal()
-        all.run(for: .minute)
+        all.heal(for: .minute)
         for node in 0..<3 {
             #expect(all.machine(node)?.record.group == winner && conflicts(node, all) <= 1, "\(node)")
             #expect(all.machine(node)?.groupDigest == all.machine(0)?.groupDigest)

@@ -21,8 +21,7 @@ import Testing
         let id = try all.say("wait for it", from: 0)
         all.run()
         #expect(all.archive[1][id] != nil && all.archive[0][id]?.state == .sent)
-        all.heal()
-        all.run(for: 90_000)
+        all.heal(for: 90_000)
         #expect(all.archive[2][id] != nil && all.archive[0][id]?.state == .delivered)
         let states = all.events[0].filter { if case .messageState(id, .delivered, _) = $0 { true } else { false } }
         #expect(states.count == 1)
@@ -30,8 +29,7 @@ import Testing
 
     @Test func `a message is read when all who got it have read it, and a later joiner cannot read it`() throws {
         var all = Assembly(4)
-        let client = all.clients[0]
-        all.step(0) { core, turn in (try? core.createConversation(client, name: "talk", profile: "p0", &turn)) ?? [] }
+        all.create()
         for node in 1...2 { try all.join(node) }
         let id = try all.say("to two", from: 0)
         all.run()
@@ -99,8 +97,7 @@ import Testing
         all.run()
         let known = all.machine(1)?.currentMembers.first { $0.key == all.keys[2].publicKey }
         #expect(known?.endpoints == [Endpoint(host: "elsewhere", port: 1)])
-        all.heal()
-        all.run(for: 90_000)
+        all.heal(for: 90_000)
         #expect(all.isOnline(1, 2))
     }
 
@@ -170,8 +167,7 @@ import Testing
         // One of two links is lost for long.
         all.isolate(1, from: [2])
         all.run(for: 10 * .minute)
-        all.heal()
-        all.run(for: 2 * .minute)
+        all.heal(for: 2 * .minute)
         #expect(all.isOnline(1, 2) && lifetimes() == [.oneDay, .oneDay, .oneDay])
         // All links are lost for a short time.
         all.isolate(2)
@@ -184,8 +180,7 @@ import Testing
         #expect(lifetimes() == [.oneDay, .oneDay, .oneDay])
         all.isolate(2)
         all.run(for: Limits.sessionGrace + 1)
-        all.heal()
-        all.run(for: 2 * .minute)
+        all.heal(for: 2 * .minute)
         #expect(all.isOnline(0, 2) && all.isOnline(1, 2))
         #expect(lifetimes() == [.ephemeral, .ephemeral, .ephemeral])
     }
@@ -248,8 +243,7 @@ import Testing
         all.command(0) { try $0.remove(removed, &$1) }
         let secret = try all.say("not for it", from: 0)
         all.run()
-        all.heal()
-        all.run(for: 180_000)
+        all.heal(for: 180_000)
         #expect(all.machine(2)?.record.isRemoved == true)
         #expect(all.archive[2][secret] == nil)
     }
@@ -275,8 +269,7 @@ import Testing
         all.run()
         #expect(all.names(1) == ["p0", "p2"])
         #expect(all.names(2) == ["p0", "p1"])
-        all.heal()
-        all.run(for: 90_000)
+        all.heal(for: 90_000)
         #expect(all.names(0) == ["p1", "p2"])
         let version = all.machine(0)?.record.group.version
         #expect(all.machine(1)?.record.group.version == version && all.machine(2)?.record.group.version == version)
@@ -401,14 +394,12 @@ import Testing
         _ = try all.say("one", from: 0)
         _ = try all.say("two", from: 0)
         all.run(for: Limits.outboxLifetime + .minute)
-        all.heal()
-        all.run(for: 120_000)
+        all.heal(for: 120_000)
         #expect(all.events[2].contains(.messagesMissed(all.keys[0].publicKey, count: 2)))
         #expect(!all.events[1].contains { if case .messagesMissed = $0 { true } else { false } })
         let told = all.events[2].count { if case .messagesMissed = $0 { true } else { false } }
         all.isolate(2)
-        all.heal()
-        all.run(for: 120_000)
+        all.heal(for: 120_000)
         #expect(all.events[2].count { if case .messagesMissed = $0 { true } else { false } } == told)
     }
 
@@ -540,8 +531,7 @@ import Testing
         var forged = try #require(all.archive[0][id]).content
         forged.payload = Array("not mine".utf8)
         all.step(2) { core, turn in core.receive(.content(forged, age: 0), on: link, verify: { _ in nil }, &turn) }
-        all.heal()
-        all.run(for: 120_000)
+        all.heal(for: 120_000)
         #expect(all.archive[2][id]?.sender == all.keys[0].publicKey)
         #expect(all.archive[2][id]?.content.displayText == "mine")
         #expect(all.archive[0][id]?.state == .delivered)
@@ -567,8 +557,7 @@ import Testing
 
     @Test func `a joiner never gets earlier messages, even after a restart of their sender`() throws {
         var all = Assembly(3)
-        let client = all.clients[0]
-        all.step(0) { core, turn in (try? core.createConversation(client, name: "talk", profile: "p0", &turn)) ?? [] }
+        all.create()
         try all.join(1)
         all.isolate(1)
         let early = try all.say("before the third", from: 0)
@@ -581,8 +570,7 @@ import Testing
         }
         all.run()
         #expect(all.archive[2][early] == nil)
-        all.heal()
-        all.run(for: 90_000)
+        all.heal(for: 90_000)
         #expect(all.archive[1][early] != nil && all.archive[2][early] == nil)
     }
 }

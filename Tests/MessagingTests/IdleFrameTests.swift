@@ -169,8 +169,7 @@ private enum Idle: String, CaseIterable {
         // After an absence all unacknowledged messages come again.
         all.isolate(2)
         for round in 0..<200 { _ = try all.say("away \(round)", from: 0) }
-        all.heal()
-        all.run(for: 90_000)
+        all.heal(for: 90_000)
         #expect(all.archive[2].count >= 600 && all.pauses.isEmpty, "\(all.pauses)")
     }
 

@@ -272,8 +272,7 @@ private struct Door {
         pair.step(0) { core, turn in
             core.receive(request, on: first, verify: { $0 == invite?.signed ? invite : nil }, &turn)
         }
-        pair.connect(dialer: 1)
-        pair.run()
+        pair.meet(dialer: 1)
         let second = try #require(pair.machines[1]?.link(to: pair.keys[0].publicKey))
         #expect(second != first && pair.closed.contains(first) && !pair.closed.contains(second))
         #expect(pair.machines[0]?.link(to: pair.keys[1].publicKey) == second)

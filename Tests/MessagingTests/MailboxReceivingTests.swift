@@ -282,8 +282,7 @@ import Testing
             all.step(node) { core, turn in core.endpointsChanged(&turn) }
         }
         all.run(for: .minute)
-        all.heal()
-        all.run(for: .minute)
+        all.heal(for: .minute)
         #expect(!all.isOnline(0, 1), "each looks where the other was")
         all.isolate(1)
         let id = try all.say("one", from: 0)
@@ -292,8 +291,7 @@ import Testing
         #expect(try all.deliver(order, from: 0, to: 1))
         #expect(all.machine(1)?.record.members.first?.endpoints == [Endpoint(host: "moved0", port: 1)])
         all.end(order, of: 0)
-        all.heal()
-        all.run(for: .minute)
+        all.heal(for: .minute)
         #expect(all.isOnline(0, 1) && all.shown(id, at: 1) == 1)
         // The description was sent once. The session and the agreement have ended since.
         all.agree(on: .mailed)

@@ -206,6 +206,11 @@ struct Pair {
         return try #require(id)
     }
 
+    mutating func meet(dialer: Int) {
+        connect(dialer: dialer)
+        run()
+    }
+
     mutating func connect(dialer: Int) {
         let link = LinkID(nextLink)
         nextLink += 1
@@ -288,8 +293,7 @@ struct Pair {
         let between = try pair.send("between", from: 0)
         #expect(pair.archive[0][between]?.keeping == .disk(.oneDay))
         pair.now = pair.now + Milliseconds.hour
-        pair.connect(dialer: 0)
-        pair.run()
+        pair.meet(dialer: 0)
         #expect(pair.lifetimes() == [.ephemeral, .ephemeral])
         // The other side holds the agreement it was sent under, so it expires as it would have.
         #expect(pair.archive[1][between]?.keeping == .disk(.oneDay))
@@ -313,8 +317,7 @@ struct Pair {
             pair.agree(on: .oneDay)
             pair.disconnect()
             pair.now = pair.now + loss
-            pair.connect(dialer: 0)
-            pair.run()
+            pair.meet(dialer: 0)
             #expect(pair.lifetimes() == (isKept ? [.oneDay, .oneDay] : [.ephemeral, .ephemeral]), "\(loss)")
         }
     }
@@ -335,8 +338,7 @@ struct Pair {
         let before = lines(pair)
         pair.disconnect()
         pair.now = pair.now + pair.sessionGrace + 1
-        pair.connect(dialer: 0)
-        pair.run()
+        pair.meet(dialer: 0)
         pair.now = pair.now + 5_000
         for node in [0, 1] { pair.step(node) { core, turn in core.advance(&turn) } }
         let beginning = isRenewed ? "Messages will be deleted after 1 Day, as before" : "From now on nothing is stored"
@@ -362,8 +364,7 @@ struct Pair {
         pair.agree(on: .oneDay)
         pair.disconnect()
         pair.now = pair.now + .second
-        pair.connect(dialer: 1)
-        pair.run()
+        pair.meet(dialer: 1)
         pair.now = pair.now + 4 * pair.sessionGrace
         for _ in 0..<2 { pair.connect(dialer: dialer) }
         pair.run()
@@ -396,8 +397,7 @@ struct Pair {
         pair.run()
         pair.disconnect()
         pair.now = pair.now + Limits.sessionGrace + 1
-        pair.connect(dialer: 0)
-        pair.run()
+        pair.meet(dialer: 0)
         #expect(pair.lifetimes() == [.ephemeral, .ephemeral])
         let refusal = pair.command(1) { try $0.accept(&$1) }
         #expect(refusal == .lifetime(.noProposal))
@@ -423,8 +423,7 @@ struct Pair {
         pair.step(0) { core, turn in core.receive(request.2, on: request.1, verify: { _ in invite }, &turn) }
         pair.disconnect()
         #expect(pair.machines[0]?.currentMembers.count == 1 && pair.machines[1] == nil)
-        pair.connect(dialer: 1)
-        pair.run()
+        pair.meet(dialer: 1)
         #expect(pair.machines[1]?.isOnline(pair.keys[0].publicKey) == true)
         #expect(pair.machines[0]?.isOnline(pair.keys[1].publicKey) == true)
         #expect(pair.closed.isEmpty)
@@ -437,13 +436,11 @@ struct Pair {
         let client = pair.clients[1]
         let invite = try #require(pair.invite)
         pair.step(1) { core, turn in (try? core.join(client, invite: invite, profile: nil, &turn)) ?? [] }
-        pair.connect(dialer: 1)
-        pair.run()
+        pair.meet(dialer: 1)
         #expect(pair.machines[0]?.currentMembers.isEmpty == true && pair.machines[1] == nil)
         pair.disconnect()
         pair.isLocked[0] = false
-        pair.connect(dialer: 1)
-        pair.run()
+        pair.meet(dialer: 1)
         #expect(pair.machines[1] != nil)
     }
 
@@ -501,8 +498,7 @@ struct Pair {
         unlock(&pair, id)
         #expect(pair.machines[0]?.outboxCount == 1)
         pair.now = pair.now + 20 * .second
-        pair.connect(dialer: 0)
-        pair.run()
+        pair.meet(dialer: 0)
         #expect(pair.archive[0][id]?.message.state == .delivered)
         #expect(pair.events[0].contains(.messageState(id, .delivered, stored: true)))
         #expect(pair.events[1].count { $0 == .message(id) } == 1)
@@ -595,8 +591,7 @@ struct Pair {
         pair.nodes[1].releaseMemory(client)
         _ = try pair.send(text, from: 0)
         pair.disconnect()
-        pair.connect(dialer: 0)
-        pair.run()
+        pair.meet(dialer: 0)
         #expect(try #require(pair.machines[1]).heldByteCount == held[0])
     }
 

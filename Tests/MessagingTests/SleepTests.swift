@@ -31,8 +31,7 @@ import Testing
         pair.step(1) { core, turn in core.advance(&turn) }
         #expect(pair.dials[1]?.remote == pair.keys[0].publicKey)
         pair.wake(0, .pushNotification)
-        pair.connect(dialer: 1)
-        pair.run()
+        pair.meet(dialer: 1)
         #expect(pair.lifetimes() == [.oneDay, .oneDay])
         #expect(pair.archive[0][late]?.keeping == .disk(.oneDay))
         #expect(pair.archive[1][late]?.message.state == .delivered)
@@ -52,8 +51,7 @@ import Testing
         pair.wake(1, .userInteraction)
         let message = try pair.send("hello", from: 1)
         pair.wake(0, .pushNotification)
-        pair.connect(dialer: 1)
-        pair.run()
+        pair.meet(dialer: 1)
         #expect(pair.archive[0][message]?.keeping == .disk(.oneDay))
         #expect(pair.lifetimes() == [.oneDay, .oneDay])
     }
@@ -64,8 +62,7 @@ import Testing
         pair.sleep(0)
         pair.now = pair.now + .minute
         pair.wake(0, .userInteraction)
-        pair.connect(dialer: 0)
-        pair.run()
+        pair.meet(dialer: 0)
         #expect(pair.lifetimes() == [.ephemeral, .ephemeral])
     }
 
@@ -75,8 +72,7 @@ import Testing
         pair.disconnect()
         pair.sleep(0)
         pair.wake(0, .userInteraction)
-        pair.connect(dialer: 0)
-        pair.run()
+        pair.meet(dialer: 0)
         #expect(pair.lifetimes() == [.ephemeral, .ephemeral])
     }
 
@@ -94,8 +90,7 @@ import Testing
         #expect(pair.nodes[0].isSleeping(record.client))
         pair.wake(0, .userInteraction)
         #expect(pair.machines[0]?.sessionGoesOn == false)
-        pair.connect(dialer: 0)
-        pair.run()
+        pair.meet(dialer: 0)
         #expect(pair.lifetimes() == [.ephemeral, .ephemeral])
     }
 
@@ -119,8 +114,7 @@ import Testing
                 pair.wake(1, .userInteraction)
             }
             #expect(pair.machines[1]?.outboxCount == 1)
-            pair.connect(dialer: 0)
-            pair.run()
+            pair.meet(dialer: 0)
             #expect(pair.machines[1]?.outboxCount == 0)
             #expect(pair.events[1].contains(.messageState(lost, .cancelled, stored: nil)))
         }
@@ -139,8 +133,7 @@ import Testing
         pair.wake(1, .userInteraction)
         #expect(pair.machines[1]?.pendingProposal?.isOurs == false)
         pair.wake(0, .pushNotification)
-        pair.connect(dialer: 1)
-        pair.run()
+        pair.meet(dialer: 1)
         pair.command(1) { try $0.accept(&$1) }
         pair.run()
         #expect(pair.lifetimes() == [.oneDay, .oneDay])
@@ -182,8 +175,7 @@ import Testing
         }
         #expect(zip(waits, waits.dropFirst()).allSatisfy { $0 < $1 }, "\(waits)")
         #expect(pair.machines[0]?.outbox(to: pair.keys[1].publicKey).map(\.message) == [first, second])
-        pair.connect(dialer: 0)
-        pair.run()
+        pair.meet(dialer: 0)
         #expect(pair.machines[0]?.outboxCount == 0)
     }
 
@@ -225,8 +217,7 @@ import Testing
         pair.now = pair.now + .minute
         #expect(pair.sleep(0) == nil)
         pair.wake(0, .pushNotification)
-        pair.connect(dialer: 1)
-        pair.run()
+        pair.meet(dialer: 1)
         #expect(pair.machines[1] != nil)
     }
 
@@ -288,8 +279,7 @@ import Testing
             pair.events[0].last { if case .inboxAwake = $0 { true } else { false } } == .inboxAwake(.activityRanking))
         #expect(pair.dials[0]?.remote == other)
         pair.wake(1, .pushNotification)
-        pair.connect(dialer: 0)
-        pair.run()
+        pair.meet(dialer: 0)
         let theirs = try #require(pair.machines[1])
         switch word {
         case .proposal: #expect(theirs.pendingProposal?.isOurs == false)
@@ -320,8 +310,7 @@ import Testing
         pair.step(1) { core, turn in core.advance(&turn) }
         #expect(pair.dials[1] != nil)
         pair.wake(0, .pushNotification)
-        pair.connect(dialer: 1)
-        pair.run()
+        pair.meet(dialer: 1)
         #expect(pair.archive[0][message]?.keeping == .disk(.oneDay))
     }
 
