@@ -112,8 +112,7 @@ package enum Limits {
     package static let knockBucketCount = 256
     /// Writes of counters caused by tokens, of all inboxes: 8 at once, then one a second.
     package static let counterSaveRate = Rate(every: .second, burst: 8)
-    /// First wait between dials of one member.
-    /// With jitter, and with the time of a dial, no more than a minute.
+    /// Waits between dials of one member: with jitter and the time of a dial, at most a minute.
     package static let redial = Backoff(first: 250, longest: 32 * .second)
     /// Dials of one member at one time: to its known endpoints, and to those heard meanwhile.
     package static let dialCount = 3

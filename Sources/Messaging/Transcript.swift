@@ -1,27 +1,55 @@
 import Crypto
 
+/// A value that is signed with BIP 340 over the tagged hash of its fields (SignedValues.md).
+package protocol Signed {
+    var transcript: Transcript { get }
+    var signature: SchnorrSignature { get set }
+}
+
+extension Signed {
+    /// The hash that was signed.
+    package var digest: [UInt8] { transcript.digest }
+
+    package func isSigned(by key: PublicKey) -> Bool { key.isValid(signature, for: digest) }
+
+    package func signed(by key: IdentityKey, _ random: inout some RandomNumberGenerator) -> Self {
+        var signed = self
+        signed.signature = key.secret.sign(digest, auxiliaryRandomness: random.bytes(32))
+        return signed
+    }
+}
+
+extension SchnorrSignature {
+    /// Of a value that is not signed yet.
+    package static let none = try! SchnorrSignature([UInt8](repeating: 0, count: byteCount))
+}
+
 /// The canonical bytes of a signed value. Fields are length-prefixed, so two values never share their bytes.
 package struct Transcript {
+    private let tag: String
     private var bytes: [UInt8] = []
 
-    package init() {}
+    package init(_ tag: String) { self.tag = tag }
 
     /// Its length as 64 bits, big-endian, then the bytes.
-    package mutating func append(_ field: some Collection<UInt8>) {
-        append(UInt64(field.count))
+    package consuming func adding(_ field: some Collection<UInt8>) -> Transcript {
+        self = adding(UInt64(field.count))
         bytes.append(contentsOf: field)
+        return self
     }
 
-    package mutating func append(_ field: some FixedBytes) { append(field.bytes) }
-    package mutating func append(_ field: PublicKey) { append(field.bytes) }
+    package consuming func adding(_ field: some FixedBytes) -> Transcript { adding(field.bytes) }
+    package consuming func adding(_ field: PublicKey) -> Transcript { adding(field.bytes) }
+    package consuming func adding(_ text: String) -> Transcript { adding(text.utf8) }
     /// Milliseconds, as a number.
-    package mutating func append(_ field: Timestamp) { append(UInt64(field.milliseconds)) }
+    package consuming func adding(_ field: Timestamp) -> Transcript { adding(UInt64(field.milliseconds)) }
 
     /// 64 bits, big-endian, without a length.
-    package mutating func append(_ number: UInt64) {
-        withUnsafeBytes(of: number.bigEndian) { bytes.append(contentsOf: $0) }
+    package consuming func adding(_ number: UInt64) -> Transcript {
+        bytes.append(contentsOf: bigEndian(number))
+        return self
     }
 
     /// BIP 340's tagged hash of the fields so far.
-    package func digest(_ tag: String) -> [UInt8] { SHA256.tagged(tag, bytes) }
+    package var digest: [UInt8] { SHA256.tagged(tag, bytes) }
 }

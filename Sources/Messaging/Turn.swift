@@ -8,59 +8,34 @@ package struct Turn {
     package var random: Randomness
     /// This node's direct endpoints, as advertised.
     package let endpoints: [Endpoint]
-    package let relayPlaces: [RelayPlace]
+    package var relayPlaces: [RelayPlace] = []
     /// The storage is locked: nothing can be made durable.
     package let isLocked: Bool
     /// Our answer to proposals, unless a conversation has its own.
-    package let defaultPolicy: LifetimePolicy
+    package var defaultPolicy = LifetimePolicy.ask
     /// How long a link may be missing before the session ends.
-    package let sessionGrace: Milliseconds
+    package var sessionGrace = Limits.sessionGrace
     /// Whether the archive has, or had in this session, a message of this inbox.
-    package let isKnown: (ClientID, MessageID) -> Bool
+    package var isKnown: (ClientID, MessageID) -> Bool = { _, _ in false }
     /// Whether disk and index have room for another content of a peer in this inbox.
-    package let hasRoom: (ClientID) -> Bool
+    package var hasRoom: (ClientID) -> Bool = { _ in true }
     /// Whether this contact inbox is a named peer's.
-    package let isNamedPeer: (PublicKey) -> Bool
-    package let contents: ContentLookup
+    package var isNamedPeer: (PublicKey) -> Bool = { _ in false }
+    package var contents = ContentLookup()
     /// Our cap on lifetimes, unless a conversation has its own.
-    package let defaultCap: LifetimeCap
+    package var defaultCap = LifetimeCap.none
     /// A hash of the address prefix of a link's other side; `nil` if it has none.
-    package let sourceOf: (LinkID) -> UInt64?
-    package let mailbox: MailboxPlace?
+    package var sourceOf: (LinkID) -> UInt64? = { _ in nil }
+    package var mailbox: MailboxPlace?
     /// The slots of a box at this node; `nil` when the disk cannot be read.
-    package let keptSlots: (BoxID) -> KeptSlots?
+    package var keptSlots: (BoxID) -> KeptSlots? = { _ in KeptSlots([]) }
     /// When this run of the node began, by the system's clock: ``SlotRun``.
-    package let startedAt: Timestamp
+    package var startedAt = Timestamp(milliseconds: 0)
     /// The identity key of a sleeping inbox; `nil` while the storage is locked.
-    package let sleeperKey: (ClientID) -> IdentityKey?
+    package var sleeperKey: (ClientID) -> IdentityKey? = { _ in nil }
 
-    package init(
-        now: Timestamp, random: Randomness, endpoints: [Endpoint], relayPlaces: [RelayPlace] = [], isLocked: Bool,
-        defaultPolicy: LifetimePolicy, sessionGrace: Milliseconds, isKnown: @escaping (ClientID, MessageID) -> Bool,
-        hasRoom: @escaping (ClientID) -> Bool = { _ in true },
-        isNamedPeer: @escaping (PublicKey) -> Bool = { _ in false }, contents: ContentLookup = ContentLookup(),
-        defaultCap: LifetimeCap = .none, sourceOf: @escaping (LinkID) -> UInt64? = { _ in nil },
-        mailbox: MailboxPlace? = nil, keptSlots: @escaping (BoxID) -> KeptSlots? = { _ in KeptSlots([]) },
-        startedAt: Timestamp = Timestamp(milliseconds: 0),
-        sleeperKey: @escaping (ClientID) -> IdentityKey? = { _ in nil }
-    ) {
-        self.now = now
-        self.random = random
-        self.endpoints = endpoints
-        self.relayPlaces = relayPlaces
-        self.isLocked = isLocked
-        self.defaultPolicy = defaultPolicy
-        self.sessionGrace = sessionGrace
-        self.isKnown = isKnown
-        self.hasRoom = hasRoom
-        self.isNamedPeer = isNamedPeer
-        self.contents = contents
-        self.defaultCap = defaultCap
-        self.sourceOf = sourceOf
-        self.mailbox = mailbox
-        self.keptSlots = keptSlots
-        self.startedAt = startedAt
-        self.sleeperKey = sleeperKey
+    package init(now: Timestamp, random: Randomness, endpoints: [Endpoint] = [], isLocked: Bool = false) {
+        (self.now, self.random, self.endpoints, self.isLocked) = (now, random, endpoints, isLocked)
     }
 
     /// An inbox's direct endpoints and, last, its endpoints at rendezvous nodes.
@@ -80,45 +55,24 @@ package struct Turn {
 
 package struct ContentLookup {
     /// A readable message.
-    package var message: (ClientID, MessageID) -> Message?
+    package var message: (ClientID, MessageID) -> Message? = { _, _ in nil }
     /// The members' delivery states of our message; `nil`: read them from the message.
-    private var said: ((ClientID, MessageID) -> [Delivery])?
-    package var isStored: (ClientID, MessageID) -> Bool
+    package var said: ((ClientID, MessageID) -> [Delivery])?
+    package var isStored: (ClientID, MessageID) -> Bool = { _, _ in false }
     /// Whether a message is in memory until it can be written. It is not acknowledged before.
-    package var awaitsStorage: (ClientID, MessageID) -> Bool
+    package var awaitsStorage: (ClientID, MessageID) -> Bool = { _, _ in false }
     /// Whether a member's content was shown, or is being received, since the start, even if it has expired. A file
     /// counts when it is complete.
-    package var wasShown: (ClientID, MessageID) -> Bool
-    package var hasChunk: (ClientID, MessageID, Int) -> Bool
-    package var hasRoom: (ClientID, Int64) -> Bool
+    package var wasShown: (ClientID, MessageID) -> Bool = { _, _ in false }
+    package var hasChunk: (ClientID, MessageID, Int) -> Bool = { _, _, _ in false }
+    package var hasRoom: (ClientID, Int64) -> Bool = { _, _ in true }
     /// Bytes that files may still take in memory.
-    package var memoryAvailable: () -> Int64
-    package var attachmentByteCount: Int64
+    package var memoryAvailable: () -> Int64 = { Limits.attachmentMemoryTotalByteCount }
+    package var attachmentByteCount = Limits.attachmentByteCount
     /// Whether to send read receipts, unless a conversation has its own setting.
-    package var sendsReadReceipts: Bool
+    package var sendsReadReceipts = false
 
-    package init(
-        message: @escaping (ClientID, MessageID) -> Message? = { _, _ in nil },
-        deliveries: ((ClientID, MessageID) -> [Delivery])? = nil,
-        isStored: @escaping (ClientID, MessageID) -> Bool = { _, _ in false },
-        hasChunk: @escaping (ClientID, MessageID, Int) -> Bool = { _, _, _ in false },
-        hasRoom: @escaping (ClientID, Int64) -> Bool = { _, _ in true },
-        memoryAvailable: @escaping () -> Int64 = { Limits.attachmentMemoryTotalByteCount },
-        attachmentByteCount: Int64 = Limits.attachmentByteCount, sendsReadReceipts: Bool = false,
-        awaitsStorage: @escaping (ClientID, MessageID) -> Bool = { _, _ in false },
-        wasShown: @escaping (ClientID, MessageID) -> Bool = { _, _ in false }
-    ) {
-        said = deliveries
-        self.wasShown = wasShown
-        self.awaitsStorage = awaitsStorage
-        self.message = message
-        self.isStored = isStored
-        self.hasChunk = hasChunk
-        self.hasRoom = hasRoom
-        self.memoryAvailable = memoryAvailable
-        self.attachmentByteCount = attachmentByteCount
-        self.sendsReadReceipts = sendsReadReceipts
-    }
+    package init() {}
 
     package func deliveries(_ client: ClientID, _ id: MessageID) -> [Delivery] {
         said?(client, id) ?? message(client, id)?.deliveries ?? []

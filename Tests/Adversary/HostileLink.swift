@@ -133,10 +133,11 @@ package final class HostileMember {
     /// Its own proposal; without a signature when many are made.
     package func proposal(epoch: UInt64 = 1, isSigned: Bool, at: Timestamp) -> LifetimeProposal {
         var random = SystemRandomness()
-        let fields = LifetimeProposal.Unsigned(
+        var proposal = LifetimeProposal(
             conversation: conversation, membership: welcome.group.membership, epoch: epoch, previous: .none,
-            terms: LifetimeTerms(.thirtyDays), proposedAt: at, nonce: random.bytes(16))
-        if isSigned { return fields.signed(by: identity, &random) }
-        return LifetimeProposal(fields, proposer: identity.publicKey, signature: welcome.group.signature)
+            terms: LifetimeTerms(.thirtyDays), proposedAt: at, nonce: random.bytes(16), proposer: identity.publicKey)
+        if isSigned { return proposal.signed(by: identity, &random) }
+        proposal.signature = welcome.group.signature
+        return proposal
     }
 }

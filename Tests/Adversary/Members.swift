@@ -46,7 +46,7 @@ struct Members: Sendable {
                         conversation: member.conversation, member: member.creator,
                         signature: member.welcome.group.signature))
             }
-            var state = member.welcome.group.unsigned
+            var state = member.welcome.group
             state.version += UInt64(number)
             state.name = "mine"
             let signed = state.signed(by: member.identity, &random)

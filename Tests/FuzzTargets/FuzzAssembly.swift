@@ -126,12 +126,12 @@ struct FuzzAssembly {
     private func turn(_ node: Int) -> Turn {
         let known = archive[node]
         let held = chunks[node]
-        let contents = ContentLookup(
-            message: { known[$1] }, isStored: { _, _ in false }, hasChunk: { held[$1]?.contains($2) ?? false })
-        return Turn(
-            now: now, random: random, endpoints: [endpoint(node)], isLocked: false, defaultPolicy: .ask,
-            sessionGrace: Limits.sessionGrace, isKnown: { known[$1] != nil }, contents: contents,
-            mailbox: places.isEmpty ? nil : places[node])
+        var turn = Turn(now: now, random: random, endpoints: [endpoint(node)])
+        turn.isKnown = { known[$1] != nil }
+        turn.contents.message = { known[$1] }
+        turn.contents.hasChunk = { held[$1]?.contains($2) ?? false }
+        turn.mailbox = places.isEmpty ? nil : places[node]
+        return turn
     }
 
     mutating func step(_ node: Int, _ body: (inout NodeStateMachine, inout Turn) -> [NodeAction]) {

@@ -123,13 +123,14 @@ struct FuzzMailbox {
 
     private var turn: Turn {
         let (peers, kept, hasRoom, isSilent, now) = (peers, kept, hasRoom, isSilent, now)
-        return Turn(
-            now: now, random: .seeded(1), endpoints: [], isLocked: isLocked, defaultPolicy: .ask, sessionGrace: 0,
-            isKnown: { _, _ in false }, hasRoom: { _ in hasRoom }, isNamedPeer: { peers.contains($0) },
-            sourceOf: { $0.value.isMultiple(of: 2) ? 7 : nil },
-            keptSlots: { box in
-                isSilent ? nil : KeptSlots((kept[box] ?? [:]).values.map(\.slot).filter { $0.until > now })
-            })
+        var turn = Turn(now: now, random: .seeded(1), isLocked: isLocked)
+        turn.hasRoom = { _ in hasRoom }
+        turn.isNamedPeer = { peers.contains($0) }
+        turn.sourceOf = { $0.value.isMultiple(of: 2) ? 7 : nil }
+        turn.keptSlots = { box in
+            isSilent ? nil : KeptSlots((kept[box] ?? [:]).values.map(\.slot).filter { $0.until > now })
+        }
+        return turn
     }
 
     @discardableResult private mutating func configure() -> [NodeAction] {

@@ -140,11 +140,12 @@ struct FuzzSession {
         let group = machine.record.group
         let bits = input.byte()
         let standing = machine.agreement?.id
-        let proposal = LifetimeProposal.Unsigned(
+        let proposal = LifetimeProposal(
             conversation: genesis.conversation, membership: bits & 1 == 0 ? group.membership : input.number(),
             epoch: bits & 2 == 0 ? UInt64(proposals.count) + 1 : input.number(),
             previous: bits & 4 == 0 ? standing ?? .none : .none, terms: terms(&input),
-            proposedAt: bits & 8 == 0 ? all.now : Timestamp(milliseconds: input.signed()), nonce: all.random.bytes(16)
+            proposedAt: bits & 8 == 0 ? all.now : Timestamp(milliseconds: input.signed()), nonce: all.random.bytes(16),
+            proposer: all.keys[from].publicKey
         ).signed(by: all.keys[from], &all.random)
         proposals.append(proposal)
         return proposal
@@ -166,7 +167,7 @@ struct FuzzSession {
     private mutating func group(_ by: IdentityKey, _ input: inout FuzzInput) -> GroupState? {
         guard let genesis, let known = all.machine(0)?.record.group else { return nil }
         let bits = input.byte()
-        return GroupState.Unsigned(
+        return GroupState(
             conversation: genesis.conversation,
             version: bits & 1 == 0 ? known.version &+ 1 : Self.version(input.number()),
             membership: bits & 2 == 0 ? known.membership &+ 1 : Self.version(input.number()),

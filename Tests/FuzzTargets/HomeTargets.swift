@@ -127,9 +127,7 @@
     /// The core must accept every decodable record.
     private func wakeUp(_ record: InboxRecord) throws {
         let now = Timestamp(milliseconds: 1_795_247_146_133)
-        var turn = Turn(
-            now: now, random: .seeded(1), endpoints: [], isLocked: false, defaultPolicy: .ask,
-            sessionGrace: Limits.sessionGrace, isKnown: { _, _ in false })
+        var turn = Turn(now: now, random: .seeded(1))
         let node = NodeStateMachine()
         _ = node.load(record, key: FuzzKeys.ann, turn)
         _ = node.advance(&turn)

@@ -73,7 +73,7 @@ package enum ProtoOracle {
             || fields.contains { hasFieldTwice($0.bytes, depth: depth + 1) }
     }
 
-    /// `nil` for what is no message. A tag of more bytes than SwiftProtobuf reads counts as two fields.
+    /// `nil` for what is no message.
     private static func fields(of bytes: ArraySlice<UInt8>) -> [(number: UInt64, bytes: ArraySlice<UInt8>)]? {
         var rest = bytes
         func varint() -> UInt64? {
@@ -86,10 +86,9 @@ package enum ProtoOracle {
             return nil
         }
         var found: [(number: UInt64, bytes: ArraySlice<UInt8>)] = []
-        while let first = rest.indices.first {
+        while !rest.isEmpty {
             guard let tag = varint() else { return nil }
             var inside: ArraySlice<UInt8> = []
-            if rest.startIndex - first > 5 { found.append((tag >> 3, [])) }
             switch tag & 7 {
             case 0: guard varint() != nil else { return nil }
             case 1, 5: rest = rest.dropFirst(tag & 7 == 1 ? 8 : 4)

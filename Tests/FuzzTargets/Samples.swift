@@ -20,10 +20,10 @@ package struct Samples {
     }
 
     package mutating func proposal() -> LifetimeProposal {
-        LifetimeProposal.Unsigned(
+        LifetimeProposal(
             conversation: conversation(), membership: 2, epoch: 3, previous: .none,
             terms: LifetimeTerms(.sevenDays, attachment: .oneDay, unopened: 90 * .minute, timer: .read, mailbox: .disk),
-            proposedAt: now, nonce: random.bytes(16)
+            proposedAt: now, nonce: random.bytes(16), proposer: ann.publicKey
         ).signed(by: ann, &random)
     }
 
@@ -187,7 +187,7 @@ package struct Samples {
     }
 
     package mutating func group(_ genesis: Genesis) -> GroupState {
-        GroupState.Unsigned(
+        GroupState(
             conversation: genesis.conversation, version: 3, membership: 2, name: "room", isLocked: true,
             members: [ann.publicKey, bob.publicKey]
         ).signed(by: ann, &random)

@@ -64,10 +64,14 @@ struct Assembly {
 
     static func joined(_ count: Int) throws -> Assembly {
         var all = Assembly(count)
-        let client = all.clients[0]
-        all.step(0) { core, turn in (try? core.createConversation(client, name: "talk", profile: "p0", &turn)) ?? [] }
+        all.create()
         for node in 1..<count { try all.join(node) }
         return all
+    }
+
+    mutating func create() {
+        let client = clients[0]
+        step(0) { core, turn in (try? core.createConversation(client, name: "talk", profile: "p0", &turn)) ?? [] }
     }
 
     mutating func join(_ node: Int) throws {
@@ -89,7 +93,7 @@ struct Assembly {
     /// - Returns: the removed inbox.
     mutating func removeAndRejoin(_ node: Int) throws -> ClientID {
         let (earlier, removed) = (clients[node], keys[node].publicKey)
-        command(0) { (machine, turn) throws(CommandError) in try machine.remove(removed, &turn) }
+        command(0) { try $0.remove(removed, &$1) }
         run()
         let (client, key) = (ClientID.generate(&random), makeKey(&random))
         (clients[node], keys[node], inboxKeys[client]) = (client, key, key)
@@ -110,9 +114,11 @@ struct Assembly {
         let known = archive[node]
         let inboxKeys = locked.contains(node) ? [:] : inboxKeys
         var turn = turn(
-            random, now: now, isLocked: locked.contains(node), endpoints: [Endpoint(host: endpoints[node], port: 1)],
-            known: { known[$1] != nil }, contents: ContentLookup(message: { known[$1] }), mailbox: mailboxes[node],
-            sleeperKey: { inboxKeys[$0] })
+            random, now: now, isLocked: locked.contains(node), endpoints: [Endpoint(host: endpoints[node], port: 1)])
+        turn.isKnown = { known[$1] != nil }
+        turn.contents.message = { known[$1] }
+        turn.mailbox = mailboxes[node]
+        turn.sleeperKey = { inboxKeys[$0] }
         let actions = body(&nodes[node], &turn)
         random = turn.random
         perform(actions, node)
@@ -246,21 +252,17 @@ struct Assembly {
 
     mutating func heal() { cut = [] }
 
+    mutating func heal(for time: Milliseconds) {
+        heal()
+        run(for: time)
+    }
+
     @discardableResult mutating func command(
-        _ node: Int, _ body: (inout ConversationStateMachine, inout Turn) throws(CommandError) -> [NodeAction]
+        _ node: Int, _ body: (inout ConversationStateMachine, inout Turn) throws -> [NodeAction]
     ) -> CommandError? {
         var refusal: CommandError?
         let client = clients[node]
-        step(node) { core, turn in
-            do throws(CommandError) {
-                return try core.command(client, &turn) { (machine, turn) throws(CommandError) in
-                    ((), try body(&machine, &turn))
-                }.1
-            } catch {
-                refusal = error
-                return []
-            }
-        }
+        step(node) { core, turn in core.command(client, &turn, refusal: &refusal, body) }
         return refusal
     }
 

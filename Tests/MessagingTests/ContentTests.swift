@@ -4,14 +4,8 @@ import Testing
 
 @Suite struct Contents {
     private func joined(lifetime: Lifetime? = nil) throws -> Pair {
-        var pair = Pair()
-        try pair.createAndInvite()
-        try pair.join()
-        guard let lifetime else { return pair }
-        pair.command(0) { (machine, turn) throws(CommandError) in try machine.propose(LifetimeTerms(lifetime), &turn) }
-        pair.run()
-        pair.command(1) { (machine, turn) throws(CommandError) in try machine.accept(&turn) }
-        pair.run()
+        var pair = try Pair.joined()
+        if let lifetime { pair.agree(on: LifetimeTerms(lifetime)) }
         return pair
     }
 
@@ -38,7 +32,7 @@ import Testing
         let attachment = Messaging.Attachment(
             name: "f", mediaType: "", byteCount: announced ?? Int64(bytes.count), hash: hash ?? BLAKE2b.hash(bytes),
             text: "look")
-        pair.command(0) { (machine, turn) throws(CommandError) in try machine.send(attachment, draft, &turn).actions }
+        pair.command(0) { try $0.send(attachment, draft, &$1).actions }
         return draft.message
     }
 
@@ -141,7 +135,7 @@ import Testing
             let (node, link, frame) = pair.wire.removeFirst()
             pair.step(node) { core, turn in core.receive(frame, on: link, verify: { _ in nil }, &turn) }
         }
-        pair.command(0) { (machine, turn) throws(CommandError) in try machine.cancel(id, &turn) }
+        pair.command(0) { try $0.cancel(id, &$1) }
         pair.run()
         #expect(state(id, pair, 0) == .cancelled && state(id, pair, 1) == .failed)
         #expect(pair.chunks[1][id] == nil)
@@ -159,9 +153,8 @@ import Testing
         }
         #expect(state(id, pair, 1) == .receiving && pair.chunks[1][id]?.isEmpty == false)
         pair.disconnect()
-        pair.command(0) { (machine, turn) throws(CommandError) in try machine.cancel(id, &turn) }
-        pair.connect(dialer: 0)
-        pair.run()
+        pair.command(0) { try $0.cancel(id, &$1) }
+        pair.meet(dialer: 0)
         #expect(state(id, pair, 1) == .failed && pair.chunks[1][id] == nil)
         // A chunk that the sender still has is requested once, and arrives.
         let other = try sendFile(bytes(20 * Limits.chunkByteCount), &pair)
@@ -170,8 +163,7 @@ import Testing
             pair.step(node) { core, turn in core.receive(frame, on: link, verify: { _ in nil }, &turn) }
         }
         pair.disconnect()
-        pair.connect(dialer: 0)
-        pair.run()
+        pair.meet(dialer: 0)
         #expect(state(other, pair, 1) == .received && state(other, pair, 0) == .delivered)
     }
 
@@ -210,24 +202,18 @@ import Testing
         var pair = try joined()
         let id = try pair.send("hello", from: 0)
         pair.run()
-        pair.command(1) { (machine, turn) throws(CommandError) in try machine.reply("hi", to: id, &turn).actions }
-        pair.command(1) { (machine, turn) throws(CommandError) in
-            try machine.react("👍", to: id, isRemoved: false, &turn).actions
-        }
+        pair.command(1) { try $0.reply("hi", to: id, &$1).actions }
+        pair.command(1) { try $0.react("👍", to: id, isRemoved: false, &$1).actions }
         pair.run()
         let bodies = pair.archive[0].values.map(\.message.content.body)
         #expect(bodies.contains(.reply(Reply(replyTo: id, text: "hi"))))
         #expect(bodies.contains(.reaction(Reaction(message: id, emoji: "👍", isRemoved: false))))
         var random = Randomness.seeded(2)
         let unknown = MessageID.random(&random)
+        #expect(pair.command(1) { try $0.react("👍", to: unknown, isRemoved: false, &$1).actions } == .unknownMessage)
         #expect(
-            pair.command(1) { (machine, turn) throws(CommandError) in
-                try machine.react("👍", to: unknown, isRemoved: false, &turn).actions
-            } == .unknownMessage)
-        #expect(
-            pair.command(1) { (machine, turn) throws(CommandError) in
-                try machine.react("\n", to: id, isRemoved: false, &turn).actions
-            } == .invalidReaction(limit: Limits.reactionByteCount))
+            pair.command(1) { try $0.react("\n", to: id, isRemoved: false, &$1).actions }
+                == .invalidReaction(limit: Limits.reactionByteCount))
     }
 
     @Test func `a reaction expires with its message`() throws {
@@ -235,9 +221,7 @@ import Testing
         let id = try pair.send("hello", from: 0)
         pair.run()
         pair.now = pair.now + 30 * .minute
-        pair.command(1) { (machine, turn) throws(CommandError) in
-            try machine.react("👍", to: id, isRemoved: false, &turn).actions
-        }
+        pair.command(1) { try $0.react("👍", to: id, isRemoved: false, &$1).actions }
         pair.run()
         let end = pair.archive[0][id]?.message.expiresAt
         let reaction = pair.archive[0].values.first { $0.message.content.isAnnotation }
@@ -280,8 +264,7 @@ import Testing
         let key = pair.keys[0].publicKey
         pair.step(1) { core, turn in core.markRead([(id, key)], client: client, &turn) }
         #expect(state(id, pair, 0) == .delivered)
-        pair.connect(dialer: 0)
-        pair.run()
+        pair.meet(dialer: 0)
         #expect(state(id, pair, 0) == .read)
     }
 
@@ -302,8 +285,7 @@ import Testing
         pair.step(1) { core, turn in (try? core.sleep(client, &turn)) ?? [] }
         #expect(pair.nodes[1].isSleeping(client))
         pair.wake(1, .pushNotification, client)
-        pair.connect(dialer: 0)
-        pair.run()
+        pair.meet(dialer: 0)
         #expect(state(id, pair, 0) == .read)
     }
 
@@ -316,8 +298,7 @@ import Testing
         let key = pair.keys[0].publicKey
         pair.step(1) { core, turn in core.markRead([(id, key)], client: client, &turn) }
         #expect(pair.wire.contains { if case .receipt = $0.2 { true } else { false } })
-        pair.connect(dialer: 0)
-        pair.run()
+        pair.meet(dialer: 0)
         #expect(state(id, pair, 0) == .read)
     }
 

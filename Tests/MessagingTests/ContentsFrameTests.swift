@@ -132,8 +132,7 @@ import Testing
         var all = try scene()
         all.isolate(1)
         let ids = try (0..<20).map { try all.say("\($0)", from: 0) }
-        all.heal()
-        all.run(for: .minute)
+        all.heal(for: .minute)
         let frames = all.sent.compactMap { if case .contents(let contents) = $0 { contents } else { nil } }
         #expect(frames.contains { $0.map(\.content.id) == ids })
         #expect(ids.allSatisfy { all.archive[0][$0]?.state == .delivered })

@@ -67,8 +67,7 @@ import Testing
         // Both ends dial, so the links of the second pair cross those of the first.
         for _ in 0..<4 {
             for node in [0, 1] { all.isolate(node) }
-            all.heal()
-            all.run(for: .minute)
+            all.heal(for: .minute)
             #expect(all.isOnline(0, 1))
         }
         for node in [0, 1] {

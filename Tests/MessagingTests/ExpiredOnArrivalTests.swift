@@ -34,7 +34,8 @@ import Testing
         var all = try scene(2)
         let content = all.text("shown", by: 0, lifetime: .oneHour, agreement: all.machine(0)?.agreement?.id)
         let link = try #require(all.machine(1)?.link(to: all.keys[0].publicKey))
-        var turn = turn(all.random, now: all.now, contents: ContentLookup(wasShown: { $1 == content.id }))
+        var turn = turn(all.random, now: all.now)
+        turn.contents.wasShown = { $1 == content.id }
         let actions = all.nodes[1].receive(.content(content, age: .hour), on: link, verify: { _ in nil }, &turn)
         #expect(actions == [.transmit(link, .acknowledgement(content.id, stored: false))])
     }
@@ -82,8 +83,7 @@ import Testing
             #expect(all.archive[0][id]?.state == .sent, "an hour at its sender: it may have been shown")
             if wasShown { all.archive[1][id] = all.archive[0][id] }
             all.archive[1][id]?.sender = all.keys[0].publicKey
-            all.heal()
-            all.run(for: .minute)
+            all.heal(for: .minute)
             #expect(all.archive[0][id]?.state == (wasShown ? .delivered : .expiredUndelivered))
             #expect(count(.messageExpired(id), 1, all) == (wasShown ? 0 : 1))
         }
@@ -97,8 +97,7 @@ import Testing
         #expect(all.archive[0][id]?.state == .queued)
         all.run(for: 2)
         #expect(all.archive[0][id]?.state == .expiredUndelivered, "an hour at its sender, a minute unopened elsewhere")
-        all.heal()
-        all.run(for: .minute)
+        all.heal(for: .minute)
         #expect(all.events[1].contains(.messagesMissed(all.keys[0].publicKey, count: 1)))
     }
 

@@ -4,7 +4,7 @@ import Testing
 
 @Suite struct GroupExplosions {
     private func schedule(_ all: inout Assembly, in delay: Milliseconds, by node: Int = 0) -> CommandError? {
-        all.command(node) { (machine, turn) throws(CommandError) in try machine.explode(at: turn.now + delay, &turn) }
+        all.command(node) { try $0.explode(at: $1.now + delay, &$1) }
     }
 
     private func end(_ all: Assembly, _ node: Int) -> Timestamp? { all.machine(node)?.record.schedule?.expiresAt }
@@ -43,7 +43,7 @@ import Testing
         let link = try #require(all.links.keys.max())
         #expect(all.isOnline(0, 1) && !all.nodes[0].isGuest(link))
         all.cut = [[0, 1]]
-        all.command(0) { (machine, turn) throws(CommandError) in try machine.explode(&turn) }
+        all.command(0) { try $0.explode(&$1) }
         var closed: [LinkID] = []
         for _ in 0..<11 {
             all.now = all.now + .second
@@ -82,7 +82,7 @@ import Testing
         #expect(end(all, 2) == end(all, 1) && end(all, 2) != nil)
         all.cut = [[0, 2]]
         all.run(for: 2 * .minute)
-        all.command(0) { (machine, turn) throws(CommandError) in try machine.explode(&turn) }
+        all.command(0) { try $0.explode(&$1) }
         all.run()
         #expect(all.machine(1) == nil && all.machine(2) == nil)
         #expect(all.knocks[2, default: []].contains { if case .report = $0 { true } else { false } })
@@ -215,11 +215,9 @@ import Testing
     }
 
     @Test func `a locked member neither shows nor confirms a schedule before the unlock makes it durable`() throws {
-        var pair = Pair()
-        try pair.createAndInvite()
-        try pair.join()
+        var pair = try Pair.joined()
         pair.isLocked[1] = true
-        pair.command(0) { (machine, turn) throws(CommandError) in try machine.explode(at: turn.now + .hour, &turn) }
+        pair.command(0) { try $0.explode(at: $1.now + .hour, &$1) }
         pair.run()
         let time = try #require(pair.machines[0]?.record.schedule?.expiresAt)
         // The schedule is in memory and would act, but is not confirmed yet.
@@ -242,14 +240,12 @@ import Testing
         _ = schedule(&all, in: .hour)
         all.run()
         #expect(all.armed[0]?.members.count == 1)
-        all.command(0) { (machine, turn) throws(CommandError) in
-            try machine.invite(lifetime: .day, singleUse: false, &turn).actions
-        }
+        all.command(0) { try $0.invite(lifetime: .day, singleUse: false, &$1).actions }
         all.run()
         let issued = try #require(all.machine(0)?.invites?.invites.last)
         #expect(all.armed[0]?.openInvites.contains(issued.id) == true)
         #expect(all.armed[0]?.statement?.isValid(creator: all.keys[0].publicKey) == true)
-        all.command(0) { (machine, turn) throws(CommandError) in try machine.setLocked(true, &turn) }
+        all.command(0) { try $0.setLocked(true, &$1) }
         all.run()
         #expect(all.armed[0]?.openInvites == [] && all.armed[0]?.statement == nil)
         all.command(1) { machine, turn in machine.leave(&turn) }
@@ -294,7 +290,7 @@ import Testing
         var all = try Assembly.joined(2)
         let client = all.clients[0]
         let record = try #require(all.nodes[0].record(client))
-        all.command(0) { (machine, turn) throws(CommandError) in try machine.explode(&turn) }
+        all.command(0) { try $0.explode(&$1) }
         all.run()
         let tombstone = try #require(all.exploded[1])
         all.nodes[0] = NodeStateMachine()
@@ -311,12 +307,8 @@ import Testing
     }
 
     @Test func `a member with a fast clock explodes first, and the creator keeps its receipt`() throws {
-        var pair = Pair()
-        try pair.createAndInvite()
-        try pair.join()
-        pair.command(0) { (machine, turn) throws(CommandError) in
-            try machine.explode(at: turn.now + .hour, isTraceless: true, &turn)
-        }
+        var pair = try Pair.joined()
+        pair.command(0) { try $0.explode(at: $1.now + .hour, isTraceless: true, &$1) }
         pair.run()
         let time = try #require(pair.machines[0]?.record.schedule?.expiresAt)
         let now = pair.now
@@ -334,10 +326,8 @@ import Testing
 
     @Test func `a node stopped between any two steps of an explosion continues at its next start`() throws {
         for isScheduled in [false, true] {
-            var pair = Pair()
-            try pair.createAndInvite()
-            try pair.join()
-            pair.command(0) { (machine, turn) throws(CommandError) in try machine.explode(at: turn.now + .hour, &turn) }
+            var pair = try Pair.joined()
+            pair.command(0) { try $0.explode(at: $1.now + .hour, &$1) }
             pair.run()
             let record = try #require(pair.nodes[0].record(pair.clients[0]))
             let armed = try #require(pair.armed[0])

@@ -166,9 +166,10 @@ struct Negotiation {
         by side: Side, _ lifetime: Lifetime = .oneDay, terms: LifetimeTerms? = nil, conversation: ConversationID? = nil,
         membership: UInt64 = 2, epoch: UInt64 = 1, at: Timestamp? = nil
     ) -> LifetimeProposal {
-        LifetimeProposal.Unsigned(
+        LifetimeProposal(
             conversation: conversation ?? self.conversation, membership: membership, epoch: epoch, previous: .none,
-            terms: terms ?? LifetimeTerms(lifetime), proposedAt: at ?? now, nonce: random.bytes(16)
+            terms: terms ?? LifetimeTerms(lifetime), proposedAt: at ?? now, nonce: random.bytes(16),
+            proposer: keys[side.rawValue].publicKey
         ).signed(by: keys[side.rawValue], &random)
     }
 
@@ -179,11 +180,22 @@ struct Negotiation {
 
 func turn(
     _ random: Randomness, now: Timestamp = noon, isLocked: Bool = false,
-    sessionGrace: Milliseconds = Limits.sessionGrace, endpoints: [Endpoint] = [Endpoint(host: "a", port: 1)],
-    known: @escaping (ClientID, MessageID) -> Bool = { _, _ in false }, contents: ContentLookup = ContentLookup(),
-    mailbox: MailboxPlace? = nil, sleeperKey: @escaping (ClientID) -> IdentityKey? = { _ in nil }
-) -> Turn {
-    Turn(
-        now: now, random: random, endpoints: endpoints, isLocked: isLocked, defaultPolicy: .ask,
-        sessionGrace: sessionGrace, isKnown: known, contents: contents, mailbox: mailbox, sleeperKey: sleeperKey)
+    endpoints: [Endpoint] = [Endpoint(host: "a", port: 1)]
+) -> Turn { Turn(now: now, random: random, endpoints: endpoints, isLocked: isLocked) }
+
+extension NodeStateMachine {
+    /// - Parameter refusal: the error of `body`.
+    func command(
+        _ client: ClientID, _ turn: inout Turn, refusal: inout CommandError?,
+        _ body: (inout ConversationStateMachine, inout Turn) throws -> [NodeAction]
+    ) -> [NodeAction] {
+        do throws(CommandError) {
+            return try command(client, &turn) { (machine, turn) throws(CommandError) -> (Void, [NodeAction]) in
+                do { return ((), try body(&machine, &turn)) } catch { throw error as! CommandError }
+            }.1
+        } catch {
+            refusal = error
+            return []
+        }
+    }
 }

@@ -94,10 +94,10 @@ import Testing
             deliver(.acknowledgement(message, stored: false), on: link, &all)
             return all.machine(victim)?.outboxEntry(message, to: own.publicKey) == nil
         case .lifetime:
-            let wish = LifetimeProposal.Unsigned(
+            let wish = LifetimeProposal(
                 conversation: all.conversation, membership: try #require(all.machine(member)).record.group.membership,
                 epoch: 1, previous: .none, terms: LifetimeTerms(.oneDay), proposedAt: all.now,
-                nonce: all.random.bytes(16))
+                nonce: all.random.bytes(16), proposer: own.publicKey)
             deliver(.lifetime(.proposal(wish.signed(by: own, &all.random))), on: link, &all)
             return all.machine(victim)?.pendingProposal != nil
         case .group:
@@ -140,13 +140,12 @@ import Testing
 
         // A third member joins under an existing agreement.
         var all = Assembly(3)
-        let client = all.clients[0]
-        all.step(0) { core, turn in (try? core.createConversation(client, name: "talk", profile: "p0", &turn)) ?? [] }
+        all.create()
         try all.join(1)
         all.run()
-        all.command(0) { (machine, turn) throws(CommandError) in try machine.propose(LifetimeTerms(.oneDay), &turn) }
+        all.command(0) { try $0.propose(LifetimeTerms(.oneDay), &$1) }
         all.run()
-        all.command(1) { (machine, turn) throws(CommandError) in try machine.accept(&turn) }
+        all.command(1) { try $0.accept(&$1) }
         all.run()
         try all.join(2)
         let agreement = try #require(all.machine(2)?.agreement)

@@ -61,7 +61,7 @@ import Testing
             }
         }
         #expect(all.machine(0)?.savedRecord.mailbox.incoming[member] != nil)
-        all.command(0) { (machine, turn) throws(CommandError) in try machine.remove(member, &turn) }
+        all.command(0) { try $0.remove(member, &$1) }
         #expect(all.machine(0)?.savedRecord.mailbox == MailboxRecord())
     }
 

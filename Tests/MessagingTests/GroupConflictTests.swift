@@ -6,12 +6,12 @@ import Testing
 /// from a restored home. All members end with the same one, and are told.
 @Suite struct GroupConflicts {
     /// Two states of one version, each told to another member while the members have no link.
-    private func split(_ all: inout Assembly, _ change: (inout GroupState.Unsigned, _ second: Bool) -> Void) throws
+    private func split(_ all: inout Assembly, _ change: (inout GroupState, _ second: Bool) -> Void) throws
         -> [GroupState]
     {
         let known = try #require(all.machine(0)?.record.group)
         return [false, true].map { second in
-            var state = known.unsigned
+            var state = known
             state.version += 1
             change(&state, second)
             return state.signed(by: all.keys[0], &all.random)
@@ -47,8 +47,7 @@ import Testing
         #expect(all.machine(1)?.record.group == winner && all.machine(2)?.record.group == winner)
         #expect(conflicts(1, all) + conflicts(2, all) >= 1)
         // The restored creator takes it over, too.
-        all.heal()
-        all.run(for: .minute)
+        all.heal(for: .minute)
         for node in 0..<3 {
             #expect(all.machine(node)?.record.group == winner && conflicts(node, all) <= 1, "\(node)")
             #expect(all.machine(node)?.groupDigest == all.machine(0)?.groupDigest)

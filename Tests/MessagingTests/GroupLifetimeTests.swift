@@ -350,9 +350,10 @@ import Testing
         var council = Council(3)
         var last: ProposalID?
         for index in 0..<6 {
-            let proposal = LifetimeProposal.Unsigned(
+            let proposal = LifetimeProposal(
                 conversation: council.conversation, membership: 1, epoch: UInt64(index) + 1, previous: .none,
-                terms: .oneDay, proposedAt: council.now + Milliseconds(index), nonce: council.random.bytes(16)
+                terms: .oneDay, proposedAt: council.now + Milliseconds(index), nonce: council.random.bytes(16),
+                proposer: council.keys[1].publicKey
             ).signed(by: council.keys[1], &council.random)
             last = proposal.id
             council.receive(.proposal(proposal), from: 1, 0)
@@ -396,9 +397,10 @@ import Testing
         let council = start(state, count)
         var random = Randomness.seeded(9)
         func proposal(_ by: Int, epoch: UInt64 = 50, membership: UInt64 = 1) -> LifetimeProposal {
-            LifetimeProposal.Unsigned(
+            LifetimeProposal(
                 conversation: council.conversation, membership: membership, epoch: epoch, previous: .none,
-                terms: .sevenDays, proposedAt: council.now, nonce: random.bytes(16)
+                terms: .sevenDays, proposedAt: council.now, nonce: random.bytes(16),
+                proposer: council.keys[by].publicKey
             ).signed(by: council.keys[by], &random)
         }
         let fresh = proposal(2)

@@ -21,11 +21,27 @@ import Testing
         let id = try all.say("wait for it", from: 0)
         all.run()
         #expect(all.archive[1][id] != nil && all.archive[0][id]?.state == .sent)
-        all.heal()
-        all.run(for: 90_000)
+        all.heal(for: 90_000)
         #expect(all.archive[2][id] != nil && all.archive[0][id]?.state == .delivered)
         let states = all.events[0].filter { if case .messageState(id, .delivered, _) = $0 { true } else { false } }
         #expect(states.count == 1)
+    }
+
+    @Test func `a message is read when all who got it have read it, and a later joiner cannot read it`() throws {
+        var all = Assembly(4)
+        all.create()
+        for node in 1...2 { try all.join(node) }
+        let id = try all.say("to two", from: 0)
+        all.run()
+        try all.join(3)
+        for (reader, state) in [(3, DeliveryState.delivered), (1, .delivered), (2, .read)] {
+            let link = try #require(all.machine(0)?.link(to: all.keys[reader].publicKey))
+            all.step(0) { core, turn in
+                core.receive(.receipt(Receipt(.read, [id])), on: link, verify: { _ in nil }, &turn)
+            }
+            #expect(all.archive[0][id]?.state == state)
+            #expect(all.archive[0][id]?.deliveries.count == 2)
+        }
     }
 
     @Test func `a message missing only at a removed member is delivered, or cancelled if none has it`() throws {
@@ -35,26 +51,23 @@ import Testing
         let id = try all.say("two have it", from: 0)
         all.run()
         #expect(all.archive[0][id]?.state == .sent)
-        all.command(0) { (machine, turn) throws(CommandError) in try machine.remove(keys[2], &turn) }
+        all.command(0) { try $0.remove(keys[2], &$1) }
         #expect(all.archive[0][id]?.state == .delivered)
         all.isolate(1)
         let lost = try all.say("nobody has it", from: 0)
-        all.command(0) { (machine, turn) throws(CommandError) in try machine.remove(keys[1], &turn) }
+        all.command(0) { try $0.remove(keys[1], &$1) }
         #expect(all.archive[0][lost]?.state == .cancelled)
     }
 
     @Test func `only the creator changes the name and the lock, and all members see it`() throws {
         var all = try Assembly.joined(3)
-        #expect(
-            all.command(1) { (machine, turn) throws(CommandError) in try machine.rename("mine", &turn) } == .notCreator)
-        #expect(
-            all.command(1) { (machine, turn) throws(CommandError) in try machine.setLocked(true, &turn) } == .notCreator
-        )
+        #expect(all.command(1) { try $0.rename("mine", &$1) } == .notCreator)
+        #expect(all.command(1) { try $0.setLocked(true, &$1) } == .notCreator)
         #expect(
             all.command(0) { (machine, turn) throws(CommandError) in try machine.rename("\u{7}", &turn) }
                 == .invalidName)
-        all.command(0) { (machine, turn) throws(CommandError) in try machine.rename("room", &turn) }
-        all.command(0) { (machine, turn) throws(CommandError) in try machine.setLocked(true, &turn) }
+        all.command(0) { try $0.rename("room", &$1) }
+        all.command(0) { try $0.setLocked(true, &$1) }
         all.run()
         for node in 0..<3 {
             #expect(all.machine(node)?.record.name == "room" && all.machine(node)?.record.group.isLocked == true)
@@ -65,8 +78,8 @@ import Testing
     @Test func `a member back from absence learns the newest state from any member`() throws {
         var all = try Assembly.joined(3)
         all.isolate(2)
-        all.command(0) { (machine, turn) throws(CommandError) in try machine.rename("later", &turn) }
-        all.command(1) { (machine, turn) throws(CommandError) in try machine.setProfile("uno", &turn) }
+        all.command(0) { try $0.rename("later", &$1) }
+        all.command(1) { try $0.setProfile("uno", &$1) }
         all.run()
         all.heal()
         all.isolate(0)
@@ -84,8 +97,7 @@ import Testing
         all.run()
         let known = all.machine(1)?.currentMembers.first { $0.key == all.keys[2].publicKey }
         #expect(known?.endpoints == [Endpoint(host: "elsewhere", port: 1)])
-        all.heal()
-        all.run(for: 90_000)
+        all.heal(for: 90_000)
         #expect(all.isOnline(1, 2))
     }
 
@@ -116,7 +128,7 @@ import Testing
         let newcomer = makeKey(&all.random)
         let description = Member(profile: "new", endpoints: [], version: 1, key: newcomer, &all.random)
         for (membership, isTaken) in [(0, false), (1, true)] as [(UInt64, Bool)] {
-            var state = try #require(all.machine(1)?.record.group).unsigned
+            var state = try #require(all.machine(1)?.record.group)
             state.version += 1
             state.membership += membership
             state.members.append(newcomer.publicKey)
@@ -132,7 +144,7 @@ import Testing
         var all = try Assembly.joined(3)
         let old = try #require(all.machine(1)?.record.group)
         let newcomers = (0..<(Limits.departedCount + 2)).map { _ in makeKey(&all.random) }
-        var state = old.unsigned
+        var state = old
         state.version += 1
         state.membership += 1
         state.members = [all.keys[0].publicKey, all.keys[1].publicKey] + newcomers.map(\.publicKey)
@@ -155,8 +167,7 @@ import Testing
         // One of two links is lost for long.
         all.isolate(1, from: [2])
         all.run(for: 10 * .minute)
-        all.heal()
-        all.run(for: 2 * .minute)
+        all.heal(for: 2 * .minute)
         #expect(all.isOnline(1, 2) && lifetimes() == [.oneDay, .oneDay, .oneDay])
         // All links are lost for a short time.
         all.isolate(2)
@@ -169,8 +180,7 @@ import Testing
         #expect(lifetimes() == [.oneDay, .oneDay, .oneDay])
         all.isolate(2)
         all.run(for: Limits.sessionGrace + 1)
-        all.heal()
-        all.run(for: 2 * .minute)
+        all.heal(for: 2 * .minute)
         #expect(all.isOnline(0, 2) && all.isOnline(1, 2))
         #expect(lifetimes() == [.ephemeral, .ephemeral, .ephemeral])
     }
@@ -180,10 +190,8 @@ import Testing
         let before = try all.say("before", from: 0)
         all.run()
         let removed = all.keys[2].publicKey
-        #expect(
-            all.command(1) { (machine, turn) throws(CommandError) in try machine.remove(removed, &turn) } == .notCreator
-        )
-        all.command(0) { (machine, turn) throws(CommandError) in try machine.remove(removed, &turn) }
+        #expect(all.command(1) { try $0.remove(removed, &$1) } == .notCreator)
+        all.command(0) { try $0.remove(removed, &$1) }
         all.run()
         #expect(all.machine(2)?.record.isRemoved == true && all.events[2].contains(.removed))
         #expect(all.names(0) == ["p1"] && all.names(1) == ["p0"] && all.names(2).isEmpty)
@@ -192,18 +200,14 @@ import Testing
         all.run(for: 90_000)
         #expect(all.archive[0][after] != nil && all.archive[2][after] == nil)
         #expect(all.archive[2][before] != nil)
-        #expect(
-            all.command(2) { (machine, turn) throws(CommandError) in try machine.send("hello?", &turn).actions }
-                == .removed)
-        #expect(
-            all.command(0) { (machine, turn) throws(CommandError) in try machine.remove(removed, &turn) }
-                == .unknownMember)
+        #expect(all.command(2) { try $0.send("hello?", &$1).actions } == .removed)
+        #expect(all.command(0) { try $0.remove(removed, &$1) } == .unknownMember)
     }
 
     @Test func `a removed member may join again, whether its old copy is awake or asleep`() throws {
         var all = try Assembly.joined(2)
         let removed = all.keys[1].publicKey
-        all.command(0) { (machine, turn) throws(CommandError) in try machine.remove(removed, &turn) }
+        all.command(0) { try $0.remove(removed, &$1) }
         all.run()
         #expect(all.machine(1)?.record.isRemoved == true)
         var made: Invite?
@@ -236,11 +240,10 @@ import Testing
         var all = try Assembly.joined(3)
         all.isolate(2)
         let removed = all.keys[2].publicKey
-        all.command(0) { (machine, turn) throws(CommandError) in try machine.remove(removed, &turn) }
+        all.command(0) { try $0.remove(removed, &$1) }
         let secret = try all.say("not for it", from: 0)
         all.run()
-        all.heal()
-        all.run(for: 180_000)
+        all.heal(for: 180_000)
         #expect(all.machine(2)?.record.isRemoved == true)
         #expect(all.archive[2][secret] == nil)
     }
@@ -266,8 +269,7 @@ import Testing
         all.run()
         #expect(all.names(1) == ["p0", "p2"])
         #expect(all.names(2) == ["p0", "p1"])
-        all.heal()
-        all.run(for: 90_000)
+        all.heal(for: 90_000)
         #expect(all.names(0) == ["p1", "p2"])
         let version = all.machine(0)?.record.group.version
         #expect(all.machine(1)?.record.group.version == version && all.machine(2)?.record.group.version == version)
@@ -282,7 +284,7 @@ import Testing
             let update = GroupUpdate(state: state, members: [], departures: [])
             all.step(1) { core, turn in core.receive(.group(update), on: link, verify: { _ in nil }, &turn) }
         }
-        var fields = good.unsigned
+        var fields = good
         fields.version += 1
         fields.name = "forged"
         offer(fields.signed(by: all.keys[2], &all.random), &all)
@@ -290,23 +292,23 @@ import Testing
         fields.members.append(makeKey(&all.random).publicKey)
         offer(fields.signed(by: all.keys[0], &all.random), &all)
         #expect(all.machine(1)?.record.group == good, "it names somebody who has not been described")
-        fields = good.unsigned
+        fields = good
         fields.name = "old"
         offer(fields.signed(by: all.keys[0], &all.random), &all)
         #expect(all.machine(1)?.record.group == good, "its version is not larger")
         fields.version += 1
         fields.conversation = .random(&all.random)
         offer(fields.signed(by: all.keys[0], &all.random), &all)
-        fields = good.unsigned
+        fields = good
         fields.version += 1
         fields.members.append(fields.members[0])
         offer(fields.signed(by: all.keys[0], &all.random), &all)
-        fields = good.unsigned
+        fields = good
         fields.version += 1
         fields.members.swapAt(0, 1)
         offer(fields.signed(by: all.keys[0], &all.random), &all)
         #expect(all.machine(1)?.record.group == good)
-        fields = good.unsigned
+        fields = good
         fields.version += 1
         fields.name = "true"
         // After so many invalid states the link is not read for a while.
@@ -392,23 +394,21 @@ import Testing
         _ = try all.say("one", from: 0)
         _ = try all.say("two", from: 0)
         all.run(for: Limits.outboxLifetime + .minute)
-        all.heal()
-        all.run(for: 120_000)
+        all.heal(for: 120_000)
         #expect(all.events[2].contains(.messagesMissed(all.keys[0].publicKey, count: 2)))
         #expect(!all.events[1].contains { if case .messagesMissed = $0 { true } else { false } })
         let told = all.events[2].count { if case .messagesMissed = $0 { true } else { false } }
         all.isolate(2)
-        all.heal()
-        all.run(for: 120_000)
+        all.heal(for: 120_000)
         #expect(all.events[2].count { if case .messagesMissed = $0 { true } else { false } } == told)
     }
 
     @Test func `an explosion reaches removed members too`() throws {
         var all = try Assembly.joined(3)
         let removed = all.keys[2].publicKey
-        all.command(0) { (machine, turn) throws(CommandError) in try machine.remove(removed, &turn) }
+        all.command(0) { try $0.remove(removed, &$1) }
         all.run()
-        all.command(0) { (machine, turn) throws(CommandError) in try machine.explode(&turn) }
+        all.command(0) { try $0.explode(&$1) }
         all.run()
         #expect(Set(all.fanOut[0].map(\.key)) == [all.keys[1].publicKey, removed])
         #expect(all.exploded[0] != nil && all.exploded[1] != nil)
@@ -428,7 +428,7 @@ import Testing
         #expect(all.nodes[1].client(of: id) == client)
         all.step(1) { core, turn in core.retry(earlier, &turn) }
         #expect(all.nodes[1].client(of: id) == client)
-        all.command(0) { (machine, turn) throws(CommandError) in try machine.explode(&turn) }
+        all.command(0) { try $0.explode(&$1) }
         all.run()
         #expect(all.exploded[1] != nil && all.destroyed == [1])
         #expect(all.nodes[1].conversations.isEmpty)
@@ -444,7 +444,7 @@ import Testing
             keys.append(all.keys[1].publicKey)
             if keys.count == 4 { all.sleep(earlier, of: 1) }
         }
-        all.command(0) { (machine, turn) throws(CommandError) in try machine.explode(&turn) }
+        all.command(0) { try $0.explode(&$1) }
         all.run(for: 1_000)
         let conversation = try #require(all.exploded[0]?.conversation)
         let tombstone = try #require(all.nodes[0].tombstone(conversation))
@@ -461,7 +461,7 @@ import Testing
         let earlier = try all.removeAndRejoin(1)
         let key = try #require(all.inboxKeys[earlier]).publicKey
         all.isolate(1)
-        all.command(0) { (machine, turn) throws(CommandError) in try machine.explode(&turn) }
+        all.command(0) { try $0.explode(&$1) }
         let notice = try #require(all.exploded[0]?.notice)
         var answer: [UInt8]?
         all.step(1) { core, turn in
@@ -488,7 +488,7 @@ import Testing
         }
         all.locked.insert(1)
         for client in [earlier, all.clients[1]] { all.inboxKeys[client]?.wipe() }
-        all.command(0) { (machine, turn) throws(CommandError) in try machine.explode(&turn) }
+        all.command(0) { try $0.explode(&$1) }
         all.run(for: 1_000)
         let conversation = try #require(all.exploded[0]?.conversation)
         let tombstone = try #require(all.nodes[0].tombstone(conversation))
@@ -500,7 +500,7 @@ import Testing
         let earlier = try all.removeAndRejoin(1)
         let keys = [try #require(all.inboxKeys[earlier]).publicKey, all.keys[1].publicKey]
         let end = all.now + .hour
-        all.command(0) { (machine, turn) throws(CommandError) in try machine.explode(at: end, &turn) }
+        all.command(0) { try $0.explode(at: end, &$1) }
         all.run()
         #expect(all.armed[1]?.earlierCopies.map(\.receipt.member) == [keys[0]])
         let notice = try #require(all.armed[1]?.notice)
@@ -531,8 +531,7 @@ import Testing
         var forged = try #require(all.archive[0][id]).content
         forged.payload = Array("not mine".utf8)
         all.step(2) { core, turn in core.receive(.content(forged, age: 0), on: link, verify: { _ in nil }, &turn) }
-        all.heal()
-        all.run(for: 120_000)
+        all.heal(for: 120_000)
         #expect(all.archive[2][id]?.sender == all.keys[0].publicKey)
         #expect(all.archive[2][id]?.content.displayText == "mine")
         #expect(all.archive[0][id]?.state == .delivered)
@@ -544,7 +543,7 @@ import Testing
         let before = try #require(all.machine(1)?.record)
         for _ in 0..<5 {
             let fresh = (0..<10).map { _ in makeKey(&all.random) }
-            var fields = before.group.unsigned
+            var fields = before.group
             fields.version += 1
             fields.members += fresh.map(\.publicKey) + [makeKey(&all.random).publicKey]
             let update = GroupUpdate(
@@ -558,8 +557,7 @@ import Testing
 
     @Test func `a joiner never gets earlier messages, even after a restart of their sender`() throws {
         var all = Assembly(3)
-        let client = all.clients[0]
-        all.step(0) { core, turn in (try? core.createConversation(client, name: "talk", profile: "p0", &turn)) ?? [] }
+        all.create()
         try all.join(1)
         all.isolate(1)
         let early = try all.say("before the third", from: 0)
@@ -572,8 +570,7 @@ import Testing
         }
         all.run()
         #expect(all.archive[2][early] == nil)
-        all.heal()
-        all.run(for: 90_000)
+        all.heal(for: 90_000)
         #expect(all.archive[1][early] != nil && all.archive[2][early] == nil)
     }
 }

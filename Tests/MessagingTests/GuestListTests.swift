@@ -53,12 +53,7 @@ import Testing
         var random = Randomness.seeded(1)
         let node = NodeStateMachine()
         let client = ClientID.generate(&random)
-        func makeTurn(_ now: Timestamp) -> Turn {
-            Turn(
-                now: now, random: random, endpoints: [], isLocked: false, defaultPolicy: .ask, sessionGrace: 0,
-                isKnown: { _, _ in false })
-        }
-        var turn = makeTurn(Self.noon)
+        var turn = Turn(now: Self.noon, random: random)
         _ = node.addUnused(client, key: makeKey(&random), turn)
         _ = node.makeContact(client, &turn)
         for number in 0..<Limits.guestCount + 2 {
@@ -76,7 +71,7 @@ import Testing
         #expect(node.isGuest(link(2)) && ping(2) == [.transmit(link(2), .pong(7))])
         #expect(node.linkClosed(link(0), &turn).isEmpty)
         #expect(node.isGuest(link(0)) && ping(0).isEmpty)
-        var later = makeTurn(Self.noon + Limits.guestStay)
+        var later = Turn(now: Self.noon + Limits.guestStay, random: random)
         #expect(node.advance(&later).count == Limits.guestCount)
         #expect(node.isGuest(link(2)) && ping(2).isEmpty)
     }

@@ -330,8 +330,7 @@ import Testing
     private func joining() throws -> Assembly {
         var all = Assembly(2)
         all.cut = [[0, 1]]
-        let client = all.clients[0]
-        all.step(0) { core, turn in (try? core.createConversation(client, name: "talk", profile: "p0", &turn)) ?? [] }
+        all.create()
         try all.join(1)
         return all
     }

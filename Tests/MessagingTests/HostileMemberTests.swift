@@ -18,11 +18,9 @@ extension Assembly {
     }
 
     mutating func agree(on terms: LifetimeTerms) {
-        command(0) { (machine, turn) throws(CommandError) in try machine.propose(terms, &turn) }
+        command(0) { try $0.propose(terms, &$1) }
         run()
-        for node in nodes.indices.dropFirst() {
-            command(node) { (machine, turn) throws(CommandError) in try machine.accept(&turn) }
-        }
+        for node in nodes.indices.dropFirst() { command(node) { try $0.accept(&$1) } }
         run()
     }
 
@@ -91,8 +89,7 @@ extension Assembly {
         let stolen = all.text("the wrong one", id: id, by: attacker)
         all.inject(.content(stolen, age: 0), from: attacker, to: 1)
         #expect(all.archive[1][id] == nil && all.machine(1)?.droppedCount == before + 1)
-        all.heal()
-        all.run(for: 90_000)
+        all.heal(for: 90_000)
         #expect(all.archive[1][id]?.content.displayText == "the real one")
         #expect(all.archive[1][id]?.sender == all.keys[0].publicKey)
         #expect(all.archive[0][id]?.state == .delivered)
@@ -119,7 +116,7 @@ extension Assembly {
         let said = try all.say("for all", from: 1)
         all.run()
         let key = all.keys[attacker].publicKey
-        all.command(0) { (machine, turn) throws(CommandError) in try machine.remove(key, &turn) }
+        all.command(0) { try $0.remove(key, &$1) }
         all.run()
         #expect(all.machine(1)?.currentMembers.count == 1)
         let content = all.text("I am still here", by: attacker)
@@ -139,12 +136,13 @@ extension Assembly {
         let conversation = all.conversation
         let state = try #require(all.machine(0)?.record.group)
         var random = all.random
-        let wish = LifetimeProposal.Unsigned(
+        let wish = LifetimeProposal(
             conversation: conversation, membership: state.membership, epoch: 1, previous: .none, terms: .thirtyDays,
-            proposedAt: all.now, nonce: random.bytes(16))
+            proposedAt: all.now, nonce: random.bytes(16), proposer: all.keys[attacker].publicKey)
         // A proposal of its own, one forged in the creator's name, and one accepted in all names.
         let own = wish.signed(by: all.keys[attacker], &random)
-        let named = LifetimeProposal(wish, proposer: all.keys[0].publicKey, signature: own.signature)
+        var named = own
+        named.proposer = all.keys[0].publicKey
         let accepts = (0..<3).map { node in
             let right = LifetimeAccept(own, at: all.now, by: all.keys[attacker], &random)
             var wrong = right
@@ -180,7 +178,7 @@ extension Assembly {
         // A replayed older agreement may cost the attacker the current one, but never restores the longer lifetime.
         for node in 0..<2 { #expect(all.machine(node)?.lifetime != .thirtyDays) }
         all.now = all.now + Limits.proposalRate.interval
-        all.command(0) { (machine, turn) throws(CommandError) in try machine.propose(.oneDay, &turn) }
+        all.command(0) { try $0.propose(.oneDay, &$1) }
         all.run()
         let open = try #require(all.machine(0)?.pendingProposal?.proposal)
         var wrong = LifetimeAccept(open, at: all.now, by: all.keys[attacker], &all.random)
@@ -195,17 +193,14 @@ extension Assembly {
         let state = try #require(all.machine(0)?.record.group)
         let before = all.events[1].count
         let signer = all.keys[attacker]
-        var template = LifetimeProposal.Unsigned(
+        var template = LifetimeProposal(
             conversation: all.conversation, membership: state.membership, epoch: 1, previous: .none, terms: .thirtyDays,
-            proposedAt: all.now, nonce: all.random.bytes(16))
-        let first = template.signed(by: signer, &all.random)
+            proposedAt: all.now, nonce: all.random.bytes(16), proposer: signer.publicKey)
+        template = template.signed(by: signer, &all.random)
         for number in 0..<10_000 {
             template.nonce = bigEndian(UInt64(number)) + bigEndian(UInt64(number))
             // Beyond the rate no signature is checked, so the attacker need not make one.
-            let proposal =
-                number < 3
-                ? template.signed(by: signer, &all.random)
-                : LifetimeProposal(template, proposer: signer.publicKey, signature: first.signature)
+            let proposal = number < 3 ? template.signed(by: signer, &all.random) : template
             all.inject(.lifetime(.proposal(proposal)), from: attacker, to: 1)
         }
         let asked = all.events[1].dropFirst(before).filter { if case .lifetimeProposed = $0 { true } else { false } }
@@ -220,7 +215,7 @@ extension Assembly {
     func `a sender of invalid signatures costs a few checks, then is ignored for a while`(_ kind: String) throws {
         var all = try scene()
         if kind == "accept" {
-            all.command(1) { (machine, turn) throws(CommandError) in try machine.propose(.oneDay, &turn) }
+            all.command(1) { try $0.propose(.oneDay, &$1) }
             all.run()
         }
         var random = all.random
@@ -235,12 +230,12 @@ extension Assembly {
                 accept.signature = try garbage()
                 frames.append(.lifetime(.accept(accept)))
             case "state":
-                var state = group.unsigned
+                var state = group
                 state.version += UInt64(number)
                 state.membership += UInt64(number)
                 state.members = [all.keys[0].publicKey, all.keys[1].publicKey]
-                let signed = GroupState(state, signature: try garbage())
-                frames.append(.group(GroupUpdate(state: signed, members: [], departures: [])))
+                state.signature = try garbage()
+                frames.append(.group(GroupUpdate(state: state, members: [], departures: [])))
             case "description", "session":
                 let member = Member(
                     key: all.keys[attacker].publicKey, profile: "x", endpointTexts: [], version: .max - UInt64(number),
@@ -281,7 +276,7 @@ extension Assembly {
         var all = try scene()
         let before = all.names(1)
         let own = all.machine(1)?.record.group
-        var state = try #require(own).unsigned
+        var state = try #require(own)
         state.version += 5
         state.name = "mine now"
         let seized = GroupUpdate(state: state.signed(by: all.keys[attacker], &all.random), members: [], departures: [])

@@ -42,12 +42,13 @@ private enum Idle: String, CaseIterable {
         case .withdrawal: return .lifetime(.withdraw(.random(&all.random)))
         case .proposal:
             // Beyond the rate no signature is checked.
-            let wish = LifetimeProposal.Unsigned(
+            var wish = LifetimeProposal(
                 conversation: all.conversation, membership: machine.record.group.membership, epoch: UInt64(number),
-                previous: .none, terms: .oneDay, proposedAt: all.now, nonce: all.random.bytes(16))
+                previous: .none, terms: .oneDay, proposedAt: all.now, nonce: all.random.bytes(16),
+                proposer: own.publicKey)
             if number <= Limits.proposalRate.burst { return .lifetime(.proposal(wish.signed(by: own, &all.random))) }
-            let signature = machine.record.group.signature
-            return .lifetime(.proposal(LifetimeProposal(wish, proposer: own.publicKey, signature: signature)))
+            wish.signature = machine.record.group.signature
+            return .lifetime(.proposal(wish))
         case .notice: return .explosion(try #require(machine.record.schedule).notice.sealed(&all.random))
         case .description:
             let version = machine.record.own.version + UInt64(number)
@@ -84,7 +85,7 @@ private enum Idle: String, CaseIterable {
     private func scene() throws -> (all: Assembly, known: Content) {
         var all = try Assembly.joined(3)
         all.run()
-        all.command(0) { (machine, turn) throws(CommandError) in try machine.explode(at: turn.now + .day, &turn) }
+        all.command(0) { try $0.explode(at: $1.now + .day, &$1) }
         all.run()
         let known = all.text("known", by: attacker)
         let hasCome = all.inject(.content(known, age: 0), from: attacker, to: victim)
@@ -144,7 +145,7 @@ private enum Idle: String, CaseIterable {
         var (all, _) = try scene()
         let key = all.keys[attacker].publicKey
         let link = try #require(all.machine(victim)?.link(to: key))
-        var state = try #require(all.machine(0)?.record.group.unsigned)
+        var state = try #require(all.machine(0)?.record.group)
         state.version += 1
         let forged = state.signed(by: all.keys[attacker], &all.random)
         let update = GroupUpdate(state: forged, members: [], departures: [])
@@ -168,8 +169,7 @@ private enum Idle: String, CaseIterable {
         // After an absence all unacknowledged messages come again.
         all.isolate(2)
         for round in 0..<200 { _ = try all.say("away \(round)", from: 0) }
-        all.heal()
-        all.run(for: 90_000)
+        all.heal(for: 90_000)
         #expect(all.archive[2].count >= 600 && all.pauses.isEmpty, "\(all.pauses)")
     }
 

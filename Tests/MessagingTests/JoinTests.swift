@@ -125,7 +125,7 @@ private struct Door {
             ]
         }
         let open = try all(&door)
-        door.pair.command(0) { (machine, turn) throws(CommandError) in try machine.setLocked(true, &turn) }
+        door.pair.command(0) { try $0.setLocked(true, &$1) }
         let locked = try all(&door)
         door.pair.now = invite.invite.expiresAt + 1
         let expired = try all(&door)
@@ -169,7 +169,7 @@ private struct Door {
         let joiner = makeKey(&random)
         #expect(isWelcomed(door.ask(joiner, try door.request(), verified: invite)))
         #expect(isWelcomed(door.ask(makeKey(&random), try door.request(), verified: invite)))
-        door.pair.command(0) { (machine, turn) throws(CommandError) in try machine.remove(joiner.publicKey, &turn) }
+        door.pair.command(0) { try $0.remove(joiner.publicKey, &$1) }
         #expect(door.creator?.currentMembers.count == 1)
         for key in [joiner, makeKey(&random)] {
             #expect(Door.refusal(door.ask(key, try door.request(), verified: invite)) == .genericFailure)
@@ -193,9 +193,7 @@ private struct Door {
     @Test("An invite's route ends when it has expired and there is another, or a day later") func routes() throws {
         var all = try Assembly.joined(1)
         func invite(_ all: inout Assembly) {
-            all.command(0) { (machine, turn) throws(CommandError) in
-                try machine.invite(lifetime: .second, singleUse: true, &turn).actions
-            }
+            all.command(0) { try $0.invite(lifetime: .second, singleUse: true, &$1).actions }
         }
         func routes(_ all: Assembly) -> Int { all.routes[0].count { if case .invite = $0 { true } else { false } } }
         for _ in 0..<200 {
@@ -218,9 +216,9 @@ private struct Door {
         let invite = try #require(door.pair.invite)
         _ = door.ask(makeKey(&random), try door.request(), verified: invite)
         #expect(Door.refusal(door.ask(makeKey(&random), try door.request(), verified: invite)) == .singleUseConsumed)
-        door.pair.command(0) { (machine, turn) throws(CommandError) in try machine.revoke(invite.invite.id) }
+        door.pair.command(0) { machine, _ in try machine.revoke(invite.invite.id) }
         #expect(Door.refusal(door.ask(makeKey(&random), try door.request(), verified: invite)) == .genericFailure)
-        door.pair.command(0) { (machine, turn) throws(CommandError) in try machine.setLocked(true, &turn) }
+        door.pair.command(0) { try $0.setLocked(true, &$1) }
         #expect(Door.refusal(door.ask(makeKey(&random), try door.request(), verified: invite)) == .genericFailure)
         door.pair.now = invite.invite.expiresAt
         #expect(Door.refusal(door.ask(makeKey(&random), try door.request(), verified: invite)) == .genericFailure)
@@ -274,8 +272,7 @@ private struct Door {
         pair.step(0) { core, turn in
             core.receive(request, on: first, verify: { $0 == invite?.signed ? invite : nil }, &turn)
         }
-        pair.connect(dialer: 1)
-        pair.run()
+        pair.meet(dialer: 1)
         let second = try #require(pair.machines[1]?.link(to: pair.keys[0].publicKey))
         #expect(second != first && pair.closed.contains(first) && !pair.closed.contains(second))
         #expect(pair.machines[0]?.link(to: pair.keys[1].publicKey) == second)
@@ -324,9 +321,7 @@ private struct Door {
     @Test("A conversation with the id of one that we have, by another creator, is not entered, awake or asleep")
     func impostor() throws {
         for isAsleep in [false, true] {
-            var pair = Pair()
-            try pair.createAndInvite()
-            try pair.join()
+            var pair = try Pair.joined()
             let (victim, conversation) = (pair.clients[1], try #require(pair.machines[1]?.conversation))
             if isAsleep { pair.sleep(1) }
             pair.run()
@@ -344,7 +339,7 @@ private struct Door {
             pair.step(1) { core, turn in
                 core.linkOpened(link, client: client, remote: attacker.publicKey, weDialled: true, &turn)
             }
-            let group = GroupState.Unsigned(
+            let group = GroupState(
                 conversation: conversation, version: 2, membership: 2, name: nil, isLocked: false,
                 members: [attacker.publicKey, key.publicKey])
             let welcome = Welcome(

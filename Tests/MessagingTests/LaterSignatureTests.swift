@@ -77,10 +77,10 @@ import Testing
             council.now = council.now + .hour
             council.agree(on: .oneDay)
             let ours = council.machines[2].inForce!
-            let other = LifetimeProposal.Unsigned(
+            let other = LifetimeProposal(
                 conversation: council.conversation, membership: council.membership, epoch: ours.ballot.epoch,
                 previous: .none, terms: .sevenDays, proposedAt: ours.proposal.proposedAt + (isLater ? 1 : -1),
-                nonce: council.random.bytes(16)
+                nonce: council.random.bytes(16), proposer: council.keys[1].publicKey
             ).signed(by: council.keys[1], &council.random)
             let accepts = [0, 2].map { LifetimeAccept(other, at: council.now, by: council.keys[$0], &council.random) }
             let shown = Agreement(proposal: other, accepts: accepts)
@@ -113,10 +113,10 @@ import Testing
     @Test func `invalid terms are rejected to their proposer only`() {
         var council = Council(3)
         var invalid: LifetimeProposal {
-            LifetimeProposal.Unsigned(
+            LifetimeProposal(
                 conversation: council.conversation, membership: council.membership, epoch: 1, previous: .none,
                 terms: LifetimeTerms(.oneDay, unopened: LifetimeTerms.unopenedRange.upperBound + 1),
-                proposedAt: council.now, nonce: [UInt8](repeating: 5, count: 16)
+                proposedAt: council.now, nonce: [UInt8](repeating: 5, count: 16), proposer: council.keys[1].publicKey
             ).signed(by: council.keys[1], &council.random)
         }
         let proposal = invalid
@@ -131,9 +131,10 @@ import Testing
         var membership: UInt64 = 1
         /// The first member accepts this one's proposal, which is then withdrawn.
         func takeBack(_ proposer: Int) {
-            let proposal = LifetimeProposal.Unsigned(
+            let proposal = LifetimeProposal(
                 conversation: council.conversation, membership: membership, epoch: membership, previous: .none,
-                terms: .oneDay, proposedAt: council.now, nonce: council.random.bytes(16)
+                terms: .oneDay, proposedAt: council.now, nonce: council.random.bytes(16),
+                proposer: council.keys[proposer].publicKey
             ).signed(by: council.keys[proposer], &council.random)
             council.receive(.proposal(proposal), from: proposer, 0)
             #expect(council.accept(0) == nil)

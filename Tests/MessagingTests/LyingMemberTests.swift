@@ -1,6 +1,7 @@
 import Crypto
-import Messaging
 import Testing
+
+@testable import Messaging
 
 /// A member that lies about epochs, in unsigned messages and in proposals of its own. Unsigned lies never keep the
 /// honest members from agreeing; signed ones do so at most until its removal.
@@ -77,9 +78,10 @@ import Testing
 
     /// A proposal of the liar with any epoch, shown to some.
     private func propose(_ epoch: UInt64, by liar: Int, to some: [Int], _ council: inout Council) -> LifetimeProposal {
-        let proposal = LifetimeProposal.Unsigned(
+        let proposal = LifetimeProposal(
             conversation: council.conversation, membership: council.membership, epoch: epoch, previous: .none,
-            terms: .sevenDays, proposedAt: council.now, nonce: council.random.bytes(16)
+            terms: .sevenDays, proposedAt: council.now, nonce: council.random.bytes(16),
+            proposer: council.keys[liar].publicKey
         ).signed(by: council.keys[liar], &council.random)
         for one in some { council.receive(.proposal(proposal), from: liar, one) }
         return proposal

@@ -1,7 +1,8 @@
 import Crypto
 import Foundation
-import Messaging
 import Testing
+
+@testable import Messaging
 
 @Suite struct Outboxes {
     private func id(_ number: UInt8) -> MessageID { MessageID(unchecked: [UInt8](repeating: number, count: 16)) }
@@ -233,12 +234,12 @@ import Testing
 
     private func welcome(
         tag: InviteTag? = nil, by key: IdentityKey? = nil, members: Int = 1,
-        _ change: (inout GroupState.Unsigned) -> Void = { _ in }
+        _ change: (inout GroupState) -> Void = { _ in }
     ) -> Welcome {
         var random = random
         let key = key ?? creator
         let genesis = Genesis(conversation: .random(&random), createdAt: noon, key: key, &random)
-        var group = GroupState.Unsigned(
+        var group = GroupState(
             conversation: genesis.conversation, version: 2, membership: 2, name: nil, isLocked: false,
             members: [key.publicKey, own.publicKey])
         change(&group)

@@ -31,12 +31,12 @@ import Testing
     @Test("if one of three members rejects the mailbox, no box is named or claimed") func refused() throws {
         var all = try Assembly.joined(3)
         try all.giveMailboxes()
-        all.command(0) { (machine, turn) throws(CommandError) in try machine.propose(.mailed, &turn) }
+        all.command(0) { try $0.propose(.mailed, &$1) }
         all.run()
-        all.command(1) { (machine, turn) throws(CommandError) in try machine.accept(&turn) }
+        all.command(1) { try $0.accept(&$1) }
         all.run()
         for node in 0..<3 { #expect(all.box(node) == nil) }
-        all.command(2) { (machine, turn) throws(CommandError) in try machine.reject(&turn) }
+        all.command(2) { try $0.reject(&$1) }
         all.run()
         for node in 0..<3 { #expect(all.box(node) == nil && all.machine(node)?.boxUntil == nil) }
         #expect(!all.sent.contains { if case .mailbox = $0 { true } else { false } })
@@ -78,7 +78,7 @@ import Testing
         var all = try Assembly.mailing(3)
         let before = [all.box(0), all.box(1)]
         let removed = all.keys[2].publicKey
-        all.command(0) { (machine, turn) throws(CommandError) in try machine.remove(removed, &turn) }
+        all.command(0) { try $0.remove(removed, &$1) }
         all.run(for: .minute)
         #expect(all.machine(2)?.record.isRemoved == true && all.machine(2)?.usesMailbox == false)
         #expect(all.machine(2)?.boxUntil == nil)

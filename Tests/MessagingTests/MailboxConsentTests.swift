@@ -183,16 +183,11 @@ import Testing
     // MARK: Display
 
     @Test func `system messages describe the mailbox that members have agreed on`() throws {
-        var pair = Pair()
-        try pair.createAndInvite()
-        try pair.join()
+        var pair = try Pair.joined()
         var shown: [String] = []
         for terms in [Self.memory, LifetimeTerms(.oneDay), Self.disk, Self.memory, .ephemeral] {
             pair.now = pair.now + Milliseconds.minute
-            pair.command(0) { (machine, turn) throws(CommandError) in try machine.propose(terms, &turn) }
-            pair.run()
-            pair.command(1) { (machine, turn) throws(CommandError) in try machine.accept(&turn) }
-            pair.run()
+            pair.agree(on: terms)
             let notes = (0..<2).map { node in
                 pair.archive[node].values.map(\.message.content).filter { $0.type == .systemMessage }.max {
                     $0.sentAt < $1.sentAt

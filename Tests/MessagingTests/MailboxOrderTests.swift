@@ -98,8 +98,7 @@ import Testing
         #expect(all.machine(0)?.outbox(to: all.keys[1].publicKey).map(\.message) == [id, later])
         // A link carries them once more, and only the receiver confirms delivery.
         #expect(all.state(id, at: 0) != .delivered)
-        all.heal()
-        all.run(for: 2 * .minute)
+        all.heal(for: 2 * .minute)
         #expect(all.state(id, at: 0) == .delivered && all.state(later, at: 0) == .delivered)
         #expect(all.shown(id, at: 1) == 1 && all.shown(later, at: 1) == 1)
         #expect(all.machine(0)?.outboxCount == 0)
@@ -123,8 +122,7 @@ import Testing
         all.isolate(2)
         all.run(for: 2 * .minute)
         #expect(all.state(id, at: 0) != .delivered)
-        all.heal()
-        all.run(for: 2 * .minute)
+        all.heal(for: 2 * .minute)
         #expect(all.state(id, at: 0) == .delivered)
 
         // A linked member does not keep the message from being mailed.
@@ -225,8 +223,7 @@ import Testing
             #expect(order.number >= next[order.address.box] ?? 0, "\(step)")
             next[order.address.box] = order.number + 1
             all.end(order, of: 0)
-            all.heal()
-            all.run(for: 2 * .minute)
+            all.heal(for: 2 * .minute)
         }
     }
 
@@ -269,8 +266,7 @@ import Testing
         all.isolate(1)
         let id = try all.say("one", from: 0)
         let order = try all.order(of: 0)
-        all.heal()
-        all.run(for: .minute)
+        all.heal(for: .minute)
         #expect(all.state(id, at: 0) == .delivered)
         all.end(order, of: 0, MailResult(mailed: [], tooLarge: [], slotCount: 1, isComplete: false))
         all.now = all.now + Limits.mailRetry.first
@@ -284,7 +280,7 @@ import Testing
         let order = try all.order(of: 1)
         all.end(order, of: 1, MailResult(mailed: [], tooLarge: [], slotCount: 1, isComplete: false))
         let removed = all.keys[1].publicKey
-        all.command(0) { (machine, turn) throws(CommandError) in try machine.remove(removed, &turn) }
+        all.command(0) { try $0.remove(removed, &$1) }
         all.run(for: .second)
         try #require(all.machine(1)?.record.isRemoved == true)
         all.now = all.now + Limits.mailRetry.first
@@ -316,10 +312,10 @@ import Testing
         #expect(again.outbox(to: member).map(\.message) == [first, second])
         #expect(again.outbox(to: member).map(\.isMailed) == [true, false])
         #expect(again.outbox(to: member).map(\.state) == [.mailed, .queued])
-        var turn = turn(all.random, now: all.now, mailbox: all.mailboxes[0])
         var orders: [MailOrder] = []
         for now in [all.now, all.now + Limits.mailDelay] {
-            turn = MessagingTests.turn(all.random, now: now, mailbox: all.mailboxes[0])
+            var turn = turn(all.random, now: now)
+            turn.mailbox = all.mailboxes[0]
             for case .mail(_, let order) in again.advance(&turn) { orders.append(order) }
         }
         #expect(orders.map { $0.messages.map(\.id) } == [[second]])

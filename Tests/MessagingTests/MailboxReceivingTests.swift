@@ -282,8 +282,7 @@ import Testing
             all.step(node) { core, turn in core.endpointsChanged(&turn) }
         }
         all.run(for: .minute)
-        all.heal()
-        all.run(for: .minute)
+        all.heal(for: .minute)
         #expect(!all.isOnline(0, 1), "each looks where the other was")
         all.isolate(1)
         let id = try all.say("one", from: 0)
@@ -292,8 +291,7 @@ import Testing
         #expect(try all.deliver(order, from: 0, to: 1))
         #expect(all.machine(1)?.record.members.first?.endpoints == [Endpoint(host: "moved0", port: 1)])
         all.end(order, of: 0)
-        all.heal()
-        all.run(for: .minute)
+        all.heal(for: .minute)
         #expect(all.isOnline(0, 1) && all.shown(id, at: 1) == 1)
         // The description was sent once. The session and the agreement have ended since.
         all.agree(on: .mailed)
@@ -354,15 +352,15 @@ import Testing
 
     @Test("no notice is left where there is a link, with `--no-trace`, or without boxes") func noNotices() throws {
         var all = try Assembly.mailing(3)
-        all.command(0) { (machine, turn) throws(CommandError) in try machine.explode(&turn) }
+        all.command(0) { try $0.explode(&$1) }
         all.run()
         #expect(all.notices[0]?.count == 2 && all.notices[1] == nil && all.notices[2] == nil)
         all = try Assembly.mailing(3)
         all.isolate(2)
-        all.command(0) { (machine, turn) throws(CommandError) in try machine.explode(isTraceless: true, &turn) }
+        all.command(0) { try $0.explode(isTraceless: true, &$1) }
         #expect(all.notices[0] == nil && all.machine(0) == nil)
         all = try Assembly.mailing(2, .oneDay)
-        all.command(0) { (machine, turn) throws(CommandError) in try machine.explode(&turn) }
+        all.command(0) { try $0.explode(&$1) }
         #expect(all.notices.isEmpty && all.machine(0) == nil)
     }
 

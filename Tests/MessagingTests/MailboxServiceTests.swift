@@ -65,15 +65,16 @@ private struct Mailbox {
     var turn: Turn {
         let (peers, kept, sources, hasRoom, isSilent) = (peers, kept, sources, hasRoom, isSilent)
         let refused = refused
-        return Turn(
-            now: now, random: .seeded(1), endpoints: [], isLocked: isLocked, defaultPolicy: .ask, sessionGrace: 0,
-            isKnown: { _, _ in false }, hasRoom: { _ in hasRoom }, isNamedPeer: { peers.contains($0) },
-            sourceOf: { sources[Int($0.value)] },
-            keptSlots: {
-                guard !isSilent else { return nil }
-                let slots = kept[$0]?.values.map(\.slot) ?? []
-                return KeptSlots(slots.filter { !refused.contains($0.id) }, isWhole: refused.isEmpty)
-            })
+        var turn = Turn(now: now, random: .seeded(1), isLocked: isLocked)
+        turn.hasRoom = { _ in hasRoom }
+        turn.isNamedPeer = { peers.contains($0) }
+        turn.sourceOf = { sources[Int($0.value)] }
+        turn.keptSlots = {
+            guard !isSilent else { return nil }
+            let slots = kept[$0]?.values.map(\.slot) ?? []
+            return KeptSlots(slots.filter { !refused.contains($0.id) }, isWhole: refused.isEmpty)
+        }
+        return turn
     }
 
     /// Whether the owner would get the first slot of its first box: over a new link, on a copy of the machine.

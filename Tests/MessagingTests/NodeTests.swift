@@ -35,6 +35,20 @@ struct Pair {
         takeFreshInboxes()
     }
 
+    static func joined() throws -> Pair {
+        var pair = Pair()
+        try pair.createAndInvite()
+        try pair.join()
+        return pair
+    }
+
+    mutating func agree(on terms: LifetimeTerms) {
+        command(0) { try $0.propose(terms, &$1) }
+        run()
+        command(1) { try $0.accept(&$1) }
+        run()
+    }
+
     /// Switches to a new conversation; the earlier ones go on.
     mutating func takeFreshInboxes() {
         clients = []
@@ -53,17 +67,19 @@ struct Pair {
         let present = chunks[node]
         let hasRoom = hasRoom[node]
         let isLocked = isLocked[node]
-        let contents = ContentLookup(
-            message: { client, id in
-                if isLocked, case .disk? = known[id]?.keeping { return nil }
-                return known[id]?.message
-            }, isStored: { if case .disk? = known[$1]?.keeping { true } else { false } },
-            hasChunk: { present[$1]?[$2] != nil }, hasRoom: { _, _ in hasRoom }, attachmentByteCount: fileLimit[node],
-            sendsReadReceipts: readReceipts[node],
-            awaitsStorage: { if case .untilUnlocked? = known[$1]?.keeping { true } else { false } })
-        var turn = turn(
-            random, now: now, isLocked: isLocked, sessionGrace: sessionGrace,
-            endpoints: [Endpoint(host: "n\(node)", port: 1)], known: { known[$1] != nil }, contents: contents)
+        var turn = turn(random, now: now, isLocked: isLocked, endpoints: [Endpoint(host: "n\(node)", port: 1)])
+        turn.sessionGrace = sessionGrace
+        turn.isKnown = { known[$1] != nil }
+        turn.contents.message = { client, id in
+            if isLocked, case .disk? = known[id]?.keeping { return nil }
+            return known[id]?.message
+        }
+        turn.contents.isStored = { if case .disk? = known[$1]?.keeping { true } else { false } }
+        turn.contents.hasChunk = { present[$1]?[$2] != nil }
+        turn.contents.hasRoom = { _, _ in hasRoom }
+        turn.contents.attachmentByteCount = fileLimit[node]
+        turn.contents.sendsReadReceipts = readReceipts[node]
+        turn.contents.awaitsStorage = { if case .untilUnlocked? = known[$1]?.keeping { true } else { false } }
         let actions = body(&nodes[node], &turn)
         random = turn.random
         perform(actions, node)
@@ -101,7 +117,7 @@ struct Pair {
             case .wake(let client, let reason): wake(node, reason, client)
             case .sleep(let client):
                 records[client] = nodes[node].record(client)
-                var turn = turn(random, now: now, isLocked: false, endpoints: [], known: { _, _ in false })
+                var turn = Turn(now: now, random: random)
                 nodes[node].fallAsleep(client, &turn)
                 random = turn.random
             case .setDelivery(_, let ids, let delivery): for id in ids { archive[node][id]?.message.merge([delivery]) }
@@ -172,20 +188,11 @@ struct Pair {
     }
 
     @discardableResult mutating func command(
-        _ node: Int, _ body: (inout ConversationStateMachine, inout Turn) throws(CommandError) -> [NodeAction]
+        _ node: Int, _ body: (inout ConversationStateMachine, inout Turn) throws -> [NodeAction]
     ) -> CommandError? {
         var refusal: CommandError?
         let client = clients[node]
-        step(node) { core, turn in
-            do throws(CommandError) {
-                return try core.command(client, &turn) { (machine, turn) throws(CommandError) in
-                    ((), try body(&machine, &turn))
-                }.1
-            } catch {
-                refusal = error
-                return []
-            }
-        }
+        step(node) { core, turn in core.command(client, &turn, refusal: &refusal, body) }
         return refusal
     }
 
@@ -197,6 +204,11 @@ struct Pair {
             return actions
         }
         return try #require(id)
+    }
+
+    mutating func meet(dialer: Int) {
+        connect(dialer: dialer)
+        run()
     }
 
     mutating func connect(dialer: Int) {
@@ -245,15 +257,8 @@ struct Pair {
 }
 
 @Suite struct TwoNodes {
-    private func joined() throws -> Pair {
-        var pair = Pair()
-        try pair.createAndInvite()
-        try pair.join()
-        return pair
-    }
-
     @Test func `a conversation of two nodes runs from its creation to the explosion's receipt`() throws {
-        var pair = try joined()
+        var pair = try Pair.joined()
         #expect(pair.machines[0]?.isOnline(pair.keys[1].publicKey) == true)
         #expect(pair.machines[1]?.isOnline(pair.keys[0].publicKey) == true)
         #expect(pair.events[1].contains(.joined))
@@ -266,10 +271,10 @@ struct Pair {
         #expect(pair.archive[0][fleeting]?.message.state == .delivered)
 
         // Under one it does, at both, with its expiry.
-        pair.command(0) { (machine, turn) throws(CommandError) in try machine.propose(.oneDay, &turn) }
+        pair.command(0) { try $0.propose(.oneDay, &$1) }
         pair.run()
         #expect(pair.lifetimes() == [.ephemeral, .ephemeral])
-        pair.command(1) { (machine, turn) throws(CommandError) in try machine.accept(&turn) }
+        pair.command(1) { try $0.accept(&$1) }
         pair.run()
         #expect(pair.lifetimes() == [.oneDay, .oneDay])
         for from in 0..<2 {
@@ -288,14 +293,13 @@ struct Pair {
         let between = try pair.send("between", from: 0)
         #expect(pair.archive[0][between]?.keeping == .disk(.oneDay))
         pair.now = pair.now + Milliseconds.hour
-        pair.connect(dialer: 0)
-        pair.run()
+        pair.meet(dialer: 0)
         #expect(pair.lifetimes() == [.ephemeral, .ephemeral])
         // The other side holds the agreement it was sent under, so it expires as it would have.
         #expect(pair.archive[1][between]?.keeping == .disk(.oneDay))
         #expect(pair.archive[1][between]?.message.expiresAt == pair.archive[0][between]?.message.expiresAt)
 
-        pair.command(0) { (machine, turn) throws(CommandError) in try machine.explode(&turn) }
+        pair.command(0) { try $0.explode(&$1) }
         #expect(pair.nodes[0].conversation(pair.clients[0]) == nil)
         pair.run()
         #expect(pair.nodes[1].conversation(pair.clients[1]) == nil)
@@ -308,16 +312,12 @@ struct Pair {
     @Test(arguments: [Limits.sessionGrace, 0])
     func `a link lost for longer than the grace ends the session, a shorter loss does not`(grace: Milliseconds) throws {
         for (loss, isKept) in [(0, true), (grace, true), (grace + 1, false)] {
-            var pair = try joined()
+            var pair = try Pair.joined()
             pair.sessionGrace = grace
-            pair.command(0) { (machine, turn) throws(CommandError) in try machine.propose(.oneDay, &turn) }
-            pair.run()
-            pair.command(1) { (machine, turn) throws(CommandError) in try machine.accept(&turn) }
-            pair.run()
+            pair.agree(on: .oneDay)
             pair.disconnect()
             pair.now = pair.now + loss
-            pair.connect(dialer: 0)
-            pair.run()
+            pair.meet(dialer: 0)
             #expect(pair.lifetimes() == (isKept ? [.oneDay, .oneDay] : [.ephemeral, .ephemeral]), "\(loss)")
         }
     }
@@ -325,21 +325,20 @@ struct Pair {
     @Test(arguments: [true, false]) func `an ended session shows one line, the renewal's line if it is renewed`(
         isRenewed: Bool
     ) throws {
-        var pair = try joined()
+        var pair = try Pair.joined()
         if isRenewed {
             for node in [0, 1] {
                 pair.command(node) { (machine, _) throws(CommandError) in machine.setPolicy(.acceptUpTo(.oneDay)) }
             }
         }
-        pair.command(0) { (machine, turn) throws(CommandError) in try machine.propose(.oneDay, &turn) }
+        pair.command(0) { try $0.propose(.oneDay, &$1) }
         pair.run()
-        if !isRenewed { pair.command(1) { (machine, turn) throws(CommandError) in try machine.accept(&turn) } }
+        if !isRenewed { pair.command(1) { try $0.accept(&$1) } }
         pair.run()
         let before = lines(pair)
         pair.disconnect()
         pair.now = pair.now + pair.sessionGrace + 1
-        pair.connect(dialer: 0)
-        pair.run()
+        pair.meet(dialer: 0)
         pair.now = pair.now + 5_000
         for node in [0, 1] { pair.step(node) { core, turn in core.advance(&turn) } }
         let beginning = isRenewed ? "Messages will be deleted after 1 Day, as before" : "From now on nothing is stored"
@@ -361,15 +360,11 @@ struct Pair {
     @Test(arguments: [0, 1]) func `a link replaced twice at once ends no session, despite an old loss`(dialer: Int)
         throws
     {
-        var pair = try joined()
-        pair.command(0) { (machine, turn) throws(CommandError) in try machine.propose(.oneDay, &turn) }
-        pair.run()
-        pair.command(1) { (machine, turn) throws(CommandError) in try machine.accept(&turn) }
-        pair.run()
+        var pair = try Pair.joined()
+        pair.agree(on: .oneDay)
         pair.disconnect()
         pair.now = pair.now + .second
-        pair.connect(dialer: 1)
-        pair.run()
+        pair.meet(dialer: 1)
         pair.now = pair.now + 4 * pair.sessionGrace
         for _ in 0..<2 { pair.connect(dialer: dialer) }
         pair.run()
@@ -378,18 +373,16 @@ struct Pair {
     }
 
     @Test func `an accept counts only for the proposal seen, not for its replacement`() throws {
-        var pair = try joined()
-        pair.command(0) { (machine, turn) throws(CommandError) in try machine.propose(.oneHour, &turn) }
+        var pair = try Pair.joined()
+        pair.command(0) { try $0.propose(.oneHour, &$1) }
         pair.run()
         let seen = try #require(pair.machines[1]?.pendingProposal?.proposal)
         #expect(seen.lifetime == .oneHour)
-        pair.command(0) { (machine, turn) throws(CommandError) in try machine.propose(.thirtyDays, &turn) }
+        pair.command(0) { try $0.propose(.thirtyDays, &$1) }
         pair.run()
         let now = try #require(pair.machines[1]?.pendingProposal?.proposal)
         #expect(now.lifetime == .thirtyDays && now.id != seen.id)
-        func accept(_ id: ProposalID) -> CommandError? {
-            pair.command(1) { (machine, turn) throws(CommandError) in try machine.accept(only: id, &turn) }
-        }
+        func accept(_ id: ProposalID) -> CommandError? { pair.command(1) { try $0.accept(only: id, &$1) } }
         #expect(accept(seen.id) == .lifetime(.otherProposal))
         pair.run()
         #expect(pair.lifetimes() == [.ephemeral, .ephemeral])
@@ -399,30 +392,24 @@ struct Pair {
     }
 
     @Test func `a session's end drops an open proposal and leaves both sides ephemeral`() throws {
-        var pair = try joined()
-        pair.command(0) { (machine, turn) throws(CommandError) in try machine.propose(.oneDay, &turn) }
+        var pair = try Pair.joined()
+        pair.command(0) { try $0.propose(.oneDay, &$1) }
         pair.run()
         pair.disconnect()
         pair.now = pair.now + Limits.sessionGrace + 1
-        pair.connect(dialer: 0)
-        pair.run()
+        pair.meet(dialer: 0)
         #expect(pair.lifetimes() == [.ephemeral, .ephemeral])
-        let refusal = pair.command(1) { (machine, turn) throws(CommandError) in try machine.accept(&turn) }
+        let refusal = pair.command(1) { try $0.accept(&$1) }
         #expect(refusal == .lifetime(.noProposal))
         pair.run()
         #expect(pair.lifetimes() == [.ephemeral, .ephemeral])
     }
 
     @Test func `a member that is not the creator cannot explode, lock or invite`() throws {
-        var pair = try joined()
-        #expect(pair.command(1) { (machine, turn) throws(CommandError) in try machine.explode(&turn) } == .notCreator)
-        #expect(
-            pair.command(1) { (machine, turn) throws(CommandError) in try machine.setLocked(true, &turn) }
-                == .notCreator)
-        #expect(
-            pair.command(1) { (machine, turn) throws(CommandError) in
-                try machine.invite(lifetime: .day, singleUse: true, &turn).actions
-            } == .notCreator)
+        var pair = try Pair.joined()
+        #expect(pair.command(1) { try $0.explode(&$1) } == .notCreator)
+        #expect(pair.command(1) { try $0.setLocked(true, &$1) } == .notCreator)
+        #expect(pair.command(1) { try $0.invite(lifetime: .day, singleUse: true, &$1).actions } == .notCreator)
     }
 
     @Test func `a joiner that lost its welcome gets it again`() throws {
@@ -436,8 +423,7 @@ struct Pair {
         pair.step(0) { core, turn in core.receive(request.2, on: request.1, verify: { _ in invite }, &turn) }
         pair.disconnect()
         #expect(pair.machines[0]?.currentMembers.count == 1 && pair.machines[1] == nil)
-        pair.connect(dialer: 1)
-        pair.run()
+        pair.meet(dialer: 1)
         #expect(pair.machines[1]?.isOnline(pair.keys[0].publicKey) == true)
         #expect(pair.machines[0]?.isOnline(pair.keys[1].publicKey) == true)
         #expect(pair.closed.isEmpty)
@@ -450,22 +436,17 @@ struct Pair {
         let client = pair.clients[1]
         let invite = try #require(pair.invite)
         pair.step(1) { core, turn in (try? core.join(client, invite: invite, profile: nil, &turn)) ?? [] }
-        pair.connect(dialer: 1)
-        pair.run()
+        pair.meet(dialer: 1)
         #expect(pair.machines[0]?.currentMembers.isEmpty == true && pair.machines[1] == nil)
         pair.disconnect()
         pair.isLocked[0] = false
-        pair.connect(dialer: 1)
-        pair.run()
+        pair.meet(dialer: 1)
         #expect(pair.machines[1] != nil)
     }
 
     @Test func `a message to be kept waits in memory while the storage is locked`() throws {
-        var pair = try joined()
-        pair.command(0) { (machine, turn) throws(CommandError) in try machine.propose(.oneDay, &turn) }
-        pair.run()
-        pair.command(1) { (machine, turn) throws(CommandError) in try machine.accept(&turn) }
-        pair.run()
+        var pair = try Pair.joined()
+        pair.agree(on: .oneDay)
         pair.isLocked = [true, true]
         let id = try pair.send("hello", from: 0)
         pair.run()
@@ -474,11 +455,8 @@ struct Pair {
 
     /// Bob's storage is locked, a day is agreed, and Ann has sent `hello`.
     private func heldForBob() throws -> (pair: Pair, MessageID) {
-        var pair = try joined()
-        pair.command(0) { (machine, turn) throws(CommandError) in try machine.propose(.oneDay, &turn) }
-        pair.run()
-        pair.command(1) { (machine, turn) throws(CommandError) in try machine.accept(&turn) }
-        pair.run()
+        var pair = try Pair.joined()
+        pair.agree(on: .oneDay)
         pair.isLocked[1] = true
         let id = try pair.send("hello", from: 0)
         pair.run()
@@ -520,8 +498,7 @@ struct Pair {
         unlock(&pair, id)
         #expect(pair.machines[0]?.outboxCount == 1)
         pair.now = pair.now + 20 * .second
-        pair.connect(dialer: 0)
-        pair.run()
+        pair.meet(dialer: 0)
         #expect(pair.archive[0][id]?.message.state == .delivered)
         #expect(pair.events[0].contains(.messageState(id, .delivered, stored: true)))
         #expect(pair.events[1].count { $0 == .message(id) } == 1)
@@ -539,7 +516,7 @@ struct Pair {
     }
 
     @Test func `an ephemeral message is acknowledged as held in memory while the storage is locked`() throws {
-        var pair = try joined()
+        var pair = try Pair.joined()
         pair.isLocked[1] = true
         let id = try pair.send("hello", from: 0)
         pair.run()
@@ -548,11 +525,8 @@ struct Pair {
     }
 
     @Test func `a stored message that is resent to a locked node is neither shown nor acknowledged`() throws {
-        var pair = try joined()
-        pair.command(0) { (machine, turn) throws(CommandError) in try machine.propose(.oneDay, &turn) }
-        pair.run()
-        pair.command(1) { (machine, turn) throws(CommandError) in try machine.accept(&turn) }
-        pair.run()
+        var pair = try Pair.joined()
+        pair.agree(on: .oneDay)
         let id = try pair.send("hello", from: 0)
         pair.run()
         let content = try #require(pair.archive[1][id]?.message.content)
@@ -567,7 +541,7 @@ struct Pair {
     }
 
     @Test func `a message beyond the memory bound is not acknowledged until there is room`() throws {
-        var pair = try joined()
+        var pair = try Pair.joined()
         let text = String(repeating: "x", count: Limits.textByteCount)
         for _ in 0..<40 { _ = try pair.send(text, from: 0) }
         pair.run()
@@ -586,11 +560,8 @@ struct Pair {
     }
 
     @Test func `a departed member's undelivered message is cancelled, not kept for the next member`() throws {
-        var pair = try joined()
-        pair.command(0) { (machine, turn) throws(CommandError) in try machine.propose(.oneDay, &turn) }
-        pair.run()
-        pair.command(1) { (machine, turn) throws(CommandError) in try machine.accept(&turn) }
-        pair.run()
+        var pair = try Pair.joined()
+        pair.agree(on: .oneDay)
         let id = try pair.send("for you alone", from: 0)
         pair.wire.removeAll()
         pair.command(1) { machine, turn in machine.leave(&turn) }
@@ -620,13 +591,12 @@ struct Pair {
         pair.nodes[1].releaseMemory(client)
         _ = try pair.send(text, from: 0)
         pair.disconnect()
-        pair.connect(dialer: 0)
-        pair.run()
+        pair.meet(dialer: 0)
         #expect(try #require(pair.machines[1]).heldByteCount == held[0])
     }
 
     @Test func `closing cancels undelivered messages that are held only in memory`() throws {
-        var pair = try joined()
+        var pair = try Pair.joined()
         pair.disconnect()
         let id = try pair.send("fleeting", from: 0)
         pair.command(0) { machine, turn in machine.close(turn) }
@@ -636,7 +606,7 @@ struct Pair {
     }
 
     @Test func `a content under an unknown agreement stays in memory`() throws {
-        var pair = try joined()
+        var pair = try Pair.joined()
         let link = try #require(pair.machines[0]?.link(to: pair.keys[1].publicKey))
         let conversation = try #require(pair.machines[0]?.conversation)
         let id = MessageID.make(by: pair.keys[1].publicKey, in: conversation, &pair.random)
@@ -651,10 +621,10 @@ struct Pair {
     }
 
     @Test func `a node with a tombstone never loads or enters the conversation again`() throws {
-        var pair = try joined()
+        var pair = try Pair.joined()
         let record = try #require(pair.nodes[1].record(pair.clients[1]))
         let key = pair.keys[1]
-        pair.command(0) { (machine, turn) throws(CommandError) in try machine.explode(&turn) }
+        pair.command(0) { try $0.explode(&$1) }
         pair.run()
         let tombstone = try #require(pair.exploded[1])
         let fresh = NodeStateMachine()
@@ -665,7 +635,7 @@ struct Pair {
     }
 
     @Test func `a notice that the creator has not signed destroys nothing`() throws {
-        var pair = try joined()
+        var pair = try Pair.joined()
         let genesis = try #require(pair.machines[0]?.record.genesis)
         let forged = ExplodeNotice(genesis: genesis, expiresAt: pair.now, key: pair.keys[1], &pair.random)
         let sealed = forged.sealed(&pair.random)
@@ -681,7 +651,7 @@ struct Pair {
     }
 
     @Test func `a single-use invite admits one of two joiners`() throws {
-        var pair = try joined()
+        var pair = try Pair.joined()
         let invite = try #require(pair.invite)
         let second = makeKey(&pair.random)
         let client = pair.clients[0]

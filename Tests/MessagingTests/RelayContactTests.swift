@@ -1,6 +1,7 @@
 import Crypto
-import Messaging
 import Testing
+
+@testable import Messaging
 
 @Suite("Relay: the link gives way to a direct one") struct LinkUpgradeTests {
     private let keys: [PublicKey]
@@ -353,9 +354,9 @@ import Testing
         let client = ClientID.generate(&random)
         let key = makeKey(&random)
         func now(_ time: Timestamp, isPeer: Bool) -> Turn {
-            Turn(
-                now: time, random: random, endpoints: [], isLocked: false, defaultPolicy: .ask, sessionGrace: 0,
-                isKnown: { _, _ in false }, isNamedPeer: { _ in isPeer })
+            var turn = Turn(now: time, random: random)
+            turn.isNamedPeer = { _ in isPeer }
+            return turn
         }
         _ = node.addUnused(client, key: key, now(noon, isPeer: true))
         var made = now(noon, isPeer: true)
@@ -389,9 +390,9 @@ import Testing
     }
 
     private func serving() -> Turn {
-        Turn(
-            now: noon, random: random, endpoints: [], isLocked: false, defaultPolicy: .ask, sessionGrace: 0,
-            isKnown: { _, _ in false }, isNamedPeer: { _ in true })
+        var turn = Turn(now: noon, random: random)
+        turn.isNamedPeer = { _ in true }
+        return turn
     }
 
     private mutating func serve(_ user: PublicKey, over link: LinkID, _ now: Turn) -> RelayGrant? {

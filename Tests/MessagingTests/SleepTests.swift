@@ -5,17 +5,8 @@ import Testing
 /// Inboxes of two nodes that sleep and wake (Delivery.md).
 @Suite struct Sleep {
     private func joined(_ lifetime: Lifetime? = .oneDay) throws -> Pair {
-        var pair = Pair()
-        try pair.createAndInvite()
-        try pair.join()
-        if let lifetime {
-            pair.command(0) { (machine, turn) throws(CommandError) in
-                try machine.propose(LifetimeTerms(lifetime), &turn)
-            }
-            pair.run()
-            pair.command(1) { (machine, turn) throws(CommandError) in try machine.accept(&turn) }
-            pair.run()
-        }
+        var pair = try Pair.joined()
+        if let lifetime { pair.agree(on: LifetimeTerms(lifetime)) }
         pair.now = pair.now + .minute
         return pair
     }
@@ -40,8 +31,7 @@ import Testing
         pair.step(1) { core, turn in core.advance(&turn) }
         #expect(pair.dials[1]?.remote == pair.keys[0].publicKey)
         pair.wake(0, .pushNotification)
-        pair.connect(dialer: 1)
-        pair.run()
+        pair.meet(dialer: 1)
         #expect(pair.lifetimes() == [.oneDay, .oneDay])
         #expect(pair.archive[0][late]?.keeping == .disk(.oneDay))
         #expect(pair.archive[1][late]?.message.state == .delivered)
@@ -61,8 +51,7 @@ import Testing
         pair.wake(1, .userInteraction)
         let message = try pair.send("hello", from: 1)
         pair.wake(0, .pushNotification)
-        pair.connect(dialer: 1)
-        pair.run()
+        pair.meet(dialer: 1)
         #expect(pair.archive[0][message]?.keeping == .disk(.oneDay))
         #expect(pair.lifetimes() == [.oneDay, .oneDay])
     }
@@ -73,8 +62,7 @@ import Testing
         pair.sleep(0)
         pair.now = pair.now + .minute
         pair.wake(0, .userInteraction)
-        pair.connect(dialer: 0)
-        pair.run()
+        pair.meet(dialer: 0)
         #expect(pair.lifetimes() == [.ephemeral, .ephemeral])
     }
 
@@ -84,8 +72,7 @@ import Testing
         pair.disconnect()
         pair.sleep(0)
         pair.wake(0, .userInteraction)
-        pair.connect(dialer: 0)
-        pair.run()
+        pair.meet(dialer: 0)
         #expect(pair.lifetimes() == [.ephemeral, .ephemeral])
     }
 
@@ -103,20 +90,19 @@ import Testing
         #expect(pair.nodes[0].isSleeping(record.client))
         pair.wake(0, .userInteraction)
         #expect(pair.machines[0]?.sessionGoesOn == false)
-        pair.connect(dialer: 0)
-        pair.run()
+        pair.meet(dialer: 0)
         #expect(pair.lifetimes() == [.ephemeral, .ephemeral])
     }
 
     @Test func `a message under a withdrawn proposal leaves the outbox, also after a restart`() throws {
         for restarts in [0, 1, 2] {
             var pair = try joined()
-            pair.command(0) { (machine, turn) throws(CommandError) in try machine.propose(.sevenDays, &turn) }
+            pair.command(0) { try $0.propose(.sevenDays, &$1) }
             pair.run()
-            pair.command(1) { (machine, turn) throws(CommandError) in try machine.accept(&turn) }
+            pair.command(1) { try $0.accept(&$1) }
             let lost = try pair.send("lost", from: 1)
             #expect(pair.archive[1][lost]?.keeping == .disk(.sevenDays))
-            #expect(pair.command(0) { (machine, turn) throws(CommandError) in try machine.withdraw(&turn) } == nil)
+            #expect(pair.command(0) { try $0.withdraw(&$1) } == nil)
             pair.disconnect()
             for _ in 0..<restarts {
                 let (record, key) = (try #require(pair.saved[1]), pair.keys[1])
@@ -128,8 +114,7 @@ import Testing
                 pair.wake(1, .userInteraction)
             }
             #expect(pair.machines[1]?.outboxCount == 1)
-            pair.connect(dialer: 0)
-            pair.run()
+            pair.meet(dialer: 0)
             #expect(pair.machines[1]?.outboxCount == 0)
             #expect(pair.events[1].contains(.messageState(lost, .cancelled, stored: nil)))
         }
@@ -137,7 +122,7 @@ import Testing
 
     @Test func `an open proposal and its expiry survive sleep`() throws {
         var pair = try joined(nil)
-        pair.command(0) { (machine, turn) throws(CommandError) in try machine.propose(.oneDay, &turn) }
+        pair.command(0) { try $0.propose(.oneDay, &$1) }
         pair.run()
         for node in 0..<2 {
             pair.sleep(node)
@@ -148,16 +133,15 @@ import Testing
         pair.wake(1, .userInteraction)
         #expect(pair.machines[1]?.pendingProposal?.isOurs == false)
         pair.wake(0, .pushNotification)
-        pair.connect(dialer: 1)
-        pair.run()
-        pair.command(1) { (machine, turn) throws(CommandError) in try machine.accept(&turn) }
+        pair.meet(dialer: 1)
+        pair.command(1) { try $0.accept(&$1) }
         pair.run()
         #expect(pair.lifetimes() == [.oneDay, .oneDay])
     }
 
     @Test func `a sleeping inbox wakes when its proposal expires`() throws {
         var pair = try joined(nil)
-        pair.command(0) { (machine, turn) throws(CommandError) in try machine.propose(.oneDay, &turn) }
+        pair.command(0) { try $0.propose(.oneDay, &$1) }
         pair.run()
         pair.sleep(0)
         pair.run()
@@ -191,8 +175,7 @@ import Testing
         }
         #expect(zip(waits, waits.dropFirst()).allSatisfy { $0 < $1 }, "\(waits)")
         #expect(pair.machines[0]?.outbox(to: pair.keys[1].publicKey).map(\.message) == [first, second])
-        pair.connect(dialer: 0)
-        pair.run()
+        pair.meet(dialer: 0)
         #expect(pair.machines[0]?.outboxCount == 0)
     }
 
@@ -234,8 +217,7 @@ import Testing
         pair.now = pair.now + .minute
         #expect(pair.sleep(0) == nil)
         pair.wake(0, .pushNotification)
-        pair.connect(dialer: 1)
-        pair.run()
+        pair.meet(dialer: 1)
         #expect(pair.machines[1] != nil)
     }
 
@@ -250,10 +232,10 @@ import Testing
         switch word {
         case .proposal, .name, .description, .schedule: break
         case .withdrawal:
-            pair.command(0) { (machine, turn) throws(CommandError) in try machine.propose(.oneDay, &turn) }
+            pair.command(0) { try $0.propose(.oneDay, &$1) }
             pair.run()
         case .accept, .rejection:
-            pair.command(1) { (machine, turn) throws(CommandError) in try machine.propose(.oneDay, &turn) }
+            pair.command(1) { try $0.propose(.oneDay, &$1) }
             pair.run()
         case .readReceipt:
             pair.readReceipts[0] = true
@@ -297,8 +279,7 @@ import Testing
             pair.events[0].last { if case .inboxAwake = $0 { true } else { false } } == .inboxAwake(.activityRanking))
         #expect(pair.dials[0]?.remote == other)
         pair.wake(1, .pushNotification)
-        pair.connect(dialer: 0)
-        pair.run()
+        pair.meet(dialer: 0)
         let theirs = try #require(pair.machines[1])
         switch word {
         case .proposal: #expect(theirs.pendingProposal?.isOurs == false)
@@ -329,8 +310,7 @@ import Testing
         pair.step(1) { core, turn in core.advance(&turn) }
         #expect(pair.dials[1] != nil)
         pair.wake(0, .pushNotification)
-        pair.connect(dialer: 1)
-        pair.run()
+        pair.meet(dialer: 1)
         #expect(pair.archive[0][message]?.keeping == .disk(.oneDay))
     }
 

@@ -4,18 +4,13 @@ import Testing
 @Suite("System messages") struct SystemMessageTests {
     @Test("Both sides show the agreement as a message, and it expires with the contents around it") func expiry() throws
     {
-        var pair = Pair()
-        try pair.createAndInvite()
-        try pair.join()
+        var pair = try Pair.joined()
         func notes(_ node: Int) -> [(message: Message, keeping: NodeAction.Keeping)] {
             pair.archive[node].values.filter { $0.message.content.type == .systemMessage }.sorted {
                 $0.message.content.sentAt < $1.message.content.sentAt
             }
         }
-        pair.command(0) { (machine, turn) throws(CommandError) in try machine.propose(.oneDay, &turn) }
-        pair.run()
-        pair.command(1) { (machine, turn) throws(CommandError) in try machine.accept(&turn) }
-        pair.run()
+        pair.agree(on: .oneDay)
         let agreed = pair.now
         for node in 0..<2 {
             let note = try #require(notes(node).last)
@@ -24,9 +19,9 @@ import Testing
         }
         // The message about a change lives as long as the contents after it.
         pair.now = pair.now + Milliseconds.hour
-        pair.command(1) { (machine, turn) throws(CommandError) in try machine.propose(.sevenDays, &turn) }
+        pair.command(1) { try $0.propose(.sevenDays, &$1) }
         pair.run()
-        pair.command(0) { (machine, turn) throws(CommandError) in try machine.accept(&turn) }
+        pair.command(0) { try $0.accept(&$1) }
         pair.run()
         for node in 0..<2 {
             let note = try #require(notes(node).last)

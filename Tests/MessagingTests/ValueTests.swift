@@ -1,7 +1,8 @@
 import Crypto
 import Foundation
-import Messaging
 import Testing
+
+@testable import Messaging
 
 @Suite struct Values {
     private var random = Randomness.seeded(1)
@@ -206,7 +207,7 @@ import Testing
         let isIssued = issuer.issue(issued)
         #expect(isIssued)
         let other = makeKey(&random)
-        let group = GroupState.Unsigned(
+        let group = GroupState(
             conversation: talk.conversation, version: 3, membership: 2, name: "n", isLocked: true,
             members: [creator.publicKey, other.publicKey])
         var conversation = ConversationRecord(

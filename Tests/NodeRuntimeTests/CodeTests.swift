@@ -36,7 +36,7 @@ import Testing
             #expect(try await node.whenCodeEnds(code.number).get() == .expired)
             #expect(try await node.conversation("room").invites?.invites.isEmpty == true)
             let events = await node.eventLog.entries.map(\.event.kind)
-            #expect(events.contains(.codeEnded(slot: code.code.slot, .expired)))
+            #expect(events.contains(.codeEnded(code.number, .expired)))
         }
     }
 

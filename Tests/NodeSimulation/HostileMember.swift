@@ -152,10 +152,11 @@ final class HostileMember: @unchecked Sendable {
 
     private func proposal(_ key: PublicKey) -> LifetimeProposal? {
         guard let own = keys[key], let known = pick(proposals) ?? pick(agreements)?.proposal else { return nil }
-        return LifetimeProposal.Unsigned(
+        return LifetimeProposal(
             conversation: known.conversation, membership: roll(2) == 0 ? known.membership : number,
             epoch: roll(2) == 0 ? known.epoch &+ 1 : number, previous: pick(agreements)?.id ?? known.previous,
-            terms: LifetimeTerms(Lifetime.allCases[roll(6)]), proposedAt: time, nonce: dice.bytes(16)
+            terms: LifetimeTerms(Lifetime.allCases[roll(6)]), proposedAt: time, nonce: dice.bytes(16),
+            proposer: own.publicKey
         ).signed(by: own, &dice)
     }
 
@@ -242,7 +243,7 @@ final class HostileMember: @unchecked Sendable {
     /// A group state in the name of the creator or another member.
     private func group(_ key: PublicKey) -> Frame? {
         guard let own = keys[key], let state = pick(groups) else { return nil }
-        var fields = state.unsigned
+        var fields = state
         fields.version = number
         fields.membership = number
         fields.isLocked = roll(2) == 0
@@ -339,8 +340,8 @@ final class HostileMember: @unchecked Sendable {
     private func state(of genesis: Genesis, _ own: IdentityKey, for receiver: Int) -> GroupUpdate {
         let known = groups.last { $0.conversation == genesis.conversation && $0.members.first == genesis.creator }
         var fields =
-            known?.unsigned
-            ?? GroupState.Unsigned(
+            known
+            ?? GroupState(
                 conversation: genesis.conversation, version: 1, membership: 1, name: nil, isLocked: false,
                 members: [genesis.creator])
         let numbers: [UInt64] = [fields.version, fields.version &+ 1, fields.version &+ 2, .max - 1, .max]
@@ -384,7 +385,7 @@ final class HostileMember: @unchecked Sendable {
             welcome.notice = notice.sealed(&dice)
         case 3:
             let nobody = nobody()
-            var fields = welcome.group.unsigned
+            var fields = welcome.group
             fields.members.append(nobody.key)
             welcome.group = fields.signed(by: own, &dice)
             welcome.members.append(nobody)
@@ -399,7 +400,7 @@ final class HostileMember: @unchecked Sendable {
         guard let name = pick(groups)?.conversation else { return [.welcome(welcome)] }
         var welcome = welcome
         welcome.genesis = Genesis(conversation: name, createdAt: welcome.genesis.createdAt, key: own, &dice)
-        var fields = welcome.group.unsigned
+        var fields = welcome.group
         fields.conversation = name
         welcome.group = fields.signed(by: own, &dice)
         (welcome.expiresAt, welcome.notice, welcome.agreement) = (nil, nil, nil)

@@ -359,12 +359,13 @@ package final class Simulation {
     // MARK: The shell
 
     func turn(_ node: SimulatedNode) -> Turn {
-        Turn(
-            now: node.now(time), random: node.random, endpoints: [node.endpoint], isLocked: node.isLocked,
-            defaultPolicy: node.policy, sessionGrace: grace,
-            isKnown: { [bug = options.bug] client, id in
-                bug == .showDuplicates ? false : node.seen[client]?.contains(id) ?? false
-            }, defaultCap: node.cap, mailbox: node.place)
+        var turn = Turn(now: node.now(time), random: node.random, endpoints: [node.endpoint], isLocked: node.isLocked)
+        (turn.defaultPolicy, turn.sessionGrace) = (node.policy, grace)
+        (turn.defaultCap, turn.mailbox) = (node.cap, node.place)
+        turn.isKnown = { [bug = options.bug] client, id in
+            bug == .showDuplicates ? false : node.seen[client]?.contains(id) ?? false
+        }
+        return turn
     }
 
     func step(_ node: SimulatedNode, _ body: (inout NodeStateMachine, inout Turn) -> [NodeAction]) {

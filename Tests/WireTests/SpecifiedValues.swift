@@ -57,7 +57,7 @@ struct SpecifiedValues {
 
     mutating func group() throws -> GroupState {
         let vector = try examples["group state"]
-        return GroupState.Unsigned(
+        return GroupState(
             conversation: conversation, version: UInt64(try vector.number("version")),
             membership: UInt64(try vector.number("membership")), name: try Self.optional(vector.text("name")),
             isLocked: try vector.number("locked") == 1, members: [ann.publicKey, bob.publicKey]
@@ -73,7 +73,7 @@ struct SpecifiedValues {
     mutating func proposal(_ name: String) throws -> LifetimeProposal {
         let vector = try examples[name]
         let unopened = try vector.number("unopened")
-        return LifetimeProposal.Unsigned(
+        return LifetimeProposal(
             conversation: conversation, membership: 2, epoch: UInt64(try vector.number("epoch")),
             previous: try Self.known(AgreementID(try vector.bytes("previous"))),
             terms: LifetimeTerms(
@@ -82,7 +82,7 @@ struct SpecifiedValues {
                 timer: try Self.known(LifetimeTerms.Timer(rawValue: try vector.text("timer"))),
                 // Only one vector names it.
                 mailbox: (try? vector.text("mailbox")).flatMap(MailboxConsent.init(rawValue:)) ?? .no),
-            proposedAt: time, nonce: try vector.bytes("nonce")
+            proposedAt: time, nonce: try vector.bytes("nonce"), proposer: ann.publicKey
         ).signed(by: ann, &zeros)
     }
 

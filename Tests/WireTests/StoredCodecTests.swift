@@ -113,7 +113,7 @@ import Testing
         let signed = SignedInvite(payload: InviteSlug.encodePayload(invite), signedBy: fixtures.ann.secret)
         let genesis = Genesis(
             conversation: fixtures.conversation(), createdAt: fixtures.now, key: fixtures.ann, &fixtures.random)
-        let group = GroupState.Unsigned(
+        let group = GroupState(
             conversation: genesis.conversation, version: 1, membership: 1, name: "room", isLocked: false,
             members: [fixtures.ann.publicKey, fixtures.bob.publicKey])
         var conversation = ConversationRecord(

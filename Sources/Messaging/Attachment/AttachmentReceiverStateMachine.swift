@@ -2,11 +2,6 @@ import Crypto
 
 /// One file that we receive (Delivery.md, "Files"): we request its missing chunks, a window at a time.
 ///
-///     waiting ──link up──▶ receiving ──last chunk──▶ verifying ──right──▶ complete
-///        ▲                  │  ▲  │ chunk: keep, ask on    └──wrong──▶ failed
-///        └────link lost─────┘  └──┘ no chunk in time: ask again, each time later
-///     waiting, receiving ──sender no longer has it──▶ failed
-///
 /// The archive holds the chunks; this machine knows which.
 package struct AttachmentReceiverStateMachine: Hashable, Sendable {
     private enum State: Hashable, Sendable {
@@ -51,90 +46,59 @@ package struct AttachmentReceiverStateMachine: Hashable, Sendable {
     package var isVerifying: Bool { state == .verifying }
     package var hasEnded: Bool { state == .complete || state == .failed }
 
-    package var nextDeadline: Timestamp? {
-        switch state {
-        case .receiving(let flight): flight.deadline
-        case .waiting, .verifying, .complete, .failed: nil
-        }
-    }
+    package var nextDeadline: Timestamp? { flight?.deadline }
+
+    private var flight: Flight? { if case .receiving(let flight) = state { flight } else { nil } }
 
     // MARK: Events
 
     /// - Parameter window: how many chunks may be requested at once.
     package mutating func linkUp(now: Timestamp, window: Int) -> [Action] {
-        switch state {
-        case .waiting, .receiving:
-            wait = Limits.attachmentRetry.first
-            return begin(now: now, window: window)
-        case .verifying, .complete, .failed: return []
-        }
+        guard !isVerifying, !hasEnded else { return [] }
+        wait = Limits.attachmentRetry.first
+        return begin(now: now, window: window)
     }
 
-    package mutating func linkLost() {
-        switch state {
-        case .receiving: state = .waiting
-        case .waiting, .verifying, .complete, .failed: break
-        }
-    }
+    package mutating func linkLost() { if flight != nil { state = .waiting } }
 
     /// Whether this chunk was requested and has not arrived.
-    package func isAwaited(_ index: Int) -> Bool {
-        switch state {
-        case .receiving(let flight): flight.asked.contains(index)
-        case .waiting, .verifying, .complete, .failed: false
-        }
-    }
+    package func isAwaited(_ index: Int) -> Bool { flight?.asked.contains(index) ?? false }
 
     /// Takes a chunk of the right size. One that was not requested has no effect.
     package mutating func receive(_ index: Int, now: Timestamp, window: Int) -> [Action] {
-        switch state {
-        case .receiving(var flight):
-            guard flight.asked.remove(index) != nil, !contains(index) else { return [] }
-            insert(index)
-            wait = Limits.attachmentRetry.first
-            flight.deadline = now + wait
-            var actions: [Action] = [.keep(index)]
-            if meter.shows(count, of: chunkCount, now: now) { actions.append(.progress) }
-            if count == chunkCount {
-                state = .verifying
-                actions.append(.verify)
-            } else {
-                if flight.asked.count <= window / 2 { actions += ask(&flight, window) }
-                state = .receiving(flight)
-            }
-            return actions
-        case .waiting, .verifying, .complete, .failed: return []
+        guard var flight, flight.asked.remove(index) != nil, !contains(index) else { return [] }
+        insert(index)
+        wait = Limits.attachmentRetry.first
+        flight.deadline = now + wait
+        var actions: [Action] = [.keep(index)]
+        if meter.shows(count, of: chunkCount, now: now) { actions.append(.progress) }
+        if count == chunkCount {
+            state = .verifying
+            return actions + [.verify]
         }
+        if flight.asked.count <= window / 2 { actions += ask(&flight, window) }
+        state = .receiving(flight)
+        return actions
     }
 
     package mutating func advance(now: Timestamp, window: Int) -> [Action] {
-        switch state {
-        case .receiving(let flight):
-            guard flight.deadline <= now else { return [] }
-            wait = min(wait * 2, Limits.attachmentRetry.longest)
-            return begin(now: now, window: window)
-        case .waiting, .verifying, .complete, .failed: return []
-        }
+        guard let flight, flight.deadline <= now else { return [] }
+        wait = min(wait * 2, Limits.attachmentRetry.longest)
+        return begin(now: now, window: window)
     }
 
     /// - Returns: whether the result of the hash was awaited.
     package mutating func verified(_ isRight: Bool) -> Bool {
-        switch state {
-        case .verifying:
-            state = isRight ? .complete : .failed
-            return true
-        case .waiting, .receiving, .complete, .failed: return false
-        }
+        guard isVerifying else { return false }
+        state = isRight ? .complete : .failed
+        return true
     }
 
     /// - Returns: whether this ends the transfer.
     package mutating func gone() -> Bool {
-        switch state {
-        case .waiting, .receiving:
-            state = .failed
-            return true
-        case .verifying, .complete, .failed: return false
-        }
+        guard !isVerifying, !hasEnded else { return false }
+        state = .failed
+        return true
     }
 
     // MARK: Steps

@@ -2,11 +2,6 @@ import DequeModule
 
 /// The chunks of our files that one member requests, and their order (Delivery.md, "Files").
 ///
-///     idle ──request──▶ serving ──last chunk taken──▶ idle
-///                        │  ▲ request: queued behind the others, if there is room
-///                        └──┘ chunk taken: the next file's turn
-///     serving ──link lost──▶ idle          a cancelled file leaves the queue
-///
 /// One chunk of each file in turn, so that a small file does not wait behind a large one.
 package struct AttachmentSenderStateMachine: Hashable, Sendable {
     private struct File: Hashable, Sendable {

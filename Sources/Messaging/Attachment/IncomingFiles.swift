@@ -44,10 +44,7 @@ extension ConversationStateMachine {
             ]
         }
         // Without room the file is not acknowledged, so its sender repeats it.
-        guard hasRoom, !hasAllFiles(of: sender) else {
-            tally.dropped += 1
-            return []
-        }
+        guard hasRoom, !hasAllFiles(of: sender) else { return drop() }
         message.state = .receiving
         files[id] = IncomingFile(
             sender: sender, attachment: attachment, keeping: keeping, expiresAt: message.expiresAt,
@@ -63,10 +60,7 @@ extension ConversationStateMachine {
         guard let member = known.sender else { return [] }
         let id = known.content.id
         if let file = files[id] { return file.machine.nextDeadline == nil ? resume(id, on: link, turn) : [] }
-        guard !hasAllFiles(of: member) else {
-            tally.dropped += 1
-            return []
-        }
+        guard !hasAllFiles(of: member) else { return drop() }
         // After a restart the archive's chunks need not come again.
         files[id] = IncomingFile(
             sender: member, attachment: attachment,
@@ -104,8 +98,7 @@ extension ConversationStateMachine {
     {
         // Inflates no chunk that was not requested.
         guard let file = files[chunk.message], file.sender == member, file.machine.isAwaited(chunk.index) else {
-            tally.dropped += 1
-            return []
+            return drop()
         }
         guard tally.holds(chunk.plain(byteCount: file.attachment.chunkByteCount(chunk.index)) != nil) else { return [] }
         let hasRoom =
@@ -115,10 +108,7 @@ extension ConversationStateMachine {
             case .untilUnlocked: false
             }
         // A chunk without room is requested again later.
-        guard hasRoom else {
-            tally.dropped += 1
-            return []
-        }
+        guard hasRoom else { return drop() }
         files[chunk.message]?.stallsAt = turn.now + Limits.transferPatience
         let window = fileWindow(for: member)
         let actions = files[chunk.message]?.machine.receive(chunk.index, now: turn.now, window: window) ?? []
@@ -127,10 +117,7 @@ extension ConversationStateMachine {
     }
 
     mutating func receiveGone(_ id: MessageID, from member: PublicKey, _ turn: Turn) -> [NodeAction] {
-        guard files[id]?.sender == member, files[id]?.machine.gone() == true else {
-            tally.dropped += 1
-            return []
-        }
+        guard files[id]?.sender == member, files[id]?.machine.gone() == true else { return drop() }
         return failFile(id, turn)
     }
 

@@ -1,12 +1,6 @@
 import Crypto
 
 /// The messages of the exchange, and the CPace context (Join.md, "Exchange").
-///
-///     joiner                                              creator
-///       'c' ‖ slot (2) ‖ nonce (14) ‖ share (32)   ──▶
-///                                                  ◀──   share (32)
-///       tag (64)                                   ──▶
-///                                                  ◀──   tag (64) ‖ sealed invite (4,112)
 package enum CodeExchange {
     package static let shareByteCount = CPace.pointByteCount
     /// Key confirmation.

@@ -26,11 +26,6 @@ package struct CodeAttempt: Hashable, Sendable {
 
 /// A spoken code at its creator (Join.md, "Creator of a code"). It sends one answer; with that answer the code is
 /// spent.
-///
-///     open ──share of the group──▶ answered ──its proof──▶ proven ──the invite is made──▶ ended: taken
-///      │                             ├─ another proof ──▶ ended: wrongGuess
-///      │                             └─ closed, or silent ─▶ ended: unproven
-///      └── expiry, a lock, revocation ──▶ ended
 package struct CodeIssuerStateMachine {
     private enum State {
         case open

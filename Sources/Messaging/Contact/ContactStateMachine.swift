@@ -23,11 +23,6 @@ package struct ContactRecord: Hashable, Sendable, Codable {
     package struct Granted: Hashable, Sendable, Codable {
         package var rendezvous: PublicKey
         package var grant: RelayGrant
-
-        package init(rendezvous: PublicKey, grant: RelayGrant) {
-            self.rendezvous = rendezvous
-            self.grant = grant
-        }
     }
 
     /// An invitation that waits for our user's answer.

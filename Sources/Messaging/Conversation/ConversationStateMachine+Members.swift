@@ -71,13 +71,12 @@ extension ConversationStateMachine {
 
     // MARK: Sending the group
 
-    mutating func changeGroup(
-        _ turn: inout Turn, adding newcomer: Member? = nil, _ change: (inout GroupState.Unsigned) -> Void
-    ) -> [NodeAction] {
-        var state = record.group.unsigned
-        state.version += 1
-        change(&state)
-        record.group = state.signed(by: key, &turn.random)
+    mutating func changeGroup(_ turn: inout Turn, adding newcomer: Member? = nil, _ change: (inout GroupState) -> Void)
+        -> [NodeAction]
+    {
+        record.group.version += 1
+        change(&record.group)
+        record.group = record.group.signed(by: key, &turn.random)
         let update = GroupUpdate(state: record.group, members: newcomer.map { [$0] } ?? [], departures: [])
         for member in memberKeys where member != newcomer?.key { members[member]!.noteWord() }
         return [.save(client)] + broadcast(.group(update), except: newcomer?.key) + askForWord(now: turn.now)
@@ -98,11 +97,9 @@ extension ConversationStateMachine {
 
     /// Equal at two members that know the same state and the same profiles.
     package var groupDigest: [UInt8] {
-        var transcript = Transcript()
-        transcript.append(record.group.digest)
         let known = ([record.own] + record.current).sorted { $0.key < $1.key }
-        for member in known { transcript.append(member.digest) }
-        return Array(transcript.digest("mayfly/group_digest").prefix(8))
+        let transcript = Transcript("mayfly/group_digest").adding(record.group.digest)
+        return Array(known.reduce(transcript) { $0.adding($1.digest) }.digest.prefix(8))
     }
 
     // MARK: Receiving the group
@@ -350,10 +347,7 @@ extension ConversationStateMachine {
             return tally.holds(departure.isValid(for: conversation, by: record.genesis.creator))
                 ? becomeRemoved(turn) : []
         }
-        guard members[departure.member] != nil else {
-            tally.dropped += 1
-            return []
-        }
+        guard members[departure.member] != nil else { return drop() }
         guard tally.holds(departure.isValid(for: conversation, by: departure.member)) else { return [] }
         let news = GroupUpdate(state: nil, members: [], departures: [departure])
         let actions = apply(departure, &turn)
@@ -362,10 +356,7 @@ extension ConversationStateMachine {
 
     /// An admitted joiner gave up before it entered: this counts as leaving.
     mutating func receiveJoinCancelled(from joiner: PublicKey, _ turn: inout Turn) -> [NodeAction] {
-        guard isCreator, members[joiner]?.isEstablished == false else {
-            tally.dropped += 1
-            return []
-        }
+        guard isCreator, members[joiner]?.isEstablished == false else { return drop() }
         return [.save(client)] + left(joiner, nil, &turn)
     }
 

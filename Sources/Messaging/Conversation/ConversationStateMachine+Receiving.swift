@@ -25,6 +25,12 @@ extension ConversationStateMachine {
         return result
     }
 
+    /// Counts a frame, or a part of one, without effect.
+    mutating func drop() -> [NodeAction] {
+        tally.dropped += 1
+        return []
+    }
+
     /// Charges a frame without effect that cost as much as many others.
     mutating func noteCostlyFrame(of member: PublicKey, now: Timestamp) {
         _ = members[member]?.idleFrames.note(elements: Limits.costlyFrame, now: now)
@@ -40,10 +46,7 @@ extension ConversationStateMachine {
         case .acknowledgement(let said): return receive(said, from: member, on: link, &turn)
         case .lifetime(let message):
             // The session exchange on the link in use already covers messages of an earlier link.
-            guard members[member]!.isEstablished, members[member]!.link.link == link else {
-                tally.dropped += 1
-                return []
-            }
+            guard members[member]!.isEstablished, members[member]!.link.link == link else { return drop() }
             return receive(message, from: member, &turn)
         case .explosion(let sealed): return receiveExplosion(sealed, .link(link, member), &turn)
         case .memberLeft(let departure): return receive(departure, from: member, &turn)
@@ -73,15 +76,10 @@ extension ConversationStateMachine {
         case .attachmentRequest(let id, let first, let count):
             return receiveRequest(id, first: first, count: count, from: member, on: link, turn)
         case .attachmentChunk(let chunk):
-            guard members[member]!.link.link == link else {
-                tally.dropped += 1
-                return []
-            }
+            guard members[member]!.link.link == link else { return drop() }
             return receive(chunk, from: member, over: link, turn)
         case .attachmentGone(let id): return receiveGone(id, from: member, turn)
-        default:
-            tally.dropped += 1
-            return []
+        default: return drop()
         }
     }
 
@@ -127,10 +125,7 @@ extension ConversationStateMachine {
         let id = content.id
         // An id of another member would block that member's message. Contents of the same frame are in `batch` only,
         // not yet in the archive.
-        guard id.belongs(to: member, in: conversation), batch.kept[id] == nil else {
-            tally.dropped += 1
-            return .other([])
-        }
+        guard id.belongs(to: member, in: conversation), batch.kept[id] == nil else { return .other(drop()) }
         if let named = content.agreement, named == agreement?.id { confirmAgreement(by: member) }
         if turn.isKnown(client, id) { return .other(receiveAgain(content, from: member, &batch, turn)) }
         // No two clocks are compared (Lifetime.md, "Contents"): the age is by the sender's clock, the rest by ours.
@@ -142,10 +137,7 @@ extension ConversationStateMachine {
         var expiresAt =
             retention?.expiresAt ?? content.lifetime.milliseconds.map { turn.now + ($0 - min(max(age, 0), $0)) }
         if let expiresAt, expiresAt <= turn.now {
-            guard !batch.isAgeDoubtful else {
-                tally.dropped += 1
-                return .other([])
-            }
+            guard !batch.isAgeDoubtful else { return .other(drop()) }
             return .other(answerExpired(id, of: member, &batch, turn))
         }
         var onReading = retention?.onReading
@@ -192,8 +184,7 @@ extension ConversationStateMachine {
         let known = turn.contents.message(client, id)
         if let known, known.sender != member {
             // The id is of another member's message. An acknowledgement would mark this content as delivered.
-            tally.dropped += 1
-            return []
+            return drop()
         }
         // The acknowledgement follows once it is on disk.
         if turn.contents.awaitsStorage(client, id) { return [] }
@@ -282,10 +273,7 @@ extension ConversationStateMachine {
     private mutating func receive(_ said: Acknowledgement, from member: PublicKey, on link: LinkID, _ turn: inout Turn)
         -> [NodeAction]
     {
-        guard said.count <= Limits.acknowledgementCount else {
-            tally.dropped += 1
-            return []
-        }
+        guard said.count <= Limits.acknowledgementCount else { return drop() }
         for id in said.stored where lifetimes.unconfirmed.contains(id) { confirmAgreement(by: member) }
         let stored = settle(said.stored, by: member)
         let held = settle(said.held, by: member)

@@ -251,10 +251,7 @@ extension ConversationStateMachine {
     mutating func receiveRequest(
         _ id: MessageID, first: Int, count: Int, from member: PublicKey, on link: LinkID, _ turn: Turn
     ) -> [NodeAction] {
-        guard members[member]!.isEstablished, members[member]!.link.link == link else {
-            tally.dropped += 1
-            return []
-        }
+        guard members[member]!.isEstablished, members[member]!.link.link == link else { return drop() }
         // No entry: cancelled, delivered, expired or never ours. A locked node stays silent; the member asks again.
         guard members[member]!.outbox[id] != nil else { return [.transmit(link, .attachmentGone(id))] }
         guard let message = turn.contents.message(client, id), message.sender == nil,
@@ -262,8 +259,7 @@ extension ConversationStateMachine {
         else { return turn.isLocked ? [] : [.transmit(link, .attachmentGone(id))] }
         let wasIdle = members[member]!.serving.isIdle
         guard members[member]!.serving.request(id, first: first, count: count, chunkCount: attachment.chunkCount) else {
-            tally.dropped += 1
-            return []
+            return drop()
         }
         if wasIdle { members[member]!.stallsAt = turn.now + Limits.transferPatience }
         return [.serveChunks(link)]
@@ -389,19 +385,17 @@ extension ConversationStateMachine {
     private mutating func wasRead(_ id: MessageID, by member: PublicKey, _ turn: Turn) -> [NodeAction] {
         guard let message = turn.contents.message(client, id), message.sender == nil,
             message.content.type != .systemMessage,
-            !message.deliveries.contains(where: { $0.member == member && $0.state == .read }),
+            // A member that joined later never got the message.
+            message.deliveries.contains(where: { $0.member == member && $0.state != .read }),
             // A file is read only when complete. Its acknowledgement precedes the receipt, or follows the next resend.
             message.content.attachment == nil || members[member]?.outbox[id] == nil
-        else {
-            tally.dropped += 1
-            return []
-        }
+        else { return drop() }
         // A read message has arrived, though its acknowledgement may still be under way.
         var result: [NodeAction] = []
         if members[member]?.settle(id) == true { result += settle([id], stored: nil, turn) }
         result += said([id], .read, by: member, turn)
-        let isReadByAll = members.keys.allSatisfy { one in
-            one == member || message.deliveries.contains { $0.member == one && $0.state == .read }
+        let isReadByAll = message.deliveries.allSatisfy {
+            $0.member == member || $0.state == .read || members[$0.member] == nil
         }
         return isReadByAll ? result + become(.read, [id], stored: nil, turn) : result
     }
@@ -410,10 +404,7 @@ extension ConversationStateMachine {
     private mutating func wasRefused(_ id: MessageID, by member: PublicKey, _ turn: Turn) -> [NodeAction] {
         guard members[member]?.outbox[id] != nil, turn.contents.message(client, id)?.content.attachment != nil,
             members[member]?.settle(id) == true
-        else {
-            tally.dropped += 1
-            return []
-        }
+        else { return drop() }
         let result = said([id], .failed, by: member, turn)
         return isSettled(id) ? result + become(.failed, [id], stored: nil, turn) : result
     }

@@ -2,10 +2,6 @@ import Crypto
 
 /// The end of the conversation (Explode.md).
 ///
-///     ready ──schedule, ours or a notice──▶ scheduled ──earlier notice──▶ scheduled
-///       │                                       │ ──its time──▶ exploded
-///       └────────── immediate notice ───────────┴─────────────▶ exploded
-///
 /// `exploded` is no state here: the inbox is destroyed with the action, and ``ExplosionRecord`` begins.
 struct ConversationEnding: Sendable {
     enum Path: Hashable, Sendable {

@@ -24,12 +24,8 @@ package struct ExpiredStatement: Hashable, Sendable, Codable {
     }
 
     private static func digest(_ tag: InviteTag, _ timestamp: Timestamp, _ creator: PublicKey) -> [UInt8] {
-        var transcript = Transcript()
-        transcript.append(Array(JoinErrorType.conversationExpired.rawValue.utf8))
-        transcript.append(Array(tag.description.utf8))
-        transcript.append(timestamp)
-        transcript.append(creator)
-        return transcript.digest("mayfly/join_error")
+        Transcript("mayfly/join_error").adding(JoinErrorType.conversationExpired.rawValue).adding(tag.description)
+            .adding(timestamp).adding(creator).digest
     }
 
     package func isValid(creator: PublicKey) -> Bool {

@@ -1,7 +1,7 @@
 import Crypto
 
 /// The creator's signed notice that a conversation ends (Explode.md, "The notice"; seed 000).
-package struct ExplodeNotice: Hashable, Sendable, Codable {
+package struct ExplodeNotice: Signed, Hashable, Sendable, Codable {
     package var conversation: ConversationID
     /// Digest of the genesis, which names the creator.
     package var genesis: [UInt8]
@@ -17,12 +17,11 @@ extension ExplodeNotice {
         genesis: Genesis, expiresAt: Timestamp, isImmediate: Bool = true, key: IdentityKey,
         _ random: inout some RandomNumberGenerator
     ) {
-        let settings = Self.settings(expiresAt, isImmediate)
-        let digest = Self.digest(genesis.conversation, genesis.digest, settings)
         self.init(
             conversation: genesis.conversation, genesis: genesis.digest,
             expiresAt: Timestamp(milliseconds: expiresAt.milliseconds / .second * .second), isImmediate: isImmediate,
-            signature: key.secret.sign(digest, auxiliaryRandomness: random.bytes(32)))
+            signature: .none)
+        self = signed(by: key, &random)
     }
 
     /// The payload of `convos.org/explode_settings:1.0`: the seed's JSON, with `immediate` when no clock counts.
@@ -40,20 +39,16 @@ extension ExplodeNotice {
     /// Shown by readers that do not know the content type.
     package var fallback: String { "Conversation expires at \(expiresAt.iso8601)" }
 
-    private static func digest(_ conversation: ConversationID, _ genesis: [UInt8], _ settings: [UInt8]) -> [UInt8] {
-        var transcript = Transcript()
-        transcript.append(conversation)
-        transcript.append(genesis)
-        transcript.append(Array(ContentType.explodeSettings.description.utf8))
-        transcript.append(settings)
-        return transcript.digest("mayfly/explode_notice")
+    package var transcript: Transcript {
+        Transcript("mayfly/explode_notice").adding(conversation).adding(genesis).adding(
+            ContentType.explodeSettings.description
+        ).adding(Self.settings(expiresAt, isImmediate))
     }
 
     /// It names this conversation, and the creator in the genesis has signed it.
     package func isValid(for genesis: Genesis) -> Bool {
         conversation == genesis.conversation && equalInConstantTime(self.genesis, genesis.digest)
-            && genesis.creator.isValid(
-                signature, for: Self.digest(conversation, self.genesis, Self.settings(expiresAt, isImmediate)))
+            && isSigned(by: genesis.creator)
     }
 
     // MARK: Sealing
@@ -93,7 +88,7 @@ extension ExplodeNotice {
 }
 
 /// A member's signed statement that it destroyed its copy; signed before the key is destroyed, sent after.
-package struct DeletionReceipt: Hashable, Sendable, Codable {
+package struct DeletionReceipt: Signed, Hashable, Sendable, Codable {
     package var conversation: ConversationID
     package var member: PublicKey
     /// By the member's clock.
@@ -104,10 +99,8 @@ package struct DeletionReceipt: Hashable, Sendable, Codable {
         conversation: ConversationID, destroyedAt: Timestamp, key: IdentityKey,
         _ random: inout some RandomNumberGenerator
     ) {
-        let digest = Self.digest(conversation, key.publicKey, destroyedAt)
-        self.init(
-            conversation: conversation, member: key.publicKey, destroyedAt: destroyedAt,
-            signature: key.secret.sign(digest, auxiliaryRandomness: random.bytes(32)))
+        self.init(conversation: conversation, member: key.publicKey, destroyedAt: destroyedAt, signature: .none)
+        self = signed(by: key, &random)
     }
 
     package init(conversation: ConversationID, member: PublicKey, destroyedAt: Timestamp, signature: SchnorrSignature) {
@@ -117,18 +110,12 @@ package struct DeletionReceipt: Hashable, Sendable, Codable {
         self.signature = signature
     }
 
-    private static func digest(_ conversation: ConversationID, _ member: PublicKey, _ at: Timestamp) -> [UInt8] {
-        var transcript = Transcript()
-        transcript.append(conversation)
-        transcript.append(member)
-        transcript.append(at)
-        return transcript.digest("mayfly/deletion_receipt")
+    package var transcript: Transcript {
+        Transcript("mayfly/deletion_receipt").adding(conversation).adding(member).adding(destroyedAt)
     }
 
     /// Checks the signature only; the tombstone knows who is a member.
-    package var isSignatureValid: Bool {
-        member.isValid(signature, for: Self.digest(conversation, member, destroyedAt))
-    }
+    package var isSignatureValid: Bool { isSigned(by: member) }
 
     /// Sealed like the notice, for the answer to a knock.
     package func sealed(_ random: inout some RandomNumberGenerator) -> [UInt8] {

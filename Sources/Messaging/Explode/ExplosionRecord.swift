@@ -3,9 +3,6 @@ import Crypto
 /// The tombstone of an exploded conversation: which members have confirmed, and which must still be told (Explode.md).
 /// It begins when the keys are destroyed, and knows no content and no endpoint.
 ///
-///     prepared ──its time──▶ waiting ──receipt of the last member──▶ confirmed
-///                               │ ──45 d──▶ gone
-///
 /// A scheduled explosion prepares its tombstone, since the keys may be destroyed while no running node can sign.
 package struct ExplosionRecord: Hashable, Sendable, Codable {
     package enum Role: String, Hashable, Sendable, Codable {

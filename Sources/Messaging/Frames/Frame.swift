@@ -105,7 +105,10 @@ extension Frame {
             case .mailboxAnswer(.slots(_, let ids)), .mailboxAnswer(.discarded(_, let ids)): ids.count
             case .mailbox(.keys(let keys)): keys.keys.count
             // A request for chunks costs one lookup, however many it names.
-            default: 1
+            case .attachmentRequest, .attachmentChunk, .attachmentGone, .joinError, .joinCancelled, .explosion,
+                .deletionReceipt, .invitation, .memberLeft, .ping, .pong, .closing, .unknown, .lifetime, .relayRequest,
+                .relayAnswer, .mailboxAnswer, .mailbox:
+                1
             }
         return max(1, count)
     }

@@ -1,7 +1,7 @@
 import Crypto
 
 /// How a conversation began, signed by its creator, who alone may explode it.
-package struct Genesis: Hashable, Sendable, Codable {
+package struct Genesis: Signed, Hashable, Sendable, Codable {
     package var conversation: ConversationID
     package var creator: PublicKey
     /// By the creator's clock.
@@ -18,22 +18,13 @@ package struct Genesis: Hashable, Sendable, Codable {
     package init(
         conversation: ConversationID, createdAt: Timestamp, key: IdentityKey, _ random: inout some RandomNumberGenerator
     ) {
-        let digest = Self.digest(conversation, key.publicKey, createdAt)
-        self.init(
-            conversation: conversation, creator: key.publicKey, createdAt: createdAt,
-            signature: key.secret.sign(digest, auxiliaryRandomness: random.bytes(32)))
+        self.init(conversation: conversation, creator: key.publicKey, createdAt: createdAt, signature: .none)
+        self = signed(by: key, &random)
     }
 
-    private static func digest(_ conversation: ConversationID, _ creator: PublicKey, _ createdAt: Timestamp) -> [UInt8]
-    {
-        var transcript = Transcript()
-        transcript.append(conversation)
-        transcript.append(creator)
-        transcript.append(createdAt)
-        return transcript.digest("mayfly/genesis")
+    package var transcript: Transcript {
+        Transcript("mayfly/genesis").adding(conversation).adding(creator).adding(createdAt)
     }
 
-    /// The signed digest, which explode notices name.
-    package var digest: [UInt8] { Self.digest(conversation, creator, createdAt) }
-    package var isSignatureValid: Bool { creator.isValid(signature, for: digest) }
+    package var isSignatureValid: Bool { isSigned(by: creator) }
 }

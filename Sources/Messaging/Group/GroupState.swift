@@ -1,73 +1,36 @@
 import Crypto
 
 /// Members, name and lock, signed by the creator, so that any member may relay them (`mayfly/group_updated:1.0`).
-package struct GroupState: Hashable, Sendable, Codable {
-    package let conversation: ConversationID
+package struct GroupState: Signed, Hashable, Sendable, Codable {
+    package var conversation: ConversationID
     /// The larger version counts.
-    package let version: UInt64
+    package var version: UInt64
     /// Counts changes of the member list only: proposals name it.
-    package let membership: UInt64
-    package let name: String?
-    package let isLocked: Bool
+    package var membership: UInt64
+    package var name: String?
+    package var isLocked: Bool
     /// In the order in which they joined, the creator first.
-    package let members: [PublicKey]
-    package let signature: SchnorrSignature
+    package var members: [PublicKey]
+    package var signature: SchnorrSignature
 
-    package init(_ fields: Unsigned, signature: SchnorrSignature) {
-        conversation = fields.conversation
-        version = fields.version
-        membership = fields.membership
-        name = fields.name
-        isLocked = fields.isLocked
-        members = fields.members
+    package init(
+        conversation: ConversationID, version: UInt64, membership: UInt64, name: String?, isLocked: Bool,
+        members: [PublicKey], signature: SchnorrSignature = .none
+    ) {
+        self.conversation = conversation
+        self.version = version
+        self.membership = membership
+        self.name = name
+        self.isLocked = isLocked
+        self.members = members
         self.signature = signature
     }
 
-    package struct Unsigned {
-        package var conversation: ConversationID
-        package var version: UInt64
-        package var membership: UInt64
-        package var name: String?
-        package var isLocked: Bool
-        package var members: [PublicKey]
-
-        package init(
-            conversation: ConversationID, version: UInt64, membership: UInt64, name: String?, isLocked: Bool,
-            members: [PublicKey]
-        ) {
-            self.conversation = conversation
-            self.version = version
-            self.membership = membership
-            self.name = name
-            self.isLocked = isLocked
-            self.members = members
-        }
-
-        var digest: [UInt8] {
-            var transcript = Transcript()
-            transcript.append(conversation)
-            transcript.append(version)
-            transcript.append(membership)
-            transcript.append(Array((name ?? "").utf8))
-            transcript.append(isLocked ? 1 as UInt64 : 0)
-            transcript.append(UInt64(members.count))
-            for member in members { transcript.append(member) }
-            return transcript.digest("mayfly/group_updated")
-        }
-
-        /// Signs with BIP 340 over the tagged hash of all fields.
-        package func signed(by key: IdentityKey, _ random: inout some RandomNumberGenerator) -> GroupState {
-            GroupState(self, signature: key.secret.sign(digest, auxiliaryRandomness: random.bytes(32)))
-        }
+    package var transcript: Transcript {
+        let transcript = Transcript("mayfly/group_updated").adding(conversation).adding(version).adding(membership)
+            .adding(name ?? "").adding(isLocked ? 1 as UInt64 : 0).adding(UInt64(members.count))
+        return members.reduce(transcript) { $0.adding($1) }
     }
-
-    package var unsigned: Unsigned {
-        Unsigned(
-            conversation: conversation, version: version, membership: membership, name: name, isLocked: isLocked,
-            members: members)
-    }
-
-    package var digest: [UInt8] { unsigned.digest }
 
     /// Whether this state replaces another of the same creator, in an order common to all members. A later version
     /// does; if its members differ, its membership must be larger too, which ends proposals that new members do not
@@ -89,17 +52,16 @@ package struct GroupState: Hashable, Sendable, Codable {
     /// It names this conversation, its creator has signed it, and its fields are within their limits.
     package func isValid(for genesis: Genesis) -> Bool {
         conversation == genesis.conversation && members.first == genesis.creator && members.count <= Limits.memberCount
-            && Set(members).count == members.count && DisplayName.isValid(name)
-            && genesis.creator.isValid(signature, for: unsigned.digest)
+            && Set(members).count == members.count && DisplayName.isValid(name) && isSigned(by: genesis.creator)
     }
 }
 
 /// A signed notice that a member is gone (`mayfly/member_left:1.0`). Signed by the leaving member, any member may relay
 /// it until the creator's next state. Signed by the creator, it tells a member of its removal.
-package struct Departure: Hashable, Sendable, Codable {
+package struct Departure: Signed, Hashable, Sendable, Codable {
     package let conversation: ConversationID
     package let member: PublicKey
-    package let signature: SchnorrSignature
+    package var signature: SchnorrSignature
 
     package init(conversation: ConversationID, member: PublicKey, signature: SchnorrSignature) {
         self.conversation = conversation
@@ -111,22 +73,15 @@ package struct Departure: Hashable, Sendable, Codable {
     package init(
         of member: PublicKey, conversation: ConversationID, key: IdentityKey, _ random: inout some RandomNumberGenerator
     ) {
-        let digest = Self.digest(conversation, member)
-        self.init(
-            conversation: conversation, member: member,
-            signature: key.secret.sign(digest, auxiliaryRandomness: random.bytes(32)))
+        self.init(conversation: conversation, member: member, signature: .none)
+        self = signed(by: key, &random)
     }
 
-    private static func digest(_ conversation: ConversationID, _ member: PublicKey) -> [UInt8] {
-        var transcript = Transcript()
-        transcript.append(conversation)
-        transcript.append(member)
-        return transcript.digest("mayfly/member_left")
-    }
+    package var transcript: Transcript { Transcript("mayfly/member_left").adding(conversation).adding(member) }
 
     /// It names this conversation, and `signer` has signed it: the member or the creator.
     package func isValid(for conversation: ConversationID, by signer: PublicKey) -> Bool {
-        self.conversation == conversation && signer.isValid(signature, for: Self.digest(conversation, member))
+        self.conversation == conversation && isSigned(by: signer)
     }
 }
 

@@ -2,14 +2,14 @@ import Crypto
 
 /// A member's profile: its name in this conversation and its endpoints (`mayfly/profile:1.0`). Signed by the member, so
 /// that any member may relay it. The key belongs to this conversation only, so the signature need not name it.
-package struct Member: Hashable, Sendable, Codable {
+package struct Member: Signed, Hashable, Sendable, Codable {
     package let key: PublicKey
     package let profile: String?
     /// Endpoints as signed, including kinds that this version does not know.
     package let endpointTexts: [String]
     /// The larger version counts. Milliseconds by the member's clock, or the previous version plus one.
     package let version: UInt64
-    package let signature: SchnorrSignature
+    package var signature: SchnorrSignature
 
     package init(
         key: PublicKey, profile: String?, endpointTexts: [String], version: UInt64, signature: SchnorrSignature
@@ -25,11 +25,10 @@ package struct Member: Hashable, Sendable, Codable {
         profile: String?, endpoints: [Endpoint], mailbox: MailboxAddress? = nil, version: UInt64, key: IdentityKey,
         _ random: inout some RandomNumberGenerator
     ) {
-        let texts = Self.texts(endpoints, mailbox)
-        let digest = Self.digest(key.publicKey, profile, texts, version)
         self.init(
-            key: key.publicKey, profile: profile, endpointTexts: texts, version: version,
-            signature: key.secret.sign(digest, auxiliaryRandomness: random.bytes(32)))
+            key: key.publicKey, profile: profile, endpointTexts: Self.texts(endpoints, mailbox), version: version,
+            signature: .none)
+        self = signed(by: key, &random)
     }
 
     /// The endpoints that this version understands.
@@ -64,19 +63,10 @@ package struct Member: Hashable, Sendable, Codable {
 
     private static func byteCount(_ texts: [String]) -> Int { texts.reduce(0) { $0 + $1.utf8.count } }
 
-    private static func digest(_ key: PublicKey, _ profile: String?, _ endpoints: [String], _ version: UInt64)
-        -> [UInt8]
-    {
-        var transcript = Transcript()
-        transcript.append(key)
-        transcript.append(Array((profile ?? "").utf8))
-        transcript.append(UInt64(endpoints.count))
-        for endpoint in endpoints { transcript.append(Array(endpoint.utf8)) }
-        transcript.append(version)
-        return transcript.digest("mayfly/profile")
+    package var transcript: Transcript {
+        let transcript = Transcript("mayfly/profile").adding(key).adding(profile ?? "")
+        return endpointTexts.reduce(transcript.adding(UInt64(endpointTexts.count))) { $0.adding($1) }.adding(version)
     }
-
-    var digest: [UInt8] { Self.digest(key, profile, endpointTexts, version) }
 
     /// Whether this profile replaces another of the same member. The larger version counts. A home restored from a copy
     /// may sign one version twice: then the smaller digest counts, at all members.
@@ -87,7 +77,6 @@ package struct Member: Hashable, Sendable, Codable {
     /// The member has signed it, and its fields are within their limits.
     package var isValid: Bool {
         DisplayName.isValid(profile) && endpointTexts.count <= Limits.endpointCount
-            && Self.byteCount(endpointTexts) <= Limits.endpointsByteCount
-            && key.isValid(signature, for: Self.digest(key, profile, endpointTexts, version))
+            && Self.byteCount(endpointTexts) <= Limits.endpointsByteCount && isSigned(by: key)
     }
 }

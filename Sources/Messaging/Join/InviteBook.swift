@@ -10,19 +10,11 @@ package struct InviteBook: Hashable, Sendable, Codable {
         package var expiresAt: Timestamp
         package var singleUse: Bool
         /// The generation of the relayed endpoints in the invite.
-        package var relayGeneration: UInt64
+        package var relayGeneration: UInt64 = 0
         /// Revoked alone, without a new tag. Its route stays, so that its holders are told.
         package var isRevoked = false
         /// The joiners admitted by it, in the order of arrival.
         package var admitted: [PublicKey] = []
-
-        package init(id: InviteID, tag: InviteTag, expiresAt: Timestamp, singleUse: Bool, relayGeneration: UInt64 = 0) {
-            self.id = id
-            self.relayGeneration = relayGeneration
-            self.tag = tag
-            self.expiresAt = expiresAt
-            self.singleUse = singleUse
-        }
     }
 
     package enum Answer: Hashable, Sendable {

@@ -2,11 +2,6 @@ import Crypto
 
 /// The durable state of one join at the joiner (Join.md, "The joiner"; seed 002).
 ///
-///     joining ──welcome for our tag and creator──▶ ready
-///        │ ──error for our tag──────────────────▶ joinFailed
-///        │ ──24 h────────────────────────────────▶ joinFailed
-///        └──cancel──▶ cancelled
-///
 /// A ``VerifiedInvite`` comes in, so the seed's states `validating` and `validated` are over when this record exists.
 package struct JoinRecord: Hashable, Sendable, Codable {
     package enum State: Hashable, Sendable, Codable {

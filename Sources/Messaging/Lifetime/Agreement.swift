@@ -3,9 +3,7 @@ import Crypto
 extension AgreementID {
     /// The id depends on the proposal alone, so an agreement keeps it when a new member's accept is added.
     package init(_ proposal: ProposalID) {
-        var transcript = Transcript()
-        transcript.append(proposal)
-        self.init(unchecked: transcript.digest("mayfly/lifetime_agreement"))
+        self.init(unchecked: Transcript("mayfly/lifetime_agreement").adding(proposal).digest)
     }
 }
 

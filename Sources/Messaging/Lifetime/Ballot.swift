@@ -2,14 +2,9 @@
 /// creator raises the version. Epochs restart with each version, so a removed member's influence on them ends.
 package struct Ballot: Hashable, Sendable, Codable, Comparable {
     /// Version of the member list, from the creator's signed state.
-    package var membership: UInt64
+    package var membership: UInt64 = 0
     /// Within that version: 1 or more.
-    package var epoch: UInt64
-
-    package init(membership: UInt64 = 0, epoch: UInt64 = 0) {
-        self.membership = membership
-        self.epoch = epoch
-    }
+    package var epoch: UInt64 = 0
 
     package static func < (left: Ballot, right: Ballot) -> Bool {
         left.membership != right.membership ? left.membership < right.membership : left.epoch < right.epoch

@@ -42,8 +42,8 @@ extension LifetimeStateMachine {
         return [.sendTo(from, .reject(proposal.id, reason))]
     }
 
-    /// Rejects a proposal beyond the rate limit, so that an honest proposer does not wait in vain. At most once per
-    /// ``Limits/proposalRate``: ``expire(now:)`` rejects the newest of the others.
+    /// Rejects a proposal beyond the rate limit, so that its proposer does not wait for an answer. One rejection goes out
+    /// in each interval of ``Limits/proposalRate``; at its end ``expire(now:)`` rejects the newest proposal left.
     private mutating func limit(_ id: ProposalID, from: PublicKey, now: Timestamp) -> [Action] {
         if let answeredAt = peers[from]?.answeredAt, now - answeredAt < Limits.proposalRate.interval {
             peers[from]?.unanswered = id
@@ -77,8 +77,7 @@ extension LifetimeStateMachine {
             if old.proposer != proposal.proposer { actions.append(.withdrawn(old.id)) }
         case .accepted(let old, _, _, _):
             guard proposal.survives(old) else { return keep(old, from: from) }
-            voidAccepted(old)
-            actions += [.save, .withdrawn(old.id)]
+            actions += endTheirs() + [.withdrawn(old.id)]
         case .proposed(let ours, _, _):
             guard proposal.survives(ours) else { return keep(ours, from: from) }
             void(ours)
@@ -198,34 +197,20 @@ extension LifetimeStateMachine {
     private mutating func receiveRejection(
         of id: ProposalID, _ reason: LifetimeRejectReason, from: PublicKey, now: Timestamp
     ) -> [Action] {
-        switch negotiation {
-        case .proposed(let proposal, _, _) where proposal.id == id:
-            // One rejection ends the proposal for all.
-            void(proposal)
-            negotiation = .settled
-            if reason == .rateLimited { renewLater(id, now: now) }
-            return [.save, .rejected(id, reason)]
-                + (isPair ? [] : members.filter { $0 != from }.map { .sendTo($0, .reject(id, reason)) })
-        case .asked(let proposal, _) where proposal.id == id && proposal.proposer == from:
-            close(proposal, nil)
-            return [.rejected(id, reason)]
-        case .accepted(let proposal, _, _, _) where proposal.id == id && proposal.proposer == from:
-            voidAccepted(proposal)
-            return [.save, .rejected(id, reason)]
-        case .settled, .proposed, .asked, .accepted: return [.dropped]
+        guard let (proposal, isOurs) = pending, proposal.id == id, isOurs || proposal.proposer == from else {
+            return [.dropped]
         }
+        guard isOurs else { return endTheirs() + [.rejected(id, reason)] }
+        // One rejection ends the proposal for all.
+        void(proposal)
+        negotiation = .settled
+        if reason == .rateLimited { renewLater(id, now: now) }
+        return [.save, .rejected(id, reason)]
+            + (isPair ? [] : members.filter { $0 != from }.map { .sendTo($0, .reject(id, reason)) })
     }
 
     private mutating func receiveWithdrawal(of id: ProposalID, from: PublicKey, now: Timestamp) -> [Action] {
-        switch negotiation {
-        case .asked(let proposal, _) where proposal.id == id && proposal.proposer == from:
-            close(proposal, nil)
-            return [.withdrawn(id)]
-        case .accepted(let proposal, _, _, _) where proposal.id == id && proposal.proposer == from:
-            voidAccepted(proposal)
-            return [.save, .withdrawn(id)]
-        case .settled, .proposed, .asked, .accepted: break
-        }
+        if let proposal = theirs, proposal.id == id, proposal.proposer == from { return endTheirs() + [.withdrawn(id)] }
         guard let head = record.head, head.proposal.id == id, head.proposal.proposer == from,
             record.confirmed != head.id
         else {

@@ -142,30 +142,23 @@ extension LifetimeStateMachine {
         case .proposed(let proposal, _, let accepts):
             if accepts.contains(where: { $0.acceptor == from }) { return [] }
             return [.sendTo(from, .proposal(proposal))] + accepts.map { .sendTo(from, .accept($0)) }
-        case .asked(let proposal, _):
+        case .accepted(let proposal, let accept, _, _) where proposal.proposer != from:
+            return [.sendTo(from, .accept(accept))]
+        case .asked(let proposal, _), .accepted(let proposal, _, _, _):
             guard proposal.proposer == from, received.open != proposal.id else { return [] }
-            close(proposal, nil)
-            return [.withdrawn(proposal.id)]
-        case .accepted(let proposal, let accept, _, _):
-            guard proposal.proposer == from else { return [.sendTo(from, .accept(accept))] }
-            guard received.open != proposal.id else { return [] }
-            voidAccepted(proposal)
-            return [.save, .withdrawn(proposal.id)]
+            return endTheirs() + [.withdrawn(proposal.id)]
         }
     }
 
     /// Ends the open proposal if this member or we have made it.
     private mutating func closeOpen(with from: PublicKey) -> [Action] {
         var voided: [Action] = []
-        if let accepted = record.accepted {
-            switch negotiation {
-            case .accepted: break
-            case .settled, .proposed, .asked:
-                // Accepted before our restart.
-                void(accepted.proposer, upTo: accepted.ballot)
-                record.accepted = nil
-                voided = [.save]
-            }
+        let isAccepted = if case .accepted = negotiation { true } else { false }
+        if !isAccepted, let accepted = record.accepted {
+            // Accepted before our restart.
+            void(accepted.proposer, upTo: accepted.ballot)
+            record.accepted = nil
+            voided = [.save]
         }
         switch negotiation {
         case .settled: return voided
@@ -173,14 +166,8 @@ extension LifetimeStateMachine {
             void(proposal)
             negotiation = .settled
             return [.save, .expired(proposal.id)] + (isPair ? [] : [.send(.withdraw(proposal.id))])
-        case .asked(let proposal, _):
-            guard proposal.proposer == from else { return voided }
-            close(proposal, nil)
-            return voided + [.withdrawn(proposal.id)]
-        case .accepted(let proposal, _, _, _):
-            guard proposal.proposer == from else { return [] }
-            voidAccepted(proposal)
-            return [.save, .withdrawn(proposal.id)]
+        case .asked(let proposal, _), .accepted(let proposal, _, _, _):
+            return voided + (proposal.proposer == from ? endTheirs() + [.withdrawn(proposal.id)] : [])
         }
     }
 
@@ -210,8 +197,7 @@ extension LifetimeStateMachine {
         key: IdentityKey, random: inout some RandomNumberGenerator
     ) -> [Action] {
         if case .accepted(let proposal, _, _, _) = negotiation, AgreementID(proposal.id) == id {
-            voidAccepted(proposal)
-            return [.save, .withdrawn(proposal.id)]
+            return endTheirs() + [.withdrawn(proposal.id)]
         }
         guard let head = record.head, head.id == id else { return [.dropped] }
         peers[from]?.renewable = theirs
@@ -338,12 +324,8 @@ extension LifetimeStateMachine {
         switch negotiation {
         case .settled: return []
         case .proposed(let proposal, _, _): return takeBack(proposal) + [.rejected(proposal.id, .membershipChanged)]
-        case .asked(let proposal, _):
-            close(proposal, .stale)
-            return [.withdrawn(proposal.id)]
-        case .accepted(let proposal, _, _, _):
-            voidAccepted(proposal, rejected: .stale)
-            return [.save, .withdrawn(proposal.id)]
+        case .asked(let proposal, _), .accepted(let proposal, _, _, _):
+            return endTheirs(.stale) + [.withdrawn(proposal.id)]
         }
     }
 

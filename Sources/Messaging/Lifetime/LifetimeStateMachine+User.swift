@@ -24,9 +24,9 @@ extension LifetimeStateMachine {
         }
         let known = [record.newest, record.seen, floor(of: own) ?? Ballot()].map { $0.epoch(under: membership) }
         let epoch = (known.max() ?? 0).saturatingAdd(1)
-        let proposal = LifetimeProposal.Unsigned(
+        let proposal = LifetimeProposal(
             conversation: conversation, membership: membership, epoch: epoch, previous: record.head?.id ?? .none,
-            terms: terms, proposedAt: stamp, nonce: random.bytes(16)
+            terms: terms, proposedAt: stamp, nonce: random.bytes(16), proposer: key.publicKey
         ).signed(by: key, &random)
         // Durable, so that no epoch is used twice after a crash.
         record.seen = proposal.ballot
@@ -45,15 +45,8 @@ extension LifetimeStateMachine {
 
     /// Rejects another member's proposal, also after our accept. Changes nothing in force.
     package mutating func reject() throws(Refusal) -> [Action] {
-        switch negotiation {
-        case .settled, .proposed: throw .noProposal
-        case .asked(let proposal, _):
-            close(proposal, .userDeclined)
-            return [.sendTo(proposal.proposer, .reject(proposal.id, .userDeclined))]
-        case .accepted(let proposal, _, _, _):
-            voidAccepted(proposal, rejected: .userDeclined)
-            return [.save, .sendTo(proposal.proposer, .reject(proposal.id, .userDeclined))]
-        }
+        guard let proposal = theirs else { throw .noProposal }
+        return endTheirs(.userDeclined) + [.sendTo(proposal.proposer, .reject(proposal.id, .userDeclined))]
     }
 
     package mutating func withdraw() throws(Refusal) -> [Action] {
@@ -171,11 +164,15 @@ extension LifetimeStateMachine {
         noteEnded(proposal.id, rejected)
     }
 
-    /// Withdraws our accept of a proposal that has not become an agreement.
-    mutating func voidAccepted(_ proposal: LifetimeProposal, rejected: LifetimeRejectReason? = nil) {
+    /// Ends the open proposal of another member, and withdraws our accept of it.
+    mutating func endTheirs(_ rejected: LifetimeRejectReason? = nil) -> [Action] {
+        guard let proposal = theirs else { return [] }
+        let isAccepted = if case .accepted = negotiation { true } else { false }
         close(proposal, rejected)
+        guard isAccepted else { return [] }
         void(proposal)
         record.accepted = nil
+        return [.save]
     }
 
     mutating func noteEnded(_ id: ProposalID, _ rejected: LifetimeRejectReason?, by member: PublicKey? = nil) {

@@ -2,17 +2,6 @@ import Crypto
 
 /// One member's side of the lifetime negotiation, in a conversation of two or more members (Lifetime.md).
 ///
-///                     propose                      receive a proposal
-///      ┌──────────┐ ───────────▶ ┌──────────┐   ┌───────┐ ◀─────────── ┌──────────┐
-///      │ settled  │              │ proposed │   │ asked │              │ settled  │
-///      └──────────┘ ◀─────────── └──────────┘   └───────┘ ───────────▶ └──────────┘
-///                  all have accepted,           rejected, withdrawn, 23 h 58 min;
-///                  rejected, withdrawn, 24 h    two members: accepted
-///
-///      asked ──accepted, three members or more──▶ accepted ──bundle, rejected, withdrawn, 24 h 2 min──▶ settled
-///      proposed, accepted ──a proposal that survives ours──▶ asked
-///      asked ──the user proposes something else──▶ proposed
-///
 /// An agreement is a proposal and the accept of every other member. It *stands* from then until the session ends. It is
 /// *in force* while it stands and every current member has signed it: a leaving member changes nothing, a new one
 /// suspends it until its accept arrives. Proposing never changes ``inForce``. Messages are stored only under
@@ -158,6 +147,9 @@ package struct LifetimeStateMachine: Hashable, Sendable {
         }
     }
 
+    /// The open proposal of another member.
+    var theirs: LifetimeProposal? { pending.flatMap { $0.isOurs ? nil : $0.proposal } }
+
     /// The members that have yet to sign the open proposal, as far as this node has heard.
     package var unanswered: [PublicKey] {
         switch negotiation {
@@ -241,13 +233,9 @@ package struct LifetimeStateMachine: Hashable, Sendable {
             guard at + Limits.proposalLifetime <= now else { break }
             actions += takeBack(proposal) + [.expired(proposal.id)]
         case .asked(let proposal, let at):
-            guard at + Self.answerTime <= now else { break }
-            close(proposal, nil)
-            actions.append(.expired(proposal.id))
+            if at + Self.answerTime <= now { actions += endTheirs() + [.expired(proposal.id)] }
         case .accepted(let proposal, _, let at, _):
-            guard at + Self.waitTime <= now else { break }
-            voidAccepted(proposal)
-            actions += [.save, .expired(proposal.id)]
+            if at + Self.waitTime <= now { actions += endTheirs() + [.expired(proposal.id)] }
         }
         return actions
     }

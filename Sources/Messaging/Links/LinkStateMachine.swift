@@ -2,13 +2,6 @@ import Crypto
 
 /// The link between our inbox and one other inbox: dialling, the tie-break of simultaneous dials, keepalive, and
 /// redialling (Links.md).
-///
-///     idle ──due──▶ dialling ──opened──▶ up ──lost──▶ idle (after a wait)
-///                      ├──failed──▶ idle (after a longer wait)
-///                      └──found elsewhere──▶ dialling there, too
-///     an incoming link opens from any state ──▶ up
-///     up ──either side goes to sleep──▶ idle, without a time: dialled when there is something to send
-///     up, relayed ──direct link opens──▶ up; until then a direct link is tried repeatedly
 package struct LinkStateMachine: Hashable, Sendable {
     private enum State: Hashable, Sendable {
         /// `nil`: no dial is planned.

@@ -127,7 +127,7 @@ struct ConversationMailbox: Sendable {
     }
 
     fileprivate var sides: [PublicKey: Side] = [:]
-    /// The agreement at the last call of `agreementIsNews`.
+    /// The agreement at the last call of ``ConversationStateMachine/mailAgreementIsNews()``.
     fileprivate var agreement: AgreementID?
 }
 
@@ -201,18 +201,12 @@ extension ConversationStateMachine {
     mutating func receive(_ message: MailboxMessage, from member: PublicKey, on link: LinkID, _ turn: Turn)
         -> [NodeAction]
     {
-        guard members[member]?.establishedLink == link else {
-            tally.dropped += 1
-            return []
-        }
+        guard members[member]?.establishedLink == link else { return drop() }
         switch message {
         case .want(let named, let above):
             guard let agreement, agreement.terms.mailbox != .no, agreement.id == named, record.own.mailbox != nil,
                 mail.sides[member, default: ConversationMailbox.Side()].requests.take(now: turn.now) == nil
-            else {
-                tally.dropped += 1
-                return []
-            }
+            else { return drop() }
             return [.makeSlices(client, named, above: above, link)]
         case .keys(let keys): return receive(keys, from: member, now: turn.now)
         }
@@ -222,15 +216,9 @@ extension ConversationStateMachine {
         guard let agreement, keys.agreement == agreement.id, let address = mailboxAddress(of: member, under: agreement),
             keys.keys.count <= Limits.sliceKeyCount,
             mail.sides[member, default: ConversationMailbox.Side()].keyFrames.take(now: now) == nil
-        else {
-            tally.dropped += 1
-            return []
-        }
+        else { return drop() }
         let width = SliceSchedule(agreement.terms).width
-        guard keys.left > 0, keys.left <= width else {
-            tally.dropped += 1
-            return []
-        }
+        guard keys.left > 0, keys.left <= width else { return drop() }
         var known = outgoing(member, address.box)
         if known.slices == nil { known.slices = KnownSlices(keys, now: now) } else { known.slices?.add(keys, now: now) }
         // A message in the outbox is sealed to the slice in which it was sent.

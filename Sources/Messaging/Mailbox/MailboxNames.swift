@@ -130,7 +130,7 @@ package struct MailboxAddress: Hashable, Sendable {
         guard let slash = rest.firstIndex(of: "/"), let address = Endpoint("tcp://" + rest[..<slash]), address.port > 0
         else { return nil }
         let coded = rest[rest.index(after: slash)...]
-        guard let bytes = Base64URL.decode(coded), bytes.count == Self.byteCount, Base64URL.encode(bytes) == coded,
+        guard let bytes = Base64URL.decode(coded), bytes.count == Self.byteCount,
             let key = try? PublicKey(bytes.prefix(PublicKey.byteCount)), let box = BoxID(bytes.suffix(BoxID.byteCount))
         else { return nil }
         let secret = bytes.dropFirst(PublicKey.byteCount).prefix(ContactCard.routingSecretByteCount)

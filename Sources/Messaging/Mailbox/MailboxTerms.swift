@@ -38,12 +38,6 @@ package struct BoxRecord: Hashable, Sendable, Codable {
     package var owner: PublicKey
     /// When the owner's link was last heard, by our clock.
     package var seenAt: Timestamp
-
-    package init(box: BoxID, owner: PublicKey, seenAt: Timestamp) {
-        self.box = box
-        self.owner = owner
-        self.seenAt = seenAt
-    }
 }
 
 /// A slot without its body.

@@ -95,11 +95,6 @@ package enum NodeAction: Hashable, Sendable {
     package struct AgedMessage: Hashable, Sendable {
         package let id: MessageID
         package let age: Milliseconds
-
-        package init(id: MessageID, age: Milliseconds) {
-            self.id = id
-            self.age = age
-        }
     }
 
     package enum Keeping: Hashable, Sendable {
@@ -248,6 +243,6 @@ package struct Event: Hashable, Sendable {
         /// A new member has not signed yet; messages are ephemeral until then.
         case lifetimeSuspended(previous: Lifetime)
         /// A spoken code was used or has expired.
-        case codeEnded(slot: UInt16, CodeOutcome)
+        case codeEnded(OpenCodes.Number, CodeOutcome)
     }
 }

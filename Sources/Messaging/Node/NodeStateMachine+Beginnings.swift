@@ -23,7 +23,7 @@ extension NodeStateMachine {
         try DisplayName.check(name)
         try DisplayName.check(profile)
         let conversation = ConversationID.random(&turn.random)
-        let group = GroupState.Unsigned(
+        let group = GroupState(
             conversation: conversation, version: 1, membership: 1, name: name, isLocked: false, members: [key.publicKey]
         )
         let own = Member(

@@ -4,12 +4,6 @@ import HeapModule
 /// Our messages for one member (Delivery.md, "Outbox"): in order, at most ``Limits/inFlightCount`` in flight, sent
 /// again until they are acknowledged or expire.
 ///
-///     queued ──link──▶ sent ──acknowledged──▶ gone (delivered)
-///        ▲               │ ──link lost──▶ queued
-///        └──no answer in time────────────┘
-///     any ──deadline──▶ gone (expired undelivered)        any ──cancel──▶ gone (cancelled)
-///     queued ──its mailbox has it──▶ mailed ──link──▶ sent
-///
 /// The archive holds the bodies; this machine holds ids and times.
 package struct OutboxStateMachine: Sendable {
     package struct Entry: Hashable, Sendable {
@@ -53,12 +47,6 @@ package struct OutboxStateMachine: Sendable {
         package var transmitted: [NodeAction.AgedMessage] = []
 
         package var isEmpty: Bool { expired.isEmpty && transmitted.isEmpty }
-
-        package init(expired: [MessageID] = [], sent: [MessageID] = [], transmitted: [NodeAction.AgedMessage] = []) {
-            self.expired = expired
-            self.sent = sent
-            self.transmitted = transmitted
-        }
     }
 
     private var entries: [MessageID: Entry] = [:]

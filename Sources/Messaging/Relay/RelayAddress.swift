@@ -16,23 +16,16 @@ package struct RelayAddress: Hashable, Sendable {
 
     private static let byteCount = PublicKey.byteCount + ContactCard.routingSecretByteCount + ReservationID.byteCount
 
-    package init(key: PublicKey, routingSecret: [UInt8], reservation: ReservationID) {
-        self.key = key
-        self.routingSecret = routingSecret
-        self.reservation = reservation
-    }
+    package var text: String { Base64URL.encode(key.bytes + routingSecret + reservation.bytes) }
+}
 
+extension RelayAddress {
     package init?(_ text: some StringProtocol) {
-        guard let bytes = Base64URL.decode(text), bytes.count == Self.byteCount,
-            // Reject non-canonical base64url.
-            Base64URL.encode(bytes) == text
-        else { return nil }
+        guard let bytes = Base64URL.decode(text), bytes.count == Self.byteCount else { return nil }
         let secret = bytes.dropFirst(PublicKey.byteCount).prefix(ContactCard.routingSecretByteCount)
         guard let key = try? PublicKey(bytes.prefix(PublicKey.byteCount)),
             let reservation = ReservationID(bytes.suffix(ReservationID.byteCount))
         else { return nil }
         self.init(key: key, routingSecret: Array(secret), reservation: reservation)
     }
-
-    package var text: String { Base64URL.encode(key.bytes + routingSecret + reservation.bytes) }
 }

@@ -51,8 +51,8 @@ extension Limits {
     package static let reservationRetry: Milliseconds = 5 * .minute
     /// How long we advertise a reservation after its link is lost: it is the same when the link is back.
     package static let reservationGrace: Milliseconds = 10 * .minute
-    /// An inbox that has lost a member changes its reservation no more often than this: other members accept a new
-    /// profile each ``profileRate``.
+    /// Shortest time between two changes of an inbox's reservation after lost members. Each change is a new profile,
+    /// which other members accept at ``Limits/profileRate``.
     package static let relayChangeInterval: Milliseconds = 10 * .second
     /// How long an old reservation is kept for members that do not know the new one.
     package static let relayRetirement: Milliseconds = .day

@@ -113,7 +113,7 @@ package struct RelayGenerations: Hashable, Sendable, Codable {
 
     package init() {}
 
-    /// Changes at most once per ``Limits/relayChangeInterval``, the rate at which others accept new profiles.
+    /// Changes at most once per ``Limits/relayChangeInterval``.
     package mutating func memberGone(now: Timestamp) {
         guard dueAt == nil else { return }
         if let changedAt, now - changedAt < Limits.relayChangeInterval, now >= changedAt {

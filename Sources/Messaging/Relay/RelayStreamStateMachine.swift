@@ -4,15 +4,6 @@
 ///     open ──they end──▶ endedThere ──we end──▶ over
 ///     every state ──either side closes, or violates the protocol──▶ over
 package struct RelayStreamStateMachine: Hashable, Sendable {
-    private enum State: Hashable, Sendable {
-        case open
-        /// We send no more.
-        case endedHere
-        /// The other end sends no more.
-        case endedThere
-        case over
-    }
-
     package enum Arrival: Hashable, Sendable {
         /// To be delivered; call ``consumed(_:)`` afterwards.
         case bytes([UInt8])
@@ -23,7 +14,9 @@ package struct RelayStreamStateMachine: Hashable, Sendable {
         case nothing
     }
 
-    private var state = State.open
+    private var hasEnded = false
+    private var peerHasEnded = false
+    package private(set) var isOver = false
     /// Bytes that we may send.
     private var credit = Limits.relayWindow
     /// Bytes received and not consumed.
@@ -33,8 +26,7 @@ package struct RelayStreamStateMachine: Hashable, Sendable {
 
     package init() {}
 
-    package var isOver: Bool { state == .over }
-    package var sends: Bool { state == .open || state == .endedThere }
+    package var sends: Bool { !isOver && !hasEnded }
 
     /// Size of the next piece.
     /// - Parameter available: bytes to send.
@@ -51,55 +43,45 @@ package struct RelayStreamStateMachine: Hashable, Sendable {
 
     /// - Returns: the frame to send; `nil` if it was sent before.
     package mutating func end() -> RelayStreamFrame? {
-        switch state {
-        case .open:
-            state = .endedHere
-            return .end
-        case .endedThere:
-            state = .over
-            return .end
-        case .endedHere, .over: return nil
-        }
+        guard sends else { return nil }
+        (hasEnded, isOver) = (true, peerHasEnded)
+        return .end
     }
 
     /// - Returns: the frame to send; `nil` if the stream is over.
     package mutating func close(_ reason: RelayCloseReason = .closed) -> RelayStreamFrame? {
-        guard state != .over else { return nil }
-        state = .over
+        guard !isOver else { return nil }
+        isOver = true
         return .close(reason)
     }
 
     package mutating func receive(_ frame: RelayStreamFrame) -> Arrival {
-        switch (state, frame) {
-        case (.over, .data), (.over, .credit), (.over, .end), (.over, .close): return .nothing
-        case (.open, .close(let reason)), (.endedHere, .close(let reason)), (.endedThere, .close(let reason)):
-            state = .over
+        guard !isOver else { return .nothing }
+        switch frame {
+        case .close(let reason):
+            isOver = true
             return .closed(reason)
-        case (.open, .data(let bytes)), (.endedHere, .data(let bytes)):
-            guard (1...Limits.relayPieceByteCount).contains(bytes.count),
+        case .data(let bytes):
+            guard !peerHasEnded, (1...Limits.relayPieceByteCount).contains(bytes.count),
                 bytes.count <= Limits.relayWindow - unread - owed
             else { return violation() }
             unread += bytes.count
             return .bytes(bytes)
-        case (.endedThere, .data): return violation()
-        case (.open, .credit(let count)), (.endedThere, .credit(let count)):
+        case .credit(let count):
+            // Credit for bytes sent before our end.
+            if hasEnded { return .nothing }
             guard count >= 1, count <= Limits.relayWindow - credit else { return violation() }
             credit += count
             return .credit
-        // Credit for bytes sent before our end.
-        case (.endedHere, .credit): return .nothing
-        case (.open, .end):
-            state = .endedThere
+        case .end:
+            guard !peerHasEnded else { return violation() }
+            (peerHasEnded, isOver) = (true, hasEnded)
             return .ended
-        case (.endedHere, .end):
-            state = .over
-            return .ended
-        case (.endedThere, .end): return violation()
         }
     }
 
     private mutating func violation() -> Arrival {
-        state = .over
+        isOver = true
         return .closed(.violation)
     }
 
@@ -108,7 +90,7 @@ package struct RelayStreamStateMachine: Hashable, Sendable {
         let taken = max(0, min(count, unread))
         unread -= taken
         owed += taken
-        guard state == .open || state == .endedHere, owed >= Limits.relayWindow / 4 else { return nil }
+        guard !isOver, !peerHasEnded, owed >= Limits.relayWindow / 4 else { return nil }
         defer { owed = 0 }
         return .credit(owed)
     }

@@ -32,68 +32,46 @@ package struct RelayedStream: Hashable, Sendable {
         var pace = RelayPace()
     }
 
-    private enum State: Hashable, Sendable {
-        case open(holder: Direction, guest: Direction)
-        /// One side has ended; the other still sends.
-        case halfOpen(sender: Side, Direction)
-        case over
-    }
-
-    private var state = State.open(holder: Direction(), guest: Direction())
+    /// By sender.
+    private var (holder, guest) = (Direction(), Direction())
+    /// It sends no more.
+    private var ended: Side?
+    package private(set) var isOver = false
 
     package init() {}
 
-    package var isOver: Bool { state == .over }
+    private subscript(sender: Side) -> Direction {
+        get { sender == .holder ? holder : guest }
+        set { if sender == .holder { holder = newValue } else { guest = newValue } }
+    }
 
     package mutating func receive(_ frame: RelayStreamFrame, from side: Side) -> Outcome {
+        guard !isOver else { return .drop }
         let outcome = outcome(of: frame, from: side)
-        if outcome == .violation || outcome == .forwardLast { state = .over }
+        isOver = outcome == .violation || outcome == .forwardLast
         return outcome
     }
 
     private mutating func outcome(of frame: RelayStreamFrame, from side: Side) -> Outcome {
-        switch (state, frame) {
-        case (.over, .data), (.over, .credit), (.over, .end), (.over, .close): return .drop
-        case (.open, .close), (.halfOpen, .close): return .forwardLast
-        case (.open(let holder, let guest), .end):
-            state = .halfOpen(sender: side.other, side == .holder ? guest : holder)
+        switch frame {
+        case .close: return .forwardLast
+        case .end:
+            if let ended { return ended == side ? .violation : .forwardLast }
+            ended = side
             return .forward
-        case (.halfOpen(let sender, _), .end): return sender == side ? .forwardLast : .violation
-        case (.open, .data(let bytes)): return change(side) { Self.take(bytes.count, from: &$0) }
-        case (.halfOpen(let sender, _), .data(let bytes)):
-            return sender == side ? change(side) { Self.take(bytes.count, from: &$0) } : .violation
-        case (.open, .credit(let count)): return change(side.other) { Self.withhold(count, in: &$0) }
-        case (.halfOpen(let sender, _), .credit(let count)):
+        case .data(let bytes):
+            guard ended != side, (1...Limits.relayPieceByteCount).contains(bytes.count),
+                bytes.count <= self[side].credit
+            else { return .violation }
+            self[side].credit -= bytes.count
+            return .forward
+        case .credit(let count):
             // Credit for bytes sent before the end is dropped.
-            return sender == side ? .drop : change(sender) { Self.withhold(count, in: &$0) }
-        }
-    }
-
-    private static func take(_ count: Int, from direction: inout Direction) -> Outcome {
-        guard (1...Limits.relayPieceByteCount).contains(count), count <= direction.credit else { return .violation }
-        direction.credit -= count
-        return .forward
-    }
-
-    private static func withhold(_ count: Int, in direction: inout Direction) -> Outcome {
-        let outstanding = Limits.relayWindow - direction.credit - direction.withheld
-        guard count >= 1, count <= outstanding else { return .violation }
-        direction.withheld += count
-        return .withhold
-    }
-
-    /// Changes the direction in which `sender` sends; `drop` if it has ended.
-    private mutating func change(_ sender: Side, _ body: (inout Direction) -> Outcome) -> Outcome {
-        switch state {
-        case .open(var holder, var guest):
-            let outcome = sender == .holder ? body(&holder) : body(&guest)
-            state = .open(holder: holder, guest: guest)
-            return outcome
-        case .halfOpen(sender, var direction):
-            let outcome = body(&direction)
-            state = .halfOpen(sender: sender, direction)
-            return outcome
-        case .halfOpen, .over: return .drop
+            guard ended != side.other else { return .drop }
+            let outstanding = Limits.relayWindow - self[side.other].credit - self[side.other].withheld
+            guard count >= 1, count <= outstanding else { return .violation }
+            self[side.other].withheld += count
+            return .withhold
         }
     }
 
@@ -104,22 +82,15 @@ package struct RelayedStream: Hashable, Sendable {
     package mutating func release(for sender: Side, rate: Int, total: inout RelayPace, totalRate: Int, now: Timestamp)
         -> Release
     {
-        var result = Release.nothing
-        _ = change(sender) { direction in
-            guard direction.withheld > 0 else { return .drop }
-            let due = max(direction.pace.due, total.due)
-            guard due <= now else {
-                result = .later(due)
-                return .drop
-            }
-            result = .now(direction.withheld)
-            direction.pace.pay(direction.withheld, rate: rate, now: now)
-            total.pay(direction.withheld, rate: totalRate, now: now)
-            direction.credit += direction.withheld
-            direction.withheld = 0
-            return .forward
-        }
-        return result
+        let direction = self[sender]
+        guard !isOver, ended != sender, direction.withheld > 0 else { return .nothing }
+        let due = max(direction.pace.due, total.due)
+        guard due <= now else { return .later(due) }
+        total.pay(direction.withheld, rate: totalRate, now: now)
+        self[sender].pace.pay(direction.withheld, rate: rate, now: now)
+        self[sender].credit += direction.withheld
+        self[sender].withheld = 0
+        return .now(direction.withheld)
     }
 
     package enum Release: Hashable, Sendable {

@@ -122,11 +122,10 @@ extension GroupState: ProtoMessage {
         let members = try fields.all(
             6, "group.members", atMost: Limits.memberCount,
             bytes: { (bytes) throws(WireError) in try ProtoFields.key(bytes, "group.members") })
-        let unsigned = Unsigned(
+        self.init(
             conversation: try fields.id(1, "group.conversation"), version: fields.version(2),
             membership: fields.version(3), name: try fields.optionalText(4, "group.name", atMost: Limits.nameByteCount),
-            isLocked: fields.flag(5), members: members)
-        self.init(unsigned, signature: try fields.signature(7, "group.signature"))
+            isLocked: fields.flag(5), members: members, signature: try fields.signature(7, "group.signature"))
     }
 }
 

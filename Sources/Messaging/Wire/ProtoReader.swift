@@ -211,7 +211,7 @@ struct ProtoReader {
     /// - Parameter depth: of the message that is read.
     mutating func next(depth: Int) throws(WireError) -> Field? {
         guard position < end else { return nil }
-        let tag = try varint()
+        let tag = try varint(atMost: 5)
         guard tag <= UInt64(UInt32.max), tag >> 3 > 0, let type = WireType(rawValue: UInt8(tag & 7)) else {
             throw .malformed("protobuf")
         }
@@ -224,7 +224,7 @@ struct ProtoReader {
             guard depth < Self.depthLimit else { throw .malformed("protobuf") }
             while true {
                 let start = position
-                if try varint() == tag + 1 { break }
+                if try varint(atMost: 5) == tag + 1 { break }
                 position = start
                 _ = try next(depth: depth + 1)
             }
@@ -234,10 +234,10 @@ struct ProtoReader {
         return field
     }
 
-    /// At most 64 bits in at most ten bytes.
-    mutating func varint() throws(WireError) -> UInt64 {
+    /// At most 64 bits. A tag has at most five bytes.
+    mutating func varint(atMost byteCount: UInt64 = 10) throws(WireError) -> UInt64 {
         var (value, shift) = (UInt64(0), UInt64(0))
-        while position < end, shift < 70 {
+        while position < end, shift < 7 * byteCount {
             let byte = bytes[position]
             position += 1
             value |= UInt64(byte & 0x7f) << shift

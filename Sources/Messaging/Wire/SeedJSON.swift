@@ -87,10 +87,10 @@ package enum SeedJSON {
             let previous = AgreementID(hex: body.previous ?? ""), let nonce = Hex.decode(body.nonce ?? ""),
             nonce.count == 16, let proposer = key(body.proposer), let signature = signature(body.signature)
         else { throw .malformed("lifetime_proposal") }
-        let unsigned = LifetimeProposal.Unsigned(
-            conversation: conversation, membership: membership, epoch: epoch, previous: previous, terms: terms,
-            proposedAt: proposedAt, nonce: nonce)
-        return .proposal(LifetimeProposal(unsigned, proposer: proposer, signature: signature))
+        return .proposal(
+            LifetimeProposal(
+                conversation: conversation, membership: membership, epoch: epoch, previous: previous, terms: terms,
+                proposedAt: proposedAt, nonce: nonce, proposer: proposer, signature: signature))
     }
 
     /// `nil` for a lifetime, a timer or a mailbox of a later version, and for times out of range.

@@ -168,7 +168,7 @@ final class Codes: Part {
     private func ended(_ entry: OpenCodes.Entry, _ outcome: CodeOutcome) {
         for promise in waiting.removeValue(forKey: entry.number) ?? [] { promise.succeed(outcome) }
         if codes.entries.isEmpty { responder.stop() }
-        let kind = Event.Kind.codeEnded(slot: entry.code.slot, outcome)
+        let kind = Event.Kind.codeEnded(entry.number, outcome)
         shell.events.notify(Event(client: entry.client, conversation: entry.conversation, at: now, kind: kind))
     }
 }

@@ -54,32 +54,39 @@ final class ProtocolCore: Part {
 
     func makeTurn() -> Turn {
         let reading = readClock()
-        return Turn(
-            now: reading.confirmed, random: .system, endpoints: shell.addresses.advertised,
-            relayPlaces: shell.addresses.relayPlaces { machine.contact?.relayPlaces ?? [] }, isLocked: store.isLocked,
-            defaultPolicy: services.defaultPolicy, sessionGrace: options.sessionGrace,
-            // A closure that captures a single object needs no allocation.
-            isKnown: { [inboxes] client, id in inboxes[client]?.archive.contains(id) ?? false },
-            hasRoom: { [self] client in hasRoom(client) },
-            isNamedPeer: { [book = shell.book] key in book.peer(key).map { !$0.isBlocked } ?? false },
-            contents: ContentLookup(
-                message: { [self] client, id in inboxes[client]?.archive.read(id, now: readClock().hide)?.message },
-                deliveries: { [self] client, id in
-                    inboxes[client]?.archive.deliveries(of: id, now: readClock().hide) ?? []
-                },
-                isStored: { [self] client, id in
-                    inboxes[client]?.archive.read(id, now: readClock().hide)?.isStored ?? false
-                },
-                hasChunk: { [inboxes] client, id, index in inboxes[client]?.archive.hasChunk(index, of: id) ?? false },
-                hasRoom: { [self] client, byteCount in hasRoom(client, byteCount: byteCount) },
-                memoryAvailable: { [memory] in Limits.attachmentMemoryTotalByteCount - memory.chunkByteCount },
-                attachmentByteCount: services.attachmentByteCount, sendsReadReceipts: services.sendsReadReceipts,
-                awaitsStorage: { [inboxes] client, id in inboxes[client]?.archive.awaitsStorage(id) ?? false },
-                wasShown: { [inboxes] client, id in inboxes[client]?.archive.wasShown(id) ?? false }),
-            defaultCap: services.defaultCap, sourceOf: { [links] link in links[link]?.connection.sourcePrefix },
-            mailbox: shell.ownMailbox.place, keptSlots: { [self] box in shell.keptBoxes.slots(of: box) },
-            startedAt: services.startedAt,
-            sleeperKey: { [self] client in inboxes[client].flatMap { try? $0.deriveKey(in: store) } })
+        var turn = Turn(
+            now: reading.confirmed, random: .system, endpoints: shell.addresses.advertised, isLocked: store.isLocked)
+        turn.relayPlaces = shell.addresses.relayPlaces { machine.contact?.relayPlaces ?? [] }
+        turn.defaultPolicy = services.defaultPolicy
+        turn.sessionGrace = options.sessionGrace
+        // A closure that captures a single object needs no allocation.
+        turn.isKnown = { [inboxes] client, id in inboxes[client]?.archive.contains(id) ?? false }
+        turn.hasRoom = { [self] client in hasRoom(client) }
+        turn.isNamedPeer = { [book = shell.book] key in book.peer(key).map { !$0.isBlocked } ?? false }
+        turn.contents.message = { [self] client, id in inboxes[client]?.archive.read(id, now: readClock().hide)?.message
+        }
+        turn.contents.said = { [self] client, id in
+            inboxes[client]?.archive.deliveries(of: id, now: readClock().hide) ?? []
+        }
+        turn.contents.isStored = { [self] client, id in
+            inboxes[client]?.archive.read(id, now: readClock().hide)?.isStored ?? false
+        }
+        turn.contents.hasChunk = { [inboxes] client, id, index in
+            inboxes[client]?.archive.hasChunk(index, of: id) ?? false
+        }
+        turn.contents.hasRoom = { [self] client, byteCount in hasRoom(client, byteCount: byteCount) }
+        turn.contents.memoryAvailable = { [memory] in Limits.attachmentMemoryTotalByteCount - memory.chunkByteCount }
+        turn.contents.attachmentByteCount = services.attachmentByteCount
+        turn.contents.sendsReadReceipts = services.sendsReadReceipts
+        turn.contents.awaitsStorage = { [inboxes] client, id in inboxes[client]?.archive.awaitsStorage(id) ?? false }
+        turn.contents.wasShown = { [inboxes] client, id in inboxes[client]?.archive.wasShown(id) ?? false }
+        turn.defaultCap = services.defaultCap
+        turn.sourceOf = { [links] link in links[link]?.connection.sourcePrefix }
+        turn.mailbox = shell.ownMailbox.place
+        turn.keptSlots = { [self] box in shell.keptBoxes.slots(of: box) }
+        turn.startedAt = services.startedAt
+        turn.sleeperKey = { [self] client in inboxes[client].flatMap { try? $0.deriveKey(in: store) } }
+        return turn
     }
 
     // MARK: Room on the disk

@@ -105,7 +105,7 @@ extension EventKind {
         case .profileChanged: ["member", "profile"]
         case .messagesMissed: ["member", "count"]
         case .twoCopies: ["member", "ours"]
-        case .codeEnded: ["slot", "outcome"]
+        case .codeEnded: ["number", "outcome"]
         }
     }
 

@@ -254,8 +254,8 @@ enum EventView {
         case .inboxAwake(let reason): return ["wakeReason": .text(reason.rawValue)]
         case .inboxAsleep: return [:]
         case .lifetimeSuspended(let previous): return ["previous": .text(previous.rawValue)]
-        case .codeEnded(let slot, let outcome):
-            return ["slot": .number(Int64(slot)), "outcome": .text(outcome.rawValue)]
+        case .codeEnded(let number, let outcome):
+            return ["number": .number(Int64(number.value)), "outcome": .text(outcome.rawValue)]
         }
     }
 }
