@@ -10,7 +10,7 @@ extension Signed {
     /// The hash that was signed.
     package var digest: [UInt8] { transcript.digest }
 
-    package func isSigned(by key: PublicKey) -> Bool { key.isValid(signature, for: digest) }
+    package func hasSignature(of key: PublicKey) -> Bool { key.isValid(signature, for: digest) }
 
     package func signed(by key: IdentityKey, _ random: inout some RandomNumberGenerator) -> Self {
         var signed = self
@@ -21,7 +21,7 @@ extension Signed {
 
 extension SchnorrSignature {
     /// Of a value that is not signed yet.
-    package static let none = try! SchnorrSignature([UInt8](repeating: 0, count: byteCount))
+    package static let unsigned = try! SchnorrSignature([UInt8](repeating: 0, count: byteCount))
 }
 
 /// The canonical bytes of a signed value. Fields are length-prefixed, so two values never share their bytes.

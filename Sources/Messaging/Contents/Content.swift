@@ -89,7 +89,7 @@ package enum DeliveryState: String, Sendable, Hashable, Codable {
     case cancelled
     /// From another member.
     case received
-    /// Every member that got it, and is still a member, has sent a read receipt.
+    /// Every member to whom it was sent, and that is still a member, has sent a read receipt.
     case read
     /// From another member; its file is still incomplete here.
     case receiving

@@ -20,7 +20,7 @@ extension ExplodeNotice {
         self.init(
             conversation: genesis.conversation, genesis: genesis.digest,
             expiresAt: Timestamp(milliseconds: expiresAt.milliseconds / .second * .second), isImmediate: isImmediate,
-            signature: .none)
+            signature: .unsigned)
         self = signed(by: key, &random)
     }
 
@@ -48,7 +48,7 @@ extension ExplodeNotice {
     /// It names this conversation, and the creator in the genesis has signed it.
     package func isValid(for genesis: Genesis) -> Bool {
         conversation == genesis.conversation && equalInConstantTime(self.genesis, genesis.digest)
-            && isSigned(by: genesis.creator)
+            && hasSignature(of: genesis.creator)
     }
 
     // MARK: Sealing
@@ -99,7 +99,7 @@ package struct DeletionReceipt: Signed, Hashable, Sendable, Codable {
         conversation: ConversationID, destroyedAt: Timestamp, key: IdentityKey,
         _ random: inout some RandomNumberGenerator
     ) {
-        self.init(conversation: conversation, member: key.publicKey, destroyedAt: destroyedAt, signature: .none)
+        self.init(conversation: conversation, member: key.publicKey, destroyedAt: destroyedAt, signature: .unsigned)
         self = signed(by: key, &random)
     }
 
@@ -115,7 +115,7 @@ package struct DeletionReceipt: Signed, Hashable, Sendable, Codable {
     }
 
     /// Checks the signature only; the tombstone knows who is a member.
-    package var isSignatureValid: Bool { isSigned(by: member) }
+    package var isSignatureValid: Bool { hasSignature(of: member) }
 
     /// Sealed like the notice, for the answer to a knock.
     package func sealed(_ random: inout some RandomNumberGenerator) -> [UInt8] {

@@ -18,7 +18,7 @@ package struct Genesis: Signed, Hashable, Sendable, Codable {
     package init(
         conversation: ConversationID, createdAt: Timestamp, key: IdentityKey, _ random: inout some RandomNumberGenerator
     ) {
-        self.init(conversation: conversation, creator: key.publicKey, createdAt: createdAt, signature: .none)
+        self.init(conversation: conversation, creator: key.publicKey, createdAt: createdAt, signature: .unsigned)
         self = signed(by: key, &random)
     }
 
@@ -26,5 +26,5 @@ package struct Genesis: Signed, Hashable, Sendable, Codable {
         Transcript("mayfly/genesis").adding(conversation).adding(creator).adding(createdAt)
     }
 
-    package var isSignatureValid: Bool { isSigned(by: creator) }
+    package var isSignatureValid: Bool { hasSignature(of: creator) }
 }

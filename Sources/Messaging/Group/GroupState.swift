@@ -15,7 +15,7 @@ package struct GroupState: Signed, Hashable, Sendable, Codable {
 
     package init(
         conversation: ConversationID, version: UInt64, membership: UInt64, name: String?, isLocked: Bool,
-        members: [PublicKey], signature: SchnorrSignature = .none
+        members: [PublicKey], signature: SchnorrSignature = .unsigned
     ) {
         self.conversation = conversation
         self.version = version
@@ -52,7 +52,7 @@ package struct GroupState: Signed, Hashable, Sendable, Codable {
     /// It names this conversation, its creator has signed it, and its fields are within their limits.
     package func isValid(for genesis: Genesis) -> Bool {
         conversation == genesis.conversation && members.first == genesis.creator && members.count <= Limits.memberCount
-            && Set(members).count == members.count && DisplayName.isValid(name) && isSigned(by: genesis.creator)
+            && Set(members).count == members.count && DisplayName.isValid(name) && hasSignature(of: genesis.creator)
     }
 }
 
@@ -73,7 +73,7 @@ package struct Departure: Signed, Hashable, Sendable, Codable {
     package init(
         of member: PublicKey, conversation: ConversationID, key: IdentityKey, _ random: inout some RandomNumberGenerator
     ) {
-        self.init(conversation: conversation, member: member, signature: .none)
+        self.init(conversation: conversation, member: member, signature: .unsigned)
         self = signed(by: key, &random)
     }
 
@@ -81,7 +81,7 @@ package struct Departure: Signed, Hashable, Sendable, Codable {
 
     /// It names this conversation, and `signer` has signed it: the member or the creator.
     package func isValid(for conversation: ConversationID, by signer: PublicKey) -> Bool {
-        self.conversation == conversation && isSigned(by: signer)
+        self.conversation == conversation && hasSignature(of: signer)
     }
 }
 

@@ -27,7 +27,7 @@ package struct Member: Signed, Hashable, Sendable, Codable {
     ) {
         self.init(
             key: key.publicKey, profile: profile, endpointTexts: Self.texts(endpoints, mailbox), version: version,
-            signature: .none)
+            signature: .unsigned)
         self = signed(by: key, &random)
     }
 
@@ -77,6 +77,6 @@ package struct Member: Signed, Hashable, Sendable, Codable {
     /// The member has signed it, and its fields are within their limits.
     package var isValid: Bool {
         DisplayName.isValid(profile) && endpointTexts.count <= Limits.endpointCount
-            && Self.byteCount(endpointTexts) <= Limits.endpointsByteCount && isSigned(by: key)
+            && Self.byteCount(endpointTexts) <= Limits.endpointsByteCount && hasSignature(of: key)
     }
 }

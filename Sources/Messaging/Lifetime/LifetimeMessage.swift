@@ -19,7 +19,7 @@ package struct LifetimeProposal: Signed, Hashable, Sendable, Codable {
 
     package init(
         conversation: ConversationID, membership: UInt64, epoch: UInt64, previous: AgreementID, terms: LifetimeTerms,
-        proposedAt: Timestamp, nonce: [UInt8], proposer: PublicKey, signature: SchnorrSignature = .none
+        proposedAt: Timestamp, nonce: [UInt8], proposer: PublicKey, signature: SchnorrSignature = .unsigned
     ) {
         self.conversation = conversation
         self.membership = membership
@@ -43,7 +43,7 @@ package struct LifetimeProposal: Signed, Hashable, Sendable, Codable {
     package var ballot: Ballot { Ballot(membership: membership, epoch: epoch) }
     package var lifetime: Lifetime { terms.lifetime }
     package var id: ProposalID { ProposalID(unchecked: digest) }
-    package var isSignatureValid: Bool { isSigned(by: proposer) }
+    package var isSignatureValid: Bool { hasSignature(of: proposer) }
 }
 
 package struct LifetimeAccept: Signed, Hashable, Sendable, Codable {
@@ -61,7 +61,7 @@ package struct LifetimeAccept: Signed, Hashable, Sendable, Codable {
         ).adding(acceptor)
     }
 
-    package var isSignatureValid: Bool { isSigned(by: acceptor) }
+    package var isSignatureValid: Bool { hasSignature(of: acceptor) }
 }
 
 extension LifetimeAccept {
@@ -71,7 +71,7 @@ extension LifetimeAccept {
     ) {
         self.init(
             conversation: proposal.conversation, proposal: proposal.id, lifetime: proposal.lifetime,
-            acceptedAt: acceptedAt, acceptor: key.publicKey, signature: .none)
+            acceptedAt: acceptedAt, acceptor: key.publicKey, signature: .unsigned)
         self = signed(by: key, &random)
     }
 }

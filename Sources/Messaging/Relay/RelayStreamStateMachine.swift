@@ -1,8 +1,4 @@
-/// One end of a relayed stream.
-///
-///     open ──we end──▶ endedHere ──they end──▶ over
-///     open ──they end──▶ endedThere ──we end──▶ over
-///     every state ──either side closes, or violates the protocol──▶ over
+/// One end of a relayed stream (Relay.md, "A and B: the ends of a stream").
 package struct RelayStreamStateMachine: Hashable, Sendable {
     package enum Arrival: Hashable, Sendable {
         /// To be delivered; call ``consumed(_:)`` afterwards.

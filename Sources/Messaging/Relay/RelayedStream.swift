@@ -1,8 +1,5 @@
 /// One stream as the rendezvous node sees it: each side's credit and rate.
 ///
-///     open ──one side ends──▶ halfOpen ──the other ends──▶ over
-///     open, halfOpen ──either side closes or violates the protocol──▶ over
-///
 /// The node forwards bytes at once. It limits the rate by delaying the receiver's credit, so it holds at most one
 /// window of a direction for a receiver that does not read.
 package struct RelayedStream: Hashable, Sendable {

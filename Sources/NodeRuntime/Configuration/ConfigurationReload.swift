@@ -45,6 +45,7 @@ package enum ConfigurationReload {
                 throw error
             }
             await change?.end()
+            guard !services.isStopped else { throw NodeError.stopping }
             return apply(file, arePeersChanged: arePeersChanged, to: node)
         }
         throw HomeFileError(kind: .busy, path: path, line: nil, reason: "another program changes it again and again")

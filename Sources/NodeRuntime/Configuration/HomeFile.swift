@@ -120,14 +120,14 @@ enum HomeFile {
     private static func lock(_ path: String) throws(HomeFileError) -> Int32 {
         let lock = open(path + ".lock", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0o600)
         guard lock >= 0 else { throw HomeFileError(systemCall: "open", path: path + ".lock") }
-        for _ in 0..<lockAttempts {
+        for attempt in 1...lockAttempts {
             if flock(lock, LOCK_EX | LOCK_NB) == 0 { return lock }
             guard errno == EWOULDBLOCK || errno == EINTR else {
                 let error = HomeFileError(systemCall: "flock", path: path + ".lock")
                 close(lock)
                 throw error
             }
-            usleep(10_000)
+            if attempt < lockAttempts { usleep(10_000) }
         }
         close(lock)
         throw HomeFileError(kind: .busy, path: path, line: nil, reason: "another process is changing it")
@@ -195,7 +195,12 @@ enum HomeFile {
     /// the file would drop it.
     /// - Parameter known: the names in each object, by its path, with `*` for the index in a list.
     static func checkNames(_ bytes: [UInt8], path: String, known: [String: [String]]) throws(HomeFileError) {
-        guard let (stranger, names) = try? JSONIndex(bytes).stranger(known) else { return }
+        let index: JSONIndex
+        // JSONDecoder takes some texts that are no JSON.
+        do throws(JSONIndex.Failure) { index = try JSONIndex(bytes) } catch {
+            throw HomeFileError(kind: .malformed, path: path, line: error.line, reason: "not JSON: \(error.words)")
+        }
+        guard let (stranger, names) = index.stranger(known) else { return }
         let settings = names.sorted().joined(separator: ", ")
         throw HomeFileError(
             malformed: "there is no such setting; the settings are \(settings)", at: stranger, bytes, path: path)

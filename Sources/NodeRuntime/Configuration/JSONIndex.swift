@@ -18,6 +18,8 @@ struct JSONIndex {
 
     init(_ bytes: [UInt8]) throws(Failure) {
         self.bytes = bytes
+        // A byte order mark, which JSONDecoder ignores.
+        if bytes.starts(with: [0xef, 0xbb, 0xbf]) { index = 3 }
         try value([])
         skipSpace()
         if index < bytes.count { throw failure("expected the end") }

@@ -88,7 +88,7 @@ package struct StorageRoom {
     /// Queries the file system: on ticks, at most once a second, and after every 256 messages.
     package mutating func look() {
         guard let space = space(home) else { return }
-        let floor = min(UInt64(limits.freeByteCount), space.total / 20)
+        let floor = min(UInt64(clamping: limits.freeByteCount), space.total / 20)
         hasDiskSpace = space.available >= floor
         spareByteCount = space.available >= floor ? space.available - floor : 0
     }

@@ -140,7 +140,8 @@ final class RelayStreams: Part {
 
     // MARK: Streams to others
 
-    /// Requests a stream from a rendezvous node. One of the callbacks is called, once, after this returns.
+    /// Requests a stream from a rendezvous node. At most one of the callbacks is called, once,
+    /// and only after this returns; none after `nil` or a cancel.
     /// - Parameters:
     ///   - endpoint: a relayed endpoint.
     ///   - opened: the stream is open, over this link to the rendezvous node. Its other end has not answered yet.

@@ -206,7 +206,7 @@ struct ListenerChange {
             listening.remove(entry)
             if !closed.contains(where: { $0.address == entry.address }) { await listening.close(entry) }
         }
-        for entry in added { listening.add(entry) }
+        for entry in added { if listening.isStopped { await listening.close(entry) } else { listening.add(entry) } }
     }
 }
 

@@ -123,3 +123,27 @@ package struct CommitFigures: Sendable {
         longestNanoseconds = max(longestNanoseconds, nanoseconds)
     }
 }
+
+extension Rejection {
+    /// A switch, since any stranger's datagram is counted: a name by reflection takes 20 times as long.
+    var kind: String {
+        switch self {
+        case .unknownProtocol: "unknownProtocol"
+        case .unknownToken: "unknownToken"
+        case .timedOut: "timedOut"
+        case .tooManyHandshakes: "tooManyHandshakes"
+        case .tooManyFromPrefix: "tooManyFromPrefix"
+        case .crowdedOut: "crowdedOut"
+        case .handshake: "handshake"
+        case .wrongPeer: "wrongPeer"
+        case .knockTooLong: "knockTooLong"
+        case .tooManyKnocks: "tooManyKnocks"
+        case .unknownConnection: "unknownConnection"
+        case .cookieSent: "cookieSent"
+        case .notAuthentic: "notAuthentic"
+        case .replayed: "replayed"
+        case .disconnected: "disconnected"
+        case .shutDown: "shutDown"
+        }
+    }
+}

@@ -160,8 +160,6 @@ extension LinkCloseReason {
 
 extension DialFailure { var kind: String { caseName(of: self) } }
 
-extension Rejection { var kind: String { caseName(of: self) } }
-
 /// The name of an enumeration's case, without associated values.
 private func caseName(of value: some Hashable) -> String { String("\(value)".prefix { $0 != "(" }) }
 

@@ -34,7 +34,8 @@ struct PCPClient {
                 }
             case .send: return .failed(.malformed)
             case .failed(let failure):
-                if carrier == .udp { remove() }
+                // An earlier mapping stays: this may be a renewal whose requests were lost.
+                if carrier == .udp, mapping == nil { remove() }
                 return .failed(failure)
             }
         }
@@ -74,6 +75,7 @@ struct PCPClient {
                 var bytes = [UInt8](repeating: 0, count: 1_500)
                 let count = recv(descriptor, &bytes, bytes.count, 0)
                 if count < 0, errno == EAGAIN || errno == EINTR { continue }
+                if count < 0, errno != ECONNREFUSED { return .failed(.silent) }
                 let step = count < 0 ? exchange.unreachable() : exchange.receive(Array(bytes[..<count]))
                 if let step { return step }
             }

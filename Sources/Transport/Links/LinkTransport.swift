@@ -183,10 +183,11 @@ package final class LinkTransport: @unchecked Sendable {
         let whole = TCPTransport.Dial(
             endpoint: Endpoint(host: "", port: 0), token: token, identity: dial.identity, remote: dial.remote,
             route: number)
-        do {
-            try tcp.run(tcp.makeInitiator(whole, id: number), over: channel)
-            streamDials.insert(number)
-        } catch { loop.assumeIsolated().execute { self.dialEnded(number, .system(0), .none) } }
+        streamDials.insert(number)
+        do { try tcp.run(tcp.makeInitiator(whole, id: number), over: channel) } catch {
+            streamDials.remove(number)
+            loop.assumeIsolated().execute { self.dialEnded(number, .system(0), .none) }
+        }
         return number
     }
 

@@ -55,7 +55,7 @@ package struct PCPExchange {
         }
     }
 
-    /// The server, or its port, is unreachable.
+    /// The server's port is unreachable.
     package mutating func unreachable() -> Step? { isOver ? nil : end(.failed(.unsupported)) }
 
     private mutating func end(_ step: Step) -> Step {

@@ -176,8 +176,10 @@ final class StreamLink: LinkEnd {
         handOver()
         switch phase {
         case .beforeToken, .admitted, .exchanging, .dialling, .asking:
-            // Pieces before authentication are shorter than this, so at most one piece is read ahead.
-            if inbound.count > limits.bytesBeforeAuthentication { end(.requested, .disconnected) }
+            // At most one piece is read ahead. Only the last message of a code's exchange is longer than the limit.
+            if inbound.count > max(limits.bytesBeforeAuthentication, expectedByteCount) {
+                end(.requested, .disconnected)
+            }
         case .open(let connection), .closing(let connection, _):
             if let byteCount = inbound.nextRead(expected: expectedByteCount) { socket?.setReads(of: byteCount) }
             transport.events.batchEnded(connection)
@@ -383,6 +385,8 @@ final class StreamLink: LinkEnd {
             (route, token, role) = (match.route, shown, .responder)
         case .dialling(let dial):
             write(actThree)
+            // A failed write ends the link.
+            guard case .dialling = phase else { return }
             (route, token, role) = (dial.route, dial.token, .initiator)
         case .beforeToken, .admitted, .exchanging, .asking, .open, .closing, .ended:
             preconditionFailure("only a handshake opens a link")
