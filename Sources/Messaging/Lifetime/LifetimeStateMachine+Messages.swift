@@ -67,6 +67,9 @@ extension LifetimeStateMachine {
         else { return from == proposal.proposer ? [.sendTo(from, .reject(proposal.id, .stale))] : [.dropped] }
         learn(proposal.epoch)
         verifyHeard(proposal)
+        // Members whose accepts have overtaken the proposal.
+        let signers = heard.filter { $0.value.proposal == proposal.id }.keys.sorted()
+        let asked = [.asked(proposal)] + signers.map { Action.signed(proposal.id, by: $0) }
 
         var actions: [Action] = []
         switch negotiation {
@@ -95,11 +98,10 @@ extension LifetimeStateMachine {
             return actions + [.sendTo(proposal.proposer, .reject(proposal.id, .policy))]
         }
         if policy.accepts(proposal.terms) {
-            return actions + [.asked(proposal)]
-                + consent(to: proposal, automatic: true, now: now, key: key, random: &random)
+            return actions + asked + consent(to: proposal, automatic: true, now: now, key: key, random: &random)
         }
         negotiation = .asked(proposal, at: now)
-        return actions + [.asked(proposal)]
+        return actions + asked
     }
 
     /// Keeps the better of two crossing proposals. Shows it to `from`, so that the worse one's proposer gives way.
