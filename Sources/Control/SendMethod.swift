@@ -1,6 +1,6 @@
 // The one method that programs call thousands of times a second. Its records stand beside the JSON reader and writer,
-// because the compiler specialises generic code for types of the same module: elsewhere a text costs a fifth more memory
-// blocks (`make allocations`).
+// because the compiler specialises generic code for types of the same module: elsewhere a text costs a fifth more
+// memory blocks (`make allocations`).
 
 /// How far one of our own messages was delivered.
 package enum DeliveryStage: String, JSONChoice, Hashable, Sendable {

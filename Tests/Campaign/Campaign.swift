@@ -63,8 +63,8 @@ import StoreCampaigns
             try campaign.run(seed: number, steps: 40, isThorough: campaign.histories % 500 == 0)
         }
         print(
-            "\(campaign.histories) histories, \(campaign.deadTried) dead payloads sought, \(campaign.liveRead) live ones read,"
-                + " \(campaign.placesTried) places tried for a key page,"
+            "\(campaign.histories) histories, \(campaign.deadTried) dead payloads sought,"
+                + " \(campaign.liveRead) live ones read, \(campaign.placesTried) places tried for a key page,"
                 + " \(campaign.formerTried) passphrases and key files of before, \(Int(Self.now - start)) s")
         finish(campaign.violations)
     }

@@ -53,7 +53,8 @@ struct Answer: CustomStringConvertible {
     var message: String { json["error"]["message"].string ?? errors }
 
     var description: String {
-        "mayfly \(command.map { $0.prefix(60) }.joined(separator: " ")) → \(code)\n\(output.prefix(2_000))\(errors.prefix(2_000))"
+        "mayfly \(command.map { $0.prefix(60) }.joined(separator: " ")) → \(code)\n"
+            + "\(output.prefix(2_000))\(errors.prefix(2_000))"
     }
 }
 

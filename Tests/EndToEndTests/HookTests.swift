@@ -161,9 +161,8 @@ import Testing
             ] {
                 try ann.replace(
                     "config.json",
-                    with:
-                        "{\n \"advertise\": [], \"listen\": [\"tcp://127.0.0.1:0\"], \"policy\": \"ask\",\n \"hooks\": [\n\(hook)]}"
-                )
+                    with: "{\n \"advertise\": [], \"listen\": [\"tcp://127.0.0.1:0\"], \"policy\": \"ask\",\n"
+                        + " \"hooks\": [\n\(hook)]}")
                 let failure = try #require(try ann.tryStart())
                 #expect(failure.code == 1 && failure.message.contains("config.json, line 4"), "\(failure)")
                 #expect(failure.message.contains(words), "\(failure)")

@@ -177,8 +177,8 @@ import Testing
                     "capasity"
                 ),
                 (
-                    "{\"advertise\":[],\"listen\":[],\"policy\":\"ask\",\n\"hooks\":[\n{\"command\":[\"/x\"],\"capasity\":1}]}",
-                    "line 3", "no such setting"
+                    "{\"advertise\":[],\"listen\":[],\"policy\":\"ask\",\n\"hooks\":[\n"
+                        + "{\"command\":[\"/x\"],\"capasity\":1}]}", "line 3", "no such setting"
                 ),
             ]
             for (text, line, words) in mistakes {

@@ -2,15 +2,16 @@ import CFuzz
 import FuzzTargets
 import Glibc
 
-// The one file of this product, and not named main: built with `--sanitize=fuzzer` libFuzzer brings the entry, and without
-// it this file is a program that does nothing, so that the package always links.
+// The one file of this product, and not named main: built with `--sanitize=fuzzer` libFuzzer brings the entry, and
+// without it this file is a program that does nothing, so that the package always links.
 //
 //     fuzz --target=NAME [libFuzzer's options] [corpus directories]
 //     fuzz --write-seeds=DIRECTORY      a directory for each target
 //     fuzz --list                         name, longest input, modules
 
 nonisolated(unsafe) private var target: FuzzTarget?
-/// A session compares tens of thousands of numbers, and libFuzzer remembers some thirty: it is told in one input of eight.
+/// A session compares tens of thousands of numbers, and libFuzzer remembers some thirty: it is told in one input of
+/// eight.
 nonisolated(unsafe) private var tellsSomeComparisons = false
 nonisolated(unsafe) private var inputCount: UInt64 = 0
 

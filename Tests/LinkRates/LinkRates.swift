@@ -34,8 +34,8 @@ import Transport
         let middle = rates.mapValues { $0.sorted()[$0.count / 2] }
         let (tcp, udp) = (middle["TCP"] ?? 1, middle["UDP"] ?? 0)
         print(
-            "\(mebibytes) MiB on the loopback, middle of \(rounds): TCP \(Int(tcp)), UDP \(Int(udp)) MiB/s, \(udp / tcp)"
-        )
+            "\(mebibytes) MiB on the loopback, middle of \(rounds): "
+                + "TCP \(Int(tcp)), UDP \(Int(udp)) MiB/s, \(udp / tcp)")
         try await group.shutdownGracefully()
     }
 }

@@ -289,7 +289,9 @@ extension Frame {
     var summary: String {
         switch self {
         case .session(let start):
-            "session reset=\(start.reset) inForce=\(start.inForce.map { Hex.encode($0.bytes.prefix(3)) } ?? "-") head=\(start.head.map { Hex.encode($0.id.bytes.prefix(3)) } ?? "-")/\(start.head?.ballot.epoch ?? 0)"
+            "session reset=\(start.reset) inForce=\(start.inForce.map { Hex.encode($0.bytes.prefix(3)) } ?? "-")"
+                + " head=\(start.head.map { Hex.encode($0.id.bytes.prefix(3)) } ?? "-")"
+                + "/\(start.head?.ballot.epoch ?? 0)"
         case .contents(let contents):
             "contents" + contents.map { " \(Hex.encode($0.content.id.bytes.prefix(3))) age \($0.age)" }.joined()
         case .acknowledgement(let said):
@@ -300,7 +302,8 @@ extension Frame {
         case .lifetime(let message):
             switch message {
             case .proposal(let proposal):
-                "proposal \(Hex.encode(proposal.id.bytes.prefix(3))) \(proposal.lifetime.rawValue) epoch \(proposal.epoch)"
+                "proposal \(Hex.encode(proposal.id.bytes.prefix(3))) \(proposal.lifetime.rawValue)"
+                    + " epoch \(proposal.epoch)"
             case .accept(let accept): "accept \(Hex.encode(accept.proposal.bytes.prefix(3)))"
             case .reject(let id, let reason): "reject \(Hex.encode(id.bytes.prefix(3))) \(reason)"
             case .withdraw(let id): "withdraw \(Hex.encode(id.bytes.prefix(3)))"

@@ -42,8 +42,8 @@ extension LifetimeStateMachine {
         return [.sendTo(from, .reject(proposal.id, reason))]
     }
 
-    /// Rejects a proposal beyond the rate limit, so that its proposer does not wait for an answer. One rejection goes out
-    /// in each interval of ``Limits/proposalRate``; at its end ``expire(now:)`` rejects the newest proposal left.
+    /// Rejects a proposal beyond the rate limit, so that its proposer does not wait for an answer. One rejection goes
+    /// out in each interval of ``Limits/proposalRate``; at its end ``expire(now:)`` rejects the newest proposal left.
     private mutating func limit(_ id: ProposalID, from: PublicKey, now: Timestamp) -> [Action] {
         if let answeredAt = peers[from]?.answeredAt, now - answeredAt < Limits.proposalRate.interval {
             peers[from]?.unanswered = id

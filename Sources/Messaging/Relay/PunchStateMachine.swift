@@ -3,8 +3,8 @@ import Crypto
 /// Hole punching between two members over their relayed link. The member with the smaller key offers and dials; the
 /// other answers and punches.
 ///
-///     offering:   idle ──start──▶ gathering ──candidates──▶ offered ──answer──▶ waiting ──half a round trip──▶ dial, idle
-///     answering:  idle ──offer──▶ gathering ──candidates──▶ answered ──go──▶ punch, idle
+///     offering:  idle ──start──▶ gathering ──candidates──▶ offered ──answer──▶ waiting ──half a round trip─▶ dial, idle
+///     answering: idle ──offer──▶ gathering ──candidates──▶ answered ──go──▶ punch, idle
 ///     any ──another link, timeout──▶ idle
 ///
 /// The dial starts when `go` reaches the other side: a packet that meets a closed NAT may create a state there that

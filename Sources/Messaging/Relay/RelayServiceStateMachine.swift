@@ -10,8 +10,8 @@ import Crypto
 ///                                    └──┘ reserve and withdraw: more labels, fewer
 ///     stranger ──open, granted────▶ guest  ──its stream is over, closed──▶ gone
 ///
-/// A *holder* is a client's link, which carries all its streams; a *guest* is a link for one stream. A refused stranger is
-/// told why.
+/// A *holder* is a client's link, which carries all its streams; a *guest* is a link for one stream. A refused stranger
+/// is told why.
 package struct RelayServiceStateMachine: Sendable {
     private struct Holder: Sendable {
         let key: PublicKey

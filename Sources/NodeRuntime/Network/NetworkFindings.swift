@@ -137,8 +137,8 @@ package struct NetworkFindings: Sendable {
         let isBehindNAT = punching == .limited || punching == .impossible
         if isBehindNAT, portMappings == nil {
             result.append(
-                "Try `mayfly netcheck --map-ports`; if it works, `mayfly run --map-ports` makes this node directly reachable."
-            )
+                "Try `mayfly netcheck --map-ports`; if it works, "
+                    + "`mayfly run --map-ports` makes this node directly reachable.")
         }
         return result
     }

@@ -47,8 +47,8 @@ struct ChatCommand: ParsableCommand {
         }
     }
 
-    /// Reports an unknown conversation before the terminal is taken over. At a locked node the chat begins with the page
-    /// of the lock, and looks for the conversation after the unlock.
+    /// Reports an unknown conversation before the terminal is taken over. At a locked node the chat begins with the
+    /// page of the lock, and looks for the conversation after the unlock.
     private func id(of word: String, home: String, isPlain: Bool) throws(ControlError) -> String {
         let params = ConversationParams(conversation: word)
         do {

@@ -69,7 +69,8 @@ final class FileJobs: Sendable {
         }
     }
 
-    /// Paths with this prefix that an input line can hold: without blanks and control characters. A directory ends with a slash.
+    /// Paths with this prefix that an input line can hold: without blanks and control characters. A directory ends with
+    /// a slash.
     static func paths(_ beginning: String) -> [String] {
         let split = beginning.lastIndex(of: "/").map { beginning.index(after: $0) } ?? beginning.startIndex
         let (directory, name) = (String(beginning[..<split]), beginning[split...])

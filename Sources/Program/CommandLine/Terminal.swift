@@ -58,8 +58,8 @@ struct Terminal {
         return Picture.Size(columns: Int(size.ws_col), rows: Int(size.ws_row))
     }
 
-    /// Prints an aligned table of sanitized cells; nothing without rows. On a narrow terminal it drops empty columns, then prints each row
-    /// as separate lines.
+    /// Prints an aligned table of sanitized cells; nothing without rows. On a narrow terminal it drops empty columns,
+    /// then prints each row as separate lines.
     func table(_ head: [String], _ rows: [[String]], exitCode code: Int32 = 0) {
         guard !rows.isEmpty else { return }
         var all = [head] + rows.map { $0.map(safe) }

@@ -14,7 +14,7 @@ package struct RowID: Hashable, Comparable, Sendable, CustomStringConvertible {
 
 /// An inbox's row while the store is unlocked. All keys of the inbox derive from `secret` and are lost with it.
 ///
-///     unknown ── first use, or its turn of the scan ──▶ open ── release ──▶ resting ── use, or a record is due ──▶ open
+///     unknown ── first use, or its turn of the scan ──▶ open ── release ──▶ resting ── use, or a record is due ─▶ open
 ///        └──────────────────────────── the directory holds nothing but the log ────────────────────┘
 ///
 /// Most rows of a large home are unknown or resting: a few hundred bytes each.

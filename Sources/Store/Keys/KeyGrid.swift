@@ -123,8 +123,8 @@ struct ColumnHeader: Equatable {
 
 /// The `.expiry` file beside a segment: 128 bytes, written once.
 ///
-///     magic (8) ‖ segment id (16) ‖ tier (1) ‖ zeros (7) ‖ bucket (8) ‖ notAfter (8) ‖ inbox tag (16) ‖ column tag (16)
-///     ‖ zeros (16) ‖ MAC (32) under a key derived from the row
+///     magic (8) ‖ segment id (16) ‖ tier (1) ‖ zeros (7) ‖ bucket (8) ‖ notAfter (8) ‖ inbox tag (16)
+///     ‖ column tag (16) ‖ zeros (16) ‖ MAC (32) under a key derived from the row
 ///
 /// It is the associated data of every record in its segment. Altering a byte loses all records, so tampering can
 /// shorten a lifetime but not extend it.

@@ -3,7 +3,7 @@ import Glibc
 
 /// One of the two copies in the keystore.
 ///
-///     magic (8) ‖ generation (8) ‖ protection (1) ‖ zeros (7) ‖ t (8) ‖ m in bytes (8) ‖ salt (16)     = header, the AAD
+///     magic (8) ‖ generation (8) ‖ protection (1) ‖ zeros (7) ‖ t (8) ‖ m in bytes (8) ‖ salt (16)  = header, the AAD
 ///     ‖ sealed root (72) ‖ check (16)
 ///
 /// The check is unkeyed: it tells damage from a wrong passphrase.

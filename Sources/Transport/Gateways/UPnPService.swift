@@ -85,7 +85,8 @@ struct UPnPService {
         return (lifetime, 0)
     }
 
-    /// `tcp`, `udp`: the outer ports. Ignores errors: the lease ends by itself. Always returns a failure, which the caller ignores.
+    /// `tcp`, `udp`: the outer ports. Ignores errors: the lease ends by itself. Always returns a failure, which the
+    /// caller ignores.
     mutating func remove(_ place: MappingPlace, tcp: UInt16, udp: UInt16?) -> PortMappingStateMachine.Outcome {
         with(place) { service in
             for carrier in place.carriers {

@@ -2,8 +2,8 @@ import Glibc
 import NIOCore
 import Synchronization
 
-/// Bound sockets that the service manager passes to this process: sd_listen_fds(3). The manager keeps them open while the
-/// node restarts, so that a dialling peer waits instead of being refused. They may have a port below 1024.
+/// Bound sockets that the service manager passes to this process: sd_listen_fds(3). The manager keeps them open while
+/// the node restarts, so that a dialling peer waits instead of being refused. They may have a port below 1024.
 package enum InheritedSockets {
     private struct Entry {
         let descriptor: CInt

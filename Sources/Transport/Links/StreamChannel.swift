@@ -1,8 +1,8 @@
 import Glibc
 import NIOCore
 
-/// A relayed stream as the socket of a link: its owner carries the bytes, piece by piece, as far as the other end accepts
-/// them.
+/// A relayed stream as the socket of a link: its owner carries the bytes, piece by piece, as far as the other end
+/// accepts them.
 ///
 /// `@unchecked Sendable`: used only on its event loop.
 package final class StreamChannel: StreamSocket, @unchecked Sendable {

@@ -4,7 +4,8 @@ package enum MappingLimits {
     package static let lease: UInt32 = 3_600
     /// The shortest lease that is accepted, in seconds.
     package static let leaseLeast: UInt32 = 60
-    /// The longest time to a renewal. It restores the mapping after a restart of the gateway, and shows its new address.
+    /// The longest time to a renewal. It restores the mapping after a restart of the gateway, and shows its new
+    /// address.
     package static let renewInterval: Int64 = 300_000
     /// The shortest pause before another renewal attempt.
     package static let retryLeast: Int64 = 10_000

@@ -1,7 +1,8 @@
 import Crypto
 
-/// A request to a PCP server (RFC 6887, sections 7.1 and 11.1) for a mapping: 60 bytes. Numbers are big-endian, addresses 16 bytes, IPv4 as `::ffff:a.b.c.d`. Or a request to a NAT-PMP server at the same port
-/// (RFC 6886, sections 3.2 and 3.3): 2 bytes, or 12 with a mapping.
+/// A request to a PCP server (RFC 6887, sections 7.1 and 11.1) for a mapping: 60 bytes. Numbers are big-endian,
+/// addresses 16 bytes, IPv4 as `::ffff:a.b.c.d`. Or a request to a NAT-PMP server at the same port (RFC 6886, sections
+/// 3.2 and 3.3): 2 bytes, or 12 with a mapping.
 package struct PCPRequest: Hashable, Sendable {
     package enum Operation: Hashable, Sendable {
         case map(PCPMap)

@@ -26,7 +26,8 @@ package final class CodeConnection {
     package func close() { end?.closeCode() }
 }
 
-/// An outgoing exchange without a handshake, such as of a spoken code: the first message, and the reaction to each answer.
+/// An outgoing exchange without a handshake, such as of a spoken code: the first message, and the reaction to each
+/// answer.
 package struct ExchangeDial {
     package enum Step {
         case send([UInt8], expecting: Int)

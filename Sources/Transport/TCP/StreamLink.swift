@@ -4,8 +4,8 @@ import NIOCore
 
 /// One connection over TCP or a relayed stream (Links.md): its protocol, its timeouts, and the events for the owner.
 ///
-/// Functions are in the order of a connection's life: ``start()``, ``received(_:)``, `receive`, `opened`, `send`, `close`,
-/// `end`.
+/// Functions are in the order of a connection's life: ``start()``, ``received(_:)``, `receive`, `opened`, `send`,
+/// `close`, `end`.
 final class StreamLink: LinkEnd {
     private enum Phase {
         /// An incoming connection without a valid token, or with the greeting of a code and no message.

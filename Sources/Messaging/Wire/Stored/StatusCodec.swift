@@ -17,7 +17,8 @@ package struct MessageStatus: Hashable, Sendable {
 /// The format of stored status records, one for each commit and inbox:
 ///
 ///     members (1) ‖ { key (33) }
-///     ‖ { message id (16) ‖ state (1) ‖ deliveries (1) ‖ { member (1) ‖ state (1) ‖ milliseconds since the epoch (8) } }
+///     ‖ { message id (16) ‖ state (1) ‖ deliveries (1)
+///         ‖ { member (1) ‖ state (1) ‖ milliseconds since the epoch (8) } }
 ///
 /// A member is an index into the keys. Numbers are little-endian.
 extension StoredCodec {

@@ -254,9 +254,8 @@ extension ChatModel {
         guard let status = room.lifetime else { return ["the lifetime is not known yet"] }
         var lines = ["in force: \(Words.lifetime(status.lifetime))"]
         if let one = status.agreement {
-            lines.append(
-                "agreed \(Words.time(one.agreedAt, now: now, calendar)) by \(Words.list(one.members.map(ShownText.line)))"
-            )
+            let members = Words.list(one.members.map(ShownText.line))
+            lines.append("agreed \(Words.time(one.agreedAt, now: now, calendar)) by \(members)")
             lines += Self.terms(one) + Self.explanation(one)
         }
         if let proposal = status.proposal {

@@ -100,8 +100,8 @@ struct ChatModel {
         self.calendar = calendar
     }
 
-    /// The first requests of a connection. The subscription comes first, so that no change is missed. A lock lasts until
-    /// the node has listed the conversations.
+    /// The first requests of a connection. The subscription comes first, so that no change is missed. A lock lasts
+    /// until the node has listed the conversations.
     mutating func begin() -> [ChatEffect] {
         lostConnection = nil
         if isNoticePassing { notice = nil }

@@ -114,8 +114,8 @@ struct Transcript {
         }
         let joins = model.joins.filter { $0.state == .invited }.map { join in
             let name = join.name.map { " to \"\(ShownText.line($0))\"" } ?? ""
-            return
-                "* \(ShownText.line(join.from ?? "a node")) invites you\(name): /join \(join.join.prefix(12)), or /decline"
+            let from = ShownText.line(join.from ?? "a node")
+            return "* \(from) invites you\(name): /join \(join.join.prefix(12)), or /decline"
         }
         let lines = rooms + joins
         guard lines != listed, !lines.isEmpty else { return [] }
@@ -135,7 +135,8 @@ struct Transcript {
     private static func words(_ question: ChatModel.Question?, _ model: ChatModel) -> String? {
         switch question {
         case .explode(let id, _, let isScheduled):
-            "* all copies are destroyed \(isScheduled ? "at that time" : "now"): type \(model.room(id)?.title ?? "") to go on"
+            "* all copies are destroyed \(isScheduled ? "at that time" : "now"): "
+                + "type \(model.room(id)?.title ?? "") to go on"
         case .leave(let id): "* your copy is destroyed: type \(model.room(id)?.title ?? "") to go on"
         case .paste, .reaction, .invitation, .name, nil: nil
         }

@@ -321,8 +321,8 @@ extension ChatModel {
             let text: String
             if join.state == .invited {
                 let name = join.name.map { " to \"\(ShownText.line($0))\"" } ?? ""
-                text =
-                    " \(ShownText.line(join.from ?? "a node that is not in peers.json")) invites you\(name): Enter answers"
+                let from = ShownText.line(join.from ?? "a node that is not in peers.json")
+                text = " \(from) invites you\(name): Enter answers"
             } else {
                 text = " joining since \(Words.time(join.startedAt ?? now, now: now, calendar)) …"
             }

@@ -36,7 +36,8 @@ struct LifetimeCommand: ParsableCommand {
             (
                 "agreement",
                 status.agreement.map { agreement in
-                    "\(short(agreement.id)) of \(shown(agreement.agreedAt, now: now)) by \(agreement.members.joined(separator: ", "))"
+                    "\(short(agreement.id)) of \(shown(agreement.agreedAt, now: now)) by "
+                        + agreement.members.joined(separator: ", ")
                 } ?? "-"
             ), ("terms", status.agreement.map { terms($0) } ?? "-"), ("policy", status.policy),
         ])
@@ -84,8 +85,8 @@ extension LifetimeCommand {
         func isWanted(_ terminal: Terminal) -> Bool? {
             if renew || once { return renew ? true : nil }
             return Terminal.asksYes(
-                "The agreement ends when a node restarts, or after more than 30 s without a link. Renew it automatically?",
-                terminal) ? true : nil
+                "The agreement ends when a node restarts, or after more than 30 s without a link. "
+                    + "Renew it automatically?", terminal) ? true : nil
         }
     }
 

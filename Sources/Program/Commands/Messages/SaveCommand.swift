@@ -7,8 +7,8 @@ struct SaveCommand: NodeCommand {
         commandName: "save", abstract: "Save the file of a message.",
         discussion: """
             Without --output the file is saved in the current directory under its own, sanitized name. An existing \
-            file is overwritten only with --force. With --force a device or a pipe receives the bytes, and the file that \
-            a symbolic link names is overwritten. Only you can read a saved file.
+            file is overwritten only with --force. With --force a device or a pipe receives the bytes, and the file \
+            that a symbolic link names is overwritten. Only you can read a saved file.
 
             Examples:
               mayfly save room 4f1c

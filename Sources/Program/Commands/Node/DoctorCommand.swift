@@ -7,8 +7,8 @@ struct DoctorCommand: NodeCommand {
         commandName: "doctor", abstract: "Check the home, the configuration and the node for problems.",
         discussion: """
             Checks the home and the directories above it: keystore, clock mark, configuration, peers and hooks. Also \
-            checks ports, swap, core dumps and limits, and queries the node. Works with and without a running node. The \
-            exit code is 1 if a check fails; a warning is not a failure.
+            checks ports, swap, core dumps and limits, and queries the node. Works with and without a running node. \
+            The exit code is 1 if a check fails; a warning is not a failure.
 
             Example:
               mayfly doctor --json | jq 'select(.state != "ok")'

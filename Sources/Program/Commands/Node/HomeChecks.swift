@@ -75,8 +75,8 @@ struct HomeChecks {
         guard mark == 0 || now - mark <= 366 * Milliseconds.day else {
             return .warning(
                 "clock", "by the system clock, the home was last used more than a year ago",
-                "check the clock before you start the node: expired data and conversations that are due to explode are destroyed at once"
-            )
+                "check the clock before you start the node: "
+                    + "expired data and conversations that are due to explode are destroyed at once")
         }
         return .ok("clock", "not behind the latest time that this home has seen")
     }

@@ -144,7 +144,8 @@ struct SchemaCommand: NodeCommand {
     static let configuration = CommandConfiguration(
         commandName: "schema", abstract: "Print all commands and JSON-RPC methods, machine-readable.",
         discussion: """
-            One JSON object, with and without --json: {"version","commands","methods","events","eventFields","failures"}.
+            One JSON object, with and without --json: \
+            {"version","commands","methods","events","eventFields","failures"}.
 
             Example:
               mayfly schema | jq -r '.methods[].name'

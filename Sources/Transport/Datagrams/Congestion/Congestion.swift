@@ -11,9 +11,9 @@ struct Congestion: Hashable, Sendable {
     /// The phase of a bandwidth probe that acknowledgements report on (section 2.14: BBR.ack_phase).
     enum Feedback: Hashable, Sendable { case none, refilling, starting, probing, stopping }
 
-    /// Tolerated loss beyond noise, in probes and between them. The draft has 2 % in probes (section 2.8: BBR.LossThresh)
-    /// and none between them. But TCP commonly runs BBR version 1, which ignores loss. Beside it the draft's values reach
-    /// two fifths of its rate.
+    /// Tolerated loss beyond noise, in probes and between them. The draft has 2 % in probes (section 2.8:
+    /// BBR.LossThresh) and none between them. But TCP commonly runs BBR version 1, which ignores loss. Beside it the
+    /// draft's values reach two fifths of its rate.
     static let lossThreshold = 0.03
     /// Section 2.8: BBR.Beta, BBR.Headroom.
     static let beta = 0.7
