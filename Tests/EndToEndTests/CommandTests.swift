@@ -32,6 +32,10 @@ import Testing
                 #expect(refused.message.contains(key), "\(refused)")
             }
             #expect(Program.text("\(ann.home)/config.json") == file)
+            // A stored hook that cannot run is the reason, not the value, which is a word and a number.
+            try ann.replace("config.json", with: #"{"hooks":[{"command":["echo"]}],"# + file.dropFirst())
+            #expect(try ann.fails(64, "config", "set", "name", "20").message.contains("absolute path"))
+            try ann.replace("config.json", with: file)
             rename("\(ann.home)/config.json", "\(ann.home)/other.json")
             symlink("other.json", "\(ann.home)/config.json")
             let linked = try ann.fails(1, "config", "set", "name", "eve")

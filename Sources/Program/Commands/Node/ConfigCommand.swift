@@ -97,13 +97,18 @@ struct ConfigurationFile {
         guard case .object(var members) = value else {
             throw ControlError(.failed, "\(path) is not a JSON object", hint: "see `man mayfly-config`")
         }
+        var result: NodeConfiguration?
         var failure: HomeFileError?
         // `true` and `20` may be words, so the word is tried first.
         let candidates = text.map { [.string($0), try? JSONReader.read(Array($0.utf8))] } ?? [nil]
-        for candidate in candidates where text == nil || candidate != nil {
+        for candidate in candidates where result == nil && (text == nil || candidate != nil) {
             members[key] = candidate
             do throws(HomeFileError) {
-                let result = try NodeConfiguration.parse(JSONValue.object(members).utf8, path: path)
+                result = try NodeConfiguration.parse(JSONValue.object(members).utf8, path: path)
+            } catch { failure = error }
+        }
+        if let result {
+            do throws(HomeFileError) {
                 try result.checkHooks(events: HookRunner.events, home: home)
                 return result
             } catch { failure = error }
