@@ -198,7 +198,7 @@ let package = Package(
             path: "Tests/Allocations",
             swiftSettings: settings
         ),
-        tests("ControlTests", ["Program", "Control", "Messaging", nioCore, nioPosix]),
+        tests("ControlTests", ["Program", "Control", "Messaging", "NodeRuntime", nioCore, nioPosix]),
         tests("ChatTests", ["Program", "Control", "Messaging"]),
     ]
 )

@@ -1,8 +1,10 @@
-import Control
 import Testing
 
 import struct Messaging.Timestamp
+import enum NodeRuntime.CodeRefusal
+import enum NodeRuntime.NodeError
 
+@testable import Control
 @testable import Program
 
 @Suite struct MethodTests {
@@ -15,6 +17,38 @@ import struct Messaging.Timestamp
     @Test func `every method has its own name`() {
         let names = Methods.all.map { $0.name }
         #expect(Set(names).count == names.count)
+    }
+
+    @Test func `a call waits if it blocks or occupies its connection, and no other does`() {
+        func waits<Params, Output>(_ method: RPCMethod<Params, Output>, _ change: (inout Params) -> Void = { _ in })
+            -> Bool
+        {
+            var params = Params()
+            change(&params)
+            return method.waits(params)
+        }
+        #expect(waits(Methods.unlock) && waits(Methods.netcheck) && waits(Methods.peerPing))
+        #expect(waits(Methods.passphraseChange) && waits(Methods.passphraseSet) && waits(Methods.passphraseDrop))
+        #expect(waits(Methods.inviteOutcome) && waits(Methods.subscribe) && waits(Methods.attachmentBegin))
+        #expect(waits(Methods.join) && !waits(Methods.join) { $0.wait = false })
+        #expect(waits(Methods.inviteCode) { $0.wait = true } && !waits(Methods.inviteCode))
+        #expect(waits(Methods.send) { $0.wait = .sent } && !waits(Methods.send))
+        #expect(waits(Methods.react) { $0.wait = .sent } && !waits(Methods.react))
+        #expect(waits(Methods.attachmentCommit) { $0.wait = .sent } && !waits(Methods.attachmentCommit))
+        // The only call of `doctor` is `status`.
+        #expect(!waits(Methods.status) && !waits(Methods.version) && !waits(Methods.stop) && !waits(Methods.lock))
+        #expect(!waits(Methods.conversationList) && !waits(Methods.outboxList) && !waits(Methods.explode))
+    }
+
+    @Test func `a search without one node that has the code names the option for the machine`() {
+        for (refusal, kind, words) in [
+            (CodeRefusal.nobody(slot: 7), FailureKind.unreachable, "number 7"),
+            (.ambiguous(slot: 7), .failed, "several"), (.discoveryOff, .unreachable, "discovery is off"),
+        ] {
+            let error = controlError(NodeError.code(refusal))
+            #expect(error.kind == kind && error.message.contains(words), "\(error)")
+            #expect(error.hint?.contains("--at HOST") == true, "\(error)")
+        }
     }
 
     @Test(arguments: [

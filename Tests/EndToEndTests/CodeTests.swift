@@ -201,9 +201,16 @@ private final class Stranger {
             let code = try ann.ok("invite", "create", "room", "--code", "--no-wait")["code"].string ?? ""
             try eventually("the group is joined") { try cable.isListening() }
             #expect(try !cable.isListening(1))
+            let slot = Int(code.split(separator: "-")[0]) ?? 0
+            let nobody = try bob.fails(5, "join", "\(slot % 99 + 1)-harvest-lamp")
+            #expect(nobody.kind == "unreachable" && "\(nobody)".contains("--at"))
             #expect(try bob.ok("join", code, "--as", "bob")["state"].string == "ready")
             try say("found", ann)
             try eventually("the group is left") { try !cable.isListening() }
+            // A node without discovery does not look.
+            try bob.stop()
+            try bob.start(["--listen", "tcp://0.0.0.0:7440", "--discover", "off"])
+            #expect("\(try bob.fails(5, "join", code))".contains("off"))
         }
     }
 }
