@@ -49,8 +49,8 @@ import Testing
         }
     }
 
-    @Test("With no node running: change, drop and set, each effective at the next start; the home's lock is respected")
-    func stopped() throws {
+    @Test("Change, drop and set work without a node, on a running and on a locked one, which stays locked")
+    func everyState() throws {
         try withProtected { ann, right, wrong in
             let next = file(Self.new, "next", ann)
             let refused = try ann.fails(
@@ -63,13 +63,29 @@ import Testing
             try ann.start()
             #expect(try ann.ok("status")["locked"].bool == false)
             #expect(try ann.ok("status")["protection"].string == "key file")
+            // On the running node.
+            let key = ann.contents("key")
+            try ann.ok("passphrase", "set", "--new-passphrase-file", next)
+            #expect(!ann.files().contains("key"))
+            #expect(try ann.ok("status")["protection"].string == "passphrase")
+            try ann.ok("lock")
+            try ann.fails(1, "unlock", "--passphrase-file", wrong)
+            try ann.ok("unlock", "--passphrase-file", next)
+            try ann.ok("passphrase", "drop", "--passphrase-file", next)
+            #expect(ann.contents("key").count == 32 && ann.contents("key") != key)
+            ann.crash()
+            try ann.start()
+            #expect(try ann.ok("status")["locked"].bool == false)
             try ann.stop()
             #expect(
                 try ann.ok("passphrase", "set", "--new-passphrase-file", right)["protection"].string == "passphrase")
             #expect(!ann.files().contains("key"))
             try ann.start()
+            // On the locked node.
+            try ann.ok("passphrase", "change", "--passphrase-file", right, "--new-passphrase-file", next)
             #expect(try ann.ok("status")["locked"].bool == true)
-            try ann.ok("unlock", "--passphrase-file", right)
+            try ann.fails(1, "unlock", "--passphrase-file", right)
+            try ann.ok("unlock", "--passphrase-file", next)
             expectNoTrace(ann)
         }
     }

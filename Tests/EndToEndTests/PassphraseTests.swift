@@ -101,12 +101,18 @@ func withProtected(_ body: (_ ann: TestNode, _ file: String, _ wrong: String) th
             try ann.ok("unlock", "--passphrase-file", file)
             try bob.wait("messageState:message=\(id),state=delivered,stored=true")
             #expect(try ann.texts() == ["before", "while locked"])
-            let received = try message("while locked", at: ann)
-            #expect(received["stored"].bool == true)
-            #expect(abs((received["expiresAt"].time ?? 0) - (sent["expiresAt"].time ?? 0)) < 5_000)
+            // One that the locked node loses with its process is sent again.
+            try ann.ok("lock")
+            let lost = try reach("lost", from: bob, to: ann)
             ann.crash()
             try ann.start(["--passphrase-file", file])
-            #expect(try ann.texts() == ["before", "while locked"])
+            try bob.wait("messageState:message=\(lost["message"].string ?? ""),state=delivered,stored=true")
+            #expect(try ann.texts() == ["before", "while locked", "lost"])
+            for (text, sent) in [("while locked", sent), ("lost", lost)] {
+                let received = try message(text, at: ann)
+                #expect(received["stored"].bool == true)
+                #expect(abs((received["expiresAt"].time ?? 0) - (sent["expiresAt"].time ?? 0)) < 5_000)
+            }
         }
     }
 

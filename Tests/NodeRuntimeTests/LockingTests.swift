@@ -36,15 +36,19 @@ extension Node {
         return unlocks
     }
 
-    /// Asks for an unlock and at once for something else. Succeeds with whether the other finished first.
-    fileprivate func race(_ passphrase: String) -> EventLoopFuture<Bool> {
-        let isUnlocked = NIOLoopBoundBox(false, eventLoop: loop)
-        let unlocked = unlocking(passphrase).map { isUnlocked.value = true }
+    fileprivate func changing(_ old: String, to new: String) -> EventLoopFuture<Void> {
+        changingProtection(from: SecretBytes(copying: old.utf8), to: SecretBytes(copying: new.utf8))
+    }
+
+    /// Asks for slow work and at once for something else. Succeeds with whether the other finished first.
+    fileprivate func race(_ begin: @Sendable (isolated Node) -> EventLoopFuture<Void>) -> EventLoopFuture<Bool> {
+        let isDone = NIOLoopBoundBox(false, eventLoop: loop)
+        let done = begin(self).map { isDone.value = true }
         // As many turns of the loop as many pings take.
         var answered = loop.submit {}
         for _ in 0..<100 { answered = answered.flatMap { self.loop.submit {} } }
-        let wasFirst = answered.map { !isUnlocked.value }
-        return unlocked.and(wasFirst).map(\.1)
+        let wasFirst = answered.map { !isDone.value }
+        return done.and(wasFirst).map(\.1)
     }
 }
 
@@ -101,11 +105,29 @@ extension Node {
         let node = try await machine.node()
         await Self.fails(await node.unlocking("wrong")) { $0 as? StoreError == .wrongPassphrase }
         #expect(await node.isLocked)
-        #expect(try await node.race("right").get(), "everything waited for the passphrase")
+        #expect(try await node.race { $0.unlocking("right") }.get(), "everything waited for the passphrase")
         #expect(await !node.isLocked)
         await Self.fails(await node.unlocking("wrong")) { $0 as? StoreError == .wrongPassphrase }
         #expect(await !node.isLocked, "a wrong passphrase locks nothing")
         try await node.unlocking("right").get()
+        #expect(try await node.race { $0.changing("right", to: "new") }.get(), "everything waited for the passphrases")
+        await node.stop()
+        try await machine.end()
+    }
+
+    @Test("of two changes at once the first succeeds, and the second has the wrong passphrase") func twoChanges()
+        async throws
+    {
+        let machine = try NodeMachine(passphrase: "right")
+        let node = try await machine.node()
+        let first = await node.changing("right", to: "first")
+        let second = await node.changing("right", to: "second")
+        try await first.get()
+        await Self.fails(second) { $0 as? StoreError == .wrongPassphrase }
+        for passphrase in ["right", "second"] {
+            await Self.fails(await node.unlocking(passphrase)) { $0 as? StoreError == .wrongPassphrase }
+        }
+        try await node.unlocking("first").get()
         await node.stop()
         try await machine.end()
     }
