@@ -126,6 +126,11 @@ import Testing
             try bob.start()
             try bob.wait("messagesMissed:count=2")
             #expect(try bob.texts() == Self.both, "its own clock is right")
+            // The step has ended the session: a message is in memory only.
+            try ann.wait("lifetimeReset", after: cursor)
+            let kept = try say("in memory", ann)
+            #expect(kept["stored"].bool == false && kept["expiresAt"].isNull, "\(kept)")
+            #expect(try ann.ok("lifetime", "show", "room")["state"].string == "none")
         }
     }
 

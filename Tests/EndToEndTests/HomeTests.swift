@@ -207,6 +207,11 @@ import Testing
             // Well within the minute that it once took.
             try eventually("the node sees that there is room", seconds: 25) { try failure("disk") == nil }
             try say("after", ann)
+            // The refused text never arrives, and each accepted one once.
+            ann.crash()
+            try ann.start()
+            try say("after the restart", ann)
+            for node in [ann, bob] { #expect(try node.texts() == taken + ["after", "after the restart"]) }
             fill("\(disk)/filler")
             try ann.ok("explode", "room", "--force")
             try bob.wait("exploded")

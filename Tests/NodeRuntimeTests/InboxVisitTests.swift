@@ -56,6 +56,9 @@ import Testing
             await node.reapNow()
         }
         let client = try await node.resolve("unused 7")
+        await node.hold(until: nil, in: client)
+        let never = await node.status().nextExpiry
+        #expect(never == nil, "a kept message without an end")
         let end = machine.now + 2 * .second
         await node.hold(until: end, in: client)
         let next = await node.status().nextExpiry
@@ -83,8 +86,8 @@ extension Node {
     fileprivate var contactClient: ClientID? { core.machine.contact?.client }
 
     /// Keeps a message in the memory of an inbox.
-    fileprivate func hold(until end: Timestamp, in client: ClientID) {
-        var random = Randomness.seeded(1)
+    fileprivate func hold(until end: Timestamp?, in client: ClientID) {
+        var random = Randomness.seeded(end == nil ? 1 : 2)
         let content = Content(
             type: .text, id: .random(&random), sentAt: currentTime, lifetime: .ephemeral, agreement: nil, fallback: "",
             shouldPush: true, payload: [1])
