@@ -24,6 +24,8 @@ final class Relay: Sendable {
         /// Bytes of each connection: the client's stream, then the server's.
         var streams: [Data] = []
         var isClosed = false
+        /// Each new connection's answers arrive together with its end.
+        var batches = false
 
         mutating func loseHeld() {
             held = [:]
@@ -48,6 +50,9 @@ final class Relay: Sendable {
 
     /// From now on only the server's part of the handshake (50 bytes, BOLT 8) comes through.
     func holdAnswers() { state.withLock { $0.allowance = 50 } }
+    /// On new connections the server's bytes after its part of the handshake arrive together with the end of the
+    /// connection: as on a machine that is too busy to read in between.
+    func batchAnswers() { state.withLock { $0.batches = true } }
     /// Passes on all held bytes in order, also to clients that hung up; from now on everything passes.
     /// - Returns: the number of bytes.
     @discardableResult func release() -> Int {
@@ -100,11 +105,12 @@ final class Relay: Sendable {
     }
 
     private func carry(_ client: Int32, _ server: Int32) {
-        let first = state.withLock { state in
+        let (first, isBatched) = state.withLock { state in
             state.connections.formUnion([client, server])
             state.streams += [Data(), Data()]
-            return state.streams.count - 2
+            return (state.streams.count - 2, state.batches)
         }
+        var batch: [UInt8] = []
         defer {
             let isOrphan = state.withLock { state in
                 state.connections.subtract([client, server])
@@ -126,10 +132,20 @@ final class Relay: Sendable {
             for (index, (from, to)) in [(client, server), (server, client)].enumerated()
             where polled[index].revents != 0 {
                 let count = recv(from, &chunk, chunk.count, 0)
-                guard count > 0 else { return }
-                let bytes = Array(chunk[..<count])
+                guard count > 0 else {
+                    if index == 1 { _ = Glibc.send(client, batch, batch.count, Int32(MSG_NOSIGNAL)) }
+                    return
+                }
+                var bytes = Array(chunk[..<count])
                 let before = fromServer
                 if index == 1 { fromServer += count }
+                if index == 1, isBatched {
+                    let passed = min(count, max(0, 50 - before))
+                    batch += bytes[passed...]
+                    bytes = Array(bytes[..<passed])
+                    _ = Glibc.send(to, bytes, bytes.count, Int32(MSG_NOSIGNAL))
+                    continue
+                }
                 let isHeld = state.withLock { state in
                     state.streams[first + index].append(contentsOf: bytes)
                     guard index == 1, let allowance = state.allowance, before + count > allowance else { return false }

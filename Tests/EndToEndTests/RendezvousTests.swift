@@ -163,15 +163,23 @@ import Testing
     }
 
     @Test("An absent member learns of the explosion through the rendezvous node") func explosion() throws {
-        try withHub { _, ann, bob in
-            try meet(ann, bob)
-            try agree(ann, bob, "1d")
-            try say("to be gone", ann)
-            try bob.stop()
-            try ann.ok("explode", "room", "--force")
-            try bob.start(Self.relayedOnly)
-            try bob.wait("exploded")
-            #expect(try bob.ok("conversation", "list").lines.isEmpty)
+        // The rendezvous node is behind the relay.
+        let arguments = Self.relayedOnly + ["--rendezvous"]
+        try withRelay(["cleo", "bob"], advertise: Self.nowhere, arguments: arguments) { hub, others, relay in
+            let (cleo, bob) = (others[0], others[1])
+            try introduce(hub, cleo)
+            for isBatched in [false, true] {
+                try meet(cleo, bob)
+                try agree(cleo, bob, "1d")
+                try say("to be gone", cleo)
+                try bob.stop()
+                try cleo.ok("explode", "room", "--force")
+                // The refusal of the old token then arrives with the end of its connection, and is read.
+                if isBatched { relay.batchAnswers() }
+                try bob.start(arguments)
+                try eventually("bob asks and is told", seconds: 90) { try bob.ok("conversation", "list").lines.isEmpty }
+                try bob.wait("exploded")
+            }
         }
     }
 

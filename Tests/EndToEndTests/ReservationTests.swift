@@ -84,6 +84,23 @@ import Testing
             let opened = try openStream(hub, known)
             try eventually("three streams") { try count(hub, "streams") == 3 }
             withExtendedLifetime(opened) {}
+            // The stream leads to this inbox, and a valid token of another one to none.
+            let (invite, card) = (
+                try InviteSlug.decode(before), try ContactCard(text: try ann.ok("peer", "card")["contact"].string ?? "")
+            )
+            let day = UInt32(time(nil) / 86_400)
+            for (token, key, isOurs) in [
+                (SharedTokens(invite: invite, day: day)[0], invite.creatorKey, true),
+                (SharedTokens(card: card, day: day)[0], card.key, false),
+            ] {
+                let greeting = try HostileLink.greeting(token, identity: makeIdentity(), remote: key)
+                let said = try answer(try openStream(hub, known), to: greeting.bytes)
+                if case .data(let bytes)? = said {
+                    #expect(isOurs && bytes.count == 50, "act 2")
+                } else {
+                    #expect(!isOurs, "\(String(describing: said))")
+                }
+            }
 
             try ann.ok("conversation", "remove", "room", "carl")
             try carl.wait("removed", after: 0)
