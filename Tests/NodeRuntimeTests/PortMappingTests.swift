@@ -63,7 +63,7 @@ private final class StubGateways: GatewayNetwork {
                 journal: SimulatedDisk.journalByteCount)
         }
 
-        func start(mapPorts: Bool?, advertise: [Endpoint] = []) async throws -> Node {
+        func start(mapPorts: Bool?, configured: Bool? = nil, advertise: [Endpoint] = []) async throws -> Node {
             var environment = Environment()
             environment.disk = disk
             environment.commitThread = .caller
@@ -72,11 +72,12 @@ private final class StubGateways: GatewayNetwork {
             var options = Node.Options(home: "/home", version: "test")
             options.listen = [Endpoint(host: "127.0.0.1", port: 0)]
             options.mapPorts = mapPorts
-            let node = try await group.next().submit { [options, environment, group] in
+            var configuration = NodeConfiguration(name: nil, listen: [], advertise: advertise)
+            configuration.mapPorts = configured
+            let node = try await group.next().submit { [options, configuration, environment, group] in
                 try Node(
-                    options, configuration: NodeConfiguration(name: nil, listen: [], advertise: advertise),
-                    peers: PeersFile(), environment: environment, loop: group.next(),
-                    log: Logger(label: "test", factory: { _ in SwiftLogNoOpLogHandler() }))
+                    options, configuration: configuration, peers: PeersFile(), environment: environment,
+                    loop: group.next(), log: Logger(label: "test", factory: { _ in SwiftLogNoOpLogHandler() }))
             }.get()
             try await node.start(passphrase: nil)
             return node
@@ -98,7 +99,10 @@ private final class StubGateways: GatewayNetwork {
     func mapping() async throws {
         let machine = try Machine()
         for run in 1...2 {
-            let node = try await machine.start(mapPorts: true, advertise: [Endpoint(host: "desk.example", port: 9)])
+            // Enabled by the command line, then by the configuration.
+            let node = try await machine.start(
+                mapPorts: run == 1 ? true : nil, configured: run == 2,
+                advertise: [Endpoint(host: "desk.example", port: 9)])
             let state = try await mapped(node)
             #expect(state?.endpoints == [Endpoint(host: "5.5.5.2", port: 4_242)])
             let card = try await node.card()
@@ -113,10 +117,12 @@ private final class StubGateways: GatewayNetwork {
         try await machine.end()
     }
 
-    @Test("without the option no gateway is sought or asked, by any start, tick or stop") func off() async throws {
+    @Test("without the option, or disabled by it, no gateway is sought or asked by any start, tick or stop") func off()
+        async throws
+    {
         let machine = try Machine()
-        for mapPorts: Bool? in [nil, false] {
-            let node = try await machine.start(mapPorts: mapPorts)
+        for (mapPorts, configured) in [(nil, nil), (false, nil), (false, true)] as [(Bool?, Bool?)] {
+            let node = try await machine.start(mapPorts: mapPorts, configured: configured)
             await node.reapNow()
             #expect(await node.portMappings == nil)
             await node.stop()
