@@ -120,6 +120,9 @@ extension ExplodeTests {
     ) func fiveSteps() throws {
         try withRoom(lifetime: "1d") { ann, bob, id in
             for node in [ann, bob] { try say("history", node) }
+            let (secret, path) = ("a line of a secret file", "\(ann.directory)/plain.txt")
+            try Data(String(repeating: secret + "\n", count: 20_000).utf8).write(to: URL(fileURLWithPath: path))
+            let file = try ann.ok("send", "room", "--file", path, "--wait", "delivered")["message"].string ?? ""
             let slug = try ann.ok("invite", "create", "room")["slug"].string ?? ""
             // A copy of bob, to dial with the old tokens afterwards.
             try bob.stop()
@@ -131,7 +134,11 @@ extension ExplodeTests {
                 try node.ok("inbox", "list").lines.first { $0["conversation"].string == id }?["inbox"].string ?? ""
             }
             let rows = nodes.map { $0.contents("rows.slots") }
-            for node in nodes { try node.writtenOut() }
+            for node in nodes {
+                try node.writtenOut()
+                #expect(node.files(".seg").contains { node.contents($0).count > 1_000 }, "the file's chunks")
+                #expect(node.files(holding: secret).isEmpty)
+            }
             let directories = nodes.map { node in node.files(".seg").map { ($0 as NSString).deletingLastPathComponent }
             }
             #expect(try ann.ok("explode", "status", "room")["state"].string == "none")
@@ -149,13 +156,13 @@ extension ExplodeTests {
                 // 3, records: messages, members, local state, invites, profiles.
                 for command in [
                     ["read", id], ["conversation", "members", id], ["conversation", "show", id], ["send", id, "x"],
-                    ["lifetime", "show", id], ["invite", "list", id],
+                    ["lifetime", "show", id], ["invite", "list", id], ["save", id, file],
                 ] {
                     let answer = try node.run(command)
                     #expect(answer.code == 3 && answer.kind == "expired", "\(answer)")
                 }
                 #expect(try node.ok("outbox", "list").lines.isEmpty)
-                for text in ["history", "room", slug] { #expect(node.files(holding: text).isEmpty) }
+                for text in ["history", "room", slug, secret] { #expect(node.files(holding: text).isEmpty) }
                 // 4, identity: the key page is overwritten, its old bytes are in no file.
                 let after = node.contents("rows.slots")
                 let changed = stride(from: 0, to: after.count, by: 4_096).filter {

@@ -85,10 +85,16 @@ extension Assembly {
         let id = try all.say("the real one", from: 0)
         all.run()
         #expect(all.archive[attacker][id] != nil && all.archive[1][id] == nil)
-        let before = all.machine(1)?.droppedCount ?? 0
+        let (before, sent) = (all.machine(1)?.droppedCount ?? 0, all.sent.count)
         let stolen = all.text("the wrong one", id: id, by: attacker)
         all.inject(.content(stolen, age: 0), from: attacker, to: 1)
         #expect(all.archive[1][id] == nil && all.machine(1)?.droppedCount == before + 1)
+        all.run()
+        let isAcknowledged = all.sent.dropFirst(sent).contains { frame in
+            guard case .acknowledgement(let said) = frame else { return false }
+            return (said.stored + said.held).contains(id)
+        }
+        #expect(!isAcknowledged)
         all.heal(for: 90_000)
         #expect(all.archive[1][id]?.content.displayText == "the real one")
         #expect(all.archive[1][id]?.sender == all.keys[0].publicKey)
