@@ -49,3 +49,28 @@ package enum NodeError: Error {
     case notRenewable
     case code(CodeRefusal)
 }
+
+/// Why a text cannot be the alias of a conversation.
+package enum AliasRefusal: Error, Hashable {
+    /// Held by another conversation, exactly or in a form that reads alike.
+    case taken(ConversationID?)
+    /// Could be the beginning of an id.
+    case looksLikeID
+    /// Not ordinary text of at most ``Messaging/Limits/nameByteCount`` bytes, or starts with `-` like a command line
+    /// option.
+    case notAnAlias
+}
+
+/// Why a code cannot be made, or led to no invite.
+package enum CodeRefusal: Error, Hashable, Sendable {
+    case text(SpokenCode.Failure)
+    case tooMany(limit: Int)
+    /// The code is neither open nor among the last closed ones.
+    case unknown
+    /// No node on this machine's networks answered.
+    case nobody(slot: UInt16)
+    case ambiguous(slot: UInt16)
+    case discoveryOff
+    case notReached(host: String, DialFailure)
+    case exchange(CodeFailure, slot: UInt16)
+}

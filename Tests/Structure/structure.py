@@ -12,13 +12,13 @@ import os
 import re
 import sys
 
-FILES_OF_FOLDER, FILES_OF_TYPE, FILES_OF_TARGET, FILES_OF_CYCLE, UNDER_HUB = 20, 5, 9, 5, 262
+FILES_OF_FOLDER, FILES_OF_TYPE, FILES_OF_TARGET, FILES_OF_CYCLE, UNDER_HUB = 20, 5, 9, 5, 259
 # Folder, ending, and how many lines, files or kilobytes there are at most; long lines have over 120 columns. Generated
 # code does not count.
 REACHED = [
-    ("Sources", ".swift", "lines", 75_560), ("Sources", ".swift", "files", 555), ("Tests", ".swift", "lines", 74_700),
-    ("Sources", ".md", "kilobytes", 290), ("Sources", ".md", "files", 16), ("Sources", ".swift", "long lines", 24),
-    ("Tests", ".swift", "long lines", 28),
+    ("Sources", ".swift", "lines", 73_706), ("Sources", ".swift", "files", 435), ("Tests", ".swift", "lines", 72_198),
+    ("Sources", ".md", "kilobytes", 290), ("Sources", ".md", "files", 16), ("Sources", ".swift", "long lines", 1),
+    ("Tests", ".swift", "long lines", 19),
 ]
 # By target. The shell owns all parts of a node, and every part asks it for the others.
 HUBS = {"NodeRuntime": {"Shell", "Part"}}

@@ -60,15 +60,7 @@ struct AliasTable {
     func holder(of alias: String) -> ClientID? { holders[ShownName.folded(alias)] }
 }
 
-package enum AliasRefusal: Error, Hashable {
-    /// Held by another conversation, exactly or in a form that reads alike.
-    case taken(ConversationID?)
-    /// Could be the beginning of an id.
-    case looksLikeID
-    /// Not ordinary text of at most ``Messaging/Limits/nameByteCount`` bytes, or starts with `-` like a command line
-    /// option.
-    case notAnAlias
-
+extension AliasRefusal {
     /// - Throws: if the text itself is unfit; does not look for other holders.
     static func check(_ alias: String) throws(AliasRefusal) {
         guard ShownName.isOrdinary(alias), alias.utf8.count <= Limits.nameByteCount, !alias.hasPrefix("-"),
