@@ -198,7 +198,7 @@ def play(scene, ann, bob, cat):
     ann.command("unlock")
     ann.sees("rotate the key?", "said meanwhile", without=["locked"])
     ann.command("lock")
-    ann.sees("mayfly · locked", "Enter unlocks", without=["rotate the key?"])
+    ann.sees("mayfly · locked", "Enter here opens it", without=["rotate the key?"])
     ann.keys("half a text")
     ann.press("Enter")
     ann.sees("mayfly · locked", "Enter unlocks", without=["half a text", "rotate the key?"])
