@@ -347,8 +347,7 @@ struct ChatModel {
 
     private mutating func failed(_ request: ChatRequest, _ error: ControlError) -> [ChatEffect] {
         if error.kind == .locked {
-            // The event of the unlock asks again.
-            isNew = false
+            isNew = false  // The event of the unlock asks again.
             switch request {
             case .subscription, .action: break
             case .conversations, .joins, .messages, .conversation, .lifetime, .explosion: return locked()
