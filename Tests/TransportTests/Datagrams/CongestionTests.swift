@@ -39,7 +39,7 @@ import Testing
     func `a transfer under random losses keeps the expected share of its rate`(lost: Int, share: Double) throws {
         var rates: [Double] = []
         for seed in 1...3 as ClosedRange<UInt64> {
-            rates.append(goodput(try transfer(seed: seed, lost: lost), after: 5_000_000, for: 20_000_000))
+            rates.append(goodput(try transfer(seed: seed, lost: lost), after: 5_000_000, for: 8_000_000))
         }
         let middle = rates.sorted()[1]
         let most = Double(Self.line) * (1 - Double(lost) / 1_000)
@@ -63,7 +63,7 @@ import Testing
             pair.network.run(for: 5_000_000)
             let link = try #require(pair.nearLink)
             let (lostBefore, sentBefore) = (link.lostPackets, link.nextNumber)
-            let rate = goodput(pair, after: 0, for: 20_000_000)
+            let rate = goodput(pair, after: 0, for: 8_000_000)
             let share = Double(link.lostPackets - lostBefore) / Double(link.nextNumber - sentBefore)
             print("20 Mbit/s, 40 ms, queue \(queue): \(Int(rate)) B/s, lost \(share)")
             #expect(share < 0.02)
@@ -94,7 +94,7 @@ import Testing
     func `a transfer fills its path at every round trip from 1 to 500 ms`(roundTrip: Microseconds) throws {
         let queue = max(30_000, Self.line / 1_000 * Int(roundTrip) / 1_000)
         let pair = try transfer(queue: queue, delay: roundTrip / 2)
-        let rate = goodput(pair, after: 15_000_000, for: 20_000_000)
+        let rate = goodput(pair, after: 15_000_000, for: 8_000_000)
         print("20 Mbit/s, \(roundTrip / 1_000) ms: \(Int(rate)) B/s, lost \(pair.nearLink?.lostPackets ?? 0)")
         #expect(rate > 0.85 * Double(Self.line))
     }
@@ -118,7 +118,7 @@ import Testing
         pair.network.run(for: 15_000_000)
         let link = try #require(pair.nearLink)
         let lostBefore = link.lostPackets
-        let rate = goodput(pair, after: 0, for: 20_000_000)
+        let rate = goodput(pair, after: 0, for: 8_000_000)
         let lost = link.lostPackets - lostBefore
         print("20, then 2 Mbit/s: \(Int(rate)) B/s, round trip \(link.path.roundTrip.smoothed), lost \(lost)")
         #expect(rate > 0.85 * Double(Self.line / 10))
@@ -130,7 +130,7 @@ import Testing
         let pair = try transfer(queue: 600_000)
         pair.network.run(for: 10_000_000)
         pair.network.conditions.delay = 60_000
-        let rate = goodput(pair, after: 25_000_000, for: 20_000_000)
+        let rate = goodput(pair, after: 25_000_000, for: 8_000_000)
         let value = try #require(pair.nearLink?.path.congestion.roundTrip.value)
         print("40, then 120 ms: \(Int(rate)) B/s, shortest \(value)")
         #expect(rate > 0.85 * Double(Self.line) && value >= 120_000)
