@@ -20,7 +20,7 @@ extension Signed {
 }
 
 extension SchnorrSignature {
-    /// Of a value that is not signed yet.
+    /// Zeros: the value is not signed yet.
     package static let unsigned = try! SchnorrSignature([UInt8](repeating: 0, count: byteCount))
 }
 

@@ -29,14 +29,15 @@ import Transport
         let wire = try Wire()
         let creator = Creator(wire)
         creator.respond = { connection, message in
-            if message.count == 4 { connection.answer([9, 9], expecting: 3) } else { connection.deliver([7]) }
+            if message.count == 4 { connection.answer([9, 9], expecting: 4_176) } else { connection.deliver([7]) }
         }
         let channel = try wire.connection()
         for byte in creator.greeting + [1, 2, 3, 4] { try wire.send([byte], to: channel) }
         #expect(creator.messages == [[1, 2, 3, 4]])
         #expect(try wire.written(channel) == [9, 9])
-        try wire.send([5, 6, 7], to: channel)
-        #expect(creator.messages.last == [5, 6, 7])
+        // A message longer than the limit of bytes before authentication is read at any cut.
+        for count in [4_100, 76] { try wire.send([UInt8](repeating: 5, count: count), to: channel) }
+        #expect(creator.messages.last == [UInt8](repeating: 5, count: 4_176))
         #expect(try wire.written(channel) == [7])
         wire.loop.run()
         #expect(!channel.isActive && creator.ended == 1 && wire.responder.rejections.isEmpty)

@@ -89,7 +89,7 @@ package enum DeliveryState: String, Sendable, Hashable, Codable {
     case cancelled
     /// From another member.
     case received
-    /// Every member to whom it was sent, and that is still a member, has sent a read receipt.
+    /// All members that it was sent to and that are still members have sent read receipts.
     case read
     /// From another member; its file is still incomplete here.
     case receiving

@@ -66,7 +66,7 @@ final class ConversationDirectory: Part {
         throw shell.unread.error ?? unknown(text)
     }
 
-    /// Suggests one of ``list()``, an alias before a name. Of many it suggests none: the search would hold up links.
+    /// Suggests one of ``list()``, an alias before a name. A search of many conversations would hold up the links.
     private func unknown(_ text: String) -> NodeError {
         guard core.machine.clients.count <= 1_000 else { return .unknownConversation(text, meant: nil) }
         let clients = ((try? list()) ?? []).map { listed in

@@ -51,12 +51,9 @@ struct ChatCommand: ParsableCommand {
     /// page of the lock, and looks for the conversation after the unlock.
     private func id(of word: String, home: String, isPlain: Bool) throws(ControlError) -> String {
         let params = ConversationParams(conversation: word)
-        do {
+        do throws(ControlError) {
             let answer = try ControlClient(home: home).call(Methods.conversationShow, params)
             return try understand(answer, as: Conversation.self).conversation
-        } catch {
-            guard error.kind == .locked, !isPlain else { throw error }
-            return word
-        }
+        } catch  where error.kind == .locked && !isPlain { return word }
     }
 }

@@ -97,7 +97,7 @@ package enum LinkSendError: Error, Hashable {
     case closed
     /// More than 65,535 bytes.
     case tooLong
-    /// More than ``DatagramLimits/outboundByteCount`` bytes are queued. The link is closed with
+    /// More bytes are queued than the carrier's `outboundByteCount`. The link is closed with
     /// ``LinkCloseReason/outboundOverflow``.
     case outboundOverflow
 }

@@ -1,7 +1,7 @@
 import Crypto
 import NIOCore
 
-/// The backend of an open link: a connection's handler, or an endpoint's UDP link.
+/// The backend of an open link: a stream link, or an endpoint's UDP link.
 protocol LinkEnd: AnyObject {
     var isWritable: Bool { get }
     var roundTrip: TimeAmount? { get }
@@ -49,12 +49,12 @@ package final class PeerConnection: @unchecked Sendable {
 
     private let loop: any EventLoop
     /// `nil` once the link is closed.
-    weak var handler: (any LinkEnd)?
+    weak var end: (any LinkEnd)?
 
     init(
         id: UInt64, peer: AuthenticatedPeer, route: UInt64, token: RoutingToken, role: Role, carrier: Carrier,
         localAddress: SocketAddress?, remoteAddress: SocketAddress?, isRelayed: Bool = false, loop: any EventLoop,
-        handler: (any LinkEnd)? = nil
+        end: (any LinkEnd)? = nil
     ) {
         self.id = id
         self.peer = peer
@@ -67,7 +67,7 @@ package final class PeerConnection: @unchecked Sendable {
         self.remoteAddress = remoteAddress
         self.loop = loop
         self.openedAt = loop.now
-        self.handler = handler
+        self.end = end
     }
 
     /// The peer's /24 (IPv4) or /48 (IPv6) network for counting, or `nil`.
@@ -76,37 +76,37 @@ package final class PeerConnection: @unchecked Sendable {
     /// Seals a frame of 0…65,535 bytes. It leaves at the next ``flush()``, or earlier if much is queued.
     package func send(_ frame: [UInt8]) throws(LinkSendError) {
         loop.preconditionInEventLoop()
-        guard let handler else { throw .closed }
-        try handler.send(frame)
+        guard let end else { throw .closed }
+        try end.send(frame)
     }
 
     /// Writes the frames sent since the last flush. Call once at the end of a batch.
-    package func flush() { handler?.flush() }
+    package func flush() { end?.flush() }
 
     /// False above ``TransportLimits/outboundHighWater``, until `becameWritable`.
-    package var isWritable: Bool { handler?.isWritable ?? false }
+    package var isWritable: Bool { end?.isWritable ?? false }
 
     /// The transport's measurement; `nil` before it, and once the link is closed.
-    package var roundTrip: TimeAmount? { handler?.roundTrip }
+    package var roundTrip: TimeAmount? { end?.roundTrip }
 
     /// Stops delivering frames and reading from the socket.
-    package func pauseReading() { handler?.pauseReading() }
-    package func resumeReading() { handler?.resumeReading() }
+    package func pauseReading() { end?.pauseReading() }
+    package func resumeReading() { end?.resumeReading() }
 
     /// Trusts the peer: over UDP it may send more at once than a stranger, because we hold its bytes until gaps are
     /// filled. Over TCP the kernel handles this.
     package func welcome() {
         guard !isWelcome else { return }
         isWelcome = true
-        handler?.welcome()
+        end?.welcome()
     }
 
     /// Closes without losing a frame of either side. Queued frames leave, and frames in transit are still delivered,
     /// though none within this call. `linkClosed` follows the peer's end or ``TransportLimits/closeTimeout``.
-    package func close(_ reason: LinkCloseReason = .requested) { handler?.close(reason) }
+    package func close(_ reason: LinkCloseReason = .requested) { end?.close(reason) }
 
     /// Closes at once; `linkClosed` comes before the return.
-    package func abort(_ reason: LinkCloseReason = .requested) { handler?.abort(reason) }
+    package func abort(_ reason: LinkCloseReason = .requested) { end?.abort(reason) }
 }
 
 package struct RouteMatch: Sendable {

@@ -394,7 +394,7 @@ final class StreamLink: LinkEnd {
         let connection = PeerConnection(
             id: id, peer: peer, route: route, token: token, role: role, carrier: socket.relay ?? .tcp,
             localAddress: socket.localAddress, remoteAddress: socket.remoteAddress, isRelayed: socket.relay != nil,
-            loop: transport.loop, handler: self)
+            loop: transport.loop, end: self)
         forgetTime()
         phase = .open(connection)
         socket.setOptions(limits)
@@ -590,10 +590,10 @@ final class StreamLink: LinkEnd {
         case .dialling: transport.events.dialFailed(id, dialFailure ?? DialFailure(rejection: rejection))
         case .asking(let dial): dial.ended(rejection == nil ? nil : dialFailure ?? DialFailure(rejection: rejection))
         case .open(let connection):
-            connection.handler = nil
+            connection.end = nil
             transport.events.linkClosed(connection, reason)
         case .closing(let connection, let asked):
-            connection.handler = nil
+            connection.end = nil
             transport.events.linkClosed(connection, asked)
         case .ended: break
         }

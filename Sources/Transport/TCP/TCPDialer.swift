@@ -28,15 +28,15 @@ extension TCPTransport {
     ///
     /// The responder may close an open link at once if it rejects us: XK shows our key only in the last act.
     package func dial(_ dial: Dial) -> UInt64 {
-        let handler = makeInitiator(dial)
+        let link = makeInitiator(dial)
         var limits = limits
         if dial.hasShortSegments { limits.segmentByteCount = limits.shortSegmentByteCount }
-        connect(to: dial.endpoint, handler, limits)
-        return handler.id
+        connect(to: dial.endpoint, link, limits)
+        return link.id
     }
 
     /// Cancels a dial; `dialFailed` comes before the return. Has no effect on an open link.
-    package func cancelDial(_ id: UInt64) { handler(id)?.fail(.cancelled) }
+    package func cancelDial(_ id: UInt64) { link(id)?.fail(.cancelled) }
 
     /// Delivers a sealed message without a handshake, and returns the answer (Links.md, "Knocks").
     /// - Parameters:
@@ -66,14 +66,14 @@ extension TCPTransport {
     }
 
     /// In a later turn, because the system may refuse at once, and the caller must know the dial's number first.
-    private func connect(to endpoint: Endpoint, _ handler: StreamLink, _ limits: TransportLimits) {
+    private func connect(to endpoint: Endpoint, _ link: StreamLink, _ limits: TransportLimits) {
         loop.assumeIsolated().execute {
-            guard self.handler(handler.id) != nil else { return }
-            guard (1...65_535).contains(endpoint.port) else { return handler.fail(.unresolvable) }
-            // A name may have several addresses, so the handler is added to the winning connection.
+            guard self.link(link.id) != nil else { return }
+            guard (1...65_535).contains(endpoint.port) else { return link.fail(.unresolvable) }
+            // A name may have several addresses, so the link is added to the winning connection.
             self.network.connect(to: endpoint, limits: limits, on: self.loop).assumeIsolated().whenComplete { result in
-                do { try result.get().pipeline.syncOperations.addHandler(ChannelSocket(handler)) } catch {
-                    handler.fail(DialFailure(error))
+                do { try result.get().pipeline.syncOperations.addHandler(ChannelSocket(link)) } catch {
+                    link.fail(DialFailure(error))
                 }
             }
         }

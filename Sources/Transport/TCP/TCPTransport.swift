@@ -19,7 +19,7 @@ package final class TCPTransport: @unchecked Sendable {
     let turns: TurnQueue
     private var deadlines = Deadlines()
     private var alarm: (time: NIODeadline, task: Scheduled<Void>)?
-    private var handlers: [UInt64: StreamLink] = [:]
+    private var links: [UInt64: StreamLink] = [:]
     private var nextID: UInt64 = 1
     private var generator: any RandomNumberGenerator
 
@@ -46,11 +46,11 @@ package final class TCPTransport: @unchecked Sendable {
     }
 
     /// Incoming and outgoing connections of this transport, open or not.
-    package var connectionCount: Int { handlers.count }
+    package var connectionCount: Int { links.count }
 
     /// Closes every link and cancels every dial, knock and exchange at once. Listeners are closed separately.
     package func close() {
-        for id in handlers.keys.sorted() { handlers[id]?.end(.shutDown, .shutDown) }
+        for id in links.keys.sorted() { links[id]?.end(.shutDown, .shutDown) }
         alarm?.task.cancel()
         alarm = nil
     }
@@ -85,14 +85,14 @@ package final class TCPTransport: @unchecked Sendable {
     /// - Parameter opening: bytes read from it before.
     package func accept(_ channel: any Channel, _ opening: Opening? = nil) throws {
         let link = StreamLink(responder: takeID(), opening: opening, admits: { _ in true }, transport: self)
-        handlers[link.id] = link
+        links[link.id] = link
         try run(link, over: channel)
     }
 
     /// Accepts an incoming stream. `admits`: the tokens that it may show.
     func accept(_ stream: StreamChannel, admits: @escaping (RoutingToken) -> Bool) throws {
         let link = StreamLink(responder: takeID(), opening: nil, admits: admits, transport: self)
-        handlers[link.id] = link
+        links[link.id] = link
         try run(link, over: stream)
     }
 
@@ -118,9 +118,9 @@ package final class TCPTransport: @unchecked Sendable {
     }
 
     func makeInitiator(_ dial: Dial? = nil, exchange: ExchangeDial? = nil, id: UInt64? = nil) -> StreamLink {
-        let handler = StreamLink(initiator: id ?? takeID(), dial: dial, exchange: exchange, transport: self)
-        handlers[handler.id] = handler
-        return handler
+        let link = StreamLink(initiator: id ?? takeID(), dial: dial, exchange: exchange, transport: self)
+        links[link.id] = link
+        return link
     }
 
     func makeKnock(
@@ -137,11 +137,11 @@ package final class TCPTransport: @unchecked Sendable {
         return makeInitiator(exchange: dial)
     }
 
-    func handler(_ id: UInt64) -> StreamLink? { handlers[id] }
-    func forget(_ handler: StreamLink) { handlers[handler.id] = nil }
+    func link(_ id: UInt64) -> StreamLink? { links[id] }
+    func forget(_ link: StreamLink) { links[link.id] = nil }
 
-    func arrived(_ handler: StreamLink) {
-        if let victim = waiting.arrive(handler.id, using: &generator) { handlers[victim]?.end(.requested, .crowdedOut) }
+    func arrived(_ link: StreamLink) {
+        if let victim = waiting.arrive(link.id, using: &generator) { links[victim]?.end(.requested, .crowdedOut) }
     }
 
     // MARK: Time
@@ -162,7 +162,7 @@ package final class TCPTransport: @unchecked Sendable {
     private func ring() {
         alarm = nil
         let now = loop.now
-        for id in deadlines.due(at: now, limit: limits.endsPerTurn) { handlers[id]?.timePassed(now) }
+        for id in deadlines.due(at: now, limit: limits.endsPerTurn) { links[id]?.timePassed(now) }
         // Further due deadlines wait until the links had their turn.
         if let next = deadlines.next { setAlarm(max(next, now + limits.pauseBetweenTurns)) }
     }

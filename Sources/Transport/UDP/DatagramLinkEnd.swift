@@ -14,7 +14,7 @@ final class DatagramLinkEnd: LinkEnd {
     init(_ connection: PeerConnection, transport: UDPTransport) {
         self.connection = connection
         self.transport = transport
-        connection.handler = self
+        connection.end = self
     }
 
     private var number: UInt64 { connection.id }

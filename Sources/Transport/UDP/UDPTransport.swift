@@ -288,7 +288,7 @@ package final class UDPTransport: @unchecked Sendable {
             guard let link = links[number] else { return }
             link.read(all: true)
             links[number] = nil
-            link.connection.handler = nil
+            link.connection.end = nil
             link.update()
             events.linkClosed(link.connection, reason)
         case .dialFailed(let number, let failure): events.dialFailed(number, DialFailure(failure))

@@ -17,7 +17,7 @@ struct ChatModel {
         case image(message: String, title: String, rows: [Row])
     }
 
-    /// What the keys do while the storage is locked.
+    /// The meaning of the keys while the storage is locked.
     enum Lock: Equatable {
         /// Text is dropped, since the user may not have seen the lock; the Enter after it only says so. Enter on an
         /// empty line unlocks.
