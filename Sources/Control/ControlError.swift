@@ -52,6 +52,8 @@ package struct ControlError: Error, Hashable, Sendable {
     package let hint: String?
     /// The invalid parameter.
     package let field: String?
+    /// At a client: the conversation that the failed request named. A hint calls it `C`.
+    package var conversation: String?
 
     package init(_ kind: FailureKind, _ message: String, hint: String? = nil, field: String? = nil, code: Int64? = nil)
     {

@@ -625,8 +625,9 @@ struct ChatDesk {
         desk.effects = []
         desk.type("hello")
         desk.press(.enter)
-        desk.answer("send", .failure(ControlError(.locked, "the node is locked")))
-        #expect(desk.lines.contains("> hello") && desk.text.contains("the node is locked"))
+        let hint = "`mayfly conversation unlock C` first"
+        desk.answer("send", .failure(ControlError(.failed, "joining is locked", hint: hint)))
+        #expect(desk.lines.contains("> hello") && desk.text.contains("joining is locked; `/joins` first"))
     }
 
     @Test func `a key does not accept a proposal that has just replaced another`() {

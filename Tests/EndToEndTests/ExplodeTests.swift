@@ -39,7 +39,7 @@ import Testing
             }
             let refused = try bob.fails(1, "explode", "room", "--force")
             #expect(refused.kind == "failed")
-            #expect(refused.json["error"]["hint"].string?.contains("conversation leave") == true, "\(refused)")
+            #expect(refused.json["error"]["hint"].string?.contains("conversation leave room") == true, "\(refused)")
             try ann.fails(64, "explode", "room")
             try ann.fails(7, "explode", "nothing", "--force")
             try say("still here", bob)

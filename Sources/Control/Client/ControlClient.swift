@@ -55,6 +55,7 @@ package final class ControlClient {
     package struct PendingCall {
         fileprivate let number: Int64
         fileprivate let method: String
+        fileprivate let conversation: String?
 
         fileprivate var id: RequestID { .integer(number) }
 
@@ -77,7 +78,7 @@ package final class ControlClient {
     package func send(
         _ method: String, _ params: JSONValue, body: [UInt8] = [], until deadline: ContinuousClock.Instant?
     ) throws(ControlError) -> PendingCall {
-        let call = PendingCall(number: takeNumber(), method: method)
+        let call = PendingCall(number: takeNumber(), method: method, conversation: params["conversation"]?.stringValue)
         let request = ControlRequest(id: call.id, method: method, params: params, bodyByteCount: body.count)
         // Queued together: the next request first sends the rest of an abandoned one.
         unsent += request.jsonValue.utf8 + [UInt8(ascii: "\n")]
@@ -95,8 +96,9 @@ package final class ControlClient {
             guard case .line(let line) = try readLine(until: deadline) else { throw call.timedOut }
             switch try ControlResponse(line: line) {
             case .success(let answered, let result) where answered == call.id: return result
-            case .failure(let answered, let error) where call.isEnded(byFailureOf: answered):
+            case .failure(let answered, var error) where call.isEnded(byFailureOf: answered):
                 if answered == .null { closingError = error }
+                error.conversation = call.conversation
                 throw error
             case .success, .failure: continue  // late answer of an abandoned call
             case .notification(let name, let params):

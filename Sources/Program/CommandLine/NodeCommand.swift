@@ -119,19 +119,27 @@ extension MessageParams: OneArgument {
 }
 
 extension ControlError {
-    /// Adds the given `--home` to the commands in the hint.
+    /// Completes the commands in the hint: the conversation in place of `C`, and the given `--home`.
     func naming(home: String?) -> ControlError {
         guard let hint else { return self }
-        return ControlError(kind, message, hint: Program.naming(home: home, in: hint), field: field, code: code)
+        let completed = replacingCommands(in: Program.naming(home: home, in: hint)) { command in
+            command.split(separator: " ", omittingEmptySubsequences: false).map { word in
+                word == "C" ? conversation.map(quoted) ?? "C" : String(word)
+            }.joined(separator: " ")
+        }
+        return ControlError(kind, message, hint: completed, field: field, code: code)
     }
 }
 
 func naming(home: String?, in text: String) -> String {
     guard let home, !home.isEmpty else { return text }
-    // Every second part is between backquotes.
-    return text.split(separator: "`", omittingEmptySubsequences: false).enumerated().map { index, part in
-        index % 2 == 1 && part.hasPrefix("mayfly ") && part != "mayfly help"
-            ? "\(part) --home \(quoted(home))" : String(part)
+    return replacingCommands(in: text) { $0 == "mayfly help" ? $0 : "\($0) --home \(quoted(home))" }
+}
+
+/// Replaces each command between backquotes.
+func replacingCommands(in text: String, _ replacement: (String) -> String) -> String {
+    text.split(separator: "`", omittingEmptySubsequences: false).enumerated().map { index, part in
+        index % 2 == 1 && part.hasPrefix("mayfly ") ? replacement(String(part)) : String(part)
     }.joined(separator: "`")
 }
 

@@ -388,7 +388,8 @@ struct ChatModel {
     }
 
     static func words(_ error: ControlError) -> String {
-        ShownText.line(error.message + (error.hint.map { "; \($0)" } ?? ""))
+        let hint = error.hint.map { replacingCommands(in: $0, SlashCommand.inPlace(of:)) }
+        return ShownText.line(error.message + (hint.map { "; \($0)" } ?? ""))
     }
 
     private mutating func take(_ conversations: [Conversation]) -> [ChatEffect] {

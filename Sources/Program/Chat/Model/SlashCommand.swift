@@ -89,6 +89,11 @@ enum SlashCommand: String, CaseIterable, Sendable {
         }
     }
 
+    /// The slash command for a shell command in a node's hint, or the shell command itself.
+    static func inPlace(of shell: String) -> String {
+        allCases.first { $0.equivalent.hasPrefix(shell) }.map { "/\($0.rawValue)" } ?? shell
+    }
+
     static var helpLines: [String] {
         let usages = allCases.map { "/\($0.rawValue) \($0.arguments)" }
         let width = usages.map(\.count).max() ?? 0

@@ -181,7 +181,10 @@ extension InviteCommand.Create {
             if let failure = outcome.failure { throw ExitCode(failure.kind.exitCode) }
             return
         }
-        if let failure = outcome.failure { throw failure }
+        if var failure = outcome.failure {
+            failure.conversation = conversation
+            throw failure
+        }
         terminal.note("the code was used: the other side has the invitation")
     }
 
@@ -199,7 +202,7 @@ extension InviteCommand.Create {
 extension CodeOutcome {
     /// Why the invitation was not delivered; `nil` if it was.
     fileprivate var failure: ControlError? {
-        let again = "make a new code: mayfly invite create C --code"
+        let again = "make a new code: `mayfly invite create C --code`"
         switch self {
         case .taken: return nil
         case .wrongGuess: return ControlError(.refused, "a wrong code was entered: the code is void", hint: again)

@@ -107,7 +107,8 @@ struct FileUpload {
     private var changed: ControlError {
         ControlError(
             .failed, "\(path) changed while it was read; nothing was sent",
-            hint: "send a copy of it, or its present content: `head -c N FILE | mayfly send C --file -`")
+            hint: "send a copy of it, or its present content: `head -c N FILE | mayfly send "
+                + "\(quoted(command.conversation)) --file -`")
     }
 
     /// Shows the delivery progress over its own connection. Ends with the program.

@@ -99,10 +99,10 @@ private func nodeError(_ error: NodeError) -> ControlError {
     case .tooManyRendezvous:
         return failed(
             "\(Limits.rendezvousCount) rendezvous nodes are in use already",
-            "remove one: mayfly peer set NAME rendezvous=off")
+            "remove one: `mayfly peer set NAME rendezvous=off`")
     case .otherMailbox(let name):
         return failed(
-            "\(name) is the mailbox already", "a node has one mailbox; first: mayfly peer set \(name) mailbox=off")
+            "\(name) is the mailbox already", "a node has one mailbox; first: `mayfly peer set \(name) mailbox=off`")
     case .notRenewable:
         return usage(
             "no policy can accept terms that may keep a message for more than 30 d",
@@ -136,9 +136,10 @@ private func commandError(_ error: CommandError) -> ControlError {
         return failed(
             "only the conversation's creator may do this",
             "ask the creator; `mayfly conversation show C` shows your role")
-    case .noOtherMember: return failed("the conversation has no other member", "invite someone: mayfly invite create C")
+    case .noOtherMember:
+        return failed("the conversation has no other member", "invite someone: `mayfly invite create C`")
     case .notConnected:
-        return unreachable("the other member is not connected", "wait for it: mayfly watch C --until peerOnline")
+        return unreachable("the other member is not connected", "wait for it: `mayfly watch C --until peerOnline`")
     case .textTooLong(let count, let limit):
         return usage("the text has \(count) bytes, the limit is \(limit)", "send it in parts")
     case .nameTooLong(let count, let limit): return usage("the name has \(count) bytes, the limit is \(limit)")
@@ -161,7 +162,7 @@ private func commandError(_ error: CommandError) -> ControlError {
     case .lifetime(.alreadyAccepted):
         return failed(
             "you have accepted the open proposal; it waits for the other members",
-            "withdraw your acceptance first: mayfly lifetime reject C")
+            "withdraw your acceptance first: `mayfly lifetime reject C`")
     case .lifetime(.invalidTerms):
         return usage("these terms cannot be proposed", "see `mayfly lifetime propose --help`")
     case .inviteExpired(let at): return expired("the invite expired at \(at.iso8601)", "ask for a new one")
@@ -181,7 +182,7 @@ private func commandError(_ error: CommandError) -> ControlError {
             "use an authority of yours, such as example.org/poll:1.0")
     case .payloadTooLong(let count, let limit):
         return usage(
-            "the payload has \(count) bytes, the limit is \(limit)", "send it as a file: mayfly send C --file F")
+            "the payload has \(count) bytes, the limit is \(limit)", "send it as a file: `mayfly send C --file FILE`")
     case .fallbackTooLong(let count, let limit): return usage("the fallback has \(count) bytes, the limit is \(limit)")
     case .fileTooLarge(let limit):
         return usage(
@@ -194,7 +195,7 @@ private func commandError(_ error: CommandError) -> ControlError {
     case .fileMemoryFull(let limit):
         return failed(
             "the memory for files without an agreement is full: \(limit) bytes",
-            "agree on a lifetime first, or close a conversation: mayfly conversation close C")
+            "agree on a lifetime first, or close a conversation: `mayfly conversation close OTHER`")
     case .agreementChanged: return failed("the agreement changed during the upload", "send it again")
     case .removed:
         return failed(
@@ -257,15 +258,15 @@ private func codeRefusal(_ refusal: CodeRefusal) -> ControlError {
     case .nobody(let slot):
         return unreachable(
             "no node on this network has a code with number \(slot) open",
-            "name the machine: mayfly join CODE --at HOST")
+            "name the machine: `mayfly join CODE --at HOST`")
     case .ambiguous(let slot):
         return failed(
             "several nodes on this network have a code with number \(slot) open, and none of them was tried",
-            "name the machine: mayfly join CODE --at HOST")
+            "name the machine: `mayfly join CODE --at HOST`")
     case .discoveryOff:
         return unreachable(
-            "this node cannot search for the code: LAN discovery is off", "name the machine: mayfly join CODE --at HOST"
-        )
+            "this node cannot search for the code: LAN discovery is off",
+            "name the machine: `mayfly join CODE --at HOST`")
     case .notReached(let host, let failure):
         return unreachable(
             "\(host) cannot be reached: \(failure.reason)",
