@@ -68,7 +68,7 @@ package struct PosixFileSystem: FileSystem {
     package func write(_ file: FileDescriptor, at offset: Int64, _ buffer: UnsafeRawBufferPointer) throws(SystemError) {
         var total = 0
         while total < buffer.count {
-            let put = try retrying("write") {
+            let put = try retrying("write", on: file) {
                 pwrite(file, buffer.baseAddress.map { $0 + total }, buffer.count - total, off_t(offset) + off_t(total))
             }
             guard put > 0 else { throw SystemError("write", EIO) }
@@ -77,11 +77,11 @@ package struct PosixFileSystem: FileSystem {
     }
 
     package func synchronize(_ file: FileDescriptor, dataOnly: Bool) throws(SystemError) {
-        _ = try retrying("fsync") { dataOnly ? fdatasync(file) : fsync(file) }
+        _ = try retrying("fsync", on: file) { dataOnly ? fdatasync(file) : fsync(file) }
     }
 
     package func synchronizeAll(_ file: FileDescriptor) throws(SystemError) {
-        _ = try retrying("syncfs") { file_system_synchronize(file) }
+        _ = try retrying("syncfs", on: file) { file_system_synchronize(file) }
     }
 
     package func makeDirectory(_ name: String, in directory: FileDescriptor?) throws(SystemError) {
@@ -160,14 +160,21 @@ package struct PosixFileSystem: FileSystem {
         #endif
     }()
 
-    private func retrying<Number: SignedInteger>(_ operation: String, _ call: () -> Number) throws(SystemError)
-        -> Number
-    {
+    /// - Parameter file: of a call that writes. A file system that a failure makes read-only, such as ext4, answers the
+    ///   first calls with EIO.
+    private func retrying<Number: SignedInteger>(
+        _ operation: String, on file: FileDescriptor? = nil, _ call: () -> Number
+    ) throws(SystemError) -> Number {
         while true {
             let result = call()
             if result >= 0 { return result }
             let code = errno
-            if code != EINTR { throw SystemError(operation, code) }
+            guard code != EINTR else { continue }
+            var status = statvfs()
+            if code == EIO, let file, fstatvfs(file, &status) == 0, status.f_flag & UInt(ST_RDONLY) != 0 {
+                throw SystemError(operation, EROFS)
+            }
+            throw SystemError(operation, code)
         }
     }
 }
