@@ -183,7 +183,9 @@ import Transport
 
 @Suite struct AdmissionTests {
     @Test func `one network gets at most eight handshakes in flight`() throws {
-        let wire = try Wire()
+        var limits = TransportLimits()
+        limits.handshakesWaitingPerPrefix = 0
+        let wire = try Wire(limits: limits)
         let preamble = [0x4d] + wire.token.bytes
         var channels: [EmbeddedChannel] = []
         for host in 1...9 {
@@ -203,9 +205,29 @@ import Transport
         #expect(again.isActive)
     }
 
+    @Test func `more of a network wait, and each begins when a handshake ends`() throws {
+        var limits = TransportLimits()
+        (limits.handshakesPerPrefix, limits.handshakesWaitingPerPrefix) = (1, 2)
+        let wire = try Wire(limits: limits)
+        let preamble = [0x4d] + wire.token.bytes
+        let channels = try (1...4).map { host in
+            let channel = try wire.connection(from: "192.0.2.\(host)")
+            try wire.send(preamble, to: channel)
+            return channel
+        }
+        #expect(channels.map(\.isActive) == [true, true, true, false])
+        #expect(wire.responder.rejections == [.tooManyFromPrefix])
+        #expect(wire.responder.routesAsked == 1)
+        // The second has gone when its turn comes.
+        _ = try? channels[1].finish()
+        _ = try? channels[0].finish()
+        wire.loop.advanceTime(by: .milliseconds(1))
+        #expect(wire.responder.routesAsked == 2 && channels[2].isActive)
+    }
+
     @Test func `an IPv6 network counts by 48 bits, and mapped IPv4 counts as IPv4`() throws {
         var limits = TransportLimits()
-        limits.handshakesPerPrefix = 1
+        (limits.handshakesPerPrefix, limits.handshakesWaitingPerPrefix) = (1, 0)
         let wire = try Wire(limits: limits)
         let preamble = [0x4d] + wire.token.bytes
         func isAdmitted(_ address: String) throws -> Bool {

@@ -52,6 +52,8 @@ package final class InboxEntry {
     var queuedDeadline: Timestamp?
     var heldByteCount = 0
     var outboxCount = 0
+    /// Sleep would lose contents of ours that are in memory only, or interrupt a file.
+    var isSending = false
     var usesMailbox = false
     /// See ``InboxTable/withCopies``.
     var hasShownCopies = false

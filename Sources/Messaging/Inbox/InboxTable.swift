@@ -110,6 +110,7 @@ struct InboxTable {
         switch entry.role {
         case .gone:
             setCounts(entry, heldByteCount: 0, outboxCount: 0, usesMailbox: false)
+            entry.isSending = false
             setBox(entry, until: nil)
             setRelaySeeds(entry, [])
             setCopies(entry, false)
@@ -130,6 +131,7 @@ struct InboxTable {
             setCounts(
                 entry, heldByteCount: running.machine.heldByteCount, outboxCount: running.machine.outboxCount,
                 usesMailbox: running.machine.usesMailbox)
+            entry.isSending = running.machine.holdsUndelivered || running.machine.isTransferring
             setBox(entry, until: running.machine.boxUntil)
             setRelaySeeds(entry, running.machine.relaySeeds)
             setCopies(entry, running.machine.hasShownCopies)
@@ -138,6 +140,7 @@ struct InboxTable {
             list(entry, summary.conversation, name: summary.name, isRemoved: summary.isRemoved)
             setDeadline(entry, inbox.wakeAt)
             setCounts(entry, heldByteCount: 0, outboxCount: summary.outboxCount, usesMailbox: summary.usesMailbox)
+            entry.isSending = false
             setBox(entry, until: summary.boxUntil)
             setRelaySeeds(entry, summary.relaySeeds)
             setCopies(entry, false)

@@ -40,9 +40,10 @@ extension NodeStateMachine {
         case .gone, .sleeping: result.insert(.active)
         case .unused, .contact: break
         case .joining: result.insert(.pendingInvite)
-        case .conversation(let running):
-            if running.machine.heldByteCount > 0 { result.insert(.unread) }
-            if running.machine.holdsUndelivered || running.machine.isTransferring { result.insert(.undelivered) }
+        case .conversation:
+            // Each wake asks this of every awake inbox, so it reads the table's copies.
+            if inbox.heldByteCount > 0 { result.insert(.unread) }
+            if inbox.isSending { result.insert(.undelivered) }
         }
         if !guests.isEmpty, inbox.links.contains(where: guests.contains) { result.insert(.pendingInvite) }
         return result

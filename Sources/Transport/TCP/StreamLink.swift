@@ -61,6 +61,8 @@ final class StreamLink: LinkEnd {
     private var hasRest = false
     /// The greeting of a code whose first message has not arrived.
     private var greeted: RoutingToken?
+    /// The greeting of a connection that waits for a handshake of its network to end.
+    private var waitingGreeting: [UInt8]?
     /// The length of a knock, or of its answer, has arrived.
     private var knockIsNext = false
     private var isRestQueued = false
@@ -251,6 +253,10 @@ final class StreamLink: LinkEnd {
         expected = 0
         switch preamble.kind {
         case .link:
+            if awaitsHandshake(token) {
+                waitingGreeting = bytes
+                return
+            }
             guard let match = transport.events.route(token) else { return end(.requested, .unknownToken) }
             guard admit(token, match) else { return }
             handshake = .responder(
@@ -267,6 +273,19 @@ final class StreamLink: LinkEnd {
             expected = byteCount
             awaitAct(limits.codeTimeout)
         }
+    }
+
+    private func awaitsHandshake(_ token: RoutingToken) -> Bool {
+        guard case .beforeToken = phase, transport.events.isKnown(token) else { return false }
+        return transport.handshakes.wait(
+            id, DatagramAddress.Network(socket?.remoteAddress), atMost: limits.handshakesWaitingPerPrefix)
+    }
+
+    func greetAgain() {
+        guard case .beforeToken = phase, let greeting = waitingGreeting else { return }
+        waitingGreeting = nil
+        greet(greeting)
+        process()
     }
 
     private func receiveKnock(_ token: RoutingToken, _ bytes: [UInt8]) {
@@ -381,7 +400,7 @@ final class StreamLink: LinkEnd {
         let (route, token, role): (UInt64, RoutingToken, Role)
         switch phase {
         case .admitted(let network, .some(let match), let shown):
-            transport.handshakes.finish(network)
+            transport.finishHandshake(network)
             (route, token, role) = (match.route, shown, .responder)
         case .dialling(let dial):
             write(actThree)
@@ -571,7 +590,7 @@ final class StreamLink: LinkEnd {
         switch last {
         case .ended: return
         case .beforeToken: transport.waiting.leave(id)
-        case .admitted(let network, _, _): transport.handshakes.finish(network)
+        case .admitted(let network, _, _): transport.finishHandshake(network)
         case .exchanging(let network, _): transport.codes.finish(network)
         case .dialling, .asking, .open, .closing: break
         }

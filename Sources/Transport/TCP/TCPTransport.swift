@@ -140,6 +140,15 @@ package final class TCPTransport: @unchecked Sendable {
     func link(_ id: UInt64) -> StreamLink? { links[id] }
     func forget(_ link: StreamLink) { links[link.id] = nil }
 
+    /// A handshake has ended: the next connection of its network that waits may begin.
+    func finishHandshake(_ network: DatagramAddress.Network?) {
+        handshakes.finish(network)
+        while let next = handshakes.takeWaiting(network) {
+            guard let link = links[next] else { continue }
+            return turns.add { link.greetAgain() }
+        }
+    }
+
     func arrived(_ link: StreamLink) {
         if let victim = waiting.arrive(link.id, using: &generator) { links[victim]?.end(.requested, .crowdedOut) }
     }

@@ -1,8 +1,12 @@
+import DequeModule
+
 /// Limits the responder handshakes in flight, in total and per source network.
 struct HandshakeAdmission: Sendable {
     private let limit: Int
     private let limitPerNetwork: Int
     private(set) var inFlight = 0
+    /// Connections that wait for a handshake of their network to finish.
+    private var waiting: [DatagramAddress.Network?: Deque<UInt64>] = [:]
     /// The key `nil` is for addresses without a network.
     private var byNetwork: [DatagramAddress.Network?: Int] = [:]
 
@@ -18,6 +22,22 @@ struct HandshakeAdmission: Sendable {
         inFlight += 1
         byNetwork[network, default: 0] += 1
         return nil
+    }
+
+    /// - Returns: whether the connection has to wait for its network, and ``takeWaiting(_:)`` will return it.
+    mutating func wait(_ connection: UInt64, _ network: DatagramAddress.Network?, atMost count: Int) -> Bool {
+        guard inFlight < limit, byNetwork[network, default: 0] >= limitPerNetwork,
+            waiting[network, default: []].count < count
+        else { return false }
+        waiting[network, default: []].append(connection)
+        return true
+    }
+
+    /// Call after ``finish(_:)``. The connection may have ended meanwhile.
+    mutating func takeWaiting(_ network: DatagramAddress.Network?) -> UInt64? {
+        let next = waiting[network]?.popFirst()
+        if waiting[network]?.isEmpty ?? false { waiting[network] = nil }
+        return next
     }
 
     /// Call at the end of each handshake that ``begin(_:)`` admitted.
