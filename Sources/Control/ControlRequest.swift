@@ -72,10 +72,10 @@ enum RequestLine {
     static func read<Value>(
         _ line: UnsafeBufferPointer<UInt8>, _ body: (Head, inout JSONReader) throws(UnreadableRequest) -> Value
     ) throws(UnreadableRequest) -> Value {
-        do throws(JSONSyntaxError) { try JSONSyntax.check(line) } catch {
+        var reader: JSONReader
+        do throws(JSONSyntaxError) { reader = try JSONReader(line) } catch {
             throw UnreadableRequest(id: .null, error: .parse(error.message), endsStream: mayHaveBody(line))
         }
-        var reader = JSONReader(checked: line)
         let kind = reader.kind()
         guard kind == .object else {
             throw UnreadableRequest(
@@ -85,38 +85,38 @@ enum RequestLine {
                         ? "batches are not supported, send one request a line"
                         : "expected an object, found \(kind.name)"), endsStream: mayHaveBody(line))
         }
-        let envelope = reader.envelope()
-        let id: RequestID?
-        switch envelope.id {
-        case .valid(let valid): id = valid
-        case .absent: id = nil
-        case .invalid:
-            let error = ControlError.invalidRequest("`id` is a whole number or a string of up to 256 bytes")
-            throw UnreadableRequest(id: .null, error: error, endsStream: envelope.bodyByteCount != 0)
+        let first = try? reader.openObject()
+        let bodyCount = reader.open("body", from: first) ? reader.bodyByteCount() : 0
+        var id: RequestID?
+        if reader.open("id", from: first) {
+            id = reader.requestID()
+            guard id != nil else {
+                let error = ControlError.invalidRequest("`id` is a whole number or a string of up to 256 bytes")
+                throw UnreadableRequest(id: .null, error: error, endsStream: bodyCount != 0)
+            }
         }
-        guard let bodyByteCount = envelope.bodyByteCount else {
+        func refusal(_ error: ControlError) -> UnreadableRequest {
+            UnreadableRequest(id: id ?? .null, error: error, endsStream: bodyCount != 0)
+        }
+        guard let bodyByteCount = bodyCount else {
             let limit = ControlLimits.bodyByteCount
-            let error = ControlError.invalidRequest("`body` is the number of bytes that follow, at most \(limit)")
-            throw UnreadableRequest(id: id ?? .null, error: error, endsStream: true)
+            throw refusal(.invalidRequest("`body` is the number of bytes that follow, at most \(limit)"))
         }
-        guard envelope.version == "2.0" else {
-            let error = ControlError.invalidRequest(#"`jsonrpc` must be "2.0""#)
-            throw UnreadableRequest(id: id ?? .null, error: error, endsStream: bodyByteCount > 0)
+        guard reader.open("jsonrpc", from: first), (try? reader.string()) == "2.0" else {
+            throw refusal(.invalidRequest(#"`jsonrpc` must be "2.0""#))
         }
-        guard let method = envelope.method, !method.isEmpty, method.utf8.count <= 128 else {
-            let error = ControlError.invalidRequest("`method` must be a string")
-            throw UnreadableRequest(id: id ?? .null, error: error, endsStream: bodyByteCount > 0)
-        }
+        guard reader.open("method", from: first), let method = try? reader.string(), !method.isEmpty,
+            method.utf8.count <= 128
+        else { throw refusal(.invalidRequest("`method` must be a string")) }
         let head = Head(id: id, method: method, bodyByteCount: bodyByteCount)
-        switch envelope.params {
-        case .object(let place):
-            reader.move(to: place)
-            return try body(head, &reader)
-        case .absent: return try withNoParameters { reader throws(UnreadableRequest) in try body(head, &reader) }
-        case .other:
-            let mismatch = JSONMismatch("", "`params` must be an object")
-            throw UnreadableRequest(id: id ?? .null, error: .invalidParameter(mismatch), endsStream: bodyByteCount > 0)
+        guard reader.open("params", from: first), !reader.isEmptyArray() else {
+            var none = JSONReader.emptyObject
+            return try body(head, &none)
         }
+        guard reader.kind() == .object else {
+            throw refusal(.invalidParameter(JSONMismatch("", "`params` must be an object")))
+        }
+        return try body(head, &reader)
     }
 
     /// Whether a body may follow an invalid line. Its bytes must not be parsed as requests.
@@ -124,83 +124,27 @@ enum RequestLine {
         let name = Array(#""body""#.utf8)
         return line.indices.dropLast(name.count - 1).contains { line[$0...].starts(with: name) }
     }
-
-    private static func withNoParameters<Value>(_ body: (inout JSONReader) throws(UnreadableRequest) -> Value)
-        throws(UnreadableRequest) -> Value
-    {
-        let bytes: StaticString = "{}"
-        var reader = JSONReader(checked: UnsafeBufferPointer(start: bytes.utf8Start, count: bytes.utf8CodeUnitCount))
-        return try body(&reader)
-    }
-}
-
-private struct Envelope {
-    enum ID {
-        case absent
-        case valid(RequestID)
-        case invalid
-    }
-
-    enum Params {
-        case absent
-        /// Offset of the object.
-        case object(Int)
-        case other
-    }
-
-    var id = ID.absent
-    var version: String?
-    var method: String?
-    var params = Params.absent
-    /// `nil` for an invalid value.
-    var bodyByteCount: Int? = 0
 }
 
 extension JSONReader {
-    fileprivate mutating func envelope() -> Envelope {
-        var envelope = Envelope()
-        visitObject { object in
-            envelope.id = object.value(of: "id") { reader in Self.id(&reader) } ?? .absent
-            envelope.version = object.value(of: "jsonrpc") { reader in try? reader.string() } ?? nil
-            envelope.method = object.value(of: "method") { reader in try? reader.string() } ?? nil
-            envelope.params = object.value(of: "params") { reader in Self.params(&reader) } ?? .absent
-            envelope.bodyByteCount = object.value(of: "body") { reader in Self.bodyByteCount(&reader) } ?? .some(0)
-        }
-        return envelope
-    }
-
-    private static func id(_ reader: inout JSONReader) -> Envelope.ID {
-        switch reader.kind() {
-        case .null: return .valid(.null)
+    /// `nil` for another value.
+    fileprivate mutating func requestID() -> RequestID? {
+        switch kind() {
+        case .null: return .null
         case .string:
-            guard let text = try? reader.string(), text.utf8.count <= 256 else { return .invalid }
-            return .valid(.string(text))
+            guard let text = try? string(), text.utf8.count <= 256 else { return nil }
+            return .string(text)
         case .number:
-            guard case .integer(let value)? = try? reader.number() else { return .invalid }
-            return .valid(.integer(value))
-        case .bool, .array, .object: return .invalid
+            guard case .integer(let value)? = try? number() else { return nil }
+            return .integer(value)
+        case .bool, .array, .object: return nil
         }
     }
 
-    private static func bodyByteCount(_ reader: inout JSONReader) -> Int? {
-        guard reader.kind() == .number, case .integer(let value)? = try? reader.number() else { return nil }
+    /// `nil` for another value.
+    fileprivate mutating func bodyByteCount() -> Int? {
+        guard kind() == .number, case .integer(let value)? = try? number() else { return nil }
         return (0...Int64(ControlLimits.bodyByteCount)).contains(value) ? Int(value) : nil
-    }
-
-    private static func params(_ reader: inout JSONReader) -> Envelope.Params {
-        switch reader.kind() {
-        case .object: return .object(reader.place)
-        case .array:
-            var isEmpty = true
-            do throws(JSONMismatch) {
-                try reader.array { element in
-                    isEmpty = false
-                    element.skip()
-                }
-            } catch { return .other }
-            return isEmpty ? .absent : .other
-        case .null, .bool, .number, .string: return .other
-        }
     }
 }
 

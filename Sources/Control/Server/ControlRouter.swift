@@ -63,7 +63,7 @@ private struct ServedMethod<Params: MethodParams, Output: MethodResult>: Served 
         var read = Params()
         do throws(JSONMismatch) {
             // Strict, so that a misspelled option fails.
-            try params.strictRecord(&read) { _ in "`\(method.name)` has no such parameter" }
+            try params.record(&read) { _ in "`\(method.name)` has no such parameter" }
         } catch { throw .invalidParameter(error) }
         return MethodCall(method, id: id, session: session, params: read, body: body)
     }
