@@ -116,24 +116,10 @@ final class ChatSession {
     private func readNode() {
         do throws(ControlError) {
             try client?.sendPosted()
-            for response in try client?.responses() ?? [] { take(response) }
+            for response in try client?.responses() ?? [] {
+                if let input = ChatInput(response, &requests) { perform(model.handle(input)) }
+            }
         } catch { lose(error) }
-    }
-
-    private func take(_ response: ControlResponse) {
-        switch response {
-        case .success(let id, let result):
-            if let request = requests.removeValue(forKey: id) {
-                perform(model.handle(.answer(request, .success(result))))
-            }
-        case .failure(let id, let error):
-            if let request = requests.removeValue(forKey: id) {
-                perform(model.handle(.answer(request, .failure(error))))
-            }
-        case .notification(ControlResponse.eventMethod, let event): perform(model.handle(.event(event)))
-        case .notification(ControlResponse.droppedMethod, _): perform(model.handle(.dropped))
-        case .notification: break
-        }
     }
 
     private func lose(_ error: ControlError) {
@@ -160,13 +146,7 @@ final class ChatSession {
                     lose(error)
                     if case .action(let action) = request { fail(action) }
                 }
-            case .upload(let conversation, let path, let text, let replyTo):
-                jobs.upload(conversation: conversation, path: path, text: text, replyTo: replyTo)
-            case .save(let conversation, let message, let path):
-                jobs.save(conversation: conversation, message: message, path: path)
-            case .preview(let conversation, let message, let title, let size):
-                jobs.preview(conversation: conversation, message: message, title: title, size: size)
-            case .remember(let name): jobs.remember(name)
+            case .upload, .save, .preview, .remember: jobs.start(effect)
             case .bell: screen.write("\u{7}")
             case .quit: isOver = true
             }

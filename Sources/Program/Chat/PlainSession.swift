@@ -84,20 +84,9 @@ final class PlainSession {
     private func readNode() throws(ControlError) {
         try client.sendPosted()
         for response in try client.responses() {
-            switch response {
-            case .success(let id, let result):
-                if let request = requests.removeValue(forKey: id) {
-                    try perform(model.handle(.answer(request, .success(result))))
-                }
-            case .failure(let id, let error):
-                if let request = requests.removeValue(forKey: id) {
-                    if case .action = request, failure == nil { failure = error }
-                    try perform(model.handle(.answer(request, .failure(error))))
-                }
-            case .notification(ControlResponse.eventMethod, let event): try perform(model.handle(.event(event)))
-            case .notification(ControlResponse.droppedMethod, _): try perform(model.handle(.dropped))
-            case .notification: break
-            }
+            guard let input = ChatInput(response, &requests) else { continue }
+            if case .answer(.action, .failure(let error)) = input { failure = failure ?? error }
+            try perform(model.handle(input))
         }
     }
 
@@ -105,12 +94,9 @@ final class PlainSession {
         for effect in effects {
             switch effect {
             case .call(let request, let method, let params): requests[try client.post(method, params)] = request
-            case .upload(let conversation, let path, let text, let replyTo):
+            case .upload, .save:
                 jobCount += 1
-                jobs.upload(conversation: conversation, path: path, text: text, replyTo: replyTo)
-            case .save(let conversation, let message, let path):
-                jobCount += 1
-                jobs.save(conversation: conversation, message: message, path: path)
+                jobs.start(effect)
             case .bell, .preview, .remember: break
             case .quit: isOver = true
             }

@@ -11,10 +11,8 @@ extension ChatModel {
         guard let command = SlashCommand(rawValue: word.lowercased()) ?? (matches.count == 1 ? matches.first : nil)
         else {
             editor.set(line)
-            notice = (
-                "there is no /\(ShownText.line(word)): /help lists the commands, // begins a text with a slash", true
-            )
-            return []
+            return refuse(
+                "there is no /\(ShownText.line(word)): /help lists the commands, // begins a text with a slash")
         }
         switch command {
         case .help: overlay = .help
@@ -23,42 +21,28 @@ extension ChatModel {
         case .open: return open(word: rest)
         case .decline:
             guard !rest.isEmpty else { return usage(command) }
-            let params = JSONValue(of: JoinIDParams(join: rest))
-            return [.call(.action(.decline), method: Methods.joinCancel.name, params: params)]
+            return act(.decline, Methods.joinCancel, .init(join: rest))
         case .block:
             guard !rest.isEmpty else { return usage(command) }
-            let params = JSONValue(of: PeerParams(name: rest))
-            return [
-                .call(
-                    .action(.say("blocked: pings and invitations from it are refused")), method: Methods.peerBlock.name,
-                    params: params)
-            ]
+            let said = "blocked: pings and invitations from it are refused"
+            return act(.say(said), Methods.peerBlock, .init(name: rest))
         case .create where asksName && !rest.isEmpty, .join where asksName && !rest.isEmpty:
             editor.clear()
             question = .name(line: line)
         case .join: return join(rest)
         case .create:
             guard !rest.isEmpty else { return usage(command) }
-            let params = ConversationCreateParams(name: rest, profile: ownName)
-            return [
-                .call(
-                    .action(.create(from: currentID)), method: Methods.conversationCreate.name,
-                    params: JSONValue(of: params))
-            ]
+            return act(.create(from: currentID), Methods.conversationCreate, .init(name: rest, profile: ownName))
         default:
-            guard let room else {
-                notice = ("choose a conversation first: Alt-1, or Enter on its line", true)
-                return []
-            }
+            guard let room else { return refuse(Self.chooseFirst) }
             return self.command(command, rest, in: room)
         }
         return []
     }
 
     private mutating func command(_ command: SlashCommand, _ rest: String, in room: Room) -> [ChatEffect] {
-        func simple(_ method: String, _ said: String) -> [ChatEffect] {
-            let params = JSONValue(of: ConversationParams(conversation: room.id))
-            return [.call(.action(.say(said)), method: method, params: params)]
+        func simple(_ method: RPCMethod<ConversationParams, some MethodResult>, _ said: String) -> [ChatEffect] {
+            act(.say(said), method, .init(conversation: room.id))
         }
         switch command {
         case .propose:
@@ -78,26 +62,21 @@ extension ChatModel {
             let said =
                 room.conversation.members.isEmpty
                 ? "agreed: there are no other members" : "proposed: all other members must accept"
-            return [.call(.action(.say(said)), method: Methods.lifetimePropose.name, params: JSONValue(of: params))]
+            return act(.say(said), Methods.lifetimePropose, params)
         case .accept:
             // Pins the proposal on the screen, so that a newer one is not accepted.
-            guard let proposal = room.lifetime?.proposal?.id else {
-                notice = ("there is no open proposal", true)
-                return []
-            }
+            guard let proposal = room.lifetime?.proposal?.id else { return refuse("there is no open proposal") }
             guard rest.isEmpty || rest == "once" else { return usage(command) }
             let isKept = room.lifetime?.proposal.map { $0.lifetime != .ephemeral || $0.mailbox != nil } ?? false
             let params = LifetimeAcceptParams(
                 conversation: room.id, proposal: proposal, renew: rest.isEmpty && isKept ? true : nil)
-            return [
-                .call(.action(.say("accepted")), method: Methods.lifetimeAccept.name, params: JSONValue(of: params))
-            ]
-        case .reject: return simple(Methods.lifetimeReject.name, "rejected")
-        case .withdraw: return simple(Methods.lifetimeWithdraw.name, "withdrawn")
+            return act(.say("accepted"), Methods.lifetimeAccept, params)
+        case .reject: return simple(Methods.lifetimeReject, "rejected")
+        case .withdraw: return simple(Methods.lifetimeWithdraw, "withdrawn")
         case .joins:
             switch rest {
-            case "off": return simple(Methods.conversationLock.name, "new members can no longer join")
-            case "on": return simple(Methods.conversationUnlock.name, "new members can join by new invitations again")
+            case "off": return simple(Methods.conversationLock, "new members can no longer join")
+            case "on": return simple(Methods.conversationUnlock, "new members can join by new invitations again")
             default: return usage(command)
             }
         case .find: return find(rest, in: room)
@@ -113,10 +92,7 @@ extension ChatModel {
             return [.upload(conversation: room.id, path: path, text: text, replyTo: replyTo)]
         case .save:
             let target = room.message(selection) ?? room.messages.last { $0.file != nil }
-            guard let target else {
-                notice = ("no message has a file", true)
-                return []
-            }
+            guard let target else { return refuse("no message has a file") }
             return save(target, to: rest.isEmpty ? nil : rest)
         case .reply, .react:
             let (target, text) = target(rest, room)
@@ -129,31 +105,25 @@ extension ChatModel {
             return enter(text.hasPrefix("/") ? "/" + text : text)
         case .profile, .rename:
             guard !rest.isEmpty else { return usage(command) }
-            let method = command == .profile ? Methods.conversationProfile.name : Methods.conversationRename.name
-            let key = command == .profile ? "profile" : "name"
-            let params: JSONValue = .object(["conversation": .string(room.id), key: .string(rest)])
-            return [.call(.action(.say("done")), method: method, params: params)]
+            return command == .profile
+                ? act(.say("done"), Methods.conversationProfile, .init(conversation: room.id, profile: rest))
+                : act(.say("done"), Methods.conversationRename, .init(conversation: room.id, name: rest))
         case .remove:
             let found = room.conversation.members.filter { room.name(of: $0.member) == rest || $0.member == rest }
             guard let member = found.first, found.count == 1 else {
                 let why = found.isEmpty ? "no member is called" : "several members are called"
-                notice = ("\(why) \(ShownText.line(rest)): /who shows their ids", true)
-                return []
+                return refuse("\(why) \(ShownText.line(rest)): /who shows their ids")
             }
-            let params: JSONValue = ["conversation": .string(room.id), "member": .string(member.member)]
-            return [.call(.action(.say("removed")), method: Methods.conversationRemove.name, params: params)]
+            return act(.say("removed"), Methods.conversationRemove, .init(conversation: room.id, member: member.member))
         case .explode:
-            guard !room.isExploded else {
-                notice = ("the conversation has exploded: Alt-X closes it", true)
-                return []
-            }
+            guard !room.isExploded else { return refuse("the conversation has exploded: Alt-X closes it") }
             var params = ExplodeParams(conversation: room.id)
             if !rest.isEmpty {
                 guard let delay = Interval(text: rest) else { return usage(command) }
                 params.delay = delay
             }
             editor.clear()
-            question = .explode(room: room.id, params: JSONValue(of: params), isScheduled: !rest.isEmpty)
+            question = .explode(room: room.id, params: params, isScheduled: !rest.isEmpty)
         case .leave:
             editor.clear()
             question = .leave(room: room.id)
@@ -183,33 +153,30 @@ extension ChatModel {
     }
 
     private mutating func usage(_ command: SlashCommand) -> [ChatEffect] {
-        notice = ("write /\(command.rawValue) \(command.arguments)", true)
-        return []
+        refuse("write /\(command.rawValue) \(command.arguments)")
     }
 
     private mutating func join(_ slug: String) -> [ChatEffect] {
         guard !slug.isEmpty else { return usage(.join) }
         sayUntilChange("joining …")
-        let params = JoinParams(slug: slug, profile: ownName)
-        return [.call(.action(.join(from: currentID)), method: Methods.join.name, params: JSONValue(of: params))]
+        return act(.join(from: currentID), Methods.join, .init(slug: slug, profile: ownName))
     }
 
     private mutating func invite(_ rest: String, _ room: Room) -> [ChatEffect] {
         if rest == "--code" || rest == "code" {
-            let params = InviteCodeParams(conversation: room.id)
-            return [.call(.action(.code(room.id)), method: Methods.inviteCode.name, params: JSONValue(of: params))]
+            return act(.code(room.id), Methods.inviteCode, .init(conversation: room.id))
         }
-        var params: [String: JSONValue] = ["conversation": .string(room.id)]
+        var params = InviteCreateParams(conversation: room.id)
         for word in rest.split(separator: " ") {
             if word == "single" {
-                params["singleUse"] = true
-            } else if Interval(text: String(word)) != nil {
-                params["expiresIn"] = .string(String(word))
+                params.singleUse = true
+            } else if let time = Interval(text: String(word)) {
+                params.expiresIn = time
             } else {
                 return usage(.invite)
             }
         }
-        return [.call(.action(.invite(room.id)), method: Methods.inviteCreate.name, params: .object(params))]
+        return act(.invite(room.id), Methods.inviteCreate, params)
     }
 
     /// The message named by a word such as `@2`, else the selected one, else the last one of another member; and the
