@@ -41,17 +41,22 @@ package enum FailureKind: String, JSONChoice, Hashable, Sendable {
     }
 }
 
-package struct ControlError: Error, Hashable, Sendable {
-    /// JSON-RPC 2.0 error code (section 5.1).
-    package let code: Int64
+package struct ControlError: Error, JSONRecord, Hashable, Sendable {
     /// Stable for scripts.
-    package let kind: FailureKind
+    package private(set) var kind = FailureKind.failed
     /// One lower-case phrase without a full stop.
-    package let message: String
+    package private(set) var message = ""
     /// Advice.
-    package let hint: String?
+    package private(set) var hint: String?
     /// The invalid parameter.
-    package let field: String?
+    package private(set) var field: String?
+    /// `nil` for the code of ``kind``.
+    private var ownCode: Int64?
+
+    /// JSON-RPC 2.0 error code (section 5.1).
+    package var code: Int64 { ownCode ?? kind.rpcCode }
+
+    package init() {}
 
     package init(_ kind: FailureKind, _ message: String, hint: String? = nil, field: String? = nil, code: Int64? = nil)
     {
@@ -59,7 +64,14 @@ package struct ControlError: Error, Hashable, Sendable {
         self.message = message
         self.hint = hint
         self.field = field
-        self.code = code ?? kind.rpcCode
+        ownCode = code == kind.rpcCode ? nil : code
+    }
+
+    package mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
+        try fields.field("kind", &kind)
+        try fields.field("message", &message)
+        try fields.field("hint", &hint)
+        try fields.field("field", &field)
     }
 }
 
@@ -114,12 +126,7 @@ extension ControlError {
     }
 
     /// The line that the command line prints with `--json`.
-    package var reportValue: JSONValue {
-        var report: [String: JSONValue] = ["kind": .string(kind.rawValue), "message": .string(message)]
-        if let hint { report["hint"] = .string(hint) }
-        if let field { report["field"] = .string(field) }
-        return ["error": .object(report)]
-    }
+    package var reportValue: JSONValue { ["error": JSONValue(of: self)] }
 
     /// A kind of a newer node reads as `failed`.
     package init(jsonValue value: JSONValue) {

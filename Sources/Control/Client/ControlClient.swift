@@ -1,4 +1,5 @@
 import Glibc
+import NIOCore
 
 /// A blocking client of the control socket. It has no event loop, to keep the start-up time of a command short.
 ///
@@ -8,11 +9,7 @@ package final class ControlClient {
     let socket: ControlSocket.Descriptor
     /// Unsent bytes. They include the rest of an abandoned call, because a line must be completed.
     var unsent: ArraySlice<UInt8> = []
-    private var received: [UInt8] = []
-    /// Bytes of ``received`` already returned.
-    private var consumedByteCount = 0
-    /// Bytes of ``received`` known to hold no newline.
-    private var searchedByteCount = 0
+    private var received = LineSplitter(byteLimit: ControlLimits.responseByteCount)
     private var nextID: Int64 = 1
     /// Events received while waiting for an answer.
     private var waitingNotifications: [ControlResponse] = []
@@ -49,8 +46,6 @@ package final class ControlClient {
         defer { nextID += 1 }
         return nextID
     }
-
-    func takeID() -> RequestID { .integer(takeNumber()) }
 
     package struct PendingCall {
         fileprivate let number: Int64
@@ -186,33 +181,20 @@ extension ControlClient {
         return true
     }
 
-    /// Appends `bytes` and returns the complete lines.
-    func lines(after bytes: [UInt8]) throws(ControlError) -> [ArraySlice<UInt8>] {
-        received.append(contentsOf: bytes)
-        var lines: [ArraySlice<UInt8>] = []
-        while let line = try nextLine() { lines.append(line) }
-        return lines
+    private func receive(_ bytes: [UInt8]) {
+        var bytes = ByteBuffer(bytes: bytes)
+        received.append(&bytes)
     }
 
     /// The next received line; `nil` when none is complete.
-    private func nextLine() throws(ControlError) -> ArraySlice<UInt8>? {
-        if let newline = received[searchedByteCount...].firstIndex(of: UInt8(ascii: "\n")) {
-            let line = received[consumedByteCount..<newline]
-            consumedByteCount = newline + 1
-            searchedByteCount = newline + 1
-            return line
-        }
-        received.removeFirst(consumedByteCount)
-        consumedByteCount = 0
-        searchedByteCount = received.count
-        guard received.count <= ControlLimits.responseByteCount else {
+    private func nextLine() throws(ControlError) -> ByteBufferView? {
+        do throws(LineSplitter.LineTooLong) { return try received.nextLine()?.readableBytesView } catch {
             throw .internalFailure("the node sent a line longer than \(ControlLimits.responseByteCount) bytes")
         }
-        return nil
     }
 
     private enum ReadStep {
-        case line(ArraySlice<UInt8>)
+        case line(ByteBufferView)
         case timedOut
         case unread
     }
@@ -230,7 +212,7 @@ extension ControlClient {
             }
             let bytes = try Self.readSome(from: socket.number)
             guard !bytes.isEmpty else { throw hasGone }
-            received.append(contentsOf: bytes)
+            receive(bytes)
         }
     }
 
@@ -303,7 +285,7 @@ extension ControlClient {
     /// Queues a request and sends as much as the socket takes.
     /// - Returns: the id of the coming answer.
     package func post(_ method: String, _ params: JSONValue) throws(ControlError) -> RequestID {
-        let id = takeID()
+        let id = RequestID.integer(takeNumber())
         let request = ControlRequest(id: id, method: method, params: params)
         unsent += request.jsonValue.utf8 + [UInt8(ascii: "\n")]
         try sendPosted()
@@ -322,8 +304,9 @@ extension ControlClient {
         guard poll(&polled, 1, 0) > 0 else { return [] }
         let bytes = try Self.readSome(from: socket.number)
         guard !bytes.isEmpty else { throw hasGone }
+        receive(bytes)
         var responses: [ControlResponse] = []
-        for line in try lines(after: bytes) { responses.append(try ControlResponse(line: line)) }
+        while let line = try nextLine() { responses.append(try ControlResponse(line: line)) }
         return responses
     }
 }

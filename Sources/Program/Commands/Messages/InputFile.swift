@@ -204,9 +204,7 @@ struct LinesUpload {
                 outcome = TextOutcome(error)
                 show(outcome, prefix: "", terminal)
             }
-            if first == nil, let error = outcome.error {
-                first = ControlError(error.kind, error.message, hint: error.hint, field: error.field)
-            }
+            first = first ?? outcome.error
         }
         return first
     }
