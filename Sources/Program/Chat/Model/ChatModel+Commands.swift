@@ -57,7 +57,7 @@ extension ChatModel {
             if mailbox == .no { mailbox = nil }
             change(room.id) { $0.endedLifetime = nil }
             let params = LifetimeProposeParams(
-                conversation: room.id, lifetime: value, mailbox: mailbox,
+                conversation: room.id, terms: .init(lifetime: value, mailbox: mailbox),
                 renew: isOnce || value == .ephemeral && mailbox == nil ? nil : true)
             let said =
                 room.conversation.members.isEmpty
@@ -67,7 +67,8 @@ extension ChatModel {
             // Pins the proposal on the screen, so that a newer one is not accepted.
             guard let proposal = room.lifetime?.proposal?.id else { return refuse("there is no open proposal") }
             guard rest.isEmpty || rest == "once" else { return usage(command) }
-            let isKept = room.lifetime?.proposal.map { $0.lifetime != .ephemeral || $0.mailbox != nil } ?? false
+            let isKept =
+                room.lifetime?.proposal.map { $0.terms.lifetime != .ephemeral || $0.terms.mailbox != nil } ?? false
             let params = LifetimeAcceptParams(
                 conversation: room.id, proposal: proposal, renew: rest.isEmpty && isKept ? true : nil)
             return act(.say("accepted"), Methods.lifetimeAccept, params)
@@ -223,11 +224,11 @@ extension ChatModel {
         if let one = status.agreement {
             let members = Words.list(one.members.map(ShownText.line))
             lines.append("agreed \(Words.time(one.agreedAt, now: now, calendar)) by \(members)")
-            lines += Self.terms(one) + Self.explanation(one)
+            lines += Self.terms(one.terms) + Self.explanation(one.terms)
         }
         if let proposal = status.proposal {
-            lines += ["", "proposed: \(Words.lifetime(proposal.lifetime)), by \(ShownText.line(proposal.from))"]
-            lines += Self.terms(proposal) + Self.explanation(proposal)
+            lines += ["", "proposed: \(Words.lifetime(proposal.terms.lifetime)), by \(ShownText.line(proposal.from))"]
+            lines += Self.terms(proposal.terms) + Self.explanation(proposal.terms)
             lines.append("waits for \(Words.list((proposal.waiting ?? []).map(Self.you)))")
             lines.append("Earlier messages keep the lifetime under which they were sent.")
         }
@@ -235,7 +236,7 @@ extension ChatModel {
     }
 
     /// The terms beside the lifetime.
-    static func terms(_ terms: some LifetimeTermsFields) -> [String] {
+    static func terms(_ terms: LifetimeTermsRecord) -> [String] {
         var lines: [String] = []
         if let attachments = terms.attachments { lines.append("files: \(Words.lifetime(attachments))") }
         if let unopened = terms.unopened { lines.append("unopened: gone after \(Words.left(unopened.milliseconds))") }
@@ -245,7 +246,7 @@ extension ChatModel {
     }
 
     /// The consequences of a mailbox.
-    private static func explanation(_ terms: some LifetimeTermsFields) -> [String] {
+    private static func explanation(_ terms: LifetimeTermsRecord) -> [String] {
         switch terms.mailbox ?? .no {
         case .no: []
         case .ram: ["An offline member's mailbox may keep messages: sealed, in memory only."]

@@ -70,8 +70,7 @@ struct Transcript {
         if let open, open.id != proposal {
             let who = open.member == nil ? "you propose" : "\(Words.name(open.from)) proposes"
             let answer = open.member == nil ? "/withdraw withdraws the proposal" : "/accept or /reject"
-            let terms = ChatModel.terms(open)
-            let what = ([Words.lifetime(open.lifetime)] + terms).joined(separator: ", ")
+            let what = ([Words.lifetime(open.terms.lifetime)] + ChatModel.terms(open.terms)).joined(separator: ", ")
             lines.append("* \(who) \(what) (now \(Words.lifetime(room.retention))): \(answer)")
         }
         proposal = open?.id

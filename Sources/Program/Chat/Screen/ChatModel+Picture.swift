@@ -147,7 +147,7 @@ extension ChatModel {
             return ("\(newBelow == 0 ? "scrolled up" : "\(newBelow) new below"): PageDown, Esc to the end", .strong)
         }
         if room.conversation.members.isEmpty { return ("nobody else is here: /invite", .dim) }
-        let mailbox = room.lifetime?.agreement?.mailboxWords.map { " · \($0)" } ?? ""
+        let mailbox = room.lifetime?.agreement?.terms.mailboxWords.map { " · \($0)" } ?? ""
         guard let length = room.retention.milliseconds else {
             return ("What you send now is in memory only, gone when a node stops\(mailbox)", .dim)
         }
@@ -170,7 +170,8 @@ extension ChatModel {
         guard let room, !room.isExploded, overlay == nil else { return [] }
         if let proposal = room.lifetime?.proposal {
             let isOurs = proposal.member == nil
-            let what = ([Words.lifetime(proposal.lifetime)] + ChatModel.terms(proposal)).joined(separator: ", ")
+            let what = ([Words.lifetime(proposal.terms.lifetime)] + ChatModel.terms(proposal.terms)).joined(
+                separator: ", ")
             let waiting = (proposal.waiting ?? []).map(ChatModel.you)
             let head = isOurs ? "you propose \(what)" : "\(what), proposed by \(Words.name(proposal.from))"
             let isForUs = waiting.contains("you")

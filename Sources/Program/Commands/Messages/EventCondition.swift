@@ -144,11 +144,9 @@ struct AwaitedAgreement {
         case .lifetimeRejected:
             // Ignores the rejection of another proposal, and of a proposal whose terms do not match the condition.
             if let proposal, proposal["proposal"] != event["proposal"] { return }
-            if let proposal, !condition.agrees(with: proposal, in: { Self.terms.contains($0) }) { return }
+            if let proposal, !condition.agrees(with: proposal, in: LifetimeTermsRecord.fieldNames.contains) { return }
             rejection = event
         default: break
         }
     }
-
-    private static let terms: Set = ["lifetime", "attachments", "unopened", "timer", "mailbox"]
 }

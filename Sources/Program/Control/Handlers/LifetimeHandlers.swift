@@ -95,9 +95,10 @@ enum LifetimeHandlers {
     }
 
     private static func terms(_ params: LifetimeProposeParams) throws -> LifetimeTerms {
+        let wanted = params.terms
         let terms = LifetimeTerms(
-            params.lifetime, attachment: params.attachments, unopened: params.unopened?.milliseconds,
-            timer: params.timer ?? .send, mailbox: params.mailbox ?? .no)
+            wanted.lifetime, attachment: wanted.attachments, unopened: wanted.unopened?.milliseconds,
+            timer: wanted.timer ?? .send, mailbox: wanted.mailbox ?? .no)
         let name = quoted(params.conversation)
         if let unopened = terms.unopened, !LifetimeTerms.unopenedRange.contains(unopened) {
             throw ControlError(

@@ -84,8 +84,8 @@ extension EventKind {
         case .messageDelivery: ["message", "member", "state"]
         case .attachmentProgress: ["message", "member", "percent"]
         case .messageExpired: ["message"]
-        case .lifetimeProposed: ["lifetime", "attachments", "unopened", "timer", "mailbox", "ours", "proposal"]
-        case .lifetimeAgreed: ["lifetime", "attachments", "unopened", "timer", "mailbox", "agreement", "automatic"]
+        case .lifetimeProposed: LifetimeTermsRecord.fieldNames + ["ours", "proposal"]
+        case .lifetimeAgreed: LifetimeTermsRecord.fieldNames + ["agreement", "automatic"]
         case .lifetimeSigned: ["proposal", "member"]
         case .lifetimeRejected: ["proposal", "reason"]
         case .lifetimeWithdrawn, .lifetimeExpired: ["proposal"]
@@ -137,6 +137,7 @@ struct Event: Hashable, Sendable {
     enum Details: Hashable, Sendable {
         case fields([Field])
         case message(Message)
+        case terms(LifetimeTermsRecord, [Field])
     }
 
     struct Field: Hashable, Sendable {
@@ -154,7 +155,6 @@ struct Event: Hashable, Sendable {
         case text(String)
         case number(Int64)
         case flag(Bool)
-        case interval(Interval)
         case null
     }
 
@@ -173,6 +173,9 @@ extension Event: JSONWritable {
             if let inbox { fields.member("inbox", inbox) }
             switch details {
             case .message(var message): message.visit(&fields)
+            case .terms(var terms, let details):
+                terms.visit(&fields)
+                for detail in details { fields.member(detail.name, detail.value) }
             case .fields(let details): for detail in details { fields.member(detail.name, detail.value) }
             }
         }
@@ -186,7 +189,6 @@ extension Event.Value: JSONWritable {
         case .text(let value): writer.string(value)
         case .number(let value): writer.integer(value)
         case .flag(let value): value.write(to: &writer)
-        case .interval(let value): value.write(to: &writer)
         case .null: writer.literal("null")
         }
     }

@@ -1,124 +1,108 @@
 import Control
+import Crypto
 import Messaging
 import NodeRuntime
 
 enum EventView {
     static func event(_ entry: EventLog.Entry, _ node: isolated Node) -> Event {
-        Event(
-            cursor: entry.cursor, event: kind(of: entry.event),
-            conversation: entry.event.conversation.map { HexID($0) }, at: entry.event.at,
-            inbox: entry.event.client?.description, details: details(of: entry.event, node))
+        let event = entry.event
+        var details: Event.Details? = [:]
+        let kind = describe(event, &details)
+        switch event.kind {
+        case .message(let id):
+            // An unreadable message is reported by its id only.
+            if let client = event.client, let read = node.message(id, client: client),
+                let conversation = try? node.conversation(client.description)
+            {
+                details = .message(MessageView.message(read, conversation, node))
+            }
+        case .invited(let id, _):
+            let from = node.peers.invitations().first { $0.id == id }?.from
+            details = ["join": .text(id.description), "from": from.map { .text($0) } ?? .null]
+        default: break
+        }
+        return Event(
+            cursor: entry.cursor, event: kind, conversation: event.conversation.map { HexID($0) }, at: event.at,
+            inbox: event.client?.description, details: details ?? [:])
     }
 
     /// Does not read the message or the conversation: most events have no subscriber.
     static func kind(of event: Messaging.Event) -> EventKind {
-        switch event.kind {
-        case .message: .message
-        case .messageState: .messageState
-        case .messageExpired: .messageExpired
-        case .lifetimeProposed: .lifetimeProposed
-        case .lifetimeSigned: .lifetimeSigned
-        case .lifetimeAgreed: .lifetimeAgreed
-        case .lifetimeRejected: .lifetimeRejected
-        case .lifetimeWithdrawn: .lifetimeWithdrawn
-        case .lifetimeExpired: .lifetimeExpired
-        case .lifetimeReset: .lifetimeReset
-        case .memberJoined: .memberJoined
-        case .memberLeft: .memberLeft
-        case .joinRequested: .joinRequested
-        case .joined: .joined
-        case .joinFailed: .joinFailed
-        case .invited: .invited
-        case .exploded: .exploded
-        case .explosionScheduled: .explosionScheduled
-        case .explosionReminder: .explosionReminder
-        case .deletionReceipt: .deletionReceipt
-        case .peerOnline: .peerOnline
-        case .peerOffline: .peerOffline
-        case .locked: .locked
-        case .unlocked: .unlocked
-        case .messageDelivery: .messageDelivery
-        case .attachmentProgress: .attachmentProgress
-        case .conversationUpdated: .conversationUpdated
-        case .groupConflict: .groupConflict
-        case .memberRemoved: .memberRemoved
-        case .removed: .removed
-        case .profileChanged: .profileChanged
-        case .messagesMissed: .messagesMissed
-        case .twoCopies: .twoCopies
-        case .inboxAwake: .inboxAwake
-        case .inboxAsleep: .inboxAsleep
-        case .lifetimeSuspended: .lifetimeSuspended
-        case .codeEnded: .codeEnded
-        }
+        var none: Event.Details?
+        return describe(event, &none)
     }
 
-    private static func details(of event: Messaging.Event, _ node: isolated Node) -> Event.Details {
+    /// - Parameter details: replaced by the event's, unless it is `nil`.
+    private static func describe(_ event: Messaging.Event, _ details: inout Event.Details?) -> EventKind {
+        func row(_ kind: EventKind, _ make: @autoclosure () -> Event.Details = [:]) -> EventKind {
+            if details != nil { details = make() }
+            return kind
+        }
         func text(_ value: some CustomStringConvertible) -> Event.Value { .text(value.description) }
-        func id(_ value: Messaging.MessageID) -> Event.Value { .id(HexID(value)) }
-        switch event.kind {
-        case .message(let id):
-            // An unreadable message is reported by its id only.
-            guard let client = event.client, let read = node.message(id, client: client),
-                let conversation = try? node.conversation(client.description)
-            else { return ["message": .id(HexID(id))] }
-            return .message(MessageView.message(read, conversation, node))
-        case .messageState(let message, let state, let stored):
-            var details: [Event.Field] = [.init("message", id(message)), .init("state", .text(state.rawValue))]
-            if let stored { details.append(.init("stored", .flag(stored))) }
-            return .fields(details)
-        case .messageExpired(let id): return ["message": text(id)]
+        func name(_ name: String?) -> Event.Value { name.map { .text($0) } ?? .null }
+        func number(_ value: some BinaryInteger) -> Event.Value { .number(Int64(clamping: value)) }
+        func member(_ key: PublicKey) -> Event.Value { .text(MemberName.id(key)) }
+        return switch event.kind {
+        case .message(let id): row(.message, ["message": .id(HexID(id))])
+        case .messageState(let id, let state, let stored):
+            row(
+                .messageState,
+                .fields(
+                    [.init("message", .id(HexID(id))), .init("state", .text(state.rawValue))]
+                        + (stored.map { [.init("stored", .flag($0))] } ?? [])))
+        case .messageExpired(let id): row(.messageExpired, ["message": text(id)])
         case .lifetimeProposed(let terms, let ours, let id):
-            return .fields(LifetimeView.details(terms) + [.init("ours", .flag(ours)), .init("proposal", text(id))])
+            row(.lifetimeProposed, .terms(.init(terms), [.init("ours", .flag(ours)), .init("proposal", text(id))]))
         case .lifetimeAgreed(let terms, let id, let automatic):
-            return .fields(
-                LifetimeView.details(terms) + [.init("agreement", text(id)), .init("automatic", .flag(automatic))])
-        case .lifetimeSigned(let id, let key): return ["proposal": text(id), "member": .text(MemberName.id(key))]
-        case .lifetimeRejected(let id, let reason): return ["proposal": text(id), "reason": .text(reason.rawValue)]
-        case .lifetimeWithdrawn(let id): return ["proposal": text(id)]
-        case .lifetimeExpired(let id): return ["proposal": text(id)]
-        case .lifetimeReset(let previous): return ["previous": .text(previous.rawValue)]
-        case .memberJoined(let key, let profile):
-            return ["member": .text(MemberName.id(key)), "profile": profile.map { .text($0) } ?? .null]
-        case .memberLeft(let key): return ["member": .text(MemberName.id(key))]
-        case .joinRequested(let key): return ["member": .text(MemberName.id(key))]
-        case .joined: return [:]
-        case .joinFailed(let type, let tag):
-            return [
-                "errorType": .text(type.rawValue), "inviteTag": text(tag), "title": .text(type.userFacingTitle),
-                "message": .text(type.userFacingMessage),
-            ]
-        case .invited(let id, _):
-            let from = node.peers.invitations().first { $0.id == id }?.from
-            return ["join": text(id), "from": from.map { .text($0) } ?? .null]
-        case .exploded: return [:]
-        case .explosionScheduled(let at): return ["expiresAt": .text(at.exactISO8601)]
-        case .explosionReminder(let at): return ["expiresAt": .text(at.exactISO8601)]
-        case .deletionReceipt(let key): return ["member": .text(MemberName.id(key))]
-        case .peerOnline(let key): return ["member": .text(MemberName.id(key))]
-        case .peerOffline(let key): return ["member": .text(MemberName.id(key))]
-        case .locked: return [:]
-        case .unlocked: return [:]
-        case .messageDelivery(let id, let key, let state):
-            return ["message": text(id), "member": .text(MemberName.id(key)), "state": .text(state.rawValue)]
-        case .attachmentProgress(let id, let key, let count, let total):
-            let percent = total == 0 ? 100 : count * 100 / total
-            return ["message": text(id), "member": .text(MemberName.id(key)), "percent": .number(Int64(percent))]
-        case .conversationUpdated(let name, let isLocked):
-            return ["name": name.map { .text($0) } ?? .null, "locked": .flag(isLocked)]
-        case .groupConflict(let version): return ["version": .number(Int64(clamping: version))]
-        case .memberRemoved(let key): return ["member": .text(MemberName.id(key))]
-        case .removed: return [:]
+            row(
+                .lifetimeAgreed,
+                .terms(.init(terms), [.init("agreement", text(id)), .init("automatic", .flag(automatic))]))
+        case .lifetimeSigned(let id, let key): row(.lifetimeSigned, ["proposal": text(id), "member": member(key)])
+        case .lifetimeRejected(let id, let reason):
+            row(.lifetimeRejected, ["proposal": text(id), "reason": .text(reason.rawValue)])
+        case .lifetimeWithdrawn(let id): row(.lifetimeWithdrawn, ["proposal": text(id)])
+        case .lifetimeExpired(let id): row(.lifetimeExpired, ["proposal": text(id)])
+        case .lifetimeReset(let previous): row(.lifetimeReset, ["previous": .text(previous.rawValue)])
+        case .lifetimeSuspended(let previous): row(.lifetimeSuspended, ["previous": .text(previous.rawValue)])
+        case .memberJoined(let key, let profile): row(.memberJoined, ["member": member(key), "profile": name(profile)])
+        case .memberLeft(let key): row(.memberLeft, ["member": member(key)])
+        case .memberRemoved(let key): row(.memberRemoved, ["member": member(key)])
+        case .removed: row(.removed)
         case .profileChanged(let key, let profile):
-            return ["member": .text(MemberName.id(key)), "profile": profile.map { .text($0) } ?? .null]
-        case .messagesMissed(let key, let count):
-            return ["member": .text(MemberName.id(key)), "count": .number(Int64(clamping: count))]
-        case .twoCopies(let key, let ours): return ["member": .text(MemberName.id(key)), "ours": .flag(ours)]
-        case .inboxAwake(let reason): return ["wakeReason": .text(reason.rawValue)]
-        case .inboxAsleep: return [:]
-        case .lifetimeSuspended(let previous): return ["previous": .text(previous.rawValue)]
+            row(.profileChanged, ["member": member(key), "profile": name(profile)])
+        case .joinRequested(let key): row(.joinRequested, ["member": member(key)])
+        case .joined: row(.joined)
+        case .joinFailed(let type, let tag):
+            row(
+                .joinFailed,
+                [
+                    "errorType": .text(type.rawValue), "inviteTag": text(tag), "title": .text(type.userFacingTitle),
+                    "message": .text(type.userFacingMessage),
+                ])
+        case .invited: row(.invited)
+        case .exploded: row(.exploded)
+        case .explosionScheduled(let at): row(.explosionScheduled, ["expiresAt": .text(at.exactISO8601)])
+        case .explosionReminder(let at): row(.explosionReminder, ["expiresAt": .text(at.exactISO8601)])
+        case .deletionReceipt(let key): row(.deletionReceipt, ["member": member(key)])
+        case .peerOnline(let key): row(.peerOnline, ["member": member(key)])
+        case .peerOffline(let key): row(.peerOffline, ["member": member(key)])
+        case .locked: row(.locked)
+        case .unlocked: row(.unlocked)
+        case .messageDelivery(let id, let key, let state):
+            row(.messageDelivery, ["message": text(id), "member": member(key), "state": .text(state.rawValue)])
+        case .attachmentProgress(let id, let key, let count, let total):
+            row(
+                .attachmentProgress,
+                ["message": text(id), "member": member(key), "percent": number(total == 0 ? 100 : count * 100 / total)])
+        case .conversationUpdated(let title, let isLocked):
+            row(.conversationUpdated, ["name": name(title), "locked": .flag(isLocked)])
+        case .groupConflict(let version): row(.groupConflict, ["version": number(version)])
+        case .messagesMissed(let key, let count): row(.messagesMissed, ["member": member(key), "count": number(count)])
+        case .twoCopies(let key, let ours): row(.twoCopies, ["member": member(key), "ours": .flag(ours)])
+        case .inboxAwake(let reason): row(.inboxAwake, ["wakeReason": .text(reason.rawValue)])
+        case .inboxAsleep: row(.inboxAsleep)
         case .codeEnded(let number, let outcome):
-            return ["number": .number(Int64(number.value)), "outcome": .text(outcome.rawValue)]
+            row(.codeEnded, ["number": .number(Int64(number.value)), "outcome": .text(outcome.rawValue)])
         }
     }
 }

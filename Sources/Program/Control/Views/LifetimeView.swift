@@ -18,11 +18,8 @@ enum LifetimeView {
     static func proposal(of machine: ConversationStateMachine, _ node: isolated Node) -> LifetimeProposal? {
         guard let pending = machine.pendingProposal else { return nil }
         let proposal = pending.proposal
-        let terms = proposal.terms
         return LifetimeProposal(
-            lifetime: proposal.lifetime, attachments: terms.attachment,
-            unopened: terms.unopened.map { Interval(milliseconds: $0) }, timer: terms.timer == .send ? nil : .read,
-            mailbox: terms.mailbox.shown, waiting: machine.unanswered.map { MemberName.shown($0, machine, node) },
+            terms: .init(proposal.terms), waiting: machine.unanswered.map { MemberName.shown($0, machine, node) },
             id: proposal.id.description, from: MemberName.shown(proposal.proposer, machine, node),
             member: pending.isOurs ? nil : MemberName.id(proposal.proposer), proposedAt: proposal.proposedAt)
     }
@@ -30,11 +27,8 @@ enum LifetimeView {
     static func agreement(_ agreement: Agreement, _ machine: ConversationStateMachine, _ node: isolated Node)
         -> LifetimeAgreement
     {
-        let terms = agreement.terms
-        return LifetimeAgreement(
-            id: agreement.id.description, lifetime: agreement.lifetime, attachments: terms.attachment,
-            unopened: terms.unopened.map { Interval(milliseconds: $0) }, timer: terms.timer == .send ? nil : .read,
-            mailbox: terms.mailbox.shown,
+        LifetimeAgreement(
+            id: agreement.id.description, terms: .init(agreement.terms),
             agreedAt: agreement.accepts.map(\.acceptedAt).max() ?? agreement.proposal.proposedAt,
             members: agreement.signers.map { MemberName.shown($0, machine, node) })
     }
@@ -70,16 +64,14 @@ enum LifetimeView {
             proposal: value(SeedJSON.encode(agreement.proposal)),
             accepts: agreement.accepts.map { value(SeedJSON.encode($0)) })
     }
+}
 
-    static func details(_ terms: LifetimeTerms) -> [Event.Field] {
-        var details: [Event.Field] = [.init("lifetime", .text(terms.lifetime.rawValue))]
-        if let attachment = terms.attachment { details.append(.init("attachments", .text(attachment.rawValue))) }
-        if let unopened = terms.unopened {
-            details.append(.init("unopened", .interval(Interval(milliseconds: unopened))))
-        }
-        if terms.timer == .read { details.append(.init("timer", .text(terms.timer.rawValue))) }
-        if terms.mailbox != .no { details.append(.init("mailbox", .text(terms.mailbox.rawValue))) }
-        return details
+extension LifetimeTermsRecord {
+    init(_ terms: LifetimeTerms) {
+        self.init(
+            lifetime: terms.lifetime, attachments: terms.attachment,
+            unopened: terms.unopened.map { Interval(milliseconds: $0) }, timer: terms.timer == .send ? nil : .read,
+            mailbox: terms.mailbox.shown)
     }
 }
 
