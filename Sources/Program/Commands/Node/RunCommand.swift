@@ -3,6 +3,7 @@ import Control
 import Crypto
 import Glibc
 import Logging
+import Messaging
 import NodeRuntime
 import Store
 
@@ -185,4 +186,22 @@ struct RunCommand: AsyncParsableCommand {
             throw ExitCode(error.kind.exitCode)
         }
     }
+}
+
+func checkedCapacity(_ capacity: Int?) throws(ControlError) -> Int? {
+    guard let capacity else { return nil }
+    guard (1...Limits.inboxCapacityMaximum).contains(capacity) else {
+        throw ControlError(
+            .usage, "--capacity: \(capacity) is not a number from 1 to \(Limits.inboxCapacityMaximum)",
+            hint: "leave it out for \(Limits.inboxCapacity)")
+    }
+    return capacity
+}
+
+func checkedDiscovery(_ text: String?) throws(ControlError) -> DiscoverySetting? {
+    guard let text else { return nil }
+    guard let setting = DiscoverySetting(text) else {
+        throw ControlError(.usage, "--discover: `\(text)` is not known", hint: "say lan, lan:INTERFACE,… or off")
+    }
+    return setting
 }
