@@ -226,7 +226,7 @@ extension JSONWriter {
     /// Starts a result line. Write the result next, then ``endLine()``.
     mutating func beginSuccess(_ id: RequestID) {
         literal(#"{"id":"#)
-        id.write(to: &self)
+        id.jsonValue.write(to: &self)
         literal(#","jsonrpc":"2.0","result":"#)
     }
 
@@ -236,7 +236,7 @@ extension JSONWriter {
         literal(#"{"error":"#)
         error.jsonValue.write(to: &self)
         literal(#","id":"#)
-        id.write(to: &self)
+        id.jsonValue.write(to: &self)
         literal(#","jsonrpc":"2.0"}"#)
         literal("\n")
     }
@@ -247,16 +247,6 @@ extension JSONWriter {
         literal(#","params":"#)
         params.write(to: &self)
         endLine()
-    }
-}
-
-extension RequestID {
-    func write(to writer: inout JSONWriter) {
-        switch self {
-        case .integer(let value): writer.integer(value)
-        case .string(let value): writer.string(value)
-        case .null: writer.literal("null")
-        }
     }
 }
 

@@ -87,7 +87,7 @@ package final class ControlClient {
         -> JSONValue
     {
         while true {
-            guard case .line(let line) = try readLine(until: deadline) else { throw call.timedOut }
+            guard case .ended(let line) = try readLine(until: deadline) else { throw call.timedOut }
             switch try ControlResponse(line: line) {
             case .success(let answered, let result) where answered == call.id: return result
             case .failure(let answered, let error) where call.isEnded(byFailureOf: answered):
@@ -125,7 +125,7 @@ package final class ControlClient {
             let response: ControlResponse
             if waitingNotifications.isEmpty {
                 switch try readLine(until: deadline, for: output) {
-                case .line(let line): response = try ControlResponse(line: line)
+                case .ended(let line): response = try ControlResponse(line: line)
                 case .timedOut: return .timedOut
                 case .unread: return .unread
                 }
@@ -156,7 +156,7 @@ extension ControlClient {
             // After EPIPE the caller reads, because the node may have sent the reason before it closed.
             guard try sendSome() else { return true }
             if unsent.isEmpty { return true }
-            guard try wait(for: POLLOUT, until: deadline) == .ready else { return false }
+            guard case .ended = try wait(for: POLLOUT, until: deadline) else { return false }
         }
     }
 
@@ -181,11 +181,6 @@ extension ControlClient {
         return true
     }
 
-    private func receive(_ bytes: [UInt8]) {
-        var bytes = ByteBuffer(bytes: bytes)
-        received.append(&bytes)
-    }
-
     /// The next received line; `nil` when none is complete.
     private func nextLine() throws(ControlError) -> ByteBufferView? {
         do throws(LineSplitter.LineTooLong) { return try received.nextLine()?.readableBytesView } catch {
@@ -193,26 +188,27 @@ extension ControlClient {
         }
     }
 
-    private enum ReadStep {
-        case line(ByteBufferView)
+    private enum Wait<Value> {
+        case ended(Value)
         case timedOut
+        /// The reader of our output closed it.
         case unread
     }
 
     /// The next line. Ends early at `deadline`, or when the reader of `output` closes.
     private func readLine(until deadline: ContinuousClock.Instant?, for output: Int32? = nil) throws(ControlError)
-        -> ReadStep
+        -> Wait<ByteBufferView>
     {
         while true {
-            if let line = try nextLine() { return .line(line) }
+            if let line = try nextLine() { return .ended(line) }
             switch try wait(for: POLLIN, until: deadline, output: output) {
-            case .ready: break
+            case .ended: break
             case .timedOut: return .timedOut
             case .unread: return .unread
             }
             let bytes = try Self.readSome(from: socket.number)
             guard !bytes.isEmpty else { throw hasGone }
-            receive(bytes)
+            received.append(bytes)
         }
     }
 
@@ -221,15 +217,9 @@ extension ControlClient {
             ?? ControlError(.noNode, "the node in \(home) has stopped", hint: "see its log, or `mayfly status`")
     }
 
-    private enum WaitEnd {
-        case ready
-        case timedOut
-        case unread
-    }
-
     /// - Parameter event: `POLLIN` or `POLLOUT`.
     private func wait(for event: Int32, until deadline: ContinuousClock.Instant?, output: Int32? = nil)
-        throws(ControlError) -> WaitEnd
+        throws(ControlError) -> Wait<Void>
     {
         while true {
             // poll(2) ignores negative descriptors.
@@ -243,7 +233,7 @@ extension ControlClient {
                 throw .system("cannot wait for the node")
             }
             if polled[1].revents & Int16(POLLERR | POLLHUP) != 0 { return .unread }
-            if polled[0].revents != 0 { return .ready }
+            if polled[0].revents != 0 { return .ended(()) }
             if let deadline, deadline <= .now { return .timedOut }
         }
     }
@@ -304,7 +294,7 @@ extension ControlClient {
         guard poll(&polled, 1, 0) > 0 else { return [] }
         let bytes = try Self.readSome(from: socket.number)
         guard !bytes.isEmpty else { throw hasGone }
-        receive(bytes)
+        received.append(bytes)
         var responses: [ControlResponse] = []
         while let line = try nextLine() { responses.append(try ControlResponse(line: line)) }
         return responses

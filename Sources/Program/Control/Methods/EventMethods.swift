@@ -138,6 +138,13 @@ struct Event: Hashable, Sendable {
         case fields([Field])
         case message(Message)
         case terms(LifetimeTermsRecord, [Field])
+
+        fileprivate var others: [Field] {
+            switch self {
+            case .fields(let fields), .terms(_, let fields): fields
+            case .message: []
+            }
+        }
     }
 
     struct Field: Hashable, Sendable {
@@ -165,18 +172,16 @@ extension Event: JSONWritable {
     /// Writes one flat object; a detail never replaces a common field.
     func write(to writer: inout JSONWriter) {
         writer.object { fields in
-            fields.leavesOutDuplicates = true
             fields.member("cursor", cursor)
             fields.member("event", event)
             fields.member("at", at)
-            fields.member("conversation", OrNull(wrappedValue: conversation))
             if let inbox { fields.member("inbox", inbox) }
-            switch details {
-            case .message(var message): message.visit(&fields)
-            case .terms(var terms, let details):
-                terms.visit(&fields)
-                for detail in details { fields.member(detail.name, detail.value) }
-            case .fields(let details): for detail in details { fields.member(detail.name, detail.value) }
+            // A message names its conversation itself.
+            if case .message(var message) = details { return message.visit(&fields) }
+            fields.member("conversation", OrNull(wrappedValue: conversation))
+            if case .terms(var terms, _) = details { terms.visit(&fields) }
+            for detail in details.others where !EventKind.commonFields.contains(detail.name) {
+                fields.member(detail.name, detail.value)
             }
         }
     }
