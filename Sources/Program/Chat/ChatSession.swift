@@ -32,8 +32,7 @@ struct ChatCommand: ParsableCommand {
     }
 
     func run() throws {
-        let terminal = Terminal(json: false, home: global.home)
-        do {
+        try global.reporting { _ in
             let home = try global.resolvedHome()
             let isPlain = plain || isatty(STDIN_FILENO) == 0 || isatty(STDOUT_FILENO) == 0
             let room = try conversation.map { try id(of: $0, home: home, isPlain: isPlain) }
@@ -43,9 +42,6 @@ struct ChatCommand: ParsableCommand {
             } else {
                 try ChatSession(home: home, room: room).run()
             }
-        } catch let error as ControlError {
-            terminal.report(error.naming(home: global.home))
-            throw ExitCode(error.kind.exitCode)
         }
     }
 

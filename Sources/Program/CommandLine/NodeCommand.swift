@@ -12,13 +12,7 @@ protocol NodeCommand: ParsableCommand {
 }
 
 extension NodeCommand {
-    func run() throws {
-        let terminal = Terminal(json: global.json, home: global.home)
-        do { try perform(terminal) } catch let error as ControlError {
-            terminal.report(error.naming(home: global.home))
-            throw ExitCode(error.kind.exitCode)
-        }
-    }
+    func run() throws { try global.reporting(perform) }
 
     func connect() throws -> ControlClient { try ControlClient(home: try global.resolvedHome()) }
 
@@ -210,6 +204,15 @@ struct GlobalOptions: ParsableArguments {
     var home: String?
 
     @Flag(help: "One JSON object a line on standard output, errors included.") var json = false
+
+    /// Reports a failure of `body`, and exits with its code.
+    func reporting(_ body: (Terminal) throws -> Void) throws {
+        let terminal = Terminal(json: json, home: home)
+        do { try body(terminal) } catch let error as ControlError {
+            terminal.report(error.naming(home: home))
+            throw ExitCode(error.kind.exitCode)
+        }
+    }
 
     /// The home of the packaged service, owned by its user.
     private static let serviceHome = "/var/lib/mayfly"

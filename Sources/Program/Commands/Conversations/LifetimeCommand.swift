@@ -23,20 +23,19 @@ struct LifetimeCommand: ParsableCommand {
         ])
 
     static func show(_ status: LifetimeStatus, _ terminal: Terminal) {
-        let now = wallClock()
         terminal.fields([
             ("in force", status.lifetime.rawValue), ("state", status.state.rawValue),
             (
                 "proposal",
                 status.proposal.map { proposal in
-                    "\(terms(proposal.terms)) by \(proposal.from), \(shown(proposal.proposedAt, now: now))"
+                    "\(terms(proposal.terms)) by \(proposal.from), \(shown(proposal.proposedAt))"
                 } ?? "-"
             ), ("proposal id", status.proposal?.id.map(short) ?? "-"),
             ("waits for", status.proposal?.waiting.map { $0.isEmpty ? "-" : $0.joined(separator: ", ") } ?? "-"),
             (
                 "agreement",
                 status.agreement.map { agreement in
-                    "\(short(agreement.id)) of \(shown(agreement.agreedAt, now: now)) by "
+                    "\(short(agreement.id)) of \(shown(agreement.agreedAt)) by "
                         + agreement.members.joined(separator: ", ")
                 } ?? "-"
             ), ("terms", status.agreement.map { terms($0.terms) } ?? "-"), ("policy", status.policy),

@@ -95,8 +95,7 @@ struct SendCommand: NodeCommand {
     static func show(_ sent: SentMessage, _ terminal: Terminal) {
         terminal.fields([
             ("message", short(sent.message.description)), ("state", sent.state.rawValue),
-            ("kept", sent.stored ? "on disk" : "memory only"),
-            ("expires", sent.expiresAt.map { shown($0, now: wallClock()) }),
+            ("kept", sent.stored ? "on disk" : "memory only"), ("expires", sent.expiresAt.map { shown($0) }),
         ])
     }
 
@@ -151,13 +150,12 @@ struct OutboxCommand: ParsableCommand {
             """, subcommands: [List.self, Call<Cancel>.self, Call<Retry>.self])
 
     static func table(_ entries: [OutboxEntry], _ terminal: Terminal) {
-        let now = wallClock()
         terminal.table(
             ["MESSAGE", "CONVERSATION", "TO", "STATE", "ATTEMPTS", "NEXT ATTEMPT", "EXPIRES"],
             entries.map { entry in
                 [
                     short(entry.message), short(entry.conversation), entry.to, entry.state, String(entry.attempts),
-                    shown(entry.nextAttempt, now: now), shown(entry.expiresAt, now: now),
+                    shown(entry.nextAttempt), shown(entry.expiresAt),
                 ]
             })
         if entries.isEmpty { terminal.note("the outbox is empty") }

@@ -76,13 +76,9 @@ struct UnlockCommand: NodeCommand {
 
     func perform(_ terminal: Terminal) throws {
         let client = try connect()
-        let status = try client.call(Methods.status, Nothing())
-        if status["protection"]?.stringValue == "key file" {
-            // Needs no passphrase: the key file is in the home.
-            let answer = try client.call(Methods.unlock, .init(passphrase: ""))
-            return terminal.json ? terminal.result(answer) : terminal.note("unlocked")
-        }
-        let passphrase = try Passphrase.text(.current, option: passphraseFile, terminal)
+        // A key file is in the home.
+        let hasKeyFile = try client.call(Methods.status, Nothing())["protection"]?.stringValue == "key file"
+        let passphrase = hasKeyFile ? "" : try Passphrase.text(.current, option: passphraseFile, terminal)
         // Argon2id is slow on a small machine.
         let answer = try client.call(Methods.unlock, .init(passphrase: passphrase), timeout: .seconds(120))
         if terminal.json { terminal.result(answer) } else { terminal.note("unlocked") }
@@ -210,12 +206,11 @@ struct InboxCommand: ParsableCommand {
             """, subcommands: [List.self, Call<Wake>.self, Call<Sleep>.self, Rebalance.self])
 
     static func table(_ inboxes: [Inbox], _ terminal: Terminal) {
-        let now = wallClock()
         terminal.table(
             ["INBOX", "STATE", "WOKEN BY", "LAST ACTIVITY", "PROTECTED"],
             inboxes.map { inbox in
                 [
-                    short(inbox.inbox), inbox.state, inbox.wakeReason ?? "-", shown(inbox.lastActivity, now: now),
+                    short(inbox.inbox), inbox.state, inbox.wakeReason ?? "-", shown(inbox.lastActivity),
                     inbox.protected ? "yes" : "no",
                 ]
             })

@@ -181,10 +181,7 @@ struct RunCommand: AsyncParsableCommand {
             try await Daemon.run(
                 options, passphraseFile: file, passphrase: file == nil ? try askPassphrase(home) : nil,
                 metrics: metrics, logLevel: logLevel.flatMap { Logger.Level(rawValue: $0.rawValue) })
-        } catch let error as ControlError {
-            Terminal(json: global.json).report(error.naming(home: global.home))
-            throw ExitCode(error.kind.exitCode)
-        }
+        } catch let error as ControlError { try global.reporting { _ in throw error } }
     }
 }
 

@@ -45,13 +45,11 @@ enum ConversationHandlers {
                 left.state = "left"
                 return node.whenCommitted().map { [left] in left }
             })
-        router.durably(Methods.conversationLock) { node, params in
-            try node.setLocked(params.conversation, true)
-            return try view(params.conversation, node)
-        }
-        router.durably(Methods.conversationUnlock) { node, params in
-            try node.setLocked(params.conversation, false)
-            return try view(params.conversation, node)
+        for (method, isLocked) in [(Methods.conversationLock, true), (Methods.conversationUnlock, false)] {
+            router.durably(method) { node, params in
+                try node.setLocked(params.conversation, isLocked)
+                return try view(params.conversation, node)
+            }
         }
     }
 

@@ -26,18 +26,14 @@ enum LifetimeHandlers {
                 }
             })
         addAccept(&router)
-        router.reaching(
-            Methods.lifetimeReject, { $0.conversation },
-            { node, params in
-                try node.reject(params.conversation)
-                return node.loop.makeSucceededFuture(try LifetimeView.lifetime(params.conversation, node))
-            })
-        router.reaching(
-            Methods.lifetimeWithdraw, { $0.conversation },
-            { node, params in
-                try node.withdraw(params.conversation)
-                return node.loop.makeSucceededFuture(try LifetimeView.lifetime(params.conversation, node))
-            })
+        for (method, rejects) in [(Methods.lifetimeReject, true), (Methods.lifetimeWithdraw, false)] {
+            router.reaching(
+                method, { $0.conversation },
+                { node, params in
+                    if rejects { try node.reject(params.conversation) } else { try node.withdraw(params.conversation) }
+                    return node.loop.makeSucceededFuture(try LifetimeView.lifetime(params.conversation, node))
+                })
+        }
         router.durably(Methods.lifetimePolicy) { node, params in
             if let text = params.policy {
                 guard let policy = Messaging.LifetimePolicy(text) else {
