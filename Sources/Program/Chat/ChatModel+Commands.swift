@@ -149,8 +149,7 @@ extension ChatModel {
         notice = ("no earlier message contains these words", true)
         guard !room.isWhole else { return [] }
         notice = ("not in the newest \(room.messages.count) messages: loading more, find again", true)
-        change(room.id) { $0.wantedCount = min(20_000, $0.wantedCount * 2) }
-        return ask(.messages(room.id))
+        return loadMore(room.id)
     }
 
     private mutating func usage(_ command: SlashCommand) -> [ChatEffect] {

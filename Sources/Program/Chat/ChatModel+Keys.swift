@@ -98,8 +98,7 @@ extension ChatModel {
         let rows = MessageRows(self, room, size.columns).rows(last: wanted + size.rows)
         scroll = max(scroll, min(wanted, rows.count - bodyCount(size)))
         guard !room.isWhole, rows.count < wanted + size.rows else { return [] }
-        change(room.id) { $0.wantedCount = min(20_000, $0.wantedCount * 2) }
-        return ask(.messages(room.id))
+        return loadMore(room.id)
     }
 
     private mutating func openNumber(_ digit: Character) -> [ChatEffect] {
@@ -191,8 +190,7 @@ extension ChatModel {
         } else if next >= 0 {
             selection = messages[next].message
         } else if !room.isWhole {
-            change(room.id) { $0.wantedCount = min(20_000, $0.wantedCount * 2) }
-            return ask(.messages(room.id))
+            return loadMore(room.id)
         }
         return []
     }

@@ -249,6 +249,11 @@ struct ChatModel {
         return ask(.messages(id)) + ask(.lifetime(id)) + ask(.conversation(id))
     }
 
+    mutating func loadMore(_ id: String) -> [ChatEffect] {
+        change(id) { $0.wantedCount = min(20_000, $0.wantedCount * 2) }
+        return ask(.messages(id))
+    }
+
     func room(_ id: String) -> Room? { rooms.first { $0.id == id } }
 
     // MARK: Asking

@@ -82,6 +82,11 @@ struct Room {
         return Words.name(known?.profile ?? known?.peer ?? member)
     }
 
+    /// The members, each linked or not.
+    var presence: String {
+        conversation.members.map { "\(name(of: $0.member))\($0.online ? "●" : "○")" }.joined(separator: " ")
+    }
+
     func message(_ id: HexID?) -> Message? { id.flatMap { id in messages.first { $0.message == id } } }
 
     // MARK: Changes
