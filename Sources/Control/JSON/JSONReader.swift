@@ -360,11 +360,8 @@ extension JSONReader {
             return
         }
         if decoded == nil {
-            decoded = []
-            for _ in 0..<count {
-                decoded?.insert(name(of: members[other]))
-                other = members[other].next ?? index
-            }
+            let others = sequence(first: first) { members[$0].next }.prefix(count)
+            decoded = Set(others.map { name(of: members[$0]) })
         }
         guard decoded?.insert(name(of: member)).inserted ?? false else { throw .duplicateKey(name(of: member)) }
     }

@@ -258,7 +258,7 @@ struct FileUpload {
             total += Int64(piece.count)
             // Ends the upload of a growing log.
             if let byteCount, total > byteCount { throw changed }
-            let params = AttachmentAppendParams(upload: upload)
+            let params = UploadParams(upload: upload)
             pending.append(try client.send(Methods.attachmentAppend, params, body: piece, until: deadline))
             if let byteCount, byteCount > 0 {
                 progress.show("reading \(min(100, total * 100 / byteCount)) %")

@@ -39,9 +39,9 @@ struct PassphraseChangeCommand: ProtectionCommand {
     @OptionGroup var global: GlobalOptions
 
     func change(_ terminal: Terminal) throws -> PassphraseChange {
-        .change(
-            from: try Passphrase.text(.current, option: passphraseFile, terminal),
-            to: try Passphrase.text(.new, option: newPassphraseFile, terminal))
+        PassphraseChange(
+            old: try Passphrase.text(.current, option: passphraseFile, terminal),
+            new: try Passphrase.text(.new, option: newPassphraseFile, terminal))
     }
 }
 
@@ -55,7 +55,7 @@ struct PassphraseSetCommand: ProtectionCommand {
     @OptionGroup var global: GlobalOptions
 
     func change(_ terminal: Terminal) throws -> PassphraseChange {
-        .set(try Passphrase.text(.new, option: newPassphraseFile, terminal))
+        PassphraseChange(new: try Passphrase.text(.new, option: newPassphraseFile, terminal))
     }
 }
 
@@ -68,7 +68,7 @@ struct PassphraseDropCommand: ProtectionCommand {
     @OptionGroup var global: GlobalOptions
 
     func change(_ terminal: Terminal) throws -> PassphraseChange {
-        .drop(try Passphrase.text(.current, option: passphraseFile, terminal))
+        PassphraseChange(old: try Passphrase.text(.current, option: passphraseFile, terminal))
     }
 }
 
@@ -99,12 +99,8 @@ extension ProtectionCommand {
 
     private func checkKind(_ protection: Protection) throws(ControlError) {
         // A sample change: only its kind is checked here.
-        let example: PassphraseChange =
-            switch Self.configuration.commandName {
-            case "set": .set("new")
-            case "drop": .drop("old")
-            default: .change(from: "old", to: "new")
-            }
+        let name = Self.configuration.commandName
+        let example = PassphraseChange(old: name == "set" ? nil : "old", new: name == "drop" ? nil : "new")
         try example.check(against: protection)
     }
 
@@ -116,12 +112,13 @@ extension ProtectionCommand {
     private func ask(_ client: ControlClient, _ change: PassphraseChange) throws -> JSONValue {
         // Argon2id is slow on a small machine and runs twice.
         let timeout = Duration.seconds(240)
-        switch change {
-        case .change(let old, let new):
+        switch (change.old, change.new) {
+        case (let old?, let new?):
             let params = PassphraseChangeParams(passphrase: old, newPassphrase: new)
             return try client.call(Methods.passphraseChange, params, timeout: timeout)
-        case .set(let new): return try client.call(Methods.passphraseSet, .init(newPassphrase: new), timeout: timeout)
-        case .drop(let old): return try client.call(Methods.passphraseDrop, .init(passphrase: old), timeout: timeout)
+        case (let old?, nil): return try client.call(Methods.passphraseDrop, .init(passphrase: old), timeout: timeout)
+        case (nil, let new):
+            return try client.call(Methods.passphraseSet, .init(newPassphrase: new ?? ""), timeout: timeout)
         }
     }
 }

@@ -171,7 +171,7 @@ enum PeerHandlers {
                     field: field)
             }
             try node.peers.take(file)
-            return PeerImportResult(peers: try PeerView.peers(node))
+            return PeerListResult(peers: try PeerView.peers(node))
         }
     }
 
