@@ -79,10 +79,10 @@ struct OwedAnswers {
     private(set) var closingError: ControlError?
     /// Unanswered `subscribe` requests.
     private var subscribing: Set<RequestID> = []
-    /// `nil` after a line over its limit, with which the node closes the connection.
+    /// `nil` after a line over the limit: the node closes the connection then.
     private var outgoing: LineSplitter? = LineSplitter(byteLimit: ControlLimits.requestByteCount)
     private var incoming: LineSplitter? = LineSplitter(byteLimit: ControlLimits.responseByteCount)
-    /// Bytes of a body that the next outgoing bytes are.
+    /// Length of the body that comes next in ``outgoing``.
     private var bodyByteCount = 0
 
     var areOutstanding: Bool { count > 0 || isStreaming }

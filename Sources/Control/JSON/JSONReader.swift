@@ -6,8 +6,7 @@ package struct JSONReader {
     private let bytes: UnsafeBufferPointer<UInt8>
     private let depthLimit: Int
     private var offset = 0
-    /// The members of all objects, in the order of the text. The members of an inner object follow the member that has
-    /// it.
+    /// The members of all objects, in the order of the text. An inner object's members follow the member with it.
     private var members: [Member] = []
 
     private struct Member {
@@ -26,7 +25,7 @@ package struct JSONReader {
     /// Larger objects find duplicates with a set of the decoded names.
     private static let linearNameCount = 32
 
-    /// Validates `bytes`, one JSON text, and stands before its value.
+    /// Validates `bytes`, one JSON text. Reading begins at its value.
     init(_ bytes: UnsafeBufferPointer<UInt8>, depthLimit: Int = ControlLimits.nestingDepth) throws(JSONSyntaxError) {
         self.init(unchecked: bytes, depthLimit: depthLimit)
         try checkValue(depth: 0)
@@ -40,7 +39,7 @@ package struct JSONReader {
         self.depthLimit = depthLimit
     }
 
-    /// Stands before an object without members.
+    /// Reads an object without members.
     static var emptyObject: JSONReader {
         let text: StaticString = "{}"
         let bytes = UnsafeBufferPointer(start: text.utf8Start, count: text.utf8CodeUnitCount)
@@ -263,7 +262,7 @@ package struct JSONReader {
             ? JSONString.unescaped(bytes[member.name]) == name : name.utf8.elementsEqual(bytes[member.name])
     }
 
-    /// The offset stays.
+    /// Consumes nothing.
     mutating func isEmptyArray() -> Bool {
         guard kind() == .array else { return false }
         return bytes[(offset + 1)...].first { ![0x20, 0x09, 0x0A, 0x0D].contains($0) } == UInt8(ascii: "]")

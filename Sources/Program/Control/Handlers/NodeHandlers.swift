@@ -114,7 +114,7 @@ enum PassphraseHandlers {
     }
 }
 
-/// A new passphrase in place of an old one, of a key file, or the other way round.
+/// A change of a home's protection: a passphrase or a key file.
 struct PassphraseChange {
     /// `nil` for a home with a key file.
     var old: String?
