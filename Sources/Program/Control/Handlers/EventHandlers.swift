@@ -119,6 +119,8 @@ enum EventView {
                 let conversation = try? node.conversation(client.description)
             {
                 details = .message(MessageView.message(read, conversation, node))
+            } else {
+                details = ["message": .id(HexID(id))]
             }
         case .invited(let id, _):
             let from = node.peers.invitations().first { $0.id == id }?.from
@@ -147,7 +149,7 @@ enum EventView {
         func number(_ value: some BinaryInteger) -> Event.Value { .number(Int64(clamping: value)) }
         func member(_ key: PublicKey) -> Event.Value { .text(MemberName.id(key)) }
         return switch event.kind {
-        case .message(let id): row(.message, ["message": .id(HexID(id))])
+        case .message: row(.message)
         case .messageState(let id, let state, let stored):
             row(
                 .messageState,
