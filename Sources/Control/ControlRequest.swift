@@ -72,10 +72,10 @@ enum RequestLine {
     static func read<Value>(
         _ line: UnsafeBufferPointer<UInt8>, _ body: (Head, inout JSONReader) throws(UnreadableRequest) -> Value
     ) throws(UnreadableRequest) -> Value {
-        do throws(JSONSyntaxError) { try JSONSyntax.check(line) } catch {
+        var reader: JSONReader
+        do throws(JSONSyntaxError) { reader = try JSONReader(line) } catch {
             throw UnreadableRequest(id: .null, error: .parse(error.message), endsStream: mayHaveBody(line))
         }
-        var reader = JSONReader(checked: line)
         let kind = reader.kind()
         guard kind == .object else {
             throw UnreadableRequest(
@@ -85,38 +85,38 @@ enum RequestLine {
                         ? "batches are not supported, send one request a line"
                         : "expected an object, found \(kind.name)"), endsStream: mayHaveBody(line))
         }
-        let envelope = reader.envelope()
-        let id: RequestID?
-        switch envelope.id {
-        case .valid(let valid): id = valid
-        case .absent: id = nil
-        case .invalid:
-            let error = ControlError.invalidRequest("`id` is a whole number or a string of up to 256 bytes")
-            throw UnreadableRequest(id: .null, error: error, endsStream: envelope.bodyByteCount != 0)
+        let first = try? reader.openObject()
+        let bodyCount = reader.open("body", from: first) ? reader.bodyByteCount() : 0
+        var id: RequestID?
+        if reader.open("id", from: first) {
+            id = reader.requestID()
+            guard id != nil else {
+                let error = ControlError.invalidRequest("`id` is a whole number or a string of up to 256 bytes")
+                throw UnreadableRequest(id: .null, error: error, endsStream: bodyCount != 0)
+            }
         }
-        guard let bodyByteCount = envelope.bodyByteCount else {
+        func refusal(_ error: ControlError) -> UnreadableRequest {
+            UnreadableRequest(id: id ?? .null, error: error, endsStream: bodyCount != 0)
+        }
+        guard let bodyByteCount = bodyCount else {
             let limit = ControlLimits.bodyByteCount
-            let error = ControlError.invalidRequest("`body` is the number of bytes that follow, at most \(limit)")
-            throw UnreadableRequest(id: id ?? .null, error: error, endsStream: true)
+            throw refusal(.invalidRequest("`body` is the number of bytes that follow, at most \(limit)"))
         }
-        guard envelope.version == "2.0" else {
-            let error = ControlError.invalidRequest(#"`jsonrpc` must be "2.0""#)
-            throw UnreadableRequest(id: id ?? .null, error: error, endsStream: bodyByteCount > 0)
+        guard reader.open("jsonrpc", from: first), (try? reader.string()) == "2.0" else {
+            throw refusal(.invalidRequest(#"`jsonrpc` must be "2.0""#))
         }
-        guard let method = envelope.method, !method.isEmpty, method.utf8.count <= 128 else {
-            let error = ControlError.invalidRequest("`method` must be a string")
-            throw UnreadableRequest(id: id ?? .null, error: error, endsStream: bodyByteCount > 0)
-        }
+        guard reader.open("method", from: first), let method = try? reader.string(), !method.isEmpty,
+            method.utf8.count <= 128
+        else { throw refusal(.invalidRequest("`method` must be a string")) }
         let head = Head(id: id, method: method, bodyByteCount: bodyByteCount)
-        switch envelope.params {
-        case .object(let place):
-            reader.move(to: place)
-            return try body(head, &reader)
-        case .absent: return try withNoParameters { reader throws(UnreadableRequest) in try body(head, &reader) }
-        case .other:
-            let mismatch = JSONMismatch("", "`params` must be an object")
-            throw UnreadableRequest(id: id ?? .null, error: .invalidParameter(mismatch), endsStream: bodyByteCount > 0)
+        guard reader.open("params", from: first), !reader.isEmptyArray() else {
+            var none = JSONReader.emptyObject
+            return try body(head, &none)
         }
+        guard reader.kind() == .object else {
+            throw refusal(.invalidParameter(JSONMismatch("", "`params` must be an object")))
+        }
+        return try body(head, &reader)
     }
 
     /// Whether a body may follow an invalid line. Its bytes must not be parsed as requests.
@@ -124,83 +124,27 @@ enum RequestLine {
         let name = Array(#""body""#.utf8)
         return line.indices.dropLast(name.count - 1).contains { line[$0...].starts(with: name) }
     }
-
-    private static func withNoParameters<Value>(_ body: (inout JSONReader) throws(UnreadableRequest) -> Value)
-        throws(UnreadableRequest) -> Value
-    {
-        let bytes: StaticString = "{}"
-        var reader = JSONReader(checked: UnsafeBufferPointer(start: bytes.utf8Start, count: bytes.utf8CodeUnitCount))
-        return try body(&reader)
-    }
-}
-
-private struct Envelope {
-    enum ID {
-        case absent
-        case valid(RequestID)
-        case invalid
-    }
-
-    enum Params {
-        case absent
-        /// Offset of the object.
-        case object(Int)
-        case other
-    }
-
-    var id = ID.absent
-    var version: String?
-    var method: String?
-    var params = Params.absent
-    /// `nil` for an invalid value.
-    var bodyByteCount: Int? = 0
 }
 
 extension JSONReader {
-    fileprivate mutating func envelope() -> Envelope {
-        var envelope = Envelope()
-        visitObject { object in
-            envelope.id = object.value(of: "id") { reader in Self.id(&reader) } ?? .absent
-            envelope.version = object.value(of: "jsonrpc") { reader in try? reader.string() } ?? nil
-            envelope.method = object.value(of: "method") { reader in try? reader.string() } ?? nil
-            envelope.params = object.value(of: "params") { reader in Self.params(&reader) } ?? .absent
-            envelope.bodyByteCount = object.value(of: "body") { reader in Self.bodyByteCount(&reader) } ?? .some(0)
-        }
-        return envelope
-    }
-
-    private static func id(_ reader: inout JSONReader) -> Envelope.ID {
-        switch reader.kind() {
-        case .null: return .valid(.null)
+    /// `nil` for another value.
+    fileprivate mutating func requestID() -> RequestID? {
+        switch kind() {
+        case .null: return .null
         case .string:
-            guard let text = try? reader.string(), text.utf8.count <= 256 else { return .invalid }
-            return .valid(.string(text))
+            guard let text = try? string(), text.utf8.count <= 256 else { return nil }
+            return .string(text)
         case .number:
-            guard case .integer(let value)? = try? reader.number() else { return .invalid }
-            return .valid(.integer(value))
-        case .bool, .array, .object: return .invalid
+            guard case .integer(let value)? = try? number() else { return nil }
+            return .integer(value)
+        case .bool, .array, .object: return nil
         }
     }
 
-    private static func bodyByteCount(_ reader: inout JSONReader) -> Int? {
-        guard reader.kind() == .number, case .integer(let value)? = try? reader.number() else { return nil }
+    /// `nil` for another value.
+    fileprivate mutating func bodyByteCount() -> Int? {
+        guard kind() == .number, case .integer(let value)? = try? number() else { return nil }
         return (0...Int64(ControlLimits.bodyByteCount)).contains(value) ? Int(value) : nil
-    }
-
-    private static func params(_ reader: inout JSONReader) -> Envelope.Params {
-        switch reader.kind() {
-        case .object: return .object(reader.place)
-        case .array:
-            var isEmpty = true
-            do throws(JSONMismatch) {
-                try reader.array { element in
-                    isEmpty = false
-                    element.skip()
-                }
-            } catch { return .other }
-            return isEmpty ? .absent : .other
-        case .null, .bool, .number, .string: return .other
-        }
     }
 }
 
@@ -282,7 +226,7 @@ extension JSONWriter {
     /// Starts a result line. Write the result next, then ``endLine()``.
     mutating func beginSuccess(_ id: RequestID) {
         literal(#"{"id":"#)
-        id.write(to: &self)
+        id.jsonValue.write(to: &self)
         literal(#","jsonrpc":"2.0","result":"#)
     }
 
@@ -292,7 +236,7 @@ extension JSONWriter {
         literal(#"{"error":"#)
         error.jsonValue.write(to: &self)
         literal(#","id":"#)
-        id.write(to: &self)
+        id.jsonValue.write(to: &self)
         literal(#","jsonrpc":"2.0"}"#)
         literal("\n")
     }
@@ -306,12 +250,142 @@ extension JSONWriter {
     }
 }
 
-extension RequestID {
-    func write(to writer: inout JSONWriter) {
+/// Kind of a failure: a closed list that determines the exit code of the command line.
+package enum FailureKind: String, JSONChoice, Hashable, Sendable {
+    /// Any other failure.
+    case failed
+    /// The request is wrong: unknown method, missing or malformed field.
+    case usage
+    /// The other side refused: join failed, lifetime rejected.
+    case refused
+    /// The invitation, message or conversation has expired or exploded.
+    case expired
+    case timedOut
+    case unreachable
+    /// The node is locked and needs its passphrase.
+    case locked
+    /// No such conversation, message, peer, inbox or join.
+    case notFound
+    /// No node is running in this home.
+    case noNode
+
+    /// The exit code of the command line. Success is 0.
+    package var exitCode: Int32 {
         switch self {
-        case .integer(let value): writer.integer(value)
-        case .string(let value): writer.string(value)
-        case .null: writer.literal("null")
+        case .failed: 1
+        case .refused: 2
+        case .expired: 3
+        case .timedOut: 4
+        case .unreachable: 5
+        case .locked: 6
+        case .notFound: 7
+        case .noNode: 8
+        case .usage: 64
         }
+    }
+
+    /// JSON-RPC 2.0 error code: invalid params for `usage`, otherwise -32000 − exit code.
+    package var rpcCode: Int64 {
+        switch self {
+        case .usage: -32602
+        case .failed, .refused, .expired, .timedOut, .unreachable, .locked, .notFound, .noNode: -32000 - Int64(exitCode)
+        }
+    }
+}
+
+package struct ControlError: Error, JSONRecord, Hashable, Sendable {
+    /// JSON-RPC 2.0 error code (section 5.1).
+    package private(set) var code = FailureKind.failed.rpcCode
+    /// Stable for scripts.
+    package private(set) var kind = FailureKind.failed { didSet { code = kind.rpcCode } }
+    /// One lower-case phrase without a full stop.
+    package private(set) var message = ""
+    /// Advice.
+    package private(set) var hint: String?
+    /// The invalid parameter.
+    package private(set) var field: String?
+    /// At a client: the conversation that the failed request named. A hint calls it `C`.
+    package var conversation: String?
+
+    package init() {}
+
+    package init(_ kind: FailureKind, _ message: String, hint: String? = nil, field: String? = nil, code: Int64? = nil)
+    {
+        self.kind = kind
+        self.message = message
+        self.hint = hint
+        self.field = field
+        self.code = code ?? kind.rpcCode
+    }
+
+    package mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
+        try fields.field("kind", &kind)
+        try fields.field("message", &message)
+        try fields.field("hint", &hint)
+        try fields.field("field", &field)
+    }
+}
+
+extension ControlError {
+    /// The line is not JSON, or longer or deeper than the server reads.
+    package static func parse(_ reason: String) -> ControlError {
+        ControlError(.usage, "cannot parse the request: \(reason)", hint: "send one JSON object a line", code: -32700)
+    }
+
+    /// The line is JSON, but not a JSON-RPC 2.0 request.
+    package static func invalidRequest(_ reason: String) -> ControlError {
+        ControlError(
+            .usage, "invalid request: \(reason)", hint: #"send {"jsonrpc":"2.0","id":1,"method":"status"}"#,
+            code: -32600)
+    }
+
+    /// No version of this program has that method.
+    package static func unknownMethod(_ method: String) -> ControlError {
+        ControlError(.usage, "unknown method `\(method)`", hint: "`mayfly schema` lists the methods", code: -32601)
+    }
+
+    /// The method exists, but not in this version of the node.
+    package static func unsupportedMethod(_ method: String) -> ControlError {
+        ControlError(.failed, "`\(method)` is not supported by this version", code: -32601)
+    }
+
+    package static func invalidParameter(_ mismatch: JSONMismatch) -> ControlError {
+        guard !mismatch.field.isEmpty else { return ControlError(.usage, "invalid parameters: \(mismatch.message)") }
+        return ControlError(.usage, "invalid parameter `\(mismatch.field)`: \(mismatch.message)", field: mismatch.field)
+    }
+
+    package static func internalFailure(_ reason: String) -> ControlError {
+        ControlError(.failed, reason, code: -32603)
+    }
+
+    package static func noNode(home: String) -> ControlError {
+        ControlError(.noNode, "no node is running in \(home)", hint: "start it with `mayfly run`")
+    }
+
+    package static func noHome(_ home: String) -> ControlError {
+        ControlError(.noNode, "there is no home in \(home)", hint: "make it with `mayfly init`, then `mayfly run`")
+    }
+}
+
+extension ControlError {
+    /// The JSON-RPC 2.0 error object, with kind and hint in `data`.
+    package var jsonValue: JSONValue {
+        var data: [String: JSONValue] = ["kind": .string(kind.rawValue)]
+        if let hint { data["hint"] = .string(hint) }
+        if let field { data["field"] = .string(field) }
+        return ["code": .integer(code), "message": .string(message), "data": .object(data)]
+    }
+
+    /// The line that the command line prints with `--json`.
+    package var reportValue: JSONValue { ["error": JSONValue(of: self)] }
+
+    /// A kind of a newer node reads as `failed`.
+    package init(jsonValue value: JSONValue) {
+        let data = value["data"] ?? .null
+        self.init(
+            data["kind"]?.stringValue.flatMap(FailureKind.init(rawValue:)) ?? .failed,
+            value["message"]?.stringValue ?? "the node reported an error without a message",
+            hint: data["hint"]?.stringValue, field: data["field"]?.stringValue,
+            code: value["code"]?.integerValue ?? -32603)
     }
 }

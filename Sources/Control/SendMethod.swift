@@ -47,24 +47,7 @@ package struct TextOutcome: JSONRecord, Hashable, Sendable {
     /// Null for ephemeral messages; absent after an error.
     @OrNull package var expiresAt: Timestamp?
     /// Why the text was not sent, or did not reach the requested stage in time.
-    package var error: Failure?
-
-    /// The fields of ``ControlError``.
-    package struct Failure: JSONRecord, Hashable, Sendable {
-        package var kind: FailureKind = .failed
-        package var message = ""
-        package var hint: String?
-        package var field: String?
-
-        package init() {}
-
-        package mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
-            try fields.field("kind", &kind)
-            try fields.field("message", &message)
-            try fields.field("hint", &hint)
-            try fields.field("field", &field)
-        }
-    }
+    package var error: ControlError?
 
     package init() {}
 
@@ -77,12 +60,7 @@ package struct TextOutcome: JSONRecord, Hashable, Sendable {
 
     package init(_ failure: ControlError, message: HexID? = nil) {
         self.message = message
-        var error = Failure()
-        error.kind = failure.kind
-        error.message = failure.message
-        error.hint = failure.hint
-        error.field = failure.field
-        self.error = error
+        error = failure
     }
 
     package mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {

@@ -14,6 +14,7 @@ struct ChatDesk {
     var effects: [ChatEffect] = []
 
     static let room = String(repeating: "a", count: 64)
+    static func id(_ number: Int) -> String { String(String(repeating: "\(number)", count: 32).prefix(32)) }
 
     init(opening room: String? = "room", size: Picture.Size = .init(columns: 80, rows: 14)) {
         model = ChatModel(room: room, now: Timestamp(milliseconds: Self.begin), calendar: Self.calendar)
@@ -43,10 +44,13 @@ struct ChatDesk {
         handle(.tick)
     }
 
+    /// With `ROOM` for the room's id.
     mutating func takeCalls() -> [String] {
         defer { effects = [] }
         return effects.compactMap {
-            if case .call(_, let method, let params) = $0 { return "\(method) \(params.text)" }
+            if case .call(_, let method, let params) = $0 {
+                return "\(method) \(params.text.replacing(Self.room, with: "ROOM"))"
+            }
             return nil
         }
     }
@@ -85,9 +89,8 @@ struct ChatDesk {
         _ number: Int, from: String, _ text: String, minute: Int64 = 0, expires: Int64? = nil, state: String? = nil,
         more: [String: JSONValue] = [:]
     ) -> JSONValue {
-        let id = String(repeating: "\(number)", count: 32).prefix(32)
         var fields: [String: JSONValue] = [
-            "message": .string(String(id)), "conversation": .string(room), "from": .string(from),
+            "message": .string(id(number)), "conversation": .string(room), "from": .string(from),
             "member": from == "me" || from == "system" ? .null : .string("\(from)000000000".prefix(12).description),
             "type": "mayfly/text:1.0", "text": .string(text),
             "sentAt": .string(Timestamp(milliseconds: begin + minute * 60_000).exactISO8601),
@@ -100,6 +103,33 @@ struct ChatDesk {
 
     static func lifetime(_ value: String, _ state: String, proposal: JSONValue = .null) -> JSONValue {
         ["lifetime": .string(value), "state": .string(state), "proposal": proposal, "agreement": .null]
+    }
+
+    /// A desk whose room shows these messages, without requests.
+    static func opened(
+        _ messages: [JSONValue] = [], conversation: JSONValue = Self.conversation(),
+        lifetime: JSONValue = Self.lifetime("ephemeral", "none")
+    ) -> ChatDesk {
+        var desk = ChatDesk()
+        desk.open(messages, conversation: conversation, lifetime: lifetime)
+        desk.effects = []
+        return desk
+    }
+
+    static func proposal(_ lifetime: String, id: String = "abcdef0123456789", more: [String: JSONValue] = [:])
+        -> JSONValue
+    {
+        let fields: [String: JSONValue] = [
+            "lifetime": .string(lifetime), "id": .string(id), "from": "bob", "member": "bob000000000",
+            "waiting": ["me"], "proposedAt": "2026-11-23T08:41:00Z",
+        ]
+        return .object(fields.merging(more) { $1 })
+    }
+
+    /// Types a line, and Enter.
+    mutating func enter(_ line: String) {
+        type(line)
+        press(.enter)
     }
 
     /// Opens a room with these messages.
@@ -153,32 +183,26 @@ struct ChatDesk {
     }
 
     @Test func `a room without an agreement says so in the first line and at the input`() {
-        var desk = ChatDesk()
-        desk.open([ChatDesk.message(1, from: "bob", "hi")])
+        let desk = ChatDesk.opened([ChatDesk.message(1, from: "bob", "hi")])
         #expect(desk.lines.first == " room · bob● carl○                                                  MEMORY ONLY")
         #expect(desk.lines.last?.hasPrefix("What you send now is in memory only, gone when a node stops") == true)
     }
 
     @Test func `a typed line is sent, and shown as the node reports it`() {
-        var desk = ChatDesk()
-        desk.open([])
-        desk.effects = []
+        var desk = ChatDesk.opened()
         desk.type("hello")
         #expect(desk.lines.contains("> hello"))
         desk.press(.enter)
-        #expect(desk.takeCalls() == [#"send {"conversation":"\#(ChatDesk.room)","text":"hello"}"#])
+        #expect(desk.takeCalls() == [#"send {"conversation":"ROOM","text":"hello"}"#])
         #expect(desk.lines.contains(">"))
-        desk.event("messageState", ["message": .string(String(repeating: "1", count: 32)), "state": "sent"])
+        desk.event("messageState", ["message": .string(ChatDesk.id(1)), "state": "sent"])
         desk.answer("read", ["messages": [ChatDesk.message(1, from: "me", "hello")]])
         #expect(desk.lines.contains("08:41 me  hello ✓"))
     }
 
     @Test func `a proposal is a card, and one key answers it with its id`() {
         var desk = ChatDesk()
-        let proposal: JSONValue = [
-            "lifetime": "7d", "id": "abcdef0123456789", "from": "bob", "member": "bob000000000",
-            "waiting": ["me", "carl"], "proposedAt": "2026-11-23T08:41:00Z", "unopened": 21_600,
-        ]
+        let proposal = ChatDesk.proposal("7d", more: ["waiting": ["me", "carl"], "unopened": 21_600])
         desk.open([], lifetime: ChatDesk.lifetime("1d", "pending", proposal: proposal))
         desk.effects = []
         #expect(
@@ -193,27 +217,22 @@ struct ChatDesk {
         #expect(desk.effects.isEmpty)
         desk.press(.alt("a"))
         #expect(
-            desk.takeCalls() == [
-                #"lifetime.accept {"conversation":"\#(ChatDesk.room)","proposal":"abcdef0123456789","renew":true}"#
-            ])
+            desk.takeCalls() == [#"lifetime.accept {"conversation":"ROOM","proposal":"abcdef0123456789","renew":true}"#]
+        )
     }
 
     @Test func `an ended agreement stays on the screen until it is answered`() {
-        var desk = ChatDesk()
-        desk.open([], lifetime: ChatDesk.lifetime("ephemeral", "none"))
+        var desk = ChatDesk.opened(lifetime: ChatDesk.lifetime("ephemeral", "none"))
         desk.event("lifetimeReset", ["previous": "1d"])
         #expect(desk.text.contains("The agreement of 1 day has ended: in memory only now"))
         desk.effects = []
         desk.press(.alt("p"))
-        #expect(
-            desk.takeCalls() == [#"lifetime.propose {"conversation":"\#(ChatDesk.room)","lifetime":"1d","renew":true}"#]
-        )
+        #expect(desk.takeCalls() == [#"lifetime.propose {"conversation":"ROOM","lifetime":"1d","renew":true}"#])
         #expect(!desk.text.contains("has ended"))
     }
 
     @Test func `a message counts down in its last minute, fades, and disappears`() {
-        var desk = ChatDesk()
-        desk.open(
+        var desk = ChatDesk.opened(
             [ChatDesk.message(1, from: "bob", "secret", expires: 90_000)], lifetime: ChatDesk.lifetime("1h", "agreed"))
         #expect(desk.text.contains("1m"))
         #expect(desk.model.nextChange == ChatDesk.begin + 30_000)
@@ -242,20 +261,14 @@ struct ChatDesk {
     }
 
     @Test func `an explosion asks for the name, clears the screen and shows the confirming members`() {
-        var desk = ChatDesk()
-        desk.open([ChatDesk.message(1, from: "bob", "secret")])
-        desk.effects = []
-        desk.type("/explode")
-        desk.press(.enter)
-        desk.type("rom")
-        desk.press(.enter)
+        var desk = ChatDesk.opened([ChatDesk.message(1, from: "bob", "secret")])
+        desk.enter("/explode")
+        desk.enter("rom")
         #expect(desk.effects.isEmpty && desk.text.contains("that is not the name"))
-        desk.type("/explode")
-        desk.press(.enter)
+        desk.enter("/explode")
         #expect(desk.text.contains("type room:") && desk.text.contains("all members' copies are destroyed now"))
-        desk.type("room")
-        desk.press(.enter)
-        #expect(desk.takeCalls() == [#"explode {"conversation":"\#(ChatDesk.room)"}"#])
+        desk.enter("room")
+        #expect(desk.takeCalls() == [#"explode {"conversation":"ROOM"}"#])
         desk.type("half a lin")
         desk.event("exploded")
         #expect(!desk.text.contains("secret") && !desk.text.contains("half a lin"))
@@ -276,8 +289,7 @@ struct ChatDesk {
     }
 
     @Test func `a selected message can be saved, reacted to and answered`() {
-        var desk = ChatDesk()
-        desk.open([
+        var desk = ChatDesk.opened([
             ChatDesk.message(1, from: "bob", "rotate the key?"),
             ChatDesk.message(
                 2, from: "bob", "",
@@ -289,51 +301,38 @@ struct ChatDesk {
                     ],
                 ]),
         ])
-        desk.effects = []
         #expect(desk.text.contains("▤ report.pdf (1.2 MiB)"))
         desk.press(.selectUp)
         #expect(desk.text.contains("Enter reply · Alt-E react"))
         desk.press(.alt("s"))
-        guard case .save(ChatDesk.room, String(repeating: "2", count: 32), nil)? = desk.effects.last else {
+        guard case .save(ChatDesk.room, ChatDesk.id(2), nil)? = desk.effects.last else {
             return #expect(Bool(false), "nothing is saved")
         }
         desk.effects = []
         desk.press(.selectUp, .alt("e"), .character("a"))
         #expect(desk.takeCalls().isEmpty && desk.text.contains("or an emoji"))
         desk.press(.character("1"))
-        #expect(
-            desk.takeCalls() == [
-                #"react {"conversation":"\#(ChatDesk.room)","message":"\#(String(repeating: "1", count: 32))","reaction":"👍"}"#
-            ])
+        #expect(desk.takeCalls() == [#"react {"conversation":"ROOM","message":"\#(ChatDesk.id(1))","reaction":"👍"}"#])
         desk.press(.selectUp, .selectUp, .enter)
         #expect(desk.text.contains("answers bob: rotate the key?"))
-        desk.type("yes")
-        desk.press(.enter)
-        #expect(
-            desk.takeCalls() == [
-                #"send {"conversation":"\#(ChatDesk.room)","replyTo":"\#(String(repeating: "1", count: 32))","text":"yes"}"#
-            ])
+        desk.enter("yes")
+        #expect(desk.takeCalls() == [#"send {"conversation":"ROOM","replyTo":"\#(ChatDesk.id(1))","text":"yes"}"#])
     }
 
     @Test func `letters typed with a message selected go to the input line and send nothing`() {
-        var desk = ChatDesk()
-        desk.open([ChatDesk.message(1, from: "bob", "rotate the key?")])
-        desk.effects = []
+        var desk = ChatDesk.opened([ChatDesk.message(1, from: "bob", "rotate the key?")])
         desk.press(.selectUp)
         desk.type("see you")
         #expect(desk.effects.isEmpty && desk.lines.contains("> see you"))
         desk.press(.enter)
-        #expect(desk.takeCalls() == [#"send {"conversation":"\#(ChatDesk.room)","text":"see you"}"#])
+        #expect(desk.takeCalls() == [#"send {"conversation":"ROOM","text":"see you"}"#])
         desk.press(.selectUp)
-        desk.type("/reply to it")
-        desk.press(.enter)
-        let id = String(repeating: "1", count: 32)
-        #expect(desk.takeCalls() == [#"send {"conversation":"\#(ChatDesk.room)","replyTo":"\#(id)","text":"to it"}"#])
+        desk.enter("/reply to it")
+        #expect(desk.takeCalls() == [#"send {"conversation":"ROOM","replyTo":"\#(ChatDesk.id(1))","text":"to it"}"#])
     }
 
     @Test func `a lock clears the screen, and the unlock requests everything again`() {
-        var desk = ChatDesk()
-        desk.open([ChatDesk.message(1, from: "bob", "rotate the key?")])
+        var desk = ChatDesk.opened([ChatDesk.message(1, from: "bob", "rotate the key?")])
         desk.type("half a line")
         desk.effects = []
         desk.handle(.event(["event": "locked", "cursor": 7, "at": "2026-11-23T08:41:00.000Z"]))
@@ -390,8 +389,7 @@ struct ChatDesk {
     }
 
     @Test func `a chat at a restarted node with a key file is no longer locked`() {
-        var desk = ChatDesk()
-        desk.open([])
+        var desk = ChatDesk.opened()
         desk.handle(.event(["event": "locked", "cursor": 7, "at": "2026-11-23T08:41:00.000Z"]))
         desk.effects = desk.model.begin()
         desk.answer("conversation.list", ["conversations": [ChatDesk.conversation()]])
@@ -401,45 +399,36 @@ struct ChatDesk {
     @Test func `a progress notice disappears with the next event or connection`() {
         var desk = ChatDesk(opening: nil)
         desk.answer("conversation.list", ["conversations": []])
-        desk.type("/join mayfly:join/x")
-        desk.press(.enter)
+        desk.enter("/join mayfly:join/x")
         #expect(desk.text.contains("joining …"))
         desk.handle(.event(["event": "memberJoined", "conversation": .string(ChatDesk.room), "cursor": 9]))
         desk.answer("conversation.list", ["conversations": [ChatDesk.conversation()]])
         #expect(!desk.text.contains("joining …"))
         desk.handle(.disconnected("the node has gone"))
-        desk.type("/create x")
-        desk.press(.enter)
+        desk.enter("/create x")
         #expect(desk.text.contains("not done, there is no node"))
         desk.effects += desk.model.begin()
         #expect(!desk.text.contains("not done"))
     }
 
     @Test func `a search finds the newest matching message, then the one before`() {
-        var desk = ChatDesk()
-        desk.open([
+        var desk = ChatDesk.opened([
             ChatDesk.message(1, from: "bob", "Rotate the key"), ChatDesk.message(2, from: "bob", "the key is new"),
         ])
-        desk.effects = []
         for number in ["2", "1"] {
-            desk.type("/find KEY")
-            desk.press(.enter)
+            desk.enter("/find KEY")
             desk.press(.alt("e"), .character("1"))
             let id = String(repeating: number, count: 32)
             #expect(desk.takeCalls().contains { $0.contains(#""message":"\#(id)""#) })
             if number == "2" { desk.press(.selectUp) }
         }
-        desk.type("/find nothing like it")
-        desk.press(.enter)
+        desk.enter("/find nothing like it")
         #expect(desk.text.contains("no earlier message contains these words"))
     }
 
     @Test func `every key for a card and a selected message is shown, also on narrow screens`() {
         var desk = ChatDesk(size: .init(columns: 40, rows: 14))
-        let proposal: JSONValue = [
-            "lifetime": "7d", "id": "abcdef0123456789", "from": "bob", "member": "bob000000000", "waiting": ["me"],
-            "proposedAt": "2026-11-23T08:41:00Z",
-        ]
+        let proposal = ChatDesk.proposal("7d")
         desk.open(
             [ChatDesk.message(1, from: "bob", "hi")], lifetime: ChatDesk.lifetime("1d", "pending", proposal: proposal))
         for key in ["Alt-A", "Alt-O", "Alt-R", "Alt-D"] { #expect(desk.text.contains(key), "\(key)\n\(desk.text)") }
@@ -453,32 +442,22 @@ struct ChatDesk {
         ("👍", true), ("❤️", true), ("👩‍👩‍👧", true), ("+1", true), ("e", false), ("é", false), ("漢", false), ("1", false),
         ("👍👍", false),
     ]) func `a reaction is a single emoji or +1`(text: String, isOne: Bool) {
-        var desk = ChatDesk()
-        desk.open([ChatDesk.message(1, from: "bob", "hi")])
-        desk.effects = []
-        desk.type("/react \(text)")
-        desk.press(.enter)
+        var desk = ChatDesk.opened([ChatDesk.message(1, from: "bob", "hi")])
+        desk.enter("/react \(text)")
         #expect(desk.takeCalls().contains { $0.hasPrefix("react ") } == isOne)
     }
 
     @Test func `a proposal with the word once at any place is not renewed`() {
-        var desk = ChatDesk()
-        desk.open([])
+        var desk = ChatDesk.opened()
         for line in ["/propose 1d once disk", "/propose 1d disk once"] {
             desk.effects = []
-            desk.type(line)
-            desk.press(.enter)
-            #expect(
-                desk.takeCalls() == [
-                    #"lifetime.propose {"conversation":"\#(ChatDesk.room)","lifetime":"1d","mailbox":"disk"}"#
-                ])
+            desk.enter(line)
+            #expect(desk.takeCalls() == [#"lifetime.propose {"conversation":"ROOM","lifetime":"1d","mailbox":"disk"}"#])
         }
     }
 
     @Test func `a paste of several lines asks for confirmation`() {
-        var desk = ChatDesk()
-        desk.open([])
-        desk.effects = []
+        var desk = ChatDesk.opened()
         desk.press(.paste("one\rtwo\rthree"))
         #expect(desk.text.contains("paste 3 lines, 13 bytes?"))
         desk.press(.escape)
@@ -486,7 +465,7 @@ struct ChatDesk {
         desk.press(.paste("one\rtwo"), .enter)
         #expect(desk.lines.contains("> one↵two"))
         desk.press(.enter)
-        #expect(desk.takeCalls() == [#"send {"conversation":"\#(ChatDesk.room)","text":"one\ntwo"}"#])
+        #expect(desk.takeCalls() == [#"send {"conversation":"ROOM","text":"one\ntwo"}"#])
     }
 
     @Test func `hostile text draws nothing outside its own place`() {
@@ -546,7 +525,7 @@ struct ChatDesk {
                 ]
             ])
         desk.answer("join.list", ["joins": [["join": "11112222", "state": "invited", "name": "lab", "from": "desk"]]])
-        desk.event("message", ["member": "bob000000000", "message": .string(String(repeating: "1", count: 32))])
+        desk.event("message", ["member": "bob000000000", "message": .string(ChatDesk.id(1))])
         #expect(
             desk.lines == [
                 " mayfly · 2 conversations · 1 unread",
@@ -576,9 +555,7 @@ struct ChatDesk {
     }
 
     @Test func `further events during a request cause one more request after it`() {
-        var desk = ChatDesk()
-        desk.open([])
-        desk.effects = []
+        var desk = ChatDesk.opened()
         for _ in 0..<100 { desk.event("message", ["member": "bob000000000"]) }
         #expect(desk.effects.count == 1)
         desk.answer("read", ["messages": []])
@@ -588,12 +565,11 @@ struct ChatDesk {
     }
 
     @Test func `a reconnected chat requests its room again, and reports an agreement that ended meanwhile`() {
-        var desk = ChatDesk()
-        desk.open([ChatDesk.message(1, from: "bob", "lost with the node")], lifetime: ChatDesk.lifetime("1d", "agreed"))
+        var desk = ChatDesk.opened(
+            [ChatDesk.message(1, from: "bob", "lost with the node")], lifetime: ChatDesk.lifetime("1d", "agreed"))
         desk.handle(.disconnected("it has gone"))
         #expect(desk.text.contains("no node: it has gone"))
-        desk.type("kept for later")
-        desk.press(.enter)
+        desk.enter("kept for later")
         #expect(desk.text.contains("> kept for later") && desk.takeCalls().isEmpty)
         desk.effects = desk.model.begin()
         desk.open([])
@@ -602,51 +578,38 @@ struct ChatDesk {
     }
 
     @Test func `an accept without a proposal and a removal without one matching member do nothing`() {
-        var desk = ChatDesk()
-        desk.open([], conversation: ChatDesk.conversation(members: [("bob", true), ("bob", false)]))
-        desk.effects = []
+        var desk = ChatDesk.opened(conversation: ChatDesk.conversation(members: [("bob", true), ("bob", false)]))
         for line in ["/accept", "/remove bob", "/remove nobody"] { desk.effects += desk.model.enter(line: line) }
         #expect(desk.effects.isEmpty)
     }
 
     @Test func `an explosion clears the history of the input line`() {
-        var desk = ChatDesk()
-        desk.open([])
-        desk.type("secret")
-        desk.press(.enter)
+        var desk = ChatDesk.opened()
+        desk.enter("secret")
         desk.event("exploded")
         desk.press(.up)
         #expect(!desk.text.contains("secret"))
     }
 
     @Test func `a text that fails to send returns to the input line`() {
-        var desk = ChatDesk()
-        desk.open([])
-        desk.effects = []
-        desk.type("hello")
-        desk.press(.enter)
+        var desk = ChatDesk.opened()
+        desk.enter("hello")
         let hint = "`mayfly conversation unlock C` first"
         desk.answer("send", .failure(ControlError(.failed, "joining is locked", hint: hint)))
-        #expect(desk.lines.contains("> hello") && desk.text.contains("joining is locked; `/joins` first"))
+        #expect(desk.lines.contains("> hello") && desk.text.contains("joining is locked; `/joins on` first"))
     }
 
     @Test func `a key does not accept a proposal that has just replaced another`() {
-        func proposal(_ id: String, _ lifetime: String) -> JSONValue {
-            [
-                "lifetime": .string(lifetime), "id": .string(id), "from": "bob", "member": "bob000000000",
-                "waiting": ["me"], "proposedAt": "2026-11-23T08:41:00Z",
-            ]
-        }
-        var desk = ChatDesk()
-        desk.open([], lifetime: ChatDesk.lifetime("ephemeral", "pending", proposal: proposal("aa", "1h")))
+        var desk = ChatDesk.opened(
+            lifetime: ChatDesk.lifetime("ephemeral", "pending", proposal: ChatDesk.proposal("1h", id: "aa")))
         desk.event("lifetimeProposed")
-        desk.answer("lifetime.show", ChatDesk.lifetime("ephemeral", "pending", proposal: proposal("bb", "30d")))
+        desk.answer(
+            "lifetime.show", ChatDesk.lifetime("ephemeral", "pending", proposal: ChatDesk.proposal("30d", id: "bb")))
         desk.effects = []
         desk.press(.alt("a"))
         #expect(desk.effects.isEmpty && desk.text.contains("look again"))
         desk.pass(1_000)
         desk.press(.alt("a"))
-        #expect(
-            desk.takeCalls() == [#"lifetime.accept {"conversation":"\#(ChatDesk.room)","proposal":"bb","renew":true}"#])
+        #expect(desk.takeCalls() == [#"lifetime.accept {"conversation":"ROOM","proposal":"bb","renew":true}"#])
     }
 }

@@ -18,8 +18,9 @@ import Testing
     ]) func `our message shows the number of deliveries and of copies in the mailbox`(
         state: String, deliveries: [String], shown: String
     ) {
-        var desk = ChatDesk()
-        desk.open([ChatDesk.message(1, from: "me", "hello", state: state, more: Self.deliveries(deliveries))])
+        let desk = ChatDesk.opened([
+            ChatDesk.message(1, from: "me", "hello", state: state, more: Self.deliveries(deliveries))
+        ])
         #expect(desk.lines.contains("08:41 me  \(shown)"), "\(desk.text)")
     }
 
@@ -28,22 +29,18 @@ import Testing
         var transcript = Transcript()
         desk.open([ChatDesk.message(1, from: "me", "hello", state: "queued")])
         #expect(!transcript.update(&desk.model).contains { $0.contains("mailbox") })
-        desk.event("messageState", ["message": .string(String(repeating: "1", count: 32)), "state": "mailed"])
+        desk.event("messageState", ["message": .string(ChatDesk.id(1)), "state": "mailed"])
         desk.answer("read", ["messages": [ChatDesk.message(1, from: "me", "hello", state: "mailed")]])
         #expect(transcript.update(&desk.model) == ["* your message of 08:41 is in the mailbox"])
-        desk.event("messageState", ["message": .string(String(repeating: "1", count: 32)), "state": "mailed"])
+        desk.event("messageState", ["message": .string(ChatDesk.id(1)), "state": "mailed"])
         desk.answer("read", ["messages": [ChatDesk.message(1, from: "me", "hello", state: "mailed")]])
         #expect(transcript.update(&desk.model).isEmpty)
     }
 
     @Test func `a proposal with a mailbox names the mailbox's storage`() {
         for (value, words) in [("ram", "mailbox in memory"), ("disk", "mailbox on disk")] {
-            let proposal: JSONValue = [
-                "lifetime": "1d", "id": "abcdef0123456789", "from": "bob", "member": "bob000000000", "waiting": ["me"],
-                "proposedAt": "2026-11-23T08:41:00Z", "mailbox": .string(value),
-            ]
-            var desk = ChatDesk()
-            desk.open([], lifetime: ChatDesk.lifetime("ephemeral", "pending", proposal: proposal))
+            let proposal = ChatDesk.proposal("1d", more: ["mailbox": .string(value)])
+            var desk = ChatDesk.opened(lifetime: ChatDesk.lifetime("ephemeral", "pending", proposal: proposal))
             #expect(desk.text.contains("┌ 1 day, \(words), proposed by bob (now memory only)"), "\(desk.text)")
             var transcript = Transcript()
             let lines = transcript.update(&desk.model)
@@ -64,26 +61,18 @@ import Testing
     }
 
     @Test func `/propose accepts a mailbox after the lifetime, and refuses any other word`() {
-        var desk = ChatDesk()
-        desk.open([])
-        desk.effects = []
-        desk.type("/propose 1d disk")
-        desk.press(.enter)
+        var desk = ChatDesk.opened()
+        desk.enter("/propose 1d disk")
         #expect(
             desk.takeCalls() == [
-                #"lifetime.propose {"conversation":"\#(ChatDesk.room)","lifetime":"1d","mailbox":"disk","renew":true}"#
+                #"lifetime.propose {"conversation":"ROOM","lifetime":"1d","mailbox":"disk","renew":true}"#
             ])
         for line in ["/propose 1d no", "/propose 1d"] {
-            desk.type(line)
-            desk.press(.enter)
-            #expect(
-                desk.takeCalls() == [
-                    #"lifetime.propose {"conversation":"\#(ChatDesk.room)","lifetime":"1d","renew":true}"#
-                ])
+            desk.enter(line)
+            #expect(desk.takeCalls() == [#"lifetime.propose {"conversation":"ROOM","lifetime":"1d","renew":true}"#])
         }
         for line in ["/propose 1d floppy", "/propose 1d disk ram", "/propose disk"] {
-            desk.type(line)
-            desk.press(.enter)
+            desk.enter(line)
             #expect(desk.takeCalls().isEmpty && desk.text.contains("[ram|disk]"), "\(desk.text)")
             desk.press(.control("u"))
         }

@@ -60,7 +60,7 @@ import Testing
         try await ControlNode.serving(service: Self.service()) { node in
             let client = try node.client()
             let body = [UInt8](repeating: 7, count: ControlLimits.bodyByteCount)
-            let params = AttachmentAppendParams(upload: "u")
+            let params = UploadParams(upload: "u")
             let calls = try (0..<3).map { _ in try client.send(Methods.attachmentAppend, params, body: body, until: nil)
             }
             for call in calls {
@@ -144,7 +144,7 @@ import Testing
         try await ControlNode.serving(service: router) { node in
             let client = try node.client()
             func send(_ upload: String) throws -> ControlClient.PendingCall {
-                let params = AttachmentAppendParams(upload: upload)
+                let params = UploadParams(upload: upload)
                 return try client.send(Methods.attachmentAppend, params, body: [1], until: nil)
             }
             let first = try send("a")

@@ -80,18 +80,7 @@ import Testing
 
     @Test func `a leftover socket is replaced`() async throws {
         let home = try ControlNode.makeHome()
-        let path = "\(home)/control.sock"
-        let leftover = socket(AF_UNIX, Int32(SOCK_STREAM.rawValue), 0)
-        var address = sockaddr_un()
-        address.sun_family = sa_family_t(AF_UNIX)
-        withUnsafeMutableBytes(of: &address.sun_path) { $0.copyBytes(from: path.utf8) }
-        let bound = withUnsafePointer(to: &address) {
-            $0.withMemoryRebound(to: sockaddr.self, capacity: 1) {
-                bind(leftover, $0, socklen_t(MemoryLayout<sockaddr_un>.size))
-            }
-        }
-        try #require(bound == 0)
-        close(leftover)
+        close(try unixSocket("\(home)/control.sock", bind))
         #expect(throws: ControlError.noNode(home: home)) { try ControlClient(home: home) }
         try await ControlNode.serving(home: home) { node in _ = try node.client().call("m") }
     }
@@ -144,16 +133,8 @@ import Testing
     private func withSilentNode(_ body: (String) throws -> Void) throws {
         let home = try ControlNode.makeHome()
         let path = "\(home)/control.sock"
-        let listener = socket(AF_UNIX, Int32(SOCK_STREAM.rawValue), 0)
-        var address = sockaddr_un()
-        address.sun_family = sa_family_t(AF_UNIX)
-        withUnsafeMutableBytes(of: &address.sun_path) { $0.copyBytes(from: path.utf8) }
-        let bound = withUnsafePointer(to: &address) {
-            $0.withMemoryRebound(to: sockaddr.self, capacity: 1) {
-                bind(listener, $0, socklen_t(MemoryLayout<sockaddr_un>.size))
-            }
-        }
-        try #require(bound == 0 && listen(listener, 1) == 0)
+        let listener = try unixSocket(path, bind)
+        try #require(listen(listener, 1) == 0)
         defer {
             close(listener)
             unlink(path)

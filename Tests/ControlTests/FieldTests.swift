@@ -141,12 +141,16 @@ private struct Visited: SampleFields {
     }
 
     @Test func `the schema of every record lists all its fields`() {
+        /// The fields of terms are those of the record that has them.
+        func count(_ record: Any) -> Int {
+            Mirror(reflecting: record).children.reduce(0) {
+                $0 + ($1.value is LifetimeTermsRecord ? count($1.value) : 1)
+            }
+        }
         func check<Method: DescribedMethod>(_ method: Method) {
-            #expect(
-                FieldSchema.fields(of: Method.Params.self).count == Mirror(reflecting: Method.Params()).children.count)
+            #expect(FieldSchema.fields(of: Method.Params.self).count == count(Method.Params()), "\(method.name)")
             guard let result = Method.Result.self as? any JSONRecord.Type, method.name != "send" else { return }
-            let held = Mirror(reflecting: result.init()).children.count
-            #expect(result.schema.fields.count == held, "\(method.name)")
+            #expect(result.schema.fields.count == count(result.init()), "\(method.name)")
         }
         for method in Methods.all { check(method) }
     }

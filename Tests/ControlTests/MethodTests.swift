@@ -117,10 +117,11 @@ import enum NodeRuntime.NodeError
         #expect(EventKind.lifetimeProposed.fields.contains("mailbox"))
         #expect(EventKind.lifetimeAgreed.fields.contains("mailbox"))
         #expect(EventKind.values(of: "mailbox") == ["ram", "disk"])
-        var proposal = LifetimeProposal(lifetime: .oneDay, from: "bob", proposedAt: Timestamp(milliseconds: 0))
-        #expect(JSONValue(of: proposal)["mailbox"] == nil && proposal.mailboxWords == nil)
-        proposal.mailbox = .ram
-        #expect(JSONValue(of: proposal)["mailbox"] == "ram" && proposal.mailboxWords == "mailbox in memory")
+        var proposal = LifetimeProposal(
+            terms: .init(lifetime: .oneDay), from: "bob", proposedAt: Timestamp(milliseconds: 0))
+        #expect(JSONValue(of: proposal)["mailbox"] == nil && proposal.terms.mailboxWords == nil)
+        proposal.terms.mailbox = .ram
+        #expect(JSONValue(of: proposal)["mailbox"] == "ram" && proposal.terms.mailboxWords == "mailbox in memory")
         #expect(try JSONValue(of: proposal).decoded(as: LifetimeProposal.self) == proposal)
     }
 

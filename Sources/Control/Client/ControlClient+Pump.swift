@@ -1,4 +1,5 @@
 import Glibc
+import NIOCore
 
 extension ControlClient {
     /// Copies lines from `input` to the node and answers to `output`, until the node closes.
@@ -78,33 +79,43 @@ struct OwedAnswers {
     private(set) var closingError: ControlError?
     /// Unanswered `subscribe` requests.
     private var subscribing: Set<RequestID> = []
-    private var outgoing = LineCollector(byteLimit: ControlLimits.requestByteCount)
-    private var incoming = LineCollector(byteLimit: ControlLimits.responseByteCount)
+    /// `nil` after a line over the limit: the node closes the connection then.
+    private var outgoing: LineSplitter? = LineSplitter(byteLimit: ControlLimits.requestByteCount)
+    private var incoming: LineSplitter? = LineSplitter(byteLimit: ControlLimits.responseByteCount)
+    /// Length of the body that comes next in ``outgoing``.
+    private var bodyByteCount = 0
 
     var areOutstanding: Bool { count > 0 || isStreaming }
 
     mutating func sent(_ bytes: [UInt8]) {
-        outgoing.append(bytes)
-        while let line = outgoing.next() { asked(line) }
+        outgoing?.append(bytes)
+        do throws(LineSplitter.LineTooLong) {
+            while bodyByteCount == 0 || outgoing?.takeBytes(bodyByteCount) != nil {
+                bodyByteCount = 0
+                guard let line = try outgoing?.nextLine() else { return }
+                asked(line)
+            }
+        } catch { outgoing = nil }
     }
 
     /// The last line may lack a newline.
-    mutating func inputEnded() { if let line = outgoing.rest() { asked(line) } }
+    mutating func inputEnded() { if bodyByteCount == 0, let line = outgoing?.takeRest() { asked(line) } }
 
     mutating func received(_ bytes: [UInt8]) {
-        incoming.append(bytes)
-        while let line = incoming.next() { answered(line) }
+        incoming?.append(bytes)
+        do throws(LineSplitter.LineTooLong) { while let line = try incoming?.nextLine() { answered(line) } } catch {
+            incoming = nil
+        }
     }
 
-    private mutating func asked(_ line: ArraySlice<UInt8>) {
-        guard line != [UInt8(ascii: "\r")] else { return }
+    private mutating func asked(_ line: ByteBuffer) {
         // The node answers a line that it cannot parse, too.
-        guard let request = try? ControlRequest(line: line) else {
+        guard let request = try? ControlRequest(line: line.readableBytesView) else {
             count += 1
             return
         }
         if request.id != nil { count += 1 }
-        outgoing.skip(request.bodyByteCount)
+        bodyByteCount = request.bodyByteCount
         switch request.method {
         case ControlRequest.subscribe: if let id = request.id { subscribing.insert(id) }
         case ControlRequest.unsubscribe:
@@ -114,7 +125,8 @@ struct OwedAnswers {
         }
     }
 
-    private mutating func answered(_ line: ArraySlice<UInt8>) {
+    private mutating func answered(_ line: ByteBuffer) {
+        let line = line.readableBytesView
         if line.starts(with: ControlResponse.notificationStart.utf8) {
             if line.starts(with: ControlResponse.droppedStart.utf8) { isStreaming = false }
             return
@@ -130,49 +142,4 @@ struct OwedAnswers {
         case .notification: break
         }
     }
-}
-
-/// Splits a stream into lines. A line over the limit loses its end but still counts as one line.
-private struct LineCollector {
-    let byteLimit: Int
-    private var piece: ArraySlice<UInt8> = []
-    /// The beginning of the next line.
-    private var begun: [UInt8] = []
-    private var skippedByteCount = 0
-
-    init(byteLimit: Int) { self.byteLimit = byteLimit }
-
-    /// Call it only after ``next()`` returned `nil`.
-    mutating func append(_ bytes: [UInt8]) { piece = bytes[...] }
-
-    /// The next whole line, without its newline. Empty lines are skipped.
-    mutating func next() -> ArraySlice<UInt8>? {
-        let skipped = min(skippedByteCount, piece.count)
-        skippedByteCount -= skipped
-        piece = piece.dropFirst(skipped)
-        while let newline = piece.firstIndex(of: UInt8(ascii: "\n")) {
-            var line = piece[..<newline]
-            piece = piece[(newline + 1)...]
-            if !begun.isEmpty {
-                begin(with: line)
-                line = begun[...]
-                begun = []
-            }
-            if !line.isEmpty { return line }
-        }
-        begin(with: piece)
-        piece = []
-        return nil
-    }
-
-    /// Skips bytes of a body. Call it only after a whole line.
-    mutating func skip(_ byteCount: Int) { skippedByteCount += byteCount }
-
-    /// Bytes after the last newline.
-    mutating func rest() -> ArraySlice<UInt8>? {
-        defer { begun = [] }
-        return begun.isEmpty ? nil : begun[...]
-    }
-
-    private mutating func begin(with bytes: ArraySlice<UInt8>) { begun += bytes.prefix(byteLimit + 1 - begun.count) }
 }

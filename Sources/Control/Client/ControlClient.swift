@@ -1,4 +1,5 @@
 import Glibc
+import NIOCore
 
 /// A blocking client of the control socket. It has no event loop, to keep the start-up time of a command short.
 ///
@@ -8,11 +9,7 @@ package final class ControlClient {
     let socket: ControlSocket.Descriptor
     /// Unsent bytes. They include the rest of an abandoned call, because a line must be completed.
     var unsent: ArraySlice<UInt8> = []
-    private var received: [UInt8] = []
-    /// Bytes of ``received`` already returned.
-    private var consumedByteCount = 0
-    /// Bytes of ``received`` known to hold no newline.
-    private var searchedByteCount = 0
+    private var received = LineSplitter(byteLimit: ControlLimits.responseByteCount)
     private var nextID: Int64 = 1
     /// Events received while waiting for an answer.
     private var waitingNotifications: [ControlResponse] = []
@@ -49,8 +46,6 @@ package final class ControlClient {
         defer { nextID += 1 }
         return nextID
     }
-
-    func takeID() -> RequestID { .integer(takeNumber()) }
 
     package struct PendingCall {
         fileprivate let number: Int64
@@ -93,7 +88,7 @@ package final class ControlClient {
         -> JSONValue
     {
         while true {
-            guard case .line(let line) = try readLine(until: deadline) else { throw call.timedOut }
+            guard case .ended(let line) = try readLine(until: deadline) else { throw call.timedOut }
             switch try ControlResponse(line: line) {
             case .success(let answered, let result) where answered == call.id: return result
             case .failure(let answered, var error) where call.isEnded(byFailureOf: answered):
@@ -132,7 +127,7 @@ package final class ControlClient {
             let response: ControlResponse
             if waitingNotifications.isEmpty {
                 switch try readLine(until: deadline, for: output) {
-                case .line(let line): response = try ControlResponse(line: line)
+                case .ended(let line): response = try ControlResponse(line: line)
                 case .timedOut: return .timedOut
                 case .unread: return .unread
                 }
@@ -163,7 +158,7 @@ extension ControlClient {
             // After EPIPE the caller reads, because the node may have sent the reason before it closed.
             guard try sendSome() else { return true }
             if unsent.isEmpty { return true }
-            guard try wait(for: POLLOUT, until: deadline) == .ready else { return false }
+            guard case .ended = try wait(for: POLLOUT, until: deadline) else { return false }
         }
     }
 
@@ -188,51 +183,34 @@ extension ControlClient {
         return true
     }
 
-    /// Appends `bytes` and returns the complete lines.
-    func lines(after bytes: [UInt8]) throws(ControlError) -> [ArraySlice<UInt8>] {
-        received.append(contentsOf: bytes)
-        var lines: [ArraySlice<UInt8>] = []
-        while let line = try nextLine() { lines.append(line) }
-        return lines
-    }
-
     /// The next received line; `nil` when none is complete.
-    private func nextLine() throws(ControlError) -> ArraySlice<UInt8>? {
-        if let newline = received[searchedByteCount...].firstIndex(of: UInt8(ascii: "\n")) {
-            let line = received[consumedByteCount..<newline]
-            consumedByteCount = newline + 1
-            searchedByteCount = newline + 1
-            return line
-        }
-        received.removeFirst(consumedByteCount)
-        consumedByteCount = 0
-        searchedByteCount = received.count
-        guard received.count <= ControlLimits.responseByteCount else {
+    private func nextLine() throws(ControlError) -> ByteBufferView? {
+        do throws(LineSplitter.LineTooLong) { return try received.nextLine()?.readableBytesView } catch {
             throw .internalFailure("the node sent a line longer than \(ControlLimits.responseByteCount) bytes")
         }
-        return nil
     }
 
-    private enum ReadStep {
-        case line(ArraySlice<UInt8>)
+    private enum Wait<Value> {
+        case ended(Value)
         case timedOut
+        /// The reader of our output closed it.
         case unread
     }
 
     /// The next line. Ends early at `deadline`, or when the reader of `output` closes.
     private func readLine(until deadline: ContinuousClock.Instant?, for output: Int32? = nil) throws(ControlError)
-        -> ReadStep
+        -> Wait<ByteBufferView>
     {
         while true {
-            if let line = try nextLine() { return .line(line) }
+            if let line = try nextLine() { return .ended(line) }
             switch try wait(for: POLLIN, until: deadline, output: output) {
-            case .ready: break
+            case .ended: break
             case .timedOut: return .timedOut
             case .unread: return .unread
             }
             let bytes = try Self.readSome(from: socket.number)
             guard !bytes.isEmpty else { throw hasGone }
-            received.append(contentsOf: bytes)
+            received.append(bytes)
         }
     }
 
@@ -241,15 +219,9 @@ extension ControlClient {
             ?? ControlError(.noNode, "the node in \(home) has stopped", hint: "see its log, or `mayfly status`")
     }
 
-    private enum WaitEnd {
-        case ready
-        case timedOut
-        case unread
-    }
-
     /// - Parameter event: `POLLIN` or `POLLOUT`.
     private func wait(for event: Int32, until deadline: ContinuousClock.Instant?, output: Int32? = nil)
-        throws(ControlError) -> WaitEnd
+        throws(ControlError) -> Wait<Void>
     {
         while true {
             // poll(2) ignores negative descriptors.
@@ -263,7 +235,7 @@ extension ControlClient {
                 throw .system("cannot wait for the node")
             }
             if polled[1].revents & Int16(POLLERR | POLLHUP) != 0 { return .unread }
-            if polled[0].revents != 0 { return .ready }
+            if polled[0].revents != 0 { return .ended(()) }
             if let deadline, deadline <= .now { return .timedOut }
         }
     }
@@ -305,7 +277,7 @@ extension ControlClient {
     /// Queues a request and sends as much as the socket takes.
     /// - Returns: the id of the coming answer.
     package func post(_ method: String, _ params: JSONValue) throws(ControlError) -> RequestID {
-        let id = takeID()
+        let id = RequestID.integer(takeNumber())
         let request = ControlRequest(id: id, method: method, params: params)
         unsent += request.jsonValue.utf8 + [UInt8(ascii: "\n")]
         try sendPosted()
@@ -324,8 +296,9 @@ extension ControlClient {
         guard poll(&polled, 1, 0) > 0 else { return [] }
         let bytes = try Self.readSome(from: socket.number)
         guard !bytes.isEmpty else { throw hasGone }
+        received.append(bytes)
         var responses: [ControlResponse] = []
-        for line in try lines(after: bytes) { responses.append(try ControlResponse(line: line)) }
+        while let line = try nextLine() { responses.append(try ControlResponse(line: line)) }
         return responses
     }
 }

@@ -163,6 +163,39 @@ private struct RecordEncoder<Fields: FieldVisitor>: Encoder where Fields.Failure
     }
 }
 
+/// Fills the fields of a record from an object's members.
+struct RecordReader: FieldVisitor {
+    /// Valid while the object is read.
+    let reader: UnsafeMutablePointer<JSONReader>
+    /// Index of the object's first member.
+    let first: Int?
+
+    /// Moves to a member's value; false if the member is absent.
+    func open(_ name: String) -> Bool { reader.pointee.open(name, from: first) }
+
+    func required<Value: JSONConvertible>(_ name: String, as type: Value.Type) throws(JSONMismatch) -> Value {
+        guard open(name) else {
+            guard let absent = Value.absent else { throw JSONMismatch(name, "is missing") }
+            return absent
+        }
+        do throws(JSONMismatch) { return try Value(from: &reader.pointee) } catch { throw error.inside(name) }
+    }
+
+    func field<Value: JSONConvertible>(_ name: String, _ value: inout Value) throws(JSONMismatch) {
+        value = try required(name, as: Value.self)
+    }
+
+    func field<Value: JSONConvertible>(_ name: String, _ value: inout Value?) throws(JSONMismatch) {
+        value = open(name) && !reader.pointee.null() ? try required(name, as: Value.self) : nil
+    }
+
+    func fields<Record: CodableRecord>(of record: inout Record) throws(JSONMismatch) {
+        do { record = try Record(from: RecordDecoder(fields: self)) } catch {
+            throw error as? JSONMismatch ?? JSONMismatch("", "\(error)")
+        }
+    }
+}
+
 /// Reads the properties of a record from the members of an object.
 struct RecordDecoder: Decoder {
     let fields: RecordReader
@@ -204,6 +237,50 @@ struct RecordDecoder: Decoder {
         func nestedUnkeyedContainer(forKey key: Key) throws -> any UnkeyedDecodingContainer {
             throw JSONMismatch(key.stringValue, "is no field")
         }
+    }
+}
+
+// MARK: Errors
+
+/// A reason to reject a text. `offset` counts bytes from the start of the text.
+package enum JSONSyntaxError: Error, Hashable, Sendable {
+    case unexpectedEnd
+    case unexpectedByte(offset: Int)
+    case invalidNumber(offset: Int)
+    case invalidString(offset: Int)
+    case duplicateKey(String)
+    case tooDeep(limit: Int)
+    case trailingBytes(offset: Int)
+
+    /// One phrase for a person.
+    package var message: String {
+        switch self {
+        case .unexpectedEnd: "the JSON text ends too early"
+        case .unexpectedByte(let offset): "unexpected byte at offset \(offset)"
+        case .invalidNumber(let offset): "malformed number at offset \(offset)"
+        case .invalidString(let offset): "malformed string at offset \(offset)"
+        case .duplicateKey(let key): "the member `\(key)` appears twice"
+        case .tooDeep(let limit): "nested deeper than \(limit) levels"
+        case .trailingBytes(let offset): "something follows the JSON value at offset \(offset)"
+        }
+    }
+}
+
+/// A value that does not fit the requested type.
+package struct JSONMismatch: Error, Hashable, Sendable {
+    /// Path such as `timeout`, `with[2]` or `file.name`; empty for the value itself.
+    package let field: String
+    package let message: String
+
+    package init(_ field: String, _ message: String) {
+        self.field = field
+        self.message = message
+    }
+
+    /// The same mismatch, with `outer` before its path.
+    func inside(_ outer: String) -> JSONMismatch {
+        guard !field.isEmpty else { return JSONMismatch(outer, message) }
+        return JSONMismatch(field.hasPrefix("[") ? outer + field : "\(outer).\(field)", message)
     }
 }
 

@@ -1,43 +1,49 @@
-/// A value that does not fit the requested type.
-package struct JSONMismatch: Error, Hashable, Sendable {
-    /// Path such as `timeout`, `with[2]` or `file.name`; empty for the value itself.
-    package let field: String
-    package let message: String
-
-    package init(_ field: String, _ message: String) {
-        self.field = field
-        self.message = message
-    }
-
-    /// The same mismatch, with `outer` before its path.
-    func inside(_ outer: String) -> JSONMismatch {
-        guard !field.isEmpty else { return JSONMismatch(outer, message) }
-        return JSONMismatch(field.hasPrefix("[") ? outer + field : "\(outer).\(field)", message)
-    }
-}
-
-/// Reads values from bytes that ``JSONSyntax`` has validated.
+/// Validates one JSON text (RFC 8259) strictly, then reads its values: UTF-8, no byte order mark, no duplicate members,
+/// bounded nesting.
 ///
-/// Unvalidated input gives a meaningless result but no out-of-bounds read.
+/// The caller bounds the length. Recursion is at most `depthLimit` frames.
 package struct JSONReader {
     private let bytes: UnsafeBufferPointer<UInt8>
-    private var offset: Int
-    /// A stack: the members of all objects being read. Each object keeps the index of its first.
-    private var members: [MemberPlace] = []
+    private let depthLimit: Int
+    private var offset = 0
+    /// The members of all objects, in the order of the text. An inner object's members follow the member with it.
+    private var members: [Member] = []
 
-    /// Offsets of a member.
-    private struct MemberPlace {
+    private struct Member {
         /// Without the quotation marks.
-        var name: Range<Int>
-        var hasEscapes: Bool
-        var value: Int
+        let name: Range<Int>
+        let hasEscapes: Bool
+        /// Offset of the value.
+        var value = 0
+        /// Offset behind the value.
+        var end = 0
+        /// Index of the next member of the same object.
+        var next: Int?
         var isRead = false
     }
 
-    /// - Parameter bytes: one validated JSON text.
-    init(checked bytes: UnsafeBufferPointer<UInt8>, at offset: Int = 0) {
+    /// Larger objects find duplicates with a set of the decoded names.
+    private static let linearNameCount = 32
+
+    /// Validates `bytes`, one JSON text. Reading begins at its value.
+    init(_ bytes: UnsafeBufferPointer<UInt8>, depthLimit: Int = ControlLimits.nestingDepth) throws(JSONSyntaxError) {
+        self.init(unchecked: bytes, depthLimit: depthLimit)
+        try checkValue(depth: 0)
+        skipSpace()
+        guard offset == bytes.count else { throw .trailingBytes(offset: offset) }
+        offset = 0
+    }
+
+    private init(unchecked bytes: UnsafeBufferPointer<UInt8>, depthLimit: Int) {
         self.bytes = bytes
-        self.offset = offset
+        self.depthLimit = depthLimit
+    }
+
+    /// Reads an object without members.
+    static var emptyObject: JSONReader {
+        let text: StaticString = "{}"
+        let bytes = UnsafeBufferPointer(start: text.utf8Start, count: text.utf8CodeUnitCount)
+        return JSONReader(unchecked: bytes, depthLimit: 1)
     }
 
     /// Validates `text` and reads it.
@@ -50,8 +56,7 @@ package struct JSONReader {
         var value: Result<Value, JSONMismatch>?
         contiguous.withUnsafeBufferPointer { bytes in
             do throws(JSONSyntaxError) {
-                try JSONSyntax.check(bytes, depthLimit: depthLimit)
-                var reader = JSONReader(checked: bytes)
+                var reader = try JSONReader(bytes, depthLimit: depthLimit)
                 value = Result { () throws(JSONMismatch) in try body(&reader) }
             } catch { syntax = error }
         }
@@ -111,14 +116,14 @@ package struct JSONReader {
     mutating func bool() throws(JSONMismatch) -> Bool {
         guard kind() == .bool else { throw mismatch("a boolean") }
         let value = current == UInt8(ascii: "t")
-        skipWord()
+        offset += value ? 4 : 5
         return value
     }
 
     /// Consumes a null, if it comes next.
     mutating func null() -> Bool {
         guard kind() == .null else { return false }
-        skipWord()
+        offset += 4
         return true
     }
 
@@ -131,7 +136,7 @@ package struct JSONReader {
     mutating func number(_ expected: String = "a number") throws(JSONMismatch) -> Number {
         guard kind() == .number else { throw mismatch(expected) }
         let start = offset
-        skipWord()
+        try? checkNumber()
         let text = String(decoding: bytes[start..<offset], as: UTF8.self)
         if let value = Int64(text) { return .integer(value) }
         return .double(Double(text) ?? 0)
@@ -165,41 +170,23 @@ package struct JSONReader {
     mutating func array(_ body: (inout JSONReader) throws(JSONMismatch) -> Void) throws(JSONMismatch) {
         guard kind() == .array else { throw mismatch("an array") }
         offset += 1
+        skipSpace()
         var index = 0
-        while true {
-            skipSpace()
-            if offset >= bytes.count { return }
-            switch current {
-            case UInt8(ascii: "]"):
-                offset += 1
-                return
-            case UInt8(ascii: ","): offset += 1
-            default: break
-            }
-            let start = offset
+        while current != UInt8(ascii: "]") {
             do throws(JSONMismatch) { try body(&self) } catch { throw error.inside("[\(index)]") }
-            if offset == start { skip() }
             index += 1
+            skipSpace()
+            guard current == UInt8(ascii: ",") else { break }
+            offset += 1
         }
+        offset += 1
     }
 
     // MARK: Objects
 
-    /// Reads the members of the record and ignores others.
-    mutating func record<Record: JSONRecord>(_ record: inout Record) throws(JSONMismatch) {
-        let first = try openObject()
-        let end = offset
-        try withUnsafeMutablePointer(to: &self) { reader throws(JSONMismatch) in
-            var fields = RecordReader(reader: reader, first: first)
-            try record.visit(&fields)
-        }
-        members.removeSubrange(first...)
-        offset = end
-    }
-
     /// Reads the members of the record.
-    /// - Throws: also for an unknown member, with its name in `field`.
-    mutating func strictRecord<Record: JSONRecord>(_ record: inout Record, unknown: (String) -> String)
+    /// - Parameter unknown: the message for a member that the record does not have; `nil` ignores such members.
+    mutating func record<Record: JSONRecord>(_ record: inout Record, unknown: ((String) -> String)? = nil)
         throws(JSONMismatch)
     {
         let first = try openObject()
@@ -207,88 +194,312 @@ package struct JSONReader {
             var fields = RecordReader(reader: reader, first: first)
             try record.visit(&fields)
         }
-        guard members[first...].contains(where: { !$0.isRead }) else { return }
-        let others = members[first...].filter { !$0.isRead }.map { name(of: $0) }
-        if let other = others.min() { throw JSONMismatch(other, unknown(other)) }
-    }
-
-    /// Passes the members of the next object to `body`.
-    mutating func visitObject(_ body: (inout RecordReader) -> Void) {
-        guard kind() == .object, let first = try? openObject() else { return }
-        let end = offset
-        withUnsafeMutablePointer(to: &self) { reader in
-            var fields = RecordReader(reader: reader, first: first)
-            body(&fields)
+        var others: [String] = []
+        var next = first
+        while let index = next {
+            if unknown != nil, !members[index].isRead { others.append(name(of: members[index])) }
+            offset = members[index].end
+            next = members[index].next
         }
-        members.removeSubrange(first...)
-        offset = end
+        closeObject()
+        if let other = others.min(), let unknown { throw JSONMismatch(other, unknown(other)) }
     }
 
-    /// Calls `body` before the value of each member. It must consume the value.
+    /// Calls `body` before the value of each member.
     mutating func object(_ body: (String, inout JSONReader) throws(JSONMismatch) -> Void) throws(JSONMismatch) {
-        let first = try openObject()
-        let end = offset
-        let found = Array(members[first...])
-        members.removeSubrange(first...)
-        for member in found {
-            offset = member.value
-            let name = name(of: member)
+        var next = try openObject()
+        while let index = next {
+            offset = members[index].value
+            let name = name(of: members[index])
             do throws(JSONMismatch) { try body(name, &self) } catch { throw error.inside(name) }
+            offset = members[index].end
+            next = members[index].next
         }
-        offset = end
+        closeObject()
     }
 
-    /// Consumes the next object and records its members.
-    /// - Returns: index of its first member in ``members``.
-    private mutating func openObject() throws(JSONMismatch) -> Int {
+    /// - Returns: index of the object's first member; `nil` without members.
+    mutating func openObject() throws(JSONMismatch) -> Int? {
         guard kind() == .object else { throw mismatch("an object") }
-        let first = members.count
-        offset += 1
-        while true {
-            skipSpace()
-            guard offset < bytes.count else { return first }
-            switch current {
-            case UInt8(ascii: "}"):
-                offset += 1
-                return first
-            case UInt8(ascii: "\""):
-                let (name, hasEscapes) = skipString()
-                skipSpace()
-                if offset < bytes.count, current == UInt8(ascii: ":") { offset += 1 }
-                members.append(MemberPlace(name: name, hasEscapes: hasEscapes, value: offset))
-                skip()
-            default: offset += 1
-            }
+        var (first, end) = (0, members.count)
+        while first < end {
+            let middle = (first + end) / 2
+            if members[middle].name.lowerBound > offset { end = middle } else { first = middle + 1 }
         }
+        offset += 1
+        skipSpace()
+        return current == UInt8(ascii: "}") ? nil : first
     }
 
-    private func name(of member: MemberPlace) -> String {
+    /// The offset is behind the last value.
+    private mutating func closeObject() {
+        skipSpace()
+        offset += 1
+    }
+
+    /// Moves to the value of a member; false if the member is absent.
+    /// - Parameter first: index of the object's first member.
+    mutating func open(_ name: String, from first: Int?) -> Bool {
+        var next = first
+        while let index = next {
+            if isNamed(name, members[index]) {
+                members[index].isRead = true
+                offset = members[index].value
+                return true
+            }
+            next = members[index].next
+        }
+        return false
+    }
+
+    private func name(of member: Member) -> String {
         member.hasEscapes
             ? JSONString.unescaped(bytes[member.name]) : String(decoding: bytes[member.name], as: UTF8.self)
     }
 
-    /// Offset of a member's value; `nil` if the member is absent.
-    fileprivate mutating func find(_ name: String, after first: Int) -> Int? {
-        for index in members.indices[first...] where isNamed(name, members[index]) {
-            members[index].isRead = true
-            return members[index].value
-        }
-        return nil
-    }
-
-    private func isNamed(_ name: String, _ member: MemberPlace) -> Bool {
+    private func isNamed(_ name: String, _ member: Member) -> Bool {
         member.hasEscapes
             ? JSONString.unescaped(bytes[member.name]) == name : name.utf8.elementsEqual(bytes[member.name])
     }
 
-    /// Offset of the next value.
-    var place: Int { offset }
-
-    mutating func move(to place: Int) { offset = place }
-
-    // MARK: Bytes
+    /// Consumes nothing.
+    mutating func isEmptyArray() -> Bool {
+        guard kind() == .array else { return false }
+        let start = offset
+        defer { offset = start }
+        offset += 1
+        skipSpace()
+        return current == UInt8(ascii: "]")
+    }
 
     private var current: UInt8 { offset < bytes.count ? bytes[offset] : 0 }
+
+    /// Moves behind a string.
+    /// - Returns: the range between the quotation marks.
+    private mutating func skipString() -> (content: Range<Int>, hasEscapes: Bool) {
+        let start = offset + 1
+        var end = start
+        var hasEscapes = false
+        while end < bytes.count, bytes[end] != UInt8(ascii: "\"") {
+            if bytes[end] == UInt8(ascii: "\\") {
+                hasEscapes = true
+                end += 1
+            }
+            end += 1
+        }
+        offset = end + 1
+        return (start..<end, hasEscapes)
+    }
+}
+
+// MARK: Validation
+
+extension JSONReader {
+    private mutating func checkValue(depth: Int) throws(JSONSyntaxError) {
+        skipSpace()
+        switch try peek() {
+        case UInt8(ascii: "{"): try checkObject(depth: depth + 1)
+        case UInt8(ascii: "["): try checkArray(depth: depth + 1)
+        case UInt8(ascii: "\""): _ = try checkString()
+        case UInt8(ascii: "t"): try checkWord("true")
+        case UInt8(ascii: "f"): try checkWord("false")
+        case UInt8(ascii: "n"): try checkWord("null")
+        case UInt8(ascii: "-"), UInt8(ascii: "0")...UInt8(ascii: "9"): try checkNumber()
+        default: throw .unexpectedByte(offset: offset)
+        }
+    }
+
+    private mutating func checkObject(depth: Int) throws(JSONSyntaxError) {
+        guard depth <= depthLimit else { throw .tooDeep(limit: depthLimit) }
+        offset += 1
+        skipSpace()
+        if try peek() == UInt8(ascii: "}") {
+            offset += 1
+            return
+        }
+        if members.isEmpty { members.reserveCapacity(8) }
+        let first = members.count
+        var (count, last) = (0, first)
+        var decoded: Set<String>?
+        while true {
+            skipSpace()
+            guard try peek() == UInt8(ascii: "\"") else { throw .unexpectedByte(offset: offset) }
+            let start = offset + 1
+            let hasEscapes = try checkString()
+            let index = members.count
+            members.append(Member(name: start..<offset - 1, hasEscapes: hasEscapes))
+            skipSpace()
+            try expect(UInt8(ascii: ":"))
+            members[index].value = offset
+            try checkValue(depth: depth)
+            members[index].end = offset
+            try checkName(index, after: first, count, &decoded)
+            if count > 0 { members[last].next = index }
+            last = index
+            count += 1
+            skipSpace()
+            if try peek() == UInt8(ascii: ",") {
+                offset += 1
+                continue
+            }
+            return try expect(UInt8(ascii: "}"))
+        }
+    }
+
+    /// - Throws: when the object already has a member of that name.
+    /// - Parameters:
+    ///   - first: the object's first member.
+    ///   - count: number of its members before this one.
+    private func checkName(_ index: Int, after first: Int, _ count: Int, _ decoded: inout Set<String>?)
+        throws(JSONSyntaxError)
+    {
+        let member = members[index]
+        var other = first
+        if decoded == nil, count < Self.linearNameCount {
+            for _ in 0..<count {
+                guard !isSame(member, members[other]) else { throw .duplicateKey(name(of: member)) }
+                other = members[other].next ?? index
+            }
+            return
+        }
+        if decoded == nil {
+            let others = sequence(first: first) { members[$0].next }.prefix(count)
+            decoded = Set(others.map { name(of: members[$0]) })
+        }
+        guard decoded?.insert(name(of: member)).inserted ?? false else { throw .duplicateKey(name(of: member)) }
+    }
+
+    private func isSame(_ one: Member, _ other: Member) -> Bool {
+        one.hasEscapes || other.hasEscapes
+            ? name(of: one) == name(of: other) : bytes[one.name].elementsEqual(bytes[other.name])
+    }
+
+    private mutating func checkArray(depth: Int) throws(JSONSyntaxError) {
+        guard depth <= depthLimit else { throw .tooDeep(limit: depthLimit) }
+        offset += 1
+        skipSpace()
+        if try peek() == UInt8(ascii: "]") {
+            offset += 1
+            return
+        }
+        while true {
+            try checkValue(depth: depth)
+            skipSpace()
+            if try peek() == UInt8(ascii: ",") {
+                offset += 1
+                continue
+            }
+            try expect(UInt8(ascii: "]"))
+            return
+        }
+    }
+
+    private mutating func checkWord(_ word: StaticString) throws(JSONSyntaxError) {
+        for index in 0..<word.utf8CodeUnitCount {
+            guard try peek() == word.utf8Start[index] else { throw .unexpectedByte(offset: offset) }
+            offset += 1
+        }
+    }
+
+    private mutating func checkNumber() throws(JSONSyntaxError) {
+        let start = offset
+        var isInteger = true
+        if bytes[offset] == UInt8(ascii: "-") { offset += 1 }
+        let firstDigit = offset
+        let integerDigits = skipDigits()
+        guard integerDigits > 0, integerDigits == 1 || bytes[firstDigit] != UInt8(ascii: "0") else {
+            throw .invalidNumber(offset: start)
+        }
+        if offset < bytes.count, bytes[offset] == UInt8(ascii: ".") {
+            isInteger = false
+            offset += 1
+            guard skipDigits() > 0 else { throw .invalidNumber(offset: start) }
+        }
+        if offset < bytes.count, bytes[offset] | 0x20 == UInt8(ascii: "e") {
+            isInteger = false
+            offset += 1
+            if offset < bytes.count, bytes[offset] == UInt8(ascii: "+") || bytes[offset] == UInt8(ascii: "-") {
+                offset += 1
+            }
+            guard skipDigits() > 0 else { throw .invalidNumber(offset: start) }
+        }
+        // An integer of at most 300 digits is finite as a `Double`.
+        if isInteger, integerDigits <= 300 { return }
+        let text = String(decoding: bytes[start..<offset], as: UTF8.self)
+        guard let value = Double(text), value.isFinite else { throw .invalidNumber(offset: start) }
+    }
+
+    private mutating func skipDigits() -> Int {
+        let start = offset
+        while offset < bytes.count, bytes[offset] >= UInt8(ascii: "0"), bytes[offset] <= UInt8(ascii: "9") {
+            offset += 1
+        }
+        return offset - start
+    }
+
+    /// - Returns: whether the string has escapes.
+    private mutating func checkString() throws(JSONSyntaxError) -> Bool {
+        let start = offset
+        offset += 1
+        var (isASCII, hasEscapes) = (true, false)
+        while true {
+            let byte = try peek()
+            switch byte {
+            case UInt8(ascii: "\""):
+                guard isASCII || Self.isUTF8(bytes[start + 1..<offset]) else { throw .invalidString(offset: start) }
+                offset += 1
+                return hasEscapes
+            case UInt8(ascii: "\\"):
+                hasEscapes = true
+                offset += 1
+                try checkEscape()
+            case 0..<0x20: throw .invalidString(offset: start)
+            default:
+                isASCII = isASCII && byte < 0x80
+                offset += 1
+            }
+        }
+    }
+
+    private static func isUTF8(_ bytes: Slice<UnsafeBufferPointer<UInt8>>) -> Bool {
+        // A string of up to 15 bytes needs no allocation; a longer one is freed at once.
+        String(validating: bytes, as: UTF8.self) != nil
+    }
+
+    /// The offset is behind the backslash.
+    private mutating func checkEscape() throws(JSONSyntaxError) {
+        let start = offset
+        let byte = try peek()
+        offset += 1
+        switch byte {
+        case UInt8(ascii: "\""), UInt8(ascii: "\\"), UInt8(ascii: "/"), UInt8(ascii: "b"), UInt8(ascii: "f"),
+            UInt8(ascii: "n"), UInt8(ascii: "r"), UInt8(ascii: "t"):
+            return
+        case UInt8(ascii: "u"):
+            let code = try checkHex4(start: start)
+            switch code {
+            case 0xD800..<0xDC00:
+                try expect(UInt8(ascii: "\\"))
+                try expect(UInt8(ascii: "u"))
+                guard (0xDC00..<0xE000).contains(try checkHex4(start: start)) else {
+                    throw .invalidString(offset: start)
+                }
+            case 0xDC00..<0xE000: throw .invalidString(offset: start)
+            default: return
+            }
+        default: throw .invalidString(offset: start)
+        }
+    }
+
+    private mutating func checkHex4(start: Int) throws(JSONSyntaxError) -> UInt16 {
+        var value: UInt16 = 0
+        for _ in 0..<4 {
+            guard let digit = HexDigit.value(try peek()) else { throw .invalidString(offset: start) }
+            value = value << 4 | UInt16(digit)
+            offset += 1
+        }
+        return value
+    }
 
     private mutating func skipSpace() {
         while offset < bytes.count {
@@ -299,93 +510,13 @@ package struct JSONReader {
         }
     }
 
-    /// Skips a number, `true`, `false` or `null`.
-    private mutating func skipWord() {
-        while offset < bytes.count {
-            switch bytes[offset] {
-            case 0x20, 0x09, 0x0A, 0x0D, UInt8(ascii: ","), UInt8(ascii: "]"), UInt8(ascii: "}"): return
-            default: offset += 1
-            }
-        }
+    private func peek() throws(JSONSyntaxError) -> UInt8 {
+        guard offset < bytes.count else { throw .unexpectedEnd }
+        return bytes[offset]
     }
 
-    /// - Returns: the range between the quotation marks.
-    private mutating func skipString() -> (content: Range<Int>, hasEscapes: Bool) {
+    private mutating func expect(_ byte: UInt8) throws(JSONSyntaxError) {
+        guard try peek() == byte else { throw .unexpectedByte(offset: offset) }
         offset += 1
-        let start = offset
-        var hasEscapes = false
-        while offset < bytes.count {
-            switch bytes[offset] {
-            case UInt8(ascii: "\""):
-                offset += 1
-                return (start..<offset - 1, hasEscapes)
-            case UInt8(ascii: "\\"):
-                hasEscapes = true
-                offset = min(offset + 2, bytes.count)
-            default: offset += 1
-            }
-        }
-        return (start..<offset, hasEscapes)
-    }
-
-    /// Skips the next value.
-    mutating func skip() {
-        var depth = 0
-        repeat {
-            skipSpace()
-            guard offset < bytes.count else { return }
-            switch bytes[offset] {
-            case UInt8(ascii: "\""): _ = skipString()
-            case UInt8(ascii: "{"), UInt8(ascii: "["):
-                depth += 1
-                offset += 1
-            case UInt8(ascii: "}"), UInt8(ascii: "]"):
-                depth -= 1
-                offset += 1
-            case UInt8(ascii: ","), UInt8(ascii: ":"): offset += 1
-            default: skipWord()
-            }
-        } while depth > 0
-    }
-}
-
-/// Fills the fields of a record from an object's members.
-struct RecordReader: FieldVisitor {
-    /// Valid while the object is read.
-    let reader: UnsafeMutablePointer<JSONReader>
-    fileprivate let first: Int
-
-    /// Moves to a member's value; false if the member is absent.
-    func open(_ name: String) -> Bool {
-        guard let place = reader.pointee.find(name, after: first) else { return false }
-        reader.pointee.move(to: place)
-        return true
-    }
-
-    func required<Value: JSONConvertible>(_ name: String, as type: Value.Type) throws(JSONMismatch) -> Value {
-        guard open(name) else {
-            guard let absent = Value.absent else { throw JSONMismatch(name, "is missing") }
-            return absent
-        }
-        do throws(JSONMismatch) { return try Value(from: &reader.pointee) } catch { throw error.inside(name) }
-    }
-
-    func field<Value: JSONConvertible>(_ name: String, _ value: inout Value) throws(JSONMismatch) {
-        value = try required(name, as: Value.self)
-    }
-
-    func field<Value: JSONConvertible>(_ name: String, _ value: inout Value?) throws(JSONMismatch) {
-        value = open(name) && !reader.pointee.null() ? try required(name, as: Value.self) : nil
-    }
-
-    func fields<Record: CodableRecord>(of record: inout Record) throws(JSONMismatch) {
-        do { record = try Record(from: RecordDecoder(fields: self)) } catch {
-            throw error as? JSONMismatch ?? JSONMismatch("", "\(error)")
-        }
-    }
-
-    /// The result of `read` for a member of any type; `nil` when the member is absent.
-    func value<Value>(of name: String, _ read: (inout JSONReader) -> Value) -> Value? {
-        open(name) ? read(&reader.pointee) : nil
     }
 }

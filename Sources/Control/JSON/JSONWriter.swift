@@ -101,11 +101,9 @@ package struct JSONWriter {
         buffer.writeInteger(UInt8(ascii: "}"))
     }
 
-    /// Writes a member. With `isOnce`, an existing name is not repeated.
     fileprivate mutating func member(
-        _ name: UnsafeBufferPointer<UInt8>, after first: Int, isOnce: Bool, _ write: (inout JSONWriter) -> Void
+        _ name: UnsafeBufferPointer<UInt8>, after first: Int, _ write: (inout JSONWriter) -> Void
     ) {
-        if isOnce, members[first...].contains(where: { isNamed(name, $0) }) { return }
         if members.count > first { buffer.writeInteger(UInt8(ascii: ",")) }
         let start = buffer.writerIndex
         let count = name.count
@@ -120,14 +118,6 @@ package struct JSONWriter {
         }
         write(&self)
         members.append(MemberPlace(name: start + 1..<start + 1 + count, bytes: start..<buffer.writerIndex))
-    }
-
-    private func isNamed(_ name: UnsafeBufferPointer<UInt8>, _ member: MemberPlace) -> Bool {
-        member.name.count == name.count
-            && buffer.withUnsafeReadableBytes { bytes in
-                let start = member.name.lowerBound - buffer.readerIndex
-                return UnsafeRawBufferPointer(rebasing: bytes[start..<start + name.count]).elementsEqual(name)
-            }
     }
 
     /// Sorts the members by name, unless they are sorted already.
@@ -226,8 +216,6 @@ package struct RecordWriter: FieldVisitor {
     /// Valid while the object is written.
     private let writer: UnsafeMutablePointer<JSONWriter>
     private let first: Int
-    /// Duplicate names: only the first is written.
-    package var leavesOutDuplicates = false
 
     fileprivate init(writer: UnsafeMutablePointer<JSONWriter>, first: Int) {
         self.writer = writer
@@ -243,9 +231,7 @@ package struct RecordWriter: FieldVisitor {
     /// - Parameter name: without characters that need escaping.
     package mutating func member(_ name: String, _ value: some JSONWritable) {
         var name = name
-        name.withUTF8 { bytes in
-            writer.pointee.member(bytes, after: first, isOnce: leavesOutDuplicates) { value.write(to: &$0) }
-        }
+        name.withUTF8 { bytes in writer.pointee.member(bytes, after: first) { value.write(to: &$0) } }
     }
 }
 

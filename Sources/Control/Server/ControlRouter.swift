@@ -16,7 +16,10 @@ package protocol ControlService: Sendable {
 ///     var router = ControlRouter()
 ///     router.on(method) { call in call.succeed(result) }
 package struct ControlRouter: ControlService {
-    private var methods: [String: any Served] = [:]
+    private typealias Make =
+        @Sendable (RequestID?, inout JSONReader, ControlSession) -> Result<ControlCall, ControlError>
+
+    private var methods: [String: Make] = [:]
     private let isDescribed: @Sendable (String) -> Bool
     private let batch: @Sendable (_ perform: () -> Void) -> Void
 
@@ -34,39 +37,27 @@ package struct ControlRouter: ControlService {
     /// Registers `body` for `method`. It runs on the service's loop, with validated parameters.
     package mutating func on<Params: MethodParams, Output: MethodResult>(
         _ method: RPCMethod<Params, Output>, _ body: @escaping MethodCall<Params, Output>.Body
-    ) { methods[method.name] = ServedMethod(method: method, body: body) }
+    ) {
+        methods[method.name] = { id, params, session in
+            var read = Params()
+            do throws(JSONMismatch) {
+                // Strict, so that a misspelled option fails.
+                try params.record(&read) { _ in "`\(method.name)` has no such parameter" }
+            } catch { return .failure(.invalidParameter(error)) }
+            return .success(MethodCall(method, id: id, session: session, params: read, body: body))
+        }
+    }
 
     /// Described methods without a body are answered "not supported by this version", all others "unknown".
     package func call(_ method: String, id: RequestID?, params: inout JSONReader, session: ControlSession)
         throws(ControlError) -> ControlCall
     {
-        if let served = methods[method] { return try served.call(id, &params, session) }
+        if let make = methods[method] { return try make(id, &params, session).get() }
         guard !isDescribed(method) else { throw .unsupportedMethod(method) }
         throw .unknownMethod(method)
     }
 
     package func perform(_ calls: [ControlCall]) { batch { for call in calls { call.perform() } } }
-}
-
-private protocol Served: Sendable {
-    func call(_ id: RequestID?, _ params: inout JSONReader, _ session: ControlSession) throws(ControlError)
-        -> ControlCall
-}
-
-private struct ServedMethod<Params: MethodParams, Output: MethodResult>: Served {
-    let method: RPCMethod<Params, Output>
-    let body: MethodCall<Params, Output>.Body
-
-    func call(_ id: RequestID?, _ params: inout JSONReader, _ session: ControlSession) throws(ControlError)
-        -> ControlCall
-    {
-        var read = Params()
-        do throws(JSONMismatch) {
-            // Strict, so that a misspelled option fails.
-            try params.strictRecord(&read) { _ in "`\(method.name)` has no such parameter" }
-        } catch { throw .invalidParameter(error) }
-        return MethodCall(method, id: id, session: session, params: read, body: body)
-    }
 }
 
 /// A request in progress, the only allocation per request. The control loop creates it, the service's loop runs it and

@@ -52,7 +52,10 @@ package final class ControlServer: Sendable {
                     }
                 }.childChannelOption(.allowRemoteHalfClosure, value: true).childChannelInitializer { channel in
                     channel.eventLoop.makeCompletedFuture {
-                        try admit(channel, to: connections.value, user: user, bridge: bridge, whenRead: whenRead)
+                        try ControlConnection(
+                            channel: channel, bridge: bridge, connections: connections.value, user: user,
+                            whenRead: whenRead
+                        ).begin()
                     }
                 }.withBoundSocket(descriptor).map { listener in
                     ControlServer(
@@ -60,25 +63,6 @@ package final class ControlServer: Sendable {
                         bridge: bridge)
                 }
         }.flatMap { $0 }
-    }
-
-    private static func admit(
-        _ channel: any Channel, to connections: ControlConnections, user: UInt32, bridge: ControlBridge,
-        whenRead: @escaping @Sendable () -> Void
-    ) throws {
-        let connection = ControlConnection(channel: channel)
-        let session = ControlSession(bridge: bridge, connection: connection)
-        let handler = ControlConnectionHandler(
-            connection: connection, session: session, bridge: bridge, connections: connections, user: user,
-            whenRead: whenRead)
-        connections.add(channel, handler)
-        let bound = NIOLoopBound(connections, eventLoop: channel.eventLoop)
-        let key = ObjectIdentifier(channel)
-        channel.closeFuture.whenComplete { _ in
-            bound.value.remove(key)
-            bridge.end(session)
-        }
-        try channel.pipeline.syncOperations.addHandler(handler)
     }
 
     /// Removes the socket, then closes the listener and every connection.
@@ -110,12 +94,7 @@ final class ControlConnections {
     /// Grace period of a new client before its first request.
     private static let idleTime = TimeAmount.seconds(1)
 
-    private struct Entry {
-        let channel: any Channel
-        let handler: ControlConnectionHandler
-    }
-
-    private var entries: [ObjectIdentifier: Entry] = [:]
+    private var entries: [ObjectIdentifier: ControlConnection] = [:]
     private var spareDescriptors: [Int32] = []
 
     init() { keepSpareDescriptors() }
@@ -124,18 +103,18 @@ final class ControlConnections {
 
     var channels: [any Channel] { entries.values.map(\.channel) }
 
-    var waitingCount: Int { entries.values.count { $0.handler.isWaiting } }
+    var waitingCount: Int { entries.values.count { $0.isWaiting } }
 
     /// Whether a connection can be accepted, perhaps by closing an idle one.
     var hasRoom: Bool { entries.count < ControlLimits.connections || idlest != nil }
 
-    func add(_ channel: any Channel, _ handler: ControlConnectionHandler) {
+    func add(_ connection: ControlConnection) {
         if entries.count >= ControlLimits.connections { _ = closeIdlest() }
-        entries[ObjectIdentifier(channel)] = Entry(channel: channel, handler: handler)
+        entries[ObjectIdentifier(connection)] = connection
     }
 
-    func remove(_ key: ObjectIdentifier) {
-        entries[key] = nil
+    func remove(_ connection: ControlConnection) {
+        entries[ObjectIdentifier(connection)] = nil
         keepSpareDescriptors()
     }
 
@@ -149,21 +128,17 @@ final class ControlConnections {
     }
 
     /// The longest idle connection.
-    private var idlest: (key: ObjectIdentifier, entry: Entry)? {
-        let idle = entries.filter { $0.value.handler.isIdle }.min {
-            $0.value.handler.activeAt < $1.value.handler.activeAt
-        }
-        guard let (key, entry) = idle else { return nil }
-        guard entry.handler.wasAnswered || entry.handler.activeAt + Self.idleTime <= .now() else { return nil }
-        return (key, entry)
+    private var idlest: ControlConnection? {
+        let idle = entries.values.filter(\.isIdle).min { $0.activeAt < $1.activeAt }
+        return idle.flatMap { $0.wasAnswered || $0.activeAt + Self.idleTime <= .now() ? $0 : nil }
     }
 
     private func closeIdlest() -> Bool {
-        guard let (key, entry) = idlest else { return false }
-        entries[key] = nil
-        entry.handler.giveUp()
+        guard let idlest else { return false }
+        entries[ObjectIdentifier(idlest)] = nil
+        idlest.giveUp()
         // Closes even if the client never reads.
-        let channel = entry.channel
+        let channel = idlest.channel
         channel.eventLoop.assumeIsolated().scheduleTask(in: Self.idleTime) { channel.close(promise: nil) }
         return true
     }

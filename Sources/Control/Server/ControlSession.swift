@@ -139,7 +139,7 @@ final class ControlBridge: @unchecked Sendable {
     }
 
     /// Service to control loop, in order.
-    enum Delivery {
+    enum Delivery: Sendable {
         case answer(ControlCall)
         /// - Parameter isCounted: the line counts in the backlog of its connection.
         case event(ControlConnection, ByteBuffer, isCounted: Bool)
@@ -154,8 +154,8 @@ final class ControlBridge: @unchecked Sendable {
     /// A queue, in order of arrival.
     private var incoming: Deque<Arrival> = []
     private var isClosed = false
+    /// The deliveries of this turn of the service's loop.
     private var outgoing: [Delivery] = []
-    private var isScheduled = false
 
     /// - Parameter later: runs its argument in a later turn of the service's loop.
     init(
@@ -221,39 +221,24 @@ final class ControlBridge: @unchecked Sendable {
     func deliver(_ delivery: Delivery) {
         serviceLoop.assertInEventLoop()
         outgoing.append(delivery)
-        guard !isScheduled else { return }
-        isScheduled = true
-        serviceLoop.execute { self.flush() }
+        if outgoing.count == 1 { serviceLoop.execute { self.flush() } }
     }
 
     private func flush() {
-        isScheduled = false
-        let batch = Batch(deliveries: outgoing)
+        let deliveries = outgoing
         outgoing = []
-        controlLoop.execute { batch.deliver() }
-    }
-
-    /// The deliveries of one turn of the service's loop.
-    private struct Batch: @unchecked Sendable {
-        // @unchecked: the service's loop hands the batch over and keeps no reference.
-        let deliveries: [Delivery]
-
-        func deliver() {
-            var touched: [ControlConnection] = []
-            func touch(_ connection: ControlConnection) { if connection.touch() { touched.append(connection) } }
+        controlLoop.execute {
             for delivery in deliveries {
                 switch delivery {
-                case .answer(let call):
-                    touch(call.session.connection)
-                    call.session.connection.add(call)
-                case .event(let connection, let line, let isCounted):
-                    touch(connection)
-                    connection.add(line, isCounted: isCounted)
+                case .answer(let call): call.session.connection.add(call)
+                case .event(let connection, let line, let isCounted): connection.add(line, isCounted: isCounted)
                 case .streamBegan(let connection): connection.isStreaming = true
                 case .streamEnded(let connection): connection.isStreaming = false
                 }
             }
-            for connection in touched { connection.flush() }
+            // Only the first flush of a connection writes.
+            for case .answer(let call) in deliveries { call.session.connection.flush() }
+            for case .event(let connection, _, _) in deliveries { connection.flush() }
         }
     }
 }

@@ -21,6 +21,8 @@ struct LineSplitter {
         bytes.wipeReadableBytes()
     }
 
+    mutating func append(_ bytes: [UInt8]) { buffer.writeBytes(bytes) }
+
     /// The next whole line without its newline (LF or CR LF); `nil` when it is incomplete. Empty lines are skipped.
     mutating func nextLine() throws(LineTooLong) -> ByteBuffer? {
         while true {

@@ -1,7 +1,60 @@
+import ArgumentParser
 import Control
 import Glibc
 import Messaging
 import NodeRuntime
+
+struct ChatCommand: ParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "chat", abstract: "Chat in a conversation, full screen.",
+        discussion: """
+            Without CONVERSATION the chat begins with the list of conversations. The screen always shows how long your \
+            messages are kept. The chat stores no messages, and clears the screen at the end. /help shows keys and \
+            commands.
+
+            --plain prints and reads lines: for pipes, slow connections and screen readers. It is the default if \
+            standard input or output is not a terminal.
+
+            Examples:
+              mayfly chat room
+              mayfly chat room --plain
+              echo 'the build is done' | mayfly chat room --plain
+            """)
+
+    @Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String?
+    @Flag(help: "Print lines instead of a full screen.") var plain = false
+    @Flag(help: "Run piped lines that begin with a slash as commands; without this flag they are texts.") var commands =
+        false
+    @OptionGroup var global: GlobalOptions
+
+    func validate() throws {
+        if global.json { throw ValidationError("chat is for people; scripts use send, read and watch with --json") }
+    }
+
+    func run() throws {
+        try global.reporting { _ in
+            let home = try global.resolvedHome()
+            let isPlain = plain || isatty(STDIN_FILENO) == 0 || isatty(STDOUT_FILENO) == 0
+            let room = try conversation.map { try id(of: $0, home: home, isPlain: isPlain) }
+            if isPlain {
+                let takesCommands = commands || isatty(STDIN_FILENO) == 1
+                try PlainSession(home: home, room: room, takesCommands: takesCommands).run()
+            } else {
+                try ChatSession(home: home, room: room).run()
+            }
+        }
+    }
+
+    /// Reports an unknown conversation before the terminal is taken over. At a locked node the chat begins with the
+    /// page of the lock, and looks for the conversation after the unlock.
+    private func id(of word: String, home: String, isPlain: Bool) throws(ControlError) -> String {
+        let params = ConversationParams(conversation: word)
+        do throws(ControlError) {
+            let answer = try ControlClient(home: home).call(Methods.conversationShow, params)
+            return try understand(answer, as: Conversation.self).conversation
+        } catch  where error.kind == .locked && !isPlain { return word }
+    }
+}
 
 /// Event loop of the chat: passes keys, node events, signals, finished file jobs and timers to the model, and draws its
 /// screen.
@@ -116,24 +169,10 @@ final class ChatSession {
     private func readNode() {
         do throws(ControlError) {
             try client?.sendPosted()
-            for response in try client?.responses() ?? [] { take(response) }
+            for response in try client?.responses() ?? [] {
+                if let input = ChatInput(response, &requests) { perform(model.handle(input)) }
+            }
         } catch { lose(error) }
-    }
-
-    private func take(_ response: ControlResponse) {
-        switch response {
-        case .success(let id, let result):
-            if let request = requests.removeValue(forKey: id) {
-                perform(model.handle(.answer(request, .success(result))))
-            }
-        case .failure(let id, let error):
-            if let request = requests.removeValue(forKey: id) {
-                perform(model.handle(.answer(request, .failure(error))))
-            }
-        case .notification(ControlResponse.eventMethod, let event): perform(model.handle(.event(event)))
-        case .notification(ControlResponse.droppedMethod, _): perform(model.handle(.dropped))
-        case .notification: break
-        }
     }
 
     private func lose(_ error: ControlError) {
@@ -160,13 +199,7 @@ final class ChatSession {
                     lose(error)
                     if case .action(let action) = request { fail(action) }
                 }
-            case .upload(let conversation, let path, let text, let replyTo):
-                jobs.upload(conversation: conversation, path: path, text: text, replyTo: replyTo)
-            case .save(let conversation, let message, let path):
-                jobs.save(conversation: conversation, message: message, path: path)
-            case .preview(let conversation, let message, let title, let size):
-                jobs.preview(conversation: conversation, message: message, title: title, size: size)
-            case .remember(let name): jobs.remember(name)
+            case .upload, .save, .preview, .remember: jobs.start(effect)
             case .bell: screen.write("\u{7}")
             case .quit: isOver = true
             }

@@ -23,49 +23,47 @@ final class FileJobs: Sendable {
         self.ends = ends
     }
 
-    func upload(conversation: String, path: String, text: String?, replyTo: String?) {
-        let path = Self.expanded(path)
-        run {
-            try Self.check(path)
-            var arguments = [conversation, "--file", path, "--home", self.home]
-            if let replyTo { arguments += ["--reply-to", replyTo] }
-            let command = try SendCommand.parse(arguments)
-            _ = try FileUpload(path: path, command: command).upload(text: text, Progress(isShown: false))
-            return .said("\(safe(path)) was uploaded to the node", isFailure: false)
-        }
-    }
-
-    func save(conversation: String, message: String, path: String?) {
-        run {
-            var arguments = [conversation, message, "--home", self.home]
-            if let path { arguments += ["--output", Self.expanded(path)] }
-            let saved: SaveCommand.Saved
-            do { saved = try SaveCommand.parse(arguments).save() } catch let error as ControlError
-                where error.hint?.contains("--force") ?? false
-            { throw ControlError(.failed, error.message, hint: "/save OTHER-NAME") }
-            return .said("saved \(safe(saved.path)), \(Words.size(saved.byteCount))", isFailure: false)
-        }
-    }
-
-    func preview(conversation: String, message: String, title: String, size: Picture.Size) {
-        run {
-            let command = try SaveCommand.parse([conversation, message, "--home", self.home])
-            let bytes = try command.bytes(byteLimit: ImagePreview.byteLimit)
-            let rows = try ImagePreview.rows(of: bytes, size: size)
-            return .image(room: conversation, message: message, title: title, rows: rows)
-        }
-    }
-
-    /// Saves the name in `config.json` for future conversations. A name not valid there holds in this chat only.
-    func remember(_ name: String) {
-        run {
-            guard PeersFile.isName(name) else {
-                return .said(
-                    "used in this chat only: a saved name has 1 to 64 letters a to z, digits, `.`, `_` or `-`",
-                    isFailure: false)
+    /// Starts a transfer; other effects start nothing.
+    func start(_ effect: ChatEffect) {
+        switch effect {
+        case .upload(let conversation, let path, let text, let replyTo):
+            run { [home] in
+                let path = Self.expanded(path)
+                try Self.check(path)
+                let reply = replyTo.map { ["--reply-to", $0] } ?? []
+                let command = try SendCommand.parse([conversation, "--file", path, "--home", home] + reply)
+                _ = try FileUpload(path: path, command: command).upload(text: text, Progress(isShown: false))
+                return .said("\(safe(path)) was uploaded to the node", isFailure: false)
             }
-            try OwnName.set(name, home: self.home)
-            return .said("\(name) is your name from now on; /profile changes it in one conversation", isFailure: false)
+        case .save(let conversation, let message, let path):
+            run { [home] in
+                let output = path.map { ["--output", Self.expanded($0)] } ?? []
+                let command = try SaveCommand.parse([conversation, message, "--home", home] + output)
+                let saved: SaveCommand.Saved
+                do { saved = try command.save() } catch let error as ControlError
+                    where error.hint?.contains("--force") ?? false
+                { throw ControlError(.failed, error.message, hint: "/save OTHER-NAME") }
+                return .said("saved \(safe(saved.path)), \(Words.size(saved.byteCount))", isFailure: false)
+            }
+        case .preview(let conversation, let message, let title, let size):
+            run { [home] in
+                let command = try SaveCommand.parse([conversation, message, "--home", home])
+                let bytes = try command.bytes(byteLimit: ImagePreview.byteLimit)
+                let rows = try ImagePreview.rows(of: bytes, size: size)
+                return .image(room: conversation, message: message, title: title, rows: rows)
+            }
+        case .remember(let name):
+            run { [home] in
+                guard PeersFile.isName(name) else {
+                    return .said(
+                        "used in this chat only: a saved name has 1 to 64 letters a to z, digits, `.`, `_` or `-`",
+                        isFailure: false)
+                }
+                try OwnName.set(name, home: home)
+                return .said(
+                    "\(name) is your name from now on; /profile changes it in one conversation", isFailure: false)
+            }
+        case .call, .bell, .quit: break
         }
     }
 
@@ -91,8 +89,7 @@ final class FileJobs: Sendable {
         DispatchQueue.global().async { [self] in
             let outcome: ChatInput
             do { outcome = try job() } catch let error as ControlError {
-                outcome = .said(
-                    [error.message, error.hint].compactMap(\.self).joined(separator: "; "), isFailure: true)
+                outcome = .said(ChatModel.words(error), isFailure: true)
             } catch { outcome = .said(SendCommand.message(for: error), isFailure: true) }
             outcomes.withLock { $0.append(outcome) }
             var byte: UInt8 = 1

@@ -12,13 +12,7 @@ protocol NodeCommand: ParsableCommand {
 }
 
 extension NodeCommand {
-    func run() throws {
-        let terminal = Terminal(json: global.json, home: global.home)
-        do { try perform(terminal) } catch let error as ControlError {
-            terminal.report(error.naming(home: global.home))
-            throw ExitCode(error.kind.exitCode)
-        }
-    }
+    func run() throws { try global.reporting(perform) }
 
     func connect() throws -> ControlClient { try ControlClient(home: try global.resolvedHome()) }
 
@@ -122,24 +116,27 @@ extension ControlError {
     /// Completes the commands in the hint: the conversation in place of `C`, and the given `--home`.
     func naming(home: String?) -> ControlError {
         guard let hint else { return self }
-        let completed = replacingCommands(in: Program.naming(home: home, in: hint)) { command in
-            command.split(separator: " ", omittingEmptySubsequences: false).map { word in
+        let completed = replacingCommands(in: hint) { command in
+            let words = command.split(separator: " ", omittingEmptySubsequences: false).map { word in
                 word == "C" ? conversation.map(quoted) ?? "C" : String(word)
-            }.joined(separator: " ")
+            }
+            return adding(home: home, to: words.joined(separator: " "))
         }
         return ControlError(kind, message, hint: completed, field: field, code: code)
     }
 }
 
-func naming(home: String?, in text: String) -> String {
-    guard let home, !home.isEmpty else { return text }
-    return replacingCommands(in: text) { $0 == "mayfly help" ? $0 : "\($0) --home \(quoted(home))" }
+func naming(home: String?, in text: String) -> String { replacingCommands(in: text) { adding(home: home, to: $0) } }
+
+private func adding(home: String?, to command: String) -> String {
+    guard let home, !home.isEmpty, command != "mayfly help" else { return command }
+    return "\(command) --home \(quoted(home))"
 }
 
 /// Replaces each command between backquotes.
 func replacingCommands(in text: String, _ replacement: (String) -> String) -> String {
     text.split(separator: "`", omittingEmptySubsequences: false).enumerated().map { index, part in
-        index % 2 == 1 && part.hasPrefix("mayfly ") ? replacement(String(part)) : String(part)
+        index % 2 == 1 && part.contains("mayfly ") ? replacement(String(part)) : String(part)
     }.joined(separator: "`")
 }
 
@@ -219,6 +216,15 @@ struct GlobalOptions: ParsableArguments {
 
     @Flag(help: "One JSON object a line on standard output, errors included.") var json = false
 
+    /// Reports a failure of `body`, and exits with its code.
+    func reporting(_ body: (Terminal) throws -> Void) throws {
+        let terminal = Terminal(json: json, home: home)
+        do { try body(terminal) } catch let error as ControlError {
+            terminal.report(error.naming(home: home))
+            throw ExitCode(error.kind.exitCode)
+        }
+    }
+
     /// The home of the packaged service, owned by its user.
     private static let serviceHome = "/var/lib/mayfly"
 
@@ -291,5 +297,103 @@ enum EndpointOption {
     static func place(of endpoint: Endpoint) -> String {
         guard endpoint.port != defaultPort else { return endpoint.host }
         return endpoint.host.contains(":") ? "[\(endpoint.host)]:\(endpoint.port)" : "\(endpoint.host):\(endpoint.port)"
+    }
+}
+
+extension CompletionKind {
+    static var conversation: CompletionKind { .custom { words, _, _ in NameCompletion(words).conversations } }
+    static var conversationAndPolicy: CompletionKind {
+        .custom { words, _, prefix in
+            let policies = NameCompletion.policies.filter { $0.hasPrefix(prefix) }
+            return NameCompletion(words).conversations + (prefix.isEmpty ? [] : policies)
+        }
+    }
+    static var explodedConversation: CompletionKind { .custom { words, _, _ in NameCompletion(words).exploded } }
+    static var spokenCode: CompletionKind { .custom { _, _, prefix in CodeCompletion.candidates(prefix) } }
+    static var peer: CompletionKind { .custom { words, _, _ in NameCompletion(words).peers } }
+}
+
+/// Shell completions from the node that the command line addresses. Empty, without an error, when no node answers.
+struct NameCompletion {
+    /// Short, because the user waits at a prompt.
+    private static let patience = Duration.seconds(2)
+
+    /// The words of the command line as the shell split them: still quoted, not expanded.
+    private let words: [String]
+
+    static let policies: [String] =
+        ["ask", "refuse"]
+        + Lifetime.allCases.flatMap { lifetime in
+            MailboxConsent.allCases.filter { $0 != .disk || lifetime != .ephemeral }.map {
+                Messaging.LifetimePolicy.acceptUpTo(lifetime, mailbox: $0).text
+            }
+        }
+
+    init(_ words: [String]) { self.words = words }
+
+    var conversations: [String] {
+        elements(of: "conversations", Methods.conversationList, Nothing()).compactMap { conversation in
+            if let alias = conversation["alias"]?.stringValue, Self.isPlain(alias) { return alias }
+            return conversation["conversation"]?.stringValue.map(short)
+        }
+    }
+
+    var exploded: [String] {
+        elements(of: "explosions", Methods.explodeList, .init()).compactMap {
+            $0["conversation"]?.stringValue.map(short)
+        }
+    }
+
+    var peers: [String] {
+        elements(of: "peers", Methods.peerList, Nothing()).compactMap { $0["name"]?.stringValue }.filter(Self.isPlain)
+    }
+
+    private func elements<Params: MethodParams, Output: MethodResult>(
+        of list: String, _ method: RPCMethod<Params, Output>, _ params: Params
+    ) -> [JSONValue] {
+        var options = GlobalOptions()
+        options.home = home
+        guard let path = try? options.resolvedHome(), let client = try? ControlClient(home: path),
+            let answer = try? client.call(method, params, timeout: Self.patience)
+        else { return [] }
+        return answer[list]?.arrayValue ?? []
+    }
+
+    private var home: String? {
+        var value: String?
+        for (index, word) in words.prefix(while: { $0 != "--" }).enumerated() {
+            // bash splits at `=`.
+            if word == "--home" { value = words.dropFirst(index + 1).first { $0 != "=" } }
+            if word.hasPrefix("--home=") { value = String(word.dropFirst("--home=".count)) }
+        }
+        guard let value, !value.isEmpty else { return nil }
+        let path = value.filter { !"'\"\\".contains($0) }
+        guard path == "~" || path.hasPrefix("~/"), let user = getenv("HOME") else { return path }
+        return String(cString: user) + path.dropFirst()
+    }
+
+    /// bash expands completions, commands included, and another member may have chosen the name. Only words without a
+    /// special meaning in any shell are offered.
+    static func isPlain(_ word: String) -> Bool {
+        guard let first = word.unicodeScalars.first, first != "-" else { return false }
+        return word.unicodeScalars.allSatisfy { scalar in
+            if scalar.isASCII {
+                return scalar.properties.isAlphabetic || ("0"..."9").contains(scalar)
+                    || "._-".unicodeScalars.contains(scalar)
+            }
+            return scalar.properties.isAlphabetic || scalar.properties.numericType != nil
+        }
+    }
+}
+
+/// Completions of a spoken code: after the number and a letter, the words that start with it.
+enum CodeCompletion {
+    static func candidates(_ typed: String) -> [String] {
+        let parts = typed.split(separator: "-", omittingEmptySubsequences: false)
+        guard (2...3).contains(parts.count), let number = UInt16(parts[0]), SpokenCode.slots.contains(number),
+            let last = parts.last, !last.isEmpty, parts.count == 2 || CodeWords.contains(parts[1])
+        else { return [] }
+        let head = parts.dropLast().joined(separator: "-")
+        return CodeWords.words(beginningWith: last.lowercased()).map { "\(head)-\($0)\(parts.count == 2 ? "-" : "")" }
     }
 }

@@ -146,7 +146,7 @@ func wallClock() -> Timestamp {
 let outputIsTerminal = isatty(STDOUT_FILENO) == 1
 
 /// `2026-11-21T06:53:53Z (in 23 h)`, on a terminal `2026-11-21 07:53:53 (in 23 h)` in local time; `-` for no time.
-func shown(_ timestamp: Timestamp?, now: Timestamp) -> String {
+func shown(_ timestamp: Timestamp?, now: Timestamp = wallClock()) -> String {
     guard let timestamp else { return "-" }
     let distance = timestamp.milliseconds - now.milliseconds
     let whole = Timestamp(milliseconds: timestamp.milliseconds / 1000 * 1000)

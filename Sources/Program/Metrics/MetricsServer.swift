@@ -139,19 +139,16 @@ struct MetricsRequest: Hashable {
         guard let first = lines.whole.first else {
             // Rejects bytes that cannot start a request, without waiting for a line end.
             let begin = bytes.prefix { $0 != UInt8(ascii: " ") }
-            let isMethod =
-                begin.count <= 16 && begin.allSatisfy { (UInt8(ascii: "A")...UInt8(ascii: "Z")).contains($0) }
-            if isMethod { return nil }
+            if begin.count <= 16, begin.allSatisfy(Self.isLetter) { return nil }
             status = .badRequest
             return
         }
-        guard let refused = Self.refusal(first) else {
-            guard lines.isEnded else { return nil }
-            status = Self.status(ofFields: lines.whole.dropFirst())
-            return
-        }
-        status = refused
+        let refused = Self.refusal(first)
+        guard refused != nil || lines.isEnded else { return nil }
+        status = refused ?? Self.status(ofFields: lines.whole.dropFirst())
     }
+
+    private static func isLetter(_ byte: UInt8) -> Bool { (UInt8(ascii: "A")...UInt8(ascii: "Z")).contains(byte) }
 
     private static func lines(_ bytes: [UInt8]) -> (whole: [[UInt8]], isEnded: Bool) {
         var lines: [[UInt8]] = []
@@ -169,8 +166,8 @@ struct MetricsRequest: Hashable {
     /// Why a request line is refused; `nil` for `GET /metrics`.
     private static func refusal(_ line: [UInt8]) -> Status? {
         let words = line.split(separator: UInt8(ascii: " "), omittingEmptySubsequences: false)
-        guard words.count == 3, words[0].allSatisfy({ (UInt8(ascii: "A")...UInt8(ascii: "Z")).contains($0) }),
-            !words[0].isEmpty, words[1].first == UInt8(ascii: "/"), words[2].starts(with: "HTTP/".utf8)
+        guard words.count == 3, words[0].allSatisfy(isLetter), !words[0].isEmpty, words[1].first == UInt8(ascii: "/"),
+            words[2].starts(with: "HTTP/".utf8)
         else { return .badRequest }
         guard words[2].elementsEqual("HTTP/1.1".utf8) || words[2].elementsEqual("HTTP/1.0".utf8) else {
             return .version

@@ -31,19 +31,18 @@ struct ConversationCommand: ParsableCommand {
             ("lifetime", conversation.lifetime.rawValue + (conversation.mailbox?.words.map { ", \($0)" } ?? "")),
             ("unread", unread(conversation.unread)), ("your name", conversation.profile ?? "-"),
             ("read receipts", conversation.readReceipts.map { $0 ? "on" : "off" }),
-            ("expires", shown(conversation.expiresAt, now: wallClock())), ("members", String(conversation.memberCount)),
+            ("expires", shown(conversation.expiresAt)), ("members", String(conversation.memberCount)),
         ])
     }
 
     fileprivate static func members(_ conversation: Conversation, _ terminal: Terminal) {
-        let now = wallClock()
         terminal.table(
             ["NAME", "MEMBER", "ONLINE", "MAILBOX", "PATH", "LINK", "RTT", "SINCE", "IN", "OUT"],
             conversation.members.map { member in
                 [
                     member.profile ?? member.peer ?? "-", member.member, member.online ? "yes" : "no",
                     member.mailbox?.rawValue ?? "-", member.path ?? "-", member.link.map(shown) ?? "-",
-                    milliseconds(member.link?.rttMs), shown(member.link?.since, now: now),
+                    milliseconds(member.link?.rttMs), shown(member.link?.since),
                     member.link.map { Words.size($0.bytesIn) } ?? "-",
                     member.link.map { Words.size($0.bytesOut) } ?? "-",
                 ]
@@ -122,7 +121,6 @@ extension ConversationCommand {
         func perform(_ terminal: Terminal) throws {
             try callList(Methods.conversationList, Nothing(), "conversations", terminal) {
                 (conversations: [Conversation]) in
-                let now = wallClock()
                 let latest = Dictionary(conversations.map { ($0.conversation, $0.inbox) }, uniquingKeysWith: { $1 })
                 terminal.table(
                     ["CONVERSATION", "ALIAS", "NAME", "UNREAD", "ROLE", "STATE", "MEMBERS", "LIFETIME", "EXPIRES"],
@@ -136,7 +134,7 @@ extension ConversationCommand {
                             ConversationCommand.unread(conversation.unread), conversation.role,
                             conversation.state + (conversation.locked ? ", locked" : ""),
                             String(conversation.memberCount), conversation.lifetime.rawValue,
-                            shown(conversation.expiresAt, now: now),
+                            shown(conversation.expiresAt),
                         ]
                     })
                 if conversations.isEmpty {

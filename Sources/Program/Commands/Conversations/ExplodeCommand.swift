@@ -36,12 +36,11 @@ struct ExplodeCommand: ParsableCommand {
     }
 
     fileprivate static func table(_ explosions: [ExplosionStatus], _ terminal: Terminal) {
-        let now = wallClock()
         terminal.table(
             ["CONVERSATION", "NAME", "STATE", "AT", "CONFIRMED", "WAITING FOR"],
             explosions.map { status in
                 [
-                    short(status.conversation), status.name ?? "-", status.state, shown(status.expiresAt, now: now),
+                    short(status.conversation), status.name ?? "-", status.state, shown(status.expiresAt),
                     list(status.confirmed, status), list(status.waiting, status),
                 ]
             })
@@ -51,8 +50,8 @@ struct ExplodeCommand: ParsableCommand {
     static func show(_ status: ExplosionStatus, _ terminal: Terminal) {
         terminal.fields([
             ("conversation", short(status.conversation)), ("name", status.name), ("state", status.state),
-            ("at", shown(status.expiresAt, now: wallClock())), ("confirmed", list(status.confirmed, status)),
-            ("error", status.error), ("waiting for", list(status.waiting, status)),
+            ("at", shown(status.expiresAt)), ("confirmed", list(status.confirmed, status)), ("error", status.error),
+            ("waiting for", list(status.waiting, status)),
         ])
     }
 }
@@ -210,8 +209,7 @@ extension ExplodeCommand {
                 let status = try status(value)
                 for member in status.confirmed where !(confirmed?.contains(member) ?? false) {
                     let time = status.receipts?.first { $0.member == member }?.destroyedAt
-                    terminal.note(
-                        "\(ExplodeCommand.list([member], status)) ✓ \(shown(time ?? wallClock(), now: wallClock()))")
+                    terminal.note("\(ExplodeCommand.list([member], status)) ✓ \(shown(time ?? wallClock()))")
                 }
                 if status.waiting.isEmpty { return (value, true) }
                 if confirmed == nil { terminal.note("waiting for \(ExplodeCommand.list(status.waiting, status))") }

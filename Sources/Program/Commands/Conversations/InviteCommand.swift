@@ -61,7 +61,7 @@ extension InviteCommand {
                 terminal.result(url)
                 terminal.note("to join:  mayfly join '\(url)'")
                 let uses = invite.singleUse ? ", admits one member" : ""
-                terminal.note("expires:  \(shown(invite.expiresAt, now: wallClock()))\(uses)")
+                terminal.note("expires:  \(shown(invite.expiresAt))\(uses)")
                 if isatty(STDERR_FILENO) == 1 { showQRCode(of: url, terminal) }
             }
         }
@@ -95,17 +95,16 @@ extension InviteCommand {
                 for invite in value["invites"]?.arrayValue ?? [] { terminal.result(invite) }
             } else {
                 let list = try understand(value, as: InviteListResult.self)
-                let now = wallClock()
                 terminal.table(
                     ["INVITE", "TAG", "EXPIRES", "SINGLE USE", "ADMITTED"],
                     list.invites.map { invite in
                         [
-                            short(invite.invite ?? "-"), invite.tag, shown(invite.expiresAt, now: now),
+                            short(invite.invite ?? "-"), invite.tag, shown(invite.expiresAt),
                             invite.singleUse ? "yes" : "no", invite.admitted.map(String.init) ?? "-",
                         ]
                     })
                 for code in list.codes {
-                    terminal.result("code \(safe(code.code)), open until \(shown(code.expiresAt, now: now))")
+                    terminal.result("code \(safe(code.code)), open until \(shown(code.expiresAt))")
                 }
                 if list.invites.isEmpty, list.codes.isEmpty { terminal.note("no valid invitations") }
             }
@@ -151,12 +150,11 @@ extension InviteCommand {
             { value = JSONValue(of: Invite(try inspect(), slug: slug)) }
             guard !terminal.json else { return terminal.result(value) }
             let invite = try understand(value, as: Invite.self)
-            let now = wallClock()
             terminal.fields([
                 ("signature", invite.signature.rawValue), ("name", invite.name), ("about", invite.description),
-                ("creator", invite.creator), ("tag", invite.tag), ("expires", shown(invite.expiresAt, now: now)),
+                ("creator", invite.creator), ("tag", invite.tag), ("expires", shown(invite.expiresAt)),
                 ("single use", invite.singleUse ? "yes" : "no"), ("lifetime", invite.lifetime.rawValue),
-                ("conversation expires", invite.conversationExpiresAt.map { shown($0, now: now) }),
+                ("conversation expires", invite.conversationExpiresAt.map { shown($0) }),
             ])
         }
     }
@@ -195,7 +193,7 @@ extension InviteCommand.Create {
         if let endpoint = opened.endpoints.lazy.compactMap({ Endpoint($0) }).first(where: { $0.relay == nil }) {
             terminal.note("from elsewhere:            mayfly join \(code) --at \(EndpointOption.place(of: endpoint))")
         }
-        terminal.note("expires:  \(shown(opened.expiresAt, now: wallClock())), or with the first wrong guess")
+        terminal.note("expires:  \(shown(opened.expiresAt)), or with the first wrong guess")
     }
 }
 

@@ -35,14 +35,13 @@ struct JoinCommand: ParsableCommand {
             """, subcommands: [With.self, List.self, Call<Cancel>.self, Call<Retry>.self], defaultSubcommand: With.self)
 
     static func table(_ joins: [JoinStatus], _ terminal: Terminal) {
-        let now = wallClock()
         terminal.table(
             ["JOIN", "STATE", "FROM", "TO", "STARTED", "GIVES UP", "ATTEMPTS", "NEXT ATTEMPT", "TAG"],
             joins.map { join in
                 [
-                    short(join.join), join.state.rawValue, sender(of: join), join.name ?? "-",
-                    shown(join.startedAt, now: now), shown(join.expiresAt, now: now),
-                    join.attempts.map(String.init) ?? "-", shown(join.nextAttempt, now: now), join.inviteTag ?? "-",
+                    short(join.join), join.state.rawValue, sender(of: join), join.name ?? "-", shown(join.startedAt),
+                    shown(join.expiresAt), join.attempts.map(String.init) ?? "-", shown(join.nextAttempt),
+                    join.inviteTag ?? "-",
                 ]
             })
         if joins.isEmpty { terminal.note("no joins in progress") }

@@ -23,27 +23,26 @@ struct LifetimeCommand: ParsableCommand {
         ])
 
     static func show(_ status: LifetimeStatus, _ terminal: Terminal) {
-        let now = wallClock()
         terminal.fields([
             ("in force", status.lifetime.rawValue), ("state", status.state.rawValue),
             (
                 "proposal",
                 status.proposal.map { proposal in
-                    "\(terms(proposal)) by \(proposal.from), \(shown(proposal.proposedAt, now: now))"
+                    "\(terms(proposal.terms)) by \(proposal.from), \(shown(proposal.proposedAt))"
                 } ?? "-"
             ), ("proposal id", status.proposal?.id.map(short) ?? "-"),
             ("waits for", status.proposal?.waiting.map { $0.isEmpty ? "-" : $0.joined(separator: ", ") } ?? "-"),
             (
                 "agreement",
                 status.agreement.map { agreement in
-                    "\(short(agreement.id)) of \(shown(agreement.agreedAt, now: now)) by "
+                    "\(short(agreement.id)) of \(shown(agreement.agreedAt)) by "
                         + agreement.members.joined(separator: ", ")
                 } ?? "-"
-            ), ("terms", status.agreement.map { terms($0) } ?? "-"), ("policy", status.policy),
+            ), ("terms", status.agreement.map { terms($0.terms) } ?? "-"), ("policy", status.policy),
         ])
     }
 
-    fileprivate static func terms(_ terms: some LifetimeTermsFields) -> String {
+    fileprivate static func terms(_ terms: LifetimeTermsRecord) -> String {
         var text = terms.lifetime.rawValue
         if let attachments = terms.attachments { text += ", attachments \(attachments.rawValue)" }
         if let unopened = terms.unopened { text += ", unopened \(length(unopened))" }
@@ -54,19 +53,28 @@ struct LifetimeCommand: ParsableCommand {
 
     /// Explains what a restart does to the agreement, and how to keep it.
     fileprivate static func noteEnd(_ status: LifetimeStatus, _ conversation: String, _ terminal: Terminal) {
-        let lifetime = status.agreement?.lifetime ?? status.proposal?.lifetime ?? .ephemeral
-        let mailbox = status.agreement.map(\.mailbox) ?? status.proposal?.mailbox
-        guard status.renewed == false, lifetime != .ephemeral || mailbox != nil else { return }
+        let terms = status.agreement?.terms ?? status.proposal?.terms
+        guard status.renewed == false, let terms, terms.lifetime != .ephemeral || terms.mailbox != nil else { return }
         let cure = status.renewal.map { renewal in
             "; to accept it again without asking: `mayfly lifetime policy \(quoted(conversation)) \(safe(renewal))`"
         }
         terminal.note("the agreement ends when a node restarts, or after more than 30 s without a link\(cure ?? "")")
     }
 
+    /// The words of `policy` and `cap`: a conversation unless --default, then perhaps a value.
+    fileprivate static func parts(_ words: [String], _ isDefault: Bool) throws -> (
+        conversation: String?, value: String?
+    ) {
+        let most = isDefault ? 1 : 2
+        if words.count > most { throw ValidationError("unexpected argument '\(words[most])'") }
+        if !isDefault, words.isEmpty { throw ValidationError("name a conversation, or give --default") }
+        return (isDefault ? nil : words.first, words.dropFirst(most - 1).first)
+    }
+
     fileprivate static func show(_ record: LifetimeAgreementRecord, _ terminal: Terminal) {
         let agreement = record.agreement
         terminal.fields([
-            ("agreement", agreement.id), ("state", record.state), ("terms", terms(agreement)),
+            ("agreement", agreement.id), ("state", record.state), ("terms", terms(agreement.terms)),
             ("signed by", agreement.members.joined(separator: ", ")),
             ("signatures", record.verified ? "all valid" : "NOT ALL VALID"),
         ])
@@ -128,8 +136,10 @@ extension LifetimeCommand {
             // No policy accepts some terms with a `read` timer, so their renewal is not offered.
             let isAsked = keeps && timer != .read
             let params = LifetimeProposeParams(
-                conversation: conversation, lifetime: value, attachments: attachments, unopened: unopened, timer: timer,
-                mailbox: mailbox, renew: isAsked ? renewal.isWanted(terminal) : renewal.renew ? true : nil)
+                conversation: conversation,
+                terms: .init(
+                    lifetime: value, attachments: attachments, unopened: unopened, timer: timer, mailbox: mailbox),
+                renew: isAsked ? renewal.isWanted(terminal) : renewal.renew ? true : nil)
             try call(Methods.lifetimePropose, params, terminal) {
                 LifetimeCommand.show($0, terminal)
                 LifetimeCommand.noteEnd($0, conversation, terminal)
@@ -160,10 +170,7 @@ extension LifetimeCommand {
         @OptionGroup var global: GlobalOptions
 
         func validate() throws {
-            let most = isDefault ? 1 : 2
-            if words.count > most { throw ValidationError("unexpected argument '\(words[most])'") }
-            if !isDefault, words.isEmpty { throw ValidationError("name a conversation, or give --default") }
-            guard let policy = words.dropFirst(isDefault ? 0 : 1).first else { return }
+            guard let policy = try LifetimeCommand.parts(words, isDefault).value else { return }
             if Messaging.LifetimePolicy(policy) == nil {
                 throw ValidationError(
                     "'\(policy)' is not a policy; use accept-up-to:7d, accept-up-to:7d:disk, ask or refuse")
@@ -171,9 +178,8 @@ extension LifetimeCommand {
         }
 
         func perform(_ terminal: Terminal) throws {
-            let params = LifetimePolicyParams(
-                conversation: isDefault ? nil : words.first, policy: words.dropFirst(isDefault ? 0 : 1).first)
-            try call(Methods.lifetimePolicy, params, terminal) { answer in
+            let (conversation, policy) = try LifetimeCommand.parts(words, isDefault)
+            try call(Methods.lifetimePolicy, .init(conversation: conversation, policy: policy), terminal) { answer in
                 terminal.fields([("conversation", answer.conversation ?? "(default)"), ("policy", answer.policy)])
             }
         }
@@ -248,19 +254,15 @@ extension LifetimeCommand {
         @OptionGroup var global: GlobalOptions
 
         func validate() throws {
-            let most = isDefault ? 1 : 2
-            if words.count > most { throw ValidationError("unexpected argument '\(words[most])'") }
-            if !isDefault, words.isEmpty { throw ValidationError("name a conversation, or give --default") }
-            guard let cap = words.dropFirst(isDefault ? 0 : 1).first, cap != "none" else { return }
+            guard let cap = try LifetimeCommand.parts(words, isDefault).value, cap != "none" else { return }
             if Lifetime(rawValue: cap) == nil, isDefault || cap != "default" {
                 throw ValidationError("'\(cap)' is not a cap; use ephemeral, 1h, 6h, 1d, 7d, 30d or none")
             }
         }
 
         func perform(_ terminal: Terminal) throws {
-            let params = LifetimeCapParams(
-                conversation: isDefault ? nil : words.first, cap: words.dropFirst(isDefault ? 0 : 1).first)
-            try call(Methods.lifetimeCap, params, terminal) { answer in
+            let (conversation, cap) = try LifetimeCommand.parts(words, isDefault)
+            try call(Methods.lifetimeCap, .init(conversation: conversation, cap: cap), terminal) { answer in
                 terminal.fields([("conversation", answer.conversation ?? "(default)"), ("cap", answer.cap)])
             }
         }
@@ -283,7 +285,8 @@ extension LifetimeCommand {
             let shown = try understand(
                 try client.call(Methods.lifetimeShow, .init(conversation: conversation)), as: LifetimeStatus.self
             ).proposal
-            let keeps = shown.map { ($0.lifetime != .ephemeral || $0.mailbox != nil) && $0.timer != .read } ?? false
+            let terms = shown?.terms
+            let keeps = terms.map { ($0.lifetime != .ephemeral || $0.mailbox != nil) && $0.timer != .read } ?? false
             let wanted = keeps ? renewal.isWanted(terminal) : renewal.renew ? true : nil
             let params = LifetimeAcceptParams(
                 conversation: conversation, proposal: proposal ?? (wanted == true && !renewal.renew ? shown?.id : nil),

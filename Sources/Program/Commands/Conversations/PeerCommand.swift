@@ -27,21 +27,19 @@ struct PeerCommand: ParsableCommand {
             ("contact", peer.contact ?? "-"), ("blocked", peer.blocked ? "yes" : "no"),
             ("invitations", peer.invitations), ("rendezvous", peer.rendezvous ? "yes" : "no"),
             ("mailbox", peer.mailbox ? "yes" : "no"), ("online", peer.online ? "yes" : "no"),
-            ("last seen", shown(peer.lastSeen, now: wallClock())), ("path", peer.path ?? "-"),
-            ("round trip", milliseconds(peer.rttMs)), ("link", peer.link.map(shown) ?? "-"),
-            ("handshake", shown(peer.link?.since, now: wallClock())),
+            ("last seen", shown(peer.lastSeen)), ("path", peer.path ?? "-"), ("round trip", milliseconds(peer.rttMs)),
+            ("link", peer.link.map(shown) ?? "-"), ("handshake", shown(peer.link?.since)),
             ("bytes in, out", peer.link.map { "\(Words.size($0.bytesIn)), \(Words.size($0.bytesOut))" } ?? "-"),
         ])
     }
 
     fileprivate static func table(_ peers: [Peer], _ terminal: Terminal) {
-        let now = wallClock()
         terminal.table(
             ["NAME", "ONLINE", "PATH", "RTT", "LAST SEEN", "BLOCKED", "ENDPOINTS"],
             peers.map { peer in
                 [
                     peer.name, peer.online ? "yes" : "no", peer.path ?? "-", milliseconds(peer.rttMs),
-                    shown(peer.lastSeen, now: now), peer.blocked ? "yes" : "no", peer.endpoints.joined(separator: " "),
+                    shown(peer.lastSeen), peer.blocked ? "yes" : "no", peer.endpoints.joined(separator: " "),
                 ]
             })
         if peers.isEmpty { terminal.note("no peers; add one with `mayfly peer add NAME CARD`") }

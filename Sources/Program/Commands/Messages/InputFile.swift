@@ -204,9 +204,7 @@ struct LinesUpload {
                 outcome = TextOutcome(error)
                 show(outcome, prefix: "", terminal)
             }
-            if first == nil, let error = outcome.error {
-                first = ControlError(error.kind, error.message, hint: error.hint, field: error.field)
-            }
+            first = first ?? outcome.error
         }
         return first
     }
@@ -214,7 +212,9 @@ struct LinesUpload {
     private func show(_ outcome: TextOutcome, prefix: String, _ terminal: Terminal) {
         if terminal.json {
             terminal.result(JSONValue(of: outcome))
-        } else if let error = outcome.error {
+        } else if var error = outcome.error {
+            error.conversation = command.conversation
+            error = error.naming(home: terminal.home)
             terminal.warn("\(prefix)\(safe(error.message))\(error.hint.map { "; \(safe($0))" } ?? "")")
         } else {
             terminal.result("\(short(outcome.message?.description ?? "-"))  \(outcome.state?.rawValue ?? "-")")

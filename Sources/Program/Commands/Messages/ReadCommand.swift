@@ -213,7 +213,7 @@ private struct History {
     }
 
     private mutating func show(_ message: Message, now: Timestamp) {
-        guard outputIsTerminal else { return terminal.result(line(message, now: now)) }
+        guard outputIsTerminal else { return terminal.result(line(message)) }
         let time = localTime(of: message.sentAt)
         if lastDay?.date != time.date || lastDay?.year != time.year {
             terminal.result("── \(time.date) \(time.year) ──")
@@ -258,10 +258,8 @@ private struct History {
                 : "\(handle)  the file has arrived: mayfly save \(quoted(conversation)) \(handle)")
     }
 
-    private func line(_ message: Message, now: Timestamp) -> String {
-        let kept =
-            message.expiresAt.map { "expires \(Program.shown($0, now: now))" }
-            ?? (message.stored ? "kept" : "memory only")
+    private func line(_ message: Message) -> String {
+        let kept = message.expiresAt.map { "expires \(Program.shown($0))" } ?? (message.stored ? "kept" : "memory only")
         let state = message.from == "me" ? ", \(safe(message.state))" : ""
         let answers = message.replyTo.map { "↪ \(short(safe($0)))  " } ?? ""
         return "\(message.sentAt.exactISO8601)  \(safe(message.from))  \(answers)\(text(message, indent: 4))"

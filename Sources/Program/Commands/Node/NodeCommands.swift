@@ -2,6 +2,8 @@ import ArgumentParser
 import CLinux
 import Control
 import Glibc
+import Messaging
+import NodeRuntime
 import Transport
 
 struct StopCommand: NodeCommand {
@@ -74,13 +76,9 @@ struct UnlockCommand: NodeCommand {
 
     func perform(_ terminal: Terminal) throws {
         let client = try connect()
-        let status = try client.call(Methods.status, Nothing())
-        if status["protection"]?.stringValue == "key file" {
-            // Needs no passphrase: the key file is in the home.
-            let answer = try client.call(Methods.unlock, .init(passphrase: ""))
-            return terminal.json ? terminal.result(answer) : terminal.note("unlocked")
-        }
-        let passphrase = try Passphrase.text(.current, option: passphraseFile, terminal)
+        // A key file is in the home.
+        let hasKeyFile = try client.call(Methods.status, Nothing())["protection"]?.stringValue == "key file"
+        let passphrase = hasKeyFile ? "" : try Passphrase.text(.current, option: passphraseFile, terminal)
         // Argon2id is slow on a small machine.
         let answer = try client.call(Methods.unlock, .init(passphrase: passphrase), timeout: .seconds(120))
         if terminal.json { terminal.result(answer) } else { terminal.note("unlocked") }
@@ -196,3 +194,65 @@ struct GatewayHelperCommand: ParsableCommand {
 
     func run() { UPnPHelper.run(words) }
 }
+
+struct InboxCommand: ParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "inbox", abstract: "Inboxes: one for each conversation.",
+        discussion: """
+            Examples:
+              mayfly inbox list
+              mayfly inbox sleep 0c9a
+              mayfly inbox rebalance
+            """, subcommands: [List.self, Call<Wake>.self, Call<Sleep>.self, Rebalance.self])
+
+    static func table(_ inboxes: [Inbox], _ terminal: Terminal) {
+        terminal.table(
+            ["INBOX", "STATE", "WOKEN BY", "LAST ACTIVITY", "PROTECTED"],
+            inboxes.map { inbox in
+                [
+                    short(inbox.inbox), inbox.state, inbox.wakeReason ?? "-", shown(inbox.lastActivity),
+                    inbox.protected ? "yes" : "no",
+                ]
+            })
+        if inboxes.isEmpty { terminal.note("no inboxes") }
+    }
+}
+
+extension InboxCommand {
+    struct List: NodeCommand {
+        static let configuration = CommandConfiguration(commandName: "list", abstract: "List the inboxes.")
+
+        @OptionGroup var global: GlobalOptions
+
+        func perform(_ terminal: Terminal) throws {
+            try callList(Methods.inboxList, Nothing(), "inboxes", terminal) { InboxCommand.table($0, terminal) }
+        }
+    }
+
+    enum Wake: MethodAction {
+        static let configuration = CommandConfiguration(commandName: "wake", abstract: "Wake an inbox.")
+        static let method = Methods.inboxWake
+    }
+
+    enum Sleep: MethodAction {
+        static let configuration = CommandConfiguration(commandName: "sleep", abstract: "Put an inbox to sleep.")
+        static let method = Methods.inboxSleep
+    }
+    struct Rebalance: NodeCommand {
+        static let configuration = CommandConfiguration(
+            commandName: "rebalance", abstract: "Wake the most recently active inboxes, put the others to sleep.")
+
+        @OptionGroup var global: GlobalOptions
+
+        func perform(_ terminal: Terminal) throws {
+            try call(Methods.inboxRebalance, Nothing(), terminal) { result in
+                terminal.fields([
+                    ("woken", String(result.woken)), ("put to sleep", String(result.slept)),
+                    ("capacity", String(result.capacity)),
+                ])
+            }
+        }
+    }
+}
+
+extension Inbox: ShownRecord { func show(_ terminal: Terminal) { InboxCommand.table([self], terminal) } }

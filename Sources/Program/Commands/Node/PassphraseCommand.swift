@@ -1,6 +1,8 @@
 import ArgumentParser
+import CLinux
 import Control
 import Crypto
+import Glibc
 import NodeRuntime
 import Store
 
@@ -37,9 +39,9 @@ struct PassphraseChangeCommand: ProtectionCommand {
     @OptionGroup var global: GlobalOptions
 
     func change(_ terminal: Terminal) throws -> PassphraseChange {
-        .change(
-            from: try Passphrase.text(.current, option: passphraseFile, terminal),
-            to: try Passphrase.text(.new, option: newPassphraseFile, terminal))
+        PassphraseChange(
+            old: try Passphrase.text(.current, option: passphraseFile, terminal),
+            new: try Passphrase.text(.new, option: newPassphraseFile, terminal))
     }
 }
 
@@ -53,7 +55,7 @@ struct PassphraseSetCommand: ProtectionCommand {
     @OptionGroup var global: GlobalOptions
 
     func change(_ terminal: Terminal) throws -> PassphraseChange {
-        .set(try Passphrase.text(.new, option: newPassphraseFile, terminal))
+        PassphraseChange(new: try Passphrase.text(.new, option: newPassphraseFile, terminal))
     }
 }
 
@@ -66,7 +68,7 @@ struct PassphraseDropCommand: ProtectionCommand {
     @OptionGroup var global: GlobalOptions
 
     func change(_ terminal: Terminal) throws -> PassphraseChange {
-        .drop(try Passphrase.text(.current, option: passphraseFile, terminal))
+        PassphraseChange(old: try Passphrase.text(.current, option: passphraseFile, terminal))
     }
 }
 
@@ -97,12 +99,8 @@ extension ProtectionCommand {
 
     private func checkKind(_ protection: Protection) throws(ControlError) {
         // A sample change: only its kind is checked here.
-        let example: PassphraseChange =
-            switch Self.configuration.commandName {
-            case "set": .set("new")
-            case "drop": .drop("old")
-            default: .change(from: "old", to: "new")
-            }
+        let name = Self.configuration.commandName
+        let example = PassphraseChange(old: name == "set" ? nil : "old", new: name == "drop" ? nil : "new")
         try example.check(against: protection)
     }
 
@@ -114,12 +112,13 @@ extension ProtectionCommand {
     private func ask(_ client: ControlClient, _ change: PassphraseChange) throws -> JSONValue {
         // Argon2id is slow on a small machine and runs twice.
         let timeout = Duration.seconds(240)
-        switch change {
-        case .change(let old, let new):
+        switch (change.old, change.new) {
+        case (let old?, let new?):
             let params = PassphraseChangeParams(passphrase: old, newPassphrase: new)
             return try client.call(Methods.passphraseChange, params, timeout: timeout)
-        case .set(let new): return try client.call(Methods.passphraseSet, .init(newPassphrase: new), timeout: timeout)
-        case .drop(let old): return try client.call(Methods.passphraseDrop, .init(passphrase: old), timeout: timeout)
+        case (let old?, nil): return try client.call(Methods.passphraseDrop, .init(passphrase: old), timeout: timeout)
+        case (nil, let new):
+            return try client.call(Methods.passphraseSet, .init(newPassphrase: new ?? ""), timeout: timeout)
         }
     }
 }
@@ -141,5 +140,229 @@ private enum StoppedHome {
                 "erasure": .string(store.erasurePromise.erasure.rawValue),
             ]
         } catch { throw controlError(error) }
+    }
+}
+
+/// Reads passphrases, never from an argument: arguments are visible to every process of the machine.
+enum Passphrase {
+    static let byteLimit = 4096
+
+    enum Kind {
+        case current
+        /// A new passphrase: at a terminal the user types it twice.
+        case new
+
+        var option: String { self == .current ? "--passphrase-file" : "--new-passphrase-file" }
+        var variable: String { self == .current ? "MAYFLY_PASSPHRASE_FILE" : "MAYFLY_NEW_PASSPHRASE_FILE" }
+        var question: String { self == .current ? "Passphrase: " : "New passphrase: " }
+    }
+
+    /// The file named by the option or the variable, or the systemd credential `mayfly-passphrase`.
+    static func file(_ kind: Kind = .current, option: String?) throws(ControlError) -> String? {
+        if let option { return option }
+        if let named = try environment(kind.variable) { return named }
+        if kind == .current, let directory = try environment("CREDENTIALS_DIRECTORY") {
+            let credential = "\(directory)/mayfly-passphrase"
+            if access(credential, R_OK) == 0 { return credential }
+        }
+        return nil
+    }
+
+    /// Reads the passphrase for the duration of `body` and wipes our copy afterwards, as far as Swift allows.
+    ///
+    /// Without a file, the user types it at the terminal, without echo.
+    static func withBytes<Value>(
+        _ kind: Kind = .current, option: String?, _ terminal: Terminal, _ body: (UnsafeRawBufferPointer) throws -> Value
+    ) throws -> Value {
+        try withBuffer { buffer in
+            let path = try file(kind, option: option)
+            let byteCount =
+                try path.map { try readFile($0, kind, into: buffer, terminal) }
+                ?? prompt(kind, kind.question, into: buffer)
+            guard byteCount > 0 else {
+                throw ControlError(.usage, "the passphrase\(path.map { " in \($0)" } ?? "") is empty")
+            }
+            if path == nil, kind == .new { try promptAgain(for: buffer[..<byteCount]) }
+            return try body(UnsafeRawBufferPointer(rebasing: buffer[..<byteCount]))
+        }
+    }
+
+    static func text(_ kind: Kind, option: String?, _ terminal: Terminal) throws -> String {
+        try withBytes(kind, option: option, terminal) { bytes in
+            // A user may have to type it later.
+            guard let text = String(validating: bytes, as: UTF8.self) else {
+                throw ControlError(.usage, "the passphrase is not UTF-8 text")
+            }
+            return text
+        }
+    }
+
+    private static func withBuffer<Value>(_ body: (UnsafeMutableRawBufferPointer) throws -> Value) throws -> Value {
+        let memory = UnsafeMutableRawPointer.allocate(byteCount: byteLimit + 1, alignment: 1)
+        defer {
+            explicit_bzero(memory, byteLimit + 1)
+            memory.deallocate()
+        }
+        return try body(UnsafeMutableRawBufferPointer(start: memory, count: byteLimit + 1))
+    }
+
+    /// Asks again, because a mistyped passphrase would lose the home.
+    private static func promptAgain(for answer: Slice<UnsafeMutableRawBufferPointer>) throws {
+        try withBuffer { buffer in
+            let byteCount = try prompt(.new, "Repeat the new passphrase: ", into: buffer)
+            guard answer.elementsEqual(buffer[..<byteCount]) else {
+                throw ControlError(.failed, "the two passphrases differ", hint: "nothing was changed")
+            }
+        }
+    }
+
+    private static func readFile(
+        _ path: String, _ kind: Kind, into buffer: UnsafeMutableRawBufferPointer, _ terminal: Terminal
+    ) throws(ControlError) -> Int {
+        let descriptor = open(path, O_RDONLY | O_CLOEXEC)
+        guard descriptor >= 0 else { throw unreadable(path, kind, errno) }
+        defer { close(descriptor) }
+        var status = stat()
+        if fstat(descriptor, &status) == 0, status.st_mode & S_IFMT == S_IFREG, status.st_mode & 0o004 != 0 {
+            terminal.warn("other users can read \(path); restrict it with `chmod 600`")
+        }
+        var byteCount = 0
+        while byteCount < buffer.count {
+            let count = read(descriptor, buffer.baseAddress?.advanced(by: byteCount), buffer.count - byteCount)
+            if count < 0, errno == EINTR { continue }
+            guard count >= 0 else { throw unreadable(path, kind, errno) }
+            if count == 0 { break }
+            byteCount += count
+        }
+        return try withoutLineEnd(buffer, byteCount)
+    }
+
+    private static func unreadable(_ path: String, _ kind: Kind, _ code: Int32) -> ControlError {
+        ControlError(
+            .failed, "cannot read the passphrase file \(path): \(String(cString: strerror(code)).lowercased())",
+            hint: "check \(kind.option) or \(kind.variable)")
+    }
+
+    private static func prompt(_ kind: Kind, _ question: String, into buffer: UnsafeMutableRawBufferPointer)
+        throws(ControlError) -> Int
+    {
+        let descriptor = open("/dev/tty", O_RDWR | O_CLOEXEC)
+        guard descriptor >= 0, isatty(STDIN_FILENO) == 1 else {
+            if descriptor >= 0 { close(descriptor) }
+            throw ControlError(
+                .usage, "no passphrase: there is no terminal to ask on",
+                hint: "give \(kind.option) F or set \(kind.variable)")
+        }
+        defer { close(descriptor) }
+        let count = try SilentPrompt.ask(question, on: descriptor, into: buffer)
+        return try withoutLineEnd(buffer, count)
+    }
+
+    private static func withoutLineEnd(_ buffer: UnsafeMutableRawBufferPointer, _ byteCount: Int) throws(ControlError)
+        -> Int
+    {
+        guard byteCount <= byteLimit else {
+            throw ControlError(.usage, "the passphrase is longer than \(byteLimit) bytes")
+        }
+        var byteCount = byteCount
+        if byteCount > 0, buffer[byteCount - 1] == UInt8(ascii: "\n") {
+            byteCount -= 1
+            if byteCount > 0, buffer[byteCount - 1] == UInt8(ascii: "\r") { byteCount -= 1 }
+        }
+        return byteCount
+    }
+}
+
+/// A terminal prompt without echo. It restores the terminal however the program ends or stops meanwhile.
+enum SilentPrompt {
+    private static let signals = [SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP]
+
+    /// Write end of the self-pipe for signals. It does not change during a prompt.
+    nonisolated(unsafe) private static var told: Int32 = -1
+
+    /// - Parameter descriptor: the terminal.
+    /// - Returns: number of answer bytes in `buffer`, line end included.
+    static func ask(_ question: String, on descriptor: Int32, into buffer: UnsafeMutableRawBufferPointer)
+        throws(ControlError) -> Int
+    {
+        var ends: [Int32] = [-1, -1]
+        guard process_pipe(&ends) == 0 else { throw ControlError(.failed, "cannot make a pipe") }
+        defer { for end in ends { close(end) } }
+        told = ends[1]
+        var shown = termios()
+        tcgetattr(descriptor, &shown)
+        var silent = shown
+        silent.c_lflag &= ~tcflag_t(ECHO)
+        silent.c_lflag |= tcflag_t(ECHONL)
+        while true {
+            let before = handle()
+            tcsetattr(descriptor, TCSAFLUSH, &silent)
+            _ = DescriptorOutput.write(question.utf8, to: descriptor)
+            let signal = wait(for: descriptor, orSignal: ends[0])
+            let count = signal == nil ? answer(descriptor, into: buffer) : 0
+            let failure = errno
+            tcsetattr(descriptor, TCSAFLUSH, &shown)
+            for (number, action) in before { withUnsafePointer(to: action) { _ = sigaction(number, $0, nil) } }
+            if let signal {
+                _ = DescriptorOutput.write("\n".utf8, to: descriptor)
+                guard signal != SIGINT else { throw ControlError(.failed, "interrupted") }
+                obey(signal)
+            } else if count >= 0 {
+                return count
+            } else {
+                throw ControlError(
+                    .failed, "cannot read from the terminal: \(String(cString: strerror(failure)).lowercased())")
+            }
+        }
+    }
+
+    static func isIgnored(_ number: Int32) -> Bool {
+        var action = sigaction()
+        sigaction(number, nil, &action)
+        // The kernel's value of `SIG_IGN` (signal.h).
+        return unsafeBitCast(action.__sigaction_handler.sa_handler, to: Int.self) == 1
+    }
+
+    private static func handle() -> [(Int32, sigaction)] {
+        var handling = sigaction()
+        handling.__sigaction_handler.sa_handler = { number in
+            let before = errno
+            var byte = UInt8(truncatingIfNeeded: number)
+            _ = write(SilentPrompt.told, &byte, 1)
+            errno = before
+        }
+        return signals.filter { !isIgnored($0) }.map { number in
+            var before = sigaction()
+            sigaction(number, &handling, &before)
+            return (number, before)
+        }
+    }
+
+    /// - Returns: a received signal; `nil` when there is input.
+    private static func wait(for descriptor: Int32, orSignal pipe: Int32) -> Int32? {
+        var polled = [
+            pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0),
+            pollfd(fd: pipe, events: Int16(POLLIN), revents: 0),
+        ]
+        while poll(&polled, 2, -1) < 0, errno == EINTR {}
+        var byte: UInt8 = 0
+        return polled[1].revents != 0 && read(pipe, &byte, 1) == 1 ? Int32(byte) : nil
+    }
+
+    private static func answer(_ descriptor: Int32, into buffer: UnsafeMutableRawBufferPointer) -> Int {
+        while true {
+            let count = read(descriptor, buffer.baseAddress, buffer.count)
+            if count >= 0 || errno != EINTR { return count }
+        }
+    }
+
+    /// Applies the signal's default action.
+    private static func obey(_ number: Int32) {
+        // This may be a pool thread, which blocks signals.
+        var only = sigset_t()
+        sigemptyset(&only)
+        sigaddset(&only, number)
+        pthread_sigmask(SIG_UNBLOCK, &only, nil)
+        raise(number)
     }
 }

@@ -3,6 +3,7 @@ import Control
 import Crypto
 import Glibc
 import Logging
+import Messaging
 import NodeRuntime
 import Store
 
@@ -180,9 +181,24 @@ struct RunCommand: AsyncParsableCommand {
             try await Daemon.run(
                 options, passphraseFile: file, passphrase: file == nil ? try askPassphrase(home) : nil,
                 metrics: metrics, logLevel: logLevel.flatMap { Logger.Level(rawValue: $0.rawValue) })
-        } catch let error as ControlError {
-            Terminal(json: global.json).report(error.naming(home: global.home))
-            throw ExitCode(error.kind.exitCode)
-        }
+        } catch let error as ControlError { try global.reporting { _ in throw error } }
     }
+}
+
+func checkedCapacity(_ capacity: Int?) throws(ControlError) -> Int? {
+    guard let capacity else { return nil }
+    guard (1...Limits.inboxCapacityMaximum).contains(capacity) else {
+        throw ControlError(
+            .usage, "--capacity: \(capacity) is not a number from 1 to \(Limits.inboxCapacityMaximum)",
+            hint: "leave it out for \(Limits.inboxCapacity)")
+    }
+    return capacity
+}
+
+func checkedDiscovery(_ text: String?) throws(ControlError) -> DiscoverySetting? {
+    guard let text else { return nil }
+    guard let setting = DiscoverySetting(text) else {
+        throw ControlError(.usage, "--discover: `\(text)` is not known", hint: "say lan, lan:INTERFACE,… or off")
+    }
+    return setting
 }

@@ -33,7 +33,7 @@ struct StatusCommand: NodeCommand {
             ("inboxes", "\(inboxes.awake) awake, \(inboxes.sleeping) sleeping, \(inboxes.unused) unused"),
             ("unread", inboxes.unread), ("links", String(status.links)),
             ("discovery", status.discovery.map(safe) ?? "off"), ("outbox", String(status.outbox)),
-            ("next expiry", shown(status.nextExpiry, now: wallClock())),
+            ("next expiry", shown(status.nextExpiry)),
         ]
         let mailbox = status.mailbox?.own.map { [("our mailbox", Optional($0.words))] } ?? []
         terminal.fields(fields + mailbox + mappings)
@@ -60,7 +60,7 @@ extension PortMappingStatus {
     var words: String {
         switch state {
         case .mapped:
-            let ends = until.map { ", until \(shown($0, now: wallClock()))" } ?? ""
+            let ends = until.map { ", until \(shown($0))" } ?? ""
             return "\(outer.joined(separator: " ")) by \(method ?? "-")\(ends)"
         case .possible: return "\(outer.joined(separator: " ")) by \(method ?? "-"), tried and removed"
         case .asking: return "\(family): the gateway is being asked"
@@ -132,13 +132,12 @@ extension MailboxCommand {
         private func show(_ service: MailboxServiceStatus, _ terminal: Terminal) {
             terminal.fields(service.fields)
             guard let kept = service.kept, !kept.isEmpty else { return }
-            let now = wallClock()
             terminal.table(
                 ["BOX OF", "SLOTS", "SIZE", "LAST SEEN"],
                 kept.map { box in
                     [
                         box.peer ?? "-", box.slots.map { String($0) } ?? "-", box.bytes.map { Words.size($0) } ?? "-",
-                        shown(box.lastSeen, now: now),
+                        shown(box.lastSeen),
                     ]
                 })
         }

@@ -58,7 +58,8 @@ private func nodeError(_ error: NodeError) -> ControlError {
             "another peer is named `\(name)`", "remove it with `mayfly peer remove \(name)`, or choose another name")
     case .peerWithoutCard(let name):
         return failed(
-            "`\(name)` has no contact card", "add it: mayfly peer remove \(name); mayfly peer add \(name) CARD")
+            "`\(name)` has no contact card", "add it: `mayfly peer remove \(name)`, then `mayfly peer add \(name) CARD`"
+        )
     case .peerBlocked(let name): return failed("`\(name)` is blocked", "`mayfly peer unblock \(name)` first")
     case .invalidCard(let failure):
         let what =
@@ -91,7 +92,7 @@ private func nodeError(_ error: NodeError) -> ControlError {
         let percent = total == 0 ? 0 : count * 100 / total
         return failed(
             "the file of message \(id.description.prefix(12)) is still being received: \(percent) %",
-            "wait for it: mayfly watch --until messageState:message=\(id.description.prefix(12)),state=received")
+            "wait for it: `mayfly watch --until messageState:message=\(id.description.prefix(12)),state=received`")
     case .attachmentLost(let id):
         return failed(
             "the file of message \(id.description.prefix(12)) is not here",

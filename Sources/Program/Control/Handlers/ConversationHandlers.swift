@@ -1,4 +1,5 @@
 import Control
+import Crypto
 import FoundationEssentials
 import Messaging
 import NIOCore
@@ -44,13 +45,11 @@ enum ConversationHandlers {
                 left.state = "left"
                 return node.whenCommitted().map { [left] in left }
             })
-        router.durably(Methods.conversationLock) { node, params in
-            try node.setLocked(params.conversation, true)
-            return try view(params.conversation, node)
-        }
-        router.durably(Methods.conversationUnlock) { node, params in
-            try node.setLocked(params.conversation, false)
-            return try view(params.conversation, node)
+        for (method, isLocked) in [(Methods.conversationLock, true), (Methods.conversationUnlock, false)] {
+            router.durably(method) { node, params in
+                try node.setLocked(params.conversation, isLocked)
+                return try view(params.conversation, node)
+            }
         }
     }
 
@@ -172,7 +171,7 @@ enum PeerHandlers {
                     field: field)
             }
             try node.peers.take(file)
-            return PeerImportResult(peers: try PeerView.peers(node))
+            return PeerListResult(peers: try PeerView.peers(node))
         }
     }
 
@@ -192,5 +191,136 @@ enum PeerHandlers {
         case .dataCorrupted(let context): return (place(context.codingPath), context.debugDescription)
         @unknown default: return ("", "does not fit")
         }
+    }
+}
+
+enum ConversationView {
+    static func conversation(_ machine: ConversationStateMachine, _ node: isolated Node) -> Conversation {
+        let paths = node.paths(of: machine)
+        let losses = node.losses(of: machine)
+        return Conversation(
+            conversation: machine.conversation.description, alias: node.alias(of: machine.client),
+            name: machine.record.name, role: machine.isCreator ? "creator" : "member",
+            members: machine.currentMembers.map { one in
+                let isOnline = machine.isOnline(one.key)
+                return Member(
+                    member: MemberName.id(one.key), profile: one.profile,
+                    peer: node.peerName(of: one.key, in: machine.client), online: isOnline,
+                    path: isOnline ? paths[one.key]?.kind.rawValue : nil,
+                    link: isOnline ? paths[one.key].map { PeerView.link($0) } : nil,
+                    lost: losses[one.key].map { PeerView.lost($0) }, mailbox: mailbox(of: one, machine, node),
+                    copied: machine.isCopied(one.key, now: node.currentTime) ? true : nil,
+                    reportsCopies: machine.reportsCopies(one.key, now: node.currentTime) ? true : nil)
+            }, lifetime: machine.lifetime, mailbox: machine.agreement?.terms.mailbox.shown,
+            expiresAt: machine.record.schedule?.expiresAt, locked: machine.record.group.isLocked,
+            state: machine.record.isRemoved ? "removed" : machine.record.schedule == nil ? "ready" : "scheduled",
+            unread: node.unreadCount(machine.client), profile: machine.record.own.profile,
+            readReceipts: machine.record.sendsReadReceipts ?? node.sendsReadReceiptsByDefault,
+            inbox: machine.client.description)
+    }
+
+    private static func mailbox(of member: Messaging.Member, _ machine: ConversationStateMachine, _ node: isolated Node)
+        -> MemberMailbox?
+    {
+        guard machine.usesMailbox, member.mailbox != nil else { return nil }
+        return node.isMailable(member.key, in: machine) ? .yes : .named
+    }
+
+    static func conversation(_ listed: ListedConversation, _ node: isolated Node) -> Conversation {
+        switch listed {
+        case .awake(let machine): return conversation(machine, node)
+        case .asleep(let summary):
+            // The record holds scheduled actions, such as an explosion.
+            if summary.deadline != nil, let machine = try? node.conversation(summary.client.description) {
+                return conversation(machine, node)
+            }
+            return Conversation(
+                conversation: summary.conversation.description, alias: node.alias(of: summary.client),
+                name: summary.name, role: summary.isCreator ? "creator" : "member",
+                members: summary.members.map {
+                    Member(
+                        member: MemberName.id($0.key), profile: $0.profile,
+                        peer: node.peerName(of: $0.key, in: summary.client), online: false, path: nil)
+                }, lifetime: summary.lifetime, locked: summary.isLocked, state: summary.isRemoved ? "removed" : "ready",
+                unread: node.unreadCount(summary.client), inbox: summary.client.description)
+        }
+    }
+}
+
+enum InboxView {
+    static func inbox(_ inbox: InboxState) -> Inbox {
+        Inbox(
+            inbox: inbox.client.description, state: inbox.state.rawValue, wakeReason: inbox.wakeReason?.rawValue,
+            lastActivity: inbox.lastActivity, protected: !inbox.protection.isEmpty,
+            conversation: inbox.conversation?.description)
+    }
+}
+
+enum JoinView {
+    static func slug(_ text: String, _ node: isolated Node) throws(NodeError) -> String {
+        let matches = node.peers.invitations().filter { $0.id.description.hasPrefix(text.lowercased()) }
+        return matches.count == 1 && text.utf8.count >= 4 ? matches[0].slug : text
+    }
+
+    static func invitation(_ invitation: ReceivedInvitation) -> JoinStatus {
+        let from = invitation.from ?? "a node that is not in peers.json"
+        let name = invitation.name.map { " to \"\($0)\"" } ?? ""
+        return JoinStatus(
+            join: invitation.id.description, state: .invited, name: invitation.name, from: invitation.from,
+            message: "\(from) invites you\(name); accept: mayfly join \(invitation.id.description.prefix(12))",
+            startedAt: invitation.receivedAt)
+    }
+
+    static func join(_ client: ClientID, _ node: isolated Node) throws(NodeError) -> JoinStatus {
+        let joins = try node.joins()
+        if let ended = endedJoin(client, node) { return ended }
+        guard let join = joins.first(where: { $0.client == client }) else {
+            return JoinStatus(join: client.description, state: .cancelled)
+        }
+        return JoinStatus(
+            join: client.description, state: .joining, inviteTag: join.record.invite.tag.description,
+            startedAt: join.record.startedAt, expiresAt: join.record.startedAt + Limits.joinLifetime,
+            attempts: join.attempts, nextAttempt: join.nextAttempt)
+    }
+
+    static func endedJoin(_ client: ClientID, _ node: isolated Node) -> JoinStatus? {
+        switch node.joinOutcome(client) {
+        case nil: return nil
+        case .success(let machine):
+            return JoinStatus(
+                join: client.description, state: .ready, conversation: machine.conversation.description,
+                alias: node.alias(of: client), name: machine.record.name)
+        case .failure(.joinFailed(let type)):
+            let tag = (try? node.joins())?.first { $0.client == client }?.record.invite.tag.description
+            return JoinStatus(
+                join: client.description, state: .joinFailed, inviteTag: tag, errorType: type.rawValue,
+                title: type.userFacingTitle, message: type.userFacingMessage)
+        case .failure: return JoinStatus(join: client.description, state: .cancelled)
+        }
+    }
+}
+
+enum InviteView {
+    static func issued(_ issued: InviteBook.IssuedInvite, _ conversation: ConversationStateMachine) -> Invite {
+        // The join secret is not stored, so the link cannot be shown again.
+        Invite(
+            slug: nil, url: nil, invite: issued.id.description, tag: issued.tag.description,
+            expiresAt: min(issued.expiresAt, conversation.record.schedule?.expiresAt ?? .latest),
+            singleUse: issued.singleUse, creator: InboxID(conversation.key.publicKey).description,
+            lifetime: conversation.lifetime, signature: .valid, name: conversation.record.name,
+            admitted: issued.admitted.count)
+    }
+}
+
+extension Invite {
+    init(_ verified: VerifiedInvite, slug: String) {
+        let invite = verified.invite
+        let slug = slug.filter { !$0.isWhitespace }
+        let bare = slug.hasPrefix("mayfly:join/") ? String(slug.dropFirst("mayfly:join/".count)) : slug
+        self.init(
+            slug: "mayfly:join/" + bare, url: "mayfly:join/" + bare, invite: invite.id.description,
+            tag: invite.tag.description, expiresAt: invite.expiresAt, singleUse: invite.singleUse,
+            creator: invite.creator.description, lifetime: invite.lifetime, signature: .valid,
+            conversationExpiresAt: invite.conversationExpiresAt, name: invite.name, description: invite.description)
     }
 }

@@ -1,4 +1,5 @@
 import Control
+import Crypto
 import Messaging
 import NIOCore
 import NodeRuntime
@@ -103,5 +104,111 @@ private final class Subscription {
         hasEnded = true
         if let watcher { node.unwatch(watcher) }
         watcher = nil
+    }
+}
+
+enum EventView {
+    static func event(_ entry: EventLog.Entry, _ node: isolated Node) -> Event {
+        let event = entry.event
+        var details: Event.Details? = [:]
+        let kind = describe(event, &details)
+        switch event.kind {
+        case .message(let id):
+            // An unreadable message is reported by its id only.
+            if let client = event.client, let read = node.message(id, client: client),
+                let conversation = try? node.conversation(client.description)
+            {
+                details = .message(MessageView.message(read, conversation, node))
+            } else {
+                details = ["message": .id(HexID(id))]
+            }
+        case .invited(let id, _):
+            let from = node.peers.invitations().first { $0.id == id }?.from
+            details = ["join": .text(id.description), "from": from.map { .text($0) } ?? .null]
+        default: break
+        }
+        return Event(
+            cursor: entry.cursor, event: kind, conversation: event.conversation.map { HexID($0) }, at: event.at,
+            inbox: event.client?.description, details: details ?? [:])
+    }
+
+    /// Does not read the message or the conversation: most events have no subscriber.
+    static func kind(of event: Messaging.Event) -> EventKind {
+        var none: Event.Details?
+        return describe(event, &none)
+    }
+
+    /// - Parameter details: replaced by the event's, unless it is `nil`.
+    private static func describe(_ event: Messaging.Event, _ details: inout Event.Details?) -> EventKind {
+        func row(_ kind: EventKind, _ make: @autoclosure () -> Event.Details = [:]) -> EventKind {
+            if details != nil { details = make() }
+            return kind
+        }
+        func text(_ value: some CustomStringConvertible) -> Event.Value { .text(value.description) }
+        func name(_ name: String?) -> Event.Value { name.map { .text($0) } ?? .null }
+        func number(_ value: some BinaryInteger) -> Event.Value { .number(Int64(clamping: value)) }
+        func member(_ key: PublicKey) -> Event.Value { .text(MemberName.id(key)) }
+        return switch event.kind {
+        case .message: row(.message)
+        case .messageState(let id, let state, let stored):
+            row(
+                .messageState,
+                .fields(
+                    [.init("message", .id(HexID(id))), .init("state", .text(state.rawValue))]
+                        + (stored.map { [.init("stored", .flag($0))] } ?? [])))
+        case .messageExpired(let id): row(.messageExpired, ["message": text(id)])
+        case .lifetimeProposed(let terms, let ours, let id):
+            row(.lifetimeProposed, .terms(.init(terms), [.init("ours", .flag(ours)), .init("proposal", text(id))]))
+        case .lifetimeAgreed(let terms, let id, let automatic):
+            row(
+                .lifetimeAgreed,
+                .terms(.init(terms), [.init("agreement", text(id)), .init("automatic", .flag(automatic))]))
+        case .lifetimeSigned(let id, let key): row(.lifetimeSigned, ["proposal": text(id), "member": member(key)])
+        case .lifetimeRejected(let id, let reason):
+            row(.lifetimeRejected, ["proposal": text(id), "reason": .text(reason.rawValue)])
+        case .lifetimeWithdrawn(let id): row(.lifetimeWithdrawn, ["proposal": text(id)])
+        case .lifetimeExpired(let id): row(.lifetimeExpired, ["proposal": text(id)])
+        case .lifetimeReset(let previous): row(.lifetimeReset, ["previous": .text(previous.rawValue)])
+        case .lifetimeSuspended(let previous): row(.lifetimeSuspended, ["previous": .text(previous.rawValue)])
+        case .memberJoined(let key, let profile): row(.memberJoined, ["member": member(key), "profile": name(profile)])
+        case .memberLeft(let key): row(.memberLeft, ["member": member(key)])
+        case .memberRemoved(let key): row(.memberRemoved, ["member": member(key)])
+        case .removed: row(.removed)
+        case .profileChanged(let key, let profile):
+            row(.profileChanged, ["member": member(key), "profile": name(profile)])
+        case .joinRequested(let key): row(.joinRequested, ["member": member(key)])
+        case .joined: row(.joined)
+        case .joinFailed(let type, let tag):
+            row(
+                .joinFailed,
+                [
+                    "errorType": .text(type.rawValue), "inviteTag": text(tag), "title": .text(type.userFacingTitle),
+                    "message": .text(type.userFacingMessage),
+                ])
+        case .invited: row(.invited)
+        case .exploded: row(.exploded)
+        case .explosionScheduled(let at): row(.explosionScheduled, ["expiresAt": .text(at.exactISO8601)])
+        case .explosionReminder(let at): row(.explosionReminder, ["expiresAt": .text(at.exactISO8601)])
+        case .deletionReceipt(let key): row(.deletionReceipt, ["member": member(key)])
+        case .peerOnline(let key): row(.peerOnline, ["member": member(key)])
+        case .peerOffline(let key): row(.peerOffline, ["member": member(key)])
+        case .locked: row(.locked)
+        case .unlocked: row(.unlocked)
+        case .messageDelivery(let id, let key, let state):
+            row(.messageDelivery, ["message": text(id), "member": member(key), "state": .text(state.rawValue)])
+        case .attachmentProgress(let id, let key, let count, let total):
+            row(
+                .attachmentProgress,
+                ["message": text(id), "member": member(key), "percent": number(total == 0 ? 100 : count * 100 / total)])
+        case .conversationUpdated(let title, let isLocked):
+            row(.conversationUpdated, ["name": name(title), "locked": .flag(isLocked)])
+        case .groupConflict(let version): row(.groupConflict, ["version": number(version)])
+        case .messagesMissed(let key, let count): row(.messagesMissed, ["member": member(key), "count": number(count)])
+        case .twoCopies(let key, let ours): row(.twoCopies, ["member": member(key), "ours": .flag(ours)])
+        case .inboxAwake(let reason): row(.inboxAwake, ["wakeReason": .text(reason.rawValue)])
+        case .inboxAsleep: row(.inboxAsleep)
+        case .codeEnded(let number, let outcome):
+            row(.codeEnded, ["number": .number(Int64(number.value)), "outcome": .text(outcome.rawValue)])
+        }
     }
 }

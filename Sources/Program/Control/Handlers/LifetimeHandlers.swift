@@ -26,18 +26,14 @@ enum LifetimeHandlers {
                 }
             })
         addAccept(&router)
-        router.reaching(
-            Methods.lifetimeReject, { $0.conversation },
-            { node, params in
-                try node.reject(params.conversation)
-                return node.loop.makeSucceededFuture(try LifetimeView.lifetime(params.conversation, node))
-            })
-        router.reaching(
-            Methods.lifetimeWithdraw, { $0.conversation },
-            { node, params in
-                try node.withdraw(params.conversation)
-                return node.loop.makeSucceededFuture(try LifetimeView.lifetime(params.conversation, node))
-            })
+        for (method, rejects) in [(Methods.lifetimeReject, true), (Methods.lifetimeWithdraw, false)] {
+            router.reaching(
+                method, { $0.conversation },
+                { node, params in
+                    if rejects { try node.reject(params.conversation) } else { try node.withdraw(params.conversation) }
+                    return node.loop.makeSucceededFuture(try LifetimeView.lifetime(params.conversation, node))
+                })
+        }
         router.durably(Methods.lifetimePolicy) { node, params in
             if let text = params.policy {
                 guard let policy = Messaging.LifetimePolicy(text) else {
@@ -95,10 +91,10 @@ enum LifetimeHandlers {
     }
 
     private static func terms(_ params: LifetimeProposeParams) throws -> LifetimeTerms {
+        let wanted = params.terms
         let terms = LifetimeTerms(
-            params.lifetime, attachment: params.attachments, unopened: params.unopened?.milliseconds,
-            timer: params.timer ?? .send, mailbox: params.mailbox ?? .no)
-        let name = quoted(params.conversation)
+            wanted.lifetime, attachment: wanted.attachments, unopened: wanted.unopened?.milliseconds,
+            timer: wanted.timer ?? .send, mailbox: wanted.mailbox ?? .no)
         if let unopened = terms.unopened, !LifetimeTerms.unopenedRange.contains(unopened) {
             throw ControlError(
                 .usage, "the limit of an unopened message is not between 1 min and 30 d",
@@ -107,12 +103,12 @@ enum LifetimeHandlers {
         if terms.mailbox == .disk, terms.lifetime == .ephemeral || terms.attachment == .ephemeral {
             throw ControlError(
                 .usage, "a mailbox on disk needs a lifetime that stores texts and files; `ephemeral` stores nothing",
-                hint: "give --mailbox ram, or a lifetime: `mayfly lifetime propose \(name) 1d --mailbox disk`")
+                hint: "give --mailbox ram, or a lifetime: `mayfly lifetime propose C 1d --mailbox disk`")
         }
         guard terms.isValid else {
             throw ControlError(
                 .usage, "an ephemeral lifetime has no timer and no limit of unopened messages",
-                hint: "propose a stored lifetime: `mayfly lifetime propose \(name) 1d --unopened 1h`")
+                hint: "propose a stored lifetime: `mayfly lifetime propose C 1d --unopened 1h`")
         }
         return terms
     }
@@ -195,5 +191,176 @@ enum ExplosionHandlers {
     private static func explosion(_ text: String, _ node: isolated Node) throws -> ExplosionStatus {
         if let record = try node.explosion(text) { return ExplosionView.explosion(record, node) }
         return ExplosionView.explosion(try node.conversation(text), node)
+    }
+}
+
+enum LifetimeView {
+    static func lifetime(_ text: String, _ node: isolated Node) throws(NodeError) -> LifetimeStatus {
+        let machine = try node.conversation(text)
+        let policy = machine.policy ?? node.policyByDefault
+        let terms = machine.agreement?.terms ?? machine.pendingProposal?.proposal.terms
+        return LifetimeStatus(
+            conversation: machine.conversation.description, lifetime: machine.lifetime,
+            state: machine.pendingProposal != nil ? .pending : machine.agreement != nil ? .agreed : .none,
+            proposal: proposal(of: machine, node), agreement: machine.agreement.map { agreement($0, machine, node) },
+            policy: policy.text, renewed: terms.map(policy.accepts),
+            renewal: terms.flatMap { policy.accepts($0) ? nil : Messaging.LifetimePolicy.accepting($0)?.text })
+    }
+
+    static func proposal(of machine: ConversationStateMachine, _ node: isolated Node) -> LifetimeProposal? {
+        guard let pending = machine.pendingProposal else { return nil }
+        let proposal = pending.proposal
+        return LifetimeProposal(
+            terms: .init(proposal.terms), waiting: machine.unanswered.map { MemberName.shown($0, machine, node) },
+            id: proposal.id.description, from: MemberName.shown(proposal.proposer, machine, node),
+            member: pending.isOurs ? nil : MemberName.id(proposal.proposer), proposedAt: proposal.proposedAt)
+    }
+
+    static func agreement(_ agreement: Agreement, _ machine: ConversationStateMachine, _ node: isolated Node)
+        -> LifetimeAgreement
+    {
+        LifetimeAgreement(
+            id: agreement.id.description, terms: .init(agreement.terms),
+            agreedAt: agreement.accepts.map(\.acceptedAt).max() ?? agreement.proposal.proposedAt,
+            members: agreement.signers.map { MemberName.shown($0, machine, node) })
+    }
+
+    /// Agreements with the signed values that prove them.
+    /// - Parameter id: prefix of an agreement's id; `nil` for all.
+    static func agreements(_ text: String, _ id: String?, _ node: isolated Node) throws -> LifetimeAgreementsResult {
+        let machine = try node.conversation(text)
+        let matches = machine.agreements.filter { agreement in
+            id.map { agreement.id.description.hasPrefix($0.lowercased()) } ?? true
+        }
+        if let id {
+            if id.isEmpty || matches.isEmpty {
+                throw ControlError(
+                    .notFound, "no agreement `\(id)` is kept",
+                    hint: "`mayfly lifetime agreements C` shows what there is")
+            }
+            if matches.count > 1 { throw NodeError.ambiguous(id, matches: matches.map(\.id.description)) }
+        }
+        return LifetimeAgreementsResult(agreements: matches.map { record($0, machine, node) })
+    }
+
+    private static func record(_ agreement: Agreement, _ machine: ConversationStateMachine, _ node: isolated Node)
+        -> LifetimeAgreementRecord
+    {
+        let state =
+            machine.agreement?.id == agreement.id
+            ? "inForce" : machine.standing?.id == agreement.id ? "suspended" : "ended"
+        func value(_ bytes: [UInt8]) -> JSONValue { (try? JSONReader.read(bytes)) ?? .null }
+        return LifetimeAgreementRecord(
+            agreement: self.agreement(agreement, machine, node), state: state,
+            verified: agreement.isValid(conversation: machine.conversation),
+            proposal: value(SeedJSON.encode(agreement.proposal)),
+            accepts: agreement.accepts.map { value(SeedJSON.encode($0)) })
+    }
+}
+
+extension LifetimeTermsRecord {
+    init(_ terms: LifetimeTerms) {
+        self.init(
+            lifetime: terms.lifetime, attachments: terms.attachment,
+            unopened: terms.unopened.map { Interval(milliseconds: $0) }, timer: terms.timer == .send ? nil : .read,
+            mailbox: terms.mailbox.shown)
+    }
+}
+
+enum ExplosionView {
+    static func explosion(_ record: ExplosionRecord, _ node: isolated Node) -> ExplosionStatus {
+        var status = ExplosionStatus(
+            conversation: record.conversation.description, name: record.name, expiresAt: record.explodedAt,
+            state: "exploded",
+            confirmed: record.members.filter { record.confirmed[$0] != nil }.map { MemberName.id($0) },
+            waiting: record.waiting.map { MemberName.id($0) },
+            receipts: record.members.compactMap { key in
+                record.confirmed[key].map { ExplosionStatus.Receipt(member: MemberName.id(key), destroyedAt: $0) }
+            }, trace: !record.isTraceless)
+        switch node.progress(of: record.conversation) {
+        case .exploded: break
+        case .exploding: status.state = "exploding"
+        case .failed(let failure):
+            status.state = "error"
+            status.error = "the keys could not be destroyed yet: \(failure)"
+        }
+        return status
+    }
+
+    static func explosion(_ machine: ConversationStateMachine, _ node: isolated Node) -> ExplosionStatus {
+        guard let schedule = machine.record.schedule else {
+            return ExplosionStatus(
+                conversation: machine.conversation.description, name: node.alias(of: machine.client), state: "none",
+                confirmed: [], waiting: [])
+        }
+        let members = machine.currentMembers.map(\.key)
+        return ExplosionStatus(
+            conversation: machine.conversation.description, name: node.alias(of: machine.client),
+            expiresAt: schedule.expiresAt, state: "scheduled",
+            confirmed: members.filter(schedule.confirmed.contains).map { MemberName.id($0) },
+            waiting: members.filter { !schedule.confirmed.contains($0) }.map { MemberName.id($0) },
+            names: members.map {
+                ExplosionStatus.Name(member: MemberName.id($0), name: MemberName.shown($0, machine, node))
+            }, trace: machine.isCreator ? !schedule.isTraceless : nil)
+    }
+
+    /// Remembered and scheduled explosions, by time. No inbox is woken.
+    /// - Parameter place: end of the previous page; `nil` for the first page.
+    static func explosions(after place: String?, _ node: isolated Node) throws -> ExplodeListResult {
+        let from = try place.map { text in
+            guard let place = ExplosionPlace(text) else {
+                throw ControlError(
+                    .usage, "`from` is not a position in the list of explosions", hint: "give the `next` of an answer")
+            }
+            return place
+        }
+        let all = try node.explosions().sorted { $0.place < $1.place }
+        var page = AnswerPage(atMost: 256)
+        var shown: [ExplosionStatus] = []
+        var last: ExplosionPlace?
+        for one in all {
+            if let from, !(from < one.place) { continue }
+            let status =
+                switch one {
+                case .exploded(let record): explosion(record, node)
+                case .scheduled(let machine): explosion(machine, node)
+                }
+            guard page.take(byteCount: AnswerPage.largestByteCount(of: status)) else { break }
+            shown.append(status)
+            last = one.place
+        }
+        return ExplodeListResult(explosions: shown, next: page.isFull ? last?.description : nil)
+    }
+}
+
+/// Sort key of an explosion: its time, then the conversation's id.
+private struct ExplosionPlace: Comparable, CustomStringConvertible {
+    let at: Timestamp
+    let conversation: ConversationID
+
+    var description: String { "\(at.milliseconds)-\(conversation)" }
+
+    init(at: Timestamp, conversation: ConversationID) {
+        self.at = at
+        self.conversation = conversation
+    }
+
+    init?(_ text: String) {
+        let parts = text.split(separator: "-", omittingEmptySubsequences: false)
+        guard parts.count == 2, let milliseconds = Int64(parts[0]), let id = ConversationID(hex: String(parts[1]))
+        else { return nil }
+        self.init(at: Timestamp(milliseconds: milliseconds), conversation: id)
+    }
+
+    static func < (one: Self, other: Self) -> Bool { (one.at, one.conversation) < (other.at, other.conversation) }
+}
+
+extension ListedExplosion {
+    fileprivate var place: ExplosionPlace {
+        switch self {
+        case .exploded(let record): ExplosionPlace(at: record.explodedAt, conversation: record.conversation)
+        case .scheduled(let machine):
+            ExplosionPlace(at: machine.record.schedule?.expiresAt ?? .latest, conversation: machine.conversation)
+        }
     }
 }

@@ -95,10 +95,10 @@ enum PassphraseHandlers {
     static func add(to router: inout NodeRouter) {
         router.later(Methods.passphraseChange) { node, call in
             let params = call.params
-            return try change(.change(from: params.passphrase, to: params.newPassphrase), node)
+            return try change(.init(old: params.passphrase, new: params.newPassphrase), node)
         }
-        router.later(Methods.passphraseSet) { node, call in try change(.set(call.params.newPassphrase), node) }
-        router.later(Methods.passphraseDrop) { node, call in try change(.drop(call.params.passphrase), node) }
+        router.later(Methods.passphraseSet) { node, call in try change(.init(new: call.params.newPassphrase), node) }
+        router.later(Methods.passphraseDrop) { node, call in try change(.init(old: call.params.passphrase), node) }
     }
 
     private static func change(_ change: PassphraseChange, _ node: isolated Node) throws -> EventLoopFuture<
@@ -114,35 +114,22 @@ enum PassphraseHandlers {
     }
 }
 
-enum PassphraseChange {
-    case change(from: String, to: String)
-    case set(String)
-    case drop(String)
-
-    var old: String? {
-        switch self {
-        case .change(let old, _), .drop(let old): old
-        case .set: nil
-        }
-    }
-
-    var new: String? {
-        switch self {
-        case .change(_, let new), .set(let new): new
-        case .drop: nil
-        }
-    }
+/// A change of a home's protection: a passphrase or a key file.
+struct PassphraseChange {
+    /// `nil` for a home with a key file.
+    var old: String?
+    /// `nil` for a key file.
+    var new: String?
 
     /// - Throws: when the change does not fit the present protection, or the new passphrase is empty.
     func check(against protection: Protection) throws(ControlError) {
-        switch (self, protection) {
-        case (.set, .passphrase):
+        if old == nil, protection == .passphrase {
             throw ControlError(
                 .failed, "this home has a passphrase already", hint: "replace it with `mayfly passphrase change`")
-        case (.change, .keyFile), (.drop, .keyFile):
+        }
+        if old != nil, protection == .keyFile {
             throw ControlError(
                 .failed, "this home has a key file and no passphrase", hint: "give it one with `mayfly passphrase set`")
-        case (.set, .keyFile), (.change, .passphrase), (.drop, .passphrase): break
         }
         for (field, passphrase) in [("passphrase", old), ("newPassphrase", new)] {
             guard let passphrase else { continue }

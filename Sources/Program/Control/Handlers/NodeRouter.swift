@@ -33,11 +33,7 @@ struct NodeRouter {
 
     mutating func on<Params: MethodParams, Output: MethodResult>(
         _ method: RPCMethod<Params, Output>, _ body: @escaping @Sendable (isolated Node, Params) throws -> Output
-    ) {
-        router.on(method) { [node, fail] call in
-            node.assumeIsolated { node in do { call.succeed(try body(node, call.params)) } catch { fail(call, error) } }
-        }
-    }
+    ) { self.call(method) { node, call in call.succeed(try body(node, call.params)) } }
 
     /// Responds only after the change is durable.
     mutating func durably<Params: MethodParams, Output: MethodResult>(
@@ -53,16 +49,12 @@ struct NodeRouter {
         _ method: RPCMethod<Params, Output>,
         _ body: @escaping @Sendable (isolated Node, MethodCall<Params, Output>) throws -> EventLoopFuture<Output>
     ) {
-        router.on(method) { [node, fail] call in
-            node.assumeIsolated { node in
-                do {
-                    try body(node, call).assumeIsolated().whenComplete { outcome in
-                        switch outcome {
-                        case .success(let result): call.succeed(result)
-                        case .failure(let error): fail(call, error)
-                        }
-                    }
-                } catch { fail(call, error) }
+        self.call(method) { [fail] node, call in
+            try body(node, call).assumeIsolated().whenComplete { outcome in
+                switch outcome {
+                case .success(let result): call.succeed(result)
+                case .failure(let error): fail(call, error)
+                }
             }
         }
     }

@@ -84,8 +84,8 @@ extension EventKind {
         case .messageDelivery: ["message", "member", "state"]
         case .attachmentProgress: ["message", "member", "percent"]
         case .messageExpired: ["message"]
-        case .lifetimeProposed: ["lifetime", "attachments", "unopened", "timer", "mailbox", "ours", "proposal"]
-        case .lifetimeAgreed: ["lifetime", "attachments", "unopened", "timer", "mailbox", "agreement", "automatic"]
+        case .lifetimeProposed: LifetimeTermsRecord.fieldNames + ["ours", "proposal"]
+        case .lifetimeAgreed: LifetimeTermsRecord.fieldNames + ["agreement", "automatic"]
         case .lifetimeSigned: ["proposal", "member"]
         case .lifetimeRejected: ["proposal", "reason"]
         case .lifetimeWithdrawn, .lifetimeExpired: ["proposal"]
@@ -137,6 +137,14 @@ struct Event: Hashable, Sendable {
     enum Details: Hashable, Sendable {
         case fields([Field])
         case message(Message)
+        case terms(LifetimeTermsRecord, [Field])
+
+        fileprivate var others: [Field] {
+            switch self {
+            case .fields(let fields), .terms(_, let fields): fields
+            case .message: []
+            }
+        }
     }
 
     struct Field: Hashable, Sendable {
@@ -154,7 +162,6 @@ struct Event: Hashable, Sendable {
         case text(String)
         case number(Int64)
         case flag(Bool)
-        case interval(Interval)
         case null
     }
 
@@ -165,15 +172,16 @@ extension Event: JSONWritable {
     /// Writes one flat object; a detail never replaces a common field.
     func write(to writer: inout JSONWriter) {
         writer.object { fields in
-            fields.leavesOutDuplicates = true
             fields.member("cursor", cursor)
             fields.member("event", event)
             fields.member("at", at)
-            fields.member("conversation", OrNull(wrappedValue: conversation))
             if let inbox { fields.member("inbox", inbox) }
-            switch details {
-            case .message(var message): message.visit(&fields)
-            case .fields(let details): for detail in details { fields.member(detail.name, detail.value) }
+            // A message names its conversation itself.
+            if case .message(var message) = details { return message.visit(&fields) }
+            fields.member("conversation", OrNull(wrappedValue: conversation))
+            if case .terms(var terms, _) = details { terms.visit(&fields) }
+            for detail in details.others where !EventKind.commonFields.contains(detail.name) {
+                fields.member(detail.name, detail.value)
             }
         }
     }
@@ -186,7 +194,6 @@ extension Event.Value: JSONWritable {
         case .text(let value): writer.string(value)
         case .number(let value): writer.integer(value)
         case .flag(let value): value.write(to: &writer)
-        case .interval(let value): value.write(to: &writer)
         case .null: writer.literal("null")
         }
     }

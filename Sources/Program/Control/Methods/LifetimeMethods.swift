@@ -17,16 +17,26 @@ extension LifetimeTimer: JSONChoice {}
 extension MailboxConsent: JSONChoice {}
 extension CodeOutcome: JSONChoice {}
 
-struct LifetimeProposal: CodableRecord, LifetimeTermsFields {
+/// The terms that proposals and agreements share.
+struct LifetimeTermsRecord: CodableRecord {
     var lifetime: Lifetime = .ephemeral
     /// Absent means the same as `lifetime`.
     var attachments: Lifetime?
-    /// Unopened messages expire after this time.
+    /// Unopened messages expire after this time: 1 min to 30 d.
     var unopened: Interval?
     /// Absent means `send`.
     var timer: LifetimeTimer?
     /// Absent means no mailbox.
     var mailbox: MailboxConsent?
+
+    static let fieldNames = FieldSchema.fields(of: Self.self).map(\.name)
+
+    /// Text for people; `nil` without a mailbox.
+    var mailboxWords: String? { (mailbox ?? .no).words }
+}
+
+struct LifetimeProposal: JSONRecord, JSONScalar, Hashable, Sendable {
+    var terms = LifetimeTermsRecord()
     /// Members that have not answered, named as in ``Message/from``.
     var waiting: [String]?
     /// Hash of the proposal, in hex.
@@ -36,23 +46,31 @@ struct LifetimeProposal: CodableRecord, LifetimeTermsFields {
     /// As ``Message/member``.
     @OrNull var member: String?
     var proposedAt: Timestamp = Timestamp(milliseconds: 0)
+
+    mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
+        try terms.visit(&fields)
+        try fields.field("waiting", &waiting)
+        try fields.field("id", &id)
+        try fields.field("from", &from)
+        try fields.field("member", &_member)
+        try fields.field("proposedAt", &proposedAt)
+    }
 }
 
-struct LifetimeAgreement: CodableRecord, LifetimeTermsFields {
+struct LifetimeAgreement: JSONRecord, JSONScalar, Hashable, Sendable {
     /// Hash of the agreement, in hex.
     var id = ""
-    var lifetime: Lifetime = .ephemeral
-    /// Absent means the same as `lifetime`.
-    var attachments: Lifetime?
-    /// Unopened messages expire after this time.
-    var unopened: Interval?
-    /// Absent means `send`.
-    var timer: LifetimeTimer?
-    /// Absent means no mailbox.
-    var mailbox: MailboxConsent?
+    var terms = LifetimeTermsRecord()
     var agreedAt: Timestamp = Timestamp(milliseconds: 0)
     /// Names as in ``Message/from``.
     var members: [String] = []
+
+    mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
+        try fields.field("id", &id)
+        try terms.visit(&fields)
+        try fields.field("agreedAt", &agreedAt)
+        try fields.field("members", &members)
+    }
 }
 
 struct LifetimeStatus: CodableRecord {
@@ -101,19 +119,17 @@ struct LifetimePolicy: CodableRecord {
     var conversation: String?
 }
 
-struct LifetimeProposeParams: CodableRecord {
+struct LifetimeProposeParams: JSONRecord, Hashable, Sendable {
     var conversation = ""
-    var lifetime: Lifetime = .ephemeral
-    /// Absent means the same as `lifetime`.
-    var attachments: Lifetime?
-    /// Unopened messages expire after this time: 1 min to 30 d.
-    var unopened: Interval?
-    /// Absent means `send`.
-    var timer: LifetimeTimer?
-    /// Absent means no mailbox.
-    var mailbox: MailboxConsent?
+    var terms = LifetimeTermsRecord()
     /// Widen the policy so that it accepts these terms again after a restart.
     var renew: Bool?
+
+    mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
+        try fields.field("conversation", &conversation)
+        try terms.visit(&fields)
+        try fields.field("renew", &renew)
+    }
 }
 
 struct LifetimeAcceptParams: CodableRecord {
@@ -147,20 +163,6 @@ struct LifetimeAgreementsParams: CodableRecord {
 struct LifetimeAgreementsResult: CodableRecord {
     /// Oldest first.
     var agreements: [LifetimeAgreementRecord] = []
-}
-
-/// The terms that proposals and agreements share.
-protocol LifetimeTermsFields {
-    var lifetime: Lifetime { get }
-    var attachments: Lifetime? { get }
-    var unopened: Interval? { get }
-    var timer: LifetimeTimer? { get }
-    var mailbox: MailboxConsent? { get }
-}
-
-extension LifetimeTermsFields {
-    /// Text for people; `nil` without a mailbox.
-    var mailboxWords: String? { (mailbox ?? .no).words }
 }
 
 extension MailboxConsent {

@@ -206,7 +206,7 @@ struct AttachmentBeginResult: CodableRecord {
     var upload = ""
 }
 
-struct AttachmentAppendParams: CodableRecord { var upload = "" }
+struct UploadParams: CodableRecord { var upload = "" }
 
 struct AttachmentAppendResult: CodableRecord {
     /// Bytes received so far.
@@ -219,8 +219,6 @@ struct AttachmentCommitParams: CodableRecord {
     var wait: DeliveryStage?
     var timeout: Interval?
 }
-
-struct AttachmentCancelParams: CodableRecord { var upload = "" }
 
 struct AttachmentReadParams: CodableRecord {
     var conversation = ""

@@ -25,7 +25,7 @@ enum Methods {
     static let passphraseSet = RPCMethod<PassphraseSetParams, ProtectionResult>(
         "passphrase.set", "Replaces the key file with a passphrase, and destroys the key file.", waits: { _ in true })
     /// Changes run one at a time, each with a slow key derivation.
-    static let passphraseDrop = RPCMethod<PassphraseDropParams, ProtectionResult>(
+    static let passphraseDrop = RPCMethod<UnlockParams, ProtectionResult>(
         "passphrase.drop", "Replaces the passphrase with a key file.", waits: { _ in true })
     static let peerAdd = RPCMethod<PeerAddParams, Peer>("peer.add", "Adds a named node by its card or endpoints.")
     static let peerList = RPCMethod<Nothing, PeerListResult>("peer.list", "Lists the named nodes.")
@@ -38,7 +38,7 @@ enum Methods {
         "peer.unblock", "Allows pings and invitations from a named node again.")
     static let peerSet = RPCMethod<PeerSetParams, Peer>("peer.set", "Changes one property of a named node.")
     static let peerCard = RPCMethod<Nothing, PeerCardResult>("peer.card", "Shows this node's contact card.")
-    static let peerImport = RPCMethod<PeerImportParams, PeerImportResult>(
+    static let peerImport = RPCMethod<PeerImportParams, PeerListResult>(
         "peer.import", "Adds the nodes of a peers file.")
     static let peerExport = RPCMethod<Nothing, PeerExportResult>(
         "peer.export", "Returns the named nodes as a peers file.")
@@ -132,11 +132,11 @@ enum Methods {
     /// The node drops the upload when the connection closes.
     static let attachmentBegin = RPCMethod<AttachmentBeginParams, AttachmentBeginResult>(
         "attachment.begin", "Begins the upload of a file.", waits: { _ in true })
-    static let attachmentAppend = RPCMethod<AttachmentAppendParams, AttachmentAppendResult>(
+    static let attachmentAppend = RPCMethod<UploadParams, AttachmentAppendResult>(
         "attachment.append", "Uploads the next bytes of a file: `body` raw bytes follow the line.", takesBody: true)
     static let attachmentCommit = RPCMethod<AttachmentCommitParams, SentMessage>(
         "attachment.commit", "Sends an uploaded file.", waits: { $0.wait != nil })
-    static let attachmentCancel = RPCMethod<AttachmentCancelParams, Acknowledged>(
+    static let attachmentCancel = RPCMethod<UploadParams, Acknowledged>(
         "attachment.cancel", "Cancels the upload of a file.")
     static let attachmentRead = RPCMethod<AttachmentReadParams, AttachmentReadResult>(
         "attachment.read", "Reads a chunk of the file of a message.")

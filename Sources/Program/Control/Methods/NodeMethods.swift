@@ -169,8 +169,6 @@ struct PassphraseChangeParams: CodableRecord {
 
 struct PassphraseSetParams: CodableRecord { var newPassphrase = "" }
 
-struct PassphraseDropParams: CodableRecord { var passphrase = "" }
-
 struct MetricsResult: CodableRecord {
     /// Prometheus text format, version 0.0.4.
     var text = ""

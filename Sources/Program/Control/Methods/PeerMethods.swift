@@ -58,11 +58,6 @@ struct PeerImportParams: CodableRecord {
     var document: JSONValue = .null
 }
 
-struct PeerImportResult: CodableRecord {
-    /// The peers added or changed.
-    var peers: [Peer] = []
-}
-
 struct PeerExportResult: CodableRecord {
     /// Content of a peers.json file.
     var document: JSONValue = .null

@@ -138,7 +138,7 @@ extension NetworkView {
         case .unreachable:
             return check(
                 .warning, "is unreachable",
-                "check that its node runs: mayfly peer ping \(name); and that no copy of this home runs")
+                "check that its node runs: `mayfly peer ping \(name)`; and that no copy of this home runs")
         case .asking: return check(.warning, "has not answered yet", "look again in a moment")
         case .reserved(let grant):
             return check(

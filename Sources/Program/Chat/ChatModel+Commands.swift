@@ -11,10 +11,8 @@ extension ChatModel {
         guard let command = SlashCommand(rawValue: word.lowercased()) ?? (matches.count == 1 ? matches.first : nil)
         else {
             editor.set(line)
-            notice = (
-                "there is no /\(ShownText.line(word)): /help lists the commands, // begins a text with a slash", true
-            )
-            return []
+            return refuse(
+                "there is no /\(ShownText.line(word)): /help lists the commands, // begins a text with a slash")
         }
         switch command {
         case .help: overlay = .help
@@ -23,42 +21,28 @@ extension ChatModel {
         case .open: return open(word: rest)
         case .decline:
             guard !rest.isEmpty else { return usage(command) }
-            let params = JSONValue(of: JoinIDParams(join: rest))
-            return [.call(.action(.decline), method: Methods.joinCancel.name, params: params)]
+            return act(.decline, Methods.joinCancel, .init(join: rest))
         case .block:
             guard !rest.isEmpty else { return usage(command) }
-            let params = JSONValue(of: PeerParams(name: rest))
-            return [
-                .call(
-                    .action(.say("blocked: pings and invitations from it are refused")), method: Methods.peerBlock.name,
-                    params: params)
-            ]
+            let said = "blocked: pings and invitations from it are refused"
+            return act(.say(said), Methods.peerBlock, .init(name: rest))
         case .create where asksName && !rest.isEmpty, .join where asksName && !rest.isEmpty:
             editor.clear()
             question = .name(line: line)
         case .join: return join(rest)
         case .create:
             guard !rest.isEmpty else { return usage(command) }
-            let params = ConversationCreateParams(name: rest, profile: ownName)
-            return [
-                .call(
-                    .action(.create(from: currentID)), method: Methods.conversationCreate.name,
-                    params: JSONValue(of: params))
-            ]
+            return act(.create(from: currentID), Methods.conversationCreate, .init(name: rest, profile: ownName))
         default:
-            guard let room else {
-                notice = ("choose a conversation first: Alt-1, or Enter on its line", true)
-                return []
-            }
+            guard let room else { return refuse(Self.chooseFirst) }
             return self.command(command, rest, in: room)
         }
         return []
     }
 
     private mutating func command(_ command: SlashCommand, _ rest: String, in room: Room) -> [ChatEffect] {
-        func simple(_ method: String, _ said: String) -> [ChatEffect] {
-            let params = JSONValue(of: ConversationParams(conversation: room.id))
-            return [.call(.action(.say(said)), method: method, params: params)]
+        func simple(_ method: RPCMethod<ConversationParams, some MethodResult>, _ said: String) -> [ChatEffect] {
+            act(.say(said), method, .init(conversation: room.id))
         }
         switch command {
         case .propose:
@@ -73,31 +57,27 @@ extension ChatModel {
             if mailbox == .no { mailbox = nil }
             change(room.id) { $0.endedLifetime = nil }
             let params = LifetimeProposeParams(
-                conversation: room.id, lifetime: value, mailbox: mailbox,
+                conversation: room.id, terms: .init(lifetime: value, mailbox: mailbox),
                 renew: isOnce || value == .ephemeral && mailbox == nil ? nil : true)
             let said =
                 room.conversation.members.isEmpty
                 ? "agreed: there are no other members" : "proposed: all other members must accept"
-            return [.call(.action(.say(said)), method: Methods.lifetimePropose.name, params: JSONValue(of: params))]
+            return act(.say(said), Methods.lifetimePropose, params)
         case .accept:
             // Pins the proposal on the screen, so that a newer one is not accepted.
-            guard let proposal = room.lifetime?.proposal?.id else {
-                notice = ("there is no open proposal", true)
-                return []
-            }
+            guard let proposal = room.lifetime?.proposal?.id else { return refuse("there is no open proposal") }
             guard rest.isEmpty || rest == "once" else { return usage(command) }
-            let isKept = room.lifetime?.proposal.map { $0.lifetime != .ephemeral || $0.mailbox != nil } ?? false
+            let isKept =
+                room.lifetime?.proposal.map { $0.terms.lifetime != .ephemeral || $0.terms.mailbox != nil } ?? false
             let params = LifetimeAcceptParams(
                 conversation: room.id, proposal: proposal, renew: rest.isEmpty && isKept ? true : nil)
-            return [
-                .call(.action(.say("accepted")), method: Methods.lifetimeAccept.name, params: JSONValue(of: params))
-            ]
-        case .reject: return simple(Methods.lifetimeReject.name, "rejected")
-        case .withdraw: return simple(Methods.lifetimeWithdraw.name, "withdrawn")
+            return act(.say("accepted"), Methods.lifetimeAccept, params)
+        case .reject: return simple(Methods.lifetimeReject, "rejected")
+        case .withdraw: return simple(Methods.lifetimeWithdraw, "withdrawn")
         case .joins:
             switch rest {
-            case "off": return simple(Methods.conversationLock.name, "new members can no longer join")
-            case "on": return simple(Methods.conversationUnlock.name, "new members can join by new invitations again")
+            case "off": return simple(Methods.conversationLock, "new members can no longer join")
+            case "on": return simple(Methods.conversationUnlock, "new members can join by new invitations again")
             default: return usage(command)
             }
         case .find: return find(rest, in: room)
@@ -113,10 +93,7 @@ extension ChatModel {
             return [.upload(conversation: room.id, path: path, text: text, replyTo: replyTo)]
         case .save:
             let target = room.message(selection) ?? room.messages.last { $0.file != nil }
-            guard let target else {
-                notice = ("no message has a file", true)
-                return []
-            }
+            guard let target else { return refuse("no message has a file") }
             return save(target, to: rest.isEmpty ? nil : rest)
         case .reply, .react:
             let (target, text) = target(rest, room)
@@ -129,31 +106,25 @@ extension ChatModel {
             return enter(text.hasPrefix("/") ? "/" + text : text)
         case .profile, .rename:
             guard !rest.isEmpty else { return usage(command) }
-            let method = command == .profile ? Methods.conversationProfile.name : Methods.conversationRename.name
-            let key = command == .profile ? "profile" : "name"
-            let params: JSONValue = .object(["conversation": .string(room.id), key: .string(rest)])
-            return [.call(.action(.say("done")), method: method, params: params)]
+            return command == .profile
+                ? act(.say("done"), Methods.conversationProfile, .init(conversation: room.id, profile: rest))
+                : act(.say("done"), Methods.conversationRename, .init(conversation: room.id, name: rest))
         case .remove:
             let found = room.conversation.members.filter { room.name(of: $0.member) == rest || $0.member == rest }
             guard let member = found.first, found.count == 1 else {
                 let why = found.isEmpty ? "no member is called" : "several members are called"
-                notice = ("\(why) \(ShownText.line(rest)): /who shows their ids", true)
-                return []
+                return refuse("\(why) \(ShownText.line(rest)): /who shows their ids")
             }
-            let params: JSONValue = ["conversation": .string(room.id), "member": .string(member.member)]
-            return [.call(.action(.say("removed")), method: Methods.conversationRemove.name, params: params)]
+            return act(.say("removed"), Methods.conversationRemove, .init(conversation: room.id, member: member.member))
         case .explode:
-            guard !room.isExploded else {
-                notice = ("the conversation has exploded: Alt-X closes it", true)
-                return []
-            }
+            guard !room.isExploded else { return refuse("the conversation has exploded: Alt-X closes it") }
             var params = ExplodeParams(conversation: room.id)
             if !rest.isEmpty {
                 guard let delay = Interval(text: rest) else { return usage(command) }
                 params.delay = delay
             }
             editor.clear()
-            question = .explode(room: room.id, params: JSONValue(of: params), isScheduled: !rest.isEmpty)
+            question = .explode(room: room.id, params: params, isScheduled: !rest.isEmpty)
         case .leave:
             editor.clear()
             question = .leave(room: room.id)
@@ -178,38 +149,34 @@ extension ChatModel {
         notice = ("no earlier message contains these words", true)
         guard !room.isWhole else { return [] }
         notice = ("not in the newest \(room.messages.count) messages: loading more, find again", true)
-        change(room.id) { $0.wantedCount = min(20_000, $0.wantedCount * 2) }
-        return ask(.messages(room.id))
+        return loadMore(room.id)
     }
 
     private mutating func usage(_ command: SlashCommand) -> [ChatEffect] {
-        notice = ("write /\(command.rawValue) \(command.arguments)", true)
-        return []
+        refuse("write /\(command.rawValue) \(command.arguments)")
     }
 
     private mutating func join(_ slug: String) -> [ChatEffect] {
         guard !slug.isEmpty else { return usage(.join) }
         sayUntilChange("joining …")
-        let params = JoinParams(slug: slug, profile: ownName)
-        return [.call(.action(.join(from: currentID)), method: Methods.join.name, params: JSONValue(of: params))]
+        return act(.join(from: currentID), Methods.join, .init(slug: slug, profile: ownName))
     }
 
     private mutating func invite(_ rest: String, _ room: Room) -> [ChatEffect] {
         if rest == "--code" || rest == "code" {
-            let params = InviteCodeParams(conversation: room.id)
-            return [.call(.action(.code(room.id)), method: Methods.inviteCode.name, params: JSONValue(of: params))]
+            return act(.code(room.id), Methods.inviteCode, .init(conversation: room.id))
         }
-        var params: [String: JSONValue] = ["conversation": .string(room.id)]
+        var params = InviteCreateParams(conversation: room.id)
         for word in rest.split(separator: " ") {
             if word == "single" {
-                params["singleUse"] = true
-            } else if Interval(text: String(word)) != nil {
-                params["expiresIn"] = .string(String(word))
+                params.singleUse = true
+            } else if let time = Interval(text: String(word)) {
+                params.expiresIn = time
             } else {
                 return usage(.invite)
             }
         }
-        return [.call(.action(.invite(room.id)), method: Methods.inviteCreate.name, params: .object(params))]
+        return act(.invite(room.id), Methods.inviteCreate, params)
     }
 
     /// The message named by a word such as `@2`, else the selected one, else the last one of another member; and the
@@ -256,11 +223,11 @@ extension ChatModel {
         if let one = status.agreement {
             let members = Words.list(one.members.map(ShownText.line))
             lines.append("agreed \(Words.time(one.agreedAt, now: now, calendar)) by \(members)")
-            lines += Self.terms(one) + Self.explanation(one)
+            lines += Self.terms(one.terms) + Self.explanation(one.terms)
         }
         if let proposal = status.proposal {
-            lines += ["", "proposed: \(Words.lifetime(proposal.lifetime)), by \(ShownText.line(proposal.from))"]
-            lines += Self.terms(proposal) + Self.explanation(proposal)
+            lines += ["", "proposed: \(Words.lifetime(proposal.terms.lifetime)), by \(ShownText.line(proposal.from))"]
+            lines += Self.terms(proposal.terms) + Self.explanation(proposal.terms)
             lines.append("waits for \(Words.list((proposal.waiting ?? []).map(Self.you)))")
             lines.append("Earlier messages keep the lifetime under which they were sent.")
         }
@@ -268,7 +235,7 @@ extension ChatModel {
     }
 
     /// The terms beside the lifetime.
-    static func terms(_ terms: some LifetimeTermsFields) -> [String] {
+    static func terms(_ terms: LifetimeTermsRecord) -> [String] {
         var lines: [String] = []
         if let attachments = terms.attachments { lines.append("files: \(Words.lifetime(attachments))") }
         if let unopened = terms.unopened { lines.append("unopened: gone after \(Words.left(unopened.milliseconds))") }
@@ -278,7 +245,7 @@ extension ChatModel {
     }
 
     /// The consequences of a mailbox.
-    private static func explanation(_ terms: some LifetimeTermsFields) -> [String] {
+    private static func explanation(_ terms: LifetimeTermsRecord) -> [String] {
         switch terms.mailbox ?? .no {
         case .no: []
         case .ram: ["An offline member's mailbox may keep messages: sealed, in memory only."]
@@ -288,4 +255,84 @@ extension ChatModel {
 
     /// The node calls us "me".
     static func you(_ name: String) -> String { name == "me" ? "you" : Words.name(name) }
+}
+
+enum SlashCommand: String, CaseIterable, Sendable {
+    case propose, accept, reject, withdraw, agreement
+    case invite, join, decline, create, list, open
+    case file, save, reply, react
+    case who, profile, rename, joins, find, remove
+    case block, explode, leave, help, quit
+
+    /// Its arguments, what it does, and the equivalent shell command; empty when there is none.
+    private var words: (arguments: String, summary: String, equivalent: String) {
+        switch self {
+        case .propose:
+            (
+                "1h|6h|1d|7d|30d|ephemeral [ram|disk] [once]",
+                "propose how long messages are kept, with renewal after a restart",
+                "mayfly lifetime propose C VALUE --mailbox ram --renew"
+            )
+        case .accept:
+            (
+                "[once]", "accept the proposal, with renewal after a restart; once: without renewal",
+                "mayfly lifetime accept C --renew"
+            )
+        case .reject: ("", "reject the proposal", "mayfly lifetime reject C")
+        case .withdraw: ("", "withdraw your own proposal", "mayfly lifetime withdraw C")
+        case .agreement: ("", "show the agreement and the open proposal", "mayfly lifetime show C")
+        case .invite:
+            ("[24h] [single] | --code", "create an invitation; --code: a code to say aloud", "mayfly invite create C")
+        case .join: ("INVITE", "join by an invitation", "mayfly join INVITE")
+        case .decline: ("INVITATION", "decline an invitation", "mayfly join cancel INVITATION")
+        case .create: ("NAME", "create a conversation", "mayfly conversation create --name NAME")
+        case .list: ("", "all conversations (Alt-0)", "mayfly conversation list")
+        case .open: ("CONVERSATION", "go to a conversation (Alt-1…9)", "")
+        case .file: ("PATH [TEXT]", "send a file", "mayfly send C --file PATH")
+        case .save: ("[PATH]", "save the file of the selected or the last message", "mayfly save C MESSAGE")
+        case .reply:
+            (
+                "[@N] TEXT", "reply to the selected or the last message, or the Nth from the end",
+                "mayfly send C --reply-to MESSAGE TEXT"
+            )
+        case .react: ("[@N] EMOJI", "add or remove an emoji reaction", "mayfly react C MESSAGE EMOJI")
+        case .who: ("", "list the members and their paths", "mayfly conversation members C")
+        case .profile: ("NAME", "set your own name in this conversation", "mayfly conversation profile C NAME")
+        case .rename: ("NAME", "rename the conversation (creator)", "mayfly conversation rename C NAME")
+        case .joins: ("on|off", "allow or stop joining (creator)", "mayfly conversation unlock C, lock C")
+        case .find: ("WORDS", "select the newest message with these words; again: the one before", "")
+        case .remove: ("MEMBER", "remove a member (creator)", "mayfly conversation remove C MEMBER")
+        case .block: ("PEER", "refuse pings and invitations from a named node", "mayfly peer block PEER")
+        case .explode: ("[2h]", "destroy the conversation for all members (creator)", "mayfly explode C")
+        case .leave: ("", "leave the conversation and destroy the local copy", "mayfly conversation leave C")
+        case .help: ("", "this page", "")
+        case .quit: ("", "end the chat; the node goes on (Ctrl-C, twice with a draft)", "")
+        }
+    }
+
+    var arguments: String { words.arguments }
+
+    /// The slash command for a shell command in a node's hint, or the shell command itself.
+    static func inPlace(of shell: String) -> String {
+        allCases.first { $0.words.equivalent.hasPrefix(shell) }.map { $0 == .joins ? "/joins on" : "/\($0.rawValue)" }
+            ?? shell
+    }
+
+    static var helpLines: [String] {
+        let usages = allCases.map { "/\($0.rawValue) \($0.arguments)" }
+        let width = usages.map(\.count).max() ?? 0
+        return [
+            "Enter sends · Alt-Enter breaks the line · Tab completes · arrows: earlier texts",
+            "Alt-Up selects a message: Enter replies, Alt-E reacts, Alt-S saves its file, Alt-V shows its image,",
+            "Alt-W shows who has it, Alt-C cancels it while it is queued, Esc leaves it. A letter begins a text.",
+            " PageUp scrolls · Alt-1…9 goes to a conversation, Alt-0 to the list",
+            "✓ sent · ✓✓ 1/2 one of two members has it · ⇡ in a mailbox · ● linked · ○ not linked",
+            "A text that begins with a slash: write it twice.", "",
+        ]
+            + zip(allCases, usages).map { command, usage in
+                let equivalent = command.words.equivalent
+                return Wrapping.fit(usage, width: width) + "  " + command.words.summary
+                    + (equivalent.isEmpty ? "" : "  (\(equivalent))")
+            }
+    }
 }

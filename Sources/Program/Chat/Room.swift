@@ -82,6 +82,11 @@ struct Room {
         return Words.name(known?.profile ?? known?.peer ?? member)
     }
 
+    /// The members, each linked or not.
+    var presence: String {
+        conversation.members.map { "\(name(of: $0.member))\($0.online ? "●" : "○")" }.joined(separator: " ")
+    }
+
     func message(_ id: HexID?) -> Message? { id.flatMap { id in messages.first { $0.message == id } } }
 
     // MARK: Changes
@@ -139,5 +144,18 @@ struct Room {
             return now.milliseconds + max(1, left % step == 0 ? step : left % step)
         }
         return (changes + faded.map(\.until)).min()
+    }
+}
+
+/// The message being answered, without its text.
+struct ReplyTarget: Hashable, Sendable {
+    let message: HexID
+    let expiresAt: Timestamp?
+    /// The user is told before the text is sent.
+    var isGone = false
+
+    init(_ message: Message) {
+        self.message = message.message
+        expiresAt = message.expiresAt
     }
 }

@@ -16,8 +16,7 @@ extension ChatModel {
         switch key {
         case .control("c") where !editor.isEmpty && question == nil && !wasQuitAsked && !isLocked && !isTooSmall:
             isQuitAsked = true
-            notice = ("the draft is not sent: Ctrl-C again ends the chat", true)
-            return []
+            return refuse("the draft is not sent: Ctrl-C again ends the chat")
         case .control("c"),
             .control("d") where editor.isEmpty && question == nil:
             return [.quit]
@@ -76,9 +75,7 @@ extension ChatModel {
         editor.clear()
         lock = .unlocking
         sayUntilChange("unlocking …")
-        let request = ChatRequest.action(.unlock(hasPassphrase: !passphrase.isEmpty))
-        let params = UnlockParams(passphrase: passphrase)
-        return [.call(request, method: Methods.unlock.name, params: JSONValue(of: params))]
+        return act(.unlock(hasPassphrase: !passphrase.isEmpty), Methods.unlock, .init(passphrase: passphrase))
     }
 
     private mutating func close(_ shown: Overlay, _ key: Key) -> [ChatEffect] {
@@ -101,8 +98,7 @@ extension ChatModel {
         let rows = MessageRows(self, room, size.columns).rows(last: wanted + size.rows)
         scroll = max(scroll, min(wanted, rows.count - bodyCount(size)))
         guard !room.isWhole, rows.count < wanted + size.rows else { return [] }
-        change(room.id) { $0.wantedCount = min(20_000, $0.wantedCount * 2) }
-        return ask(.messages(room.id))
+        return loadMore(room.id)
     }
 
     private mutating func openNumber(_ digit: Character) -> [ChatEffect] {
@@ -119,8 +115,7 @@ extension ChatModel {
         case .enter:
             if let room, room.reply?.isGone ?? false, !editor.isEmpty {
                 change(room.id) { $0.reply = nil }
-                notice = ("not sent, the message to reply to is gone: Enter sends it without", true)
-                return []
+                return refuse("not sent, the message to reply to is gone: Enter sends it without")
             }
             let length = room?.retention.milliseconds
             let line = editor.take(until: length.map { now.milliseconds + $0 })
@@ -154,22 +149,17 @@ extension ChatModel {
     }
 
     mutating func send(_ text: String) -> [ChatEffect] {
-        guard let room else {
-            notice = ("choose a conversation first: Alt-1, or Enter on its line", true)
-            return []
-        }
+        guard let room else { return refuse(Self.chooseFirst) }
         guard text.utf8.count <= Limits.textByteCount else {
             editor.set(text)
-            notice = (Self.tooLong(text), true)
-            return []
+            return refuse(Self.tooLong(text))
         }
         scroll = 0
         selection = nil
         let reply = room.reply
         change(room.id) { $0.reply = nil }
         let params = SendParams(conversation: room.id, text: text, replyTo: reply?.message.description)
-        let request = ChatRequest.action(.send(room.id, text: text, reply: reply))
-        return [.call(request, method: Methods.send.name, params: JSONValue(of: params))]
+        return act(.send(room.id, text: text, reply: reply), Methods.send, params)
     }
 
     private static func tooLong(_ text: String) -> String {
@@ -200,8 +190,7 @@ extension ChatModel {
         } else if next >= 0 {
             selection = messages[next].message
         } else if !room.isWhole {
-            change(room.id) { $0.wantedCount = min(20_000, $0.wantedCount * 2) }
-            return ask(.messages(room.id))
+            return loadMore(room.id)
         }
         return []
     }
@@ -238,12 +227,10 @@ extension ChatModel {
 
     private mutating func view(_ message: Message) -> [ChatEffect] {
         guard let file = message.file, file.mediaType.hasPrefix("image/"), let room else {
-            notice = ("there is no image in this message", true)
-            return []
+            return refuse("there is no image in this message")
         }
         guard file.state == "complete" else {
-            notice = ("\(ShownText.line(file.name)) is not here yet: \(file.percent) %", true)
-            return []
+            return refuse("\(ShownText.line(file.name)) is not here yet: \(file.percent) %")
         }
         let title = ShownText.line(file.name)
         sayUntilChange("looking at \(title) …")
@@ -252,24 +239,18 @@ extension ChatModel {
     }
 
     mutating func save(_ message: Message, to path: String?) -> [ChatEffect] {
-        guard let file = message.file, let room else {
-            notice = ("there is no file in this message", true)
-            return []
-        }
+        guard let file = message.file, let room else { return refuse("there is no file in this message") }
         guard file.state == "complete" else {
-            notice = ("\(ShownText.line(file.name)) is not here yet: \(file.percent) %", true)
-            return []
+            return refuse("\(ShownText.line(file.name)) is not here yet: \(file.percent) %")
         }
         return [.save(conversation: room.id, message: message.message.description, path: path)]
     }
 
     private mutating func cancel(_ message: Message) -> [ChatEffect] {
         guard message.member == nil, message.state == "queued" else {
-            notice = ("only a queued message can be cancelled", true)
-            return []
+            return refuse("only a queued message can be cancelled")
         }
-        let params: JSONValue = ["message": .string(message.message.description)]
-        return [.call(.action(.say("cancelled")), method: Methods.outboxCancel.name, params: params)]
+        return act(.say("cancelled"), Methods.outboxCancel, .init(message: message.message.description))
     }
 
     private func whoHas(_ message: Message) -> [String] {
@@ -299,8 +280,7 @@ extension ChatModel {
             .alt("r") where proposal?.member != nil:
             // Protects against a key meant for the previous card.
             if let changedAt = room.proposalChangedAt, now.milliseconds - changedAt.milliseconds < 1_000 {
-                notice = ("the proposal has just changed: look again", true)
-                return []
+                return refuse("the proposal has just changed: look again")
             }
             return command(key == .alt("a") ? "/accept" : key == .alt("o") ? "/accept once" : "/reject")
         case .alt("w") where proposal != nil && proposal?.member == nil: return command("/withdraw")
@@ -348,19 +328,10 @@ extension ChatModel {
             return []
         }
         switch asked {
-        case .explode(let id, let params, _):
-            guard key == .enter else {
-                _ = editor.edit(key)
-                return []
-            }
-            return confirm(id) { .call(.action(.explode(id)), method: Methods.explode.name, params: params) }
+        case .explode where key != .enter, .leave where key != .enter: _ = editor.edit(key)
+        case .explode(let id, let params, _): return confirms(id) ? act(.explode(id), Methods.explode, params) : []
         case .leave(let id):
-            guard key == .enter else {
-                _ = editor.edit(key)
-                return []
-            }
-            let params = JSONValue(of: ConversationParams(conversation: id))
-            return confirm(id) { .call(.action(.leave(id)), method: Methods.conversationLeave.name, params: params) }
+            return confirms(id) ? act(.leave(id), Methods.conversationLeave, .init(conversation: id)) : []
         case .paste(let text):
             switch key {
             case .enter: editor.insert(text)
@@ -368,7 +339,6 @@ extension ChatModel {
             default: notice = ("Enter inserts the text, 1 makes one line of it, Esc drops it", false)
             }
             if notice == nil { question = nil }
-            return []
         case .invitation(let join):
             switch key {
             case .character("a"):
@@ -379,7 +349,6 @@ extension ChatModel {
                 return command("/decline \(join.join)")
             default: notice = ("a accepts, d declines, Esc leaves it open", false)
             }
-            return []
         case .name(let line):
             if case .paste(let text) = key { editor.insert(ShownText.line(text)) }
             guard key == .enter else {
@@ -395,14 +364,12 @@ extension ChatModel {
             guard case .character(let sign) = key, let room else { return [] }
             let number = sign.wholeNumberValue.map { $0 - 1 } ?? -1
             let emoji = Self.reactions.indices.contains(number) ? Self.reactions[number] : String(sign)
-            guard Self.isEmoji(emoji) else {
-                notice = ("a number from 1 to \(Self.reactions.count), or an emoji", true)
-                return []
-            }
+            guard Self.isEmoji(emoji) else { return refuse("a number from 1 to \(Self.reactions.count), or an emoji") }
             question = nil
             selection = nil
             return react(room, message, emoji)
         }
+        return []
     }
 
     /// One emoji, or `+1` or `-1`.
@@ -417,18 +384,16 @@ extension ChatModel {
         let target = room.messages.first { $0.message.description == message }
         let isThere = target?.reactions?.contains { $0.member == nil && $0.reaction == emoji } ?? false
         let params = ReactParams(conversation: room.id, message: message, reaction: emoji, remove: isThere ? true : nil)
-        let request = ChatRequest.action(.send(room.id, text: nil, reply: nil))
-        return [.call(request, method: Methods.react.name, params: JSONValue(of: params))]
+        return act(.send(room.id, text: nil, reply: nil), Methods.react, params)
     }
 
-    private mutating func confirm(_ id: String, _ effect: () -> ChatEffect) -> [ChatEffect] {
+    /// Whether the user has typed the room's name.
+    private mutating func confirms(_ id: String) -> Bool {
         let typed = editor.line
         editor.clear()
         question = nil
-        guard let room = room(id), typed == room.title else {
-            notice = ("that is not the name: nothing was done", true)
-            return []
-        }
-        return [effect()]
+        if let room = room(id), typed == room.title { return true }
+        notice = ("that is not the name: nothing was done", true)
+        return false
     }
 }

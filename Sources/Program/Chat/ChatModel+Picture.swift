@@ -41,8 +41,7 @@ extension ChatModel {
             )
         }
         let right = retention(room, columns)
-        let members = room.conversation.members.map { "\(room.name(of: $0.member))\($0.online ? "●" : "○")" }
-        let names = members.isEmpty ? "nobody else yet" : members.joined(separator: " ")
+        let names = room.conversation.members.isEmpty ? "nobody else yet" : room.presence
         let left = " \(room.title) · \(names)"
         return Row(Span(Wrapping.cut(left, width: max(0, columns - CellWidth.of(right.text) - 1)), .bar), right: right)
     }
@@ -147,7 +146,7 @@ extension ChatModel {
             return ("\(newBelow == 0 ? "scrolled up" : "\(newBelow) new below"): PageDown, Esc to the end", .strong)
         }
         if room.conversation.members.isEmpty { return ("nobody else is here: /invite", .dim) }
-        let mailbox = room.lifetime?.agreement?.mailboxWords.map { " · \($0)" } ?? ""
+        let mailbox = room.lifetime?.agreement?.terms.mailboxWords.map { " · \($0)" } ?? ""
         guard let length = room.retention.milliseconds else {
             return ("What you send now is in memory only, gone when a node stops\(mailbox)", .dim)
         }
@@ -170,7 +169,8 @@ extension ChatModel {
         guard let room, !room.isExploded, overlay == nil else { return [] }
         if let proposal = room.lifetime?.proposal {
             let isOurs = proposal.member == nil
-            let what = ([Words.lifetime(proposal.lifetime)] + ChatModel.terms(proposal)).joined(separator: ", ")
+            let what = ([Words.lifetime(proposal.terms.lifetime)] + ChatModel.terms(proposal.terms)).joined(
+                separator: ", ")
             let waiting = (proposal.waiting ?? []).map(ChatModel.you)
             let head = isOurs ? "you propose \(what)" : "\(what), proposed by \(Words.name(proposal.from))"
             let isForUs = waiting.contains("you")
@@ -215,31 +215,27 @@ extension ChatModel {
     // MARK: The middle
 
     private func bodyRows(columns: Int, count: Int) -> [Row] {
-        let rows: [Row]
-        if let overlay {
-            let shown = overlayRows(overlay, columns: columns, count: count)
-            return shown + [Row](repeating: Row(), count: count - shown.count)
+        guard overlay == nil, !isLocked, let room else {
+            let shown =
+                overlay.map { overlayRows($0, columns: columns, count: count) }
+                ?? (isLocked ? Self.lockedRows(columns) : listRows(columns))
+            return shown.prefix(count) + [Row](repeating: Row(), count: max(0, count - shown.count))
         }
-        if isLocked {
-            let words = [
-                "The storage is locked: its keys are wiped and no message is shown.",
-                "Enter here opens it, or `mayfly unlock`; a passphrase is asked for if the home has one.",
-            ]
-            let lines = words.flatMap { Wrapping.wrap($0, width: columns) }
-            let shown = lines.prefix(count).map { Row(Span($0, .warning)) }
-            return shown + [Row](repeating: Row(), count: count - shown.count)
-        }
-        guard let room else {
-            let shown = Array(listRows(columns).prefix(count))
-            return shown + [Row](repeating: Row(), count: count - shown.count)
-        }
-        rows =
+        let rows =
             room.isExploded
             ? explosionRows(room, columns)
             : MessageRows(self, room, columns).rows(last: count + scroll, through: selection)
         let end = selectedEnd(rows, count) ?? max(min(count, rows.count), rows.count - scroll)
         let shown = Array(rows[max(0, end - count)..<end])
         return [Row](repeating: Row(), count: count - shown.count) + shown
+    }
+
+    private static func lockedRows(_ columns: Int) -> [Row] {
+        let words = [
+            "The storage is locked: its keys are wiped and no message is shown.",
+            "Enter here opens it, or `mayfly unlock`; a passphrase is asked for if the home has one.",
+        ]
+        return words.flatMap { Wrapping.wrap($0, width: columns) }.map { Row(Span($0, .warning)) }
     }
 
     /// End index that keeps the selected message visible.
@@ -306,12 +302,10 @@ extension ChatModel {
         let width = min(24, rooms.map { CellWidth.of($0.title) }.max() ?? 0)
         for (index, room) in rooms.enumerated() {
             let unread = room.unreadCount > 0 ? "\(room.unreadCount) new" : ""
-            let names = room.conversation.members.map { "\(room.name(of: $0.member))\($0.online ? "●" : "○")" }
             let right = retention(room, columns)
             let number = index < 9 ? "\(index + 1)" : " "
             let start = " \(number) \(Wrapping.fit(room.title, width: width))  \(Wrapping.fit(unread, width: 7)) "
-            let rest = Wrapping.cut(
-                names.joined(separator: " "), width: columns - CellWidth.of(start) - CellWidth.of(right.text) - 1)
+            let rest = Wrapping.cut(room.presence, width: columns - CellWidth.of(start) - CellWidth.of(right.text) - 1)
             let tone: Tone = index == listIndex ? .selected : room.unreadCount > 0 ? .strong : .plain
             rows.append(Row(spans: [Span(Wrapping.cut(start, width: columns), tone), Span(rest, .dim)], right: right))
         }

@@ -80,8 +80,7 @@ extension ChatModel {
         forgetList()
         forgetWhatIsShown()
         // The plain chat has no page for the locked state.
-        notice = ("the storage is locked", true)
-        return []
+        return refuse("the storage is locked")
     }
 
     private mutating func unlocked() -> [ChatEffect] {

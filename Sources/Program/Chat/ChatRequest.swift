@@ -39,10 +39,14 @@ enum ChatEffect {
     case save(conversation: String, message: String, path: String?)
     /// `size` is the available space.
     case preview(conversation: String, message: String, title: String, size: Picture.Size)
-    /// Saves the user's name for future conversations.
+    /// Saves the user's name in `config.json` for future conversations. A name not valid there holds in this chat only.
     case remember(name: String)
     case bell
     case quit
+
+    static func call<Params: MethodParams>(
+        _ request: ChatRequest, _ method: RPCMethod<Params, some MethodResult>, _ params: Params
+    ) -> ChatEffect { .call(request, method: method.name, params: JSONValue(of: params)) }
 }
 
 enum ChatInput {
@@ -58,4 +62,19 @@ enum ChatInput {
     case disconnected(String)
     case resized(Picture.Size)
     case tick
+
+    /// `nil` for an answer without a request, and for a notification of a newer node.
+    init?(_ response: ControlResponse, _ requests: inout [RequestID: ChatRequest]) {
+        switch response {
+        case .success(let id, let result):
+            guard let request = requests.removeValue(forKey: id) else { return nil }
+            self = .answer(request, .success(result))
+        case .failure(let id, let error):
+            guard let request = requests.removeValue(forKey: id) else { return nil }
+            self = .answer(request, .failure(error))
+        case .notification(ControlResponse.eventMethod, let event): self = .event(event)
+        case .notification(ControlResponse.droppedMethod, _): self = .dropped
+        case .notification: return nil
+        }
+    }
 }

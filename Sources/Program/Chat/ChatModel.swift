@@ -31,7 +31,7 @@ struct ChatModel {
     /// A question for the input line.
     enum Question {
         /// The user must type the room's name.
-        case explode(room: String, params: JSONValue, isScheduled: Bool)
+        case explode(room: String, params: ExplodeParams, isScheduled: Bool)
         case leave(room: String)
         /// A paste with several lines or many bytes.
         case paste(String)
@@ -112,12 +112,7 @@ struct ChatModel {
             if rooms[index].retention != .ephemeral { rooms[index].keptBefore = rooms[index].retention }
             rooms[index].lifetime = nil
         }
-        let subscribe = SubscribeParams(marksRead: false)
-        return [
-            .call(.subscription, method: Methods.subscribe.name, params: JSONValue(of: subscribe)),
-            .call(.conversations, method: Methods.conversationList.name, params: [:]),
-            .call(.joins, method: Methods.joinList.name, params: [:]),
-        ]
+        return [.call(.subscription, Methods.subscribe, .init(marksRead: false))] + ask(.conversations) + ask(.joins)
     }
 
     /// Sends a text, even with a leading slash.
@@ -127,9 +122,20 @@ struct ChatModel {
     }
 
     private mutating func refuseLocked() -> [ChatEffect] {
-        notice = ("not done, the storage is locked: `mayfly unlock` opens it", true)
+        refuse("not done, the storage is locked: `mayfly unlock` opens it")
+    }
+
+    mutating func refuse(_ why: String) -> [ChatEffect] {
+        notice = (why, true)
         return []
     }
+
+    static let chooseFirst = "choose a conversation first: Alt-1, or Enter on its line"
+
+    /// An action of the user.
+    func act<Params: MethodParams>(
+        _ action: ChatRequest.Action, _ method: RPCMethod<Params, some MethodResult>, _ params: Params
+    ) -> [ChatEffect] { [.call(.action(action), method, params)] }
 
     /// Why the last text was not sent.
     var refusal: String? { notice.flatMap { $0.isFailure ? $0.text : nil } }
@@ -243,6 +249,11 @@ struct ChatModel {
         return ask(.messages(id)) + ask(.lifetime(id)) + ask(.conversation(id))
     }
 
+    mutating func loadMore(_ id: String) -> [ChatEffect] {
+        change(id) { $0.wantedCount = min(20_000, $0.wantedCount * 2) }
+        return ask(.messages(id))
+    }
+
     func room(_ id: String) -> Room? { rooms.first { $0.id == id } }
 
     // MARK: Asking
@@ -254,16 +265,15 @@ struct ChatModel {
             return []
         }
         pending[request] = false
-        func of(_ id: String) -> JSONValue { JSONValue(of: ConversationParams(conversation: id)) }
         switch request {
-        case .conversations: return [.call(request, method: Methods.conversationList.name, params: [:])]
-        case .joins: return [.call(request, method: Methods.joinList.name, params: [:])]
+        case .conversations: return [.call(request, Methods.conversationList, Nothing())]
+        case .joins: return [.call(request, Methods.joinList, Nothing())]
         case .messages(let id):
-            let params = ReadParams(conversation: id, last: room(id)?.wantedCount ?? Room.pageCount)
-            return [.call(request, method: Methods.read.name, params: JSONValue(of: params))]
-        case .conversation(let id): return [.call(request, method: Methods.conversationShow.name, params: of(id))]
-        case .lifetime(let id): return [.call(request, method: Methods.lifetimeShow.name, params: of(id))]
-        case .explosion(let id): return [.call(request, method: Methods.explodeStatus.name, params: of(id))]
+            let count = room(id)?.wantedCount ?? Room.pageCount
+            return [.call(request, Methods.read, .init(conversation: id, last: count))]
+        case .conversation(let id): return [.call(request, Methods.conversationShow, .init(conversation: id))]
+        case .lifetime(let id): return [.call(request, Methods.lifetimeShow, .init(conversation: id))]
+        case .explosion(let id): return [.call(request, Methods.explodeStatus, .init(conversation: id))]
         case .subscription, .action: preconditionFailure("made where they are needed")
         }
     }

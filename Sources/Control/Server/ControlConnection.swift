@@ -6,9 +6,13 @@ import Synchronization
 ///     accepted ──credentials──▶ serving ──end of input──▶ draining ──last answer──▶ closed
 ///         └──refused──▶ closed     └──oversize line──▶ closed
 ///
-/// Backpressure: the handler stops reading at ``ControlLimits/requestsInFlight`` requests. All requests of one read
+/// Backpressure: the connection stops reading at ``ControlLimits/requestsInFlight`` requests. All requests of one read
 /// cross to the service in one hop.
-final class ControlConnectionHandler: ChannelDuplexHandler {
+///
+/// Used on the control loop; the two atomic counters also on the service's loop.
+final class ControlConnection: ChannelDuplexHandler, @unchecked Sendable {
+    // @unchecked: mutable state is confined to the control loop.
+
     typealias InboundIn = ByteBuffer
     typealias OutboundIn = ByteBuffer
     typealias OutboundOut = ByteBuffer
@@ -22,14 +26,15 @@ final class ControlConnectionHandler: ChannelDuplexHandler {
         case closed
     }
 
-    private let connection: ControlConnection
-    private let session: ControlSession
+    let channel: any Channel
     private let bridge: ControlBridge
     private let connections: ControlConnections
     /// Processes of this user, and of root, are served.
     private let user: UInt32
     /// Runs after requests were read.
     private let whenRead: @Sendable () -> Void
+    /// `nil` after the connection has closed.
+    private var session: ControlSession?
     private var state = State.accepted
     private var splitter = LineSplitter(byteLimit: ControlLimits.requestByteCount)
     private var requestsInFlight = 0
@@ -51,35 +56,51 @@ final class ControlConnectionHandler: ChannelDuplexHandler {
     private(set) var activeAt = NIODeadline.now()
     private(set) var wasAnswered = false
 
+    // MARK: Output
+
+    /// Lines queued for ``flush()``.
+    private var pending = JSONWriter()
+    private var pendingCallCount = 0
+    private var pendingEventByteCount = 0
+    /// Writes without a completion.
+    private var writesInFlight = 0
+    /// Bytes of events between the service and the kernel.
+    let backlogByteCount = Atomic(0)
+    /// Uploads and waiting calls, which end with the client. The service counts them.
+    let dependentCount = Atomic(0)
+    /// True while a subscription is open.
+    var isStreaming = false
+
     init(
-        connection: ControlConnection, session: ControlSession, bridge: ControlBridge, connections: ControlConnections,
-        user: UInt32, whenRead: @escaping @Sendable () -> Void
+        channel: any Channel, bridge: ControlBridge, connections: ControlConnections, user: UInt32,
+        whenRead: @escaping @Sendable () -> Void
     ) {
-        self.connection = connection
-        self.session = session
+        self.channel = channel
         self.bridge = bridge
         self.connections = connections
         self.user = user
         self.whenRead = whenRead
     }
 
-    func handlerAdded(context: ChannelHandlerContext) {
-        connection.written = { [unowned self] callCount in finish(callCount) }
+    /// Joins the channel's pipeline. The session ends with the channel.
+    func begin() throws {
+        let session = ControlSession(bridge: bridge, connection: self)
+        self.session = session
+        connections.add(self)
+        channel.closeFuture.whenComplete { [self] _ in
+            self.session = nil
+            connections.remove(self)
+            bridge.end(session)
+        }
+        try channel.pipeline.syncOperations.addHandler(self)
     }
-
-    func handlerRemoved(context: ChannelHandlerContext) { connection.written = nil }
 
     func channelActive(context: ChannelHandlerContext) {
         context.fireChannelActive()
-        checkPeer(context.channel)
+        checkPeer()
     }
 
-    private func refuse(_ error: ControlError) {
-        state = .closed
-        connection.refuse(error)
-    }
-
-    private func checkPeer(_ channel: any Channel) {
+    private func checkPeer() {
         guard let options = channel as? any SocketOptionProvider else {
             preconditionFailure("the control socket is a socket channel")
         }
@@ -174,9 +195,9 @@ final class ControlConnectionHandler: ChannelDuplexHandler {
                 guard let call else { return false }
                 if let id = call.id {
                     let error = ControlError.invalidRequest("the input ends before the \(byteCount) bytes of the body")
-                    connection.add(UnreadableRequest(id: id, error: error))
+                    add(UnreadableRequest(id: id, error: error))
                 } else {
-                    connection.addNothing()
+                    addNothing()
                 }
                 needsFlush = true
             }
@@ -212,6 +233,7 @@ final class ControlConnectionHandler: ChannelDuplexHandler {
                     (head, params) throws(UnreadableRequest) in
                     if head.bodyByteCount > 0 { awaitedBody = (nil, head.bodyByteCount) }
                     do throws(ControlError) {
+                        guard let session else { return }
                         let call = try bridge.service.call(head.method, id: head.id, params: &params, session: session)
                         call.byteCount = bytes.count
                         if call.waits { try beginWaiting() }
@@ -224,7 +246,7 @@ final class ControlConnectionHandler: ChannelDuplexHandler {
                         }
                     } catch {
                         guard let id = head.id else {
-                            connection.addNothing()
+                            addNothing()
                             needsFlush = true
                             return
                         }
@@ -233,7 +255,7 @@ final class ControlConnectionHandler: ChannelDuplexHandler {
                 }
             } catch {
                 if error.endsStream { return refuse(error.error) }
-                connection.add(error)
+                add(error)
                 needsFlush = true
             }
         }
@@ -248,14 +270,13 @@ final class ControlConnectionHandler: ChannelDuplexHandler {
         }
         if needsFlush {
             needsFlush = false
-            connection.flush()
+            flush()
         }
     }
 
     /// No request, subscription, upload or waiting call depends on the connection.
     var isIdle: Bool {
-        requestsInFlight == 0 && !connection.isStreaming && !connection.hasUnwritten
-            && connection.dependentCount.load(ordering: .relaxed) == 0
+        requestsInFlight == 0 && !isStreaming && !hasUnwritten && dependentCount.load(ordering: .relaxed) == 0
     }
 
     var isWaiting: Bool { mayWait && !isIdle }
@@ -280,6 +301,7 @@ final class ControlConnectionHandler: ChannelDuplexHandler {
 
     /// The kernel took the answers of `count` requests.
     private func finish(_ count: Int) {
+        guard session != nil else { return }
         requestsInFlight -= count
         activeAt = .now()
         wasAnswered = true
@@ -287,52 +309,20 @@ final class ControlConnectionHandler: ChannelDuplexHandler {
         dispatch()
         if isReadHeld, requestsInFlight < ControlLimits.requestsInFlight {
             isReadHeld = false
-            connection.resumeReading()
+            channel.read()
         }
     }
 
     /// After the end of input: closes once all answers are written, unless a subscription is open.
     private func finishIfDrained() {
-        guard case .draining = state, requestsInFlight == 0, !connection.isStreaming, !connection.hasUnwritten else {
-            return
-        }
+        guard case .draining = state, requestsInFlight == 0, !isStreaming, !hasUnwritten else { return }
         state = .closed
-        connection.close()
+        channel.close(promise: nil)
     }
-}
 
-/// Output buffer of one connection.
-///
-/// Used on the control loop; the two atomic counters also on the service's loop.
-final class ControlConnection: @unchecked Sendable {
-    // @unchecked: mutable state is confined to the control loop.
-
-    private let channel: any Channel
-    /// Lines queued for ``flush()``.
-    private var pending = JSONWriter()
-    private var pendingCallCount = 0
-    private var pendingEventByteCount = 0
-    private var isTouched = false
-    /// Writes without a completion.
-    private var writesInFlight = 0
-    /// Bytes of events between the service and the kernel.
-    let backlogByteCount = Atomic(0)
-    /// Uploads and waiting calls, which end with the client. The service counts them.
-    let dependentCount = Atomic(0)
-    /// True while a subscription is open.
-    var isStreaming = false
-    /// For the connection's handler: the kernel took the answers of that many calls.
-    var written: ((_ callCount: Int) -> Void)?
-
-    init(channel: any Channel) { self.channel = channel }
+    // MARK: Answers
 
     var hasUnwritten: Bool { writesInFlight > 0 || pending.buffer.readableBytes > 0 }
-
-    /// - Returns: true on the first call since ``flush()``.
-    func touch() -> Bool {
-        defer { isTouched = true }
-        return !isTouched
-    }
 
     func add(_ call: ControlCall) {
         call.writeAnswer(to: &pending)
@@ -354,7 +344,7 @@ final class ControlConnection: @unchecked Sendable {
 
     /// Writes all queued lines at once. A request stays in flight until the kernel takes its answer.
     func flush() {
-        isTouched = false
+        guard pendingCallCount > 0 || pending.buffer.readableBytes > 0 else { return }
         let calls = pendingCallCount
         let events = pendingEventByteCount
         let lines = pending.buffer
@@ -362,27 +352,22 @@ final class ControlConnection: @unchecked Sendable {
         pending = JSONWriter()
         pendingCallCount = 0
         pendingEventByteCount = 0
-        guard lines.readableBytes > 0 else {
-            if calls > 0 { written?(calls) }
-            return
-        }
+        // Notifications have no answer.
+        guard lines.readableBytes > 0 else { return finish(calls) }
         writesInFlight += 1
         channel.writeAndFlush(lines).assumeIsolated().whenComplete { [self] _ in
             writesInFlight -= 1
             backlogByteCount.subtract(events, ordering: .relaxed)
-            written?(calls)
+            finish(calls)
         }
     }
 
     /// Writes a failure, then closes.
-    func refuse(_ error: ControlError) {
+    private func refuse(_ error: ControlError) {
+        state = .closed
         pending.failure(.null, error)
         let lines = pending.buffer
         pending = JSONWriter()
         channel.writeAndFlush(lines).whenComplete { [channel] _ in channel.close(promise: nil) }
     }
-
-    func close() { channel.close(promise: nil) }
-
-    func resumeReading() { channel.read() }
 }
