@@ -37,6 +37,7 @@ final class Shell {
     private(set) lazy var summaries = InboxSummaries(self)
     private(set) lazy var loading = InboxLoading(self)
     private(set) lazy var storageLock = StorageLock(self)
+    private(set) lazy var retries = RetryList(self)
     private(set) lazy var expiry = Expiry(self)
     private(set) lazy var explosions = Explosions(self)
     private(set) lazy var knocks = Knocks(self)

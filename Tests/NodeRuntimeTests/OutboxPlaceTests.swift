@@ -9,13 +9,15 @@ import Testing
 
 extension Node {
     /// Stores one of our messages, as the core requests it.
-    fileprivate func keepOwn(_ client: ClientID, _ state: DeliveryState, lasting: Milliseconds) -> Messaging.MessageID {
+    fileprivate func keepOwn(
+        _ client: ClientID, _ state: DeliveryState, _ keeping: NodeAction.Keeping = .disk(.oneHour)
+    ) -> Messaging.MessageID {
         var random = Randomness.system
         let content = Content(
             type: .text, id: MessageID.random(&random), sentAt: services.now, lifetime: .oneHour, agreement: nil,
             fallback: "", shouldPush: true, payload: Array("hello".utf8))
-        let message = Message(content: content, sender: nil, state: state, expiresAt: services.now + lasting)
-        core.perform([.keep(client, [message], .disk(.oneHour))])
+        let message = Message(content: content, sender: nil, state: state, expiresAt: services.now + .hour)
+        core.perform([.keep(client, [message], keeping)])
         return content.id
     }
 
@@ -32,7 +34,7 @@ extension Node {
     /// Messages that a wake would find in the outbox.
     fileprivate func waiting(_ client: ClientID) -> [Messaging.MessageID] {
         guard let inbox = inboxes[client] else { return [] }
-        return shell.sleep.undelivered(inbox, from: inbox.outboxPlace).map(\.content.id)
+        return shell.sleep.undelivered(inbox, from: inbox.outboxFrom).map(\.content.id)
     }
 }
 
@@ -42,7 +44,7 @@ extension Node {
         let machine = try NodeMachine()
         let node = try await machine.start()
         let client = try await node.createConversation(name: "tea", profile: nil).get().client
-        for _ in 0..<3 { _ = await node.keepOwn(client, .delivered, lasting: .hour) }
+        for _ in 0..<3 { _ = await node.keepOwn(client, .delivered) }
         try await node.rename("tea", to: "coffee")
         try await node.whenCommitted().get()
         let next = NodeMachine(afterPowerCut: machine)
@@ -56,7 +58,7 @@ extension Node {
         let (machine, client) = try await machine()
         let node = try await machine.start()
         await node.reapNow()
-        let id = await node.keepOwn(client, .queued, lasting: .hour)
+        let id = await node.keepOwn(client, .queued)
         try await node.whenCommitted().get()
         #expect(await node.waiting(client) == [id])
         await node.stop()
@@ -69,15 +71,15 @@ extension Node {
         let machine = try NodeMachine()
         var node = try await machine.start()
         let client = try await node.createConversation(name: "tea", profile: nil).get().client
-        for _ in 0..<3 { _ = await node.keepOwn(client, .delivered, lasting: .hour) }
+        for _ in 0..<3 { _ = await node.keepOwn(client, .delivered) }
         try await node.rename("tea", to: "coffee")
-        _ = await node.keepOwn(client, .queued, lasting: .hour)
+        _ = await node.keepOwn(client, .queued)
         try await node.whenCommitted().get()
         machine.wait(seconds: 2 * 3_600)
         await node.reapNow()
         await node.lock()
         try await node.unlock(passphrase: nil)
-        let id = await node.keepOwn(client, .queued, lasting: .hour)
+        let id = await node.keepOwn(client, .queued)
         try await node.whenCommitted().get()
         let cut = NodeMachine(afterPowerCut: machine)
         await node.stop()
@@ -88,13 +90,34 @@ extension Node {
         try await cut.end()
     }
 
+    @Test("a message written while the storage was locked is found after an unlock and a power cut") func locked()
+        async throws
+    {
+        let machine = try NodeMachine()
+        let node = try await machine.start()
+        let client = try await node.createConversation(name: "tea", profile: nil).get().client
+        // The core does not know of the message, so that a save would raise the place.
+        await node.beginHandingOver()
+        await node.lock()
+        let id = await node.keepOwn(client, .queued, .untilUnlocked(.oneHour))
+        try await node.unlock(passphrase: nil)
+        try await node.whenCommitted().get()
+        let cut = NodeMachine(afterPowerCut: machine)
+        await node.stop()
+        try await machine.end()
+        let next = try await cut.start()
+        #expect(await next.waiting(client) == [id])
+        await next.stop()
+        try await cut.end()
+    }
+
     @Test("the place stays while the disk refuses a segment, and no saved state says that nothing waits") func refused()
         async throws
     {
         let machine = try NodeMachine()
         var node = try await machine.start()
         let client = try await node.createConversation(name: "tea", profile: nil).get().client
-        let id = await node.keepOwn(client, .queued, lasting: .hour)
+        let id = await node.keepOwn(client, .queued)
         await node.stop()
         let segments = machine.disk.files().keys.filter { $0.hasSuffix(".seg") }
         for name in segments.compactMap({ $0.split(separator: "/").last }) {
@@ -103,10 +126,9 @@ extension Node {
         node = try await machine.start()
         #expect(await node.waiting(client).isEmpty && !segments.isEmpty)
         try await node.rename("tea", to: "coffee")
-        #expect(try await node.saved(client).outboxPlace == 0)
+        #expect(try await node.saved(client).outboxFrom == 0)
         #expect(try await node.sleepInbox("coffee").state == .sleeping)
-        let saved = try await node.saved(client)
-        #expect(saved.outboxCount == nil && saved.outboxPlace == 0)
+        #expect(try await node.saved(client).outboxFrom == 0)
         machine.disk.with { $0.unreadable = [:] }
         await node.stop()
         node = try await machine.start()
@@ -124,7 +146,7 @@ extension Node {
             // During an upload the place is not the store's next one.
             await node.beginHandingOver()
             var ids: [Messaging.MessageID] = []
-            for _ in 0..<count { ids.append(await node.keepOwn(client, .queued, lasting: .hour)) }
+            for _ in 0..<count { ids.append(await node.keepOwn(client, .queued)) }
             try await node.whenCommitted().get()
             let cut = NodeMachine(afterPowerCut: machine)
             await node.stop()

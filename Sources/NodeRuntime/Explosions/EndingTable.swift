@@ -24,13 +24,9 @@ struct Ending {
     /// The conversation's inbox, known since the start of the node; the tombstone does not store it.
     var client: ClientID?
     var tombstone: TombstoneID?
-    /// The tombstone on the disk is outdated: the storage was locked or full.
-    var isTombstoneUnsaved = false
     /// The prepared tombstone of a scheduled explosion.
     var armed: ExplosionRecord?
     var fanOut: FanOut?
-    /// No commit has confirmed the list yet.
-    var isFanOutUnsaved = false
     /// Delivers our receipt to the creator of a conversation that has just exploded.
     var report: KnockSecret?
     var failure: StoreError?
@@ -38,16 +34,14 @@ struct Ending {
     var routes: [Knocker: UInt64] = [:]
 
     fileprivate var isEmpty: Bool {
-        client == nil && tombstone == nil && !isTombstoneUnsaved && armed == nil && fanOut == nil && !isFanOutUnsaved
-            && report == nil && failure == nil && routes.isEmpty
+        client == nil && tombstone == nil && armed == nil && fanOut == nil && report == nil && failure == nil
+            && routes.isEmpty
     }
 }
 
 /// The endings of the conversations; an empty ending is not stored. On the node's loop alone.
 final class EndingTable {
     private var endings: [ConversationID: Ending] = [:]
-    private var unsavedTombstoneIDs: Set<ConversationID> = []
-    private var unsavedFanOutIDs: Set<ConversationID> = []
     private var failedIDs: Set<ConversationID> = []
     private var ends = DeadlineQueue<ConversationID>()
     private var queuedEnds: [ConversationID: Timestamp] = [:]
@@ -56,24 +50,14 @@ final class EndingTable {
         get { endings[conversation] ?? Ending() }
         set {
             endings[conversation] = newValue.isEmpty ? nil : newValue
-            list(conversation, newValue.isTombstoneUnsaved, in: &unsavedTombstoneIDs)
-            list(conversation, newValue.isFanOutUnsaved, in: &unsavedFanOutIDs)
-            list(conversation, newValue.failure != nil, in: &failedIDs)
+            if newValue.failure != nil { failedIDs.insert(conversation) } else { failedIDs.remove(conversation) }
             ends.set(conversation, newValue.armed?.explodedAt, queued: &queuedEnds[conversation])
         }
     }
 
-    private func list(_ conversation: ConversationID, _ isListed: Bool, in list: inout Set<ConversationID>) {
-        if isListed { list.insert(conversation) } else { list.remove(conversation) }
-    }
-
     func remove(_ conversation: ConversationID) { self[conversation] = Ending() }
 
-    // Sorted by id.
-
-    var unsavedTombstones: [ConversationID] { unsavedTombstoneIDs.sorted() }
-    var unsavedFanOuts: [ConversationID] { unsavedFanOutIDs.sorted() }
-
+    /// Sorted.
     var armed: [ConversationID] { endings.filter { $0.value.armed != nil }.keys.sorted() }
 
     func overdue(now: Timestamp) -> [ConversationID] {

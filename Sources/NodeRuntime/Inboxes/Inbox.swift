@@ -23,31 +23,17 @@ final class Inbox {
     let archive: MessageArchive
     var verifications: [Messaging.MessageID: Verification] = [:]
     let effects: EffectQueue
-    /// The inbox is awake, and its saved state says that its outbox is empty.
-    var isSettled = false
-    /// No waiting message has a lower position on the disk; see ``InboxSnapshot/outboxPlace``.
-    var outboxPlace: UInt64 = 0
-    /// False after each load: the records with the highest positions may have expired, so the saved ``outboxPlace`` may
-    /// lie above the store's next position. Save the state before the next message.
-    var isPlaceSaved = false
-    /// The last load or wake could not read the outbox: it may contain messages unknown to the core.
-    var hasUnreadOutbox = false
+    /// ``InboxSnapshot/outboxFrom`` of the last saved state.
+    var outboxFrom: UInt64?
+    /// False if the last load or wake could not read the outbox: it may contain messages unknown to the core.
+    var isOutboxKnown = true
     var owesStatuses = false
-    var isUnsaved = false
-    /// Its newest changes failed, and the storage is locked already: reload the inbox at the unlock.
-    var isVoided = false
-    /// Status changes of stored messages made while the storage was locked; in order.
-    var deferred: [NodeAction] = []
     var activitySaved: Messaging.Timestamp?
-    /// The scheduled destruction that the store has refused to record.
-    var unarmedEnd: Timestamp?
     /// After a storage failure: no links until then.
     var troubledUntil: Timestamp?
 
     /// Routing numbers of its routes.
     var routes: [NodeAction.Route: UInt64] = [:]
-    /// Routes requested while the keys were wiped.
-    var owedRoutes: [NodeAction.Route] = []
     /// For dialling members; empty until the inbox is first awake.
     var dialTokens: [PublicKey: DialTokens] = [:]
     var savedCounters: [InboxSnapshot.Counters] = []
@@ -90,6 +76,13 @@ final class Inbox {
         throw NodeError.store(.damaged(what: "the identity of inbox \(row)"))
     }
 
+    /// The inbox is loaded or woken from its saved state. Clear ``savedCounters`` once the core has registered the routes.
+    func take(_ snapshot: InboxSnapshot) {
+        savedCounters = snapshot.counters
+        outboxFrom = snapshot.outboxFrom
+        isOutboxKnown = true
+    }
+
     func isTroubled(now: Timestamp) -> Bool { troubledUntil.map { now < $0 } ?? false }
 
     func add(_ link: ActiveLink) { links.append(link) }
@@ -107,10 +100,14 @@ struct InboxSnapshot: Codable {
     var record: InboxRecord
     var counters: [Counters]
     var lastActivity: Timestamp?
-    /// Unacknowledged messages at the time of the save. None is added without another save, so zero can be trusted.
-    /// `nil`: unknown, scan the messages.
+    /// Zero: no message of ours waits. `nil`: unknown, scan the messages.
     var outboxCount: Int?
-    /// A lower bound for the positions of waiting messages, and of chunks of unfinished uploads.
     var outboxPlace: UInt64
     var notes: InboxNotes
+
+    /// A lower bound for the positions of our waiting messages and of chunks of unfinished uploads. `nil`: there are
+    /// none; none is added without another save.
+    var outboxFrom: UInt64? { outboxCount == 0 ? nil : outboxPlace }
+
+    var isConversation: Bool { if case .conversation = record.role { true } else { false } }
 }

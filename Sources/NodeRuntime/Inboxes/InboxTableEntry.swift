@@ -241,7 +241,7 @@ final class InboxSummaries: Part {
         savedAt = now
         var entries: [(row: RowID, payload: [UInt8])] = []
         for summary in core.machine.sleepers where summary.outboxCount == 0 {
-            guard let inbox = inboxes[summary.client], !inbox.hasUnreadOutbox else { continue }
+            guard let inbox = inboxes[summary.client], inbox.isOutboxKnown else { continue }
             let (routes, invites) = shell.routes.entries(of: inbox)
             let entry = InboxTableEntry(summary: summary, routes: routes, invites: invites, notes: inbox.notes)
             entries.append((inbox.row, entry.encoded))

@@ -229,7 +229,6 @@ final class Mailboxes: Part {
             core.machine.withContact(&$0) { contact, turn in contact.serve(terms, turn) + contact.count(boxes, turn) }
         }
         shell.ownMailbox.changed()
-        shell.mailNotices.saveAll()
     }
 
     private var terms: MailboxTerms {

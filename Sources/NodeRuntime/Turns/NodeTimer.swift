@@ -25,7 +25,7 @@ final class NodeTimer: Part {
         core.turn { core.machine.explodeDue(&$0) }
         shell.expiry.reap(reading)
         storage.probe(store, after: StorageHealth.probePause, now: now)
-        shell.explosions.saveWhatWasRefused()
+        if !store.isReadOnly { shell.retries.run() }
         shell.counters.saveLate()
         shell.loading.loadUnread()
         shell.writer.storeWaiting()
