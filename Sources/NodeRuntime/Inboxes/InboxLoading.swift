@@ -45,7 +45,7 @@ final class InboxLoading: Part {
             } catch { skip(row, error) }
         }
         // Needs the contact inbox, which records the reservations.
-        shell.rendezvous.use()
+        shell.peerServices.use()
         core.turn {
             core.machine.launch(&$0)
             return []

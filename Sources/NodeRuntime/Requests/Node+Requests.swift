@@ -232,21 +232,21 @@ extension Node {
     // MARK: Rendezvous nodes
 
     package func rendezvousStandings() -> [(name: String, standing: RelayReservationStateMachine.Standing?)] {
-        shell.rendezvous.standings()
+        shell.peerServices.standings()
     }
 
     // MARK: Mailboxes
 
     package var mailboxStanding: OwnMailboxStanding? { shell.ownMailbox.standing }
 
-    package var mailboxService: MailboxServiceStanding? { shell.mailboxes.service }
+    package var mailboxService: MailboxServiceStanding? { shell.peerServices.mailboxService }
 
     /// Whether contents for an offline member would go to its mailbox now.
     package func isMailable(_ member: PublicKey, in conversation: ConversationStateMachine) -> Bool {
         conversation.isMailable(member, now: services.now)
     }
 
-    package var relayService: (terms: RelayTerms, counts: RelayCounts)? { shell.rendezvous.service }
+    package var relayService: (terms: RelayTerms, counts: RelayCounts)? { shell.peerServices.relayService }
 }
 
 /// The node's metrics.
