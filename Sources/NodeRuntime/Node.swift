@@ -43,9 +43,7 @@ package actor Node {
         let configuration = try NodeConfiguration.load(home: options.home)
         let book = try PeerBook(home: options.home)
         let node = try Node(options, configuration: configuration, peers: book, loop: loop, log: log)
-        node.assumeIsolated { node in
-            node.services.feed.goOn(home: options.home, startedAt: node.services.now, logger: log)
-        }
+        node.assumeIsolated { $0.shell.events.goOn() }
         return node
     }
 
@@ -128,9 +126,7 @@ package actor Node {
         for inbox in inboxes.all { shell.commits.drop(inbox, isDurable: false) }
         shell.book.pings.endAll(NodeError.stopping)
         shell.summaries.save()
-        if shell.book.isFromFile, !store.isHomeGone, !store.isReadOnly {
-            services.feed.saveMark(home: options.home, logger: services.log)
-        }
+        if shell.book.isFromFile, !store.isHomeGone, !store.isReadOnly { shell.events.saveMark() }
         shell.listening.transport?.close()
         store.close()
         for inbox in inboxes.all { inbox.key = nil }

@@ -18,7 +18,6 @@ final class NodeServices {
     let log: Logger
     /// By the system's clock, which may differ from the node's.
     let startedAt: Timestamp
-    let feed: EventFeed
     let storage: StorageHealth
     private(set) var configuration: NodeConfiguration
     var counters = NodeCounters()
@@ -51,7 +50,6 @@ final class NodeServices {
                 home: options.home, limits: configuration.storage ?? NodeConfiguration.Storage(),
                 space: environment.space))
         clock = NodeClock(mark: store.clockMark(), realtime: realtime, boottime: environment.boottime())
-        feed = EventFeed(startedAt: clock.read(realtime: realtime, boottime: environment.boottime()).confirmed)
     }
 
     func stop() { isStopped = true }

@@ -12,17 +12,6 @@ package struct NetworkFindings: Sendable {
         package var udpMilliseconds: Double?
         /// The time to connect over TCP; `nil` without a connection.
         package var tcpMilliseconds: Double?
-
-        package init(
-            rendezvous: String?, asked: Messaging.Endpoint, seen: Messaging.Endpoint? = nil,
-            udpMilliseconds: Double? = nil, tcpMilliseconds: Double? = nil
-        ) {
-            self.rendezvous = rendezvous
-            self.asked = asked
-            self.seen = seen
-            self.udpMilliseconds = udpMilliseconds
-            self.tcpMilliseconds = tcpMilliseconds
-        }
     }
 
     package struct Family: Sendable {
@@ -31,13 +20,6 @@ package struct NetworkFindings: Sendable {
         package var local: String?
         package var answers: [Answer]
         package var behaviour: NATBehaviour
-
-        package init(isIPv4: Bool, local: String?, answers: [Answer], behaviour: NATBehaviour) {
-            self.isIPv4 = isIPv4
-            self.local = local
-            self.answers = answers
-            self.behaviour = behaviour
-        }
 
         /// Whether UDP answers arrived; `nil` if no node was asked.
         package var hasUDP: Bool? { answers.isEmpty ? nil : answers.contains { $0.seen != nil } }
@@ -61,21 +43,9 @@ package struct NetworkFindings: Sendable {
     package var hasDatagrams: Bool
     package var portMappings: [PortMappingState]?
     /// Whether the mapping was only for this check, and is removed.
-    package var isProbe: Bool
+    package var isProbe = false
     /// The networks used for LAN discovery; `nil` if it is off.
     package var discovery: String?
-
-    package init(
-        families: [Family], hasRendezvous: Bool, hasDatagrams: Bool, portMappings: [PortMappingState]?,
-        isProbe: Bool = false, discovery: String?
-    ) {
-        self.families = families
-        self.hasRendezvous = hasRendezvous
-        self.hasDatagrams = hasDatagrams
-        self.portMappings = portMappings
-        self.isProbe = isProbe
-        self.discovery = discovery
-    }
 
     /// A lasting mapping exists.
     package var isMapped: Bool { !isProbe && hasMapping }
@@ -173,11 +143,6 @@ package struct NATBehaviour: Hashable, Sendable {
     package struct Observation: Hashable, Sendable {
         package let asked: Messaging.Endpoint
         package let seen: Messaging.Endpoint
-
-        package init(asked: Messaging.Endpoint, seen: Messaging.Endpoint) {
-            self.asked = asked
-            self.seen = seen
-        }
     }
 
     package enum Mapping: String, Sendable, CaseIterable {

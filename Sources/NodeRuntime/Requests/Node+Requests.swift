@@ -92,11 +92,11 @@ extension Node {
         -> EventLoopFuture<Void>
     { shell.storageLock.changingProtection(from: old, to: new) }
 
-    package func watch(_ body: @escaping (EventLog.Entry) -> Void) -> UInt64 { services.feed.watch(body) }
+    package func watch(_ body: @escaping (EventLog.Entry) -> Void) -> UInt64 { shell.events.watch(body) }
 
-    package func unwatch(_ watcher: UInt64) { services.feed.unwatch(watcher) }
+    package func unwatch(_ watcher: UInt64) { shell.events.unwatch(watcher) }
 
-    package var eventLog: EventLog { services.feed.log }
+    package var eventLog: EventLog { shell.events.eventLog }
 
     // MARK: The network
 
@@ -270,7 +270,7 @@ package struct NodeFigures: Sendable {
         bytesIn = counters.bytesIn
         bytesOut = counters.bytesOut
         for link in node.shell.links.all {
-            links[NodeCounters.LinkKind(LinkDescription(link.connection)), default: 0] += 1
+            links[NodeCounters.LinkKind(link.connection), default: 0] += 1
             bytesIn &+= link.connection.bytesIn
             bytesOut &+= link.connection.bytesOut
         }
