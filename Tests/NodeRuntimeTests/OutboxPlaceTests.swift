@@ -48,8 +48,7 @@ extension Node {
         try await node.rename("tea", to: "coffee")
         try await node.whenCommitted().get()
         let next = NodeMachine(afterPowerCut: machine)
-        await node.stop()
-        try await machine.end()
+        try await machine.end(node)
         next.wait(seconds: 2 * 3_600)
         return (next, client)
     }
@@ -61,8 +60,7 @@ extension Node {
         let id = await node.keepOwn(client, .queued)
         try await node.whenCommitted().get()
         #expect(await node.waiting(client) == [id])
-        await node.stop()
-        try await machine.end()
+        try await machine.end(node)
     }
 
     @Test("the place is saved again after an unlock, since the earlier messages may have ended") func unlocked()
@@ -82,12 +80,10 @@ extension Node {
         let id = await node.keepOwn(client, .queued)
         try await node.whenCommitted().get()
         let cut = NodeMachine(afterPowerCut: machine)
-        await node.stop()
-        try await machine.end()
+        try await machine.end(node)
         node = try await cut.start()
         #expect(await node.waiting(client) == [id])
-        await node.stop()
-        try await cut.end()
+        try await cut.end(node)
     }
 
     @Test("a message written while the storage was locked is found after an unlock and a power cut") func locked()
@@ -103,12 +99,10 @@ extension Node {
         try await node.unlock(passphrase: nil)
         try await node.whenCommitted().get()
         let cut = NodeMachine(afterPowerCut: machine)
-        await node.stop()
-        try await machine.end()
+        try await machine.end(node)
         let next = try await cut.start()
         #expect(await next.waiting(client) == [id])
-        await next.stop()
-        try await cut.end()
+        try await cut.end(next)
     }
 
     @Test("the place stays while the disk refuses a segment, and no saved state says that nothing waits") func refused()
@@ -133,8 +127,7 @@ extension Node {
         await node.stop()
         node = try await machine.start()
         #expect(await node.waiting(client) == [id])
-        await node.stop()
-        try await machine.end()
+        try await machine.end(node)
     }
 
     @Test("the place is saved before a message with a lower place, whether the process ends cleanly or not")
@@ -153,8 +146,7 @@ extension Node {
             for one in [machine, cut] {
                 let next = try await one.start()
                 #expect(await next.waiting(client) == ids)
-                await next.stop()
-                try await one.end()
+                try await one.end(next)
             }
         }
     }
