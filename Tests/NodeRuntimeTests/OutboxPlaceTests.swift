@@ -86,8 +86,9 @@ extension Node {
         try await cut.end(node)
     }
 
-    @Test("a message written while the storage was locked is found after an unlock and a power cut") func locked()
-        async throws
+    @Test(
+        "a message written while the storage was locked is found after a power cut, also if it was stored in its sleep",
+        arguments: [false, true]) func locked(isFull: Bool) async throws
     {
         let machine = try NodeMachine()
         let node = try await machine.start()
@@ -96,7 +97,14 @@ extension Node {
         await node.beginHandingOver()
         await node.lock()
         let id = await node.keepOwn(client, .queued, .untilUnlocked(.oneHour))
+        machine.disk.with { $0.isFull = isFull }
         try await node.unlock(passphrase: nil)
+        if isFull {
+            #expect(try await node.sleepInbox("tea").state == .sleeping)
+            machine.disk.with { $0.isFull = false }
+            machine.wait(seconds: 3)
+            await node.reapNow()
+        }
         try await node.whenCommitted().get()
         let cut = NodeMachine(afterPowerCut: machine)
         try await machine.end(node)

@@ -122,6 +122,8 @@ final class InboxWriter: Part {
     func saveSleeping(_ inbox: Inbox) {
         guard let record = core.machine.record(inbox.client), !store.isLocked else { return }
         writeStatuses(inbox)
+        // It is stored while the inbox sleeps, when no state can be saved.
+        if inbox.archive.hasOwnWaiting { inbox.outboxFrom = 0 }
         var snapshot = snapshot(record, inbox, isAsleep: true)
         snapshot.notes.unreadCount = (try? inbox.archive.countUnread(now: services.readClock().hide)).map {
             UInt32(clamping: $0)

@@ -226,7 +226,7 @@ final class MessageArchive {
     var isWaiting: Bool { mayWait && held.contains { $0.tier != nil } }
 
     /// Whether a message of ours waits for the disk.
-    var hasOwnWaiting: Bool { held.contains { $0.tier != nil && $0.message.sender == nil } }
+    var hasOwnWaiting: Bool { mayWait && held.contains { $0.tier != nil && $0.message.sender == nil } }
 
     var waitingByteCount: Int { mayWait ? held.reduce(0) { $1.tier == nil ? $0 : $0 + $1.message.byteCount } : 0 }
 
