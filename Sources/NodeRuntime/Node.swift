@@ -43,9 +43,7 @@ package actor Node {
         let configuration = try NodeConfiguration.load(home: options.home)
         let book = try PeerBook(home: options.home)
         let node = try Node(options, configuration: configuration, peers: book, loop: loop, log: log)
-        node.assumeIsolated { node in
-            node.services.feed.goOn(home: options.home, startedAt: node.services.now, logger: log)
-        }
+        node.assumeIsolated { $0.shell.events.goOn() }
         return node
     }
 
@@ -128,11 +126,82 @@ package actor Node {
         for inbox in inboxes.all { shell.commits.drop(inbox, isDurable: false) }
         shell.book.pings.endAll(NodeError.stopping)
         shell.summaries.save()
-        if shell.book.isFromFile, !store.isHomeGone, !store.isReadOnly {
-            services.feed.saveMark(home: options.home, logger: services.log)
-        }
+        if shell.book.isFromFile, !store.isHomeGone, !store.isReadOnly { shell.events.saveMark() }
         shell.listening.transport?.close()
         store.close()
         for inbox in inboxes.all { inbox.key = nil }
     }
+}
+
+/// Why a request of the user fails.
+package enum NodeError: Error {
+    case command(CommandError)
+    case store(StoreError)
+    case homeFile(HomeFileError)
+    case invite(InviteSlug.Failure)
+    case locked
+    /// - Parameter meant: the listed alias or name that is nearest to the text.
+    case unknownConversation(String, meant: String? = nil)
+    case unknownJoin(String)
+    case unknownInvite(String)
+    /// The join failed or was cancelled.
+    case joinEnded(String)
+    case unknownPeer(String)
+    case unknownMessage(String)
+    case unknownMember(String)
+    case ambiguous(String, matches: [String])
+    case exploded(ConversationID)
+    case joinFailed(JoinErrorType)
+    case joinCancelled
+    case invalidPeerName(String)
+    case peerExists(String)
+    case peerWithoutCard(String)
+    case peerBlocked(String)
+    case invalidCard(ContactCard.Failure)
+    case timedOut(String)
+    case unreachable(String)
+    /// Two inboxes have this clientId, or an inbox's state names another one (seed 003).
+    case clientIDMismatch(ClientID)
+    case stopping
+    case unknownInbox(String)
+    case notAConversation(ClientID)
+    /// This connection has no upload with this id.
+    case unknownUpload(String)
+    case tooManyUploads(limit: Int)
+    case noAttachment(String)
+    /// The file is still being transferred.
+    case attachmentIncomplete(MessageID, count: Int, of: Int)
+    /// The transfer failed, or the file was deleted.
+    case attachmentLost(MessageID)
+    case tooManyRendezvous
+    /// This peer is already the mailbox; only one is allowed.
+    case otherMailbox(String)
+    case alias(AliasRefusal)
+    case notRenewable
+    case code(CodeRefusal)
+}
+
+/// Why a text cannot be the alias of a conversation.
+package enum AliasRefusal: Error, Hashable {
+    /// Held by another conversation, exactly or in a form that reads alike.
+    case taken(ConversationID?)
+    /// Could be the beginning of an id.
+    case looksLikeID
+    /// Not ordinary text of at most ``Messaging/Limits/nameByteCount`` bytes, or starts with `-` like a command line
+    /// option.
+    case notAnAlias
+}
+
+/// Why a code cannot be made, or led to no invite.
+package enum CodeRefusal: Error, Hashable, Sendable {
+    case text(SpokenCode.Failure)
+    case tooMany(limit: Int)
+    /// The code is neither open nor among the last closed ones.
+    case unknown
+    /// No node on this machine's networks answered.
+    case nobody(slot: UInt16)
+    case ambiguous(slot: UInt16)
+    case discoveryOff
+    case notReached(host: String, DialFailure)
+    case exchange(CodeFailure, slot: UInt16)
 }

@@ -1,3 +1,4 @@
+import Glibc
 import Logging
 import Messaging
 import NIOCore
@@ -17,7 +18,6 @@ final class NodeServices {
     let log: Logger
     /// By the system's clock, which may differ from the node's.
     let startedAt: Timestamp
-    let feed: EventFeed
     let storage: StorageHealth
     private(set) var configuration: NodeConfiguration
     var counters = NodeCounters()
@@ -50,7 +50,6 @@ final class NodeServices {
                 home: options.home, limits: configuration.storage ?? NodeConfiguration.Storage(),
                 space: environment.space))
         clock = NodeClock(mark: store.clockMark(), realtime: realtime, boottime: environment.boottime())
-        feed = EventFeed(startedAt: clock.read(realtime: realtime, boottime: environment.boottime()).confirmed)
     }
 
     func stop() { isStopped = true }
@@ -132,5 +131,109 @@ final class NodeServices {
         guard log.logLevel <= .notice else { return }
         let line = LogLine(occurrence())
         log.log(level: line.level, line.text, metadata: line.metadata)
+    }
+}
+
+/// How a node is started. A setting that is not `nil` overrides the configuration.
+package struct NodeOptions: Sendable {
+    package var home: String
+    package var version: String
+    package var listen: [Messaging.Endpoint]?
+    /// A link that returns within this time continues its session.
+    package var sessionGrace: Milliseconds = Limits.sessionGrace
+    package var capacity: Int?
+    package var isRendezvous: Bool?
+    package var isMailbox: Bool?
+    package var datagrams: Bool?
+    package var discover: DiscoverySetting?
+    /// The command line gave the log level; a reload of the configuration leaves it.
+    package var hasLogLevel = false
+    /// The command line gave the address of the metrics; a reload of the configuration leaves it.
+    package var hasMetrics = false
+    package var mapPorts: Bool?
+    /// UDP port of the LAN multicast group.
+    package var lanPort = LanLimits.port
+
+    package init(home: String, version: String) {
+        self.home = home
+        self.version = version
+    }
+}
+
+/// The disk, clocks and network under a node: the operating system's, or a simulator's.
+package struct Environment: Sendable {
+    package var disk: any FileSystem = PosixFileSystem()
+    package var commitThread = CommitThread.own
+    package var network: any Network = Sockets()
+    /// `nil` for TCP alone.
+    package var datagrams: (any DatagramNetwork)? = Sockets()
+    package var lan: (any LanNetwork)? = Sockets()
+    package var gateways: (any GatewayNetwork)? = SystemGateways()
+    /// `CLOCK_REALTIME` in milliseconds.
+    package var realtime: @Sendable () -> Milliseconds = { NodeClock.realtime() }
+    /// `CLOCK_BOOTTIME` in milliseconds.
+    package var boottime: @Sendable () -> Milliseconds = { NodeClock.boottime() }
+    /// Free space of the disk that holds a home.
+    package var space: @Sendable (_ home: String) -> DiskSpace? = { DiskSpace(of: $0) }
+
+    package init() {}
+}
+
+/// The node's wall clock (Store.md, "clock"). It never goes back, even if the system clock does.
+///
+/// It advances at least as fast as `CLOCK_BOOTTIME`. A forward step of more than five minutes hides overdue content at
+/// once. The node accepts the step only after it has lasted a minute, so that a time server's glitch destroys nothing.
+package struct NodeClock: Sendable {
+    private static let step: Milliseconds = 5 * .minute
+    private static let confirmation: Milliseconds = .minute
+
+    /// Two times of one moment; they differ while a forward step is unconfirmed.
+    package struct Reading: Hashable, Sendable {
+        /// Content that expires before this time is hidden.
+        package var hide: Timestamp
+        /// Content that expires before this time is destroyed. Also the time of all the node's work.
+        package var confirmed: Timestamp
+
+        package var isInDoubt: Bool { hide > confirmed }
+    }
+
+    private var anchor: Milliseconds
+    private var anchorBoot: Milliseconds
+    /// When the system clock was first seen far ahead, by `CLOCK_BOOTTIME`.
+    private var aheadSince: Milliseconds?
+
+    /// - Parameter mark: the latest time ever confirmed on this home; the clock starts no earlier.
+    package init(mark: Milliseconds, realtime: Milliseconds, boottime: Milliseconds) {
+        anchor = max(mark, realtime)
+        anchorBoot = boottime
+    }
+
+    package mutating func read(realtime: Milliseconds, boottime: Milliseconds) -> Reading {
+        let expected = anchor + max(0, boottime - anchorBoot)
+        guard realtime > expected else {
+            aheadSince = nil
+            return Reading(hide: Timestamp(milliseconds: expected), confirmed: Timestamp(milliseconds: expected))
+        }
+        if realtime - expected > Self.step {
+            let since = aheadSince ?? boottime
+            aheadSince = since
+            guard boottime - since >= Self.confirmation else {
+                return Reading(hide: Timestamp(milliseconds: realtime), confirmed: Timestamp(milliseconds: expected))
+            }
+        }
+        aheadSince = nil
+        anchor = realtime
+        anchorBoot = boottime
+        return Reading(hide: Timestamp(milliseconds: realtime), confirmed: Timestamp(milliseconds: realtime))
+    }
+
+    package static func realtime() -> Milliseconds { milliseconds(CLOCK_REALTIME) }
+    /// Includes the time that the machine is suspended.
+    package static func boottime() -> Milliseconds { milliseconds(CLOCK_BOOTTIME) }
+
+    private static func milliseconds(_ clock: clockid_t) -> Milliseconds {
+        var time = timespec()
+        clock_gettime(clock, &time)
+        return Int64(time.tv_sec) * 1_000 + Int64(time.tv_nsec) / 1_000_000
     }
 }

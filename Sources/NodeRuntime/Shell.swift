@@ -37,6 +37,7 @@ final class Shell {
     private(set) lazy var summaries = InboxSummaries(self)
     private(set) lazy var loading = InboxLoading(self)
     private(set) lazy var storageLock = StorageLock(self)
+    private(set) lazy var retries = RetryList(self)
     private(set) lazy var expiry = Expiry(self)
     private(set) lazy var explosions = Explosions(self)
     private(set) lazy var knocks = Knocks(self)
@@ -55,12 +56,11 @@ final class Shell {
     private(set) lazy var streams = RelayStreams(self)
     private(set) lazy var punching = Punching(self)
     private(set) lazy var peers = Peers(self)
-    private(set) lazy var rendezvous = RendezvousNodes(self)
+    private(set) lazy var peerServices = PeerServices(self)
     private(set) lazy var codes = Codes(self)
     private(set) lazy var codeJoins = CodeJoins(self)
 
     // The mailbox.
-    private(set) lazy var mailboxes = Mailboxes(self)
     private(set) lazy var ownMailbox = OwnMailbox(self)
     private(set) lazy var keptBoxes = KeptBoxes(self)
     private(set) lazy var sliceKeys = SliceKeyMaker(self)

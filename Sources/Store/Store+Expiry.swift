@@ -117,7 +117,7 @@ extension Store {
         let hasCheckpoint = commits.isDue(latestHide)
         let isRetry = commits.hasPendingErasures
         if isRetry { commits.retryErasures() }
-        guard isRetry || hasCheckpoint || commits.hasChanges && (report.recordsOverwritten > 0 || hasLeftBehind) else {
+        guard isRetry || hasCheckpoint || (report.recordsOverwritten > 0 || hasLeftBehind) && commits.hasChanges else {
             return
         }
         hasLeftBehind = false

@@ -9,8 +9,7 @@ import Testing
         let node = try await machine.start()
         _ = try await node.createConversation(name: "room", profile: nil).get()
         try await body(node, machine)
-        await node.stop()
-        try await machine.end()
+        try await machine.end(node)
     }
 
     private func isEnd(_ kind: Event.Kind) -> Bool { if case .codeEnded = kind { true } else { false } }

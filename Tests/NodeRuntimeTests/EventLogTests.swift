@@ -1,10 +1,11 @@
 import Messaging
-import NodeRuntime
 import Testing
+
+@testable import NodeRuntime
 
 @Suite struct EventLogTests {
     private func log(_ count: Int) -> EventLog {
-        var log = EventLog(start: 100)
+        var log = EventLog(startedAt: Timestamp(milliseconds: 0), after: EventLog.Mark(first: 100, last: 100))
         for index in 0..<count {
             let event = Event(client: nil, conversation: nil, at: Timestamp(milliseconds: Int64(index)), kind: .locked)
             _ = log.append(event)

@@ -63,10 +63,7 @@ private final class Hash: @unchecked Sendable {
         id = MessageID.random(&random)
     }
 
-    private func end() async throws {
-        await node.stop()
-        try await machine.end()
-    }
+    private func end() async throws { try await machine.end(node) }
 
     @Test("the hash leaves memory when the storage is locked") func lock() async throws {
         let hash = await node.beginHash(client, id)

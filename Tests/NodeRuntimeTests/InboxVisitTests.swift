@@ -24,8 +24,7 @@ import Testing
         #expect(shown.isEmpty)
         let checked = await node.visits { _ = $0.mailboxConversationCount }
         #expect(checked.isEmpty)
-        await node.stop()
-        try await machine.end()
+        try await machine.end(node)
     }
 
     @Test func `a message and its acknowledgement visit only their own inbox`() async throws {
@@ -68,8 +67,7 @@ import Testing
         #expect(visited == [client])
         let after = await node.status().nextExpiry
         #expect(after == nil)
-        await node.stop()
-        try await machine.end()
+        try await machine.end(node)
     }
 }
 

@@ -92,8 +92,7 @@ extension Node {
             machine.wait(seconds: 2)
             await node.reapNow()
             #expect(await (try? node.card()) != nil, "call \(call) of \(count)")
-            await node.stop()
-            try await machine.end()
+            try await machine.end(node)
         }
         #expect(refusals > 0)
     }
@@ -111,8 +110,7 @@ extension Node {
         #expect(await !node.isLocked, "a wrong passphrase locks nothing")
         try await node.unlocking("right").get()
         #expect(try await node.race { $0.changing("right", to: "new") }.get(), "everything waited for the passphrases")
-        await node.stop()
-        try await machine.end()
+        try await machine.end(node)
     }
 
     @Test("of two changes at once the first succeeds, and the second has the wrong passphrase") func twoChanges()
@@ -128,8 +126,7 @@ extension Node {
             await Self.fails(await node.unlocking(passphrase)) { $0 as? StoreError == .wrongPassphrase }
         }
         try await node.unlocking("first").get()
-        await node.stop()
-        try await machine.end()
+        try await machine.end(node)
     }
 
     @Test("the second of two unlocks finds the node unlocked; a failed one does not affect the other") func twice()
@@ -146,8 +143,7 @@ extension Node {
         await Self.fails(late) { $0 as? StoreError == .wrongPassphrase }
         try await latest.get()
         #expect(await !node.isLocked)
-        await node.stop()
-        try await machine.end()
+        try await machine.end(node)
     }
 
     @Test("a lock voids earlier unlock requests, but not later ones") func lockMeanwhile() async throws {
@@ -161,8 +157,7 @@ extension Node {
         #expect(await !node.isLocked)
         await node.lock()
         #expect(await node.isLocked)
-        await node.stop()
-        try await machine.end()
+        try await machine.end(node)
     }
 
     @Test("a stop waits for a passphrase that is being stretched, and the store stays closed") func stopMeanwhile()

@@ -1,7 +1,8 @@
 import Messaging
-import NodeRuntime
 import Testing
 import Transport
+
+@testable import NodeRuntime
 
 private typealias Endpoint = Messaging.Endpoint
 

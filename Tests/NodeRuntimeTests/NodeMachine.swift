@@ -1,5 +1,6 @@
 import Crypto
 import Glibc
+import Logging
 import Messaging
 import NIOCore
 import NIOPosix
@@ -56,5 +57,39 @@ final class NodeMachine: Sendable {
 
     func wait(seconds more: Milliseconds) { seconds.withLock { $0 += more } }
 
+    /// Stops a node, and ends.
+    func end(_ node: Node) async throws {
+        await node.stop()
+        try await end()
+    }
+
     func end() async throws { try await group.shutdownGracefully() }
+}
+
+extension Node {
+    /// A node on a simulated disk, without a network, that has not been started.
+    /// - Parameter listen: where it listens once it is started.
+    /// - Parameter change: other changes of its environment, such as the time.
+    static func quiet(
+        home: String, on disk: SimulatedDisk, _ loop: any EventLoop, listen: [Messaging.Endpoint] = [],
+        peers: PeersFile = PeersFile(), _ configure: (inout Node.Options) -> Void = { _ in },
+        _ change: (inout Environment) -> Void
+    ) async throws -> Node {
+        var environment = Environment()
+        environment.disk = disk
+        environment.commitThread = .caller
+        environment.gateways = nil
+        environment.lan = nil
+        environment.space = { _ in DiskSpace(total: 1 << 40, available: 1 << 39) }
+        change(&environment)
+        var options = Node.Options(home: home, version: "test")
+        options.listen = listen
+        configure(&options)
+        return try await loop.submit { [options, environment, peers] in
+            try Node(
+                options, configuration: NodeConfiguration(name: nil, listen: [], advertise: []), peers: peers,
+                environment: environment, loop: loop,
+                log: Logger(label: "test", factory: { _ in SwiftLogNoOpLogHandler() }))
+        }.get()
+    }
 }

@@ -9,13 +9,15 @@ import Testing
 
 extension Node {
     /// Stores one of our messages, as the core requests it.
-    fileprivate func keepOwn(_ client: ClientID, _ state: DeliveryState, lasting: Milliseconds) -> Messaging.MessageID {
+    fileprivate func keepOwn(
+        _ client: ClientID, _ state: DeliveryState, _ keeping: NodeAction.Keeping = .disk(.oneHour)
+    ) -> Messaging.MessageID {
         var random = Randomness.system
         let content = Content(
             type: .text, id: MessageID.random(&random), sentAt: services.now, lifetime: .oneHour, agreement: nil,
             fallback: "", shouldPush: true, payload: Array("hello".utf8))
-        let message = Message(content: content, sender: nil, state: state, expiresAt: services.now + lasting)
-        core.perform([.keep(client, [message], .disk(.oneHour))])
+        let message = Message(content: content, sender: nil, state: state, expiresAt: services.now + .hour)
+        core.perform([.keep(client, [message], keeping)])
         return content.id
     }
 
@@ -32,7 +34,7 @@ extension Node {
     /// Messages that a wake would find in the outbox.
     fileprivate func waiting(_ client: ClientID) -> [Messaging.MessageID] {
         guard let inbox = inboxes[client] else { return [] }
-        return shell.sleep.undelivered(inbox, from: inbox.outboxPlace).map(\.content.id)
+        return shell.sleep.undelivered(inbox, from: inbox.outboxFrom).map(\.content.id)
     }
 }
 
@@ -42,12 +44,11 @@ extension Node {
         let machine = try NodeMachine()
         let node = try await machine.start()
         let client = try await node.createConversation(name: "tea", profile: nil).get().client
-        for _ in 0..<3 { _ = await node.keepOwn(client, .delivered, lasting: .hour) }
+        for _ in 0..<3 { _ = await node.keepOwn(client, .delivered) }
         try await node.rename("tea", to: "coffee")
         try await node.whenCommitted().get()
         let next = NodeMachine(afterPowerCut: machine)
-        await node.stop()
-        try await machine.end()
+        try await machine.end(node)
         next.wait(seconds: 2 * 3_600)
         return (next, client)
     }
@@ -56,11 +57,10 @@ extension Node {
         let (machine, client) = try await machine()
         let node = try await machine.start()
         await node.reapNow()
-        let id = await node.keepOwn(client, .queued, lasting: .hour)
+        let id = await node.keepOwn(client, .queued)
         try await node.whenCommitted().get()
         #expect(await node.waiting(client) == [id])
-        await node.stop()
-        try await machine.end()
+        try await machine.end(node)
     }
 
     @Test("the place is saved again after an unlock, since the earlier messages may have ended") func unlocked()
@@ -69,23 +69,48 @@ extension Node {
         let machine = try NodeMachine()
         var node = try await machine.start()
         let client = try await node.createConversation(name: "tea", profile: nil).get().client
-        for _ in 0..<3 { _ = await node.keepOwn(client, .delivered, lasting: .hour) }
+        for _ in 0..<3 { _ = await node.keepOwn(client, .delivered) }
         try await node.rename("tea", to: "coffee")
-        _ = await node.keepOwn(client, .queued, lasting: .hour)
+        _ = await node.keepOwn(client, .queued)
         try await node.whenCommitted().get()
         machine.wait(seconds: 2 * 3_600)
         await node.reapNow()
         await node.lock()
         try await node.unlock(passphrase: nil)
-        let id = await node.keepOwn(client, .queued, lasting: .hour)
+        let id = await node.keepOwn(client, .queued)
         try await node.whenCommitted().get()
         let cut = NodeMachine(afterPowerCut: machine)
-        await node.stop()
-        try await machine.end()
+        try await machine.end(node)
         node = try await cut.start()
         #expect(await node.waiting(client) == [id])
-        await node.stop()
-        try await cut.end()
+        try await cut.end(node)
+    }
+
+    @Test(
+        "a message written while the storage was locked is found after a power cut, also if it was stored in its sleep",
+        arguments: [false, true]) func locked(isFull: Bool) async throws
+    {
+        let machine = try NodeMachine()
+        let node = try await machine.start()
+        let client = try await node.createConversation(name: "tea", profile: nil).get().client
+        // The core does not know of the message, so that a save would raise the place.
+        await node.beginHandingOver()
+        await node.lock()
+        let id = await node.keepOwn(client, .queued, .untilUnlocked(.oneHour))
+        machine.disk.with { $0.isFull = isFull }
+        try await node.unlock(passphrase: nil)
+        if isFull {
+            #expect(try await node.sleepInbox("tea").state == .sleeping)
+            machine.disk.with { $0.isFull = false }
+            machine.wait(seconds: 3)
+            await node.reapNow()
+        }
+        try await node.whenCommitted().get()
+        let cut = NodeMachine(afterPowerCut: machine)
+        try await machine.end(node)
+        let next = try await cut.start()
+        #expect(await next.waiting(client) == [id])
+        try await cut.end(next)
     }
 
     @Test("the place stays while the disk refuses a segment, and no saved state says that nothing waits") func refused()
@@ -94,7 +119,7 @@ extension Node {
         let machine = try NodeMachine()
         var node = try await machine.start()
         let client = try await node.createConversation(name: "tea", profile: nil).get().client
-        let id = await node.keepOwn(client, .queued, lasting: .hour)
+        let id = await node.keepOwn(client, .queued)
         await node.stop()
         let segments = machine.disk.files().keys.filter { $0.hasSuffix(".seg") }
         for name in segments.compactMap({ $0.split(separator: "/").last }) {
@@ -103,16 +128,14 @@ extension Node {
         node = try await machine.start()
         #expect(await node.waiting(client).isEmpty && !segments.isEmpty)
         try await node.rename("tea", to: "coffee")
-        #expect(try await node.saved(client).outboxPlace == 0)
+        #expect(try await node.saved(client).outboxFrom == 0)
         #expect(try await node.sleepInbox("coffee").state == .sleeping)
-        let saved = try await node.saved(client)
-        #expect(saved.outboxCount == nil && saved.outboxPlace == 0)
+        #expect(try await node.saved(client).outboxFrom == 0)
         machine.disk.with { $0.unreadable = [:] }
         await node.stop()
         node = try await machine.start()
         #expect(await node.waiting(client) == [id])
-        await node.stop()
-        try await machine.end()
+        try await machine.end(node)
     }
 
     @Test("the place is saved before a message with a lower place, whether the process ends cleanly or not")
@@ -124,15 +147,14 @@ extension Node {
             // During an upload the place is not the store's next one.
             await node.beginHandingOver()
             var ids: [Messaging.MessageID] = []
-            for _ in 0..<count { ids.append(await node.keepOwn(client, .queued, lasting: .hour)) }
+            for _ in 0..<count { ids.append(await node.keepOwn(client, .queued)) }
             try await node.whenCommitted().get()
             let cut = NodeMachine(afterPowerCut: machine)
             await node.stop()
             for one in [machine, cut] {
                 let next = try await one.start()
                 #expect(await next.waiting(client) == ids)
-                await next.stop()
-                try await one.end()
+                try await one.end(next)
             }
         }
     }

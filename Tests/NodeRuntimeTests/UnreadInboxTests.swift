@@ -66,8 +66,7 @@ extension Node {
             #expect((try? await node.conversation(id.description)) != nil, "call \(call)")
             #expect(try await node.card().key == card.key, "call \(call)")
             #expect(await node.watcherCount(of: made.client) == 1, "call \(call): nobody follows it any more")
-            await node.stop()
-            try await machine.end()
+            try await machine.end(node)
             if call > calls { break }
         }
         #expect(calls > 1 && unknown > 0)
@@ -128,8 +127,7 @@ extension Node {
         #expect(await node.untilNextTick > 0)
         try await node.unlock(passphrase: nil)
         #expect((try? await node.conversation(id.description)) != nil)
-        await node.stop()
-        try await machine.end()
+        try await machine.end(node)
     }
 
     @Test("a change that is refused after the storage was locked is void after the unlock") func refusedWhileLocked()
@@ -146,8 +144,7 @@ extension Node {
         await node.stop()
         let next = try await machine.start()
         #expect(try await next.conversation(id.description).record.name == name, "what is shown is what is on the disk")
-        await next.stop()
-        try await machine.end()
+        try await machine.end(next)
     }
 
     @Test("a setting that cannot be saved does not apply") func settings() async throws {
@@ -158,8 +155,7 @@ extension Node {
         await #expect(throws: NodeError.self) { try await node.setDefaultReadReceipts(true) }
         #expect(await node.policyByDefault == policy)
         #expect(await !node.sendsReadReceiptsByDefault)
-        await node.stop()
-        try await machine.end()
+        try await machine.end(node)
     }
 
     @Test("a request in the turn in which the node stops is answered") func answered() async throws {
@@ -169,7 +165,6 @@ extension Node {
         let id = try await made.get().conversation
         let next = try await machine.start()
         #expect((try? await next.conversation(id.description)) != nil)
-        await next.stop()
-        try await machine.end()
+        try await machine.end(next)
     }
 }

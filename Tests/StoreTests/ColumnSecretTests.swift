@@ -16,9 +16,8 @@ import Testing
     }
 
     @Test func `a column secret is the same when read again, after a lock, and after reopening`() throws {
-        let disk = try makeHome()
-        var store = try openHome(disk)
-        let row = try store.createRow()
+        let (_, first, row) = try makeRow()
+        var store = first
         try store.saveState(row, text("state"))
         try store.commitNow()
         let made = try #require(try secret(store, row, isMade: true))
@@ -27,16 +26,13 @@ import Testing
         store.lock()
         try store.unlock(passphrase: nil)
         #expect(try secret(store, row) == made)
-        store.close()
-        store = try openHome(disk)
+        store = try store.reopened()
         #expect(try secret(store, row) == made)
         store.close()
     }
 
     @Test func `the bucket of a new column secret survives a crash right after its creation`() throws {
-        let disk = try makeHome()
-        let store = try openHome(disk)
-        let row = try store.createRow()
+        let (disk, store, row) = try makeRow()
         try store.saveState(row, text("state"))
         try store.commitNow()
         let made = try #require(try secret(store, row, isMade: true))
@@ -47,8 +43,7 @@ import Testing
     }
 
     @Test func `each label, row, bucket and class has its own column secret, the same within one bucket`() throws {
-        let disk = try makeHome()
-        let store = try openHome(disk)
+        let store = try openHome(makeHome())
         let rows = try (0..<2).map { _ in try store.createRow() }
         var seen: Set<[UInt8]> = []
         for row in rows {
@@ -73,9 +68,7 @@ import Testing
     }
 
     @Test func `a lookup without a bucket finds no column secret and makes no bucket`() throws {
-        let disk = try makeHome()
-        let store = try openHome(disk)
-        let row = try store.createRow()
+        let (disk, store, row) = try makeRow()
         try store.commitNow()
         let before = disk.files()
         #expect(try secret(store, row) == nil && secret(store, row) == nil)
@@ -88,9 +81,7 @@ import Testing
     }
 
     @Test func `the end of a bucket overwrites its page and destroys its column secret`() throws {
-        let disk = try makeHome()
-        let store = try openHome(disk)
-        let row = try store.createRow()
+        let (disk, store, row) = try makeRow()
         try store.saveState(row, text("state"))
         let made = try #require(try secret(store, row, isMade: true))
         let later = try #require(try secret(store, row, at: start + 20_000, isMade: true))
@@ -130,8 +121,7 @@ import Testing
     }
 
     @Test func `the destruction of a row destroys all its column secrets`() throws {
-        let disk = try makeHome()
-        let store = try openHome(disk)
+        let (disk, store) = try makeStore()
         let rows = try (0..<2).map { _ in try store.createRow() }
         for row in rows { try store.saveState(row, text("state")) }
         try store.commitNow()

@@ -220,9 +220,7 @@ private func check(_ promise: Promise, on disk: SimulatedDisk, _ comment: Commen
     @Test func `a segment that failed before its inbox rests takes no later messages`() throws {
         var kept = 0
         for call in 1...16 {
-            let disk = try makeHome()
-            let store = try openHome(disk)
-            let row = try store.createRow()
+            let (disk, store, row) = try makeRow()
             try store.commitNow()
             disk.with { $0.fault = .init(at: $0.operations + call, code: EIO, isLasting: false) }
             try? store.put(row, 1, at: start + hour / 2, "first")
@@ -245,8 +243,7 @@ private func check(_ promise: Promise, on disk: SimulatedDisk, _ comment: Commen
     @Test func `a clock mark left in the cache by an earlier run is saved again, or refused`() throws {
         var refusals = 0
         for call in 1...4 {
-            let disk = try makeHome()
-            let store = try openHome(disk)
+            let (disk, store) = try makeStore()
             disk.with { $0.fault = .init(at: $0.operations + call, code: EIO, isLasting: true, isForOneCall: true) }
             #expect(((try? store.saveClockMark(start)) != nil) == (call > 2), "call \(call)")
             store.close()
@@ -269,9 +266,7 @@ private func check(_ promise: Promise, on disk: SimulatedDisk, _ comment: Commen
         var failures = 0
         for locks in [false, true] {
             for call in 1...12 {
-                let disk = try makeHome()
-                let store = try openHome(disk)
-                let row = try store.createRow()
+                let (disk, store, row) = try makeRow()
                 try store.put(row, 1, at: start + 3_000, "due")
                 try store.commitNow()
                 try store.put(row, 2, .thirtyDays, at: start + 700 * hour, "kept")
@@ -312,34 +307,26 @@ private func check(_ promise: Promise, on disk: SimulatedDisk, _ comment: Commen
 
     @Test func `a failure of the store's own commit still under way is reported to the next commit`() throws {
         let disk = try makeHome()
-        nonisolated(unsafe) var work: [@Sendable () -> Void] = []
-        let store = try Store.open(
-            home: "/home", fileSystem: disk, now: start, argon2Floor: testArgon2,
-            committingOn: .later { work.append($0) })
-        try store.unlock(passphrase: nil)
+        let pending = PendingCommits()
+        let store = try openHome(disk, committingOn: pending.thread)
         let row = try store.createRow()
         nonisolated(unsafe) var answers: [Bool] = []
         func commit() {
             store.commit { result in if case .success = result { answers.append(true) } else { answers.append(false) } }
         }
-        func runWork() {
-            let due = work
-            work = []
-            for item in due { item() }
-        }
         try store.put(row, 1, at: start + 3_000, "due")
         commit()
-        runWork()
+        pending.run()
         try store.put(row, 2, .thirtyDays, at: start + 700 * hour, "kept")
         store.reap(hide: start + 3_000, destroy: start + 3_000)
         commit()
-        #expect(answers == [true] && work.count == 1)
+        #expect(answers == [true] && pending.count == 1)
         disk.with { $0.fault = .init(at: $0.operations + 1, code: EIO, isLasting: false) }
-        runWork()
+        pending.run()
         #expect(answers == [true, false])
         #expect(try store.get(row, 2, now: start + 3_000) == nil)
         commit()
-        runWork()
+        pending.run()
         #expect(answers == [true, false, true])
         store.close()
     }
@@ -394,39 +381,31 @@ private func check(_ promise: Promise, on disk: SimulatedDisk, _ comment: Commen
 
     @Test func `a failed commit fails the commits queued behind it, and the next one succeeds`() throws {
         let disk = try makeHome()
-        nonisolated(unsafe) var work: [@Sendable () -> Void] = []
-        let store = try Store.open(
-            home: "/home", fileSystem: disk, now: start, argon2Floor: testArgon2,
-            committingOn: .later { work.append($0) })
-        try store.unlock(passphrase: nil)
+        let pending = PendingCommits()
+        let store = try openHome(disk, committingOn: pending.thread)
         let row = try store.createRow()
         nonisolated(unsafe) var results: [Bool] = []
         func commit(_ number: Int) throws {
             try store.put(row, number, at: start + hour, "message \(number)")
             store.commit { result in if case .success = result { results.append(true) } else { results.append(false) } }
         }
-        func runWork() {
-            let due = work
-            work = []
-            for item in due { item() }
-        }
         try commit(1)
-        runWork()
+        pending.run()
         try commit(2)
         // An erasure ends a group commit: the next commit is written separately.
         try store.erase(row, id: messageID(1))
         try commit(3)
         try commit(4)
         disk.with { $0.fault = .init(at: $0.operations + 1, code: EIO, isLasting: false) }
-        runWork()
+        pending.run()
         #expect(results == [true, false, false, false])
         #expect(try store.list(row, now: start).isEmpty)
         for number in 2...4 { try commit(number) }
-        runWork()
+        pending.run()
         #expect(results == [true, false, false, false, true, true, true])
         // The next reap repeats the refused erasure.
         store.reap(hide: start, destroy: start)
-        runWork()
+        pending.run()
         disk.reboot(seed: seedOfNothingSurviving)
         let again = try openHome(disk)
         #expect(try again.list(row, now: start).map(\.id.bytes) == [2, 3, 4].map { messageID($0) })
@@ -475,9 +454,7 @@ private func check(_ promise: Promise, on disk: SimulatedDisk, _ comment: Commen
     }
 
     @Test func `a later fsync does not undo a failed one`() throws {
-        let disk = try makeHome()
-        let store = try openHome(disk)
-        let row = try store.createRow()
+        let (disk, store, row) = try makeRow()
         try store.put(row, 1, at: start + hour, "one")
         try store.commitNow()
         try store.put(row, 2, at: start + hour, "two")
@@ -495,17 +472,14 @@ private func check(_ promise: Promise, on disk: SimulatedDisk, _ comment: Commen
     }
 
     @Test func `a message whose update fails to be stored is listed once, unchanged`() throws {
-        let disk = try makeHome()
-        let store = try openHome(disk)
-        let row = try store.createRow()
+        let (disk, store, row) = try makeRow()
         for number in 1...3 { try store.put(row, number, at: start + hour, "message \(number)") }
         try store.commitNow()
         for number in [3, 1] {
             try store.update(row, id: messageID(number), payload: text("changed"))
             disk.with { $0.fault = .init(at: $0.operations + 1, code: ENOSPC, isLasting: false) }
             #expect(throws: StoreError.self) { try store.commitNow() }
-            let listed = try store.list(row, now: start).map { String(decoding: $0.payload, as: UTF8.self) }
-            #expect(listed == ["message 1", "message 2", "message 3"])
+            #expect(try store.texts(row) == ["message 1", "message 2", "message 3"])
         }
     }
 

@@ -7,8 +7,7 @@ import Testing
 
 @Suite struct DamageTests {
     private func home() throws -> (disk: SimulatedDisk, rows: [RowID]) {
-        let disk = try makeHome()
-        let store = try openHome(disk)
+        let (disk, store) = try makeStore()
         let rows = [try store.createRow(), try store.createRow()]
         for row in rows {
             for number in 1...3 { try store.put(row, number, at: start + 5_000, "text \(number)") }
@@ -293,8 +292,7 @@ import Testing
         #expect((start...(start + 2)).contains(store.clockMark()))
         #expect(store.damage == ["/home/clock is damaged"])
         try store.saveClockMark(start + 3)
-        store.close()
-        store = try openHome(disk)
+        store = try store.reopened()
         #expect(store.clockMark() == start + 3 && store.damage.isEmpty)
         store.close()
         file.replaceSubrange((512 - offset)..<(528 - offset), with: copy)
@@ -305,8 +303,7 @@ import Testing
     }
 
     @Test func `an impossible clock mark is refused and not written`() throws {
-        let disk = try makeHome()
-        let store = try openHome(disk)
+        let store = try openHome(makeHome())
         #expect(throws: StoreError.invalidArgument("time \(Int64.max)")) { try store.saveClockMark(.max) }
         #expect(store.clockMark() == 0)
         store.close()
@@ -314,15 +311,14 @@ import Testing
 
     @Test func `an inbox whose last state was refused is in no summary, even before the store knows`() throws {
         let disk = try makeHome()
-        nonisolated(unsafe) var work: [@Sendable () -> Void] = []
-        let store = try openHome(disk, committingOn: .later { work.append($0) })
+        let pending = PendingCommits()
+        let store = try openHome(disk, committingOn: pending.thread)
         let row = try store.createRow()
         for isRefused in [false, true] {
             try store.saveState(row, text("state"))
             store.commit { _ in }
             disk.with { $0.fault = isRefused ? .init(at: $0.operations + 2, code: EIO, isLasting: false) : nil }
-            for item in work { item() }
-            work = []
+            pending.run()
             disk.with { $0.fault = nil }
             // The store does not know the outcome of the commit yet.
             try store.saveSummaries([(row, text("summary"))])
@@ -332,8 +328,7 @@ import Testing
     }
 
     @Test func `truncated or changed summaries are dropped, and the others are unchanged`() throws {
-        let disk = try makeHome()
-        let store = try openHome(disk)
+        let (disk, store) = try makeStore()
         var expected: [RowID: [UInt8]] = [:]
         for number in 1...3 {
             let row = try store.createRow()

@@ -6,9 +6,8 @@ import Testing
 
 @Suite struct ExpiryTests {
     @Test func `a message is readable until exactly its expiry, before any reap and after reopening`() throws {
-        let disk = try makeHome()
-        var store = try openHome(disk)
-        let row = try store.createRow()
+        let (disk, first, row) = try makeRow()
+        var store = first
         let expiry = start + 3_456
         try store.put(row, 1, at: expiry, "one")
         try store.put(row, 2, at: start + 9_000, "two")
@@ -18,8 +17,7 @@ import Testing
             #expect(try store.get(row, 1, now: expiry) == nil)
             #expect(try store.list(row, now: expiry).map(\.id.bytes) == [messageID(2)])
             #expect(try store.messageCount(row, now: expiry) == 1)
-            store.close()
-            store = try openHome(disk)
+            store = try store.reopened()
         }
         store.close()
         // The bucket has not ended, so only the exact expiry inside the record can hide the message.
@@ -29,8 +27,7 @@ import Testing
     }
 
     @Test func `the next deadline is the next expiry, then the bucket's end, then the fuse`() throws {
-        let disk = try makeHome()
-        let store = try openHome(disk)
+        let (disk, store) = try makeStore()
         #expect(store.nextDeadline == nil)
         let row = try store.createRow()
         try store.put(row, 1, at: start + 3_000, "one")
@@ -97,9 +94,7 @@ import Testing
     }
 
     @Test func `a hidden message returns when the clock is corrected, and is destroyed at the confirmed time`() throws {
-        let disk = try makeHome()
-        let store = try openHome(disk)
-        let row = try store.createRow()
+        let (_, store, row) = try makeRow()
         try store.put(row, 1, at: start + 3_000, "one")
         try store.commitNow()
         #expect(store.reap(hide: start + hour, destroy: start).expired.count == 1)
@@ -113,14 +108,12 @@ import Testing
     }
 
     @Test func `an inbox unused since the unlock loses its messages at their expiry`() throws {
-        let disk = try makeHome()
-        var store = try openHome(disk)
-        let row = try store.createRow()
+        let (disk, first, row) = try makeRow()
+        var store = first
         try store.put(row, 1, .thirtyDays, at: start + hour, "one")
         try store.put(row, 2, .thirtyDays, at: start + 2 * hour, "two")
         try store.commitNow()
-        store.close()
-        store = try openHome(disk)
+        store = try store.reopened()
         #expect(store.nextDeadline == start + 1)
         #expect(store.reap(hide: start + 1, destroy: start + 1).expired.isEmpty)
         #expect(store.nextDeadline == start + hour)
@@ -158,9 +151,8 @@ import Testing
     }
 
     @Test func `a read-only home is readable, but refuses to unlock with an overdue message`() throws {
-        let disk = try makeHome()
-        var store = try openHome(disk)
-        let row = try store.createRow()
+        let (disk, first, row) = try makeRow()
+        var store = first
         try store.put(row, 1, at: start + 3_000, "one")
         try store.saveState(row, text("state"))
         try store.commitNow()
@@ -183,8 +175,7 @@ import Testing
     }
 
     @Test func `expiry, destruction and erasure work on a full disk, and appends fail with an error`() throws {
-        let disk = try makeHome()
-        let store = try openHome(disk)
+        let (disk, store) = try makeStore()
         let (one, two) = (try store.createRow(), try store.createRow())
         for number in 1...3 { try store.put(one, number, at: start + Int64(number) * 1_000, "text \(number)") }
         try store.put(two, 1, at: start + hour, "other")
@@ -219,9 +210,7 @@ import Testing
     }
 
     @Test func `a page the disk fails to overwrite is not served, is retried, and then counts`() throws {
-        let disk = try makeHome()
-        let store = try openHome(disk)
-        let row = try store.createRow()
+        let (disk, store, row) = try makeRow()
         try store.put(row, 1, at: start + 3_000, "one")
         try store.commitNow()
         let before = disk.files()

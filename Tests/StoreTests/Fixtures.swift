@@ -1,6 +1,7 @@
 import Crypto
 import Glibc
 import SimulatedDisk
+import StoreCampaigns
 import Testing
 
 @testable import Store
@@ -47,14 +48,57 @@ func makeHome(_ disk: SimulatedDisk = SimulatedDisk(), passphrase: String? = nil
 }
 
 func openHome(
-    _ disk: SimulatedDisk, now: Int64 = start, unlocking: Bool = true, committingOn thread: CommitThread = .caller
+    _ disk: any FileSystem, now: Int64 = start, unlocking: Bool = true, committingOn thread: CommitThread = .caller
 ) throws -> Store {
     let store = try Store.open(home: "/home", fileSystem: disk, now: now, argon2Floor: testArgon2, committingOn: thread)
     if unlocking { try store.unlock(passphrase: nil) }
     return store
 }
 
+func makeStore() throws -> (disk: SimulatedDisk, store: Store) {
+    let disk = try makeHome()
+    return (disk, try openHome(disk))
+}
+
+func makeRow() throws -> (disk: SimulatedDisk, store: Store, row: RowID) {
+    let (disk, store) = try makeStore()
+    return (disk, store, try store.createRow())
+}
+
+/// The work of commits that wait to be run.
+final class PendingCommits {
+    private var work: [@Sendable () -> Void] = []
+    var count: Int { work.count }
+
+    var thread: CommitThread {
+        nonisolated(unsafe) let pending = self
+        return .later { pending.work.append($0) }
+    }
+
+    func run() { while !work.isEmpty { work.removeFirst()() } }
+}
+
+/// The payloads on a disk that its keystore and key file open.
+/// - Parameter withHistory: also those that were ever written.
+func readable(on disk: SimulatedDisk, withHistory: Bool = false) throws -> Set<[UInt8]> {
+    var thief = try #require(
+        Thief(keystore: disk.files()["/home/keystore"] ?? [], keyFile: disk.files()["/home/key"] ?? []))
+    let image = disk.image()
+    thief.search(image: image, written: (withHistory ? disk.with { $0.history } : []) + image.map(\.bytes))
+    return thief.payloads
+}
+
 extension Store {
+    func texts(_ row: RowID) throws -> [String] {
+        try list(row, now: start).map { String(decoding: $0.payload, as: UTF8.self) }
+    }
+
+    /// The store of the same home, closed and opened again.
+    func reopened() throws -> Store {
+        close()
+        return try openHome(disk)
+    }
+
     /// Commits and throws the commit's error; requires ``CommitThread/caller``.
     func commitNow() throws {
         nonisolated(unsafe) var outcome: Result<Void, StoreError>?

@@ -124,8 +124,7 @@ struct Attacker {
     }
 
     @Test func `a key page is dead when any one of its sectors is overwritten`() throws {
-        let disk = try makeHome()
-        let store = try openHome(disk)
+        let (disk, store) = try makeStore()
         _ = try store.createRow()
         let rows = try #require(disk.files()["/home/rows.slots"])
         for sector in 0..<8 {
@@ -139,9 +138,7 @@ struct Attacker {
     }
 
     @Test func `all versions of an expired or erased record are zeros on the disk`() throws {
-        let disk = try makeHome()
-        let store = try openHome(disk)
-        let row = try store.createRow()
+        let (disk, store, row) = try makeRow()
         try store.put(row, 1, at: start + 5_000, "secret one")
         try store.commitNow()
         try store.update(row, id: messageID(1), payload: text("secret one, again"))
@@ -163,9 +160,7 @@ struct Attacker {
     }
 
     @Test func `no file or path contains a plaintext or an identifier`() throws {
-        let disk = try makeHome()
-        let store = try openHome(disk)
-        let row = try store.createRow()
+        let (disk, store, row) = try makeRow()
         try store.put(row, 1, at: start + 5_000, "some very secret words")
         try store.saveState(row, text("some very secret words"))
         try store.commitNow()

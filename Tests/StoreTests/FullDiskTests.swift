@@ -1,6 +1,5 @@
 import Crypto
 import SimulatedDisk
-import StoreCampaigns
 import Testing
 
 @testable import Store
@@ -11,8 +10,7 @@ import Testing
 
     /// A home on a full disk. Its journal has a state and two messages of the first row, and a state of the second.
     private func makeFullHome() throws -> (disk: SimulatedDisk, rows: [RowID]) {
-        let disk = try makeHome()
-        let store = try openHome(disk)
+        let (disk, store) = try makeStore()
         let rows = [try store.createRow(), try store.createRow()]
         for row in rows { try store.saveState(row, text("state of \(row)")) }
         for number in 0..<2 { try store.put(rows[0], number, at: start + lifetime, "message \(number)") }
@@ -27,32 +25,26 @@ import Testing
         try store.loadState(row).map { String(decoding: $0, as: UTF8.self) }
     }
 
-    private func texts(_ store: Store, _ row: RowID) throws -> [String] {
-        try store.list(row, now: start).map { String(decoding: $0.payload, as: UTF8.self) }
-    }
-
     @Test func `a start on a full disk serves the journal's records, and writes them to files later`() throws {
         let (disk, rows) = try makeFullHome()
         var store = try openHome(disk)
         #expect(try state(store, rows[0]) == "state of \(rows[0])")
-        #expect(try texts(store, rows[0]) == ["message 0", "message 1"])
+        #expect(try store.texts(rows[0]) == ["message 0", "message 1"])
         // A full disk is not reported as damage, and the journal accepts commits.
         #expect(store.damage.isEmpty)
         try store.put(rows[0], 2, at: start + lifetime, "message 2")
         try store.saveState(rows[1], text("later"))
         try store.commitNow()
-        store.close()
-        store = try openHome(disk)
-        #expect(try texts(store, rows[0]) == ["message 0", "message 1", "message 2"])
+        store = try store.reopened()
+        #expect(try store.texts(rows[0]) == ["message 0", "message 1", "message 2"])
         #expect(try state(store, rows[1]) == "later")
         store.lock()
         try store.unlock(passphrase: nil)
-        #expect(try texts(store, rows[0]) == ["message 0", "message 1", "message 2"])
+        #expect(try store.texts(rows[0]) == ["message 0", "message 1", "message 2"])
         disk.with { $0.isFull = false }
-        store.close()
-        store = try openHome(disk)
+        store = try store.reopened()
         #expect(store.commits.backlog.isEmpty && store.damage.isEmpty)
-        #expect(try texts(store, rows[0]) == ["message 0", "message 1", "message 2"])
+        #expect(try store.texts(rows[0]) == ["message 0", "message 1", "message 2"])
         #expect(try state(store, rows[0]) == "state of \(rows[0])" && state(store, rows[1]) == "later")
         store.close()
     }
@@ -66,7 +58,7 @@ import Testing
             let copy = disk.durableCopy()
             copy.with { $0.isFull = isFull }
             let again = try openHome(copy)
-            #expect(try texts(again, rows[0]) == ["message 0", "message 1", "message 2"], "full: \(isFull)")
+            #expect(try again.texts(rows[0]) == ["message 0", "message 1", "message 2"], "full: \(isFull)")
             #expect(try state(again, rows[1]) == "state of \(rows[1])")
             again.close()
         }
@@ -76,24 +68,17 @@ import Testing
     @Test func `erasure, expiry and explosion after a start on a full disk leave no readable record`() throws {
         let (disk, rows) = try makeFullHome()
         let store = try openHome(disk)
-        func payloads() throws -> Set<[UInt8]> {
-            var thief = try #require(
-                Thief(keystore: disk.files()["/home/keystore"] ?? [], keyFile: disk.files()["/home/key"] ?? []))
-            let image = disk.image()
-            thief.search(image: image, written: image.map(\.bytes))
-            return Set(thief.payloads)
-        }
-        #expect(try payloads().isSuperset(of: [text("message 0"), text("message 1")]))
+        #expect(try readable(on: disk).isSuperset(of: [text("message 0"), text("message 1")]))
         try store.erase(rows[0], id: messageID(0))
         try store.commitNow()
-        #expect(try texts(store, rows[0]) == ["message 1"])
-        #expect(try payloads().isDisjoint(with: [text("message 0")]))
-        #expect(try payloads().contains(text("message 1")))
+        #expect(try store.texts(rows[0]) == ["message 1"])
+        #expect(try readable(on: disk).isDisjoint(with: [text("message 0")]))
+        #expect(try readable(on: disk).contains(text("message 1")))
         try store.destroyRow(rows[1])
         #expect(store.liveRows() == [rows[0]])
         let report = store.reap(hide: start + lifetime, destroy: start + lifetime)
         #expect(report.expired.map(\.id.bytes) == [messageID(1)] && report.failures.isEmpty)
-        #expect(try payloads().isDisjoint(with: [text("message 1")]))
+        #expect(try readable(on: disk).isDisjoint(with: [text("message 1")]))
         store.close()
         disk.with { $0.isFull = false }
         let again = try openHome(disk, now: start + lifetime)
@@ -103,9 +88,8 @@ import Testing
     }
 
     @Test func `a full disk that takes part of a checkpoint loses no record served from the journal`() throws {
-        let disk = try makeHome()
-        var store = try openHome(disk)
-        let row = try store.createRow()
+        let (disk, first, row) = try makeRow()
+        var store = first
         try store.saveState(row, text("state"))
         try store.put(row, 0, at: start + lifetime, "in the files")
         try store.checkpointNow()
@@ -115,15 +99,14 @@ import Testing
         try store.saveState(row, [UInt8](repeating: 5, count: 5_000))
         try store.commitNow()
         disk.with { $0.isFull = true }
-        store.close()
-        store = try openHome(disk)
-        #expect(try texts(store, row).count == 40 && store.damage.isEmpty)
-        #expect(try texts(store, row).first == "in the files")
+        store = try store.reopened()
+        #expect(try store.texts(row).count == 40 && store.damage.isEmpty)
+        #expect(try store.texts(row).first == "in the files")
         #expect(try store.loadState(row) == [UInt8](repeating: 5, count: 5_000))
         #expect(try store.get(row, 39, now: start) == String(repeating: "9", count: 200))
         // A sleeping inbox is read from the files again.
         store.release(row)
-        #expect(try texts(store, row).count == 40)
+        #expect(try store.texts(row).count == 40)
         store.close()
     }
 
@@ -134,20 +117,19 @@ import Testing
         for row in rows { try store.put(row, 0, at: start + lifetime, "message") }
         try store.commitNow()
         disk.with { $0.isFull = true }
-        store.close()
-        store = try openHome(disk)
+        store = try store.reopened()
         // The disk refuses the checkpoint, so the journal moves without the erased record.
         try store.erase(rows[0], id: messageID(0))
         try store.commitNow()
         disk.with { $0.isFull = false }
         // The freed space suffices for the other inbox, whose first use writes it to its files.
-        #expect(try texts(store, rows[1]) == ["message"])
+        #expect(try store.texts(rows[1]) == ["message"])
         try store.erase(rows[1], id: messageID(0))
         try store.commitNow()
         let killed = disk.snapshot()
         store.close()
         store = try openHome(killed)
-        for row in rows { #expect(try texts(store, row) == []) }
+        for row in rows { #expect(try store.texts(row) == []) }
         store.close()
     }
 }

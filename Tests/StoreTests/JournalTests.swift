@@ -1,7 +1,6 @@
 import Crypto
 import Glibc
 import SimulatedDisk
-import StoreCampaigns
 import Testing
 
 @testable import Store
@@ -40,11 +39,7 @@ import Testing
 
     private func cut() -> SimulatedDisk { disk.durableCopy() }
 
-    private func texts(_ store: Store) throws -> [String] {
-        try store.liveRows().flatMap { row in
-            try store.list(row, now: start).map { String(decoding: $0.payload, as: UTF8.self) }
-        }
-    }
+    private func texts(_ store: Store) throws -> [String] { try store.liveRows().flatMap { try store.texts($0) } }
 
     /// A store in a new home whose commits wait for `run`.
     private final class WaitingStore {
@@ -53,20 +48,14 @@ import Testing
         let rows: [RowID]
         private(set) var answered: Set<Int> = []
         private(set) var failures: [any Error] = []
-        private let work: Work
-
-        private final class Work { var items: [@Sendable () -> Void] = [] }
+        private let pending = PendingCommits()
 
         init(rowCount: Int) throws {
             disk = try makeHome()
-            nonisolated(unsafe) let work = Work()
-            self.work = work
-            store = try openHome(disk, committingOn: .later { work.items.append($0) })
+            store = try openHome(disk, committingOn: pending.thread)
             rows = try (0..<rowCount).map { [store] _ in try store.createRow() }
-            run()
+            pending.run()
         }
-
-        func run() { while !work.items.isEmpty { work.items.removeFirst()() } }
 
         /// Two commits per row. The second erases a state that is in the journal, which forces a checkpoint.
         func submitAll() {
@@ -83,7 +72,7 @@ import Testing
                 }
                 store.commit { if case .success = $0 { target.answered.insert(number) } }
             }
-            run()
+            pending.run()
         }
 
         /// Every acknowledged commit survives a power cut that keeps only durable data.
@@ -283,21 +272,16 @@ import Testing
 
     @Test func `an erased record is neither in the journal nor in files, also on a full disk`() throws {
         for isFull in [false, true] {
-            let disk = try makeHome()
-            let store = try openHome(disk)
-            let row = try store.createRow()
+            let (disk, store, row) = try makeRow()
             for number in 0..<3 { try store.put(row, number, at: start + hour, "message \(number)") }
             try store.update(row, id: messageID(1), payload: text("changed"))
             try store.commitNow()
             disk.with { $0.isFull = isFull }
             try store.erase(row, id: messageID(1))
             try store.commitNow()
-            var thief = try #require(
-                Thief(keystore: disk.files()["/home/keystore"] ?? [], keyFile: disk.files()["/home/key"] ?? []))
-            let image = disk.image()
-            thief.search(image: image, written: image.map(\.bytes))
-            #expect(thief.payloads.isSuperset(of: [text("message 0"), text("message 2")]), "full: \(isFull)")
-            #expect(thief.payloads.isDisjoint(with: [text("message 1"), text("changed")]), "full: \(isFull)")
+            let payloads = try readable(on: disk)
+            #expect(payloads.isSuperset(of: [text("message 0"), text("message 2")]), "full: \(isFull)")
+            #expect(payloads.isDisjoint(with: [text("message 1"), text("changed")]), "full: \(isFull)")
             disk.with { $0.isFull = false }
             let again = try openHome(disk.durableCopy())
             #expect(try again.list(row, now: start).map(\.id.bytes) == [messageID(0), messageID(2)])
@@ -326,12 +310,9 @@ import Testing
             blocked += 1
             try store.erase(rows[0], id: messageID(0))
             try store.commitNow()
-            var thief = try #require(
-                Thief(keystore: disk.files()["/home/keystore"] ?? [], keyFile: disk.files()["/home/key"] ?? []))
-            let image = disk.image()
-            thief.search(image: image, written: image.map(\.bytes))
-            #expect(thief.payloads.contains(text("message 1")), "operation \(operation)")
-            #expect(!thief.payloads.contains(text("message 0")), "operation \(operation)")
+            let payloads = try readable(on: disk)
+            #expect(payloads.contains(text("message 1")), "operation \(operation)")
+            #expect(!payloads.contains(text("message 0")), "operation \(operation)")
             store.close()
         }
         #expect(blocked > 0)
@@ -342,10 +323,8 @@ import Testing
         try store.destroyRow(rows[1])
         store.reap(hide: start + hour, destroy: start + hour)
         let copy = cut()
-        var thief = try #require(
-            Thief(keystore: copy.files()["/home/keystore"] ?? [], keyFile: copy.files()["/home/key"] ?? []))
-        thief.search(image: copy.image(), written: disk.with { $0.history } + copy.image().map(\.bytes))
-        #expect(thief.payloads == [text("message 7"), text("state")])
+        let payloads = try readable(on: copy, withHistory: true)
+        #expect(payloads == [text("message 7"), text("state")])
         let again = try openHome(copy, now: start + hour)
         #expect(again.liveRows() == [rows[0]] && again.damage.isEmpty)
         #expect(try texts(again) == ["message 7"])

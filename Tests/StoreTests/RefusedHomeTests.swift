@@ -6,9 +6,7 @@ import Testing
 /// Homes that a start and `doctor` refuse and do not change.
 @Suite struct RefusedHomeTests {
     private func makeUsedHome() throws -> SimulatedDisk {
-        let disk = try makeHome()
-        let store = try openHome(disk)
-        let row = try store.createRow()
+        let (disk, store, row) = try makeRow()
         try store.saveState(row, text("state"))
         try store.put(row, 1, at: start + hour, "message")
         _ = try store.addTombstone(keepUntil: start + hour, payload: text("gone"))
@@ -79,9 +77,7 @@ import Testing
     }
 
     @Test func `a lock wipes the keys before it waits for the disk`() throws {
-        let disk = try makeHome()
-        let store = try openHome(disk)
-        let row = try store.createRow()
+        let (disk, store, row) = try makeRow()
         try store.put(row, 1, at: start + hour, "not committed yet")
         nonisolated(unsafe) var hadKeys: [Bool] = []
         disk.observe { _ in hadKeys.append(store.pages.keys != nil) }

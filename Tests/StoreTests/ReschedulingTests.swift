@@ -7,9 +7,7 @@ import Testing
 
 @Suite struct ReschedulingTests {
     private func home() throws -> (disk: SimulatedDisk, store: Store, row: RowID) {
-        let disk = try makeHome()
-        let store = try openHome(disk)
-        let row = try store.createRow()
+        let (disk, store, row) = try makeRow()
         for number in 1...3 { try store.put(row, number, .thirtyDays, at: start + 700 * hour, "text \(number)") }
         try store.checkpointNow()
         return (disk, store, row)
@@ -67,8 +65,7 @@ import Testing
             #expect(listed[1].expiresAt == expiry && listed[1].payload == text("text 2, changed"))
             #expect(try store.messageCount(row, now: start) == 3)
             #expect(try store.get(row, 2, now: expiry) == nil)
-            store.close()
-            store = try openHome(disk)
+            store = try store.reopened()
         }
         let report = store.reap(hide: expiry, destroy: expiry)
         #expect(report.expired.map(\.id.bytes).contains(messageID(2)))

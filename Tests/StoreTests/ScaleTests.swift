@@ -19,9 +19,7 @@ import Testing
     @Test func `an explosion takes as many operations for a thousand messages as for one`() throws {
         var operations: Set<Int> = []
         for count in [1, 1_000] {
-            let disk = try makeHome()
-            let store = try openHome(disk)
-            let row = try store.createRow()
+            let (disk, store, row) = try makeRow()
             try fill(store, row, count)
             let before = disk.operations
             try store.destroyRow(row)
@@ -37,12 +35,10 @@ import Testing
     }
 
     @Test func `the explosion of an unread inbox does not read it`() throws {
-        let disk = try makeHome()
-        var store = try openHome(disk)
-        let row = try store.createRow()
+        let (disk, first, row) = try makeRow()
+        var store = first
         try fill(store, row, 10)
-        store.close()
-        store = try openHome(disk)
+        store = try store.reopened()
         try store.destroyRow(row)
         #expect(store.grid.segments.isEmpty)
         store.collect()
@@ -50,9 +46,7 @@ import Testing
     }
 
     @Test func `remains are removed in slices, and a new inbox in the same slot stays untouched`() throws {
-        let disk = try makeHome()
-        let store = try openHome(disk)
-        let row = try store.createRow()
+        let (disk, store, row) = try makeRow()
         for number in 1...30 { try store.put(row, number, at: start + Int64(number) * 10_000, "text") }
         try store.checkpointNow()
         try store.destroyRow(row)
@@ -70,8 +64,7 @@ import Testing
     }
 
     @Test func `buffered messages of an exploded inbox are not written, and another inbox is unaffected`() throws {
-        let disk = try makeHome()
-        let store = try openHome(disk)
+        let (disk, store) = try makeStore()
         let (doomed, kept) = (try store.createRow(), try store.createRow())
         try fill(store, doomed, 2)
         try store.put(doomed, 3, at: start + hour, "buffered")
@@ -90,9 +83,7 @@ import Testing
     @Test func `a released inbox keeps its deadlines: due messages are overwritten and reported, and it rests again`()
         throws
     {
-        let disk = try makeHome()
-        let store = try openHome(disk)
-        let row = try store.createRow()
+        let (disk, store, row) = try makeRow()
         try store.put(row, 1, at: start + 3_000, "one")
         try store.put(row, 2, at: start + 5_000, "two")
         try store.put(row, 3, .thirtyDays, at: start + 700 * hour, "three")
@@ -130,9 +121,7 @@ import Testing
     }
 
     @Test func `a bucket that ends while its inbox rests loses its files unread`() throws {
-        let disk = try makeHome()
-        let store = try openHome(disk)
-        let row = try store.createRow()
+        let (disk, store, row) = try makeRow()
         try store.put(row, 1, at: start + 10_000, "one")
         try store.put(row, 2, at: start + hour, "two")
         try store.commitNow()
@@ -153,8 +142,7 @@ import Testing
             try store.put(row, 2, .thirtyDays, at: start + 600 * hour, "later")
         }
         try store.commitNow()
-        store.close()
-        store = try openHome(disk)
+        store = try store.reopened()
         #expect(store.liveRows().count == count && store.grid.segments.isEmpty)
         var slices = 0
         var expired = 0
@@ -176,9 +164,8 @@ import Testing
     }
 
     @Test func `counts and bytes include live messages only, due or not yet reaped`() throws {
-        let disk = try makeHome()
-        var store = try openHome(disk)
-        let row = try store.createRow()
+        let (_, first, row) = try makeRow()
+        var store = first
         func byteCount() throws -> Int64 { try store.storedAmount(row).byteCount }
         #expect(try byteCount() == 0)
         try store.put(row, 1, at: start + 5_000, "four")
@@ -191,8 +178,7 @@ import Testing
             #expect(try store.storedAmount(row) == (2 * one + 4, 2))
             #expect(try store.messageCount(row, now: start) == 2)
             #expect(try store.messageCount(row, now: start + 5_000) == 1)
-            store.close()
-            store = try openHome(disk)
+            store = try store.reopened()
         }
         store.reap(hide: start + 5_000, destroy: start + 5_000)
         #expect(try byteCount() == one + 4)
@@ -236,9 +222,7 @@ import Testing
     }
 
     @Test func `an inbox that wakes and sleeps two hundred times does not lengthen the queue of deadlines`() throws {
-        let disk = try makeHome()
-        let store = try openHome(disk)
-        let row = try store.createRow()
+        let (_, store, row) = try makeRow()
         for number in 1...50 { try store.put(row, number, at: start + Int64(number) * 10_000, "text") }
         try store.commitNow()
         for round in 1...200 {
@@ -257,9 +241,8 @@ import Testing
     }
 
     @Test func `a restart right after an explosion reports no damage`() throws {
-        let disk = try makeHome()
-        var store = try openHome(disk)
-        let row = try store.createRow()
+        let (disk, first, row) = try makeRow()
+        var store = first
         try fill(store, row, 2)
         try store.destroyRow(row)
         #expect(segments(disk).count == 1)

@@ -25,7 +25,7 @@ final class Codes: Part {
         }
         if !isWatching {
             isWatching = true
-            _ = services.feed.watch { [weak self] _ in self?.look() }
+            _ = shell.events.watch { [weak self] _ in self?.look() }
         }
         responder.look()
         core.schedule()

@@ -82,7 +82,7 @@ package enum ConfigurationReload {
         if changed.contains(.storage) {
             services.storage.room.limit(to: services.configuration.storage ?? NodeConfiguration.Storage())
         }
-        if changed.contains(.rendezvous) || changed.contains(.mailbox) { node.shell.rendezvous.changed() }
+        if changed.contains(.rendezvous) || changed.contains(.mailbox) { node.shell.peerServices.changed() }
         if changed.contains(.listen) || changed.contains(.advertise) { node.shell.network.listenersChanged() }
     }
 }

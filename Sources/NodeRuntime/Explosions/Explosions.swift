@@ -17,10 +17,6 @@ package enum ExplosionProgress: Sendable {
 
 /// Explosions (Explode.md): tombstones, fan-out lists and scheduled explosions.
 final class Explosions: Part {
-    private var unarmed: [Inbox] = []
-    /// Conversations whose fan-out list could not be removed while the storage was locked.
-    private var removedWhileLocked: Set<ConversationID> = []
-
     /// Destroys the keys first (Explode.md). The tombstone records the intent: a start that finds it beside a live
     /// inbox destroys the inbox.
     func explode(_ client: ClientID, _ record: ExplosionRecord, fanOut: [Messaging.Member]) {
@@ -55,7 +51,7 @@ final class Explosions: Part {
         shell.endings[record.conversation].armed = record
         saveTombstone(record.conversation)
         prepareFanOut(fanOut, record.conversation, client, key, until: record.explodedAt + Limits.fanOutLifetime)
-        for copy in core.machine.clients(of: record.conversation) { lightFuse(copy, at: record.explodedAt) }
+        for copy in core.machine.clients(of: record.conversation) { lightFuse(copy) }
         shell.commits.schedule()
     }
 
@@ -86,15 +82,13 @@ final class Explosions: Part {
         }
     }
 
-    private func lightFuse(_ client: ClientID, at time: Timestamp) {
-        guard let inbox = inboxes[client] else { return }
-        if inbox.unarmedEnd == nil { unarmed.append(inbox) }
-        inbox.unarmedEnd = time
-        do throws(StoreError) {
-            try store.scheduleDestruction(of: inbox.row, at: time.milliseconds)
-            inbox.unarmedEnd = nil
-        } catch {
+    func lightFuse(_ client: ClientID) {
+        guard let inbox = inboxes[client], let conversation = core.machine.conversationID(client),
+            let end = shell.endings[conversation].armed?.explodedAt
+        else { return }
+        do throws(StoreError) { try store.scheduleDestruction(of: inbox.row, at: end.milliseconds) } catch {
             // The conversation still ends on time while this node runs.
+            shell.retries.add(.fuse(client))
             say("a scheduled destruction could not be written", of: error)
         }
     }
@@ -137,7 +131,7 @@ final class Explosions: Part {
 
     func saveTombstone(_ conversation: ConversationID) {
         guard let record = core.machine.tombstone(conversation) ?? shell.endings[conversation].armed else { return }
-        shell.endings[conversation].isTombstoneUnsaved = true
+        shell.retries.add(.tombstone(conversation))
         guard !store.isLocked else { return }
         let payload = StoredCodec.encode(tombstone: record, byteLimit: Store.maximumTombstonePayload)
         do throws(StoreError) {
@@ -147,7 +141,7 @@ final class Explosions: Part {
                 shell.endings[conversation].tombstone = try store.addTombstone(
                     keepUntil: record.keepUntil.milliseconds, payload: payload)
             }
-            shell.endings[conversation].isTombstoneUnsaved = false
+            shell.retries.remove(.tombstone(conversation))
         } catch {
             // Destroy the keys anyway: deletion is promised, telling the members is best effort.
             say("a tombstone could not be written", of: error)
@@ -160,7 +154,13 @@ final class Explosions: Part {
         shell.routes.unregister(tombstone: conversation)
         let tombstone = shell.endings[conversation].tombstone
         shell.endings.remove(conversation)
-        if let tombstone { try? store.removeTombstone(tombstone) }
+        shell.retries.remove(.tombstone(conversation))
+        if let tombstone { remove(tombstone) }
+    }
+
+    func remove(_ tombstone: TombstoneID) {
+        guard !store.isLocked else { return shell.retries.add(.removeTombstone(tombstone)) }
+        try? store.removeTombstone(tombstone)
     }
 
     // MARK: Fan-out lists
@@ -194,21 +194,28 @@ final class Explosions: Part {
         }
         store.hurryCommits()
         let ended = done.wait(timeout: .now() + .seconds(2))
-        if ended == .success, isDurable.value.withLock({ $0 }) { shell.endings[conversation].isFanOutUnsaved = false }
+        if ended == .success, isDurable.value.withLock({ $0 }) { shell.retries.remove(.fanOut(conversation)) }
     }
 
     private final class Outcome: Sendable { let value = Mutex(false) }
 
+    /// Saves the list, or removes it if there is none in memory.
     /// - Returns: whether the store accepted the list; the next commit makes it durable.
-    private func saveFanOut(_ conversation: ConversationID) -> Bool {
-        guard let fanOut = shell.endings[conversation].fanOut else { return false }
+    @discardableResult func saveFanOut(_ conversation: ConversationID) -> Bool {
+        guard let fanOut = shell.endings[conversation].fanOut else {
+            removeFanOut(conversation)
+            return false
+        }
         // Until a commit confirms the list.
-        shell.endings[conversation].isFanOutUnsaved = true
+        shell.retries.add(.fanOut(conversation))
         guard !store.isLocked else { return false }
         do throws(StoreError) {
             try store.saveFanOut(
                 id: Array(conversation.bytes.prefix(16)), expiresAt: fanOut.until.milliseconds,
                 payload: StoredCodec.encode(record: fanOut))
+            shell.commits.whenCommitted().assumeIsolated().whenSuccess { [unowned self] in
+                if !store.isLocked { shell.retries.remove(.fanOut(conversation)) }
+            }
             return true
         } catch {
             say("the list of members to notify could not be written", of: error)
@@ -218,11 +225,8 @@ final class Explosions: Part {
 
     private func removeFanOut(_ conversation: ConversationID) {
         shell.endings[conversation].fanOut = nil
-        shell.endings[conversation].isFanOutUnsaved = false
-        guard !store.isLocked else {
-            removedWhileLocked.insert(conversation)
-            return
-        }
+        guard !store.isLocked else { return shell.retries.add(.fanOut(conversation)) }
+        shell.retries.remove(.fanOut(conversation))
         try? store.removeFanOut(id: Array(conversation.bytes.prefix(16)))
         shell.commits.schedule()
     }
@@ -241,33 +245,15 @@ final class Explosions: Part {
         return fanOut
     }
 
-    /// Retries writes that failed because the storage was locked or full.
-    func saveWhatWasRefused() {
-        guard !store.isLocked, !store.isReadOnly else { return }
-        let removed = removedWhileLocked
-        removedWhileLocked = []
-        for conversation in removed.sorted() where shell.endings[conversation].fanOut == nil {
-            removeFanOut(conversation)
-        }
-        for conversation in shell.endings.unsavedTombstones { saveTombstone(conversation) }
-        for inbox in unarmed {
-            if let end = inbox.unarmedEnd, inboxes[inbox.client] === inbox { lightFuse(inbox.client, at: end) }
-        }
-        unarmed.removeAll { $0.unarmedEnd == nil }
-        let taken = shell.endings.unsavedFanOuts.filter { saveFanOut($0) }
-        guard !taken.isEmpty else { return }
-        shell.commits.whenCommitted().assumeIsolated().whenSuccess { [unowned self] in
-            guard !store.isLocked else { return }
-            for conversation in taken { shell.endings[conversation].isFanOutUnsaved = false }
-        }
-    }
-
     // MARK: Progress
 
     func progress(of conversation: ConversationID) -> ExplosionProgress {
         let ending = shell.endings[conversation]
         if let failure = ending.failure { return .failed(failure) }
-        return ending.isTombstoneUnsaved || ending.isFanOutUnsaved ? .exploding : .exploded
+        let isSaved =
+            !shell.retries.contains(.tombstone(conversation))
+            && (ending.fanOut == nil || !shell.retries.contains(.fanOut(conversation)))
+        return isSaved ? .exploded : .exploding
     }
 
     /// Whether the scheduled end has passed by the clock that hides content. The keys are destroyed once the time is
@@ -275,4 +261,77 @@ final class Explosions: Part {
     func isOver(_ machine: ConversationStateMachine) -> Bool {
         machine.record.schedule.map { $0.expiresAt <= readClock().hide } ?? false
     }
+}
+
+/// The fan-out list: endpoints and knock secrets for telling the members of an exploded conversation. Sealed under a
+/// seven-day column, since the inbox's own keys are gone.
+struct FanOut: Codable {
+    struct Target: Codable {
+        var remote: PublicKey
+        var endpoints: [Messaging.Endpoint]
+        /// Hexadecimal.
+        var knock: String
+    }
+
+    var conversation: ConversationID
+    /// When the list is deleted.
+    var until: Timestamp
+    var targets: [Target]
+}
+
+/// The shell's state of a conversation that has exploded or has a scheduled explosion.
+struct Ending {
+    /// The conversation's inbox, known since the start of the node; the tombstone does not store it.
+    var client: ClientID?
+    var tombstone: TombstoneID?
+    /// The prepared tombstone of a scheduled explosion.
+    var armed: ExplosionRecord?
+    var fanOut: FanOut?
+    /// Delivers our receipt to the creator of a conversation that has just exploded.
+    var report: KnockSecret?
+    var failure: StoreError?
+    /// Routing numbers of the peers that may knock at the tombstone.
+    var routes: [Knocker: UInt64] = [:]
+
+    fileprivate var isEmpty: Bool {
+        client == nil && tombstone == nil && armed == nil && fanOut == nil && report == nil && failure == nil
+            && routes.isEmpty
+    }
+}
+
+/// The endings of the conversations; an empty ending is not stored. On the node's loop alone.
+final class EndingTable {
+    private var endings: [ConversationID: Ending] = [:]
+    private var failedIDs: Set<ConversationID> = []
+    private var ends = DeadlineQueue<ConversationID>()
+    private var queuedEnds: [ConversationID: Timestamp] = [:]
+
+    subscript(conversation: ConversationID) -> Ending {
+        get { endings[conversation] ?? Ending() }
+        set {
+            endings[conversation] = newValue.isEmpty ? nil : newValue
+            if newValue.failure != nil { failedIDs.insert(conversation) } else { failedIDs.remove(conversation) }
+            ends.set(conversation, newValue.armed?.explodedAt, queued: &queuedEnds[conversation])
+        }
+    }
+
+    func remove(_ conversation: ConversationID) { self[conversation] = Ending() }
+
+    /// Sorted.
+    var armed: [ConversationID] { endings.filter { $0.value.armed != nil }.keys.sorted() }
+
+    func overdue(now: Timestamp) -> [ConversationID] {
+        var result: [ConversationID] = []
+        for (conversation, at) in ends.take(until: now) where queuedEnds[conversation] == at {
+            queuedEnds[conversation] = nil
+            guard let end = endings[conversation]?.armed?.explodedAt else { continue }
+            // Stays queued until the explosion is performed.
+            ends.set(conversation, end, queued: &queuedEnds[conversation])
+            if end <= now { result.append(conversation) }
+        }
+        return result.sorted()
+    }
+
+    /// Call this when no key page waits to be overwritten.
+    func clearFailures() { for conversation in failedIDs.sorted() { self[conversation].failure = nil } }
 }

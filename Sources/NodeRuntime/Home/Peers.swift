@@ -156,7 +156,7 @@ package final class Peers: Part {
     }
 
     private func peersChanged(since before: PeersFile) {
-        shell.rendezvous.changed()
+        shell.peerServices.changed()
         cutBlocked(since: before)
     }
 

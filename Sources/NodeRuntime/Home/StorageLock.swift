@@ -39,7 +39,6 @@ final class StorageLock: Part {
         // Pending commits must not wait for the unlock.
         shell.commits.hurry()
         store.lock()
-        for inbox in inboxes.all { inbox.isPlaceSaved = false }
         core.schedule()
     }
 
@@ -140,8 +139,7 @@ final class StorageLock: Part {
         do {
             if shell.loading.hasLoaded {
                 restoreKeys()
-                for inbox in inboxes.all where inbox.isVoided { shell.loading.reload(inbox) }
-                performDeferred()
+                shell.retries.run()
                 saveWhatWaited()
             } else {
                 try shell.loading.load()
@@ -154,11 +152,11 @@ final class StorageLock: Part {
         shell.loading.ensureUnused()
         shell.events.publish(.unlocked)
         core.turn { core.machine.unlocked(&$0) }
-        shell.rendezvous.changed()
+        shell.peerServices.changed()
         shell.timer.tick()
     }
 
-    /// Derives the identity keys again, and adds the routes that lacked a key.
+    /// Derives the identity keys again.
     private func restoreKeys() {
         for inbox in inboxes.all {
             guard let key = inbox.key, key.isWiped else { continue }
@@ -166,27 +164,11 @@ final class StorageLock: Part {
                 say("the key of an inbox could not be derived", of: error)
             }
         }
-        for inbox in inboxes.all where !inbox.owedRoutes.isEmpty {
-            let owed = inbox.owedRoutes
-            inbox.owedRoutes = []
-            for route in owed { shell.routes.register(inbox.client, route) }
-        }
-    }
-
-    /// Performs actions deferred while locked, before any other write.
-    private func performDeferred() {
-        for inbox in inboxes.all where !inbox.deferred.isEmpty {
-            let waiting = inbox.deferred
-            inbox.deferred = []
-            core.perform(waiting)
-        }
     }
 
     private func saveWhatWaited() {
-        shell.explosions.saveWhatWasRefused()
         shell.writer.storeWaiting()
         for inbox in inboxes.all where !inbox.archive.isWaiting { core.machine.releaseMemory(inbox.client) }
-        shell.writer.saveUnsaved()
         shell.commits.schedule()
     }
 }

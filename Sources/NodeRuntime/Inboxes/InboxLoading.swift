@@ -45,7 +45,7 @@ final class InboxLoading: Part {
             } catch { skip(row, error) }
         }
         // Needs the contact inbox, which records the reservations.
-        shell.rendezvous.use()
+        shell.peerServices.use()
         core.turn {
             core.machine.launch(&$0)
             return []
@@ -89,9 +89,7 @@ final class InboxLoading: Part {
                 shell.unread.remove(row)
                 guard let inbox = inboxes.inbox(at: row) else { continue }
                 log.notice("an inbox could be read again", metadata: ["client": "\(inbox.client)"])
-                let deferred = inbox.deferred
-                inbox.deferred = []
-                core.perform(deferred)
+                shell.writer.listStatuses(inbox)
                 shell.sleep.watchAgain(inbox)
                 if inbox.watcherCount > 0 { shell.sleep.wakeIfPossible(inbox.client, .userInteraction) }
             } catch { skip(row, error) }
@@ -124,44 +122,32 @@ final class InboxLoading: Part {
             shell.endings[tombstone.conversation].report = nil
             return
         }
-        guard case .conversation = snapshot.record.role else {
-            return enter(snapshot, inbox, key: key, sessionGoesOn: false)
-        }
         // Conversations start asleep; the core decides later which to wake.
-        enterSleeping(snapshot, inbox, key: key)
+        enter(snapshot, inbox, key: key, isAsleep: snapshot.isConversation)
     }
 
-    private func enterSleeping(_ snapshot: InboxSnapshot, _ inbox: Inbox, key: IdentityKey) {
+    private func enter(
+        _ snapshot: InboxSnapshot, _ inbox: Inbox, key: IdentityKey, isAsleep: Bool, sessionGoesOn: Bool = false
+    ) {
         inboxes.note(snapshot.notes, of: inbox)
         inbox.archive.load(shownPlace: snapshot.notes.shownPlace)
-        inbox.savedCounters = snapshot.counters
-        inbox.outboxPlace = snapshot.outboxPlace
-        inbox.isPlaceSaved = false
-        inbox.hasUnreadOutbox = false
-        let undelivered = snapshot.outboxCount == 0 ? [] : shell.sleep.undelivered(inbox, from: snapshot.outboxPlace)
+        inbox.take(snapshot)
+        defer { inbox.savedCounters = [] }
+        guard isAsleep else {
+            core.turn {
+                core.machine.load(
+                    snapshot.record, key: key, sessionGoesOn: sessionGoesOn, lastActivity: snapshot.lastActivity, $0)
+            }
+            return shell.sleep.restoreOutbox(inbox)
+        }
+        let undelivered = shell.sleep.undelivered(inbox, from: inbox.outboxFrom)
         core.turn {
             core.machine.load(
                 sleeping: snapshot.record, key: key, undelivered: undelivered,
                 lastActivity: lastActivity(snapshot, inbox), &$0)
         }
-        inbox.savedCounters = []
         inbox.key = nil
         store.release(inbox.row)
-    }
-
-    private func enter(_ snapshot: InboxSnapshot, _ inbox: Inbox, key: IdentityKey, sessionGoesOn: Bool) {
-        inboxes.note(snapshot.notes, of: inbox)
-        inbox.archive.load(shownPlace: snapshot.notes.shownPlace)
-        inbox.savedCounters = snapshot.counters
-        inbox.outboxPlace = snapshot.outboxPlace
-        inbox.isPlaceSaved = false
-        inbox.hasUnreadOutbox = false
-        core.turn {
-            core.machine.load(
-                snapshot.record, key: key, sessionGoesOn: sessionGoesOn, lastActivity: snapshot.lastActivity, $0)
-        }
-        inbox.savedCounters = []
-        shell.sleep.restoreOutbox(inbox)
     }
 
     /// The time of the last activity: the saved one, or the newest message's. Messages do not save the state, so after
@@ -198,13 +184,11 @@ final class InboxLoading: Part {
         inbox.verifications = [:]
         guard !isStopped, inboxes[client] === inbox else { return }
         guard !store.isLocked else {
-            inbox.isVoided = true
+            shell.retries.add(.reload(client))
             for link in inbox.links { link.connection.abort() }
             return
         }
-        inbox.isVoided = false
         let wasAsleep = core.machine.isSleeping(client)
-        inbox.isSettled = false
         shell.linkEvents.abandonLinks(of: inbox)
         // The failure is local, so the peer's session continues.
         let sessionGoesOn = core.machine.conversation(client)?.sessionGoesOn ?? false
@@ -234,11 +218,7 @@ final class InboxLoading: Part {
         inbox.key = key
         inbox.archive.isHiddenKnown = false
         inbox.archive.forgetStored()
-        if wasAsleep, case .conversation = snapshot.record.role {
-            enterSleeping(snapshot, inbox, key: key)
-        } else {
-            enter(snapshot, inbox, key: key, sessionGoesOn: sessionGoesOn)
-        }
+        enter(snapshot, inbox, key: key, isAsleep: wasAsleep && snapshot.isConversation, sessionGoesOn: sessionGoesOn)
         shell.sleep.watchAgain(inbox)
     }
 
@@ -253,7 +233,6 @@ final class InboxLoading: Part {
         let inbox = Inbox(client: client, row: row, store: store, memory: memory)
         let key = try inbox.deriveKey(in: store)
         inbox.key = key
-        inbox.isSettled = true
         inbox.archive.isHiddenKnown = true
         inboxes.add(inbox)
         core.turn { core.machine.addUnused(client, key: key, $0) }

@@ -19,23 +19,18 @@ final class InboxSleep: Part {
         guard let inbox = inboxes[client] else { throw .unknownConversation(client.description) }
         let (snapshot, key) = try sleepingState(inbox)
         inbox.key = key
-        inbox.outboxPlace = snapshot.outboxPlace
-        inbox.isPlaceSaved = false
-        inbox.hasUnreadOutbox = false
-        let undelivered = snapshot.outboxCount == 0 ? [] : self.undelivered(inbox, from: inbox.outboxPlace)
-        if snapshot.outboxCount == 0 { inbox.isSettled = true }
-        inbox.savedCounters = snapshot.counters
+        inbox.take(snapshot)
+        let undelivered = undelivered(inbox, from: inbox.outboxFrom)
         defer { inbox.savedCounters = [] }
         core.turn { core.machine.wake(snapshot.record, key: key, undelivered: undelivered, reason, &$0) }
         guard !core.machine.isSleeping(client) else {
             inbox.key = nil
-            inbox.isSettled = false
             throw .stopping
         }
         inboxes.noteWaking(inbox)
         inbox.archive.noteUnsavedMark()
         // Our waiting reactions are hidden records. During an upload the scan is skipped.
-        if snapshot.outboxCount != 0, memory.uploading.isEmpty { inbox.archive.isHiddenKnown = false }
+        if inbox.outboxFrom != nil, memory.uploading.isEmpty { inbox.archive.isHiddenKnown = false }
         restoreHidden(inbox)
     }
 
@@ -66,15 +61,16 @@ final class InboxSleep: Part {
         guard core.machine.isSleeping(client), !store.isLocked, let inbox = inboxes[client],
             let (snapshot, key) = try? sleepingState(inbox)
         else { return nil }
-        let undelivered = snapshot.outboxCount == 0 ? [] : self.undelivered(inbox, from: snapshot.outboxPlace)
+        let undelivered = undelivered(inbox, from: snapshot.outboxFrom)
         return core.machine.preview(snapshot.record, key: key, undelivered: undelivered, now: now)
     }
 
     // MARK: The outbox
 
     /// Our stored messages without an acknowledgement, oldest first. Without contents: those are read when sent.
-    /// - Parameter place: a lower bound of their positions.
-    func undelivered(_ inbox: Inbox, from place: UInt64) -> [Message] {
+    /// - Parameter place: a lower bound of their positions; `nil` if there are none.
+    func undelivered(_ inbox: Inbox, from place: UInt64?) -> [Message] {
+        guard let place else { return [] }
         var found: [Message] = []
         do throws(StoreError) {
             try inbox.archive.visitStored(from: place, now: now) { _, message, _ in
@@ -89,7 +85,7 @@ final class InboxSleep: Part {
                 return true
             }
         } catch {
-            inbox.hasUnreadOutbox = true
+            inbox.isOutboxKnown = false
             log.error("an outbox could not be read", metadata: ["client": "\(inbox.client)", "error": "\(error)"])
         }
         return found
@@ -97,7 +93,7 @@ final class InboxSleep: Part {
 
     func restoreOutbox(_ inbox: Inbox) {
         guard core.machine.conversation(inbox.client) != nil else { return }
-        for message in undelivered(inbox, from: inbox.outboxPlace) {
+        for message in undelivered(inbox, from: inbox.outboxFrom) {
             core.machine.restoreOutbox(message, client: inbox.client)
         }
         restoreHidden(inbox)
@@ -108,10 +104,10 @@ final class InboxSleep: Part {
         guard !inbox.archive.isHiddenKnown else { return }
         inbox.archive.isHiddenKnown = true
         do throws(StoreError) {
-            let undelivered = try inbox.archive.restoreHidden(from: inbox.outboxPlace, now: now)
+            let undelivered = try inbox.archive.restoreHidden(from: inbox.outboxFrom ?? .max, now: now)
             for message in undelivered { core.machine.restoreOutbox(message, client: inbox.client) }
         } catch {
-            inbox.hasUnreadOutbox = true
+            inbox.isOutboxKnown = false
             log.error("reactions could not be read", metadata: ["client": "\(inbox.client)", "error": "\(error)"])
         }
     }
@@ -120,9 +116,8 @@ final class InboxSleep: Part {
 
     /// Saves an inbox whose links the core has closed. Only row, summary, routes and unsaved contents stay in memory.
     func putToSleep(_ client: ClientID) {
-        guard let inbox = inboxes[client], let conversation = core.machine.conversation(client) else { return }
-        inbox.isSettled = false
-        shell.writer.saveSleeping(inbox, outboxCount: conversation.outboxCount)
+        guard let inbox = inboxes[client], core.machine.conversation(client) != nil else { return }
+        shell.writer.saveSleeping(inbox)
         var turn = core.makeTurn()
         core.machine.fallAsleep(client, &turn)
         inbox.key = nil
@@ -180,8 +175,6 @@ final class InboxRemoval: Part {
         inboxes.remove(inbox)
         inboxes.forgetNotes(of: inbox)
         inbox.key = nil
-        inbox.deferred = []
-        inbox.unarmedEnd = nil
         shell.uploads.cancelAll(into: client)
         inbox.verifications = [:]
         inbox.archive.forget()

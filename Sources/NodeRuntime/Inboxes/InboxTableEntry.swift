@@ -8,7 +8,7 @@ import Transport
 /// start can route to thousands of inboxes before it opens one.
 ///
 /// A binary format, because a start reads thousands. Numbers are little-endian; texts and lists have a 16-bit length
-/// prefix.
+/// prefix. Writing and reading follow the order of the initialisers.
 struct InboxTableEntry: Hashable {
     /// The tokens with which a member reaches us.
     struct Route: Hashable {
@@ -23,104 +23,101 @@ struct InboxTableEntry: Hashable {
     var invites: [InviteID]
     var notes: InboxNotes
 
-    private static let version: UInt8 = 6
-
-    // MARK: Writing
+    private static let version: UInt8 = 7
 
     var encoded: [UInt8] {
         var bytes: [UInt8] = [Self.version]
         func number(_ value: some FixedWidthInteger) {
             withUnsafeBytes(of: value.littleEndian) { bytes.append(contentsOf: $0) }
         }
+        func flag(_ value: Bool) { bytes.append(value ? 1 : 0) }
         func text(_ value: String?) {
             let utf8 = Array((value ?? "").utf8.prefix(Int(UInt16.max) - 1))
             number(value == nil ? UInt16.max : UInt16(utf8.count))
             bytes += utf8
         }
         func time(_ value: Timestamp?) { number(value?.milliseconds ?? -1) }
-        func window(_ value: TokenWindow) {
-            number(value.shown)
-            number(value.completed)
+        func pair(_ one: UInt32, _ other: UInt32) {
+            number(one)
+            number(other)
         }
         func list<Element>(_ elements: [Element], _ write: (Element) -> Void) {
             number(UInt16(clamping: elements.count))
             for element in elements.prefix(Int(UInt16.max)) { write(element) }
         }
-        bytes += summary.client.bytes + summary.own.bytes + summary.conversation.bytes + summary.creator.bytes
+        bytes += summary.client.bytes
         time(summary.createdAt)
+        bytes += summary.own.bytes + summary.conversation.bytes + summary.creator.bytes
+        text(summary.name)
+        list(summary.members) {
+            bytes += $0.key.bytes
+            text($0.profile)
+        }
+        text(summary.lifetime.rawValue)
+        flag(summary.isLocked)
+        flag(summary.isRemoved)
+        number(summary.endpointMark)
+        list(summary.relaySeeds) { bytes += $0.bytes }
+        flag(summary.usesMailbox)
+        time(summary.boxUntil)
         time(summary.lastActivity)
         time(summary.deadline)
-        number(summary.endpointMark)
-        bytes.append((summary.isLocked ? 1 : 0) | (summary.isRemoved ? 2 : 0) | (summary.usesMailbox ? 4 : 0))
-        time(summary.boxUntil)
-        text(summary.lifetime.rawValue)
-        text(summary.name)
-        list(summary.members) { member in
-            bytes += member.key.bytes
-            text(member.profile)
-        }
         list(routes) { route in
             bytes += route.remote.bytes + route.secret
-            for generation in [route.counters.generation, route.counters.next ?? .first] {
-                number(generation.day)
-                number(generation.counter)
-            }
-            window(route.counters.window)
-            list(route.counters.days) { day in
-                number(day.day)
-                window(day.window)
+            let counters = route.counters
+            pair(counters.generation.day, counters.generation.counter)
+            pair(counters.window.shown, counters.window.completed)
+            pair(counters.next?.day ?? 0, counters.next?.counter ?? 0)
+            list(counters.days) {
+                number($0.day)
+                pair($0.window.shown, $0.window.completed)
             }
         }
         list(invites) { bytes += $0.bytes }
-        bytes.append(notes.takesName ? 1 : 0)
         text(notes.alias)
+        flag(notes.takesName)
         list(notes.sentInvites) { bytes += $0.invite.bytes + $0.peer.bytes }
         list(notes.guests) { bytes += $0.member.bytes + $0.peer.bytes }
         number(notes.shownPlace)
         number(notes.unreadCount ?? .max)
-        list(summary.relaySeeds) { bytes += $0.bytes }
         return bytes
     }
+}
 
-    init(summary: InboxSummary, routes: [Route], invites: [InviteID], notes: InboxNotes) {
-        self.summary = summary
-        self.routes = routes
-        self.invites = invites
-        self.notes = notes
-    }
-
-    // MARK: Reading
-
+extension InboxTableEntry {
     /// `nil` if truncated, too long or of another version; the state log is then read.
     init?(_ bytes: [UInt8]) {
         var reader = Reader(bytes: bytes)
-        guard reader.take(1) == [Self.version], let client = reader.take(16).flatMap({ ClientID($0) }),
-            let own = reader.key(), let conversation = reader.take(32).flatMap({ ConversationID($0) }),
-            let creator = reader.key(), let createdAt = reader.time(), let created = createdAt,
-            let lastActivity = reader.time(), let deadline = reader.time(), let mark = reader.number(UInt64.self),
-            let flags = reader.take(1)?.first, let boxUntil = reader.time(), let lifetimeText = reader.text(),
-            let lifetime = lifetimeText.flatMap({ Lifetime(rawValue: $0) }), let name = reader.text(),
-            let members = reader.list({ reader -> InboxSummary.Peer? in
-                guard let key = reader.key(), let profile = reader.text() else { return nil }
-                return InboxSummary.Peer(key: key, profile: profile)
-            }),
-            let routes = reader.list({ reader -> Route? in
-                guard let remote = reader.key(), let secret = reader.take(RoutingSecret.byteCount),
-                    let counters = reader.counters()
-                else { return nil }
-                return Route(remote: remote, secret: secret, counters: counters)
-            }), let invites = reader.list({ $0.take(InviteID.byteCount).flatMap { InviteID($0) } }),
-            let notes = reader.notes(),
-            let seeds = reader.list({ $0.take(RelaySeed.byteCount).flatMap { RelaySeed($0) } }), !seeds.isEmpty,
-            reader.isAtEnd
-        else { return nil }
-        self.init(
-            summary: InboxSummary(
-                client: client, createdAt: created, own: own, conversation: conversation, creator: creator, name: name,
-                members: members, lifetime: lifetime, isLocked: flags & 1 != 0, isRemoved: flags & 2 != 0,
-                // Entries are written for empty outboxes only.
-                outboxCount: 0, endpointMark: mark, relaySeeds: seeds, usesMailbox: flags & 4 != 0, boxUntil: boxUntil,
-                lastActivity: lastActivity, deadline: deadline), routes: routes, invites: invites, notes: notes)
+        guard let entry = try? Self(&reader), reader.isAtEnd, !entry.summary.relaySeeds.isEmpty else { return nil }
+        self = entry
+    }
+
+    private init(_ reader: inout Reader) throws {
+        guard try reader.take(1) == [Self.version] else { throw Malformed() }
+        summary = InboxSummary(
+            client: try reader.id(), createdAt: try reader.time().present, own: try reader.key(),
+            conversation: try reader.id(), creator: try reader.key(), name: try reader.text(),
+            members: try reader.list { InboxSummary.Peer(key: try $0.key(), profile: try $0.text()) },
+            lifetime: try Lifetime(rawValue: try reader.text().present).present, isLocked: try reader.flag(),
+            isRemoved: try reader.flag(),
+            // Entries are written for empty outboxes only.
+            outboxCount: 0, endpointMark: try reader.number(), relaySeeds: try reader.list { try $0.id() },
+            usesMailbox: try reader.flag(), boxUntil: try reader.time(), lastActivity: try reader.time(),
+            deadline: try reader.time())
+        routes = try reader.list { reader in
+            Route(
+                remote: try reader.key(), secret: try reader.take(RoutingSecret.byteCount),
+                counters: ListenerCounters(
+                    generation: try reader.generation(), window: try reader.window(), next: try reader.next(),
+                    days: try reader.list { ListenerCounters.Day(day: try $0.number(), window: try $0.window()) }))
+        }
+        invites = try reader.list { try $0.id() }
+        notes = InboxNotes(
+            alias: try reader.text(), takesName: try reader.flag(),
+            sentInvites: try reader.list { InboxNotes.SentInvite(invite: try $0.id(), peer: try $0.key()) },
+            guests: try reader.list { InboxNotes.Guest(member: try $0.key(), peer: try $0.key()) },
+            shownPlace: try reader.number(), unreadCount: try reader.number())
+        if notes.unreadCount == .max { notes.unreadCount = nil }
     }
 
     private struct Reader {
@@ -129,80 +126,58 @@ struct InboxTableEntry: Hashable {
 
         var isAtEnd: Bool { position == bytes.count }
 
-        mutating func take(_ count: Int) -> [UInt8]? {
-            guard count <= bytes.count - position else { return nil }
+        mutating func take(_ count: Int) throws -> [UInt8] {
+            guard count <= bytes.count - position else { throw Malformed() }
             defer { position += count }
             return Array(bytes[position..<(position + count)])
         }
 
-        mutating func number<Value: FixedWidthInteger>(_ type: Value.Type) -> Value? {
-            take(MemoryLayout<Value>.size)?.reversed().reduce(0) { $0 << 8 | Value(truncatingIfNeeded: $1) }
+        mutating func number<Value: FixedWidthInteger>() throws -> Value {
+            try take(MemoryLayout<Value>.size).reversed().reduce(0) { $0 << 8 | Value(truncatingIfNeeded: $1) }
         }
 
-        mutating func counters() -> ListenerCounters? {
-            guard let present = generation(), let next = generation(), let used = window(),
-                let days = list({ reader -> ListenerCounters.Day? in
-                    guard let day = reader.number(UInt32.self), let window = reader.window() else { return nil }
-                    return ListenerCounters.Day(day: day, window: window)
-                })
-            else { return nil }
-            return ListenerCounters(
-                generation: present, window: used,
-                // No handshake starts the first generation.
-                next: next == .first ? nil : next, days: days)
+        mutating func flag() throws -> Bool { try take(1) != [0] }
+
+        mutating func id<ID: FixedBytes>() throws -> ID { try ID(try take(ID.byteCount)).present }
+
+        mutating func key() throws -> PublicKey { try PublicKey(unchecked: try take(PublicKey.byteCount)).present }
+
+        mutating func time() throws -> Timestamp? {
+            let value: Int64 = try number()
+            return value < 0 ? nil : Timestamp(milliseconds: value)
         }
 
-        private mutating func generation() -> TokenGeneration? {
-            guard let day = number(UInt32.self), let counter = number(UInt32.self) else { return nil }
-            return TokenGeneration(day: day, counter: counter)
+        mutating func text() throws -> String? {
+            let count: UInt16 = try number()
+            return count == .max ? nil : try String(validating: try take(Int(count)), as: UTF8.self).present
         }
 
-        private mutating func window() -> TokenWindow? {
-            guard let shown = number(UInt32.self), let completed = number(UInt32.self) else { return nil }
-            return TokenWindow(shown: shown, completed: completed)
+        mutating func window() throws -> TokenWindow { TokenWindow(shown: try number(), completed: try number()) }
+
+        mutating func generation() throws -> TokenGeneration {
+            TokenGeneration(day: try number(), counter: try number())
         }
 
-        mutating func key() -> PublicKey? { take(PublicKey.byteCount).flatMap { PublicKey(unchecked: $0) } }
-
-        /// The outer `nil`: truncated.
-        mutating func time() -> Timestamp?? {
-            guard let value = number(Int64.self) else { return nil }
-            return .some(value < 0 ? nil : Timestamp(milliseconds: value))
+        /// No handshake starts the first generation.
+        mutating func next() throws -> TokenGeneration? {
+            let next = try generation()
+            return next == .first ? nil : next
         }
 
-        /// The outer `nil`: truncated, or not UTF-8.
-        mutating func text() -> String?? {
-            guard let count = number(UInt16.self) else { return nil }
-            if count == .max { return .some(nil) }
-            guard let utf8 = take(Int(count)), let text = String(validating: utf8, as: UTF8.self) else { return nil }
-            return .some(text)
+        mutating func list<Element>(_ element: (inout Reader) throws -> Element) throws -> [Element] {
+            let count: UInt16 = try number()
+            return try (0..<count).map { _ in try element(&self) }
         }
+    }
+}
 
-        mutating func notes() -> InboxNotes? {
-            guard let takesName = take(1)?.first, let alias = text(),
-                let sentInvites = list({ reader -> InboxNotes.SentInvite? in
-                    guard let id = reader.take(InviteID.byteCount).flatMap({ InviteID($0) }), let peer = reader.key()
-                    else { return nil }
-                    return InboxNotes.SentInvite(invite: id, peer: peer)
-                }),
-                let guests = list({ reader -> InboxNotes.Guest? in
-                    guard let member = reader.key(), let peer = reader.key() else { return nil }
-                    return InboxNotes.Guest(member: member, peer: peer)
-                }), let shownPlace = number(UInt64.self), let unreadCount = number(UInt32.self)
-            else { return nil }
-            return InboxNotes(
-                alias: alias, takesName: takesName != 0, sentInvites: sentInvites, guests: guests,
-                shownPlace: shownPlace, unreadCount: unreadCount == .max ? nil : unreadCount)
-        }
+private struct Malformed: Error {}
 
-        mutating func list<Element>(_ element: (inout Reader) -> Element?) -> [Element]? {
-            guard let count = number(UInt16.self) else { return nil }
-            var elements: [Element] = []
-            for _ in 0..<count {
-                guard let next = element(&self) else { return nil }
-                elements.append(next)
-            }
-            return elements
+extension Optional {
+    fileprivate var present: Wrapped {
+        get throws {
+            guard let self else { throw Malformed() }
+            return self
         }
     }
 }
@@ -241,7 +216,7 @@ final class InboxSummaries: Part {
         savedAt = now
         var entries: [(row: RowID, payload: [UInt8])] = []
         for summary in core.machine.sleepers where summary.outboxCount == 0 {
-            guard let inbox = inboxes[summary.client], !inbox.hasUnreadOutbox else { continue }
+            guard let inbox = inboxes[summary.client], inbox.isOutboxKnown else { continue }
             let (routes, invites) = shell.routes.entries(of: inbox)
             let entry = InboxTableEntry(summary: summary, routes: routes, invites: invites, notes: inbox.notes)
             entries.append((inbox.row, entry.encoded))

@@ -38,7 +38,7 @@ final class InboxWriter: Part {
     func keep(_ messages: [Message], _ keeping: NodeAction.Keeping, client: ClientID) {
         // Before the messages: after a crash between the two, the next start must scan for them.
         if case .disk = keeping, messages.contains(where: { $0.sender == nil && $0.content.type != .systemMessage }) {
-            unsettle(client)
+            noteOutboxUse(client)
         }
         storing(client) { inbox throws(StoreError) in
             let now = now
@@ -62,7 +62,7 @@ final class InboxWriter: Part {
     ) -> Bool {
         var isNew = false
         // The next start must find chunks of an unfinished upload.
-        if case .disk = keeping { unsettle(client) }
+        if case .disk = keeping { noteOutboxUse(client) }
         storing(client) { inbox throws(StoreError) in
             isNew = try inbox.archive.keep(chunk, keeping, expiresAt: expiresAt)
         }
@@ -78,6 +78,10 @@ final class InboxWriter: Part {
     func learn(_ client: ClientID, _ body: (MessageArchive) -> Void) {
         guard let inbox = inboxes[client] else { return }
         body(inbox.archive)
+        listStatuses(inbox)
+    }
+
+    func listStatuses(_ inbox: Inbox) {
         guard !inbox.archive.learned.isEmpty, !inbox.owesStatuses else { return }
         inbox.owesStatuses = true
         owingStatuses.append(inbox)
@@ -109,50 +113,35 @@ final class InboxWriter: Part {
 
     func save(_ client: ClientID) {
         guard let inbox = inboxes[client] else { return }
-        guard !store.isLocked else {
-            inbox.isUnsaved = true
-            return
-        }
+        guard !store.isLocked else { return shell.retries.add(.save(client)) }
         guard let record = core.machine.record(client) else { return }
         shell.aliases.follow(record, inbox)
-        let snapshot = snapshot(record, inbox)
-        do throws(StoreError) { try store.saveState(inbox.row, StoredCodec.encode(record: snapshot)) } catch {
-            return failed(client, error)
-        }
-        inbox.archive.isShownSaved = true
-        changed(client)
+        do throws(StoreError) { try write(snapshot(record, inbox), inbox) } catch { failed(client, error) }
     }
 
-    func snapshot(_ record: InboxRecord, _ inbox: Inbox) -> InboxSnapshot {
-        // During an upload, chunks exist without a message in the outbox.
-        if core.machine.conversation(inbox.client)?.outboxCount == 0, memory.uploading.isEmpty {
-            settleOutboxPlace(inbox)
-        }
-        let lastActivity = core.machine.lastActivity(inbox.client)
-        inbox.activitySaved = lastActivity
-        return InboxSnapshot(
-            record: record, counters: shell.routes.counters(of: inbox), lastActivity: lastActivity,
-            outboxCount: inbox.isSettled ? 0 : nil, outboxPlace: inbox.outboxPlace, notes: inbox.savedNotes)
-    }
-
-    func saveSleeping(_ inbox: Inbox, outboxCount: Int) {
+    func saveSleeping(_ inbox: Inbox) {
         guard let record = core.machine.record(inbox.client), !store.isLocked else { return }
-        inbox.isUnsaved = false
-        let isTold = writeStatuses(inbox)
-        if isTold, outboxCount == 0, memory.uploading.isEmpty { settleOutboxPlace(inbox) }
-        inbox.notes = inbox.savedNotes
-        inbox.notes.unreadCount = (try? inbox.archive.countUnread(now: services.readClock().hide)).map {
+        writeStatuses(inbox)
+        // It is stored while the inbox sleeps, when no state can be saved.
+        if inbox.archive.hasOwnWaiting { inbox.outboxFrom = 0 }
+        var snapshot = snapshot(record, inbox, isAsleep: true)
+        snapshot.notes.unreadCount = (try? inbox.archive.countUnread(now: services.readClock().hide)).map {
             UInt32(clamping: $0)
         }
-        let snapshot = InboxSnapshot(
-            record: record, counters: shell.routes.counters(of: inbox),
-            lastActivity: core.machine.lastActivity(inbox.client),
-            // An unreadable segment may contain a waiting message.
-            outboxCount: isTold && !inbox.hasUnreadOutbox && store.isWhole(inbox.row) ? outboxCount : nil,
-            outboxPlace: inbox.outboxPlace, notes: inbox.notes)
-        do throws(StoreError) { try store.saveState(inbox.row, StoredCodec.encode(record: snapshot)) } catch {
-            return failed(inbox.client, error)
-        }
+        inbox.notes = snapshot.notes
+        do throws(StoreError) { try write(snapshot, inbox) } catch { failed(inbox.client, error) }
+    }
+
+    func snapshot(_ record: InboxRecord, _ inbox: Inbox, isAsleep: Bool = false) -> InboxSnapshot {
+        raiseOutbox(inbox, isAsleep: isAsleep)
+        inbox.activitySaved = core.machine.lastActivity(inbox.client)
+        return InboxSnapshot(
+            record: record, counters: shell.routes.counters(of: inbox), lastActivity: inbox.activitySaved,
+            outboxCount: inbox.outboxFrom == nil ? 0 : nil, outboxPlace: inbox.outboxFrom ?? 0, notes: inbox.savedNotes)
+    }
+
+    private func write(_ snapshot: InboxSnapshot, _ inbox: Inbox) throws(StoreError) {
+        try store.saveState(inbox.row, StoredCodec.encode(record: snapshot))
         inbox.archive.isShownSaved = true
         shell.commits.changed(inbox)
     }
@@ -184,35 +173,28 @@ final class InboxWriter: Part {
         }
     }
 
-    /// Saves the inboxes that changed while the storage was locked.
-    func saveUnsaved() {
-        let unsaved = inboxes.all.filter(\.isUnsaved)
-        core.perform(unsaved.map { .save($0.client) })
-        for inbox in unsaved { inbox.isUnsaved = false }
-    }
-
     // MARK: The outbox position
 
-    /// The outbox is empty: the next start scans from this position on. Statuses are written first.
-    private func settleOutboxPlace(_ inbox: Inbox) {
-        guard !store.isLocked, !inbox.hasUnreadOutbox, writeStatuses(inbox),
-            let place = try? store.nextPlace(inbox.row),
+    /// With an empty outbox, the next start scans from this position on, and nothing if the inbox goes to sleep.
+    /// Statuses are written first.
+    private func raiseOutbox(_ inbox: Inbox, isAsleep: Bool) {
+        guard inbox.outboxFrom != nil, inbox.isOutboxKnown, !store.isLocked,
+            core.machine.conversation(inbox.client)?.outboxCount == 0,
+            // During an upload, chunks exist without a message in the outbox.
+            memory.uploading.isEmpty, writeStatuses(inbox), let place = try? store.nextPlace(inbox.row),
             // An unreadable segment may contain a waiting message.
             store.isWhole(inbox.row)
         else { return }
-        inbox.outboxPlace = place
+        inbox.outboxFrom = isAsleep ? nil : place
     }
 
-    /// Before an own message is stored: the saved state must not claim an empty outbox.
-    private func unsettle(_ client: ClientID) {
-        guard let inbox = inboxes[client], inbox.isSettled || !inbox.isPlaceSaved else { return }
-        // Expired records free the highest positions for reuse.
-        inbox.outboxPlace = min(inbox.outboxPlace, (try? store.nextPlace(inbox.row)) ?? 0)
-        if inbox.isSettled {
-            inbox.isSettled = false
-            settleOutboxPlace(inbox)
-        }
-        inbox.isPlaceSaved = true
+    /// Before a message or chunk of ours is stored: the next start must find it by the saved state. Expired records free
+    /// the highest positions for reuse, so the saved position may lie above the store's next one.
+    private func noteOutboxUse(_ client: ClientID) {
+        guard let inbox = inboxes[client] else { return }
+        let place = (try? store.nextPlace(inbox.row)) ?? 0
+        if let from = inbox.outboxFrom, from <= place { return }
+        inbox.outboxFrom = place
         save(client)
     }
 
@@ -231,6 +213,7 @@ final class InboxWriter: Part {
             return
         }
         for inbox in waiting where inboxes[inbox.client] === inbox {
+            if inbox.archive.hasOwnWaiting { noteOutboxUse(inbox.client) }
             let (stored, failure) = inbox.archive.storeWaiting(now: now)
             changed(inbox.client)
             core.turn { core.machine.stored(stored, client: inbox.client, &$0) }

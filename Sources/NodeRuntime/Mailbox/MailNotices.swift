@@ -68,8 +68,9 @@ final class MailNotices: Part {
         BLAKE2b.hash(Array("mayfly mail notices".utf8), conversation.bytes, byteCount: 16)
     }
 
-    private func save(_ conversation: ConversationID) {
-        guard let list = rounds[conversation]?.list, !store.isLocked else { return }
+    func save(_ conversation: ConversationID) {
+        guard let list = rounds[conversation]?.list else { return }
+        guard !store.isLocked else { return shell.retries.add(.mailNotices(conversation)) }
         do throws(StoreError) {
             try store.saveFanOut(
                 id: Self.id(conversation), expiresAt: list.until.milliseconds, payload: StoredCodec.encode(record: list)
@@ -77,9 +78,6 @@ final class MailNotices: Part {
         } catch { say("the notices for mailboxes could not be written", of: error) }
         shell.commits.schedule()
     }
-
-    /// After an unlock: saves lists made while the storage was locked.
-    func saveAll() { for conversation in rounds.keys.sorted() { save(conversation) } }
 
     private func remove(_ conversation: ConversationID) {
         rounds.removeValue(forKey: conversation)?.timer?.cancel()

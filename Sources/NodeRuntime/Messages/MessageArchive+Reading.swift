@@ -93,9 +93,9 @@ extension MessageArchive {
 
     func deliveries(of id: Messaging.MessageID, now: Timestamp) -> [Delivery] {
         // While the storage is locked, only the deliveries of a message may be known.
-        guard heldIndex[id] == nil, var said = outgoing.deliveries(of: id) else {
-            return read(id, now: now)?.message.deliveries ?? deliveries[id] ?? []
-        }
+        let cached = heldIndex[id] == nil ? outgoing.deliveries(of: id) : nil
+        if cached == nil, let message = read(id, now: now)?.message { return message.deliveries }
+        var said = cached ?? []
         if let status = learned[id] { said.merge(status.said) }
         if let more = deliveries[id] { said.merge(more) }
         return said

@@ -225,6 +225,9 @@ final class MessageArchive {
 
     var isWaiting: Bool { mayWait && held.contains { $0.tier != nil } }
 
+    /// Whether a message of ours waits for the disk.
+    var hasOwnWaiting: Bool { mayWait && held.contains { $0.tier != nil && $0.message.sender == nil } }
+
     var waitingByteCount: Int { mayWait ? held.reduce(0) { $1.tier == nil ? $0 : $0 + $1.message.byteCount } : 0 }
 
     /// Stores waiting messages with their own expiry. Messages that cannot be written stay in memory.
@@ -290,7 +293,8 @@ final class MessageArchive {
             return
         }
         sent.remove(id)
-        guard !store.isLocked else { return }
+        // Only the record of a cancelled message tells whether a member has it.
+        if state == .cancelled, store.isLocked { return }
         let status = MessageStatus(message: id, state: state, said: deliveries.removeValue(forKey: id) ?? [])
         // A finished message is not resent, so its cached contents are dropped.
         if state == .queued || state == .mailed {
@@ -315,7 +319,7 @@ final class MessageArchive {
         deliveries[id, default: []].append(delivery)
         // A lost acknowledgement comes again over a link, so it may wait for the message's next state. That of a mailed
         // message may come by a mailbox, which does not repeat it.
-        guard delivery.state != .delivered || isMailed(id), !store.isLocked else { return }
+        guard delivery.state != .delivered || isMailed(id) else { return }
         learn(MessageStatus(message: id, said: deliveries.removeValue(forKey: id) ?? []))
     }
 

@@ -12,17 +12,6 @@ package struct NetworkFindings: Sendable {
         package var udpMilliseconds: Double?
         /// The time to connect over TCP; `nil` without a connection.
         package var tcpMilliseconds: Double?
-
-        package init(
-            rendezvous: String?, asked: Messaging.Endpoint, seen: Messaging.Endpoint? = nil,
-            udpMilliseconds: Double? = nil, tcpMilliseconds: Double? = nil
-        ) {
-            self.rendezvous = rendezvous
-            self.asked = asked
-            self.seen = seen
-            self.udpMilliseconds = udpMilliseconds
-            self.tcpMilliseconds = tcpMilliseconds
-        }
     }
 
     package struct Family: Sendable {
@@ -31,13 +20,6 @@ package struct NetworkFindings: Sendable {
         package var local: String?
         package var answers: [Answer]
         package var behaviour: NATBehaviour
-
-        package init(isIPv4: Bool, local: String?, answers: [Answer], behaviour: NATBehaviour) {
-            self.isIPv4 = isIPv4
-            self.local = local
-            self.answers = answers
-            self.behaviour = behaviour
-        }
 
         /// Whether UDP answers arrived; `nil` if no node was asked.
         package var hasUDP: Bool? { answers.isEmpty ? nil : answers.contains { $0.seen != nil } }
@@ -61,21 +43,9 @@ package struct NetworkFindings: Sendable {
     package var hasDatagrams: Bool
     package var portMappings: [PortMappingState]?
     /// Whether the mapping was only for this check, and is removed.
-    package var isProbe: Bool
+    package var isProbe = false
     /// The networks used for LAN discovery; `nil` if it is off.
     package var discovery: String?
-
-    package init(
-        families: [Family], hasRendezvous: Bool, hasDatagrams: Bool, portMappings: [PortMappingState]?,
-        isProbe: Bool = false, discovery: String?
-    ) {
-        self.families = families
-        self.hasRendezvous = hasRendezvous
-        self.hasDatagrams = hasDatagrams
-        self.portMappings = portMappings
-        self.isProbe = isProbe
-        self.discovery = discovery
-    }
 
     /// A lasting mapping exists.
     package var isMapped: Bool { !isProbe && hasMapping }
@@ -164,5 +134,66 @@ package struct NetworkFindings: Sendable {
                 + "which says nothing about other networks. Name a rendezvous node on another network."
         case .unknown: "To find the kind of NAT, name a second rendezvous node, or give the known one a second address."
         }
+    }
+}
+
+/// NAT behaviour of one address family, derived from rendezvous nodes' observations (RFC 4787, section 4).
+package struct NATBehaviour: Hashable, Sendable {
+    /// Our UDP address as one node has seen it.
+    package struct Observation: Hashable, Sendable {
+        package let asked: Messaging.Endpoint
+        package let seen: Messaging.Endpoint
+    }
+
+    package enum Mapping: String, Sendable, CaseIterable {
+        case endpointIndependent = "endpoint-independent"
+        case addressDependent = "address-dependent"
+        case addressAndPortDependent = "address-and-port-dependent"
+        /// Address-dependent or address-and-port-dependent; the nodes asked have different addresses, so the two look
+        /// alike.
+        case destinationDependent = "destination-dependent"
+        /// Fewer than two addresses answered.
+        case unknown
+    }
+
+    package enum Kind: String, Sendable, CaseIterable {
+        /// No NAT: the nodes see our own address and port.
+        case none
+        case endpointIndependent = "endpoint-independent"
+        case symmetric
+        case unknown
+    }
+
+    package let mapping: Mapping
+    package let kind: Kind
+    package let preservesPort: Bool?
+
+    /// - Parameter local: our address and port; port 0 if unknown.
+    package init(_ observations: [Observation], local: Messaging.Endpoint?) {
+        mapping = Self.mapping(observations)
+        let hasKnownPort = local.map { $0.port != 0 } ?? false
+        preservesPort =
+            observations.isEmpty || !hasKnownPort ? nil : observations.allSatisfy { $0.seen.port == local?.port }
+        if observations.isEmpty {
+            kind = .unknown
+        } else if observations.allSatisfy({ $0.seen.host == local?.host }), preservesPort ?? true {
+            kind = .none
+        } else {
+            switch mapping {
+            case .endpointIndependent: kind = .endpointIndependent
+            case .addressDependent, .addressAndPortDependent, .destinationDependent: kind = .symmetric
+            case .unknown: kind = .unknown
+            }
+        }
+    }
+
+    private static func mapping(_ observations: [Observation]) -> Mapping {
+        let hosts = Set(observations.map(\.asked.host))
+        let isOne = Set(observations.map(\.seen)).count <= 1
+        // Several ports of one address only show independence of the port.
+        if isOne { return hosts.count >= 2 ? .endpointIndependent : .unknown }
+        let byHost = Dictionary(grouping: observations, by: \.asked.host).values
+        if byHost.contains(where: { Set($0.map(\.seen)).count > 1 }) { return .addressAndPortDependent }
+        return byHost.contains { Set($0.map(\.asked.port)).count > 1 } ? .addressDependent : .destinationDependent
     }
 }

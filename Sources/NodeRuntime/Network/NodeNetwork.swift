@@ -1,4 +1,5 @@
 import Crypto
+import Logging
 import Messaging
 import NIOCore
 import NIOPosix
@@ -52,7 +53,7 @@ final class NodeNetwork: Part {
 
     /// The contact inbox has a route: its key is used toward rendezvous nodes, and a derived key toward gateways.
     func contactRegistered() {
-        shell.rendezvous.changed()
+        shell.peerServices.changed()
         shell.portMapper.look()
     }
 
@@ -88,7 +89,7 @@ final class NodeNetwork: Part {
             guard !self.isStopped else { return }
             self.shell.addresses.forgetAdvertised()
             self.announce()
-            self.shell.rendezvous.noteStandings()
+            self.shell.peerServices.noteStandings()
         }
     }
 
@@ -103,4 +104,82 @@ final class NodeNetwork: Part {
 
     /// The networks used for LAN discovery; `nil` if it is off.
     var discovery: String? { shell.routes.lan == nil ? nil : services.discovery?.description }
+}
+
+/// The rendezvous nodes that relay to this node, and this node's own service as a rendezvous node and as a mailbox.
+final class PeerServices: Part {
+    private var noted: [RendezvousNote] = []
+
+    /// Call this when configuration or peers have changed, or the contact inbox is loaded.
+    func changed() {
+        guard core.machine.contact != nil else { return }
+        tell()
+        core.turn { core.machine.advance(&$0) }
+    }
+
+    func use() {
+        tell()
+        shell.mailNotices.load()
+        shell.addresses.forgetRelayPlaces()
+    }
+
+    /// Tells the core whom this node serves, and which rendezvous nodes it uses.
+    private func tell() {
+        var relay = configuration.rendezvous?.terms ?? RelayTerms()
+        if let isRendezvous = options.isRendezvous { relay.isServing = isRendezvous }
+        let cards = shell.book.peers.compactMap { $0.isRendezvous && !$0.isBlocked ? $0.card : nil }
+        core.turn {
+            core.machine.withContact(&$0) { contact, turn in
+                contact.serve(relay, turn) + contact.use(rendezvous: cards, turn)
+            } + core.machine.settleRelays(&$0)
+        }
+        guard core.machine.contact != nil else { return }
+        var mailbox = configuration.mailbox?.terms ?? MailboxTerms()
+        if let isMailbox = options.isMailbox { mailbox.isServing = isMailbox }
+        shell.keptBoxes.prune()
+        let boxes = shell.keptBoxes.boxesInMemory
+        core.turn {
+            core.machine.withContact(&$0) { contact, turn in contact.serve(mailbox, turn) + contact.count(boxes, turn) }
+        }
+        shell.ownMailbox.changed()
+    }
+
+    /// Our rendezvous nodes, and the state of our reservation at each.
+    func standings() -> [(name: String, standing: RelayReservationStateMachine.Standing?)] {
+        shell.book.peers.filter { $0.isRendezvous && !$0.isBlocked }.map { peer in
+            (peer.name, peer.card.flatMap { core.machine.contact?.standing(at: $0.key) })
+        }
+    }
+
+    /// Our service as a rendezvous node; `nil` if it is off.
+    var relayService: (terms: RelayTerms, counts: RelayCounts)? {
+        guard let relay = core.machine.contact?.relay, relay.terms.isServing else { return nil }
+        return (relay.terms, relay.counts)
+    }
+
+    /// Our service as a mailbox; `nil` if it is off and stores no box.
+    var mailboxService: MailboxServiceStanding? {
+        guard let mailbox = core.machine.contact?.mailbox, mailbox.terms.isServing || mailbox.counts.boxes > 0 else {
+            return nil
+        }
+        return MailboxServiceStanding(terms: mailbox.terms, counts: mailbox.counts, boxes: mailbox.occupancy)
+    }
+
+    /// Logs changes of our reservations. Peers appear by number, since the log has no names.
+    func noteStandings() {
+        guard log.logLevel <= .notice else { return }
+        let standings = standings().map(\.standing)
+        var noted = noted.prefix(standings.count).map(\.self)
+        for (index, standing) in standings.enumerated() {
+            if !noted.indices.contains(index) { noted.append(RendezvousNote(seen: standing, since: now)) }
+            if noted[index].take(standing, now: now) { note(.rendezvous(number: index + 1, standing)) }
+        }
+        self.noted = noted
+    }
+}
+
+package struct MailboxServiceStanding: Sendable {
+    package let terms: MailboxTerms
+    package let counts: MailboxCounts
+    package let boxes: [MailboxServiceStateMachine.Occupancy]
 }

@@ -205,16 +205,6 @@ package struct PortMappingState: Sendable {
     package var endpoints: [Messaging.Endpoint]
     /// When the mapping ends unless renewed.
     package var expiresAt: Messaging.Timestamp?
-
-    package init(
-        isIPv4: Bool, standing: PortMappingStateMachine.Standing, endpoints: [Messaging.Endpoint],
-        expiresAt: Messaging.Timestamp? = nil
-    ) {
-        self.isIPv4 = isIPv4
-        self.standing = standing
-        self.endpoints = endpoints
-        self.expiresAt = expiresAt
-    }
 }
 
 /// Tells blocking requests to gateways to end.

@@ -92,11 +92,11 @@ extension Node {
         -> EventLoopFuture<Void>
     { shell.storageLock.changingProtection(from: old, to: new) }
 
-    package func watch(_ body: @escaping (EventLog.Entry) -> Void) -> UInt64 { services.feed.watch(body) }
+    package func watch(_ body: @escaping (EventLog.Entry) -> Void) -> UInt64 { shell.events.watch(body) }
 
-    package func unwatch(_ watcher: UInt64) { services.feed.unwatch(watcher) }
+    package func unwatch(_ watcher: UInt64) { shell.events.unwatch(watcher) }
 
-    package var eventLog: EventLog { services.feed.log }
+    package var eventLog: EventLog { shell.events.eventLog }
 
     // MARK: The network
 
@@ -232,21 +232,21 @@ extension Node {
     // MARK: Rendezvous nodes
 
     package func rendezvousStandings() -> [(name: String, standing: RelayReservationStateMachine.Standing?)] {
-        shell.rendezvous.standings()
+        shell.peerServices.standings()
     }
 
     // MARK: Mailboxes
 
     package var mailboxStanding: OwnMailboxStanding? { shell.ownMailbox.standing }
 
-    package var mailboxService: MailboxServiceStanding? { shell.mailboxes.service }
+    package var mailboxService: MailboxServiceStanding? { shell.peerServices.mailboxService }
 
     /// Whether contents for an offline member would go to its mailbox now.
     package func isMailable(_ member: PublicKey, in conversation: ConversationStateMachine) -> Bool {
         conversation.isMailable(member, now: services.now)
     }
 
-    package var relayService: (terms: RelayTerms, counts: RelayCounts)? { shell.rendezvous.service }
+    package var relayService: (terms: RelayTerms, counts: RelayCounts)? { shell.peerServices.relayService }
 }
 
 /// The node's metrics.
@@ -270,7 +270,7 @@ package struct NodeFigures: Sendable {
         bytesIn = counters.bytesIn
         bytesOut = counters.bytesOut
         for link in node.shell.links.all {
-            links[NodeCounters.LinkKind(LinkDescription(link.connection)), default: 0] += 1
+            links[NodeCounters.LinkKind(link.connection), default: 0] += 1
             bytesIn &+= link.connection.bytesIn
             bytesOut &+= link.connection.bytesOut
         }

@@ -102,31 +102,14 @@ final class ActionPerformer: Part {
         shell.commits.sendWhenDurable(.run(armed), for: client)
     }
 
-    /// Defers status changes of stored messages until the unlock.
+    /// While the storage is locked, changes of stored messages wait for the unlock; statuses wait in the archive.
     private func putOff(_ action: NodeAction) {
-        func deferIt(_ client: ClientID, _ action: NodeAction) { inboxes[client]?.deferred.append(action) }
-        func isHeld(_ id: Messaging.MessageID, _ client: ClientID) -> Bool {
-            inboxes[client]?.archive.isHeld(id) ?? false
-        }
         switch action {
-        // Not deferred: `sent` is never written, and only the record of a cancelled message tells whether a member has
-        // it.
-        case .setState(_, _, .sent), .setState(_, _, .cancelled): return
-        case .setState(let client, let ids, let state):
-            let stored = ids.filter { !isHeld($0, client) }
-            if !stored.isEmpty { deferIt(client, .setState(client, stored, state)) }
-        case .setDelivery(let client, let ids, let delivery):
-            let stored = ids.filter { !isHeld($0, client) }
-            if !stored.isEmpty { deferIt(client, .setDelivery(client, stored, delivery)) }
         case .forgetChunks(let client, let id), .reschedule(let client, let id, _):
-            if !isHeld(id, client) { deferIt(client, action) }
-        case .eraseSent(let client, _): deferIt(client, action)
-        case .save, .keep, .forgetMemory, .explode, .destroy, .saveTombstone, .removeTombstone, .armExplosion,
-            .register, .unregister, .dial, .transmit, .transmitMessages, .close, .pauseReading, .knock, .notify,
-            .notifyMessages, .wake, .sleep, .keepChunk, .verifyAttachment, .serveChunks, .transmitChunk, .forward,
-            .relayed, .endpointsMayHaveChanged, .gatherCandidates, .dialPunching, .punch, .mail, .makeSlices,
-            .mailNotices, .mailbox:
-            return
+            guard let inbox = inboxes[client], !inbox.archive.isHeld(id) else { return }
+            shell.retries.add(.change(client, action))
+        case .eraseSent(let client, _): shell.retries.add(.change(client, action))
+        default: return
         }
     }
 }

@@ -18,12 +18,6 @@ package struct EventLog {
     /// Cursors are gapless after this one.
     private let start: Int64
 
-    /// - Parameter start: cursors start above this, so that they also rise across restarts.
-    package init(start: Int64) {
-        self.start = start
-        cursor = start
-    }
-
     /// The cursors at a clean stop. The next run continues them, so that it can count the events that a watcher has
     /// missed.
     package struct Mark: Hashable, Sendable, Codable {
@@ -34,11 +28,6 @@ package struct EventLog {
         /// Cursors are gapless after this one.
         package var first: Int64
         package var last: Int64
-
-        package init(first: Int64, last: Int64) {
-            self.first = first
-            self.last = last
-        }
 
         var isPossible: Bool { 0 <= first && first <= last && last < Self.limit }
     }
@@ -58,14 +47,9 @@ package struct EventLog {
     ///   1,000 events per millisecond of the last run.
     /// - Parameter mark: from the last run's clean stop; `nil` after a crash, when the number of its events is unknown.
     package init(startedAt time: Timestamp, after mark: Mark? = nil) {
-        self.init(start: time.milliseconds * 1_000)
-        guard let mark, mark.isPossible else { return }
-        self = EventLog(mark)
-    }
-
-    private init(_ mark: Mark) {
-        start = mark.first
-        cursor = mark.last
+        let isKnown = mark?.isPossible ?? false
+        start = isKnown ? mark?.first ?? 0 : time.milliseconds * 1_000
+        cursor = isKnown ? mark?.last ?? 0 : start
     }
 
     /// The events that a resuming watcher has missed.
@@ -74,11 +58,6 @@ package struct EventLog {
         package var cursor: Int64
         /// `nil` if unknown: the gap includes events of a crashed run or of another home.
         package var lost: Int64?
-
-        package init(cursor: Int64, lost: Int64?) {
-            self.cursor = cursor
-            self.lost = lost
-        }
     }
 
     /// The gap after `cursor`; `nil` if there is none, and for cursor 0, which requests all kept events.
@@ -100,17 +79,24 @@ package struct EventLog {
     private var beforeFirst: Int64 { entries.first.map { $0.cursor - 1 } ?? cursor }
 }
 
-/// The node's events: the last thousand, numbered, and the watchers. On the node's loop alone.
-final class EventFeed {
-    private(set) var log: EventLog
+/// Distributes the node's events to the log, the event log and the watchers.
+final class NodeEvents: Part {
+    private(set) var eventLog: EventLog
     private var watchers: [(number: UInt64, told: (EventLog.Entry) -> Void)] = []
     private var nextWatcher: UInt64 = 1
 
-    init(startedAt now: Timestamp) { log = EventLog(startedAt: now) }
+    override init(_ shell: Shell) {
+        eventLog = EventLog(startedAt: shell.services.now)
+        super.init(shell)
+    }
 
-    func append(_ event: Event) -> EventLog.Entry { log.append(event) }
-
-    func tell(_ entry: EventLog.Entry) { for watcher in watchers { watcher.told(entry) } }
+    func notify(_ event: Event) {
+        note(event)
+        services.counters.happened(event.kind)
+        let entry = eventLog.append(event)
+        if case .invited(let id, let key) = event.kind { shell.peers.answer(invitation: id, from: key) }
+        for watcher in watchers { watcher.told(entry) }
+    }
 
     /// Calls `body` with each event from now on.
     func watch(_ body: @escaping (EventLog.Entry) -> Void) -> UInt64 {
@@ -120,46 +106,6 @@ final class EventFeed {
     }
 
     func unwatch(_ watcher: UInt64) { watchers.removeAll { $0.number == watcher } }
-
-    // MARK: Cursors across restarts
-
-    /// Continues the last run's cursors if it stopped cleanly. Removes the mark first, because it would be wrong after
-    /// a crash of this run.
-    func goOn(home: String, startedAt now: Timestamp, logger: Logger) {
-        let mark: EventLog.Mark
-        do throws(HomeFileError) {
-            mark = try HomeFile.load(EventLog.Mark.self, EventLog.Mark.fileName, home: home)
-            try HomeFile.remove(EventLog.Mark.fileName, home: home)
-        } catch {
-            if error.kind != .missing {
-                logger.warning(
-                    "the number of events of the last run cannot be read: watchers get a gap without a number",
-                    metadata: ["file": "\(EventLog.Mark.fileName)"])
-            }
-            return
-        }
-        log = EventLog(startedAt: now, after: mark)
-    }
-
-    /// At a clean stop. Without the mark, the next run cannot count the events that a watcher has missed.
-    func saveMark(home: String, logger: Logger) {
-        do throws(HomeFileError) {
-            try HomeFile.save(log.mark, EventLog.Mark.fileName, home: home, isShared: false)
-        } catch {
-            logger.warning("the number of events of this run could not be saved", metadata: ["error": "\(error)"])
-        }
-    }
-}
-
-/// Distributes the node's events to the log, the event log and the watchers.
-final class NodeEvents: Part {
-    func notify(_ event: Event) {
-        note(event)
-        services.counters.happened(event.kind)
-        let entry = services.feed.append(event)
-        if case .invited(let id, let key) = event.kind { shell.peers.answer(invitation: id, from: key) }
-        services.feed.tell(entry)
-    }
 
     func publish(_ client: ClientID, _ kind: Event.Kind) {
         notify(Event(client: client, conversation: core.machine.conversationID(client), at: now, kind: kind))
@@ -186,5 +132,32 @@ final class NodeEvents: Part {
             shown.client = shown.client ?? shell.endings[conversation].client
         }
         note(.event(shown, counts))
+    }
+
+    // MARK: Cursors across restarts
+
+    /// Continues the last run's cursors if it stopped cleanly. Removes the mark first, because it would be wrong after
+    /// a crash of this run.
+    func goOn() {
+        let mark: EventLog.Mark
+        do throws(HomeFileError) {
+            mark = try HomeFile.load(EventLog.Mark.self, EventLog.Mark.fileName, home: options.home)
+            try HomeFile.remove(EventLog.Mark.fileName, home: options.home)
+        } catch {
+            if error.kind != .missing {
+                log.warning(
+                    "the number of events of the last run cannot be read: watchers get a gap without a number",
+                    metadata: ["file": "\(EventLog.Mark.fileName)"])
+            }
+            return
+        }
+        eventLog = EventLog(startedAt: now, after: mark)
+    }
+
+    /// At a clean stop. Without the mark, the next run cannot count the events that a watcher has missed.
+    func saveMark() {
+        do throws(HomeFileError) {
+            try HomeFile.save(eventLog.mark, EventLog.Mark.fileName, home: options.home, isShared: false)
+        } catch { log.warning("the number of events of this run could not be saved", metadata: ["error": "\(error)"]) }
     }
 }

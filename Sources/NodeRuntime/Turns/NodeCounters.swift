@@ -27,19 +27,6 @@ package struct NodeCounters: Sendable {
         package var carrier: Carrier
         package var path: Path
 
-        package init(carrier: Carrier, path: Path) {
-            self.carrier = carrier
-            self.path = path
-        }
-
-        init(_ link: LinkDescription) {
-            switch link.carrier {
-            case .tcp: carrier = .tcp
-            case .udp: carrier = .udp
-            }
-            path = link.isRelayed ? .relayed : link.isPunched ? .punched : .direct
-        }
-
         package static let all = Carrier.allCases.flatMap { carrier in
             Path.allCases.map { LinkKind(carrier: carrier, path: $0) }
         }
@@ -81,7 +68,7 @@ package struct NodeCounters: Sendable {
         }
     }
 
-    mutating func opened(_ link: LinkDescription) { opened[LinkKind(link), default: 0] += 1 }
+    mutating func opened(_ link: LinkDescription) { opened[link.kind, default: 0] += 1 }
 
     mutating func closed(_ reason: LinkCloseReason, in bytesIn: UInt64, out bytesOut: UInt64) {
         closed[reason.kind, default: 0] += 1
@@ -92,6 +79,14 @@ package struct NodeCounters: Sendable {
     mutating func dialFailed(_ failure: DialFailure) { failedDials[failure.kind, default: 0] += 1 }
 
     mutating func rejected(_ rejection: Rejection) { rejections[rejection.kind, default: 0] += 1 }
+}
+
+extension NodeCounters.LinkKind {
+    init(_ link: PeerConnection) {
+        self.init(
+            carrier: link.carrier == .tcp ? .tcp : .udp,
+            path: link.isRelayed ? .relayed : link.isPunched ? .punched : .direct)
+    }
 }
 
 extension NodeCounters.MessageEvent {

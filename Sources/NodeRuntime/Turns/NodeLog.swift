@@ -22,21 +22,16 @@ enum Occurrence {
 
 /// A link without addresses and keys.
 struct LinkDescription {
-    var carrier: PeerConnection.Carrier
-    var isRelayed: Bool
-    var isPunched: Bool
-    var isOurs: Bool
+    let kind: NodeCounters.LinkKind
+    let isOurs: Bool
 
     init(_ connection: PeerConnection) {
-        carrier = connection.carrier
-        isRelayed = connection.isRelayed
-        isPunched = connection.isPunched
+        kind = NodeCounters.LinkKind(connection)
         isOurs = connection.role == .initiator
     }
 
     fileprivate var metadata: Logger.Metadata {
-        let path = isRelayed ? "relayed" : isPunched ? "punched" : "direct"
-        return ["transport": "\(carrier)", "path": "\(path)", "dialled": "\(isOurs)"]
+        ["transport": "\(kind.carrier)", "path": "\(kind.path)", "dialled": "\(isOurs)"]
     }
 }
 

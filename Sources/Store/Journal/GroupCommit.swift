@@ -34,8 +34,8 @@ final class GroupCommit {
     let committer: Committer
     private let journal: Journal
     private var key: JournalKey?
-    private var dirty: [RecordFile] = []
-    private var unwritten: [RecordFile] = []
+    /// The files with data for a commit or a checkpoint.
+    private var files: [RecordFile] = []
     private var submissions: Deque<Submission> = []
     private var nextSequence: UInt64 = 1
     private var failures = 0
@@ -66,18 +66,12 @@ final class GroupCommit {
     // MARK: - What there is to do
 
     func note(_ file: RecordFile) {
-        if !file.isListed {
-            file.isListed = true
-            dirty.append(file)
-        }
-        if !file.isUnwrittenListed, file.isUnwritten {
-            file.isUnwrittenListed = true
-            unwritten.append(file)
-        }
+        if !file.isListed { files.append(file) }
+        file.isListed = true
     }
 
-    var hasChanges: Bool { !dirty.isEmpty }
-    var hasUnwritten: Bool { !unwritten.isEmpty }
+    var hasChanges: Bool { files.contains(where: \.isDirty) }
+    var hasUnwritten: Bool { files.contains(where: \.isUnwritten) }
     /// A checkpoint failed less than `Retry.interval` ago.
     var isDeferred: Bool { failedAt.map { now < $0 + Retry.interval } ?? false }
     var hasPendingErasures: Bool { !pendingErasures.isEmpty }
@@ -94,10 +88,8 @@ final class GroupCommit {
     /// Drops uncommitted data of a file that is not read again.
     func forget(_ file: RecordFile) {
         file.discard()
-        if file.isListed { dirty.removeAll { $0 === file } }
-        if file.isUnwrittenListed { unwritten.removeAll { $0 === file } }
+        if file.isListed { files.removeAll { $0 === file } }
         file.isListed = false
-        file.isUnwrittenListed = false
         pendingErasures.removeAll { $0.file === file }
     }
 
@@ -112,14 +104,9 @@ final class GroupCommit {
         self.now = now
         absorb()
         guard let key else { return completion?(.failure(.locked)) ?? () }
-        let files = dirty.filter { !($0.owner?.isGone ?? true) && $0.isDirty }
-        for file in dirty { file.isListed = false }
-        dirty = []
-        unwritten.removeAll { file in
-            if file.isUnwritten, !(file.owner?.isGone ?? true) { return false }
-            file.isUnwrittenListed = false
-            return true
-        }
+        keep { ($0.isDirty || $0.isUnwritten) && !($0.owner?.isGone ?? true) }
+        let files = self.files.filter(\.isDirty)
+        let unwritten = self.files.filter(\.isUnwritten)
         let byteCount = files.reduce(0) { $0 + Int(clamping: $1.end - $1.submitted) }
         let erasesJournaled = files.contains { file in
             file.erasures.contains { holdsEarlierRun || $0.span.offset >= file.written }
@@ -150,7 +137,7 @@ final class GroupCommit {
         let erasures = files.compactMap { file in
             file.erasures.isEmpty ? nil : (file: file, erasures: file.takeErasures())
         }
-        let checkpoint = hasCheckpoint ? takeCheckpoint() : nil
+        let checkpoint = hasCheckpoint ? takeCheckpoint(of: unwritten) : nil
         let sequence = nextSequence
         nextSequence += 1
         submissions.append(
@@ -188,7 +175,16 @@ final class GroupCommit {
             lastSpans: erasures.filter(\.kind.isLast).map(\.span), isVerified: erasures.contains(where: \.kind.isAgain))
     }
 
-    private func takeCheckpoint() -> (tasks: [FileTask], files: [(file: RecordFile, end: Int64)]) {
+    private func keep(_ isKept: (RecordFile) -> Bool) {
+        files.removeAll { file in
+            file.isListed = isKept(file)
+            return !file.isListed
+        }
+    }
+
+    private func takeCheckpoint(of unwritten: [RecordFile]) -> (
+        tasks: [FileTask], files: [(file: RecordFile, end: Int64)]
+    ) {
         var tasks = backlog
         var files: [(file: RecordFile, end: Int64)] = []
         for file in unwritten {
@@ -265,10 +261,7 @@ final class GroupCommit {
                 file.checkpointed(upTo: end)
                 file.owner?.directory.isDurable = true
             }
-            unwritten.removeAll { file in
-                file.isUnwrittenListed = file.isUnwritten
-                return !file.isUnwritten
-            }
+            keep { $0.isDirty || $0.isUnwritten }
             if submission.hasBacklog { backlog = [] }
             usage = submissions.reduce(0) { $0 + $1.usage }
             isBlocked = false
@@ -281,7 +274,9 @@ final class GroupCommit {
             }
             // The other half again holds the backlog of the earlier run.
             holdsEarlierRun = submission.hasBacklog
-            let kept = unwritten.reduce(0) { $0 + Int(clamping: $1.end - $1.written) + Self.entryByteCount }
+            let kept = files.filter(\.isUnwritten).reduce(0) {
+                $0 + Int(clamping: $1.end - $1.written) + Self.entryByteCount
+            }
             let left = backlog.reduce(0) { $0 + $1.byteCount + Self.entryByteCount }
             usage = submissions.reduce(kept + left + JournalBlock.pageByteCount) { $0 + $1.usage }
         case .failed(let error, let directories): checkpointFailed(submission, error, directories: directories)
@@ -361,8 +356,7 @@ final class GroupCommit {
         committer.drain()
         absorb()
         key = nil
-        dirty = []
-        unwritten = []
+        files = []
         submissions = []
         backlog = []
         pendingErasures = []

@@ -95,9 +95,8 @@ final class RecordFile {
     private(set) var erasures: [Erasure] = []
     /// Some data of the file may be only in the kernel's cache.
     var needsSynchronizing = false
-    /// Whether the file is in the lists of dirty and of unwritten files.
+    /// The file is in the group commit's list.
     var isListed = false
-    var isUnwrittenListed = false
     var descriptor: FileDescriptor?
     weak var owner: (any RecordFileOwner)?
 
