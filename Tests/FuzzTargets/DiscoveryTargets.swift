@@ -22,10 +22,8 @@ let discoveryTargets: [FuzzTarget] = [
         "lan-network", byteCountLimit: 2_048, cost: 4,
         seeds: {
             [
-                FuzzScript().byte(0).byte(1).byte(2).bytes,
-                FuzzScript().byte(0).byte(3).byte(1).short(40).byte(7).bytes,
-                FuzzScript().byte(4).number(900_000).byte(0).byte(1).bytes,
-                FuzzScript().byte(5).byte(3).byte(9).byte(0).byte(2).bytes,
+                FuzzScript().byte(0, 1, 2).bytes, FuzzScript().byte(0, 3, 1).short(40).byte(7).bytes,
+                FuzzScript().byte(4).number(900_000).byte(0, 1).bytes, FuzzScript().byte(5, 3, 9, 0, 2).bytes,
                 FuzzScript().byte(6).run([1, 1, 0, 1] + [UInt8](repeating: 3, count: 136), isLong: true).bytes,
             ]
         },

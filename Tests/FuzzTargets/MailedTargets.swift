@@ -36,15 +36,15 @@ enum FuzzMail {
     }
 
     static var seeds: [[UInt8]] {
-        let send = FuzzScript([0]).byte(1).byte(2).byte(0).byte(0).run([65, 66])
-        let cut = FuzzScript([0]).byte(1).byte(4).byte(0).byte(0).byte(0).byte(1).byte(4).byte(1).byte(0).byte(0)
-        let away = FuzzScript(cut.bytes).byte(1).byte(2).byte(0).byte(0).run([65, 66]).byte(1).byte(3).short(5_000)
-        let real = (0..<8).map { FuzzScript(away.bytes).byte(0).byte(1).byte(0).byte($0).byte(0).byte(5).byte(0).bytes }
+        let send = FuzzScript([0]).byte(1, 2, 0, 0).run([65, 66])
+        let cut = FuzzScript([0]).byte(1, 4, 0, 0, 0, 1, 4, 1, 0, 0)
+        let away = FuzzScript(cut.bytes).byte(1, 2, 0, 0).run([65, 66]).byte(1, 3).short(5_000)
+        let real = (0..<8).map { FuzzScript(away.bytes).byte(0, 1, 0, $0, 0, 5, 0).bytes }
         let signed = (0..<FuzzSession.frameCount).map { kind in
-            FuzzScript([0]).byte(0).byte(0).byte(1).byte(1).byte(0).byte(kind).number(3).number(9).run([65]).bytes
+            FuzzScript([0]).byte(0, 0, 1, 1, 0, kind).number(3).number(9).run([65]).bytes
         }
         let others = (0..<FuzzSession.templateCount).map {
-            FuzzScript([0]).byte(0).byte(1).byte(1).byte(1).byte(1).byte($0).byte(0).short(7).byte(9).bytes
+            FuzzScript([0]).byte(0, 1, 1, 1, 1, $0, 0).short(7).byte(9).bytes
         }
         return [send.bytes, away.bytes] + real + signed + others
     }
