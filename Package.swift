@@ -73,7 +73,7 @@ let package = Package(
 
         .target(
             name: "Simulation",
-            dependencies: ["Messaging", "Crypto"],
+            dependencies: ["Messaging", "Crypto", heap],
             path: "Tests/Simulation",
             swiftSettings: settings
         ),
@@ -141,7 +141,7 @@ let package = Package(
         .target(
             name: "NodeSimulation",
             dependencies: [
-                "SimulatedDisk", "NodeRuntime", "Transport", "Store", "Messaging",
+                "Simulation", "SimulatedDisk", "NodeRuntime", "Transport", "Store", "Messaging",
                 "Crypto", "CSodium", nioCore, logging, heap, deque,
             ],
             path: "Tests/NodeSimulation",
