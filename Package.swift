@@ -113,7 +113,7 @@ let package = Package(
         tests("FuzzTests", ["FuzzTargets"]),
         .target(
             name: "Adversary",
-            dependencies: ["Transport", "Messaging", "Crypto"],
+            dependencies: ["TestSupport", "Control", "Transport", "Messaging", "Crypto"],
             path: "Tests/Adversary",
             swiftSettings: settings
         ),
