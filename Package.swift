@@ -73,7 +73,7 @@ let package = Package(
 
         .target(
             name: "Simulation",
-            dependencies: ["Messaging", "Crypto"],
+            dependencies: ["Messaging", "Crypto", heap],
             path: "Tests/Simulation",
             swiftSettings: settings
         ),
@@ -113,7 +113,7 @@ let package = Package(
         tests("FuzzTests", ["FuzzTargets"]),
         .target(
             name: "Adversary",
-            dependencies: ["Transport", "Messaging", "Crypto"],
+            dependencies: ["TestSupport", "Control", "Transport", "Messaging", "Crypto"],
             path: "Tests/Adversary",
             swiftSettings: settings
         ),
@@ -141,7 +141,7 @@ let package = Package(
         .target(
             name: "NodeSimulation",
             dependencies: [
-                "SimulatedDisk", "NodeRuntime", "Transport", "Store", "Messaging",
+                "Simulation", "SimulatedDisk", "NodeRuntime", "Transport", "Store", "Messaging",
                 "Crypto", "CSodium", nioCore, logging, heap, deque,
             ],
             path: "Tests/NodeSimulation",

@@ -82,6 +82,11 @@ package struct Effort: Sendable {
     }
 
     var goesOn: Bool { ContinuousClock.now < until }
+
+    /// Whether a thread of the attack goes on. Each tries at least once, however late it starts.
+    func goesOn(_ tally: Tally) -> Bool {
+        (goesOn || tally.count + tally.refused == 0) && tally.count < limit / threads && tally.failure == nil
+    }
 }
 
 /// Attacks of strangers and members over the network.
@@ -150,9 +155,9 @@ package enum Attack: String, CaseIterable, Sendable {
 
     package func run(_ target: Target, _ effort: Effort) -> Tally {
         switch self {
-        case .slowloris: inParallel(1) { _ in Crowd(target, effort).trickle() }
-        case .halfOpen: inParallel(1) { _ in Crowd(target, effort).hold(inBursts: false) }
-        case .halfOpenBursts: inParallel(1) { _ in Crowd(target, effort).hold(inBursts: true) }
+        case .slowloris: inParallel(1) { _, tally in tally = Crowd(target, effort).trickle() }
+        case .halfOpen: inParallel(1) { _, tally in tally = Crowd(target, effort).hold(inBursts: false) }
+        case .halfOpenBursts: inParallel(1) { _, tally in tally = Crowd(target, effort).hold(inBursts: true) }
         case .badTokens: stranger(target, effort, Strangers.badToken)
         case .goodTokens: stranger(target, effort, Strangers.handshake)
         case .replays: Strangers.replay(target, effort)
@@ -163,34 +168,34 @@ package enum Attack: String, CaseIterable, Sendable {
         case .openInvitations: Strangers.openInvitations(target, effort)
         case .joins: stranger(target, effort, Strangers.join)
         case .wakes: stranger(target, effort, Strangers.wake)
-        case .proposals: Members(target, effort).flood { $0.proposals() }
-        case .forgeries: Members(target, effort).flood { $0.forgeries() }
-        case .forgedKnocks: Members(target, effort).forgedKnocks()
-        case .contents: Members(target, effort).flood { $0.contents() }
-        case .bombs: Members(target, effort).flood { $0.bombs() }
-        case .receipts: Members(target, effort).flood { $0.receipts() }
-        case .control: ControlGarbage(target, effort).run()
+        case .proposals: Members(target: target, effort: effort).flood { $0.proposals() }
+        case .forgeries: Members(target: target, effort: effort).flood { $0.forgeries() }
+        case .forgedKnocks: Members(target: target, effort: effort).forgedKnocks()
+        case .contents: Members(target: target, effort: effort).flood { $0.contents() }
+        case .bombs: Members(target: target, effort: effort).flood { $0.bombs() }
+        case .receipts: Members(target: target, effort: effort).flood { $0.receipts() }
+        case .control: ControlGarbage(target: target, effort: effort).run()
         case .relays: stranger(target, effort, Strangers.relay)
-        case .relayLoops: RelayUsers(target, effort).loops()
-        case .relayPieces: RelayUsers(target, effort).pieces()
-        case .relayDeaf: RelayUsers(target, effort).deaf()
-        case .relayMoves: RelayUsers(target, effort).moves()
-        case .relayLabels: RelayUsers(target, effort).labels()
-        case .relayQuestions: RelayUsers(target, effort).questions()
-        case .mailboxFlood: MailboxUsers(target, effort).flood()
-        case .mailboxClaims: MailboxUsers(target, effort).claims()
-        case .mailboxGuesses: MailboxUsers(target, effort).guesses()
-        case .lanGarbage: Neighbours(target, effort).garbage()
-        case .lanStrangers: Neighbours(target, effort).strangers()
-        case .lanReplays: Neighbours(target, effort).replays()
-        case .datagramGarbage: Datagrams(target, effort).garbage()
-        case .datagramPunches: Datagrams(target, effort).punches()
-        case .datagramKnocks: Datagrams(target, effort).knocks()
-        case .datagramDials: Datagrams(target, effort).dials()
-        case .datagramReplays: Datagrams(target, effort).replays()
-        case .datagramQuestions: Datagrams(target, effort).questions()
-        case .datagramHandshakes: Datagrams(target, effort).handshakes()
-        case .datagramSealed: Datagrams(target, effort).sealed()
+        case .relayLoops: RelayUsers(target: target, effort: effort).loops()
+        case .relayPieces: RelayUsers(target: target, effort: effort).pieces()
+        case .relayDeaf: RelayUsers(target: target, effort: effort).deaf()
+        case .relayMoves: RelayUsers(target: target, effort: effort).moves()
+        case .relayLabels: RelayUsers(target: target, effort: effort).labels()
+        case .relayQuestions: RelayUsers(target: target, effort: effort).questions()
+        case .mailboxFlood: MailboxUsers(target: target, effort: effort).flood()
+        case .mailboxClaims: MailboxUsers(target: target, effort: effort).claims()
+        case .mailboxGuesses: MailboxUsers(target: target, effort: effort).guesses()
+        case .lanGarbage: Neighbours(target: target, effort: effort).garbage()
+        case .lanStrangers: Neighbours(target: target, effort: effort).strangers()
+        case .lanReplays: Neighbours(target: target, effort: effort).replays()
+        case .datagramGarbage: Datagrams(target: target, effort: effort).garbage()
+        case .datagramPunches: Datagrams(target: target, effort: effort).punches()
+        case .datagramKnocks: Datagrams(target: target, effort: effort).knocks()
+        case .datagramDials: Datagrams(target: target, effort: effort).dials()
+        case .datagramReplays: Datagrams(target: target, effort: effort).replays()
+        case .datagramQuestions: Datagrams(target: target, effort: effort).questions()
+        case .datagramHandshakes: Datagrams(target: target, effort: effort).handshakes()
+        case .datagramSealed: Datagrams(target: target, effort: effort).sealed()
         }
     }
 
@@ -198,12 +203,9 @@ package enum Attack: String, CaseIterable, Sendable {
     private func stranger(
         _ target: Target, _ effort: Effort, _ attempt: @escaping @Sendable (Target, Int, inout Tally) throws -> Void
     ) -> Tally {
-        inParallel(effort.threads) { thread in
-            var tally = Tally()
-            var failures = 0
-            var number = thread
-            // Each thread tries at least once, however late it starts.
-            while effort.goesOn || number == thread, tally.count < effort.limit / effort.threads, failures < 1_000 {
+        inParallel(effort.threads) { thread, tally in
+            var (failures, number) = (0, thread)
+            while effort.goesOn(tally) {
                 do {
                     try attempt(target, number, &tally)
                     failures = 0
@@ -211,25 +213,26 @@ package enum Attack: String, CaseIterable, Sendable {
                     // Refused by the node, or briefly out of ports.
                     tally.refused += 1
                     failures += 1
-                    if failures == 1_000 { tally.failure = "\(error)" }
+                    if failures == 1_000 { throw error }
                 }
                 number += effort.threads
             }
-            return tally
         }
     }
 }
 
-/// Runs `body` on threads of low priority, so that the node has the processors first.
-func inParallel(_ count: Int, _ body: @escaping @Sendable (Int) -> Tally) -> Tally {
+/// Runs `body` on threads of low priority, so that the node has the processors first. An error ends its thread's part.
+func inParallel(_ count: Int, _ body: @escaping @Sendable (_ thread: Int, inout Tally) throws -> Void) -> Tally {
     let sum = Mutex(Tally())
     let done = DispatchSemaphore(value: 0)
     for thread in 0..<count {
         Thread.detachNewThread {
             // Applies to this thread only.
             _ = nice(10)
-            let tally = body(thread)
-            sum.withLock { $0 = $0 + tally }
+            var tally = Tally()
+            do { try body(thread, &tally) } catch { tally.failure = "\(error)" }
+            let part = tally
+            sum.withLock { $0 = $0 + part }
             done.signal()
         }
     }

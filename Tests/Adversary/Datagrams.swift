@@ -10,13 +10,8 @@ struct Datagrams: Sendable {
     /// Packets between two reads.
     private static let batch = 64
 
-    private let target: Target
-    private let effort: Effort
-
-    init(_ target: Target, _ effort: Effort) {
-        self.target = target
-        self.effort = effort
-    }
+    let target: Target
+    let effort: Effort
 
     /// Protocol byte, version 1, kind.
     private static func header(_ kind: UInt8) -> [UInt8] { [0x0D, 0x10 | kind] }
@@ -101,8 +96,7 @@ struct Datagrams: Sendable {
             guard dialer.open(seconds: 60), let id = dialer.peerID else { throw Failure("no link over UDP") }
             let others = try RawDatagrams(from: 1_000..<1_000 + Self.sources, to: target.address)
             var number: UInt64 = 1
-            // At least once, however long the dial took.
-            while effort.goesOn || tally.count == 0, tally.count < effort.limit / effort.threads {
+            while effort.goesOn(tally) {
                 for index in 0..<Self.batch {
                     number += 1
                     let counter = (0..<8).map { UInt8(truncatingIfNeeded: number >> (56 - 8 * $0)) }
@@ -122,14 +116,10 @@ struct Datagrams: Sendable {
 
     /// - Parameter isSilent: The node must not answer.
     private func flood(isSilent: Bool, _ packet: @escaping @Sendable (Int) -> [UInt8]) -> Tally {
-        inParallel(effort.threads) { thread in
-            var tally = Tally()
+        inParallel(effort.threads) { thread, tally in
             let first = 20_000 + thread * Self.sources
-            guard let sockets = try? RawDatagrams(from: first..<first + Self.sources, to: target.address) else {
-                tally.failure = "no UDP sockets"
-                return tally
-            }
-            while effort.goesOn || tally.count == 0, tally.count < effort.limit / effort.threads {
+            let sockets = try RawDatagrams(from: first..<first + Self.sources, to: target.address)
+            while effort.goesOn(tally) {
                 for _ in 0..<Self.batch {
                     sockets.send(packet(tally.count * effort.threads + thread), by: tally.count)
                     tally.count += 1
@@ -142,18 +132,11 @@ struct Datagrams: Sendable {
             if sockets.receivedByteCount > (isSilent ? 0 : sockets.sentByteCount) {
                 tally.failure = "\(sockets.receivedByteCount) bytes for \(sockets.sentByteCount)"
             }
-            return tally
         }
     }
 
     private func each(_ attempt: @escaping @Sendable (Int, inout Tally) throws -> Void) -> Tally {
-        inParallel(effort.threads) { thread in
-            var tally = Tally()
-            while effort.goesOn || tally.count == 0, tally.count < effort.limit / effort.threads, tally.failure == nil {
-                do { try attempt(thread, &tally) } catch { tally.failure = "\(error)" }
-            }
-            return tally
-        }
+        inParallel(effort.threads) { thread, tally in while effort.goesOn(tally) { try attempt(thread, &tally) } }
     }
 }
 
@@ -192,12 +175,7 @@ private final class HostileDialer {
                 sockets.send(transmit.bytes, by: 0)
             }
             while let bytes = sockets.receive(at: 0) { endpoint.receive(bytes, from: dial.address, at: now) }
-            while let event = endpoint.nextEvent() {
-                switch event {
-                case .dialFailed: return false
-                default: break
-                }
-            }
+            while let event = endpoint.nextEvent() { if case .dialFailed = event { return false } }
             if endpoint.link(number) != nil, peerID != nil { return true }
             if let deadline = endpoint.nextDeadline, deadline <= now { endpoint.timeout(at: now) }
             usleep(200)

@@ -52,6 +52,26 @@ package final class HostileLink {
     }
 }
 
+extension Target {
+    /// A stranger's link by the card's `number`th token, from the `number`th address.
+    func link(_ number: Int, _ identity: IdentityKey = makeIdentity()) throws -> HostileLink {
+        try HostileLink(
+            RawConnection(from: Source(number), to: address), token: SharedTokens.cached(self)[number],
+            identity: identity, remote: card.key)
+    }
+
+    /// The same by an invite.
+    func link(_ slug: String, _ invite: VerifiedInvite, _ number: Int, _ identity: IdentityKey) throws -> HostileLink {
+        try HostileLink(
+            RawConnection(from: Source(number), to: address), token: SharedTokens.cached(slug, invite, day)[number],
+            identity: identity, remote: invite.creatorKey)
+    }
+
+    func member(from source: Source? = Source(9)) throws -> HostileMember {
+        try HostileMember(slug: invite, at: address, day: day, from: source)
+    }
+}
+
 package func makeIdentity() -> IdentityKey { IdentityKey(SecretKey.generate()) }
 
 /// The tokens of a day for holders of a card or invite.
@@ -112,9 +132,12 @@ package final class HostileMember {
         return JoinRequest(invite: invite.signed, joinSecret: invite.invite.joinSecret, member: member)
     }
 
+    /// What it shares with the creator.
+    var secret: RoutingSecret {
+        RoutingSecret.derive(own: identity, remote: creator, conversation: conversation.bytes, role: .initiator)
+    }
+
     package func dialAgain(at address: NodeAddress, counter: UInt32) throws -> HostileLink {
-        let secret = RoutingSecret.derive(
-            own: identity, remote: creator, conversation: conversation.bytes, role: .initiator)
         let link = try HostileLink(
             RawConnection(from: Source(Int(counter)), to: address), token: secret.token(.first, counter: counter),
             identity: identity, remote: creator)

@@ -4,13 +4,11 @@ import Messaging
 
 /// Abuse by authorised users of a mailbox: named peers that own boxes, and senders that know a box's address.
 package struct MailboxUsers: Sendable {
-    private let target: Target
-    private let effort: Effort
+    let target: Target
+    let effort: Effort
 
     /// Each kind of abuse has its own owner.
     package static let kindCount = 3
-
-    init(_ target: Target, _ effort: Effort) { (self.target, self.effort) = (target, effort) }
 
     /// Puts untaken bodies of the largest size into all granted boxes, from ever new networks.
     func flood() -> Tally {
@@ -108,18 +106,13 @@ package struct MailboxUsers: Sendable {
     private func with(_ kind: Int, _ body: @escaping @Sendable (BoxOwner, [BoxLabel], inout Tally) throws -> Void)
         -> Tally
     {
-        inParallel(1) { _ in
-            var tally = Tally()
-            do {
-                guard target.owners.indices.contains(kind) else { throw Failure("the node has no owner of boxes") }
-                let owner = BoxOwner(target.owners[kind], mailbox: target.card, day: target.day)
-                var random = SystemRandomness()
-                let labels = (0..<(Limits.boxCount / Self.kindCount)).map { _ in BoxLabel.random(&random) }
-                let link = try owner.link(from: Source(59_000 + kind))
-                try owner.hold(labels, over: link)
-                try body(owner, labels, &tally)
-            } catch { tally.failure = "\(error)" }
-            return tally
+        inParallel(1) { _, tally in
+            guard target.owners.indices.contains(kind) else { throw Failure("the node has no owner of boxes") }
+            let owner = BoxOwner(target.owners[kind], mailbox: target.card, day: target.day)
+            var random = SystemRandomness()
+            let labels = (0..<(Limits.boxCount / Self.kindCount)).map { _ in BoxLabel.random(&random) }
+            try owner.hold(labels, over: try owner.link(from: Source(59_000 + kind)))
+            try body(owner, labels, &tally)
         }
     }
 }

@@ -5,13 +5,8 @@ import Transport
 
 /// Floods by a member: frames as fast as the link accepts them, over a new link whenever it is cut.
 struct Members: Sendable {
-    private let target: Target
-    private let effort: Effort
-
-    init(_ target: Target, _ effort: Effort) {
-        self.target = target
-        self.effort = effort
-    }
+    let target: Target
+    let effort: Effort
 
     struct Flooder {
         let member: HostileMember
@@ -91,23 +86,14 @@ struct Members: Sendable {
 
     /// Knocks with notices signed by the member itself: each opens, and costs a signature check.
     func forgedKnocks() -> Tally {
-        inParallel(effort.threads) { thread in
-            var tally = Tally()
-            let member: HostileMember
-            do {
-                member = try HostileMember(slug: target.invite, at: target.address, day: target.day, from: Source(9))
-            } catch {
-                tally.failure = "\(error)"
-                return tally
-            }
+        inParallel(effort.threads) { thread, tally in
+            let member = try target.member()
             var random = SystemRandomness()
-            let secret = RoutingSecret.derive(
-                own: member.identity, remote: member.creator, conversation: member.conversation.bytes, role: .initiator)
-            let token = secret.knock.token(day: target.day)
+            let token = member.secret.knock.token(day: target.day)
             let end = Timestamp(milliseconds: Int64(time(nil)) * 1_000)
             let notice = ExplodeNotice(genesis: member.welcome.genesis, expiresAt: end, key: member.identity, &random)
             var number = thread
-            while effort.goesOn || number == thread, tally.count < effort.limit / effort.threads {
+            while effort.goesOn(tally) {
                 number += effort.threads
                 guard let connection = try? RawConnection(from: Source(number), to: target.address) else {
                     tally.refused += 1
@@ -119,21 +105,12 @@ struct Members: Sendable {
                 _ = connection.readToEnd(seconds: 5)
                 tally.count += 1
             }
-            return tally
         }
     }
 
     func flood(_ next: @escaping @Sendable (inout Flooder) -> Frame) -> Tally {
-        inParallel(1) { _ in
-            var tally = Tally()
-            let member: HostileMember
-            do {
-                member = try HostileMember(slug: target.invite, at: target.address, day: target.day, from: Source(9))
-            } catch {
-                tally.failure = "\(error)"
-                return tally
-            }
-            var flooder = Flooder(member)
+        inParallel(1) { _, tally in
+            var flooder = Flooder(try target.member())
             var counter: UInt32 = 1
             while effort.goesOn || tally.count == 0, tally.count < effort.limit {
                 var bytes: [UInt8] = []
@@ -154,29 +131,21 @@ struct Members: Sendable {
                     usleep(100_000)
                 }
             }
-            return tally
         }
     }
 }
 
 /// Garbage on the control socket, by a process that may open it.
 struct ControlGarbage: Sendable {
-    private let target: Target
-    private let effort: Effort
-
-    init(_ target: Target, _ effort: Effort) {
-        self.target = target
-        self.effort = effort
-    }
+    let target: Target
+    let effort: Effort
 
     func run() -> Tally {
-        inParallel(effort.threads) { thread in
-            var tally = Tally()
-            while effort.goesOn || tally.count == 0, tally.count < effort.limit / effort.threads {
+        inParallel(effort.threads) { thread, tally in
+            while effort.goesOn(tally) {
                 attempt(tally.count * effort.threads + thread)
                 tally.count += 1
             }
-            return tally
         }
     }
 

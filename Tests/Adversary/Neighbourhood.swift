@@ -28,42 +28,30 @@ package struct Neighbourhood: Sendable {
     }
 }
 
-/// Nonblocking UDP sockets with many addresses of one machine that send to the group of LAN discovery and receive from
-/// any sender.
-final class LanSockets {
+/// Sockets with many addresses of one machine that send to the group of LAN discovery and receive from any sender.
+final class LanSockets: UDPSockets {
     /// 239.255.109.102, and the port of the announcements.
-    private static let group: UInt32 = 0xEFFF_6D66
-    private static let port: UInt16 = 7_441
+    private static let group = SocketName(0xEFFF_6D66, 7_441)
 
-    private var descriptors: [Int32] = []
     private(set) var addresses: [UInt32] = []
     private(set) var ports: [UInt16] = []
-    private var buffer = [UInt8](repeating: 0, count: 65_536)
-    private(set) var sentByteCount = 0
-    private(set) var receivedByteCount = 0
-    private(set) var received = 0
 
     init(_ addresses: Range<UInt32>, device: String) throws(Failure) {
+        super.init()
         let interface = if_nametoindex(device)
         guard interface > 0 else { throw Failure.system(device) }
         for address in addresses {
-            let kind = Int32(SOCK_DGRAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue) | Int32(SOCK_NONBLOCK.rawValue)
-            let descriptor = socket(AF_INET, kind, 0)
-            guard descriptor >= 0 else { throw Failure.system("socket") }
-            descriptors.append(descriptor)
+            let descriptor = try add(at: address)
             // struct ip_mreqn, for IP_MULTICAST_IF; and IP_MULTICAST_LOOP: ip(7).
             var request: (UInt32, UInt32, Int32) = (0, 0, Int32(interface))
             var off: Int32 = 0
             guard setsockopt(descriptor, Int32(IPPROTO_IP), 32, &request, 12) == 0,
-                setsockopt(descriptor, Int32(IPPROTO_IP), 34, &off, 4) == 0,
-                SocketName(address, 0).withPointer({ bind(descriptor, $0, $1) }) == 0
+                setsockopt(descriptor, Int32(IPPROTO_IP), 34, &off, 4) == 0
             else { throw Failure.system("a neighbour's socket") }
             self.addresses.append(address)
             ports.append(Self.port(of: descriptor))
         }
     }
-
-    deinit { for descriptor in descriptors { close(descriptor) } }
 
     private static func port(of descriptor: Int32) -> UInt16 {
         var name = sockaddr_in()
@@ -74,24 +62,5 @@ final class LanSockets {
         return UInt16(bigEndian: name.sin_port)
     }
 
-    var count: Int { descriptors.count }
-
-    @discardableResult func announce(_ bytes: [UInt8], by index: Int) -> Bool {
-        let sent = SocketName(Self.group, Self.port).withPointer { name, size in
-            bytes.withUnsafeBytes {
-                sendto(descriptors[index % count], $0.baseAddress, $0.count, Int32(MSG_NOSIGNAL), name, size)
-            }
-        }
-        if sent > 0 { sentByteCount += sent }
-        return sent >= 0
-    }
-
-    func drain() {
-        for descriptor in descriptors {
-            while case let length = recv(descriptor, &buffer, buffer.count, 0), length >= 0 {
-                receivedByteCount += length
-                received += 1
-            }
-        }
-    }
+    func announce(_ bytes: [UInt8], by index: Int) { send(bytes, by: index, to: Self.group) }
 }

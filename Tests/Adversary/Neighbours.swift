@@ -12,13 +12,8 @@ struct Neighbours: Sendable {
     /// Datagrams between two reads.
     private static let batch = 64
 
-    private let target: Target
-    private let effort: Effort
-
-    init(_ target: Target, _ effort: Effort) {
-        self.target = target
-        self.effort = effort
-    }
+    let target: Target
+    let effort: Effort
 
     /// Garbage of any length, with and without a valid beginning.
     func garbage() -> Tally {
@@ -45,11 +40,8 @@ struct Neighbours: Sendable {
     /// reads.
     func replays() -> Tally {
         let secret: LanSecret
-        do { secret = try memberSecret() } catch {
-            var tally = Tally()
-            tally.failure = "\(error)"
-            return tally
-        }
+        // The secret that the node shares with a member that is offline.
+        do { secret = try target.member(from: nil).secret.lan } catch { return inParallel(1) { _, _ in throw error } }
         let now = Int64(Date().timeIntervalSince1970 * 1_000)
         let slot = now / LanLimits.slotLength
         let kept = Mutex<[Int: [UInt8]]>([:])
@@ -68,33 +60,18 @@ struct Neighbours: Sendable {
         }
     }
 
-    /// The LAN secret that the node shares with a member that is offline.
-    private func memberSecret() throws -> LanSecret {
-        let member = try HostileMember(slug: target.invite, at: target.address, day: target.day)
-        return RoutingSecret.derive(
-            own: member.identity, remote: member.creator, conversation: member.conversation.bytes, role: .initiator
-        ).lan
-    }
-
     private func bigEndianBytes(_ value: UInt32) -> [UInt8] {
         (0..<4).map { UInt8(truncatingIfNeeded: value >> (24 - 8 * $0)) }
     }
 
     /// - Parameter isSilent: The node must not answer.
     private func flood(isSilent: Bool, _ packet: @escaping @Sendable (Int, LanSockets) -> [UInt8]) -> Tally {
-        inParallel(effort.threads) { thread in
-            var tally = Tally()
-            let sockets: LanSockets
-            do {
-                guard let place = target.neighbourhood else { throw Failure("no neighbourhood") }
-                try Neighbourhood.enter(place.neighbour)
-                let first = place.first + UInt32(thread) * Self.sources
-                sockets = try LanSockets(first..<first + Self.sources, device: place.device)
-            } catch {
-                tally.failure = "\(error)"
-                return tally
-            }
-            while effort.goesOn || tally.count == 0, tally.count < effort.limit / effort.threads {
+        inParallel(effort.threads) { thread, tally in
+            guard let place = target.neighbourhood else { throw Failure("no neighbourhood") }
+            try Neighbourhood.enter(place.neighbour)
+            let first = place.first + UInt32(thread) * Self.sources
+            let sockets = try LanSockets(first..<first + Self.sources, device: place.device)
+            while effort.goesOn(tally) {
                 for _ in 0..<Self.batch {
                     sockets.announce(packet(tally.count * effort.threads + thread, sockets), by: tally.count)
                     tally.count += 1
@@ -108,7 +85,6 @@ struct Neighbours: Sendable {
             if sockets.receivedByteCount > (isSilent ? 0 : sockets.sentByteCount) {
                 tally.failure = "\(sockets.receivedByteCount) bytes for \(sockets.sentByteCount)"
             }
-            return tally
         }
     }
 }

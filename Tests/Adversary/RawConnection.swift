@@ -5,7 +5,7 @@ package struct Failure: Error, CustomStringConvertible {
 
     package init(_ description: String) { self.description = description }
 
-    static func system(_ what: String) -> Failure { Failure("\(what): \(String(cString: strerror(errno)))") }
+    package static func system(_ what: String) -> Failure { Failure("\(what): \(String(cString: strerror(errno)))") }
 }
 
 /// An address of 127.0.0.0/8, so that attackers can have many in networks of their own.
@@ -74,17 +74,7 @@ package final class RawConnection {
 
     private func call(
         _ address: UInt32, _ port: UInt16, _ function: (Int32, UnsafePointer<sockaddr>, socklen_t) -> Int32
-    ) -> Int32 {
-        var name = sockaddr_in()
-        name.sin_family = sa_family_t(AF_INET)
-        name.sin_port = port.bigEndian
-        name.sin_addr.s_addr = address.bigEndian
-        return withUnsafePointer(to: &name) { pointer in
-            pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) {
-                function(descriptor, $0, socklen_t(MemoryLayout<sockaddr_in>.size))
-            }
-        }
-    }
+    ) -> Int32 { SocketName(address, port).withPointer { function(descriptor, $0, $1) } }
 
     @discardableResult package func write(_ bytes: [UInt8]) -> Bool {
         var sent = 0

@@ -7,20 +7,15 @@ import Transport
 
 /// Abuse by authorised users of a rendezvous node. Each has a reservation and is its own guest.
 package struct RelayUsers: Sendable {
-    private let target: Target
-    private let effort: Effort
-
-    init(_ target: Target, _ effort: Effort) {
-        self.target = target
-        self.effort = effort
-    }
+    let target: Target
+    let effort: Effort
 
     /// The maximum number of streams to itself, filled in both directions and read at both ends.
     func loops() -> Tally {
         each(0) { user, tally in
             let circle = try Circle(target, user, streams: Limits.streamsPerReservation)
             let piece = randomBytes(Limits.relayPieceByteCount)
-            while goesOn(tally) || tally.count == 0 {
+            while effort.goesOn(tally) {
                 var isBusy = false
                 for index in circle.guests.indices {
                     isBusy = try circle.push(piece, by: index, &tally) || isBusy
@@ -37,10 +32,10 @@ package struct RelayUsers: Sendable {
     func pieces() -> Tally {
         each(1) { user, tally in
             let circle = try Circle(target, user, streams: Limits.streamsPerReservation)
-            while goesOn(tally) || tally.count == 0 {
+            while effort.goesOn(tally) {
                 let before = (tally.count, tally.answered)
                 for index in circle.guests.indices { try circle.trickle(256, by: index, &tally) }
-                while goesOn(tally), try circle.takeAtHolder(answeringWith: nil, &tally) {}
+                while effort.goesOn(tally), try circle.takeAtHolder(answeringWith: nil, &tally) {}
                 if before == (tally.count, tally.answered) { usleep(1_000) }
             }
             tally.held = circle.guests.count
@@ -51,7 +46,7 @@ package struct RelayUsers: Sendable {
     func deaf() -> Tally {
         each(2) { user, tally in
             let piece = randomBytes(Limits.relayPieceByteCount)
-            while goesOn(tally) || tally.count == 0 {
+            while effort.goesOn(tally) {
                 let circle = try Circle(target, user, streams: Limits.streamsPerReservation, isPatient: false)
                 // Each side fills its window and then sends one byte more, a protocol violation.
                 for _ in 0..<Limits.relayWindow / piece.count {
@@ -76,7 +71,7 @@ package struct RelayUsers: Sendable {
         each(3) { user, tally in
             var number = 0
             var hasty: HostileLink?
-            while goesOn(tally) || tally.count == 0 {
+            while effort.goesOn(tally) {
                 number += 1
                 let link = try link(user, number)
                 for _ in 0..<(number % 10 == 0 ? 100 : 1) {
@@ -111,7 +106,7 @@ package struct RelayUsers: Sendable {
             let link = try link(user, 1)
             var random = SystemRandomness()
             var isFirst = true
-            while goesOn(tally) || tally.count == 0 {
+            while effort.goesOn(tally) {
                 let labels = (0..<Limits.relayLabelCount).map { _ in RelayLabel.random(&random) }
                 for request in [RelayRequest.reserve(labels), .withdraw(labels), .reserve(labels)] {
                     guard isFirst || link.connection.canWrite else { continue }
@@ -131,30 +126,27 @@ package struct RelayUsers: Sendable {
 
     /// Streams to unknown reservations, one per link; and questions for the observed address over UDP.
     func questions() -> Tally {
-        inParallel(2) { thread in
+        inParallel(2) { thread, tally in
             var part = effort
             (part.threads, part.limit) = (1, effort.limit / 2)
-            if thread == 0 { return Datagrams(target, part).questions() }
-            var tally = Tally()
-            var random = SystemRandomness()
-            while part.goesOn || tally.count == 0, tally.count < part.limit, tally.failure == nil {
-                do {
-                    let link = try link(makeIdentity(), tally.count)
-                    try link.send(.relayRequest(.open(.random(&random))))
-                    tally.count += 1
-                    if let frame = try link.receive(seconds: 2) {
-                        guard case .relayAnswer(.stream(_, .close)) = frame else { throw Failure("a stream to nobody") }
-                        tally.answered += 1
-                    }
-                } catch { tally.failure = "\(error)" }
+            if thread == 0 {
+                tally = Datagrams(target: target, effort: part).questions()
+                return
             }
-            return tally
+            var random = SystemRandomness()
+            while part.goesOn(tally) {
+                let link = try link(makeIdentity(), tally.count)
+                try link.send(.relayRequest(.open(.random(&random))))
+                tally.count += 1
+                if let frame = try link.receive(seconds: 2) {
+                    guard case .relayAnswer(.stream(_, .close)) = frame else { throw Failure("a stream to nobody") }
+                    tally.answered += 1
+                }
+            }
         }
     }
 
     // MARK: How
-
-    private func goesOn(_ tally: Tally) -> Bool { effort.goesOn && tally.count < effort.limit / effort.threads }
 
     /// Kinds of abuse with users of their own, because a user's allowance recovers slowly.
     package static let kindCount = 5
@@ -163,14 +155,10 @@ package struct RelayUsers: Sendable {
     package static let userCount = kindCount * usersEach
 
     private func each(_ kind: Int, _ body: @escaping @Sendable (IdentityKey, inout Tally) throws -> Void) -> Tally {
-        inParallel(Self.usersEach) { thread in
-            var tally = Tally()
-            do {
-                let index = kind * Self.usersEach + thread
-                guard target.users.indices.contains(index) else { throw Failure("nobody whom the node serves") }
-                try body(target.users[index], &tally)
-            } catch { tally.failure = "\(error)" }
-            return tally
+        inParallel(Self.usersEach) { thread, tally in
+            let index = kind * Self.usersEach + thread
+            guard target.users.indices.contains(index) else { throw Failure("nobody whom the node serves") }
+            try body(target.users[index], &tally)
         }
     }
 
@@ -229,13 +217,12 @@ private final class Circle {
     }
 
     static func link(_ target: Target, _ identity: IdentityKey, _ number: Int) throws -> HostileLink {
-        let connection = try RawConnection(from: Source(number), to: target.address)
+        let link = try target.link(number, identity)
         // A peer that does not read must not block this program.
         var patience = timeval(tv_sec: 5, tv_usec: 0)
         let size = socklen_t(MemoryLayout<timeval>.size)
-        setsockopt(connection.descriptor, SOL_SOCKET, SO_SNDTIMEO, &patience, size)
-        return try HostileLink(
-            connection, token: SharedTokens.cached(target)[number], identity: identity, remote: target.card.key)
+        setsockopt(link.connection.descriptor, SOL_SOCKET, SO_SNDTIMEO, &patience, size)
+        return link
     }
 
     private func incoming(seconds: Double) throws -> RelayStreamID? {

@@ -17,10 +17,7 @@ enum Strangers {
 
     /// A whole handshake with the card's token.
     static func handshake(_ target: Target, _ number: Int, _ tally: inout Tally) throws {
-        let link = try HostileLink(
-            RawConnection(from: Source(number), to: target.address), token: SharedTokens.cached(target)[number],
-            identity: Self.identity, remote: target.card.key)
-        _ = link
+        _ = try target.link(number, identity)
         tally.count += 1
         tally.answered += 1
     }
@@ -31,10 +28,9 @@ enum Strangers {
         let tokens = SharedTokens.cached(target)
         guard let recorded = try? HostileLink.greeting(tokens[3], identity: identity, remote: target.card.key).bytes
         else { return Tally() }
-        return inParallel(effort.threads) { thread in
-            var tally = Tally()
+        return inParallel(effort.threads) { thread, tally in
             var number = thread
-            while effort.goesOn || number == thread, tally.count < effort.limit / effort.threads {
+            while effort.goesOn(tally) {
                 number += effort.threads
                 guard let connection = try? RawConnection(from: Source(number), to: target.address) else {
                     tally.refused += 1
@@ -51,7 +47,6 @@ enum Strangers {
                 connection.write([0] + randomBytes(Act.three.byteCount - 1))
                 note(connection.readToEnd(seconds: 5), &tally)
             }
-            return tally
         }
     }
 
@@ -84,9 +79,7 @@ enum Strangers {
 
     /// Authentic frames with no bytes and with the maximum, and one that never ends.
     static func frames(_ target: Target, _ number: Int, _ tally: inout Tally) throws {
-        let link = try HostileLink(
-            RawConnection(from: Source(number), to: target.address), token: SharedTokens.cached(target)[number],
-            identity: identity, remote: target.card.key)
+        let link = try target.link(number, identity)
         switch number % 3 {
         case 0: for _ in 0..<100 { try link.send(bytes: []) }
         case 1: try link.send(bytes: randomBytes(TransportState.maximumFrameByteCount))
@@ -105,47 +98,39 @@ enum Strangers {
 
     /// Forged invitations to unreachable addresses, as many as the link accepts.
     static func invitations(_ target: Target, _ number: Int, _ tally: inout Tally) throws {
-        let link = try HostileLink(
-            RawConnection(from: Source(number), to: target.address), token: SharedTokens.cached(target)[number],
-            identity: makeIdentity(), remote: target.card.key)
-        var random = SystemRandomness()
+        let link = try target.link(number)
         for _ in 0..<100 {
-            let slug = "mayfly:join/" + Base64URL.encode(randomBytes(400))
-            try link.send(.invitation(Invitation(id: .random(&random), slug: slug, name: "gift")))
+            try link.send(invitation())
             tally.count += 1
         }
         link.connection.drain()
     }
 
+    private static func invitation() -> Frame {
+        var random = SystemRandomness()
+        let slug = "mayfly:join/" + Base64URL.encode(randomBytes(400))
+        return .invitation(Invitation(id: .random(&random), slug: slug, name: "gift"))
+    }
+
     /// The same over the maximum number of links, which the guests keep open.
     static func openInvitations(_ target: Target, _ effort: Effort) -> Tally {
-        inParallel(effort.threads) { thread in
-            var tally = Tally()
+        inParallel(effort.threads) { thread, tally in
             var links: [HostileLink] = []
-            var random = SystemRandomness()
             var number = thread
-            while effort.goesOn || number == thread, tally.count < effort.limit / effort.threads {
+            while effort.goesOn(tally) {
                 number += effort.threads
-                guard links.count < effort.crowd / effort.threads,
-                    let link = try? HostileLink(
-                        RawConnection(from: Source(number), to: target.address),
-                        token: SharedTokens.cached(target)[number], identity: makeIdentity(), remote: target.card.key)
-                else {
+                guard links.count < effort.crowd / effort.threads, let link = try? target.link(number) else {
                     tally.refused += 1
                     usleep(1_000)
                     continue
                 }
                 links.append(link)
                 for _ in 0..<25 {
-                    let slug = "mayfly:join/" + Base64URL.encode(randomBytes(400))
-                    guard
-                        (try? link.send(.invitation(Invitation(id: .random(&random), slug: slug, name: "gift")))) != nil
-                    else { break }
+                    guard (try? link.send(invitation())) != nil else { break }
                     tally.count += 1
                 }
             }
             tally.held = links.count
-            return tally
         }
     }
 
@@ -153,10 +138,7 @@ enum Strangers {
     static func join(_ target: Target, _ number: Int, _ tally: inout Tally) throws {
         let invite = try InviteSlug.decode(target.crowded)
         let identity = makeIdentity()
-        let link = try HostileLink(
-            RawConnection(from: Source(number), to: target.address),
-            token: SharedTokens.cached(target.crowded, invite, target.day)[number], identity: identity,
-            remote: invite.creatorKey)
+        let link = try target.link(target.crowded, invite, number, identity)
         try link.send(.joinRequest(HostileMember.request(invite, identity: identity)))
         tally.count += 1
         if link.connection.waitForBytes(seconds: patience) {
@@ -172,18 +154,13 @@ enum Strangers {
         }
         let slug = target.sleeping[number &* 7_919 % target.sleeping.count]
         let invite = try InviteSlug.decode(slug)
-        let link = try HostileLink(
-            RawConnection(from: Source(number), to: target.address),
-            token: SharedTokens.cached(slug, invite, target.day)[number], identity: identity, remote: invite.creatorKey)
-        _ = link
+        _ = try target.link(slug, invite, number, identity)
         tally.count += 1
     }
 
     /// A stranger requests a reservation and streams, and fills them.
     static func relay(_ target: Target, _ number: Int, _ tally: inout Tally) throws {
-        let link = try HostileLink(
-            RawConnection(from: Source(number), to: target.address), token: SharedTokens.cached(target)[number],
-            identity: makeIdentity(), remote: target.card.key)
+        let link = try target.link(number)
         var random = SystemRandomness()
         for index in 0..<100 {
             let stream = RelayStreamID(UInt32(index / 5))

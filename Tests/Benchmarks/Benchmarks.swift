@@ -1,3 +1,4 @@
+import Adversary
 import Control
 import FoundationEssentials
 import Glibc
@@ -104,14 +105,6 @@ import Glibc
     private static func progress(_ text: String) { if isatty(2) == 1 { complain(text) } }
 }
 
-struct Failure: Error, CustomStringConvertible {
-    let description: String
-
-    init(_ description: String) { self.description = description }
-
-    static func system(_ what: String) -> Failure { Failure("\(what): \(String(cString: strerror(errno)))") }
-}
-
 func complain(_ text: String) {
     let line = Array("\(text)\n".utf8)
     _ = write(2, line, line.count)
@@ -124,12 +117,6 @@ func microseconds(_ body: () throws -> Void) rethrows -> Double {
 }
 
 extension [Double] {
-    /// The smallest element that is at least as large as the given share of all.
-    func percentile(_ share: Double) -> Double {
-        precondition(!isEmpty, "a percentile of nothing")
-        return sorted()[Swift.min(count - 1, Int((Double(count) * share).rounded(.up)) - 1)]
-    }
-
     var median: Double {
         let ordered = sorted()
         return (ordered[(count - 1) / 2] + ordered[count / 2]) / 2

@@ -1,4 +1,6 @@
+import Adversary
 import Control
+import Crypto
 import FoundationEssentials
 import TestSupport
 
@@ -30,5 +32,43 @@ struct Floor {
         try add(.floorStored, "stored")
         try add(.floorMemory, "memory")
         try add(.floorBulk, "bulk")
+    }
+}
+
+struct Links {
+    func measure(into table: inout Table) throws {
+        table.add(.handshakes, try handshakes())
+        let own = CommandLine.arguments[0].split(separator: "/", omittingEmptySubsequences: false).dropLast()
+        let output = try Child.run([(own + ["linkrates"]).joined(separator: "/"), "64", "1"])
+        for line in String(decoding: output, as: UTF8.self).split(separator: "\n") {
+            let words = line.split(separator: " ")
+            guard words.count >= 3, let rate = Double(words[1]) else { continue }
+            switch words[0] {
+            case "TCP": table.add(.linkTCP, rate)
+            case "UDP": table.add(.linkUDP, rate)
+            default: break
+            }
+        }
+    }
+
+    /// Handshakes per second, both ends on this thread.
+    private func handshakes() throws -> Double {
+        let count = 1_000
+        let own = SecretKey.generate()
+        let remote = SecretKey.generate()
+        let remoteKey = remote.publicKey
+        let time = try microseconds {
+            for _ in 0..<count {
+                var initiator = try LinkHandshake.initiator(
+                    identity: own, remote: remoteKey, ephemeral: SecretKey.generate(), prologue: [0])
+                var responder = LinkHandshake.responder(
+                    identity: remote, ephemeral: SecretKey.generate(), prologue: [0])
+                try responder.read(try initiator.write())
+                try initiator.read(try responder.write())
+                try responder.read(try initiator.write())
+                guard responder.isFinished, initiator.isFinished else { throw Failure("a handshake did not finish") }
+            }
+        }
+        return Double(count) * 1_000_000 / time
     }
 }

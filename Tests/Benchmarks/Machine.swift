@@ -1,3 +1,4 @@
+import Adversary
 import Dispatch
 import Glibc
 import TestSupport

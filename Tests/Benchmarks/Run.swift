@@ -1,3 +1,4 @@
+import Adversary
 import Control
 import FoundationEssentials
 import Glibc
@@ -41,12 +42,10 @@ struct Run {
         let pipeline = try Pipeline(home: ann.home)
         let fill = 10_000 - Self.samples - 20
         _ = try pipeline.run([request(first)], count: fill)
-        table.add(
-            .read,
-            try (0..<21).map { _ in
-                try microseconds { _ = try ann.client.call("read", ["conversation": .string(first), "last": 50]) }
-            }.median)
-        table.add(.memoryLoaded, try ann.memory("VmRSS"))
+        try table.addMedian(.read, 21) {
+            _ = try ann.client.call("read", ["conversation": .string(first), "last": 50])
+        }
+        table.add(.memoryLoaded, try ann.memory())
         _ = try explode(ann, first)
         try measureExplosions(ann, bob, into: &table)
 
@@ -62,8 +61,7 @@ struct Run {
     /// Rate of durable messages and processor time per message: one conversation, 16, and one with a request per
     /// message.
     private func measureRates(_ ann: NodeProcess, _ bob: NodeProcess, into table: inout Table) throws {
-        let several = try (0..<16).map { try converse(ann, bob, "one of several \($0)") }
-        for conversation in several { try agree(ann, bob, conversation) }
+        let several = try (0..<16).map { try agreed(ann, bob, "one of several \($0)") }
         let batches = try Pipeline(home: ann.home, connections: 1, window: Self.inFlight / Self.batch)
         let singles = try Pipeline(home: ann.home)
         /// Returns messages per second, and processor time per message in microseconds.
@@ -93,24 +91,19 @@ struct Run {
         defer { try? FileManager.default.removeItem(atPath: directory) }
         let ann = try NodeProcess(mayfly: mayfly, home: "\(directory)/a", isNew: true)
         let bob = try NodeProcess(mayfly: mayfly, home: "\(directory)/b", isNew: true)
-        let conversation = try converse(ann, bob, "most")
-        try agree(ann, bob, conversation)
+        let conversation = try agreed(ann, bob, "most")
         let pipeline = try Pipeline(home: ann.home, connections: 1, window: Self.inFlight / Self.batch)
         _ = try pipeline.run([batchRequest(conversation)], count: 1_000_000 / Self.batch)
-        table.add(
-            .readMost,
-            try (0..<21).map { _ in
-                try microseconds {
-                    _ = try ann.client.call("read", ["conversation": .string(conversation), "last": 50])
-                }
-            }.median)
+        try table.addMedian(.readMost, 21) {
+            _ = try ann.client.call("read", ["conversation": .string(conversation), "last": 50])
+        }
         try ann.stop()
         try bob.stop()
     }
 
     private func measureIdle(_ node: NodeProcess, into table: inout Table) throws {
         table.add(.status, try status(node))
-        table.add(.memory, try node.memory("VmRSS"))
+        table.add(.memory, try node.memory())
         table.add(.memoryPeak, try node.memory("VmHWM"))
         table.add(
             .identity,
@@ -130,8 +123,7 @@ struct Run {
 
     /// From the start of `mayfly send` until the receiver has the file and has checked it.
     private func measureFile(_ ann: NodeProcess, _ bob: NodeProcess, into table: inout Table) throws {
-        let conversation = try converse(ann, bob, "files")
-        try agree(ann, bob, conversation)
+        let conversation = try agreed(ann, bob, "files")
         let path = "\(directory)/file"
         guard let file = fopen(path, "w") else { throw Failure.system("open \(path)") }
         var random = SystemRandomNumberGenerator()
@@ -173,6 +165,12 @@ struct Run {
         try waitFor(bob, conversation, "lifetimeProposed")
         _ = try bob.client.call("lifetime.accept", ["conversation": .string(conversation)])
         try waitFor(ann, conversation, "lifetimeAgreed")
+    }
+
+    private func agreed(_ ann: NodeProcess, _ bob: NodeProcess, _ name: String) throws -> String {
+        let conversation = try converse(ann, bob, name)
+        try agree(ann, bob, conversation)
+        return conversation
     }
 
     private func waitFor(_ node: NodeProcess, _ conversation: String, _ event: String) throws {
@@ -234,12 +232,10 @@ struct Run {
         let pipeline = try Pipeline(home: ann.home, connections: 1, window: Self.inFlight / Self.batch)
         var (few, many): ([(here: Double, everywhere: Double)], [(here: Double, everywhere: Double)]) = ([], [])
         for round in 0..<5 {
-            let small = try converse(ann, bob, "ten \(round)")
-            try agree(ann, bob, small)
+            let small = try agreed(ann, bob, "ten \(round)")
             for _ in 0..<10 { try send(ann, small) }
             few.append(try explode(ann, small))
-            let large = try converse(ann, bob, "ten thousand \(round)")
-            try agree(ann, bob, large)
+            let large = try agreed(ann, bob, "ten thousand \(round)")
             _ = try pipeline.run([batchRequest(large)], count: 10_000 / Self.batch)
             many.append(try explode(ann, large))
         }
@@ -260,5 +256,80 @@ struct Run {
             throw Failure("there was no deletion receipt in 10 s")
         }
         return (here, (ContinuousClock.now - start) / .microseconds(1))
+    }
+}
+
+/// Thousands of inboxes: memory asleep and awake, wake time and start time.
+extension Run {
+    private static let inboxCount = 10_000
+
+    private var create: [UInt8] {
+        ControlRequest(id: .integer(1), method: "conversation.create", params: [:]).jsonValue.utf8 + [0x0a]
+    }
+
+    func measureInboxes(into table: inout Table) throws {
+        let awake = try NodeProcess(
+            mayfly: mayfly, home: "\(directory)/awake", isNew: true, arguments: ["--capacity", "2000"])
+        let empty = try awake.memory()
+        // One after the other at full speed, so that the pool of one is empty each time.
+        let rate = try Pipeline(home: awake.home).run([create], count: 1_000)
+        table.add(.identityFresh, 1_000_000 / rate)
+        table.add(.memoryAwake, (try awake.memory() - empty) * 1_024 / 1_000)
+        try awake.stop()
+
+        let node = try NodeProcess(mayfly: mayfly, home: "\(directory)/many", isNew: true)
+        let before = try node.memory()
+        let pipeline = try Pipeline(home: node.home)
+        _ = try pipeline.run([create], count: 1_000)
+        try table.addMedian(.rebalanceFew, 11) { _ = try node.client.call("inbox.rebalance", [:]) }
+        _ = try pipeline.run([create], count: Self.inboxCount - 1_000)
+        try table.addMedian(.rebalanceMany, 11) { _ = try node.client.call("inbox.rebalance", [:]) }
+        table.add(.memoryAsleep, (try node.memory() - before) * 1_024 / Double(Self.inboxCount))
+        guard case .array(let listed)? = try node.client.call("inbox.list", [:])["inboxes"] else {
+            throw Failure("inbox.list names no inboxes")
+        }
+        let sleeping = listed.filter { $0["state"] == "sleeping" }.prefix(300).compactMap { $0["inbox"] }
+        let waking = try sleeping.map { inbox in
+            try microseconds { _ = try node.client.call("inbox.wake", ["inbox": inbox]) }
+        }
+        table.add(.wakeMedian, waking.percentile(0.5))
+        table.add(.wakeTail, waking.percentile(0.99))
+        try node.stop()
+        let again = try NodeProcess(mayfly: mayfly, home: "\(directory)/many", isNew: false)
+        table.add(.startUpMany, again.startUp)
+        table.add(.memoryMany, try again.memory())
+        try again.stop()
+    }
+
+    /// Cost of a conversation beside thousands of unused ones: messages, `status`, and the idle process. `make
+    /// allocations` measures the tick alone.
+    func measureNeighbours(into table: inout Table) throws {
+        let ann = try NodeProcess(mayfly: mayfly, home: "\(directory)/neighbour-a", isNew: true)
+        let bob = try NodeProcess(mayfly: mayfly, home: "\(directory)/neighbour-b", isNew: true)
+        let conversation = try agreed(ann, bob, "used")
+        let pipeline = try Pipeline(home: ann.home)
+        func measure(_ rate: Figure, _ median: Figure) throws {
+            // The first requests run cold code.
+            _ = try pipeline.run([request(conversation)], count: 20_000)
+            table.add(rate, try pipeline.run([request(conversation)], count: 60_000))
+            table.add(median, try latency(ann, conversation).median)
+        }
+        try measure(.rateAlone, .medianAlone)
+        for node in [ann, bob] { _ = try Pipeline(home: node.home).run([create], count: Self.inboxCount) }
+        try measure(.rateNeighbours, .medianNeighbours)
+        table.add(.statusNeighbours, try status(ann))
+        table.add(.idleTick, try idleTick(ann))
+        try ann.stop()
+        try bob.stop()
+    }
+
+    /// Processor time of an idle node per tick that checks the clock for steps.
+    private func idleTick(_ node: NodeProcess) throws -> Double {
+        // Waits for delayed writes of counters and states.
+        sleep(5)
+        let before = try node.processorTime
+        let ticks = 3
+        sleep(UInt32(10 * ticks))
+        return try (node.processorTime - before) / Double(ticks)
     }
 }

@@ -1,3 +1,4 @@
+import Adversary
 import Crypto
 import Dispatch
 import FoundationEssentials
@@ -104,50 +105,49 @@ struct StoreRun {
         return Double(time.tv_sec) * 1e6 + Double(time.tv_nsec) / 1e3
     }
 
-    /// The last 50 messages of an inbox that is unused since the unlock.
-    private func last(_ count: Int, _ figure: Figure, into table: inout Table) throws {
-        var filled: RowID?
+    /// A home with one filled inbox.
+    private func filled(_ count: Int, _ body: (String, RowID) throws -> Void) throws {
+        var made: RowID?
         let home = try prepare { store in
             let row = try store.createRow()
-            filled = row
+            made = row
             try fill(store, row, count)
         }
         defer { try? FileManager.default.removeItem(atPath: home) }
-        let store = try open(home)
-        guard let row = filled else { throw Failure("no inbox was made") }
-        func read() throws {
-            guard try store.list(row, last: 50, now: now).count == 50 else { throw Failure("messages are missing") }
+        guard let made else { throw Failure("no inbox was made") }
+        try body(home, made)
+    }
+
+    /// The last 50 messages of an inbox that is unused since the unlock.
+    private func last(_ count: Int, _ figure: Figure, into table: inout Table) throws {
+        try filled(count) { home, row in
+            let store = try open(home)
+            func read() throws {
+                guard try store.list(row, last: 50, now: now).count == 50 else { throw Failure("messages are missing") }
+            }
+            table.add(figure, try microseconds { try read() })
+            if figure == .storeLastMany { table.add(.storeLastAgain, try microseconds { try read() }) }
+            store.close()
         }
-        table.add(figure, try microseconds { try read() })
-        if figure == .storeLastMany { table.add(.storeLastAgain, try microseconds { try read() }) }
-        store.close()
     }
 
     /// Time until the keys of an inbox with all messages indexed are destroyed.
     private func explode(_ count: Int, _ figure: Figure, into table: inout Table) throws {
-        var filled: RowID?
-        let home = try prepare { store in
-            let row = try store.createRow()
-            filled = row
-            try fill(store, row, count)
+        let isMost = figure == .storeExplodeMost
+        try filled(count) { home, row in
+            if isMost {
+                let bytes = try probe(home)
+                table.add(.storeIndexMemory, Double(bytes[2] - bytes[1]) / Double(count))
+            }
+            let store = try open(home)
+            let indexed = try microseconds { _ = try store.storedAmount(row) }
+            if isMost { table.add(.storeIndexTime, indexed / 1_000) }
+            table.add(figure, try microseconds { try store.destroyRow(row) })
+            var longest = 0.0
+            while store.hasRemains { longest = max(longest, microseconds { store.collect() }) }
+            if isMost { table.add(.storeCollect, longest) }
+            store.close()
         }
-        defer { try? FileManager.default.removeItem(atPath: home) }
-        if figure == .storeExplodeMost {
-            let bytes = try probe(home)
-            table.add(.storeIndexMemory, Double(bytes[2] - bytes[1]) / Double(count))
-        }
-        let store = try open(home)
-        guard let row = filled else { throw Failure("no inbox was made") }
-        if figure == .storeExplodeMost {
-            table.add(.storeIndexTime, try microseconds { _ = try store.storedAmount(row) } / 1_000)
-        } else {
-            _ = try store.storedAmount(row)
-        }
-        table.add(figure, try microseconds { try store.destroyRow(row) })
-        var longest = 0.0
-        while store.hasRemains { longest = max(longest, microseconds { store.collect() }) }
-        if figure == .storeExplodeMost { table.add(.storeCollect, longest) }
-        store.close()
     }
 
     /// Time until a bucket's key is destroyed, of an inbox that is unused since the unlock.

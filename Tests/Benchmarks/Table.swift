@@ -141,6 +141,11 @@ struct Table {
 
     mutating func add(_ figure: Figure, _ value: Double) { values[figure, default: []].append(value) }
 
+    /// The median time of `count` calls, in microseconds.
+    mutating func addMedian(_ figure: Figure, _ count: Int, _ body: () throws -> Void) rethrows {
+        add(figure, try (0..<count).map { _ in try microseconds(body) }.median)
+    }
+
     private struct Row {
         let figure: Figure
         let median: Double

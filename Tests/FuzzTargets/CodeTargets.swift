@@ -36,13 +36,11 @@ let codeTargets: [FuzzTarget] = [
         seeds: {
             [
                 // A valid exchange; wrong words; silence; two at once; bytes of strangers; time.
-                FuzzScript().byte(0).byte(1).byte(0).byte(2).byte(0).byte(3).byte(3).byte(0).bytes,
-                FuzzScript().byte(0).byte(1).byte(1).byte(2).byte(0).bytes,
-                FuzzScript().byte(0).byte(1).byte(0).byte(4).byte(0).bytes,
-                FuzzScript().byte(0).byte(1).byte(0).byte(1).byte(0).byte(2).byte(1).byte(2).byte(0).bytes,
-                FuzzScript().byte(0).byte(5).byte(0).run([UInt8](repeating: 7, count: 32), isLong: true).bytes,
-                FuzzScript().byte(0).byte(1).byte(0).byte(6).byte(0).byte(2).byte(9).byte(1).bytes,
-                FuzzScript().byte(0).byte(1).byte(0).byte(7).number(400_000).byte(2).byte(0).bytes,
+                FuzzScript().byte(0, 1, 0, 2, 0, 3, 3, 0).bytes, FuzzScript().byte(0, 1, 1, 2, 0).bytes,
+                FuzzScript().byte(0, 1, 0, 4, 0).bytes, FuzzScript().byte(0, 1, 0, 1, 0, 2, 1, 2, 0).bytes,
+                FuzzScript().byte(0, 5, 0).run([UInt8](repeating: 7, count: 32), isLong: true).bytes,
+                FuzzScript().byte(0, 1, 0, 6, 0, 2, 9, 1).bytes,
+                FuzzScript().byte(0, 1, 0, 7).number(400_000).byte(2, 0).bytes,
             ]
         },
         run: { bytes in

@@ -73,17 +73,15 @@ enum CoreScenario: Sendable {
 
     private var scripts: [[UInt8]] {
         var seeds = (0..<FuzzSession.frameCount).map { kind in
-            FuzzScript().byte(0).byte(kind).byte(kind).number(UInt64(kind)).number(3).number(9).run([65, 66]).bytes
+            FuzzScript().byte(0, kind, kind).number(UInt64(kind)).number(3).number(9).run([65, 66]).bytes
         }
-        seeds += (0..<FuzzSession.templateCount).map {
-            FuzzScript().byte(1).byte(0).byte($0).byte(1).short(9).byte(1).bytes
-        }
+        seeds += (0..<FuzzSession.templateCount).map { FuzzScript().byte(1, 0, $0, 1).short(9).byte(1).bytes }
         seeds += (0..<FuzzSession.commandCount).map { command in
-            FuzzScript().byte(2).byte(0).byte(command).byte(1).byte(3).short(5_000).byte(2).byte(1).byte(command).bytes
+            FuzzScript().byte(2, 0, command, 1, 3).short(5_000).byte(2, 1, command).bytes
         }
-        let agreed = FuzzScript().byte(2).byte(0).byte(1).byte(2).byte(3).short(100).byte(2).byte(1).byte(2)
-        seeds.append(agreed.byte(3).short(100).byte(2).byte(0).byte(0).run([65]).byte(3).short(900).bytes)
-        seeds.append(FuzzScript().byte(4).byte(0).byte(3).short(60_000).byte(5).byte(0).byte(6).byte(0).byte(1).bytes)
+        let agreed = FuzzScript().byte(2, 0, 1, 2, 3).short(100).byte(2, 1, 2)
+        seeds.append(agreed.byte(3).short(100).byte(2, 0, 0).run([65]).byte(3).short(900).bytes)
+        seeds.append(FuzzScript().byte(4, 0, 3).short(60_000).byte(5, 0, 6, 0, 1).bytes)
         return seeds
     }
 }

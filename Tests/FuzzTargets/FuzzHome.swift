@@ -102,8 +102,7 @@
             // One change of each kind to each file, at the time of the last commit and long after.
             for kind in 1..<16 {
                 for file in [0, 1, 2, 3, 4, 5, 7, 9] {
-                    let script = FuzzScript().byte(1 + kind % 4 + 7 * (file % 3)).byte(kind).byte(file).short(
-                        file * 700)
+                    let script = FuzzScript().byte(1 + kind % 4 + 7 * (file % 3), kind, file).short(file * 700)
                     seeds.append(script.byte(1).run([1, 2, 3, 4, 5, 6, 7, 8]).number(UInt64(start)).bytes)
                 }
             }

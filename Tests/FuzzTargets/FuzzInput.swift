@@ -97,7 +97,7 @@ struct FuzzScript {
 
     init(_ bytes: [UInt8] = []) { self.bytes = bytes }
 
-    func byte(_ value: Int) -> FuzzScript { FuzzScript(bytes + [UInt8(truncatingIfNeeded: value)]) }
+    func byte(_ values: Int...) -> FuzzScript { FuzzScript(bytes + values.map { UInt8(truncatingIfNeeded: $0) }) }
     func short(_ value: Int) -> FuzzScript { byte(value >> 8).byte(value) }
     /// A length that ``FuzzInput/length()`` reads: one less than a number below 257, doubled `times` times.
     func length(_ value: Int, doubled times: Int) -> FuzzScript { byte(value - 1).byte(times) }

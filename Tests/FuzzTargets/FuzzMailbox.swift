@@ -32,14 +32,12 @@ struct FuzzMailbox {
     }
 
     static var seeds: [[UInt8]] {
-        let claim = FuzzScript().byte(0).byte(0).byte(0).byte(0).byte(1).byte(2)
-        let put = FuzzScript(claim.bytes).byte(4).byte(1).byte(0).byte(1).byte(3).byte(1).byte(2).byte(0)
-        let notice = FuzzScript(put.bytes).byte(4).byte(1).byte(0).byte(1).byte(4).byte(2).byte(5).byte(0)
-        let taken = FuzzScript(notice.bytes).byte(5).byte(1).byte(0).byte(1).byte(2).byte(3).byte(4)
-        let answered = FuzzScript(taken.bytes).byte(6).byte(2).byte(0).byte(1).byte(0).byte(4).byte(9)
-        let rest = (0..<16).map {
-            FuzzScript(answered.bytes).byte($0).byte(0).byte(0).byte(1).byte(2).byte(3).byte(4).bytes
-        }
+        let claim = FuzzScript().byte(0, 0, 0, 0, 1, 2)
+        let put = FuzzScript(claim.bytes).byte(4, 1, 0, 1, 3, 1, 2, 0)
+        let notice = FuzzScript(put.bytes).byte(4, 1, 0, 1, 4, 2, 5, 0)
+        let taken = FuzzScript(notice.bytes).byte(5, 1, 0, 1, 2, 3, 4)
+        let answered = FuzzScript(taken.bytes).byte(6, 2, 0, 1, 0, 4, 9)
+        let rest = (0..<16).map { FuzzScript(answered.bytes).byte($0, 0, 0, 1, 2, 3, 4).bytes }
         return [claim.bytes, put.bytes, notice.bytes, taken.bytes, answered.bytes] + rest
     }
 
@@ -229,11 +227,9 @@ struct FuzzMailboxOwner {
     private var open: Set<LinkID> = []
 
     static var seeds: [[UInt8]] {
-        let granted = FuzzScript().byte(0).byte(3).byte(0).byte(1).byte(0).byte(5).byte(0)
-        let after = (0..<10).map {
-            FuzzScript(granted.bytes).byte($0).byte(0).byte(1).byte(2).byte(8).byte(3).byte(8).byte(4).bytes
-        }
-        return after + [FuzzScript().byte(0).byte(200).byte(2).byte(8).byte(2).byte(9).bytes]
+        let granted = FuzzScript().byte(0, 3, 0, 1, 0, 5, 0)
+        let after = (0..<10).map { FuzzScript(granted.bytes).byte($0, 0, 1, 2, 8, 3, 8, 4).bytes }
+        return after + [FuzzScript().byte(0, 200, 2, 8, 2, 9).bytes]
     }
 
     mutating func act(_ input: inout FuzzInput) throws {

@@ -29,11 +29,11 @@ let handshakeTargets: [FuzzTarget] = [
     FuzzTarget(
         "sealed-frames", byteCountLimit: 4_096, cost: 10,
         seeds: {
-            let plain = FuzzScript().byte(2).byte(0).run(Array("hello".utf8)).byte(0).run([]).byte(0).run([1, 2, 3])
+            let plain = FuzzScript().byte(2, 0).run(Array("hello".utf8)).byte(0).run([]).byte(0).run([1, 2, 3])
             return [
-                plain.bytes, FuzzScript(plain.bytes).byte(1).byte(3).byte(1).run([9, 9]).bytes,
+                plain.bytes, FuzzScript(plain.bytes).byte(1, 3, 1).run([9, 9]).bytes,
                 FuzzScript(plain.bytes).byte(2).run([UInt8](repeating: 0, count: 18)).bytes,
-                FuzzScript().byte(1).byte(3).length(256, doubled: 8).byte(4).byte(60).byte(0).run([7]).bytes,
+                FuzzScript().byte(1, 3).length(256, doubled: 8).byte(4, 60, 0).run([7]).bytes,
             ]
         }, run: checkSealedFrames),
 ]

@@ -45,11 +45,11 @@ let linkTargets: [FuzzTarget] = [
         "link-session", byteCountLimit: 1_024, cost: 30,
         seeds: {
             [
-                FuzzScript().byte(0).byte(0).run([1, 2, 3]).byte(1).run([4]).byte(7).bytes,
-                FuzzScript().byte(1).byte(0).run([1, 2, 3]).byte(2).length(250, doubled: 2).byte(8).byte(9).bytes,
-                FuzzScript().byte(40).byte(0).run([5]).byte(3).short(20).byte(7).byte(0).run([6]).byte(7).bytes,
-                FuzzScript().byte(0).byte(4).byte(0).run([5]).byte(7).byte(5).byte(7).byte(6).byte(7).bytes,
-                FuzzScript().byte(0).byte(10).byte(11).byte(12).run([9]).byte(7).bytes,
+                FuzzScript().byte(0, 0).run([1, 2, 3]).byte(1).run([4]).byte(7).bytes,
+                FuzzScript().byte(1, 0).run([1, 2, 3]).byte(2).length(250, doubled: 2).byte(8, 9).bytes,
+                FuzzScript().byte(40, 0).run([5]).byte(3).short(20).byte(7, 0).run([6]).byte(7).bytes,
+                FuzzScript().byte(0, 4, 0).run([5]).byte(7, 5, 7, 6, 7).bytes,
+                FuzzScript().byte(0, 10, 11, 12).run([9]).byte(7).bytes,
             ]
         }, run: { bytes in try checkSession(bytes) }),
 ]

@@ -142,3 +142,192 @@ private func checkSlot(_ bytes: [UInt8]) throws {
         try expect(SlotSealing.notice(in: answer, secret, box: box) == nil, "an answer reads as a notice")
     }
 }
+
+/// Two members with a mailbox. The owner finds slots that the other sealed with real keys, with any contents, as often,
+/// late and reordered as the mailbox likes.
+let mailedTargets: [FuzzTarget] = [
+    FuzzTarget(
+        "core-mailed", byteCountLimit: 1_024, cost: 50, seeds: { FuzzMail.seeds },
+        run: { bytes in
+            var session = try FuzzMail.start()
+            var input = FuzzInput(bytes)
+            session.all.random = .seeded(UInt64(input.byte()))
+            session.all.count = 0
+            if FuzzPatience(bytes) == .short { session.all.limit = 96 }
+            for _ in 0..<24 where !input.isAtEnd && !session.all.isOver {
+                if input.byte() & 1 == 0 { try FuzzMail.take(&session, &input) } else { session.act(&input) }
+                try session.all.check()
+            }
+            session.all.run(for: 2 * .second)
+            session.all.restart()
+            session.all.run(for: .second)
+            try session.all.check()
+        })
+]
+
+enum FuzzMail {
+    // Never changed: each input copies the nodes.
+    private nonisolated(unsafe) static let base: Result<FuzzSession, any Error> = Result {
+        FuzzSession(try FuzzAssembly.mailing())
+    }
+
+    static func start() throws -> FuzzSession {
+        var session = try base.get()
+        session.all.nodes = session.all.nodes.map { $0.copy() }
+        return session
+    }
+
+    static var seeds: [[UInt8]] {
+        let send = FuzzScript([0]).byte(1, 2, 0, 0).run([65, 66])
+        let cut = FuzzScript([0]).byte(1, 4, 0, 0, 0, 1, 4, 1, 0, 0)
+        let away = FuzzScript(cut.bytes).byte(1, 2, 0, 0).run([65, 66]).byte(1, 3).short(5_000)
+        let real = (0..<8).map { FuzzScript(away.bytes).byte(0, 1, 0, $0, 0, 5, 0).bytes }
+        let signed = (0..<FuzzSession.frameCount).map { kind in
+            FuzzScript([0]).byte(0, 0, 1, 1, 0, kind).number(3).number(9).run([65]).bytes
+        }
+        let others = (0..<FuzzSession.templateCount).map {
+            FuzzScript([0]).byte(0, 1, 1, 1, 1, $0, 0).short(7).byte(9).bytes
+        }
+        return [send.bytes, away.bytes] + real + signed + others
+    }
+
+    static func take(_ session: inout FuzzSession, _ input: inout FuzzInput) throws {
+        let node = input.index(below: session.all.nodes.count)
+        let other = 1 - node
+        let frames: [Frame]
+        var number = UInt64(input.byte())
+        if input.byte() & 1 == 0 {
+            let there = session.all.slots.filter { $0.from == other }
+            guard !there.isEmpty else { return }
+            let slot = there[input.index(below: there.count)]
+            number = slot.order.number
+            frames = try session.all.open(slot)
+        } else {
+            var made: [Frame] = []
+            for _ in 0...Int(input.byte() % 3) {
+                if let frame = frame(&session, other, to: node, &input) { made.append(frame) }
+            }
+            frames = try resealed(made)
+        }
+        guard session.all.places[node] != nil else { return }
+        let dwells: [Milliseconds] = [0, 0, .minute, .hour, .day, 40 * .day, .max]
+        let dwell = dwells[input.index(below: dwells.count)]
+        let least = dwells[input.index(below: dwells.count)]
+        let age = SlotAge(dwell: dwell, least: least, isDoubtful: input.byte().isMultiple(of: 2))
+        let member = session.all.keys[input.byte() == 255 ? node : other].publicKey
+        let client = session.all.clients[node]
+        session.all.step(node) { core, turn in
+            core.receiveMailed(frames, number: number, from: member, age: age, client: client, &turn).actions
+        }
+    }
+
+    private static func frame(_ session: inout FuzzSession, _ from: Int, to node: Int, _ input: inout FuzzInput)
+        -> Frame?
+    {
+        switch input.index(below: 4) {
+        case 0: return session.signedFrame(from, to: node, &input)
+        case 1, 2:
+            var bytes = session.templates[input.index(below: session.templates.count)]
+            for _ in 0..<Int(input.byte() % 4) where !bytes.isEmpty {
+                let at = Int(input.short()) % bytes.count
+                bytes[at] = input.byte()
+            }
+            return try? FrameCodec.decode(bytes)
+        default: return try? FrameCodec.decode(input.run(isLong: true))
+        }
+    }
+
+    /// Seals and opens frames as in a slot.
+    private static func resealed(_ frames: [Frame]) throws -> [Frame] {
+        let encoded = frames.map(FrameCodec.encode)
+        let body = SlotSealing.seal(
+            encoded, to: FuzzSlots.slice.publicKey, FuzzSlots.hint, number: 1, FuzzSlots.secret, box: FuzzSlots.box,
+            ephemeral: SecretKey.generate(), nonce: randomBytes(XChaChaPoly.nonceByteCount))
+        guard let body else { return [] }
+        return (FuzzSlots.open(body, number: 1) ?? []).compactMap { try? FrameCodec.decode($0) }
+    }
+}
+
+extension FuzzAssembly {
+    /// Two members with an agreement on a mailbox and each other's slice keys.
+    static func mailing() throws -> FuzzAssembly {
+        var all = try joined(2)
+        let card = ContactCard(
+            key: FuzzKeys.cid.publicKey, routingSecret: [UInt8](repeating: 3, count: 32),
+            endpoints: [Endpoint(host: "192.0.2.9", port: 9)])
+        all.places = all.keys.map { MailboxPlace(card, own: $0) }
+        let terms = LifetimeTerms(.oneDay, mailbox: .disk)
+        all.command(0) { (machine, turn) throws(CommandError) in try machine.propose(terms, &turn) }
+        all.run(for: 2 * .second)
+        all.command(1) { (machine, turn) throws(CommandError) in try machine.accept(&turn) }
+        all.run(for: 5 * .second)
+        let areKnown = (0..<2).allSatisfy { node in
+            guard case .conversation(let record)? = all.saved[node]?.role else { return false }
+            return all.machine(node)?.agreement?.terms == terms
+                && record.mailbox.outgoing[all.keys[1 - node].publicKey]?.slices != nil
+        }
+        guard areKnown else { throw FuzzFailure("the members do not agree to a mailbox") }
+        return all
+    }
+
+    private static func slice(_ number: UInt32, of node: Int) throws -> SecretKey {
+        try SecretKey(SecretBytes(copying: BLAKE2b.hash(Array("slice \(number) \(node)".utf8), byteCount: 32)))
+    }
+
+    /// A few keys at a time, because each costs a curve operation.
+    mutating func sendSlices(_ agreement: AgreementID, _ above: UInt32?, _ link: LinkID, _ node: Int) {
+        guard let terms = machine(node)?.agreement?.terms else { return }
+        let schedule = SliceSchedule(terms)
+        let present = schedule.slice(at: now)
+        let first = max(present, min(above ?? 0, schedule.last(at: now)) + (above == nil ? 0 : 1))
+        let keys = (0..<UInt32(4)).compactMap { try? Self.slice(first + $0, of: node).publicKey }
+        let message = SliceKeys(
+            agreement: agreement, first: first, present: present, left: max(1, schedule.end(of: present) - now),
+            keys: keys)
+        send(.mailbox(.keys(message)), on: link, from: node)
+    }
+
+    /// Puts everything into one slot, as the shell does.
+    mutating func mail(_ order: MailOrder, _ client: ClientID, from node: Int) {
+        let known = order.messages.prefix(64).filter { archive[node][$0.id] != nil }
+        let contents = known.compactMap { one in archive[node][one.id].map { AgedContent($0.content, age: one.age) } }
+        let frames = order.frames + (contents.isEmpty ? [] : [.contents(contents)])
+        var result = MailResult(mailed: [], tooLarge: [], slotCount: 0, isComplete: true)
+        if let genesis = machine(node)?.record.genesis, !frames.isEmpty {
+            let secret = secret(order, from: node, own: keys[node], genesis.conversation)
+            let body = SlotSealing.seal(
+                frames.map(FrameCodec.encode), to: order.key,
+                SlotSealing.Hint(agreement: order.agreement, slice: order.slice), number: order.number, secret,
+                box: order.address.box, ephemeral: SecretKey.generate(), nonce: randomBytes(XChaChaPoly.nonceByteCount))
+            if let body, slots.count < 64 { slots.append(Slot(order: order, from: node, body: body)) }
+            result.slotCount = 1
+            result.mailed = known.map(\.id)
+            if body == nil { (result.mailed, result.tooLarge) = ([], known.map(\.id)) }
+        }
+        step(node) { core, turn in core.mailed(order, result, client: client, &turn) }
+    }
+
+    private func secret(_ order: MailOrder, from node: Int, own: IdentityKey, _ conversation: ConversationID)
+        -> SlotSecret
+    {
+        SlotSecret(
+            sender: keys[node].publicKey, owner: order.member, box: order.address.box, conversation: conversation,
+            own: own)
+    }
+
+    /// The owner must find the frames that were put.
+    func open(_ slot: Slot) throws -> [Frame] {
+        let owner = 1 - slot.from
+        guard let genesis = machine(slot.from)?.record.genesis ?? machine(owner)?.record.genesis else { return [] }
+        let secret = secret(slot.order, from: slot.from, own: keys[owner], genesis.conversation)
+        let hint = SlotSealing.hint(of: slot.body, number: slot.order.number, secret)
+        try expect(hint == SlotSealing.Hint(agreement: slot.order.agreement, slice: slot.order.slice), "another hint")
+        let key = try Self.slice(slot.order.slice, of: owner)
+        let (number, box) = (slot.order.number, slot.order.address.box)
+        let frames = SlotSealing.open(slot.body, with: key, number: number, secret, box: box)
+        guard let frames else { return [] }
+        let read = frames.compactMap { try? FrameCodec.decode($0) }
+        try expect(read.count == frames.count, "\(frames.count) frames, \(read.count) of which can be read")
+        return read
+    }
+}

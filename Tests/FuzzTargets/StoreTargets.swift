@@ -64,7 +64,7 @@
             seeds: {
                 let two = FuzzScript().byte(0).run([1, 2]).byte(0).run([3])
                 return [
-                    two.bytes, two.byte(3).byte(40).byte(0).run([4]).bytes, two.byte(2).run([1, 2, 3, 4]).bytes,
+                    two.bytes, two.byte(3, 40, 0).run([4]).bytes, two.byte(2).run([1, 2, 3, 4]).bytes,
                     two.byte(1).number(5).byte(60).bytes, FuzzScript().byte(4).short(7).byte(0).run([9]).bytes,
                 ]
             }, run: StoreForms.checkRecordFile),

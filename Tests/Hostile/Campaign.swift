@@ -11,7 +11,7 @@ final class Campaign {
     private let mayfly: String
     private let directory: String
     private let ann: Scene
-    private let carol: Node
+    private let carol: NodeProcess
     private let crowd: Int
     private let units: Int?
     private let door: String
@@ -32,8 +32,8 @@ final class Campaign {
         self.units = units
         let listen = neighbourhood == nil ? "tcp://127.0.0.1:0" : "tcp://0.0.0.0:0"
         let looking = neighbourhood == nil ? [] : ["--discover", "lan"]
-        func node(_ name: String, _ options: [String] = []) throws -> Node {
-            try Node(mayfly: mayfly, home: "\(directory)/\(name)", options: options + looking, listen: listen)
+        func node(_ name: String, _ options: [String] = []) throws -> NodeProcess {
+            try NodeProcess(mayfly: mayfly, home: "\(directory)/\(name)", listen: listen, arguments: options + looking)
         }
         let ann = try node("ann", ["--rendezvous", "--mailbox"])
         let bob = try node("bob")
@@ -63,13 +63,13 @@ final class Campaign {
         return text
     }
 
-    static func room(_ name: String, in node: Node) throws -> (id: String, slug: String) {
+    static func room(_ name: String, in node: NodeProcess) throws -> (id: String, slug: String) {
         let id = try text(node.client.call("conversation.create", ["name": .string(name)])["conversation"])
         return (id, try text(node.client.call("invite.create", ["conversation": .string(id)])["slug"]))
     }
 
     /// Makes the attackers' conversation, one to be crowded, and many that sleep.
-    private static func furnish(_ node: Node) throws -> Target {
+    private static func furnish(_ node: NodeProcess) throws -> Target {
         let sleeping = try (0..<sleepers).map { try room("sleeper \($0)", in: node).slug }
         let enemies = try room("enemies", in: node)
         let crowded = try room("crowded", in: node)
@@ -100,32 +100,32 @@ final class Campaign {
         var isWhole = true
         for attack in attacks {
             let scene = try scene(attack)
-            if scene.idle == nil { rest(scene, seconds: min(each, 30)) }
+            if scene.idle == nil { try rest(scene, seconds: min(each, 30)) }
             if try !run(attack, each, scene) { isWhole = false }
         }
         let nodes = [ann, relayed].compactMap(\.self).flatMap { [$0.node] + $0.others }
-        let hasEnded = nodes.map { $0.stop() }.allSatisfy { $0 }
+        let hasEnded = nodes.map { (try? $0.stop()) != nil }.allSatisfy { $0 }
         if !hasEnded { print("a node did not end cleanly") }
         return isWhole && hasEnded
     }
 
     /// Measures the pair without an attack.
-    private func rest(_ scene: Scene, seconds: Double) {
+    private func rest(_ scene: Scene, seconds: Double) throws {
         _ = scene.pair.chat(seconds: 2) {}
-        let before = scene.node.processorTime
+        let before = try scene.node.processorTime
         let (idle, _) = scene.pair.chat(seconds: seconds) {}
-        scene.idleLoad = (scene.node.processorTime - before) / seconds
+        scene.idleLoad = (try scene.node.processorTime - before) / seconds / 1_000_000
         scene.idle = idle
         show(
             scene === ann ? "none" : "none, pair through a rendezvous node", "", "", "", "",
-            String(format: "%.0f", scene.node.memory()), "\(scene.node.descriptors)",
+            String(format: "%.0f", try scene.node.memory()), "\(scene.node.descriptors)",
             figures(idle.message(0.5), idle.message(0.99)), "", figures(idle.connect(0.5), idle.connect(0.99)), "",
             idle.failures > 0 ? "\(idle.failures) honest failures" : "")
     }
 
     private func run(_ attack: Attack, _ seconds: Double, _ scene: Scene) throws -> Bool {
         let node = scene.node
-        let (memory, processor) = (node.memory(), node.processorTime)
+        let (memory, processor) = (try node.memory(), try node.processorTime)
         let start = ContinuousClock.now
         let watcher = Watcher(node)
         let (isLate, carol, door) = (attack == .joins, carol, door)
@@ -137,8 +137,8 @@ final class Campaign {
         }
         let time = (ContinuousClock.now - start) / .seconds(1)
         let seen = watcher.end()
-        let spent = node.processorTime - processor - scene.idleLoad * time
-        let cost = max(0, spent) / Double(max(1, tally.count)) * 1_000_000
+        let spent = ((try? node.processorTime) ?? processor) - processor - scene.idleLoad * time * 1_000_000
+        let cost = max(0, spent) / Double(max(1, tally.count))
         var wrong: [String] = []
         if !node.isAlive { wrong.append("the node is gone") }
         if seen.peak - memory > Self.memoryBound { wrong.append("memory") }

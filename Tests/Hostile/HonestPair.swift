@@ -21,7 +21,7 @@ final class HonestPair: Sendable {
     private let conversation: String
 
     /// - Parameter ann: The node under attack, where `bob` is a member and which `carol` knows by its card as `ann`.
-    init(ann: Node, bob: Node, carol: Node, conversation: String) {
+    init(ann: NodeProcess, bob: NodeProcess, carol: NodeProcess, conversation: String) {
         homes = (ann.home, bob.home, carol.home)
         self.conversation = conversation
     }
@@ -98,12 +98,5 @@ final class HonestPair: Sendable {
             samples.withLock { if answer != nil { $0.connects.append(time) } else { $0.failures += 1 } }
             usleep(5_000)
         }
-    }
-}
-
-extension [Double] {
-    /// The smallest element that is at least as large as the given share of all.
-    func percentile(_ share: Double) -> Double {
-        isEmpty ? .infinity : sorted()[Swift.min(count - 1, Int((Double(count) * share).rounded(.up)) - 1)]
     }
 }

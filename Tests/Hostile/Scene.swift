@@ -6,8 +6,8 @@ import Messaging
 
 /// A node under attack, an honest pair that depends on it, and the attackers' knowledge.
 final class Scene {
-    let node: Node
-    let others: [Node]
+    let node: NodeProcess
+    let others: [NodeProcess]
     let pair: HonestPair
     let target: Target
     /// The pair's figures without an attack; `nil` before they are measured.
@@ -15,9 +15,9 @@ final class Scene {
     /// Processor seconds per second that the honest pair costs the node.
     var idleLoad = 0.0
     /// A member of the pair and its conversation, where all traffic must go through the node.
-    private var relayed: (member: Node, conversation: String)?
+    private var relayed: (member: NodeProcess, conversation: String)?
 
-    init(node: Node, others: [Node], pair: HonestPair, target: Target) {
+    init(node: NodeProcess, others: [NodeProcess], pair: HonestPair, target: Target) {
         (self.node, self.others, self.pair, self.target) = (node, others, pair, target)
     }
 
@@ -26,8 +26,8 @@ final class Scene {
     static func relayed(mayfly: String, directory: String, day: UInt32) throws -> Scene {
         // The advertised port is closed, and over UDP the nodes would soon punch a direct path.
         let hidden = ["--advertise", "tcp://127.0.0.1:9"]
-        func node(_ name: String, _ options: [String], _ first: [String] = []) throws -> Node {
-            try Node(mayfly: mayfly, home: "\(directory)/\(name)", options: options, first: first)
+        func node(_ name: String, _ options: [String], _ first: [String] = []) throws -> NodeProcess {
+            try NodeProcess(mayfly: mayfly, home: "\(directory)/\(name)", first: first, arguments: options)
         }
         let hub = try node("hub", ["--rendezvous"])
         let uma = try node("uma", ["--no-udp"], hidden)
@@ -62,7 +62,7 @@ final class Scene {
         return scene
     }
 
-    private static func reserve(_ node: Node) throws {
+    private static func reserve(_ node: NodeProcess) throws {
         let end = ContinuousClock.now + .seconds(20)
         while ContinuousClock.now < end {
             let card = try node.client.call("peer.card", [:])

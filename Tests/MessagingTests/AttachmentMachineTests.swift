@@ -2,7 +2,7 @@ import Crypto
 import Messaging
 import Testing
 
-private enum ReceiverState: CaseIterable {
+private enum ReceiverState: Int, CaseIterable {
     case waiting, receiving, verifying, complete, failed
 
     /// Four chunks; the first has arrived.
@@ -20,99 +20,69 @@ private enum ReceiverState: CaseIterable {
 
 @Suite struct AttachmentReceiverMachine {
     typealias Action = AttachmentReceiverStateMachine.Action
+    private typealias Event = (inout AttachmentReceiverStateMachine) -> [Action]
 
-    @Test(arguments: ReceiverState.allCases)
-    fileprivate func `the receiver requests missing chunks on a new link only while waiting or receiving`(
-        _ state: ReceiverState
-    ) {
-        var machine = state.make()
-        let actions = machine.linkUp(now: noon, window: 2)
-        switch state {
-        case .waiting, .receiving: #expect(actions == [.request(first: 1, count: 2)])
-        case .verifying, .complete, .failed: #expect(actions.isEmpty)
+    @Test func `the receiver answers each event as its state requires`() {
+        let retry = noon + Limits.attachmentRetry.first
+        /// Actions in the states waiting, receiving, verifying, complete and failed; the second event is the same again.
+        let cells: [(name: String, event: Event, actions: [[Action]], again: [[Action]])] = [
+            (
+                "a new link", { $0.linkUp(now: noon, window: 2) },
+                [[.request(first: 1, count: 2)], [.request(first: 1, count: 2)], [], [], []],
+                [[.request(first: 1, count: 2)], [.request(first: 1, count: 2)], [], [], []]
+            ),
+            (
+                "a requested chunk", { $0.receive(1, now: noon, window: 2) },
+                [[], [.keep(1), .request(first: 3, count: 1)], [], [], []], [[], [], [], [], []]
+            ),
+            (
+                "a silence", { $0.advance(now: retry - 1, window: 2) + $0.advance(now: retry, window: 2) },
+                [[], [.request(first: 1, count: 2)], [], [], []], [[], [], [], [], []]
+            ),
+        ]
+        for cell in cells {
+            for state in ReceiverState.allCases {
+                var machine = state.make()
+                let count = machine.count
+                #expect(cell.event(&machine) == cell.actions[state.rawValue], "\(cell.name), \(state)")
+                let kept = cell.actions[state.rawValue].count { if case .keep = $0 { true } else { false } }
+                #expect(machine.count == count + kept, "\(cell.name), \(state)")
+                #expect(cell.event(&machine) == cell.again[state.rawValue], "\(cell.name) again, \(state)")
+            }
         }
-    }
-
-    @Test(arguments: ReceiverState.allCases)
-    fileprivate func `a lost link stops the receiver's timer and keeps its state`(_ state: ReceiverState) {
-        var machine = state.make()
-        machine.linkLost()
-        #expect(machine.nextDeadline == nil)
-        #expect(machine.isVerifying == (state == .verifying))
-        #expect(machine.hasEnded == (state == .complete || state == .failed))
-    }
-
-    @Test(arguments: ReceiverState.allCases)
-    fileprivate func `the receiver keeps a requested chunk once, only while receiving, and requests the next`(
-        _ state: ReceiverState
-    ) {
-        var machine = state.make()
-        let count = machine.count
-        let actions = machine.receive(1, now: noon, window: 2)
-        if state == .receiving {
-            #expect(actions == [.keep(1), .request(first: 3, count: 1)])
-            #expect(machine.count == count + 1)
-            let again = machine.receive(1, now: noon, window: 2)
-            #expect(again.isEmpty, "a second time it was not asked for")
-        } else {
-            #expect(actions.isEmpty && machine.count == count)
+        for state in ReceiverState.allCases {
+            let isUnfinished = state == .waiting || state == .receiving
+            var (lost, gone) = (state.make(), state.make())
+            #expect((lost.nextDeadline != nil) == (state == .receiving))
+            lost.linkLost()
+            #expect(lost.nextDeadline == nil && lost.isVerifying == (state == .verifying), "\(state)")
+            #expect(lost.hasEnded == (state == .complete || state == .failed), "\(state)")
+            #expect(gone.gone() == isUnfinished && gone.linkUp(now: noon, window: 2).isEmpty, "\(state)")
+            // The result of a hash comparison counts once.
+            for isRight in [true, false] {
+                var verified = state.make()
+                #expect(verified.verified(isRight) == (state == .verifying), "\(state)")
+                #expect(verified.hasEnded == !isUnfinished && verified.verified(isRight) == false, "\(state)")
+            }
         }
     }
 
     @Test(arguments: [-1, 0, 3, 4, 1 << 40]) func `an unrequested chunk changes nothing`(_ index: Int) {
         var machine = ReceiverState.receiving.make()
         let before = machine
-        let actions1 = machine.receive(index, now: noon, window: 2)
-        #expect(actions1.isEmpty)
-        #expect(machine == before)
+        #expect(machine.receive(index, now: noon, window: 2) == [] && machine == before)
     }
 
-    @Test(arguments: ReceiverState.allCases)
-    fileprivate func `a receiver without chunks repeats its request after waits that grow to a limit`(
-        _ state: ReceiverState
-    ) {
-        var machine = state.make()
-        let actions2 = machine.advance(now: noon + Limits.attachmentRetry.first - 1, window: 2)
-        #expect(actions2.isEmpty)
-        let actions = machine.advance(now: noon + Limits.attachmentRetry.first, window: 2)
-        guard state == .receiving else {
-            #expect(actions.isEmpty && machine.nextDeadline == nil)
-            return
+    @Test func `a receiver without chunks repeats its request after waits that grow to a limit`() {
+        var machine = ReceiverState.receiving.make()
+        var now = noon
+        let waits = (0..<9).map { _ in
+            let wait = (machine.nextDeadline ?? now) - now
+            now = now + wait
+            #expect(machine.advance(now: now, window: 2) == [.request(first: 1, count: 2)])
+            return wait
         }
-        #expect(actions == [.request(first: 1, count: 2)])
-        // The wait grows up to a limit.
-        var now = noon + Limits.attachmentRetry.first
-        var waits: [Milliseconds] = []
-        for _ in 0..<8 {
-            guard let next = machine.nextDeadline else { break }
-            waits.append(next - now)
-            now = next
-            _ = machine.advance(now: now, window: 2)
-        }
-        #expect(waits == [20, 40, 80, 160, 300, 300, 300, 300].map { $0 * .second })
-    }
-
-    @Test(arguments: ReceiverState.allCases, [true, false])
-    fileprivate func `the result of a hash comparison counts once, only while verifying`(
-        _ state: ReceiverState, _ isRight: Bool
-    ) {
-        var machine = state.make()
-        let wasAwaited = machine.verified(isRight)
-        #expect(wasAwaited == (state == .verifying))
-        if state == .verifying { #expect(machine.hasEnded) }
-        let isAwaitedAgain = machine.verified(isRight)
-        #expect(!isAwaitedAgain)
-    }
-
-    @Test(arguments: ReceiverState.allCases)
-    fileprivate func `a file gone at its sender ends an unfinished transfer, and is not requested again`(
-        _ state: ReceiverState
-    ) {
-        var machine = state.make()
-        let isOver = machine.gone()
-        #expect(isOver == (state == .waiting || state == .receiving))
-        let actions3 = machine.linkUp(now: noon, window: 2)
-        #expect(actions3.isEmpty)
+        #expect(waits == [10, 20, 40, 80, 160, 300, 300, 300, 300].map { $0 * .second })
     }
 
     @Test func `the receiver does not request chunks it already has`() {
@@ -242,8 +212,7 @@ private enum ReceiverState: CaseIterable {
     @Test(arguments: [(0, 0, 0), (1, 1, 1), (32_768, 1, 32_768), (32_769, 2, 1), (65_536, 2, 32_768)])
     func `a file's size determines the number and sizes of its chunks`(_ byteCount: Int64, _ count: Int, _ last: Int) {
         let attachment = Messaging.Attachment(name: "a", mediaType: "", byteCount: byteCount, hash: [], text: "")
-        #expect(attachment.chunkCount == count)
-        #expect(attachment.chunkByteCount(count - 1) == last)
+        #expect(attachment.chunkCount == count && attachment.chunkByteCount(count - 1) == last)
         for index in [-1, count, .max, .min] { #expect(attachment.chunkByteCount(index) == 0) }
     }
 
@@ -259,8 +228,7 @@ private enum ReceiverState: CaseIterable {
         let id = MessageID.random(&random)
         let zeros = [UInt8](repeating: 0, count: Limits.chunkByteCount)
         let small = AttachmentChunk(message: id, index: 0, plain: zeros, isWorthTrying: true)
-        #expect(small.isDeflated && small.bytes.count < 200)
-        #expect(small.plain(byteCount: zeros.count) == zeros)
+        #expect(small.isDeflated && small.bytes.count < 200 && small.plain(byteCount: zeros.count) == zeros)
         for wrong in [0, -1, 1, zeros.count - 1, zeros.count + 1] { #expect(small.plain(byteCount: wrong) == nil) }
         let noise = random.bytes(1_000)
         let large = AttachmentChunk(message: id, index: 0, plain: noise, isWorthTrying: true)

@@ -1,6 +1,8 @@
 import Crypto
-import Messaging
+import TestSupport
 import Testing
+
+@testable import Messaging
 
 @Suite("The text of a spoken code") struct SpokenCodeTests {
     @Test("the word list is that of BIP 39, in order, and the first four letters of a word are unique") func list() {
@@ -71,6 +73,8 @@ import Testing
     }
 }
 
+private typealias Action = CodeIssuerStateMachine.Action
+
 private struct Exchange {
     var random = Randomness.seeded(3)
     let code = SpokenCode(slot: 7, words: ["harvest", "lamp"])
@@ -80,16 +84,32 @@ private struct Exchange {
 
     func creator() -> CodeIssuerStateMachine { CodeIssuerStateMachine(code) }
 
-    mutating func joiner(_ words: [String] = ["harvest", "lamp"]) throws -> CodeJoinerStateMachine {
-        try #require(CodeJoinerStateMachine(SpokenCode(slot: 7, words: words), &random))
+    mutating func joiner(_ words: [String] = ["harvest", "lamp"], slot: UInt16 = 7) throws -> CodeJoinerStateMachine {
+        try #require(CodeJoinerStateMachine(SpokenCode(slot: slot, words: words), &random))
+    }
+
+    /// - Parameter changed: another share than the joiner's own.
+    mutating func share(
+        of joiner: CodeJoinerStateMachine, _ changed: [UInt8]? = nil, to creator: inout CodeIssuerStateMachine,
+        from attempt: CodeAttempt? = nil
+    ) -> [Action] {
+        creator.receive(share: changed ?? joiner.share, joiner.greeting, from: attempt ?? self.attempt, &random)
+    }
+
+    /// The joiner's proof after the creator's answer to its share.
+    mutating func proof(of joiner: inout CodeJoinerStateMachine, to creator: inout CodeIssuerStateMachine) throws
+        -> [UInt8]
+    {
+        guard case .answer(attempt, let share)? = share(of: joiner, to: &creator).first,
+            case .send(let proof) = try joiner.receive(share)
+        else { throw CodeFailure.invalidAnswer }
+        return proof
     }
 
     /// The creator after a valid share, the joiner after the answer, and the joiner's proof.
     mutating func answered() throws -> (CodeIssuerStateMachine, CodeJoinerStateMachine, proof: [UInt8]) {
         var (creator, joiner) = (creator(), try joiner())
-        let actions = creator.receive(share: joiner.share, joiner.greeting, from: attempt, &random)
-        guard case .answer(attempt, let share)? = actions.first, case .send(let proof) = try joiner.receive(share)
-        else { throw CodeFailure.invalidAnswer }
+        let proof = try proof(of: &joiner, to: &creator)
         return (creator, joiner, proof)
     }
 
@@ -109,8 +129,9 @@ private struct Exchange {
 }
 
 @Suite("The exchange of a spoken code") struct CodeExchangeTests {
-    @Test("the right words give the joiner the invite, in four messages of fixed size") func whole() throws {
-        var exchange = Exchange()
+    private var exchange = Exchange()
+
+    @Test("the right words give the joiner the invite, in four messages of fixed size") mutating func whole() throws {
         var (message, joiner) = try exchange.delivered()
         #expect(joiner.share.count == 32 && message.count == 64 + 4_096 + 16)
         #expect(joiner.expectedByteCount == message.count)
@@ -119,64 +140,35 @@ private struct Exchange {
         // A message has the same size for the longest invite.
         var (creator, other) = try exchange.proven()
         let longest = [UInt8](repeating: 9, count: CodeExchange.textByteCount)
-        guard case .deliver(_, let long)? = creator.made(invite: longest).first else {
-            Issue.record("the longest invite is not delivered")
-            return
-        }
+        guard case .deliver(_, let long)? = creator.made(invite: longest).first else { throw CodeFailure.foreign }
         #expect(long.count == message.count)
         #expect(try other.receive(long) == .invite(longest))
     }
 
-    @Test("a joiner with wrong words gets one answer, learns nothing, and the code is spent") func wrongGuess() throws {
-        for words in [["harvest", "lady"], ["lamp", "harvest"], ["harvest", "harvest"]] {
-            var exchange = Exchange()
-            var (creator, joiner) = (exchange.creator(), try exchange.joiner(words))
-            let actions = creator.receive(
-                share: joiner.share, joiner.greeting, from: exchange.attempt, &exchange.random)
-            guard case .answer(_, let share)? = actions.first, case .send(let proof) = try joiner.receive(share) else {
-                Issue.record("the share is not answered")
-                return
-            }
-            #expect(
-                creator.receive(proof: proof, from: exchange.attempt) == [
-                    .refuse(exchange.attempt), .ended(.wrongGuess),
-                ])
-            #expect(joiner.closed() == .refused)
-            // The code is spent: the right words fail, too.
-            var late = try exchange.joiner()
-            #expect(
-                creator.receive(share: late.share, late.greeting, from: exchange.other, &exchange.random) == [
-                    .refuse(exchange.other)
-                ])
-            #expect(late.closed() == .notOpen)
-        }
+    @Test(
+        "a joiner with wrong words gets one answer, learns nothing, and the code is spent",
+        arguments: [("harvest", "lady", 7), ("lamp", "harvest", 7), ("harvest", "harvest", 7), ("harvest", "lamp", 8)]
+            as [(String, String, UInt16)]) mutating func wrongGuess(_ first: String, _ second: String, _ slot: UInt16)
+        throws
+    {
+        var (creator, joiner) = (exchange.creator(), try exchange.joiner([first, second], slot: slot))
+        let proof = try exchange.proof(of: &joiner, to: &creator)
+        let refused = creator.receive(proof: proof, from: exchange.attempt)
+        #expect(refused == [.refuse(exchange.attempt), .ended(.wrongGuess)])
+        #expect(joiner.closed() == .refused)
+        // The code is spent: the right words fail, too.
+        var late = try exchange.joiner()
+        #expect(exchange.share(of: late, to: &creator, from: exchange.other) == [.refuse(exchange.other)])
+        #expect(late.closed() == .notOpen)
     }
 
-    @Test("the same words under another number are another code") func otherSlot() throws {
-        var exchange = Exchange()
-        var creator = exchange.creator()
-        var joiner = try #require(
-            CodeJoinerStateMachine(SpokenCode(slot: 8, words: ["harvest", "lamp"]), &exchange.random))
-        let actions = creator.receive(share: joiner.share, joiner.greeting, from: exchange.attempt, &exchange.random)
-        guard case .answer(_, let share)? = actions.first, case .send(let proof) = try joiner.receive(share) else {
-            Issue.record("the share is not answered")
-            return
-        }
-        #expect(creator.receive(proof: proof, from: exchange.attempt).last == .ended(.wrongGuess))
-    }
-
-    @Test("a message cut at any byte, or one byte longer, is refused") func truncation() throws {
-        var exchange = Exchange()
+    @Test("a message cut at any byte, or one byte longer, is refused") mutating func truncation() throws {
         let joiner = try exchange.joiner()
         for count in Array(0..<32) + [33] {
             let share = Array((joiner.share + [0]).prefix(count))
-            var creator = exchange.creator()
-            #expect(
-                creator.receive(share: share, joiner.greeting, from: exchange.attempt, &exchange.random) == [
-                    .refuse(exchange.attempt)
-                ])
+            var (creator, other) = (exchange.creator(), joiner)
+            #expect(exchange.share(of: joiner, share, to: &creator) == [.refuse(exchange.attempt)])
             #expect(creator.isOpen)
-            var other = joiner
             #expect(throws: CodeFailure.invalidAnswer) { try other.receive(share) }
             #expect(other.expectedByteCount == 0)
         }
@@ -193,8 +185,7 @@ private struct Exchange {
         }
     }
 
-    @Test("a changed byte of any message ends the exchange without an invite") func changes() throws {
-        var exchange = Exchange()
+    @Test("a changed byte of any message ends the exchange without an invite") mutating func changes() throws {
         let (creator, _, proof) = try exchange.answered()
         for index in proof.indices {
             var (creator, changed) = (creator, proof)
@@ -211,7 +202,7 @@ private struct Exchange {
             var (creator, joiner) = (exchange.creator(), try exchange.joiner())
             var changed = joiner.share
             changed[index] ^= 4
-            let actions = creator.receive(share: changed, joiner.greeting, from: exchange.attempt, &exchange.random)
+            let actions = exchange.share(of: joiner, changed, to: &creator)
             guard case .answer(_, let share)? = actions.first else {
                 #expect(actions == [.refuse(exchange.attempt)] && creator.isOpen)
                 continue
@@ -221,27 +212,19 @@ private struct Exchange {
         }
     }
 
-    @Test("an invalid or neutral group element gets no answer and does not spend the code") func invalidPoints() throws
-    {
-        var exchange = Exchange()
+    @Test("an invalid or neutral group element gets no answer and does not spend the code")
+    mutating func invalidPoints() throws {
         let joiner = try exchange.joiner()
-        for point in [
-            [UInt8](repeating: 0, count: 32), [UInt8](repeating: 0xff, count: 32),
-            [1] + [UInt8](repeating: 0, count: 31),
-        ] {
-            var creator = exchange.creator()
-            #expect(
-                creator.receive(share: point, joiner.greeting, from: exchange.attempt, &exchange.random) == [
-                    .refuse(exchange.attempt)
-                ])
+        let (zeros, ones) = ([UInt8](repeating: 0, count: 32), [UInt8](repeating: 0xff, count: 32))
+        for point in [zeros, ones, [1] + zeros.dropFirst()] {
+            var (creator, other) = (exchange.creator(), joiner)
+            #expect(exchange.share(of: joiner, point, to: &creator) == [.refuse(exchange.attempt)])
             #expect(creator.isOpen)
-            var other = joiner
             #expect(throws: CodeFailure.invalidAnswer) { try other.receive(point) }
         }
     }
 
-    @Test("a creator's own messages, reflected to it or to the joiner, are refused") func reflection() throws {
-        var exchange = Exchange()
+    @Test("a creator's own messages, reflected to it or to the joiner, are refused") mutating func reflection() throws {
         var joiner = try exchange.joiner()
         guard case .send(let proof) = try joiner.receive(joiner.share) else { return }
         let sealed = [UInt8](repeating: 0, count: CodeExchange.inviteByteCount - proof.count)
@@ -250,7 +233,9 @@ private struct Exchange {
 }
 
 @Suite("Creator of a code: each event in each state") struct CodeIssuerTests {
-    private enum State: CaseIterable { case open, answered, proven, taken, void }
+    private enum State: Int, CaseIterable { case open, answered, proven, taken, void }
+
+    private typealias Event = (inout CodeIssuerStateMachine, inout Exchange, _ proof: [UInt8]) throws -> [Action]
 
     private func machine(_ state: State, _ exchange: inout Exchange) throws -> (CodeIssuerStateMachine, proof: [UInt8])
     {
@@ -271,144 +256,119 @@ private struct Exchange {
         }
     }
 
-    @Test("a share in each state", arguments: [1, 2] as [UInt64]) func share(_ number: UInt64) throws {
-        for state in State.allCases {
-            var exchange = Exchange()
-            var (creator, _) = try machine(state, &exchange)
-            let before = creator.outcome
-            let joiner = try exchange.joiner()
-            let attempt = CodeAttempt(number)
-            let actions = creator.receive(share: joiner.share, joiner.greeting, from: attempt, &exchange.random)
-            if state == .open {
-                guard case .answer(attempt, let share)? = actions.first else {
-                    Issue.record("not answered")
-                    return
+    /// The actions of an event in the states open, answered, proven, taken and void. Messages are shown empty.
+    private func cells() -> [(name: String, event: Event, actions: [[Action]])] {
+        let (own, other) = (CodeAttempt(1), CodeAttempt(2))
+        let (refused, refusedOther): ([Action], [Action]) = ([.refuse(own)], [.refuse(other)])
+        let wrong = [UInt8](repeating: 1, count: 64)
+        let long = [UInt8](repeating: 0, count: CodeExchange.textByteCount + 1)
+        func share(_ attempt: CodeAttempt) -> Event {
+            { creator, exchange, _ in exchange.share(of: try exchange.joiner(), to: &creator, from: attempt) }
+        }
+        func end(_ outcome: CodeOutcome) -> [[Action]] {
+            [[.ended(outcome)], refused + [.ended(outcome)], refused + [.ended(outcome)], [], []]
+        }
+        let late: [[Action]] = [[.revokeInvite], [.revokeInvite], [], [.revokeInvite], [.revokeInvite]]
+        func made(_ actions: [Action]) -> [[Action]] { late.map { $0.isEmpty ? actions : $0 } }
+        return [
+            ("a share", share(own), [[.answer(own, [])], refused, refused, refused, refused]),
+            (
+                "a share of another attempt", share(other),
+                [[.answer(other, [])], refusedOther, refusedOther, refusedOther, refusedOther]
+            ),
+            (
+                "the right proof", { creator, _, proof in creator.receive(proof: proof, from: own) },
+                [refused, [.makeInvite], refused, refused, refused]
+            ),
+            (
+                "a wrong proof", { creator, _, _ in creator.receive(proof: wrong, from: own) },
+                [refused, refused + [.ended(.wrongGuess)], refused, refused, refused]
+            ),
+            (
+                "a proof of another attempt", { creator, _, proof in creator.receive(proof: proof, from: other) },
+                Array(repeating: refusedOther, count: 5)
+            ),
+            (
+                "the end of the attempt", { creator, _, _ in creator.ended(own) },
+                [[], refused + [.ended(.unproven)], refused + [.ended(.failed)], [], []]
+            ), ("the end of another attempt", { creator, _, _ in creator.ended(other) }, [[], [], [], [], []]),
+            (
+                "no invite", { creator, _, _ in creator.made(invite: nil) },
+                [[], [], refused + [.ended(.failed)], [], []]
+            ),
+            (
+                "a too long invite", { creator, _, _ in creator.made(invite: long) },
+                made([.revokeInvite] + refused + [.ended(.failed)])
+            ),
+            (
+                "the invite", { creator, exchange, _ in creator.made(invite: exchange.text) },
+                made([.deliver(own, []), .ended(.taken)])
+            ),
+            // A proof received before it counts.
+            (
+                "expiry", { creator, _, _ in creator.expire() },
+                [[.ended(.expired)], refused + [.ended(.expired)], [], [], []]
+            ), ("revocation", { creator, _, _ in creator.end(.revoked) }, end(.revoked)),
+            ("a lock", { creator, _, _ in creator.end(.locked) }, end(.locked)),
+            ("the conversation's end", { creator, _, _ in creator.end(.gone) }, end(.gone)),
+        ]
+    }
+
+    @Test("each event in each state") func eachCell() throws {
+        for cell in cells() {
+            for state in State.allCases {
+                var exchange = Exchange()
+                var (creator, proof) = try machine(state, &exchange)
+                let before = creator.outcome
+                let actions = try cell.event(&creator, &exchange, proof).map { action -> Action in
+                    switch action {
+                    case .answer(let attempt, let share):
+                        #expect(share.count == 32)
+                        return .answer(attempt, [])
+                    case .deliver(let attempt, _): return .deliver(attempt, [])
+                    default: return action
+                    }
                 }
-                #expect(share.count == 32 && actions.count == 1 && !creator.isOpen)
-            } else {
-                #expect(actions == [.refuse(attempt)])
-                #expect(creator.outcome == before)
+                let expected = cell.actions[state.rawValue]
+                #expect(actions == expected, "\(cell.name), \(state)")
+                let ended = expected.compactMap { if case .ended(let outcome) = $0 { outcome } else { nil } }
+                #expect(creator.outcome == ended.first ?? before, "\(cell.name), \(state)")
+                let isAnswered = expected.contains { if case .answer = $0 { true } else { false } }
+                #expect(creator.isOpen == (state == .open && ended.isEmpty && !isAnswered), "\(cell.name), \(state)")
             }
-        }
-    }
-
-    @Test("a proof in each state: right, wrong, and of another attempt") func proof() throws {
-        for state in State.allCases {
-            var exchange = Exchange()
-            var (creator, proof) = try machine(state, &exchange)
-            let before = creator.outcome
-            var other = creator
-            #expect(other.receive(proof: proof, from: exchange.other) == [.refuse(exchange.other)])
-            #expect(other.outcome == before)
-            var wrong = creator
-            let refused = wrong.receive(proof: [UInt8](repeating: 1, count: 64), from: exchange.attempt)
-            if state == .answered {
-                #expect(refused == [.refuse(exchange.attempt), .ended(.wrongGuess)])
-                #expect(creator.receive(proof: proof, from: exchange.attempt) == [.makeInvite])
-                #expect(creator.outcome == nil && !creator.isOpen)
-            } else {
-                #expect(refused == [.refuse(exchange.attempt)])
-                #expect(wrong.outcome == before)
-            }
-        }
-    }
-
-    @Test("the end of an attempt in each state, its own and another's") func attemptEnds() throws {
-        for state in State.allCases {
-            var exchange = Exchange()
-            var (creator, _) = try machine(state, &exchange)
-            let before = creator.outcome
-            #expect(creator.ended(exchange.other) == [])
-            #expect(creator.outcome == before)
-            let actions = creator.ended(exchange.attempt)
-            switch state {
-            case .answered: #expect(actions == [.refuse(exchange.attempt), .ended(.unproven)])
-            case .proven: #expect(actions == [.refuse(exchange.attempt), .ended(.failed)])
-            case .open, .taken, .void: #expect(actions == [] && creator.outcome == before)
-            }
-        }
-    }
-
-    @Test("the invite in each state: present, missing, and too long") func invite() throws {
-        for state in State.allCases {
-            var exchange = Exchange()
-            let (creator, _) = try machine(state, &exchange)
-            var (none, long, good) = (creator, creator, creator)
-            let tooLong = [UInt8](repeating: 0, count: CodeExchange.textByteCount + 1)
-            let attempt = exchange.attempt
-            if state == .proven {
-                #expect(none.made(invite: nil) == [.refuse(attempt), .ended(.failed)])
-                #expect(long.made(invite: tooLong) == [.revokeInvite, .refuse(attempt), .ended(.failed)])
-                #expect(good.made(invite: exchange.text).last == .ended(.taken))
-            } else {
-                #expect(none.made(invite: nil) == [])
-                #expect(long.made(invite: tooLong) == [.revokeInvite])
-                #expect(good.made(invite: exchange.text) == [.revokeInvite])
-                #expect(good.outcome == creator.outcome)
-            }
-        }
-    }
-
-    @Test("expiry in each state: a proof received before it counts") func expiry() throws {
-        for state in State.allCases {
-            var exchange = Exchange()
-            var (creator, _) = try machine(state, &exchange)
-            let before = creator.outcome
-            let actions = creator.expire()
-            switch state {
-            case .open: #expect(actions == [.ended(.expired)])
-            case .answered: #expect(actions == [.refuse(exchange.attempt), .ended(.expired)])
-            case .proven, .taken, .void: #expect(actions == [] && creator.outcome == before)
-            }
-        }
-    }
-
-    @Test(
-        "revocation, a lock and the end of the conversation in each state",
-        arguments: [CodeOutcome.revoked, .locked, .gone]) func end(_ outcome: CodeOutcome) throws
-    {
-        for state in State.allCases {
-            var exchange = Exchange()
-            var (creator, _) = try machine(state, &exchange)
-            let before = creator.outcome
-            let actions = creator.end(outcome)
-            switch state {
-            case .open: #expect(actions == [.ended(outcome)])
-            case .answered, .proven: #expect(actions == [.refuse(exchange.attempt), .ended(outcome)])
-            case .taken, .void: #expect(actions == [] && creator.outcome == before)
-            }
-            #expect(creator.outcome == before ?? outcome)
-            #expect(!creator.isOpen)
         }
     }
 }
 
 @Suite("Joiner of a code: each event in each state") struct CodeJoinerTests {
-    @Test("each message in each state: asking, proving, ended") func messages() throws {
-        var exchange = Exchange()
-        let asking = try exchange.joiner()
-        let (_, proving, _) = try exchange.answered()
+    private var exchange = Exchange()
+
+    @Test("each message in each state: asking, proving, ended") mutating func messages() throws {
+        var asking = try exchange.joiner()
+        var (_, proving, _) = try exchange.answered()
         var ended = asking
+        let share = asking.share
         #expect(ended.closed() == .notOpen)
-        var (first, second) = (asking, proving)
         #expect(throws: CodeFailure.invalidAnswer) {
-            try first.receive([UInt8](repeating: 0, count: CodeExchange.inviteByteCount))
+            try asking.receive([UInt8](repeating: 0, count: CodeExchange.inviteByteCount))
         }
-        #expect(throws: CodeFailure.foreign) { try second.receive(asking.share) }
-        #expect(throws: CodeFailure.notOpen) { try ended.receive(asking.share) }
-        for machine in [first, second, ended] { #expect(machine.expectedByteCount == 0) }
+        #expect(throws: CodeFailure.foreign) { try proving.receive(share) }
+        #expect(throws: CodeFailure.notOpen) { try ended.receive(share) }
+        for machine in [asking, proving, ended] { #expect(machine.expectedByteCount == 0) }
     }
 
-    @Test("a lost connection costs nothing before an answer, and the code after the proof") func closing() throws {
-        var exchange = Exchange()
+    @Test("a lost connection costs nothing before an answer, and the code after the proof") mutating func closing()
+        throws
+    {
         var asking = try exchange.joiner()
         var (_, proving, _) = try exchange.answered()
         #expect(asking.closed() == .notOpen && proving.closed() == .refused)
         #expect(asking.closed() == .notOpen && proving.closed() == .notOpen)
     }
 
-    @Test("no two sessions have the same greeting, and each greeting names the code's number") func greetings() throws {
-        var exchange = Exchange()
+    @Test("no two sessions have the same greeting, and each greeting names the code's number") mutating func greetings()
+        throws
+    {
         let greetings = try (0..<100).map { _ in try exchange.joiner().greeting }
         #expect(Set(greetings).count == 100 && greetings.allSatisfy { $0.slot == 7 && $0.bytes.count == 16 })
         for count in [0, 15, 17] { #expect(CodeExchange.Greeting([UInt8](repeating: 0, count: count)) == nil) }
@@ -443,8 +403,7 @@ private struct Exchange {
         var (codes, random) = (OpenCodes(), Randomness.seeded(1))
         let first = try #require(codes.open(client, conversation, now: start, &random))
         let second = try #require(codes.open(client, conversation, now: start + 1_000, &random))
-        #expect(codes.nextDeadline == start + 5 * .minute)
-        #expect(codes.advance(now: start + 5 * .minute - 1).isEmpty)
+        #expect(codes.nextDeadline == start + 5 * .minute && codes.advance(now: start + 5 * .minute - 1).isEmpty)
         #expect(codes.advance(now: start + 5 * .minute).map(\.action) == [.ended(.expired)])
         #expect(codes.outcome(of: first.number) == .expired && codes[second.number] != nil)
         #expect(codes.nextDeadline == second.expiresAt)
@@ -489,5 +448,76 @@ private struct Exchange {
         _ = codes.end(entry.number, .revoked)
         #expect(codes.made(invite: [1], for: entry).map(\.action) == [.revokeInvite])
         #expect(codes.made(invite: nil, for: entry).isEmpty)
+    }
+}
+
+/// The example of a spoken code, from `Tests/Vectors/vectors.py`.
+@Suite("The example of a spoken code") struct CodeVectors {
+    private let vector: Vector
+
+    init() throws { vector = try VectorFile("SpokenCodes")["exchange of a code"] }
+
+    @Test("both machines send the messages of the page") func exchange() throws {
+        let attempt = CodeAttempt(1)
+        let code = try SpokenCode(try vector.text("code"))
+        // Consumes the example's nonce and ya, then its yb.
+        var random = Randomness.seeded(7)
+        let started = CodeJoinerStateMachine(code, &random)
+        var joiner = try #require(started)
+        var creator = CodeIssuerStateMachine(code)
+        let first = Array("c".utf8) + joiner.greeting.bytes + joiner.share
+        #expect(first == (try vector.bytes("message 1")))
+
+        let second = try vector.bytes("message 2")
+        let answered = creator.receive(share: joiner.share, joiner.greeting, from: attempt, &random)
+        #expect(answered == [.answer(attempt, second)])
+
+        let third = try vector.bytes("message 3")
+        let proving = try joiner.receive(second)
+        #expect(proving == .send(third))
+
+        let proven = creator.receive(proof: third, from: attempt)
+        #expect(proven == [.makeInvite])
+        let text = Array(try vector.text("invite").utf8)
+        let actions = creator.made(invite: text)
+        guard case .deliver(attempt, let fourth)? = actions.first else {
+            Issue.record("the invite is not delivered")
+            return
+        }
+        #expect(Array(fourth.prefix(128)) == (try vector.bytes("message 4, first 128 bytes")))
+        #expect(Array(fourth.suffix(16)) == (try vector.bytes("message 4, last 16 bytes")))
+        #expect(SHA256.hash(fourth) == (try vector.bytes("message 4, SHA-256")))
+
+        let received = try joiner.receive(fourth)
+        #expect(received == .invite(text))
+    }
+
+    @Test("generator, shared element and keys") func keys() throws {
+        let code = try SpokenCode(try vector.text("code"))
+        let greeting = try #require(CodeExchange.Greeting(try vector.bytes("sid")))
+        let context = CodeExchange.context(greeting)
+        let password = code.password
+        let generator = CPace.generator(password: password, context).withBytes { Array($0) }
+        #expect(generator == (try vector.bytes("generator")))
+
+        let scalar = SecretBytes(copying: try vector.bytes("ya"))
+        let answer = SecretBytes(copying: try vector.bytes("message 2"))
+        let product = answer.withBytes { CPace.multiply(scalar, $0) }
+        guard let product else {
+            Issue.record("message 2 is no element of the group")
+            return
+        }
+        let shared = product.withBytes { Array($0) }
+        #expect(shared == (try vector.bytes("K")))
+
+        let own = SecretBytes(copying: try vector.bytes("yb"))
+        let made = CPaceShare(.responder, password: password, context, scalar: own)
+        let share = try #require(made)
+        let message = try vector.bytes("message 1")
+        let key = try #require(share.key(with: Array(message.suffix(CodeExchange.shareByteCount))))
+        let isk = key.withBytes { Array($0) }
+        #expect(isk == (try vector.bytes("ISK")))
+        let sealing = key.derive("mayfly/1 code invite").withBytes { Array($0) }
+        #expect(sealing == (try vector.bytes("key of the seal")))
     }
 }

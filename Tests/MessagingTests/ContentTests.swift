@@ -40,6 +40,32 @@ import Testing
         pair.archive[node][id]?.message.state
     }
 
+    private func receive(_ frame: Frame, on link: LinkID, at node: Int, _ pair: inout Pair) {
+        pair.step(node) { core, turn in core.receive(frame, on: link, verify: { _ in nil }, &turn) }
+    }
+
+    /// Delivers the next frames in flight.
+    private func deliver(_ count: Int, _ pair: inout Pair) {
+        for _ in 0..<count {
+            let (node, link, frame) = pair.wire.removeFirst()
+            receive(frame, on: link, at: node, &pair)
+        }
+    }
+
+    /// A message of node 0 has arrived at node 1, which sends read receipts.
+    private func read() throws -> (pair: Pair, id: MessageID) {
+        var pair = try joined()
+        let id = try pair.send("hello", from: 0)
+        pair.run()
+        pair.readReceipts[1] = true
+        return (pair, id)
+    }
+
+    private func markRead(_ ids: [MessageID], _ pair: inout Pair) {
+        let (client, sender) = (pair.clients[1], pair.keys[0].publicKey)
+        pair.step(1) { core, turn in core.markRead(ids.map { ($0, sender) }, client: client, &turn) }
+    }
+
     @Test(arguments: [0, 1, 32_768, 32_769, 3_000_000])
     func `a file counts as delivered only after it has arrived whole`(_ count: Int) throws {
         var pair = try joined(lifetime: .oneDay)
@@ -59,8 +85,7 @@ import Testing
         let id = try sendFile(bytes(100_000), &pair, hash: [UInt8](repeating: 1, count: 32))
         pair.run()
         #expect(state(id, pair, 0) == .failed && state(id, pair, 1) == .failed)
-        #expect(pair.chunks[1][id] == nil)
-        #expect(pair.machines[0]?.outboxCount == 0)
+        #expect(pair.chunks[1][id] == nil && pair.machines[0]?.outboxCount == 0)
         #expect(pair.events[0].contains(.messageState(id, .failed, stored: nil)))
     }
 
@@ -110,19 +135,15 @@ import Testing
     @Test func `a new link transfers only the missing chunks of a file`() throws {
         var pair = try joined(lifetime: .oneDay)
         let id = try sendFile(bytes(100 * Limits.chunkByteCount), &pair)
-        for _ in 0..<40 {
-            let (node, link, frame) = pair.wire.removeFirst()
-            pair.step(node) { core, turn in core.receive(frame, on: link, verify: { _ in nil }, &turn) }
-        }
+        deliver(40, &pair)
         let here = pair.chunks[1][id]?.count ?? 0
         #expect((10..<100).contains(here))
         pair.disconnect()
         pair.connect(dialer: 1)
         var sent = 0
         while !pair.wire.isEmpty {
-            let (node, link, frame) = pair.wire.removeFirst()
-            if case .attachmentChunk = frame { sent += 1 }
-            pair.step(node) { core, turn in core.receive(frame, on: link, verify: { _ in nil }, &turn) }
+            if case .attachmentChunk = pair.wire[0].2 { sent += 1 }
+            deliver(1, &pair)
         }
         #expect(sent == 100 - here)
         #expect(state(id, pair, 0) == .delivered && state(id, pair, 1) == .received)
@@ -131,10 +152,7 @@ import Testing
     @Test func `a file cancelled by its sender fails at the receiver, which deletes its chunks`() throws {
         var pair = try joined(lifetime: .oneDay)
         let id = try sendFile(bytes(100 * Limits.chunkByteCount), &pair)
-        for _ in 0..<20 {
-            let (node, link, frame) = pair.wire.removeFirst()
-            pair.step(node) { core, turn in core.receive(frame, on: link, verify: { _ in nil }, &turn) }
-        }
+        deliver(20, &pair)
         pair.command(0) { try $0.cancel(id, &$1) }
         pair.run()
         #expect(state(id, pair, 0) == .cancelled && state(id, pair, 1) == .failed)
@@ -147,10 +165,7 @@ import Testing
     {
         var pair = try joined(lifetime: lifetime)
         let id = try sendFile(bytes(20 * Limits.chunkByteCount), &pair)
-        for _ in 0..<12 {
-            let (node, link, frame) = pair.wire.removeFirst()
-            pair.step(node) { core, turn in core.receive(frame, on: link, verify: { _ in nil }, &turn) }
-        }
+        deliver(12, &pair)
         #expect(state(id, pair, 1) == .receiving && pair.chunks[1][id]?.isEmpty == false)
         pair.disconnect()
         pair.command(0) { try $0.cancel(id, &$1) }
@@ -158,10 +173,7 @@ import Testing
         #expect(state(id, pair, 1) == .failed && pair.chunks[1][id] == nil)
         // A chunk that the sender still has is requested once, and arrives.
         let other = try sendFile(bytes(20 * Limits.chunkByteCount), &pair)
-        for _ in 0..<12 {
-            let (node, link, frame) = pair.wire.removeFirst()
-            pair.step(node) { core, turn in core.receive(frame, on: link, verify: { _ in nil }, &turn) }
-        }
+        deliver(12, &pair)
         pair.disconnect()
         pair.meet(dialer: 0)
         #expect(state(other, pair, 1) == .received && state(other, pair, 0) == .delivered)
@@ -175,15 +187,12 @@ import Testing
         let foreign = MessageID.random(&random)
         for index in [0, 1, -1, 1 << 31] {
             let chunk = AttachmentChunk(message: foreign, index: index, isDeflated: false, bytes: [1])
-            pair.step(1) { core, turn in core.receive(.attachmentChunk(chunk), on: link, verify: { _ in nil }, &turn) }
+            receive(.attachmentChunk(chunk), on: link, at: 1, &pair)
         }
-        pair.step(1) { core, turn in core.receive(.attachmentGone(foreign), on: link, verify: { _ in nil }, &turn) }
-        #expect(pair.chunks[1].isEmpty)
-        #expect(pair.machines[1]?.droppedCount == dropped + 5)
+        receive(.attachmentGone(foreign), on: link, at: 1, &pair)
+        #expect(pair.chunks[1].isEmpty && pair.machines[1]?.droppedCount == dropped + 5)
         // A receipt for a foreign message is ignored.
-        pair.step(1) { core, turn in
-            core.receive(.attachmentRequest(foreign, first: 0, count: 1), on: link, verify: { _ in nil }, &turn)
-        }
+        receive(.attachmentRequest(foreign, first: 0, count: 1), on: link, at: 1, &pair)
         #expect(pair.wire.contains { $0.2 == .attachmentGone(foreign) })
     }
 
@@ -193,7 +202,7 @@ import Testing
         // The contents arrive, the chunks do not.
         while let position = pair.wire.firstIndex(where: { if case .contents = $0.2 { true } else { false } }) {
             let (node, link, frame) = pair.wire.remove(at: position)
-            pair.step(node) { core, turn in core.receive(frame, on: link, verify: { _ in nil }, &turn) }
+            receive(frame, on: link, at: node, &pair)
         }
         #expect(pair.archive[1].values.count { $0.message.state == .receiving } == Limits.incomingAttachmentCount)
     }
@@ -230,73 +239,50 @@ import Testing
 
     @Test func `read receipts are sent only when enabled, once per message and in batches`() throws {
         var pair = try joined()
-        var ids: [MessageID] = []
-        for number in 0..<300 { ids.append(try pair.send("\(number)", from: 0)) }
+        let ids = try (0..<300).map { try pair.send("\($0)", from: 0) }
         pair.run()
-        let client = pair.clients[1]
-        let seen = ids.map { (id: $0, sender: pair.keys[0].publicKey) }
-        pair.step(1) { core, turn in core.markRead(seen, client: client, &turn) }
+        markRead(ids, &pair)
         #expect(pair.wire.isEmpty)
         pair.readReceipts[1] = true
-        pair.step(1) { core, turn in core.markRead(seen, client: client, &turn) }
-        let receipts = pair.wire.count { if case .receipt = $0.2 { true } else { false } }
-        #expect(receipts == 2)
+        markRead(ids, &pair)
+        #expect(pair.wire.count { if case .receipt = $0.2 { true } else { false } } == 2)
         pair.run()
         #expect(ids.allSatisfy { state($0, pair, 0) == .read })
-        pair.step(1) { core, turn in core.markRead(seen, client: client, &turn) }
+        markRead(ids, &pair)
         #expect(pair.wire.isEmpty)
         // A conversation's own setting beats the default.
         pair.command(1) { (machine, _) throws(CommandError) in machine.setReadReceipts(false) }
         let last = try pair.send("last", from: 0)
         pair.run()
-        let key = pair.keys[0].publicKey
-        pair.step(1) { core, turn in core.markRead([(last, key)], client: client, &turn) }
+        markRead([last], &pair)
         #expect(pair.wire.isEmpty)
     }
 
-    @Test func `read receipts wait for the link`() throws {
-        var pair = try joined()
-        let id = try pair.send("hello", from: 0)
-        pair.run()
-        pair.readReceipts[1] = true
+    @Test(arguments: [false, true]) func `read receipts wait for the link, also while the inbox sleeps`(sleeps: Bool)
+        throws
+    {
+        var (pair, id) = try read()
         pair.disconnect()
-        let client = pair.clients[1]
-        let key = pair.keys[0].publicKey
-        pair.step(1) { core, turn in core.markRead([(id, key)], client: client, &turn) }
+        markRead([id], &pair)
         #expect(state(id, pair, 0) == .delivered)
-        pair.meet(dialer: 0)
-        #expect(state(id, pair, 0) == .read)
-    }
-
-    @Test func `read receipts wait for the link while the inbox sleeps`() throws {
-        var pair = try joined()
-        let id = try pair.send("hello", from: 0)
-        pair.run()
-        pair.readReceipts[1] = true
-        pair.disconnect()
-        let client = pair.clients[1]
-        let key = pair.keys[0].publicKey
-        pair.step(1) { core, turn in core.markRead([(id, key)], client: client, &turn) }
-        // A read message does not keep the inbox awake.
-        pair.step(1) { core, _ in
-            core.releaseMemory(client)
-            return []
+        if sleeps {
+            // A read message does not keep the inbox awake.
+            let client = pair.clients[1]
+            pair.step(1) { core, _ in
+                core.releaseMemory(client)
+                return []
+            }
+            pair.step(1) { core, turn in (try? core.sleep(client, &turn)) ?? [] }
+            #expect(pair.nodes[1].isSleeping(client))
+            pair.wake(1, .pushNotification, client)
         }
-        pair.step(1) { core, turn in (try? core.sleep(client, &turn)) ?? [] }
-        #expect(pair.nodes[1].isSleeping(client))
-        pair.wake(1, .pushNotification, client)
         pair.meet(dialer: 0)
         #expect(state(id, pair, 0) == .read)
     }
 
     @Test func `a read receipt in flight on a replaced link still counts`() throws {
-        var pair = try joined()
-        let id = try pair.send("hello", from: 0)
-        pair.run()
-        pair.readReceipts[1] = true
-        let client = pair.clients[1]
-        let key = pair.keys[0].publicKey
-        pair.step(1) { core, turn in core.markRead([(id, key)], client: client, &turn) }
+        var (pair, id) = try read()
+        markRead([id], &pair)
         #expect(pair.wire.contains { if case .receipt = $0.2 { true } else { false } })
         pair.meet(dialer: 0)
         #expect(state(id, pair, 0) == .read)

@@ -1,10 +1,39 @@
 import Crypto
 import Messaging
+import Testing
 
 let noon = Timestamp(milliseconds: 1_750_000_000_000)
 
 func makeKey(_ random: inout Randomness) -> IdentityKey {
     IdentityKey(try! SecretKey(SecretBytes(copying: random.bytes(32))))
+}
+
+/// A name that ends with a number.
+func numbered<Name: FixedBytes>(_ number: Int) -> Name {
+    let end = [UInt8(number >> 8 & 0xff), UInt8(number & 0xff)]
+    return Name(unchecked: [UInt8](repeating: 0, count: Name.byteCount - 2) + end)
+}
+
+/// Sealed bytes open whole, but not cut at any length, with any byte changed, or with a byte more.
+func expectOpensOnlyWhole(
+    _ bytes: [UInt8], sourceLocation: SourceLocation = #_sourceLocation, _ opens: ([UInt8]) -> Bool
+) {
+    #expect(opens(bytes), sourceLocation: sourceLocation)
+    for count in 0..<bytes.count {
+        #expect(!opens(Array(bytes[..<count])), "cut at \(count)", sourceLocation: sourceLocation)
+        var changed = bytes
+        changed[count] ^= 1 << (count % 8)
+        #expect(!opens(changed), "byte \(count) changed", sourceLocation: sourceLocation)
+    }
+    #expect(!opens(bytes + [0]), "a byte more", sourceLocation: sourceLocation)
+}
+
+extension RelayTerms {
+    static let serving: RelayTerms = {
+        var terms = RelayTerms()
+        terms.isServing = true
+        return terms
+    }()
 }
 
 extension LifetimeTerms {
@@ -46,6 +75,15 @@ struct Negotiation {
                     conversation: conversation, own: keys[side].publicKey, members: [keys[1 - side].publicKey],
                     membership: 2, record: LifetimeStateMachine.Record()))
         }
+    }
+
+    static func agreed(on lifetime: Lifetime, policies: [LifetimePolicy] = [.ask, .ask], seed: UInt64 = 1)
+        -> Negotiation
+    {
+        var talk = Negotiation(seed: seed)
+        talk.policies = policies
+        talk.agree(on: lifetime)
+        return talk
     }
 
     func time(_ side: Side) -> Timestamp { side == .one ? now : now + skew }
@@ -133,6 +171,15 @@ struct Negotiation {
             perform(actions, by: side)
         }
         if heard != [true, true] { loseAll() }
+    }
+
+    /// A link opens over which the other side claims that this agreement is in force.
+    @discardableResult mutating func hear(of head: Agreement, _ side: Side = .one) -> [Action] {
+        let index = side.rawValue
+        let ours = machines[index].sessionStart(reset: false, policy: .ask)
+        let theirs = SessionStart(reset: false, inForce: head.id, head: head, renewable: nil)
+        return machines[index].sessionEstablished(
+            with: keys[1 - index].publicKey, sent: ours, received: theirs, now: now, key: keys[index], random: &random)
     }
 
     /// Advances one side's clock to `now`.

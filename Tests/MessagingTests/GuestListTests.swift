@@ -11,10 +11,8 @@ import Testing
 
     @Test func `a guest leaves when its time is over, the first arrival first`() {
         var guests = GuestList()
-        #expect(guests.isEmpty && guests.nextEnd == nil)
-        #expect(guests.welcome(link(1), now: Self.noon) == nil)
-        #expect(guests.welcome(link(2), now: Self.noon + 1) == nil)
-        #expect(guests.nextEnd == Self.noon + Limits.guestStay)
+        #expect(guests.isEmpty && guests.nextEnd == nil && guests.welcome(link(1), now: Self.noon) == nil)
+        #expect(guests.welcome(link(2), now: Self.noon + 1) == nil && guests.nextEnd == Self.noon + Limits.guestStay)
         #expect(guests.takeOverdue(now: Self.noon + Limits.guestStay - 1) == nil)
         #expect(guests.takeOverdue(now: Self.noon + Limits.guestStay) == link(1))
         #expect(guests.takeOverdue(now: Self.noon + Limits.guestStay) == nil)
@@ -69,10 +67,8 @@ import Testing
         }
         #expect(node.isGuest(link(0)) && ping(0).isEmpty)
         #expect(node.isGuest(link(2)) && ping(2) == [.transmit(link(2), .pong(7))])
-        #expect(node.linkClosed(link(0), &turn).isEmpty)
-        #expect(node.isGuest(link(0)) && ping(0).isEmpty)
+        #expect(node.linkClosed(link(0), &turn).isEmpty && node.isGuest(link(0)) && ping(0).isEmpty)
         var later = Turn(now: Self.noon + Limits.guestStay, random: random)
-        #expect(node.advance(&later).count == Limits.guestCount)
-        #expect(node.isGuest(link(2)) && ping(2).isEmpty)
+        #expect(node.advance(&later).count == Limits.guestCount && node.isGuest(link(2)) && ping(2).isEmpty)
     }
 }

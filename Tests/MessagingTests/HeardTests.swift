@@ -3,10 +3,48 @@ import Testing
 
 @testable import Messaging
 
+private let place = Endpoint(host: "10.0.0.7", port: 7_440)
+
+extension Assembly {
+    /// Two members whose link is lost.
+    fileprivate static func cut() throws -> Assembly {
+        var all = try joined(2)
+        for link in all.links.keys.sorted() { all.step(0) { core, turn in core.linkClosed(link, &turn) } }
+        return all
+    }
+
+    /// The dials that a step asks for. They are not performed.
+    fileprivate mutating func dials(_ node: Int, _ body: (inout NodeStateMachine, inout Turn) -> [NodeAction])
+        -> [NodeAction.Dial]
+    {
+        var result: [NodeAction.Dial] = []
+        step(node) { core, turn in
+            let actions = body(&core, &turn)
+            for case .dial(_, let dial) in actions { result.append(dial) }
+            return actions.filter { if case .dial = $0 { false } else { true } }
+        }
+        return result
+    }
+
+    /// - Parameters:
+    ///   - member: the other node by default.
+    ///   - client: the node's own inbox by default.
+    fileprivate mutating func found(
+        _ member: PublicKey? = nil, at endpoint: Endpoint = place, by node: Int = 0, client: ClientID? = nil
+    ) -> [NodeAction.Dial] {
+        let (client, member) = (client ?? clients[node], member ?? keys[1 - node].publicKey)
+        return dials(node) { core, turn in core.found(client, member, at: endpoint, &turn) }
+    }
+
+    fileprivate mutating func advance(by time: Milliseconds, _ node: Int = 0) -> [NodeAction.Dial] {
+        now = now + time
+        return dials(node) { core, turn in core.advance(&turn) }
+    }
+}
+
 @Suite("Members heard on this network") struct HeardTests {
     private let keys: [PublicKey]
     private var random = Randomness.seeded(4)
-    private let place = Endpoint(host: "10.0.0.7", port: 7_440)
 
     init() { keys = [makeKey(&random).publicKey, makeKey(&random).publicKey].sorted() }
 
@@ -20,15 +58,12 @@ import Testing
     func idle() {
         for isDialable in [true, false] {
             var small = machine(0, isDialable: isDialable)
-            #expect(small.found(now: noon).isEmpty)
-            #expect(small.advance(now: noon) == [.dial])
+            #expect(small.found(now: noon).isEmpty && small.advance(now: noon) == [.dial])
             var large = machine(1, isDialable: isDialable)
-            #expect(large.found(now: noon).isEmpty)
-            #expect(large.nextDeadline == noon + Limits.redialYield)
+            #expect(large.found(now: noon).isEmpty && large.nextDeadline == noon + Limits.redialYield)
         }
         var late = machine(1)
-        #expect(late.found(now: noon + 100).isEmpty)
-        #expect(late.nextDeadline == noon + Limits.redialYield)
+        #expect(late.found(now: noon + 100).isEmpty && late.nextDeadline == noon + Limits.redialYield)
     }
 
     @Test("idle after many failures: dialled at once, and the backoff starts again") func failed() {
@@ -40,8 +75,7 @@ import Testing
             _ = machine.advance(now: now)
             machine.dialFailed(now: now, random: &random)
         }
-        #expect(machine.found(now: now).isEmpty)
-        #expect(machine.advance(now: now) == [.dial])
+        #expect(machine.found(now: now).isEmpty && machine.advance(now: now) == [.dial])
         machine.dialFailed(now: now, random: &random)
         #expect(machine.nextDeadline.map { $0 - now <= Limits.redial.first * 6 } == true)
     }
@@ -49,26 +83,22 @@ import Testing
     @Test("at rest: a member that announces itself is dialled") func resting() {
         var machine = machine(0)
         machine.rest()
-        #expect(!machine.isMissed(now: noon))
-        #expect(machine.found(now: noon).isEmpty)
-        #expect(machine.advance(now: noon) == [.dial])
-        #expect(machine.isMissed(now: noon))
+        #expect(!machine.isMissed(now: noon) && machine.found(now: noon).isEmpty)
+        #expect(machine.advance(now: noon) == [.dial] && machine.isMissed(now: noon))
     }
 
     @Test("dialling: at most three dials run; the link is idle when the last has failed") func dialling() {
         var random = Randomness.seeded(1)
         var machine = machine(0)
         _ = machine.advance(now: noon)
-        #expect(machine.found(now: noon) == [.dial])
-        #expect(machine.found(now: noon) == [.dial])
+        #expect(machine.found(now: noon) == [.dial] && machine.found(now: noon) == [.dial])
         #expect(machine.found(now: noon).isEmpty)
         for left in [2, 1, 0] {
             machine.dialFailed(now: noon, random: &random)
             #expect((machine.nextDeadline == nil) == (left > 0))
         }
         machine.dialFailed(now: noon, random: &random)
-        #expect(machine.nextDeadline != nil)
-        #expect(machine.isMissed(now: noon))
+        #expect(machine.nextDeadline != nil && machine.isMissed(now: noon))
     }
 
     @Test("up: a link of 10 s or more is probed, and its member dialled if no answer comes") func up() {
@@ -102,8 +132,7 @@ import Testing
         _ = machine.advance(now: noon)
         #expect(machine.ask(now: noon).isEmpty)
         _ = machine.opened(LinkID(1), dialer: keys[0], now: noon)
-        #expect(machine.ask(now: noon) == [.ping(LinkID(1))])
-        #expect(machine.ask(now: noon).isEmpty)
+        #expect(machine.ask(now: noon) == [.ping(LinkID(1))] && machine.ask(now: noon).isEmpty)
         #expect(machine.advance(now: noon + Limits.keepaliveInterval).isEmpty)
         machine.heard(LinkID(1), now: noon + 1)
         #expect(machine.ask(now: noon + 2) == [.ping(LinkID(1))])
@@ -119,14 +148,11 @@ import Testing
             #expect(silent.addressesChanged(now: moved, &dials) == [.ping(LinkID(1))])
             var answered = silent
             let late = moved + Limits.pingPatience
-            #expect(silent.nextDeadline == late)
-            #expect(silent.advance(now: late - 1).isEmpty)
+            #expect(silent.nextDeadline == late && silent.advance(now: late - 1).isEmpty)
             #expect(silent.advance(now: late) == [.drop(LinkID(1))])
-            #expect(silent.lostAt == late && silent.nextDeadline == late)
-            #expect(silent.advance(now: late) == [.dial])
+            #expect(silent.lostAt == late && silent.nextDeadline == late && silent.advance(now: late) == [.dial])
             answered.heard(LinkID(1), now: late - 1)
-            #expect(answered.advance(now: late).isEmpty)
-            #expect(answered.link == LinkID(1))
+            #expect(answered.advance(now: late).isEmpty && answered.link == LinkID(1))
         }
     }
 
@@ -138,8 +164,7 @@ import Testing
         #expect(machine.addressesChanged(now: noon + 1_000, &dials) == [.ping(LinkID(1))])
         #expect(machine.nextDeadline == noon + 1_000 + Limits.pingPatience)
         _ = machine.opened(LinkID(2), dialer: keys[0], now: noon + 1_500)
-        #expect(machine.advance(now: noon + 1_000 + Limits.pingPatience).isEmpty)
-        #expect(machine.link == LinkID(2))
+        #expect(machine.advance(now: noon + 1_000 + Limits.pingPatience).isEmpty && machine.link == LinkID(2))
     }
 
     @Test("our addresses changed without a link: the member is dialled at once if a link is wanted") func movedWithout()
@@ -148,21 +173,16 @@ import Testing
         var dials: ChangeDials? = ChangeDials()
         var machine = machine(0)
         _ = machine.advance(now: noon)
-        #expect(machine.addressesChanged(now: noon, &dials).isEmpty)
-        #expect(machine.nextDeadline == nil)
+        #expect(machine.addressesChanged(now: noon, &dials).isEmpty && machine.nextDeadline == nil)
         machine.dialFailed(now: noon, random: &random)
-        #expect(machine.addressesChanged(now: noon, &dials).isEmpty)
-        #expect(machine.advance(now: noon) == [.dial])
+        #expect(machine.addressesChanged(now: noon, &dials).isEmpty && machine.advance(now: noon) == [.dial])
         machine.rest()
-        #expect(machine.addressesChanged(now: noon, &dials).isEmpty)
-        #expect(machine.nextDeadline == nil)
+        #expect(machine.addressesChanged(now: noon, &dials).isEmpty && machine.nextDeadline == nil)
         var unknown = self.machine(0, isDialable: false)
-        #expect(unknown.addressesChanged(now: noon, &dials).isEmpty)
-        #expect(unknown.nextDeadline == nil)
+        #expect(unknown.addressesChanged(now: noon, &dials).isEmpty && unknown.nextDeadline == nil)
         _ = unknown.opened(LinkID(1), dialer: keys[1], now: noon)
         _ = unknown.addressesChanged(now: noon, &dials)
-        #expect(unknown.advance(now: noon + Limits.pingPatience) == [.drop(LinkID(1))])
-        #expect(unknown.nextDeadline == nil)
+        #expect(unknown.advance(now: noon + Limits.pingPatience) == [.drop(LinkID(1))] && unknown.nextDeadline == nil)
     }
 
     @Test("our addresses changed to none that is new: a member without a link keeps its backoff") func movedAway() {
@@ -172,10 +192,8 @@ import Testing
         _ = machine.advance(now: noon)
         machine.dialFailed(now: noon, random: &random)
         let dialAt = machine.nextDeadline
-        #expect(machine.addressesChanged(now: noon, &none).isEmpty)
-        #expect(machine.nextDeadline == dialAt)
-        #expect(machine.unlocked(now: noon).isEmpty)
-        #expect(machine.nextDeadline == noon)
+        #expect(machine.addressesChanged(now: noon, &none).isEmpty && machine.nextDeadline == dialAt)
+        #expect(machine.unlocked(now: noon).isEmpty && machine.nextDeadline == noon)
     }
 
     @Test("frequent address changes: thirty absent members share one dial rate, each dialled within eight seconds")
@@ -215,8 +233,7 @@ import Testing
         _ = silent.opened(LinkID(1), dialer: keys[0], now: noon)
         let now = noon + 1_000
         #expect(silent.opened(LinkID(2), dialer: keys[1], now: now) == [.retire(LinkID(2))])
-        #expect(silent.nextDeadline.map { $0 <= now } == true)
-        #expect(silent.advance(now: now) == [.ping(LinkID(1))])
+        #expect(silent.nextDeadline.map { $0 <= now } == true && silent.advance(now: now) == [.ping(LinkID(1))])
         #expect(silent.advance(now: now).isEmpty)
         _ = silent.opened(LinkID(3), dialer: keys[1], now: now + 1_000)
         #expect(silent.advance(now: now + 1_000).isEmpty)
@@ -224,57 +241,27 @@ import Testing
         #expect(silent.advance(now: now + Limits.pingPatience) == [.drop(LinkID(1))])
         #expect(silent.advance(now: now + Limits.pingPatience) == [.dial])
         answered.heard(LinkID(1), now: now + 1)
-        #expect(answered.advance(now: now + Limits.pingPatience).isEmpty)
-        #expect(answered.link == LinkID(1))
+        #expect(answered.advance(now: now + Limits.pingPatience).isEmpty && answered.link == LinkID(1))
     }
 
     // MARK: The conversation
 
-    private func cut() throws -> (all: Assembly, dials: [NodeAction.Dial]) {
-        var all = try Assembly.joined(2)
-        let open = all.links.keys.sorted()
-        for link in open { all.step(0) { core, turn in core.linkClosed(link, &turn) } }
-        return (all, [])
-    }
-
-    private func dials(_ all: inout Assembly, _ body: (inout NodeStateMachine, inout Turn) -> [NodeAction])
-        -> [NodeAction.Dial]
-    {
-        var result: [NodeAction.Dial] = []
-        all.step(0) { core, turn in
-            let actions = body(&core, &turn)
-            for case .dial(_, let dial) in actions { result.append(dial) }
-            return actions.filter { if case .dial = $0 { false } else { true } }
-        }
-        return result
-    }
-
-    private func found(_ all: inout Assembly, _ endpoint: Endpoint) -> [NodeAction.Dial] {
-        let (client, member) = (all.clients[0], all.keys[1].publicKey)
-        return dials(&all) { core, turn in core.found(client, member, at: endpoint, &turn) }
-    }
-
-    private func advance(_ all: inout Assembly, by time: Milliseconds) -> [NodeAction.Dial] {
-        all.now = all.now + time
-        return dials(&all) { core, turn in core.advance(&turn) }
-    }
-
     @Test("a member is dialled first at the address where it was heard, then at its described ones") func order() throws
     {
-        var (all, _) = try cut()
+        var all = try Assembly.cut()
         let known = all.nodes[0].conversation(all.clients[0])?.currentMembers.first?.endpoints ?? []
         #expect(known.count == 1)
-        #expect(found(&all, place).isEmpty)
+        #expect(all.found().isEmpty)
         #expect(all.nodes[0].missedMembers(now: all.now).map(\.member) == [all.keys[1].publicKey])
-        #expect(advance(&all, by: 500).map(\.endpoints) == [[place] + known])
+        #expect(all.advance(by: 500).map(\.endpoints) == [[place] + known])
         let other = Endpoint(host: "fe80::1%7", port: 7_440)
-        #expect(found(&all, other).map(\.endpoints) == [[other]])
+        #expect(all.found(at: other).map(\.endpoints) == [[other]])
     }
 
     @Test("four heard addresses are kept, newest first, each once, for ten minutes") func bounds() throws {
-        var (all, _) = try cut()
+        var all = try Assembly.cut()
         let places = (1...6).map { Endpoint(host: "10.0.0.\($0)", port: 7_440) }
-        for place in places + [places[4]] { _ = found(&all, place) }
+        for place in places + [places[4]] { _ = all.found(at: place) }
         let member = all.keys[1].publicKey
         func heard() -> [Endpoint] {
             all.nodes[0].conversation(all.clients[0])?.members[member]?.heard.endpoints(now: all.now) ?? []
@@ -291,7 +278,7 @@ import Testing
         for link in all.links.keys.sorted() { all.step(0) { core, turn in core.linkClosed(link, &turn) } }
         let before = all.nodes[0].record(all.clients[0])
         let sentBefore = all.sent.count
-        _ = found(&all, place)
+        _ = all.found()
         #expect(all.nodes[0].record(all.clients[0]) == before)
         all.run()
         for node in 0..<3 {
@@ -300,51 +287,27 @@ import Testing
         }
         // They have met again and exchanged their addresses.
         let sent = all.sent[sentBefore...]
-        #expect(sent.contains { "\($0)".contains("n0") })
-        #expect(!sent.contains { "\($0)".contains("10.0.0.7") })
+        #expect(sent.contains { "\($0)".contains("n0") } && !sent.contains { "\($0)".contains("10.0.0.7") })
     }
 
     @Test("an announcement of a stranger, or for an unknown or sleeping inbox, is ignored") func strangers() throws {
-        var (all, _) = try cut()
-        let stranger = keys[0]
-        let (client, member) = (all.clients[0], all.keys[1].publicKey)
-        let unknown = ClientID.generate(&all.random)
-        let place = place
-        #expect(dials(&all) { core, turn in core.found(client, stranger, at: place, &turn) }.isEmpty)
-        #expect(dials(&all) { core, turn in core.found(unknown, member, at: place, &turn) }.isEmpty)
-        all.now = all.now + Limits.day
-        all.step(0) { core, turn in (try? core.sleep(client, &turn)) ?? [] }
-        all.step(0) { core, turn in
-            core.fallAsleep(client, &turn)
-            return []
-        }
-        #expect(all.nodes[0].isSleeping(client))
-        #expect(dials(&all) { core, turn in core.found(client, member, at: place, &turn) }.isEmpty)
+        var all = try Assembly.cut()
+        let client = all.clients[0]
+        #expect(all.found(keys[0]).isEmpty && all.found(client: ClientID.generate(&all.random)).isEmpty)
+        all.now = all.now + .day
+        all.sleep(client, of: 0)
+        #expect(all.nodes[0].isSleeping(client) && all.found().isEmpty)
         #expect(all.nodes[0].missedMembers(now: all.now).isEmpty)
     }
 }
 
 @Suite("Creators heard on this network") struct HeardCreatorTests {
-    private let place = Endpoint(host: "10.0.0.7", port: 7_440)
-
     private func joining() throws -> Assembly {
         var all = Assembly(2)
         all.cut = [[0, 1]]
         all.create()
         try all.join(1)
         return all
-    }
-
-    private func dials(_ all: inout Assembly, _ body: (inout NodeStateMachine, inout Turn) -> [NodeAction])
-        -> [NodeAction.Dial]
-    {
-        var result: [NodeAction.Dial] = []
-        all.step(1) { core, turn in
-            let actions = body(&core, &turn)
-            for case .dial(_, let dial) in actions { result.append(dial) }
-            return actions.filter { if case .dial = $0 { false } else { true } }
-        }
-        return result
     }
 
     @Test("a joiner looks for its creator until it has a link, and dials first where the creator was heard")
@@ -354,16 +317,11 @@ import Testing
         let missed = all.nodes[1].missedCreators(now: all.now)
         #expect(missed.map(\.client) == [client] && missed.map(\.creator) == [creator])
         #expect(missed.map(\.invite) == [invite.id])
-        #expect(all.nodes[0].missedCreators(now: all.now).isEmpty)
-        let place = place
-        #expect(dials(&all) { core, turn in core.found(client, creator, at: place, &turn) }.isEmpty)
-        all.now = all.now + Limits.redialYield
-        let next = dials(&all) { core, turn in core.advance(&turn) }
-        #expect(next.map(\.endpoints) == [[place] + invite.endpoints])
-        #expect(next.map(\.route) == [.invite(invite.id)])
+        #expect(all.nodes[0].missedCreators(now: all.now).isEmpty && all.found(by: 1).isEmpty)
+        let next = all.advance(by: Limits.redialYield, 1)
+        #expect(next.map(\.endpoints) == [[place] + invite.endpoints] && next.map(\.route) == [.invite(invite.id)])
         let other = Endpoint(host: "10.0.0.8", port: 1)
-        #expect(
-            dials(&all) { core, turn in core.found(client, creator, at: other, &turn) }.map(\.endpoints) == [[other]])
+        #expect(all.found(at: other, by: 1).map(\.endpoints) == [[other]])
         all.step(1) { core, turn in core.linkOpened(LinkID(99), client: client, remote: creator, weDialled: true, &turn)
         }
         #expect(all.nodes[1].missedCreators(now: all.now).isEmpty)
@@ -371,16 +329,11 @@ import Testing
 
     @Test("a joiner dials only its creator, and stops when the join has ended") func others() throws {
         var all = try joining()
-        let (client, creator, place) = (all.clients[1], all.keys[0].publicKey, place)
-        var random = Randomness.seeded(9)
-        let stranger = makeKey(&random).publicKey
-        _ = dials(&all) { core, turn in core.found(client, stranger, at: place, &turn) }
-        all.now = all.now + .minute
-        #expect(!dials(&all) { core, turn in core.advance(&turn) }.contains { $0.endpoints.contains(place) })
+        let client = all.clients[1]
+        let stranger = makeKey(&all.random).publicKey
+        _ = all.found(stranger, by: 1)
+        #expect(!all.advance(by: .minute, 1).contains { $0.endpoints.contains(place) })
         all.step(1) { core, _ in core.cancelJoin(client) ?? [] }
-        #expect(dials(&all) { core, turn in core.found(client, creator, at: place, &turn) }.isEmpty)
-        #expect(all.nodes[1].missedCreators(now: all.now).isEmpty)
+        #expect(all.found(by: 1).isEmpty && all.nodes[1].missedCreators(now: all.now).isEmpty)
     }
 }
-
-extension Limits { fileprivate static let day: Milliseconds = .day }

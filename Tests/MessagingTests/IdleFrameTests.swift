@@ -209,26 +209,22 @@ private enum Idle: String, CaseIterable {
         }
     }
 
-    @Test func `4,000 elements pass each second, however many a frame has`() {
-        for elements in [1, 16, 256, 1_024] {
-            var frames = IdleFrames.member
-            var (passed, now) = (0, noon)
-            while now < noon + 10 * .second {
-                now = now + (frames.note(elements: elements, now: now) ?? 0)
-                passed += elements
-            }
-            #expect(passed >= 40_000 && passed <= 40_000 + 256 + elements, "\(elements): \(passed)")
-        }
-    }
-
-    @Test func `a receipt counts once for each id that changes nothing`() throws {
+    @Test(arguments: ["receipt", "acknowledgement", "contents"])
+    func `ids that change nothing cost as much in one frame as in single frames`(_ kind: String) throws {
         let burst = Limits.idleFrameGroup * Limits.idleFrameRate.burst
-        for size in [1, 64, Limits.receiptCount] {
+        let most = ["receipt": Limits.receiptCount, "contents": Limits.contentsCount][kind] ?? 1_024
+        for size in [1, kind == "contents" ? 16 : 64, most] {
             var (all, _) = try scene()
             var named = 0
-            while all.pauses[victim] == nil, named <= 4 * burst {
+            while all.pauses[victim] == nil, named <= 4 * max(burst, most) {
                 let unknown = (0..<size).map { _ in MessageID.random(&all.random) }
-                all.inject(.receipt(Receipt(.read, unknown)), from: attacker, to: victim)
+                let frame: Frame =
+                    switch kind {
+                    case "receipt": .receipt(Receipt(.read, unknown))
+                    case "acknowledgement": .acknowledgement(Acknowledgement(held: unknown))
+                    default: .contents(unknown.map { AgedContent(all.text("x", id: $0, by: attacker), age: 0) })
+                    }
+                all.inject(frame, from: attacker, to: victim)
                 named += size
             }
             #expect(named > burst - 8 && named <= burst + max(size, Limits.idleFrameGroup), "\(size) an id: \(named)")
@@ -371,13 +367,45 @@ private enum Idle: String, CaseIterable {
             step { core, turn in core.receive(frame, on: link, verify: { _ in nil }, &turn) }
         }
 
-        mutating func openStream() {
+        /// The number of the first frame after which the link is left unread.
+        mutating func firstPause(in count: Int, on link: LinkID, staysOpen: Bool = false, _ frame: (Int) -> Frame)
+            -> Int?
+        {
+            (1...count).first { number in
+                let actions = say(frame(number), on: link)
+                #expect(!staysOpen || !actions.contains(.close(link)))
+                return actions.pauses[link] != nil
+            }
+        }
+
+        /// How many frames pass in `time` on links that are read as soon as they may be.
+        mutating func count(in time: Milliseconds, on links: [LinkID], _ frame: Frame) -> Int {
+            var readAt: [LinkID: Timestamp] = [:]
+            let start = now
+            var count = 0
+            for passed in 0..<time {
+                now = start + passed
+                for link in links {
+                    while readAt[link, default: start] <= now {
+                        count += 1
+                        if let wait = say(frame, on: link).pauses[link] { readAt[link] = now + wait }
+                    }
+                }
+            }
+            return count
+        }
+
+        /// Another user of this rendezvous node with a stream, and the links of both ends.
+        mutating func openStream(_ holder: LinkID, _ guest: LinkID, of user: IdentityKey) {
             open(holder, by: user.publicKey)
             say(.relayRequest(.reserve([Contact.label])), on: holder)
             open(guest, by: makeKey(&random).publicKey)
-            let told = say(.relayRequest(.open(reservation)), on: guest)
-            #expect(told == [.forward(holder, .relayAnswer(.incoming(RelayStreamID(1), reservation)))])
+            let id = reservation(of: user)
+            let told = say(.relayRequest(.open(id)), on: guest)
+            #expect(told == [.forward(holder, .relayAnswer(.incoming(RelayStreamID(1), id)))])
         }
+
+        mutating func openStream() { openStream(holder, guest, of: user) }
     }
 
     @Test func `a stranger's relay labels count when the node does not serve them`() {
@@ -396,20 +424,17 @@ private enum Idle: String, CaseIterable {
         contact.open(contact.holder, by: contact.user.publicKey)
         let id = MessageID.random(&contact.random)
         let nobody = contact.reservation(of: contact.key)
-        var first: Int?
-        for number in 1...Self.strangersTooMany + 1 where first == nil {
-            let frame: Frame =
-                switch kind {
-                case "ping": .ping(UInt64(number))
-                case "pong": .pong(UInt64(number))
-                case "invitation": .invitation(Invitation(id: id, slug: "mayfly:join/x", name: nil))
-                case "reserve": .relayRequest(.reserve([]))
-                case "release": .relayRequest(.release)
-                case "open": .relayRequest(.open(nobody))
-                case "stream": .relayRequest(.stream(RelayStreamID(7), .data([1])))
-                default: .joinCancelled
-                }
-            if contact.say(frame, on: contact.holder).pauses[contact.holder] != nil { first = number }
+        let first = contact.firstPause(in: Self.strangersTooMany + 1, on: contact.holder) { number in
+            switch kind {
+            case "ping": .ping(UInt64(number))
+            case "pong": .pong(UInt64(number))
+            case "invitation": .invitation(Invitation(id: id, slug: "mayfly:join/x", name: nil))
+            case "reserve": .relayRequest(.reserve([]))
+            case "release": .relayRequest(.release)
+            case "open": .relayRequest(.open(nobody))
+            case "stream": .relayRequest(.stream(RelayStreamID(7), .data([1])))
+            default: .joinCancelled
+            }
         }
         // An invitation is new once. A reservation is an answer from the first time on.
         #expect(first == (kind == "invitation" ? Self.strangersTooMany + 1 : Self.strangersTooMany), "\(kind)")
@@ -431,18 +456,7 @@ private enum Idle: String, CaseIterable {
         var contact = Contact()
         let links = (100..<356).map { LinkID($0) }
         for link in links { contact.open(link, by: makeKey(&contact.random).publicKey) }
-        var readAt: [LinkID: Timestamp] = [:]
-        let start = contact.now
-        var heard = 0
-        for time in 0..<1_000 {
-            contact.now = start + Milliseconds(time)
-            for link in links where readAt[link, default: start] <= contact.now {
-                while readAt[link, default: start] <= contact.now {
-                    heard += 1
-                    if let wait = contact.say(.ping(1), on: link).pauses[link] { readAt[link] = contact.now + wait }
-                }
-            }
-        }
+        let heard = contact.count(in: 1_000, on: links, .ping(1))
         let most = Limits.idleFrameGroup * (Limits.idleFrameRate.burst + 1_000 + links.count)
         #expect(heard <= most && heard >= 4_000, "\(heard) of \(most)")
     }
@@ -458,18 +472,13 @@ private enum Idle: String, CaseIterable {
         if kind == "credit" { contact.say(.relayRequest(.stream(.guest, .data(full))), on: contact.guest) }
         let stream = RelayStreamID(kind == "dead" ? 5 : 1)
         let link = kind == "data" ? contact.guest : contact.holder
-        var first: Int?
-        for number in 1...Self.tooMany where first == nil {
-            let frame: RelayRequest =
-                switch kind {
-                case "data": .stream(.guest, .data([UInt8(truncatingIfNeeded: number)]))
-                case "credit": .stream(stream, .credit(1))
-                // Long frames to an unknown stream are dropped, and cost as much.
-                default: .stream(stream, .data(full))
-                }
-            let actions = contact.say(.relayRequest(frame), on: link)
-            #expect(!actions.contains(.close(link)))
-            if actions.pauses[link] != nil { first = number }
+        let first = contact.firstPause(in: Self.tooMany, on: link, staysOpen: true) { number in
+            switch kind {
+            case "data": .relayRequest(.stream(.guest, .data([UInt8(truncatingIfNeeded: number)])))
+            case "credit": .relayRequest(.stream(stream, .credit(1)))
+            // Long frames to an unknown stream are dropped, and cost as much.
+            default: .relayRequest(.stream(stream, .data(full)))
+            }
         }
         #expect(first == Self.tooMany, "\(kind)")
     }
@@ -483,11 +492,7 @@ private enum Idle: String, CaseIterable {
             contact.say(.relayRequest(.open(contact.reservation)), on: link)
         }
         let (holder, guest, stranger) = (LinkID(20), LinkID(21), makeKey(&contact.random))
-        contact.open(holder, by: stranger.publicKey)
-        contact.say(.relayRequest(.reserve([Contact.label])), on: holder)
-        contact.open(guest, by: makeKey(&contact.random).publicKey)
-        let own = contact.reservation(of: stranger)
-        contact.say(.relayRequest(.open(own)), on: guest)
+        contact.openStream(holder, guest, of: stranger)
         let piece = Frame.relayRequest(.stream(.guest, .data([1])))
         for number in 1..<Self.tooMany {
             let link = others[number % others.count]
@@ -502,31 +507,10 @@ private enum Idle: String, CaseIterable {
 
     @Test func `all relayed streams together are limited to the rate of four served nodes`() {
         var contact = Contact()
-        var links: [LinkID] = []
-        for number in 0..<16 {
-            let (holder, guest) = (LinkID(UInt64(100 + 2 * number)), LinkID(UInt64(101 + 2 * number)))
-            let user = makeKey(&contact.random)
-            contact.open(holder, by: user.publicKey)
-            contact.say(.relayRequest(.reserve([Contact.label])), on: holder)
-            contact.open(guest, by: makeKey(&contact.random).publicKey)
-            let own = contact.reservation(of: user)
-            contact.say(.relayRequest(.open(own)), on: guest)
-            links.append(guest)
-        }
+        let links = (100..<116).map { LinkID($0) }
+        for link in links { contact.openStream(LinkID(link.value + 100), link, of: makeKey(&contact.random)) }
         // Without credit a stream passes on one window, here a byte at a time.
-        var readAt: [LinkID: Timestamp] = [:]
-        let start = contact.now
-        var passed = 0
-        for time in 0..<2_000 {
-            contact.now = start + Milliseconds(time)
-            for link in links {
-                while readAt[link, default: start] <= contact.now {
-                    let actions = contact.say(.relayRequest(.stream(.guest, .data([1]))), on: link)
-                    passed += 1
-                    if let wait = actions.pauses[link] { readAt[link] = contact.now + wait }
-                }
-            }
-        }
+        let passed = contact.count(in: 2_000, on: links, .relayRequest(.stream(.guest, .data([1]))))
         let group = Limits.relayedFrameTotalGroup
         let most = group * (Limits.idleFrameRate.burst + 2_000 + links.count)
         #expect(passed <= most && passed >= group * 2_000, "\(passed) of \(most)")
@@ -557,12 +541,8 @@ private enum Idle: String, CaseIterable {
 
     @Test func `frames on a link whose inbox is gone count towards the limit`() {
         var contact = Contact()
-        var pausedAt: Int?
-        for number in 1...Self.tooMany where pausedAt == nil {
-            let actions = contact.say(.ping(UInt64(number)), on: LinkID(99))
-            if !actions.pauses.isEmpty { pausedAt = number }
-        }
-        #expect(pausedAt == Self.tooMany)
+        let first = contact.firstPause(in: Self.tooMany, on: LinkID(99)) { .ping(UInt64($0)) }
+        #expect(first == Self.tooMany)
     }
 
     @Test func `a stream at its full rate is paused at neither end`() {

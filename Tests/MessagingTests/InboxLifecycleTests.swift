@@ -88,10 +88,8 @@ import Testing
 
     @Test func `the least recently active inbox gives way beyond the capacity`() throws {
         var machine = asleep(4, capacity: 2)
-        #expect(wake(&machine, 3).isEmpty)
-        #expect(wake(&machine, 1).isEmpty)
-        #expect(wake(&machine, 2) == [inbox(1)])
-        #expect(wake(&machine, 0) == [inbox(2)])
+        #expect(wake(&machine, 3).isEmpty && wake(&machine, 1).isEmpty)
+        #expect(wake(&machine, 2) == [inbox(1)] && wake(&machine, 0) == [inbox(2)])
         // The order follows activity, not the time of waking.
         machine.active(inbox(0), at: later)
         #expect(wake(&machine, 1) == [inbox(3)])
@@ -169,8 +167,7 @@ import Testing
         for number in [4, 0, 3, 1] as [UInt8] { wake(&machine, number, protection: { _ in .active }) }
         #expect(machine.trim(now: later, protection: { _ in .active }).isEmpty)
         #expect(machine.trim(now: later, protection: { $0 == inbox(0) ? .active : [] }) == [inbox(1), inbox(3)])
-        #expect(machine.trim(now: later, protection: free).isEmpty)
-        #expect(machine.awakeCount == 2)
+        #expect(machine.trim(now: later, protection: free).isEmpty && machine.awakeCount == 2)
     }
 
     @Test func `a delivery counts until it has succeeded, its time is over or its inbox sleeps`() throws {
@@ -219,8 +216,7 @@ import Testing
         var machine = asleep(8, capacity: 3)
         for number in [0, 1, 2] as [UInt8] { wake(&machine, number) }
         let plan = machine.rebalance(now: later) { $0 == inbox(1) ? .active : [] }
-        #expect(plan.sleep == [inbox(0), inbox(2)])
-        #expect(plan.wake == [inbox(7), inbox(6)])
+        #expect(plan.sleep == [inbox(0), inbox(2)] && plan.wake == [inbox(7), inbox(6)])
         for number in [7, 6] as [UInt8] { wake(&machine, number, .activityRanking) }
         #expect(machine.awakeCount == 3)
         let next = machine.rebalance(now: later) { $0 == inbox(1) ? .active : [] }

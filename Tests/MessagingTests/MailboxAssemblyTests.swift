@@ -12,6 +12,15 @@ extension Assembly {
         return all
     }
 
+    /// Node 1 is away, and node 0 has ordered that its message is put into the box there.
+    static func away(_ terms: LifetimeTerms = .mailed) throws -> (all: Assembly, id: MessageID, order: MailOrder) {
+        var all = try mailing(2, terms)
+        all.isolate(1)
+        let id = try all.say("hello", from: 0)
+        let order = try all.order(of: 0)
+        return (all, id, order)
+    }
+
     mutating func giveMailboxes() throws { for node in nodes.indices { mailboxes[node] = try makeMailbox(of: node) } }
 
     mutating func makeMailbox(of node: Int) throws -> MailboxPlace {
@@ -78,6 +87,20 @@ extension Assembly {
         let all = MailResult(mailed: order.messages.map(\.id), tooLarge: [], slotCount: 1, isComplete: true)
         let client = clients[node]
         step(node) { core, turn in core.mailed(order, result ?? all, client: client, &turn) }
+    }
+
+    /// The mailbox refuses, is out of reach, or ends with `too fast`.
+    mutating func fail(_ order: MailOrder, of node: Int, mailed: [MessageID] = []) {
+        end(order, of: node, MailResult(mailed: mailed, tooLarge: [], slotCount: 1, isComplete: false))
+    }
+
+    /// Whether the next order of the node comes after exactly `wait`.
+    mutating func orders(_ node: Int, after wait: Milliseconds) -> Bool {
+        let (start, count) = (now, orders[node]?.count ?? 0)
+        _ = advance(node, to: start + wait - 1)
+        guard orders[node]?.count ?? 0 == count else { return false }
+        _ = advance(node, to: start + wait)
+        return orders[node]?.count == count + 1
     }
 
     @discardableResult mutating func receive(

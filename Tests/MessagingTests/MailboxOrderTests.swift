@@ -82,10 +82,7 @@ import Testing
     }
 
     @Test("a message that the mailbox holds is `mailed` and not put again; a later one is put") func mailed() throws {
-        var all = try Assembly.mailing(2)
-        all.isolate(1)
-        let id = try all.say("one", from: 0)
-        let order = try all.order(of: 0)
+        var (all, id, order) = try Assembly.away()
         let later = try all.say("two", from: 0)
         all.end(order, of: 0)
         #expect(all.state(id, at: 0) == .mailed && all.state(later, at: 0) == .queued)
@@ -100,8 +97,7 @@ import Testing
         #expect(all.state(id, at: 0) != .delivered)
         all.heal(for: 2 * .minute)
         #expect(all.state(id, at: 0) == .delivered && all.state(later, at: 0) == .delivered)
-        #expect(all.shown(id, at: 1) == 1 && all.shown(later, at: 1) == 1)
-        #expect(all.machine(0)?.outboxCount == 0)
+        #expect(all.shown(id, at: 1) == 1 && all.shown(later, at: 1) == 1 && all.machine(0)?.outboxCount == 0)
     }
 
     @Test("a message is `mailed` when each member without its acknowledgement has it in a box") func three() throws {
@@ -136,43 +132,25 @@ import Testing
     }
 
     @Test("a mailbox that refuses is tried again after 4 s, 8 s and so on, up to 15 min") func retries() throws {
-        var all = try Assembly.mailing(2)
-        all.isolate(1)
-        _ = try all.say("one", from: 0)
-        var order = try all.order(of: 0)
+        var (all, _, order) = try Assembly.away()
         for step in 0..<12 {
-            let failed = all.now
-            all.end(order, of: 0, MailResult(mailed: [], tooLarge: [], slotCount: 1, isComplete: false))
+            all.fail(order, of: 0)
             let wait = min(Limits.mailRetry.first << Milliseconds(step), Limits.mailRetry.longest)
-            let count = try #require(all.orders[0]?.count)
-            _ = all.advance(0, to: failed + wait - 1)
-            #expect(all.orders[0]?.count == count)
-            _ = all.advance(0, to: failed + wait)
-            #expect(all.orders[0]?.count == count + 1)
+            #expect(all.orders(0, after: wait) == true, "\(step)")
             order = try #require(all.orders[0]?.last)
         }
         // A success resets the backoff.
         all.end(order, of: 0)
         _ = try all.say("two", from: 0)
-        order = try all.order(of: 0)
-        let failed = all.now
-        all.end(order, of: 0, MailResult(mailed: [], tooLarge: [], slotCount: 1, isComplete: false))
-        let count = try #require(all.orders[0]?.count)
-        _ = all.advance(0, to: failed + Limits.mailRetry.first)
-        #expect(all.orders[0]?.count == count + 1)
+        all.fail(try all.order(of: 0), of: 0)
+        #expect(all.orders(0, after: Limits.mailRetry.first) == true)
         // A partial success does, too, even if it ends with `too fast`.
         let third = try all.say("three", from: 0)
         for step in 0..<6 {
             order = try #require(all.orders[0]?.last)
-            let mailed = step == 5 ? order.messages.map(\.id).filter { $0 != third } : []
-            let ended = all.now
-            all.end(order, of: 0, MailResult(mailed: mailed, tooLarge: [], slotCount: 1, isComplete: false))
+            all.fail(order, of: 0, mailed: step == 5 ? order.messages.map(\.id).filter { $0 != third } : [])
             let wait = step == 5 ? Limits.mailRetry.first : Limits.mailRetry.first << Milliseconds(step + 1)
-            let count = try #require(all.orders[0]?.count)
-            _ = all.advance(0, to: ended + wait - 1)
-            #expect(all.orders[0]?.count == count, "\(step)")
-            _ = all.advance(0, to: ended + wait)
-            #expect(all.orders[0]?.count == count + 1, "\(step)")
+            #expect(all.orders(0, after: wait) == true, "\(step)")
         }
     }
 
@@ -251,10 +229,7 @@ import Testing
     }
 
     @Test("an order that failed is not retried in the same moment") func noProgress() throws {
-        var all = try Assembly.mailing(2)
-        all.isolate(1)
-        _ = try all.say("gone from the archive", from: 0)
-        let order = try all.order(of: 0)
+        var (all, _, order) = try Assembly.away()
         // The shell found nothing to put and reports the order complete.
         all.end(order, of: 0, MailResult(mailed: [], tooLarge: [], slotCount: 0, isComplete: true))
         _ = all.advance(0, to: all.now)
@@ -262,13 +237,10 @@ import Testing
     }
 
     @Test("an order that fails after a link has opened leaves no timer behind") func linkedMeanwhile() throws {
-        var all = try Assembly.mailing(2)
-        all.isolate(1)
-        let id = try all.say("one", from: 0)
-        let order = try all.order(of: 0)
+        var (all, id, order) = try Assembly.away()
         all.heal(for: .minute)
         #expect(all.state(id, at: 0) == .delivered)
-        all.end(order, of: 0, MailResult(mailed: [], tooLarge: [], slotCount: 1, isComplete: false))
+        all.fail(order, of: 0)
         all.now = all.now + Limits.mailRetry.first
         #expect(all.settles(0) == true)
     }
@@ -278,7 +250,7 @@ import Testing
         all.isolate(2)
         _ = try all.say("one", from: 1)
         let order = try all.order(of: 1)
-        all.end(order, of: 1, MailResult(mailed: [], tooLarge: [], slotCount: 1, isComplete: false))
+        all.fail(order, of: 1)
         let removed = all.keys[1].publicKey
         all.command(0) { try $0.remove(removed, &$1) }
         all.run(for: .second)
@@ -297,10 +269,7 @@ import Testing
     }
 
     @Test("after a restart mailed messages are still mailed, and the others are put") func restored() throws {
-        var all = try Assembly.mailing(2)
-        all.isolate(1)
-        let first = try all.say("one", from: 0)
-        let order = try all.order(of: 0)
+        var (all, first, order) = try Assembly.away()
         all.end(order, of: 0)
         let second = try all.say("two", from: 0)
         let machine = try #require(all.machine(0))

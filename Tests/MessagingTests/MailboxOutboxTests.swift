@@ -33,8 +33,7 @@ import Testing
         #expect(unmailed(outbox) == [id(3), id(4)] && outbox.hasUnmailed(now: noon))
         #expect(outbox.mailed([id(3), id(4)]).count == 2)
         #expect(unmailed(outbox).isEmpty && !outbox.hasUnmailed(now: noon) && !outbox.isEmpty)
-        #expect(outbox.cancel(id(1)) && !outbox.cancel(id(1)))
-        #expect(outbox.mailed([id(1)]).isEmpty)
+        #expect(outbox.cancel(id(1)) && !outbox.cancel(id(1)) && outbox.mailed([id(1)]).isEmpty)
         #expect(outbox.cancel(id(2)) && outbox.count == 2)
     }
 
@@ -102,8 +101,7 @@ import Testing
             let now = noon + .minute + second
             if !outbox.advance(now: now, isLinked: true, random: &random).expired.isEmpty { Issue.record("too early") }
         }
-        #expect(outbox.nextDeadline.map { $0 <= noon + .day } == true)
-        #expect(!outbox.holdsMemoryOnly)
+        #expect(outbox.nextDeadline.map { $0 <= noon + .day } == true && !outbox.holdsMemoryOnly)
     }
 
     @Test("one message that is never acknowledged does not keep the slot names of later messages") func stuck() {

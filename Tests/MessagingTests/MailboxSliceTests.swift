@@ -32,10 +32,8 @@ import Testing
         func age(_ dwell: Milliseconds, since: Milliseconds) -> SlotAge {
             schedule.age(in: 1_000, dwell: dwell, now: start + since)
         }
-        #expect(age(0, since: 0) == SlotAge(dwell: 0))
-        #expect(age(.minute, since: .minute) == SlotAge(dwell: .minute))
-        #expect(age(-1, since: .minute) == SlotAge(dwell: 0))
-        #expect(age(.min, since: .minute) == SlotAge(dwell: 0))
+        #expect(age(0, since: 0) == SlotAge(dwell: 0) && age(.minute, since: .minute) == SlotAge(dwell: .minute))
+        #expect(age(-1, since: .minute) == SlotAge(dwell: 0) && age(.min, since: .minute) == SlotAge(dwell: 0))
         #expect(age(.minute + tolerance, since: .minute) == SlotAge(dwell: .minute + tolerance))
         let doubtful = SlotAge(dwell: .minute + tolerance + 1, isDoubtful: true)
         #expect(age(.minute + tolerance + 1, since: .minute) == doubtful)
@@ -114,8 +112,7 @@ import Testing
         #expect(known.last == 20 && known.agreement == Self.agreement)
         for step in 0..<10 as Range<Int64> {
             let end = noon + 300 + step * width
-            #expect(slice(known, end - 1) == 10 + UInt32(step))
-            #expect(slice(known, end) == 11 + UInt32(step))
+            #expect(slice(known, end - 1) == 10 + UInt32(step) && slice(known, end) == 11 + UInt32(step))
         }
         #expect(slice(known, noon + 300 + 10 * width - 1) == 20)
         #expect(slice(known, noon + 300 + 10 * width) == nil, "the owner has made none for so late")

@@ -103,10 +103,8 @@ import Testing
     func near() {
         var random = Randomness.seeded(1)
         var machine = up()
-        #expect(machine.isMissed(now: noon))
-        #expect(machine.found(now: noon) == [.dial])
-        #expect(machine.found(now: noon).isEmpty)
-        #expect(machine.link == relayed)
+        #expect(machine.isMissed(now: noon) && machine.found(now: noon) == [.dial])
+        #expect(machine.found(now: noon).isEmpty && machine.link == relayed)
         machine.dialFailed(now: noon, random: &random)
         #expect(machine.link == relayed && machine.found(now: noon) == [.dial])
         #expect(machine.opened(direct, dialer: keys[0], now: noon) == [.use(direct), .retire(relayed)])
@@ -241,8 +239,7 @@ import Testing
         reserve()
         let before = contact.relayPlaces.endpoints(of: contact.cardSeed)
         var again = ContactStateMachine(client: contact.client, key: contact.key, record: contact.record, now: noon)
-        #expect(again.relayPlaces.isEmpty)
-        #expect(again.use(rendezvous: [card], turn(random)).isEmpty)
+        #expect(again.relayPlaces.isEmpty && again.use(rendezvous: [card], turn(random)).isEmpty)
         #expect(again.relayPlaces.endpoints(of: again.cardSeed) == before && before.count == 2)
         #expect(again.standing(at: card.key) == .unreachable)
         // A rendezvous node without an earlier grant has to answer first.
@@ -361,9 +358,7 @@ import Testing
         _ = node.addUnused(client, key: key, now(noon, isPeer: true))
         var made = now(noon, isPeer: true)
         _ = node.makeContact(client, &made)
-        var terms = RelayTerms()
-        terms.isServing = true
-        _ = node.withContact(&made) { contact, turn in contact.serve(terms, turn) }
+        _ = node.withContact(&made) { contact, turn in contact.serve(.serving, turn) }
         let user = makeKey(&random)
         let links = (1...3).map { LinkID(UInt64($0)) }
         for (index, link) in links.enumerated() {
@@ -404,9 +399,7 @@ import Testing
     @Test("a user that we serve is pinged, invited and used over its existing link, which stays afterwards")
     mutating func asked() {
         var now = serving()
-        var terms = RelayTerms()
-        terms.isServing = true
-        #expect(contact.serve(terms, now).isEmpty)
+        #expect(contact.serve(.serving, now).isEmpty)
         #expect(contact.linkOpened(link, to: card.key, weDialled: false, now).isEmpty)
         #expect(serve(card.key, over: link, now) != nil)
         let asked = contact.ping(card, nonce: 5, &now)
@@ -426,17 +419,14 @@ import Testing
 
     @Test("a late request on the replaced link does not move the reservation back") mutating func crossed() throws {
         var now = serving()
-        var terms = RelayTerms()
-        terms.isServing = true
-        #expect(contact.serve(terms, now).isEmpty)
+        #expect(contact.serve(.serving, now).isEmpty)
         _ = contact.ping(card, nonce: 5, &now)
         let links = [LinkID(1), LinkID(2)]
         _ = contact.linkOpened(links[0], to: card.key, weDialled: false, now)
         let opened = contact.linkOpened(links[1], to: card.key, weDialled: true, now)
         let retired = try #require(links.first { opened.contains(.close($0)) })
         let kept = try #require(links.first { $0 != retired })
-        #expect(serve(card.key, over: kept, now) != nil)
-        #expect(serve(card.key, over: retired, now) == nil)
+        #expect(serve(card.key, over: kept, now) != nil && serve(card.key, over: retired, now) == nil)
         #expect(contact.relay.serves(kept) && !contact.relay.serves(retired))
         #expect(contact.linkClosed(retired, to: card.key, now).isEmpty && contact.relay.serves(kept))
     }
@@ -453,10 +443,8 @@ import Testing
                 now: noon))
         func label(_ index: Int) -> RelayLabel { nodes[index].cardSeed.label(at: cards[1 - index].key) }
         let now = serving()
-        var terms = RelayTerms()
-        terms.isServing = true
         for index in 0..<2 {
-            #expect(nodes[index].serve(terms, now).isEmpty)
+            #expect(nodes[index].serve(.serving, now).isEmpty)
             #expect(nodes[index].use(rendezvous: [cards[1 - index]], now).isEmpty)
             #expect(
                 nodes[index].linkOpened(link, to: cards[1 - index].key, weDialled: index == 0, now) == [

@@ -231,9 +231,7 @@ private let start = Timestamp(milliseconds: 1_795_247_146_000)
     private let other = LinkID(2)
     private let grant = RelayGrant(reservationCount: 3, streamsPerReservation: 4, streamCount: 4, byteRate: 1_000)
 
-    private static func label(_ number: Int) -> RelayLabel {
-        RelayLabel(unchecked: [UInt8](repeating: 0, count: 14) + [UInt8(number >> 8 & 0xff), UInt8(number & 0xff)])
-    }
+    private static func label(_ number: Int) -> RelayLabel { numbered(number) }
 
     private let labels = [label(1), label(2)]
 
@@ -257,13 +255,11 @@ private let start = Timestamp(milliseconds: 1_795_247_146_000)
         for state in State.allCases {
             let isLinked = state != .unlinked
             var opened = machine(state)
-            #expect(opened.opened(other, now: start) == [.ask(other, labels)])
-            #expect(opened.standing == .asking)
+            #expect(opened.opened(other, now: start) == [.ask(other, labels)] && opened.standing == .asking)
             #expect(opened.advertised == (state == .reserved ? grant : nil))
 
             var closed = machine(state)
-            #expect(closed.closed(link, now: start).isEmpty)
-            #expect(closed.standing == .unreachable)
+            #expect(closed.closed(link, now: start).isEmpty && closed.standing == .unreachable)
             #expect(closed.advertised == (state == .reserved ? grant : nil))
             let standing = machine(state).standing
             closed = machine(state)
@@ -274,19 +270,15 @@ private let start = Timestamp(milliseconds: 1_795_247_146_000)
             let takes = state == .asked || state == .silent
             #expect(reserved.reserved(grant, on: link) == (takes ? [.changed] : []))
             #expect(reserved.standing == (takes ? .reserved(grant) : standing))
-            #expect(reserved.isReserved(on: link) == (takes || state == .reserved))
-            #expect(!reserved.isReserved(on: other))
+            #expect(reserved.isReserved(on: link) == (takes || state == .reserved) && !reserved.isReserved(on: other))
             reserved = machine(state)
-            #expect(reserved.reserved(grant, on: other).isEmpty)
-            #expect(reserved.standing == standing)
+            #expect(reserved.reserved(grant, on: other).isEmpty && reserved.standing == standing)
 
             var refused = machine(state)
             #expect(refused.refused(.unknownPeer, on: link, now: start) == (state == .reserved ? [.changed] : []))
-            #expect(refused.standing == (isLinked ? .refused(.unknownPeer) : .unreachable))
-            #expect(refused.advertised == nil)
+            #expect(refused.standing == (isLinked ? .refused(.unknownPeer) : .unreachable) && refused.advertised == nil)
             refused = machine(state)
-            #expect(refused.refused(.unknownPeer, on: other, now: start).isEmpty)
-            #expect(refused.standing == standing)
+            #expect(refused.refused(.unknownPeer, on: other, now: start).isEmpty && refused.standing == standing)
 
             var wanting = machine(state)
             let changed = [labels[1], Self.label(3)]
@@ -304,28 +296,21 @@ private let start = Timestamp(milliseconds: 1_795_247_146_000)
     func time() {
         var asked = machine(.asked)
         #expect(asked.nextDeadline == start + Limits.reservationPatience)
-        #expect(asked.advance(now: start + Limits.reservationPatience).isEmpty)
-        #expect(asked.standing == .refused(nil))
+        #expect(asked.advance(now: start + Limits.reservationPatience).isEmpty && asked.standing == .refused(nil))
         let again = start + Limits.reservationPatience + Limits.reservationRetry
-        #expect(asked.nextDeadline == again)
-        #expect(asked.advance(now: again - 1).isEmpty)
-        #expect(asked.advance(now: again) == [.ask(link, labels)])
-        #expect(asked.standing == .asking)
+        #expect(asked.nextDeadline == again && asked.advance(now: again - 1).isEmpty)
+        #expect(asked.advance(now: again) == [.ask(link, labels)] && asked.standing == .asking)
 
         var lost = machine(.reserved)
-        #expect(lost.nextDeadline == nil)
-        #expect(lost.closed(link, now: start).isEmpty)
+        #expect(lost.nextDeadline == nil && lost.closed(link, now: start).isEmpty)
         #expect(lost.nextDeadline == start + Limits.reservationGrace)
-        #expect(lost.advance(now: start + Limits.reservationGrace - 1).isEmpty)
-        #expect(lost.advertised == grant)
+        #expect(lost.advance(now: start + Limits.reservationGrace - 1).isEmpty && lost.advertised == grant)
         var back = lost
         #expect(lost.advance(now: start + Limits.reservationGrace) == [.changed])
         #expect(lost.advertised == nil && lost.advertisedLabels.isEmpty)
         // Back in time, nothing has changed and no member is told.
-        #expect(back.opened(other, now: start + 10) == [.ask(other, labels)])
-        #expect(back.reserved(grant, on: other).isEmpty)
-        #expect(back.advance(now: start + Limits.reservationGrace).isEmpty)
-        #expect(back.advertised == grant)
+        #expect(back.opened(other, now: start + 10) == [.ask(other, labels)] && back.reserved(grant, on: other).isEmpty)
+        #expect(back.advance(now: start + Limits.reservationGrace).isEmpty && back.advertised == grant)
         #expect(machine(.unlinked).nextDeadline == nil)
     }
 
@@ -338,24 +323,21 @@ private let start = Timestamp(milliseconds: 1_795_247_146_000)
         #expect(silent.advance(now: start + Limits.reservationGrace) == [.changed])
         #expect(machine.opened(link, now: start) == [.ask(link, labels)])
         #expect(machine.reserved(grant, on: link).isEmpty, "nobody is told of anything")
-        #expect(machine.nextDeadline == nil)
-        #expect(machine.refused(.notServing, on: link, now: start) == [.changed])
+        #expect(machine.nextDeadline == nil && machine.refused(.notServing, on: link, now: start) == [.changed])
     }
 
     @Test("the first wanted places are reserved, up to the granted number; an inbox with a place keeps it") func limit()
     {
         var machine = RelayReservationStateMachine(now: start)
         let all = (1...5).map(Self.label)
-        #expect(machine.want(all).isEmpty && machine.isFull)
-        #expect(machine.opened(link, now: start) == [.ask(link, all)])
+        #expect(machine.want(all).isEmpty && machine.isFull && machine.opened(link, now: start) == [.ask(link, all)])
         #expect(machine.reserved(grant, on: link) == [.changed])
         #expect(Array(machine.advertisedLabels) == Array(all[0..<3]) && machine.isFull)
         // One inbox goes, the next takes its place, and its members are told.
         let fewer = [all[4], all[3], all[2], all[0]]
         #expect(machine.want(fewer) == [.withdraw(link, [all[1]]), .ask(link, [all[3]]), .changed])
         #expect(Array(machine.advertisedLabels) == [all[0], all[2], all[3]])
-        #expect(machine.want([all[0]]) == [.withdraw(link, [all[2], all[3]]), .changed])
-        #expect(!machine.isFull)
+        #expect(machine.want([all[0]]) == [.withdraw(link, [all[2], all[3]]), .changed] && !machine.isFull)
         // With room to spare the inbox has already announced its place.
         #expect(machine.want([all[0], all[1]]) == [.ask(link, [all[1]])])
         var none = self.machine(.asked)

@@ -26,9 +26,25 @@ private struct Service {
     ) -> [NodeAction] {
         let key = key ?? stranger
         return machine.receive(
-            request, from: key.publicKey, on: LinkID(UInt64(link)), own: self.key,
+            request, from: key.publicKey, on: MessagingTests.link(link), own: self.key,
             isPeer: isPeer ?? (key.publicKey == peer.publicKey), source: source, now: now)
     }
+
+    /// The holder's link.
+    @discardableResult mutating func hold(_ request: RelayRequest) -> [NodeAction] { say(request, holder, as: peer) }
+
+    /// Whether the stream is opened; the holder is told of it.
+    mutating func opens(_ link: Int, _ number: Int = 1) -> Bool {
+        say(.open(reservation(label(number))), link).last != close(link)
+    }
+
+    @discardableResult mutating func end(_ number: Int) -> [NodeAction] { machine.linkClosed(link(number)) }
+
+    mutating func configure(_ terms: RelayTerms, isPeer: Bool) -> [NodeAction] {
+        machine.configure(terms, isPeer: { _ in isPeer })
+    }
+
+    func serves(_ number: Int) -> Bool { machine.serves(link(number)) }
 
     func reservation(_ label: RelayLabel) -> ReservationID {
         RelaySecret(rendezvous: key.publicKey, user: peer.publicKey, own: peer).reservation(label)
@@ -44,23 +60,26 @@ private struct Service {
     }
 }
 
-private func label(_ number: Int) -> RelayLabel {
-    RelayLabel(unchecked: [UInt8](repeating: 0, count: 14) + [UInt8(number >> 8 & 0xff), UInt8(number & 0xff)])
-}
+private func label(_ number: Int) -> RelayLabel { numbered(number) }
 
 extension RelayRequest { fileprivate static var reserve: RelayRequest { .reserve([label(1)]) } }
 
-private func told(_ link: Int, _ answer: RelayAnswer) -> NodeAction {
-    .forward(LinkID(UInt64(link)), .relayAnswer(answer))
+private let holder = 1
+private let guest = 2
+private let one = RelayStreamID(1)
+
+private func link(_ number: Int) -> LinkID { LinkID(UInt64(number)) }
+
+private func told(_ number: Int, _ answer: RelayAnswer) -> NodeAction { .forward(link(number), .relayAnswer(answer)) }
+
+private func close(_ number: Int) -> NodeAction { .close(link(number)) }
+
+/// A guest hears of the end of its stream, and its link is closed.
+private func ended(_ number: Int, _ reason: RelayCloseReason) -> [NodeAction] {
+    [told(number, .stream(.guest, .close(reason))), close(number)]
 }
 
-private func close(_ link: Int) -> NodeAction { .close(LinkID(UInt64(link))) }
-
 @Suite("Relay: the rendezvous node") struct RelayServiceTests {
-    private let holder = 1
-    private let guest = 2
-    private let one = RelayStreamID(1)
-
     private func reserved(_ change: (inout RelayTerms) -> Void = { _ in }) -> Service {
         var service = Service(change)
         #expect(service.say(.reserve, holder, as: service.peer) == [told(holder, .reserved(service.grant))])
@@ -76,49 +95,39 @@ private func close(_ link: Int) -> NodeAction { .close(LinkID(UInt64(link))) }
     // MARK: Cells
 
     @Test("each request on a stranger's, a holder's and a guest's link") func cells() {
-        let piece = RelayStreamFrame.data([1, 2, 3])
-        let ended = [
-            told(holder, .stream(one, .close(.violation))), told(guest, .stream(.guest, .close(.violation))),
-            close(guest),
+        let base = opened()
+        let (id, piece, two) = (base.reservation, RelayStreamFrame.data([1, 2, 3]), RelayStreamID(2))
+        let violation = [told(holder, .stream(one, .close(.violation)))] + ended(guest, .violation)
+        /// `isServed`: whether the link is served afterwards.
+        typealias Row = (request: RelayRequest, actions: [NodeAction], isServed: Bool)
+        let strangers: [Row] = [
+            (.reserve, [told(3, .refused(.unknownPeer))], false), (.release, [close(3)], false),
+            (.stream(.guest, piece), [], false), (.stream(one, .close(.closed)), [], false),
+            (.open(id), [told(holder, .incoming(two, id))], true),
         ]
-        let over = [told(guest, .stream(.guest, .close(.unknownReservation))), close(guest)]
-
-        // A stranger's link.
-        var service = opened()
-        #expect(service.say(.reserve, 3) == [told(3, .refused(.unknownPeer))])
-        #expect(!service.machine.serves(LinkID(3)))
-        service = opened()
-        #expect(service.say(.release, 3) == [close(3)])
-        service = opened()
-        #expect(service.say(.stream(.guest, piece), 3).isEmpty)
-        #expect(service.say(.stream(one, .close(.closed)), 3).isEmpty)
-        let two = RelayStreamID(2)
-        #expect(service.say(.open(service.reservation), 3) == [told(holder, .incoming(two, service.reservation))])
-        #expect(service.machine.serves(LinkID(3)))
-
-        // A holder's link.
-        service = opened()
-        #expect(service.say(.reserve, holder, as: service.peer) == [told(holder, .reserved(service.grant))])
-        #expect(service.say(.stream(one, piece), holder, as: service.peer) == [told(guest, .stream(.guest, piece))])
-        #expect(service.say(.stream(two, piece), holder, as: service.peer).isEmpty, "no such stream, or none any more")
-        #expect(service.say(.release, holder, as: service.peer) == over + [close(holder)])
-        #expect(service.machine.isIdle)
-        service = opened()
-        let violated = [told(guest, .stream(.guest, .close(.violation))), close(guest), close(holder)]
-        #expect(service.say(.open(service.reservation), holder, as: service.peer) == violated)
-        #expect(service.machine.isIdle)
-
-        // A guest's link.
-        service = opened()
-        #expect(service.say(.stream(.guest, piece), guest) == [told(holder, .stream(one, piece))])
-        #expect(service.say(.reserve, guest) == ended)
-        service = opened()
-        #expect(service.say(.release, guest) == ended)
-        service = opened()
-        #expect(service.say(.open(service.reservation), guest) == ended)
-        service = opened()
-        #expect(service.say(.stream(one, piece), guest) == ended, "a guest's link has one stream, and its number is 0")
-        #expect(service.machine.counts.violations == 1)
+        let holders: [Row] = [
+            (.reserve, [told(holder, .reserved(base.grant))], true),
+            (.stream(one, piece), [told(guest, .stream(.guest, piece))], true),
+            // No such stream, or none any more.
+            (.stream(two, piece), [], true), (.release, ended(guest, .unknownReservation) + [close(holder)], false),
+            (.open(id), ended(guest, .violation) + [close(holder)], false),
+        ]
+        let guests: [Row] = [
+            (.stream(.guest, piece), [told(holder, .stream(one, piece))], true), (.reserve, violation, false),
+            (.release, violation, false), (.open(id), violation, false),
+            // A guest's link has one stream, and its number is 0.
+            (.stream(one, piece), violation, false),
+        ]
+        for (link, rows) in [(3, strangers), (holder, holders), (guest, guests)] {
+            for row in rows {
+                var service = base
+                let actions = service.say(row.request, link, as: link == holder ? service.peer : nil)
+                #expect(actions == row.actions && service.serves(link) == row.isServed, "link \(link), \(row.request)")
+                #expect(service.machine.isIdle == (link == holder && !row.isServed), "link \(link), \(row.request)")
+                let violations = service.machine.counts.violations
+                #expect(link != guest || violations == (row.isServed ? 0 : 1), "link \(link), \(row.request)")
+            }
+        }
     }
 
     @Test("either side can end the stream, and the other is told") func endings() {
@@ -129,53 +138,46 @@ private func close(_ link: Int) -> NodeAction { .close(LinkID(UInt64(link))) }
         #expect(service.machine.counts.streams == 0)
 
         service = opened()
-        let closing = RelayStreamFrame.close(.closed)
-        #expect(service.say(.stream(one, closing), holder) == [told(guest, .stream(.guest, closing)), close(guest)])
-        #expect(service.say(.stream(.guest, .data([1])), guest).isEmpty)
-        #expect(service.machine.linkClosed(LinkID(UInt64(guest))).isEmpty)
+        #expect(service.say(.stream(one, .close(.closed)), holder) == ended(guest, .closed))
+        #expect(service.say(.stream(.guest, .data([1])), guest).isEmpty && service.end(guest).isEmpty)
 
         service = opened()
-        #expect(service.machine.linkClosed(LinkID(UInt64(guest))) == [told(holder, .stream(one, closing))])
+        #expect(service.end(guest) == [told(holder, .stream(one, .close(.closed)))])
         service = opened()
-        let gone = RelayStreamFrame.close(.unknownReservation)
-        #expect(
-            service.machine.linkClosed(LinkID(UInt64(holder))) == [told(guest, .stream(.guest, gone)), close(guest)])
-        #expect(service.machine.isIdle)
-        #expect(service.machine.linkClosed(LinkID(77)).isEmpty)
+        #expect(service.end(holder) == ended(guest, .unknownReservation))
+        #expect(service.machine.isIdle && service.end(77).isEmpty)
     }
 
     @Test("a late frame on a closed link is ignored: a replaced link does not take a reservation back") func dismissed()
     {
         let second = 7
         var service = reserved()
-        let granted = told(second, .reserved(service.grant))
-        #expect(service.say(.reserve, second, as: service.peer) == [close(holder), granted])
+        #expect(
+            service.say(.reserve, second, as: service.peer) == [close(holder), told(second, .reserved(service.grant))])
         // The first link was left unread.
         let requests: [RelayRequest] = [
             .reserve, .release, .open(service.reservation), .stream(one, .data([1])), .stream(.guest, .close(.closed)),
         ]
-        for request in requests { #expect(service.say(request, holder, as: service.peer).isEmpty, "\(request)") }
-        #expect(service.machine.serves(LinkID(UInt64(second))) && !service.machine.serves(LinkID(UInt64(holder))))
-        #expect(service.machine.linkClosed(LinkID(UInt64(holder))).isEmpty)
-        #expect(service.machine.counts.reservations == 1)
+        for request in requests { #expect(service.hold(request).isEmpty, "\(request)") }
+        #expect(service.serves(second) && !service.serves(holder))
+        #expect(service.end(holder).isEmpty && service.machine.counts.reservations == 1)
 
         // A link closed after a violation, a release, a refusal or silence, and a guest without a holder.
         let ways: [(inout Service) -> Void] = [
-            { $0.say(.open($0.reservation), 1, as: $0.peer) }, { $0.say(.release, 1, as: $0.peer) },
-            { _ = $0.machine.configure(RelayTerms(), isPeer: { _ in true }) },
+            { $0.hold(.open($0.reservation)) }, { $0.hold(.release) }, { _ = $0.configure(RelayTerms(), isPeer: true) },
             { _ = $0.machine.advance(now: $0.now + Limits.reservationSilence) },
         ]
         for (number, end) in ways.enumerated() {
             service = opened()
             let terms = service.machine.terms
             end(&service)
-            #expect(service.machine.configure(terms, isPeer: { _ in true }).isEmpty)
-            #expect(service.say(.reserve, holder, as: service.peer).isEmpty, "\(number)")
-            #expect(service.say(.open(service.reservation), guest).isEmpty, "\(number)")
+            #expect(service.configure(terms, isPeer: true).isEmpty)
+            #expect(
+                service.hold(.reserve).isEmpty && service.say(.open(service.reservation), guest).isEmpty, "\(number)")
             #expect(service.machine.isIdle, "\(number)")
             // The number of a closed link may be used again.
-            _ = service.machine.linkClosed(LinkID(UInt64(holder)))
-            #expect(service.say(.reserve, holder, as: service.peer) == [told(holder, .reserved(service.grant))])
+            service.end(holder)
+            #expect(service.hold(.reserve) == [told(holder, .reserved(service.grant))])
         }
     }
 
@@ -184,18 +186,14 @@ private func close(_ link: Int) -> NodeAction { .close(LinkID(UInt64(link))) }
     @Test("only peers get a reservation, unless the node is open; no node gets one when it does not serve")
     func admission() {
         var service = Service()
-        #expect(service.say(.reserve, 1) == [told(1, .refused(.unknownPeer))])
-        #expect(service.machine.counts.refused == 1)
+        #expect(service.say(.reserve, 1) == [told(1, .refused(.unknownPeer))] && service.machine.counts.refused == 1)
         service = Service { $0.isServing = false }
-        #expect(service.say(.reserve, 1, as: service.peer) == [told(1, .refused(.notServing))])
-        #expect(
-            service.say(.open(service.reservation), 2) == [
-                told(2, .stream(.guest, .close(.unknownReservation))), close(2),
-            ])
+        #expect(service.hold(.reserve) == [told(holder, .refused(.notServing))])
+        #expect(service.say(.open(service.reservation), 2) == ended(2, .unknownReservation))
         service = Service { $0.isOpen = true }
         let stranger = service.stranger
-        let id = RelaySecret(rendezvous: service.key.publicKey, user: stranger.publicKey, own: stranger).reservation(
-            label(1))
+        let secret = RelaySecret(rendezvous: service.key.publicKey, user: stranger.publicKey, own: stranger)
+        let id = secret.reservation(label(1))
         #expect(service.say(.reserve, 1) == [told(1, .reserved(service.grant))], "open to everybody")
         #expect(service.say(.open(id), 2) == [told(1, .incoming(one, id))], "both sides know it")
     }
@@ -204,87 +202,68 @@ private func close(_ link: Int) -> NodeAction { .close(LinkID(UInt64(link))) }
 
     @Test("each label is a reservation of its own, named by its streams; no other user can take it") func several() {
         var service = Service { $0.isOpen = true }
-        let holder = holder
-        #expect(
-            service.say(.reserve([label(1), label(2), label(2)]), holder, as: service.peer) == [
-                told(holder, .reserved(service.grant))
-            ])
+        let granted = [told(holder, .reserved(service.grant))]
+        #expect(service.hold(.reserve([label(1), label(2), label(2)])) == granted)
         #expect(service.machine.counts.users == 1 && service.machine.counts.reservations == 2)
         // Another user with the same labels has other reservations.
-        #expect(service.say(.reserve([label(1), label(2)]), 9).count == 1)
-        #expect(service.machine.counts.reservations == 4)
-        for (index, number) in [1, 2].enumerated() {
+        #expect(service.say(.reserve([label(1), label(2)]), 9).count == 1 && service.machine.counts.reservations == 4)
+        for number in [1, 2] {
             let id = service.reservation(label(number))
-            let stream = RelayStreamID(UInt32(index + 1))
-            #expect(service.say(.open(id), 20 + index) == [told(holder, .incoming(stream, id))])
+            let incoming = told(holder, .incoming(RelayStreamID(UInt32(number)), id))
+            #expect(service.say(.open(id), 20 + number) == [incoming])
         }
-        #expect(service.say(.open(service.reservation(label(3))), 30).last == close(30))
+        #expect(service.opens(30, 3) == false)
         // More labels at any time, and none.
-        #expect(service.say(.reserve([label(3)]), holder, as: service.peer) == [told(holder, .reserved(service.grant))])
-        #expect(service.say(.reserve([]), holder, as: service.peer) == [told(holder, .reserved(service.grant))])
-        #expect(service.say(.open(service.reservation(label(3))), 31).count == 1)
+        #expect(service.hold(.reserve([label(3)])) == granted && service.hold(.reserve([])) == granted)
+        #expect(service.opens(31, 3) == true)
         // The end of the link ends all of its reservations.
-        let gone = service.machine.linkClosed(LinkID(UInt64(holder)))
-        #expect(gone.count == 6 && service.machine.counts.reservations == 2)
+        #expect(service.end(holder).count == 6 && service.machine.counts.reservations == 2)
     }
 
     @Test("a withdrawn reservation opens no new stream, and its open streams go on") func withdrawn() {
         var service = opened()
-        #expect(service.say(.reserve([label(2)]), holder, as: service.peer).count == 1)
-        #expect(service.say(.withdraw([label(1), label(7)]), holder, as: service.peer).isEmpty)
+        #expect(service.hold(.reserve([label(2)])).count == 1 && service.hold(.withdraw([label(1), label(7)])).isEmpty)
         #expect(service.machine.counts.reservations == 1)
-        #expect(
-            service.say(.open(service.reservation), 3) == [
-                told(3, .stream(.guest, .close(.unknownReservation))), close(3),
-            ])
+        #expect(service.say(.open(service.reservation), 3) == ended(3, .unknownReservation))
         #expect(service.say(.stream(.guest, .data([1])), guest) == [told(holder, .stream(one, .data([1])))])
         #expect(service.say(.stream(one, .data([2])), holder) == [told(guest, .stream(.guest, .data([2])))])
-        #expect(service.say(.open(service.reservation(label(2))), 4).count == 1)
-        #expect(service.say(.stream(.guest, .close(.closed)), guest).count == 2)
+        #expect(service.opens(4, 2) == true && service.say(.stream(.guest, .close(.closed)), guest).count == 2)
         // From a guest or a stranger it breaks the protocol.
         #expect(service.say(.withdraw([label(2)]), 4).contains(close(4)))
         #expect(service.say(.withdraw([label(2)]), 5) == [close(5)])
         #expect(service.machine.counts.reservations == 1 && service.machine.counts.violations == 2)
         // Named again, it exists again.
-        #expect(service.say(.reserve, holder, as: service.peer).count == 1)
-        #expect(service.say(.open(service.reservation), 6).count == 1)
+        #expect(service.hold(.reserve).count == 1 && service.opens(6) == true)
     }
 
     @Test("labels are reserved in their order up to the limit of a node; freed room goes to the next") func perUser() {
         var service = Service { $0.reservationsPerUser = 3 }
-        #expect(service.say(.reserve((1...5).map(label)), holder, as: service.peer).count == 1)
-        #expect(service.machine.counts.reservations == 3)
-        func isThere(_ number: Int, _ link: Int) -> Bool {
-            defer { _ = service.machine.linkClosed(LinkID(UInt64(link))) }
-            return service.say(.open(service.reservation(label(number))), link).count == 1
+        func open(_ first: Int) -> [Int] {
+            (1...5).filter { number in
+                defer { service.end(first + number) }
+                return service.opens(first + number, number)
+            }
         }
-        for number in 1...5 { #expect(isThere(number, 10 + number) == (number <= 3)) }
-        #expect(service.say(.withdraw([label(2)]), holder, as: service.peer).isEmpty)
-        #expect(service.say(.reserve([label(4), label(5)]), holder, as: service.peer).count == 1)
-        for number in 1...5 { #expect(isThere(number, 20 + number) == [1, 3, 4].contains(number)) }
+        #expect(service.hold(.reserve((1...5).map(label))).count == 1)
+        #expect(service.machine.counts.reservations == 3 && open(10) == [1, 2, 3])
+        #expect(service.hold(.withdraw([label(2)])).isEmpty && service.hold(.reserve([label(4), label(5)])).count == 1)
+        #expect(open(20) == [1, 3, 4])
     }
 
     @Test("the members of one conversation cannot use up a node's places or its rate of opening streams")
     func fairness() {
-        var service = Service { terms in
-            terms.streamsPerReservation = 2
-            terms.streamsPerUser = 3
-        }
-        _ = service.say(.reserve([label(1), label(2)]), holder, as: service.peer)
-        for link in 10...11 { #expect(service.say(.open(service.reservation), link).count == 1) }
-        #expect(service.say(.open(service.reservation), 12).last == close(12))
-        #expect(service.say(.open(service.reservation(label(2))), 13).count == 1)
-        #expect(service.say(.open(service.reservation(label(2))), 14).last == close(14), "of all together")
+        var service = Service { terms in (terms.streamsPerReservation, terms.streamsPerUser) = (2, 3) }
+        service.hold(.reserve([label(1), label(2)]))
+        let opened = [(1, 10), (1, 11), (1, 12), (2, 13), (2, 14)].map { service.opens($1, $0) }
+        #expect(opened == [true, true, false, true, false], "the last: of all together")
 
         service = Service()
-        _ = service.say(.reserve([label(1), label(2)]), holder, as: service.peer)
-        var taken = 0
-        for link in 100..<400 {
-            if service.say(.open(service.reservation), link).count == 1 { taken += 1 }
-            _ = service.machine.linkClosed(LinkID(UInt64(link)))
+        service.hold(.reserve([label(1), label(2)]))
+        let taken = (100..<400).count { number in
+            defer { service.end(number) }
+            return service.opens(number)
         }
-        #expect(taken == Limits.relayOpenRate.burst)
-        #expect(service.say(.open(service.reservation(label(2))), 500).count == 1)
+        #expect(taken == Limits.relayOpenRate.burst && service.opens(500, 2))
     }
 
     @Test("a flood of labels leaves its sender's link unread, and a new link does not reset the limit") func labels() {
@@ -293,11 +272,7 @@ private func close(_ link: Int) -> NodeAction { .close(LinkID(UInt64(link))) }
         func pauses(_ actions: [NodeAction]) -> Bool {
             actions.contains { if case .pauseReading = $0 { true } else { false } }
         }
-        var first: Int?
-        for number in 1...100 where first == nil {
-            let request: RelayRequest = number % 2 == 0 ? .withdraw(many) : .reserve(many)
-            if pauses(service.say(request, holder, as: service.peer)) { first = number }
-        }
+        let first = (1...100).first { pauses(service.hold($0 % 2 == 0 ? .withdraw(many) : .reserve(many))) }
         // Several times the labels of a node are not yet a flood.
         #expect((first ?? 0) * Limits.relayLabelCount > 4 * Limits.reservationsPerUser)
         #expect((first ?? .max) <= Limits.relayLabelRate.burst / Limits.relayLabelCount + 1)
@@ -312,63 +287,49 @@ private func close(_ link: Int) -> NodeAction { .close(LinkID(UInt64(link))) }
         var terms = service.machine.terms
         let peer = service.peer.publicKey
         #expect(service.machine.configure(terms, isPeer: { $0 == peer }).isEmpty)
+        let over = ended(guest, .unknownReservation)
         #expect(
-            service.machine.configure(terms, isPeer: { _ in false }) == [
-                told(holder, .refused(.unknownPeer)), told(guest, .stream(.guest, .close(.unknownReservation))),
-                close(guest), close(holder),
-            ])
+            service.configure(terms, isPeer: false) == [told(holder, .refused(.unknownPeer))] + over + [close(holder)])
         #expect(service.machine.isIdle)
         service = reserved()
         terms.isServing = false
-        #expect(
-            service.machine.configure(terms, isPeer: { $0 == peer }) == [
-                told(holder, .refused(.notServing)), close(holder),
-            ])
+        #expect(service.configure(terms, isPeer: true) == [told(holder, .refused(.notServing)), close(holder)])
     }
 
     @Test("a reservation requested on another link moves there and stays the same") func moved() {
         var service = opened()
-        #expect(
-            service.say(.reserve, 5, as: service.peer) == [
-                told(guest, .stream(.guest, .close(.unknownReservation))), close(guest), close(holder),
-                told(5, .reserved(service.grant)),
-            ])
-        #expect(service.machine.linkClosed(LinkID(UInt64(holder))).isEmpty, "the older link's end changes nothing")
+        let granted = [close(holder), told(5, .reserved(service.grant))]
+        #expect(service.say(.reserve, 5, as: service.peer) == ended(guest, .unknownReservation) + granted)
+        #expect(service.end(holder).isEmpty, "the older link's end changes nothing")
         #expect(service.say(.open(service.reservation), 6) == [told(5, .incoming(one, service.reservation))])
     }
 
     // MARK: Limits
 
     @Test("reservations, streams per user and streams in all are limited") func counts() {
-        var service = reserved { terms in
-            terms.userCount = 1
-            terms.streamsPerReservation = 2
-        }
+        var service = reserved { terms in (terms.userCount, terms.streamsPerReservation) = (1, 2) }
         let another = IdentityKey(SecretKey.generate())
         #expect(service.say(.reserve, 9, as: another, isPeer: true) == [told(9, .refused(.full))])
-        for link in 2...3 { #expect(service.say(.open(service.reservation), link).count == 1) }
-        let busy = { (link: Int) in [told(link, .stream(.guest, .close(.busy))), close(link)] }
-        #expect(service.say(.open(service.reservation), 4) == busy(4))
-        _ = service.machine.linkClosed(LinkID(3))
-        #expect(service.say(.open(service.reservation), 5).count == 1)
+        #expect([2, 3].map { service.opens($0) } == [true, true])
+        #expect(service.say(.open(service.reservation), 4) == ended(4, .busy))
+        service.end(3)
+        #expect(service.opens(5) == true)
 
         service = opened { $0.streamCount = 1 }
-        #expect(service.say(.open(service.reservation), 4) == busy(4))
+        #expect(service.say(.open(service.reservation), 4) == ended(4, .busy))
         #expect(service.machine.counts.streams == 1 && service.machine.counts.opened == 1)
         #expect(service.machine.counts.refused == 1)
     }
 
     @Test("opening streams is rate-limited, to one node and from one network") func rates() {
         func open(_ service: inout Service, _ count: Int, from source: (Int) -> UInt64?) -> Int {
-            var taken = 0
-            for index in 0..<count {
-                service.source = source(index)
-                let link = 100 + index
-                if !service.say(.open(service.reservation), link).contains(close(link)) { taken += 1 }
-                _ = service.machine.linkClosed(LinkID(UInt64(link)))
+            (100..<100 + count).count { number in
+                service.source = source(number - 100)
+                defer { service.end(number) }
+                return service.opens(number)
             }
-            return taken
         }
+        let guessed = RelayRequest.open(ReservationID(unchecked: [UInt8](repeating: 1, count: 16)))
         var service = reserved()
         #expect(open(&service, 100) { UInt64($0) } == Limits.relayOpenRate.burst, "to one node, from wherever")
         service.now = service.now + 3 * Limits.relayOpenRate.interval
@@ -377,17 +338,14 @@ private func close(_ link: Int) -> NodeAction { .close(LinkID(UInt64(link))) }
         // Guessed reservations count, too.
         service = reserved()
         service.source = 7
-        for index in 0..<Limits.relayOpenRate.burst {
-            _ = service.say(.open(ReservationID(unchecked: [UInt8](repeating: 1, count: 16))), 1_000 + index)
-        }
-        #expect(open(&service, 5) { _ in 7 } == 0)
-        #expect(open(&service, 5) { _ in 8 } == 5)
+        for index in 0..<Limits.relayOpenRate.burst { service.say(guessed, 1_000 + index) }
+        #expect(open(&service, 5) { _ in 7 } == 0 && open(&service, 5) { _ in 8 } == 5)
 
         // The list of networks is bounded; an unlisted one has to wait.
         service = reserved { $0.isOpen = true }
         for index in 0..<(2 * Limits.relaySourceCount) {
             service.source = UInt64(index)
-            _ = service.say(.open(ReservationID(unchecked: [UInt8](repeating: 1, count: 16))), 5_000 + index)
+            service.say(guessed, 5_000 + index)
         }
         #expect(open(&service, 1) { _ in .max } == 0)
         service.now = service.now + .hour
@@ -403,10 +361,8 @@ private func close(_ link: Int) -> NodeAction { .close(LinkID(UInt64(link))) }
                 #expect(service.say(.stream(number, piece), side).count == 1)
             }
             #expect(
-                service.say(.stream(number, .data([1])), side) == [
-                    told(holder, .stream(one, .close(.violation))), told(guest, .stream(.guest, .close(.violation))),
-                    close(guest),
-                ])
+                service.say(.stream(number, .data([1])), side) == [told(holder, .stream(one, .close(.violation)))]
+                    + ended(guest, .violation))
             #expect(service.machine.counts.byteCount == UInt64(Limits.relayWindow))
         }
     }
@@ -420,8 +376,7 @@ private func close(_ link: Int) -> NodeAction { .close(LinkID(UInt64(link))) }
         #expect(service.say(.stream(one, .credit(4_000)), holder).isEmpty)
         #expect(service.say(.stream(one, .credit(6_000)), holder).isEmpty)
         let due = start + .second - Limits.relayBurst
-        #expect(service.machine.nextDeadline == due)
-        #expect(service.machine.advance(now: due - 1).isEmpty)
+        #expect(service.machine.nextDeadline == due && service.machine.advance(now: due - 1).isEmpty)
         #expect(service.machine.advance(now: due) == [told(guest, .stream(.guest, .credit(10_000)))])
         #expect(service.machine.advance(now: due + .second).isEmpty)
     }
@@ -429,26 +384,19 @@ private func close(_ link: Int) -> NodeAction { .close(LinkID(UInt64(link))) }
     @Test("idle streams and silent holders are ended") func silence() {
         var service = opened()
         // The holder sends a frame outside of the stream.
-        service.machine.heard(LinkID(UInt64(holder)), now: start + Limits.relayIdle - 1)
+        service.machine.heard(link(holder), now: start + Limits.relayIdle - 1)
         #expect(service.machine.advance(now: start + Limits.relayIdle - 1).isEmpty)
-        #expect(
-            service.machine.advance(now: start + Limits.relayIdle) == [
-                told(holder, .stream(one, .close(.idle))), told(guest, .stream(.guest, .close(.idle))), close(guest),
-            ])
+        let idle = [told(holder, .stream(one, .close(.idle)))] + ended(guest, .idle)
+        #expect(service.machine.advance(now: start + Limits.relayIdle) == idle)
         let end = start + Limits.relayIdle - 1 + Limits.reservationSilence
-        #expect(service.machine.nextDeadline == end)
-        #expect(service.machine.advance(now: end) == [close(holder)])
+        #expect(service.machine.nextDeadline == end && service.machine.advance(now: end) == [close(holder)])
         #expect(service.machine.isIdle && service.machine.nextDeadline == nil)
     }
 
     @Test("a hundred thousand random requests keep every bound and leave nothing behind") func flood() {
         var service = Service { terms in
-            terms.isOpen = true
-            terms.userCount = 4
-            terms.reservationsPerUser = 2
-            terms.streamsPerReservation = 3
-            terms.streamCount = 8
-            terms.byteRate = 100_000
+            (terms.isOpen, terms.userCount, terms.reservationsPerUser) = (true, 4, 2)
+            (terms.streamsPerReservation, terms.streamCount, terms.byteRate) = (3, 8, 100_000)
         }
         let keys = (0..<6).map { _ in IdentityKey(SecretKey.generate()) }
         let ids = keys.map {
@@ -492,7 +440,7 @@ private func close(_ link: Int) -> NodeAction { .close(LinkID(UInt64(link))) }
             if counts.users > 4 || counts.reservations > 8 || counts.streams > 8 { Issue.record("\(counts)") }
         }
         #expect(service.machine.counts.opened > 1_000 && service.machine.counts.byteCount > 1_000_000)
-        for link in 0..<24 { _ = service.machine.linkClosed(LinkID(UInt64(link))) }
+        for number in 0..<24 { service.end(number) }
         #expect(service.machine.isIdle)
         _ = service.machine.advance(now: service.now + .hour)
         #expect(service.machine.nextDeadline == nil)

@@ -12,8 +12,7 @@ import Testing
         #expect(received(.oneDay, age: .hour)?.expiresAt == noon + 23 * .hour)
         #expect(received(.oneDay, age: 2 * .day)?.expiresAt == noon)
         #expect(received(.oneDay, age: .min)?.expiresAt == noon + .day)
-        #expect(received(.oneDay, age: .max)?.expiresAt == noon)
-        #expect(received(.oneDay)?.onReading == nil)
+        #expect(received(.oneDay, age: .max)?.expiresAt == noon && received(.oneDay)?.onReading == nil)
         #expect(received(.ephemeral) == nil)
     }
 
@@ -29,8 +28,7 @@ import Testing
     @Test func `an unopened message expires early, and an opened one keeps its lifetime`() {
         let terms = LifetimeTerms(.oneDay, unopened: 5 * .minute)
         let retention = received(terms, age: .minute)!
-        #expect(retention.expiresAt == noon + 4 * .minute)
-        #expect(retention.onReading == .until(noon + (.day - .minute)))
+        #expect(retention.expiresAt == noon + 4 * .minute && retention.onReading == .until(noon + (.day - .minute)))
         #expect(retention.tier == .oneHour)
         // Longer than the lifetime: no effect.
         #expect(received(LifetimeTerms(.oneHour, unopened: .day))?.expiresAt == noon + .hour)
@@ -39,8 +37,7 @@ import Testing
 
     @Test func `a timer from reading starts when the message is read`() {
         let terms = LifetimeTerms(.oneHour, timer: .read)
-        #expect(received(terms)?.expiresAt == noon + 30 * .day)
-        #expect(received(terms)?.onReading == .after(.hour))
+        #expect(received(terms)?.expiresAt == noon + 30 * .day && received(terms)?.onReading == .after(.hour))
         let quick = LifetimeTerms(.oneHour, unopened: .minute, timer: .read)
         #expect(received(quick)?.expiresAt == noon + .minute)
         // Our own copy counts as read when it was sent.
@@ -72,14 +69,12 @@ import Testing
             content: content, sender: makeKey(&random).publicKey, state: .received, expiresAt: noon + .minute,
             onReading: .after(.hour))
         let opened = message.opened(at: noon + 30 * .second)
-        #expect(opened?.expiresAt == noon + (30 * .second + .hour))
-        #expect(opened?.opened(at: noon + .minute) == nil)
+        #expect(opened?.expiresAt == noon + (30 * .second + .hour) && opened?.opened(at: noon + .minute) == nil)
         #expect(message.opened(at: noon + .minute) == nil)
     }
 
     @Test func `terms that keep nothing cannot have an unopened limit or a reading timer`() {
-        #expect(LifetimeTerms.ephemeral.isValid)
-        #expect(!LifetimeTerms(.ephemeral, unopened: .hour).isValid)
+        #expect(LifetimeTerms.ephemeral.isValid && !LifetimeTerms(.ephemeral, unopened: .hour).isValid)
         #expect(!LifetimeTerms(.ephemeral, timer: .read).isValid)
         #expect(LifetimeTerms(.ephemeral, attachment: .oneDay, timer: .read).isValid)
         for wrong in [0, Milliseconds.minute - 1, 30 * .day + 1, .max, .min] {

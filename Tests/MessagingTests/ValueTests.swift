@@ -9,30 +9,23 @@ import Testing
 
     @Test func `a token bucket gives its burst, then one per interval, and never saves up more`() {
         var bucket = TokenBucket(Rate(every: 1_000, burst: 2))
-        #expect(bucket.take(now: noon) == nil)
-        #expect(bucket.take(now: noon) == nil)
-        #expect(bucket.take(now: noon) == 1_000)
-        #expect(bucket.take(now: noon + 400) == 600)
+        #expect(bucket.take(now: noon) == nil && bucket.take(now: noon) == nil)
+        #expect(bucket.take(now: noon) == 1_000 && bucket.take(now: noon + 400) == 600)
         #expect(bucket.take(now: noon + 1_000) == nil)
         let later = noon + Milliseconds.day
-        #expect(bucket.take(now: later) == nil)
-        #expect(bucket.take(now: later) == nil)
+        #expect(bucket.take(now: later) == nil && bucket.take(now: later) == nil)
         #expect(bucket.take(now: later) == 1_000)
         // A clock that goes back takes no token away.
         var back = TokenBucket(Rate(every: 1_000, burst: 1))
-        #expect(back.take(now: noon) == nil)
-        #expect(back.take(now: noon - 500) == 1_500)
+        #expect(back.take(now: noon) == nil && back.take(now: noon - 500) == 1_500)
     }
 
     @Test func `timestamps stay between 1970 and 9999, also after additions`() throws {
-        #expect(Timestamp(milliseconds: .min).milliseconds == 0)
-        #expect(Timestamp(milliseconds: .max) == .latest)
-        #expect(Timestamp.latest + .max == .latest)
-        #expect(Timestamp.latest + 1 == .latest)
+        #expect(Timestamp(milliseconds: .min).milliseconds == 0 && Timestamp(milliseconds: .max) == .latest)
+        #expect(Timestamp.latest + .max == .latest && Timestamp.latest + 1 == .latest)
         #expect(Timestamp(milliseconds: 0) - Milliseconds.max == Timestamp(milliseconds: 0))
         #expect(Timestamp(milliseconds: 0) - Milliseconds.min == .latest)
-        #expect(Timestamp(milliseconds: 5) + .min == Timestamp(milliseconds: 0))
-        #expect(Timestamp.latest.day > 2_900_000)
+        #expect(Timestamp(milliseconds: 5) + .min == Timestamp(milliseconds: 0) && Timestamp.latest.day > 2_900_000)
         let decoded = try JSONDecoder().decode([Timestamp].self, from: Data("[-5, 9223372036854775807, 12]".utf8))
         #expect(decoded.map(\.milliseconds) == [0, Timestamp.latest.milliseconds, 12])
     }
@@ -67,8 +60,7 @@ import Testing
         #expect(Endpoint("tcp://" + String(repeating: "a", count: 300) + ":1") == nil)
     }
 
-    @Test func `a contact card is read as it is written`() throws {
-        var random = random
+    @Test mutating func `a contact card is read as it is written`() throws {
         let card = ContactCard(
             key: makeKey(&random).publicKey, routingSecret: random.bytes(32),
             endpoints: [Endpoint(host: "192.0.2.1", port: 7440), Endpoint(host: "2001:db8::1", port: 1)])
@@ -77,8 +69,7 @@ import Testing
         #expect(try ContactCard(text: bare.description) == bare)
     }
 
-    @Test func `a contact card cut at any byte is refused`() throws {
-        var random = random
+    @Test mutating func `a contact card cut at any byte is refused`() throws {
         let card = ContactCard(
             key: makeKey(&random).publicKey, routingSecret: random.bytes(32),
             endpoints: [Endpoint(host: "192.0.2.1", port: 7440)])
@@ -90,8 +81,7 @@ import Testing
         for index in card.description.indices { _ = try? ContactCard(text: String(card.description[..<index])) }
     }
 
-    @Test func `a contact card with any character changed, left out or doubled is refused`() throws {
-        var random = random
+    @Test mutating func `a contact card with any character changed, left out or doubled is refused`() throws {
         let card = ContactCard(
             key: makeKey(&random).publicKey, routingSecret: random.bytes(32),
             endpoints: [Endpoint(host: "192.0.2.1", port: 7440)]
@@ -110,8 +100,7 @@ import Testing
         }
     }
 
-    @Test func `a contact card of another version, with a wrong key or endpoint is refused`() throws {
-        var random = random
+    @Test mutating func `a contact card of another version, with a wrong key or endpoint is refused`() throws {
         let key = makeKey(&random).publicKey.bytes
         let secret = random.bytes(32)
         func read(_ body: [UInt8]) throws(ContactCard.Failure) {
@@ -129,42 +118,17 @@ import Testing
         #expect(throws: ContactCard.Failure.invalidEndpoint) { try read([2] + key + secret + Array(many.utf8)) }
     }
 
-    @Test func `a conversation token opens only whole and unchanged, for its creator only`() {
-        var random = random
+    @Test mutating func `a conversation token opens only whole and unchanged, for its creator only`() {
         let key = makeKey(&random)
         let conversation = ConversationID.random(&random)
         let token = ConversationToken.seal(conversation, key: key.secret, nonce: random.bytes(12))
         #expect(token.count == ConversationToken.byteCount)
         #expect(ConversationToken.open(token, key: key.secret) == conversation)
         #expect(ConversationToken.open(token, key: makeKey(&random).secret) == nil)
-        for length in 0..<token.count {
-            #expect(ConversationToken.open(Array(token[..<length]), key: key.secret) == nil)
-        }
-        for index in token.indices {
-            var changed = token
-            changed[index] ^= 1
-            #expect(ConversationToken.open(changed, key: key.secret) == nil)
-        }
+        expectOpensOnlyWhole(token) { ConversationToken.open($0, key: key.secret) != nil }
     }
 
-    @Test func `an invite signed again by another key is refused`() throws {
-        var random = random
-        let creator = makeKey(&random)
-        let thief = makeKey(&random)
-        let invite = makeInvite(creator, .random(&random), tag: .random(&random), &random)
-        let payload = random.bytes(100)
-        let signed = SignedInvite(payload: payload, signedBy: creator.secret)
-        #expect(try VerifiedInvite(signed, decoded: invite).creatorKey == creator.publicKey)
-        #expect(throws: VerifiedInvite.Failure.foreignSignature) {
-            try VerifiedInvite(SignedInvite(payload: payload, signedBy: thief.secret), decoded: invite)
-        }
-        #expect(throws: VerifiedInvite.Failure.self) {
-            try VerifiedInvite(SignedInvite(payload: payload + [0], signature: signed.signature), decoded: invite)
-        }
-    }
-
-    @Test func `an invite tag is ten alphanumerics`() {
-        var random = random
+    @Test mutating func `an invite tag is ten alphanumerics`() {
         for _ in 0..<100 {
             let tag = InviteTag.random(&random)
             #expect(InviteTag(tag.description) == tag)
@@ -174,8 +138,7 @@ import Testing
         }
     }
 
-    @Test func `ids are read only as hexadecimal of their exact length`() {
-        var random = random
+    @Test mutating func `ids are read only as hexadecimal of their exact length`() {
         let id = MessageID.random(&random)
         #expect(MessageID(hex: id.description) == id)
         #expect(MessageID(hex: id.description.dropLast()) == nil && MessageID(hex: id.description + "00") == nil)
@@ -186,8 +149,7 @@ import Testing
 
     @Test func `every saved record reads back unchanged`() throws {
         func check<Record: Codable & Equatable>(_ record: Record) throws {
-            let data = try JSONEncoder().encode(record)
-            #expect(try JSONDecoder().decode(Record.self, from: data) == record)
+            #expect(try StoredCodec.decode(Record.self, StoredCodec.encode(record: record)) == record)
         }
         var random = random
         var talk = Negotiation()

@@ -23,8 +23,6 @@ final class Connection: @unchecked Sendable {
     private let addresses: [SocketAddress?]
     private unowned let network: SimulatedNetwork
     private var channels: [SimulatedChannel?] = [nil, nil]
-    /// A raw end belongs to an intruder without a channel.
-    private var isRaw: [Bool] = [false, false]
     private var onTheWay: [Deque<Piece>] = [[], []]
     private var lastArrival: [Int64] = [0, 0]
     private var delay: Int64
@@ -51,8 +49,6 @@ final class Connection: @unchecked Sendable {
         channels[channel.side.rawValue] = channel
         pump(to: channel.side)
     }
-
-    func attachStranger(_ side: Side) { isRaw[side.rawValue] = true }
 
     var isOpen: Bool { isOver != [true, true] }
 

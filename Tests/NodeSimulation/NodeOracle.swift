@@ -2,6 +2,7 @@ import Crypto
 import Messaging
 import NodeRuntime
 import SimulatedDisk
+import Simulation
 
 /// Checks the invariants (I1 to I7) against each node's events, the arriving frames, and the disk as an attacker finds
 /// it.
@@ -225,36 +226,6 @@ final class NodeOracle: @unchecked Sendable {
 
     // MARK: Agreements
 
-    /// Builds the signed bytes from the specification, independently of the code under test.
-    static func isSigned(_ agreement: Agreement, by members: Set<PublicKey>) -> Bool {
-        func number(_ value: UInt64) -> [UInt8] { (0..<8).map { UInt8(truncatingIfNeeded: value >> (56 - 8 * $0)) } }
-        func field(_ bytes: [UInt8]) -> [UInt8] { number(UInt64(bytes.count)) + bytes }
-        func tagged(_ tag: String, _ bytes: [UInt8]) -> [UInt8] {
-            let hash = SHA256.hash(Array(tag.utf8))
-            return SHA256.hash(hash + hash + bytes)
-        }
-        let proposal = agreement.proposal
-        let terms = proposal.terms
-        var bytes = field(proposal.conversation.bytes) + number(proposal.membership) + number(proposal.epoch)
-        bytes += field(proposal.previous.bytes) + field(Array(proposal.lifetime.rawValue.utf8))
-        bytes += number(UInt64(proposal.proposedAt.milliseconds)) + field(proposal.nonce)
-        bytes += field(proposal.proposer.bytes) + field(Array((terms.attachment?.rawValue ?? "").utf8))
-        bytes += number(UInt64(terms.unopened ?? 0)) + field(Array(terms.timer.rawValue.utf8))
-        if terms.mailbox != .no { bytes += field(Array(terms.mailbox.rawValue.utf8)) }
-        let proposed = tagged("mayfly/lifetime_proposal", bytes)
-        for accept in agreement.accepts {
-            var consent = field(proposal.conversation.bytes) + field(proposed)
-            consent += field(Array(proposal.lifetime.rawValue.utf8))
-            consent += number(UInt64(accept.acceptedAt.milliseconds)) + field(accept.acceptor.bytes)
-            let accepted = tagged("mayfly/lifetime_accept", consent)
-            guard accept.acceptor.isValid(accept.signature, for: accepted) else { return false }
-        }
-        let signers = [proposal.proposer] + agreement.accepts.map(\.acceptor)
-        return members.count >= 2 && members.isSubset(of: signers) && Set(signers).count == signers.count
-            && proposal.proposer.isValid(proposal.signature, for: proposed)
-            && agreement.id.bytes == tagged("mayfly/lifetime_agreement", field(proposed))
-    }
-
     /// A reported agreement must have all signatures.
     func agreed(
         _ id: AgreementID, _ conversation: ConversationID, _ machine: Machine, _ node: isolated Node,
@@ -273,7 +244,7 @@ final class NodeOracle: @unchecked Sendable {
         if agreement.proposal.membership == one.record.group.membership, !world.isHostile(one.record.genesis.creator) {
             members.formUnion(one.currentMembers.map(\.key))
         }
-        guard Self.isSigned(agreement, by: members) else {
+        guard agreement.hasSpecifiedSignatures(of: members) else {
             return world.violation("I4 machine \(machine.index) agreed without all signatures")
         }
         agreements[agreement.id] = agreement

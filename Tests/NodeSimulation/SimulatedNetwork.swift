@@ -182,23 +182,22 @@ final class SimulatedNetwork: @unchecked Sendable {
             return promise.futureResult
         }
         time.plan(at: time.now + delay) { [self] in
-            guard let listener = listeners[name] else {
-                // No machine is there, or its kernel refuses the connection.
-                if roll(2) == 0 { return fail(self.error(.refused), after: delay) }
-                return fail(ChannelError.connectTimeout(patience), after: patience.nanoseconds)
+            // A refusal is said or, like everything on the way to nobody, not said.
+            func refuse(_ failure: Failure) {
+                if roll(2) == 0 { return fail(self.error(failure), after: delay) }
+                fail(ChannelError.connectTimeout(patience), after: patience.nanoseconds)
             }
+            guard let listener = listeners[name] else { return refuse(.refused) }
             if refusesPerCent > 0, roll(100) < refusesPerCent {
                 count("connections refused by a firewall")
-                if roll(2) == 0 { return fail(self.error(.refused), after: delay) }
-                return fail(ChannelError.connectTimeout(patience), after: patience.nanoseconds)
+                return refuse(.refused)
             }
             if roads.hidden.contains(listener.machine) {
                 count("connections to nobody behind a NAT")
                 return fail(ChannelError.connectTimeout(patience), after: patience.nanoseconds)
             }
             if isBlocked(from: machine, to: listener.machine) || isBlocked(from: listener.machine, to: machine) {
-                if roll(2) == 0 { return fail(self.error(.unreachable), after: delay) }
-                return fail(ChannelError.connectTimeout(patience), after: patience.nanoseconds)
+                return refuse(.unreachable)
             }
             guard !loop.isDead else { return promise.fail(ChannelError.alreadyClosed) }
             let connection = make(from: machine, to: listener.machine, [address, target], delay)
@@ -260,7 +259,6 @@ final class SimulatedNetwork: @unchecked Sendable {
         }
         guard let listener = listeners[name] else { return }
         let connection = make(from: -1, to: listener.machine, [nil, nil], delay())
-        connection.attachStranger(.dialer)
         accept(connection, listener)
         connection.send(bytes, from: .dialer)
         if roll(2) == 0 { connection.end(from: .dialer) }

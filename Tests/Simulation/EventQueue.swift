@@ -1,58 +1,29 @@
-/// Events by time, and by order of planning at equal times. A binary heap.
+import HeapModule
+
+/// Events by time, and by order of planning at equal times.
 struct EventQueue<Event> {
     /// The events stay in place: the heap moves small entries.
-    private struct Entry {
-        var time: Int64
-        var sequence: UInt64
-        var slot: Int
+    private struct Entry: Comparable {
+        let time: Int64
+        let sequence: UInt64
 
-        func precedes(_ other: Entry) -> Bool { (time, sequence) < (other.time, other.sequence) }
+        static func < (one: Entry, other: Entry) -> Bool { (one.time, one.sequence) < (other.time, other.sequence) }
     }
 
-    private var heap: [Entry] = []
-    private var events: [Event?] = []
-    private var freeSlots: [Int] = []
+    private var heap = Heap<Entry>()
+    private var events: [UInt64: Event] = [:]
     private var nextSequence: UInt64 = 0
 
-    var nextTime: Int64? { heap.first?.time }
+    var nextTime: Int64? { heap.min?.time }
 
     mutating func push(_ event: Event, at time: Int64) {
-        let slot: Int
-        if let free = freeSlots.popLast() {
-            slot = free
-            events[free] = event
-        } else {
-            slot = events.count
-            events.append(event)
-        }
-        heap.append(Entry(time: time, sequence: nextSequence, slot: slot))
+        heap.insert(Entry(time: time, sequence: nextSequence))
+        events[nextSequence] = event
         nextSequence += 1
-        var child = heap.count - 1
-        while child > 0 {
-            let parent = (child - 1) / 2
-            guard heap[child].precedes(heap[parent]) else { break }
-            heap.swapAt(child, parent)
-            child = parent
-        }
     }
 
     mutating func pop() -> (time: Int64, event: Event)? {
-        guard let first = heap.first else { return nil }
-        guard let event = events[first.slot].take() else { preconditionFailure("a slot without an event") }
-        freeSlots.append(first.slot)
-        let last = heap.removeLast()
-        guard !heap.isEmpty else { return (first.time, event) }
-        heap[0] = last
-        var parent = 0
-        while true {
-            var smallest = parent
-            for child in [2 * parent + 1, 2 * parent + 2] where child < heap.count {
-                if heap[child].precedes(heap[smallest]) { smallest = child }
-            }
-            if smallest == parent { break }
-            heap.swapAt(parent, smallest)
-            parent = smallest
-        }
+        guard let first = heap.popMin(), let event = events.removeValue(forKey: first.sequence) else { return nil }
         return (first.time, event)
     }
 }

@@ -2,7 +2,7 @@ import Crypto
 import Messaging
 
 /// Checks the invariants (I1 to I7) at every event.
-struct Oracle {
+final class Oracle {
     struct Key: Hashable {
         let client: ClientID
         let message: MessageID
@@ -29,6 +29,7 @@ struct Oracle {
         var expiresAt: Timestamp?
     }
 
+    private unowned let simulation: Simulation
     var violations: [String] = []
     var counts: [String: Int] = [:]
     var conversations: [ConversationID: [(node: Int, client: ClientID)]] = [:]
@@ -59,36 +60,7 @@ struct Oracle {
     /// The reported explosion time, which may only come nearer.
     var shownEnd: [ClientID: Timestamp] = [:]
 
-    /// Builds the signed bytes from the specification, independently of the code under test.
-    static func isSigned(_ agreement: Agreement, by members: Set<PublicKey>) -> Bool {
-        func field(_ bytes: [UInt8]) -> [UInt8] { number(UInt64(bytes.count)) + bytes }
-        func number(_ value: UInt64) -> [UInt8] { (0..<8).map { UInt8(truncatingIfNeeded: value >> (56 - 8 * $0)) } }
-        func tagged(_ tag: String, _ bytes: [UInt8]) -> [UInt8] {
-            let hash = SHA256.hash(Array(tag.utf8))
-            return SHA256.hash(hash + hash + bytes)
-        }
-        let proposal = agreement.proposal
-        let terms = proposal.terms
-        let proposed = tagged(
-            "mayfly/lifetime_proposal",
-            field(proposal.conversation.bytes) + number(proposal.membership) + number(proposal.epoch)
-                + field(proposal.previous.bytes) + field(Array(proposal.lifetime.rawValue.utf8))
-                + number(UInt64(proposal.proposedAt.milliseconds)) + field(proposal.nonce)
-                + field(proposal.proposer.bytes) + field(Array((terms.attachment?.rawValue ?? "").utf8))
-                + number(UInt64(terms.unopened ?? 0)) + field(Array(terms.timer.rawValue.utf8))
-                + (terms.mailbox == .no ? [] : field(Array(terms.mailbox.rawValue.utf8))))
-        for accept in agreement.accepts {
-            let accepted = tagged(
-                "mayfly/lifetime_accept",
-                field(proposal.conversation.bytes) + field(proposed) + field(Array(proposal.lifetime.rawValue.utf8))
-                    + number(UInt64(accept.acceptedAt.milliseconds)) + field(accept.acceptor.bytes))
-            guard accept.acceptor.isValid(accept.signature, for: accepted) else { return false }
-        }
-        let signers = [proposal.proposer] + agreement.accepts.map(\.acceptor)
-        return members.count >= 2 && members.isSubset(of: signers) && Set(signers).count == signers.count
-            && proposal.proposer.isValid(proposal.signature, for: proposed)
-            && agreement.id.bytes == tagged("mayfly/lifetime_agreement", field(proposed))
-    }
+    init(_ simulation: Simulation) { self.simulation = simulation }
 
     // MARK: Messages
 
@@ -101,7 +73,7 @@ struct Oracle {
     private func terms(_ content: Content) -> LifetimeTerms? { content.agreement.flatMap { agreements[$0]?.terms } }
 
     /// Time the clocks of sender and holder have lost since sending; the age is understated by that much.
-    private func lost(since sent: Sent, _ holder: SimulatedNode, _ simulation: Simulation) -> Milliseconds {
+    private func lost(since sent: Sent, _ holder: SimulatedNode) -> Milliseconds {
         Set([sent.node, holder.index]).reduce(0) { $0 + simulation.nodes[$1].lost - sent.lost[$1] }
     }
 
@@ -115,18 +87,15 @@ struct Oracle {
     /// No two clocks are compared: the age counts by the sender's, the rest by the receiver's. A step forward only
     /// shortens a life, so it needs no slack. The slack is the undetected time on the way, and the time that a clock
     /// lost when it was set back.
-    mutating func checkKept(
-        _ message: Message, _ keeping: NodeAction.Keeping, _ client: ClientID, _ node: SimulatedNode,
-        _ simulation: Simulation
-    ) {
+    func checkKept(_ message: Message, _ keeping: NodeAction.Keeping, _ client: ClientID, _ node: SimulatedNode) {
         let id = message.content.id
         everKept.insert(Key(client, id))
         guard message.sender != nil, let sent = sentAt[id], let expiresAt = message.expiresAt,
             let length = longestUnread(message.content, keeping)
         else { return }
         let end = expiresAt.milliseconds - node.clockOffset
-        let excess = end - sent.time - length - Self.transit - lost(since: sent, node, simulation) - lie(id, node)
-        if excess > 0 { violations.append("t=\(simulation.time) I3 a message lives \(excess) ms too long") }
+        let excess = end - sent.time - length - Self.transit - lost(since: sent, node) - lie(id, node)
+        if excess > 0 { simulation.violation("I3 a message lives \(excess) ms too long") }
     }
 
     /// A member without the agreement keeps the message in memory, as long as its sender does.
@@ -137,84 +106,76 @@ struct Oracle {
     }
 
     /// By the receiver's clock there is no slack: the unopened time less the age. The receiver's cap may shorten it.
-    private mutating func checkEnd(
-        of message: Message, age: Milliseconds, _ keeping: NodeAction.Keeping, isCapped: Bool, _ now: Timestamp,
-        _ simulation: Simulation
+    private func checkEnd(
+        of message: Message, age: Milliseconds, _ keeping: NodeAction.Keeping, isCapped: Bool, _ now: Timestamp
     ) {
         guard let expiresAt = message.expiresAt, let length = longestUnread(message.content, keeping) else { return }
         let end = now + (length - min(max(age, 0), length))
         if expiresAt > end || expiresAt < end && keeping != .memory && !isCapped {
-            violations.append("t=\(simulation.time) I3 a message ends \(expiresAt - end) ms after its time")
+            simulation.violation("I3 a message ends \(expiresAt - end) ms after its time")
         }
     }
 
     /// A read message stays for its whole lifetime, from sending or from now.
-    mutating func checkRescheduled(
-        _ content: Content, to expiresAt: Timestamp, _ node: SimulatedNode, _ simulation: Simulation
-    ) {
+    func checkRescheduled(_ content: Content, to expiresAt: Timestamp, _ node: SimulatedNode) {
         guard let sent = sentAt[content.id], let terms = terms(content), let length = terms.lifetime.milliseconds else {
             return
         }
-        let arrived = sent.time + Self.transit + lost(since: sent, node, simulation) + lie(content.id, node)
+        let arrived = sent.time + Self.transit + lost(since: sent, node) + lie(content.id, node)
         // By a clock that was set back it may be read before it arrived.
         let begin = terms.timer == .read ? max(simulation.time, arrived) : arrived
         let excess = expiresAt.milliseconds - node.clockOffset - begin - length
-        if excess > 0 {
-            violations.append("t=\(simulation.time) I3 a message that was read lives \(excess) ms too long")
-        }
+        if excess > 0 { simulation.violation("I3 a message that was read lives \(excess) ms too long") }
     }
 
     /// A message older than agreed must not be read, whatever the clocks say; slack as in ``checkKept``.
-    mutating func checkRead(_ message: Message, _ node: SimulatedNode, _ simulation: Simulation) {
+    func checkRead(_ message: Message, _ node: SimulatedNode) {
         guard let sent = sentAt[message.content.id],
             let length = terms(message.content)?.longest ?? message.content.lifetime.milliseconds
         else { return }
         let excess =
-            simulation.time - sent.time - length - Self.transit - lost(since: sent, node, simulation)
+            simulation.time - sent.time - length - Self.transit - lost(since: sent, node)
             - lie(message.content.id, node)
-        if excess > 0 {
-            violations.append("t=\(simulation.time) I3 node \(node.index) reads a message \(excess) ms too late")
-        }
+        if excess > 0 { simulation.violation("I3 node \(node.index) reads a message \(excess) ms too late") }
     }
 
     /// A reported agreement must have both signatures.
-    mutating func checkAgreement(_ id: AgreementID, _ event: Event, _ node: SimulatedNode, _ simulation: Simulation) {
+    func checkAgreement(_ id: AgreementID, _ event: Event, _ node: SimulatedNode) {
         guard agreements[id] == nil else { return }
         guard let client = event.client, let machine = node.core.conversation(client),
             let agreement = machine.savedRecord.lifetime.head ?? machine.agreement, agreement.id == id,
-            Self.isSigned(agreement, by: Set([machine.key.publicKey] + machine.currentMembers.map(\.key)))
+            agreement.hasSpecifiedSignatures(of: Set([machine.key.publicKey] + machine.currentMembers.map(\.key)))
         else {
-            violations.append("t=\(simulation.time) I4 node \(node.index) agreed without both signatures")
+            simulation.violation("I4 node \(node.index) agreed without both signatures")
             return
         }
         agreements[id] = agreement
     }
 
     /// A stored message needs an agreement with both signatures.
-    mutating func checkDurable(_ message: Message, _ client: ClientID, _ node: SimulatedNode, _ simulation: Simulation)
-    {
+    func checkDurable(_ message: Message, _ client: ClientID, _ node: SimulatedNode) {
         guard let id = message.content.agreement, let agreement = agreements[id] else {
-            violations.append("t=\(simulation.time) I4 node \(node.index) stores without an agreement")
+            simulation.violation("I4 node \(node.index) stores without an agreement")
             return
         }
         if agreement.proposal.conversation != node.core.conversation(client)?.conversation,
             node.core.conversation(client) != nil
         {
-            violations.append("t=\(simulation.time) I4 node \(node.index) stores under a foreign agreement")
+            simulation.violation("I4 node \(node.index) stores under a foreign agreement")
         }
         // A message stored before a clock was set back ends later by that clock.
-        let slack = sentAt[message.content.id].map { lost(since: $0, node, simulation) } ?? 0
+        let slack = sentAt[message.content.id].map { lost(since: $0, node) } ?? 0
         guard agreement.terms.keepsSomething, let expiresAt = message.expiresAt,
             expiresAt <= node.now(simulation.time) + agreement.terms.longest + slack
         else {
-            violations.append("t=\(simulation.time) I4 node \(node.index) stores for longer than was agreed")
+            simulation.violation("I4 node \(node.index) stores for longer than was agreed")
             return
         }
     }
 
-    mutating func checkAcknowledgement(
+    func checkAcknowledgement(
         of content: Content, age: Milliseconds, _ actions: [NodeAction], isOwed: Bool = false, isCapped: Bool,
-        _ now: Timestamp, _ simulation: Simulation
+        _ now: Timestamp
     ) {
         var isAcknowledged = isOwed
         var isKept = false
@@ -229,21 +190,19 @@ struct Oracle {
             {
                 isKept = true
                 if case .untilUnlocked = keeping { isKept = false }
-                checkEnd(of: message, age: age, keeping, isCapped: isCapped, now, simulation)
+                checkEnd(of: message, age: age, keeping, isCapped: isCapped, now)
             }
         }
         guard isAcknowledged, !isKept else { return }
         let unopened = content.agreement.flatMap { agreements[$0]?.terms.unopened }
         guard let length = content.lifetime.milliseconds, age >= min(length, unopened ?? length) else {
-            violations.append("t=\(simulation.time) I1 acknowledged without keeping")
+            simulation.violation("I1 acknowledged without keeping")
             return
         }
     }
 
     /// Checks an arriving frame; an acknowledgement means that the other side has the message.
-    mutating func receives(
-        _ frame: Frame, _ client: ClientID, from other: ClientID, _ node: SimulatedNode, _ simulation: Simulation
-    ) {
+    func receives(_ frame: Frame, _ client: ClientID, from other: ClientID, _ node: SimulatedNode) {
         if case .mailbox(.keys) = frame, let key = simulation.nodes.lazy.compactMap({ $0.keys[other]?.publicKey }).first
         {
             gainedAtKeys[client, default: [:]][key] = node.gained
@@ -253,7 +212,7 @@ struct Oracle {
             let key = Key(other, id)
             ackedAsStored.insert(key)
             if !everDurable.contains(key), !ended.contains(other) {
-                violations.append("t=\(simulation.time) I1 acknowledged as stored, but it is not durable")
+                simulation.violation("I1 acknowledged as stored, but it is not durable")
             }
         }
         for id in said.held where !everKept.contains(Key(other, id)) && sentAt[id] != nil {
@@ -261,13 +220,10 @@ struct Oracle {
         }
     }
 
-    mutating func sent(
-        _ frame: Frame, from node: SimulatedNode, on link: Simulation.Link, isDialer: Bool, _ simulation: Simulation
-    ) {
+    func sent(_ frame: Frame, from node: SimulatedNode, on link: Simulation.Link, _ end: Int) {
         switch frame {
         case .welcome(let welcome):
-            let joiner = isDialer ? link.listenerKey : link.dialerKey
-            let client = isDialer ? link.dialerClient : link.listenerClient
+            let (joiner, client) = (link.ends[1 - end].key, link.ends[end].client)
             counts["welcomes", default: 0] += 1
             // A welcomed joiner must be in the creator's durable record.
             let admitted: Bool
@@ -277,45 +233,40 @@ struct Oracle {
                 admitted = false
             }
             // An exploded conversation has no record, and its welcome is void.
-            if !admitted, !ended.contains(client) {
-                violations.append("t=\(simulation.time) a welcome left before it was durable")
-            }
+            if !admitted, !ended.contains(client) { simulation.violation("a welcome left before it was durable") }
             welcomed[welcome.tag, default: [:]][welcome.genesis.conversation, default: []].insert(joiner)
-        case .contents(let contents): checkAges(contents, node, simulation)
+        case .contents(let contents): checkAges(contents, node)
         default: break
         }
     }
 
-    mutating func checkAges(_ contents: [AgedContent], _ node: SimulatedNode, _ simulation: Simulation) {
+    func checkAges(_ contents: [AgedContent], _ node: SimulatedNode) {
         for aged in contents {
             let (content, age) = (aged.content, aged.age)
-            if age < 0 { violations.append("t=\(simulation.time) a negative age") }
+            if age < 0 { simulation.violation("a negative age") }
             // An overstated age would shorten the life at the receiver.
             if age > max(0, node.now(simulation.time) - content.sentAt) {
-                violations.append("t=\(simulation.time) I1 node \(node.index) makes a message older than it is")
+                simulation.violation("I1 node \(node.index) makes a message older than it is")
             }
             if let length = content.lifetime.milliseconds, age > length {
-                violations.append("t=\(simulation.time) I3 node \(node.index) sends an expired message")
+                simulation.violation("I3 node \(node.index) sends an expired message")
             }
         }
     }
 
     /// A put needs an agreement of all members and a fresh slot number.
-    mutating func checkMailed(
-        _ slot: SimulatedMailbox.Slot, in box: BoxID, of order: MailOrder, _ node: SimulatedNode,
-        _ simulation: Simulation
-    ) {
+    func checkMailed(_ slot: SimulatedMailbox.Slot, in box: BoxID, of order: MailOrder, _ node: SimulatedNode) {
         if !slotNames[box, default: []].insert(slot.name).inserted {
-            violations.append("t=\(simulation.time) I8 node \(node.index) uses a slot's number again")
+            simulation.violation("I8 node \(node.index) uses a slot's number again")
         }
         let consent = agreements[order.agreement]?.terms.mailbox
         if consent != (order.kind == .disk ? .disk : .ram) {
-            violations.append("t=\(simulation.time) I4 node \(node.index) gives a mailbox what was not agreed")
+            simulation.violation("I4 node \(node.index) gives a mailbox what was not agreed")
         }
     }
 
     /// Checks an event for a watcher.
-    mutating func saw(_ event: Event, _ node: SimulatedNode, _ simulation: Simulation) {
+    func saw(_ event: Event, _ node: SimulatedNode) {
         counts["event " + event.kind.name, default: 0] += 1
         switch event.kind {
         case .message(let id):
@@ -326,37 +277,37 @@ struct Oracle {
             if let before = shown[key] {
                 let isOver = before.expiresAt.map { $0 <= node.latestNow(simulation.time) } ?? false
                 if before.onDisk && !isOver || before.incarnation == node.incarnation {
-                    violations.append("t=\(simulation.time) I2 node \(node.index) shows a message again")
+                    simulation.violation("I2 node \(node.index) shows a message again")
                 }
             }
             shown[key] = Shown(incarnation: node.incarnation, onDisk: disk != nil, expiresAt: message?.expiresAt)
         case .explosionScheduled(let end):
             guard let client = event.client else { return }
             if let before = shownEnd[client], before < end {
-                violations.append("t=\(simulation.time) I5 node \(node.index) shows an explosion put off")
+                simulation.violation("I5 node \(node.index) shows an explosion put off")
             }
             if case .conversation(let record)? = node.durable.inboxes[client]?.record.role,
                 record.schedule.map({ $0.expiresAt > end }) ?? true
             {
-                violations.append("t=\(simulation.time) I5 node \(node.index) shows a schedule that is not durable")
+                simulation.violation("I5 node \(node.index) shows a schedule that is not durable")
             }
             shownEnd[client] = end
         default: break
         }
     }
 
-    mutating func explodes(_ conversation: ConversationID, _ client: ClientID, _ node: SimulatedNode) {
+    func explodes(_ conversation: ConversationID, _ client: ClientID, _ node: SimulatedNode) {
         exploded[node.index, default: []].insert(conversation)
         ended.insert(client)
     }
 
-    mutating func hasExplodedDurably(_ conversation: ConversationID, _ client: ClientID, _ node: SimulatedNode) {
+    func hasExplodedDurably(_ conversation: ConversationID, _ client: ClientID, _ node: SimulatedNode) {
         explodedDurably[node.index, default: [:]][conversation] = client
         explodes(conversation, client, node)
     }
 
     /// Without its durable page an explosion did not happen, and was not reported.
-    mutating func crashes(_ node: SimulatedNode) {
+    func crashes(_ node: SimulatedNode) {
         let gone = explodedDurably[node.index] ?? [:]
         exploded[node.index] = Set(gone.keys)
         ended.subtract(node.keys.keys.filter { node.durable.inboxes[$0] != nil })
@@ -364,10 +315,10 @@ struct Oracle {
 
     // MARK: State
 
-    mutating func checkConversation(_ node: SimulatedNode, _ client: ClientID, _ simulation: Simulation) {
+    func checkConversation(_ node: SimulatedNode, _ client: ClientID) {
         guard let machine = node.core.conversation(client) else { return }
         func bound(_ name: String, _ value: Int, _ limit: Int) {
-            if value > limit { violations.append("t=\(simulation.time) I7 \(name): \(value) of \(limit)") }
+            if value > limit { simulation.violation("I7 \(name): \(value) of \(limit)") }
         }
         bound("held bytes", machine.heldByteCount, Limits.memoryByteCount)
         bound("outbox", machine.outboxCount, Limits.outboxCount)
@@ -378,8 +329,40 @@ struct Oracle {
         bound("invites", record.issuer?.invites.count ?? 0, Limits.inviteCount)
         bound("members", machine.currentMembers.count + 1, Limits.memberCount)
         for entry in machine.currentMembers.flatMap({ machine.outbox(to: $0.key) }) where entry.attempts > 200 {
-            violations.append("t=\(simulation.time) I7 a message was sent \(entry.attempts) times")
+            simulation.violation("I7 a message was sent \(entry.attempts) times")
         }
+    }
+}
+
+extension Agreement {
+    /// Builds the signed bytes from the specification, independently of the code under test.
+    package func hasSpecifiedSignatures(of members: Set<PublicKey>) -> Bool {
+        func field(_ bytes: [UInt8]) -> [UInt8] { number(UInt64(bytes.count)) + bytes }
+        func number(_ value: UInt64) -> [UInt8] { (0..<8).map { UInt8(truncatingIfNeeded: value >> (56 - 8 * $0)) } }
+        func tagged(_ tag: String, _ bytes: [UInt8]) -> [UInt8] {
+            let hash = SHA256.hash(Array(tag.utf8))
+            return SHA256.hash(hash + hash + bytes)
+        }
+        let terms = proposal.terms
+        let proposed = tagged(
+            "mayfly/lifetime_proposal",
+            field(proposal.conversation.bytes) + number(proposal.membership) + number(proposal.epoch)
+                + field(proposal.previous.bytes) + field(Array(proposal.lifetime.rawValue.utf8))
+                + number(UInt64(proposal.proposedAt.milliseconds)) + field(proposal.nonce)
+                + field(proposal.proposer.bytes) + field(Array((terms.attachment?.rawValue ?? "").utf8))
+                + number(UInt64(terms.unopened ?? 0)) + field(Array(terms.timer.rawValue.utf8))
+                + (terms.mailbox == .no ? [] : field(Array(terms.mailbox.rawValue.utf8))))
+        for accept in accepts {
+            let accepted = tagged(
+                "mayfly/lifetime_accept",
+                field(proposal.conversation.bytes) + field(proposed) + field(Array(proposal.lifetime.rawValue.utf8))
+                    + number(UInt64(accept.acceptedAt.milliseconds)) + field(accept.acceptor.bytes))
+            guard accept.acceptor.isValid(accept.signature, for: accepted) else { return false }
+        }
+        let signers = [proposal.proposer] + accepts.map(\.acceptor)
+        return members.count >= 2 && members.isSubset(of: signers) && Set(signers).count == signers.count
+            && proposal.proposer.isValid(proposal.signature, for: proposed)
+            && id.bytes == tagged("mayfly/lifetime_agreement", field(proposed))
     }
 }
 
@@ -558,7 +541,7 @@ extension Simulation {
             }
             if one.agreement != nil { count("pairs with an agreement at the end") }
         }
-        for node in nodes { for client in node.core.clients { oracle.checkConversation(node, client, self) } }
+        for node in nodes { for client in node.core.clients { oracle.checkConversation(node, client) } }
         for key in oracle.ackedAsStored where !oracle.ended.contains(key.client) {
             guard let node = nodes.first(where: { $0.keys[key.client] != nil }), let end = oracle.ends[key],
                 node.disk.messages[key.client]?[key.message] == nil

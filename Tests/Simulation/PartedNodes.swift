@@ -25,12 +25,7 @@ extension Simulation {
 
     /// Parts all nodes until everything that boxes can carry has arrived, or an hour has passed.
     func part() {
-        for node in nodes {
-            step(node) { core, turn in
-                core.setCapacity(Limits.inboxCapacityMaximum, now: turn.now)
-                return []
-            }
-        }
+        for node in nodes { wakeAll(node) }
         // Members that find each other now exchange slice keys and claim boxes.
         let start = time
         while time < start + 10 * .minute, !hasConverged { run(until: time + 5 * .second) }
@@ -39,8 +34,7 @@ extension Simulation {
         log("parted")
         for id in links.keys.sorted() {
             breakLink(id)
-            tellClosed(id, dialer: true)
-            tellClosed(id, dialer: false)
+            for end in 0..<2 { tellClosed(id, end) }
         }
         let ways = ways()
         let partedAt = time
@@ -73,7 +67,7 @@ extension Simulation {
             count("nodes away")
             let longest: [Milliseconds] = [10 * .minute, 2 * .hour, 5 * .hour]
             crash(node, returns: false)
-            result[node.index] = time + 1 + roll(longest[Int(roll(3))])
+            result[node.index] = time + 1 + roll(pick(longest))
         }
         return result
     }
@@ -81,6 +75,10 @@ extension Simulation {
     private func comeBack(_ node: SimulatedNode) {
         if chance(20) { setBack(node) }
         start(node)
+        wakeAll(node)
+    }
+
+    func wakeAll(_ node: SimulatedNode) {
         step(node) { core, turn in
             core.setCapacity(Limits.inboxCapacityMaximum, now: turn.now)
             return []

@@ -88,8 +88,7 @@ extension Simulation {
         count("frames of slice keys")
         put(.transmit(link, .mailbox(.keys(keys))), node)
         guard !keys.keys.isEmpty, last < final else { return }
-        let next = Happening.slices(node.index, incarnation: node.incarnation, client, agreement, above: last, link)
-        queue.push(next, at: time + 20)
+        plan(.slices(client, agreement, above: last, link), node, in: 20)
     }
 
     // MARK: Orders
@@ -129,7 +128,8 @@ extension Simulation {
         } else {
             count("orders refused")
         }
-        queue.push(.mailed(node.index, incarnation: incarnation, client, order, result), at: time + 1 + roll(500))
+        let deed = Deed.mailed(client, order, result)
+        queue.push(.deed(node.index, incarnation: incarnation, deed), at: time + 1 + roll(500))
     }
 
     /// At most three messages per slot, so that orders need several.
@@ -148,14 +148,14 @@ extension Simulation {
                 agreement: order.agreement, slice: order.slice,
                 frames: (index == 0 ? order.frames : []) + (part.isEmpty ? [] : [.contents(part)]), putAt: 0, until: 0,
                 stepped: node.gained - (oracle.gainedAtKeys[client]?[order.member] ?? 0))
-            for case .contents(let contents) in slot.frames { oracle.checkAges(contents, node, self) }
+            for case .contents(let contents) in slot.frames { oracle.checkAges(contents, node) }
             return SimulatedMailbox.Parcel(slot: slot, messages: part.map(\.content.id))
         }
     }
 
     private func keep(_ slot: SimulatedMailbox.Slot, in box: BoxID, of order: MailOrder, _ node: SimulatedNode) {
         count("slots put")
-        oracle.checkMailed(slot, in: box, of: order, node, self)
+        oracle.checkMailed(slot, in: box, of: order, node)
         if mailbox.conduct == .forgets, chance(50) { return count("slots lost by the mailbox") }
         mailbox.boxes[box, default: []].append(slot)
         planVisitOfOwner(of: box)
@@ -177,7 +177,7 @@ extension Simulation {
         guard hasMailbox, node.isUp else { return }
         if let planned = node.nextVisit, planned <= time + wait { return }
         node.nextVisit = time + wait
-        queue.push(.visit(node.index, incarnation: node.incarnation), at: time + wait)
+        plan(.visit, node, in: wait)
     }
 
     /// A node claims its boxes and takes new slots.
@@ -276,9 +276,9 @@ extension Simulation {
         var unknown: [AgedContent] = []
         for frame in slot.frames {
             mix(28)
-            log("node \(node.index) <- box \(frame.summary) dwell \(age.dwell) least \(age.least)")
+            log("node \(node.index) <- box \("\(frame)".prefix(300)) dwell \(age.dwell) least \(age.least)")
             let other = self.client(of: slot.name.sender)
-            if let other { oracle.receives(frame, client, from: other, node, self) }
+            if let other { oracle.receives(frame, client, from: other, node) }
             if case .acknowledgement = frame { count("acknowledgements by box") }
             guard case .contents(let contents) = frame else { continue }
             count("contents by box")
@@ -300,7 +300,7 @@ extension Simulation {
                 oracle.checkAcknowledgement(
                     of: aged.content, age: aged.age, result.actions,
                     isOwed: said?.names(aged.content.id) ?? false && !before.contains(aged.content.id),
-                    isCapped: cap != LifetimeCap.none, turn.now, self)
+                    isCapped: cap != LifetimeCap.none, turn.now)
             }
             return result.actions
         }
@@ -377,7 +377,7 @@ extension Simulation {
     }
 
     func planNotices(_ conversation: ConversationID, _ node: SimulatedNode, in wait: Int64) {
-        queue.push(.notices(node.index, incarnation: node.incarnation, conversation), at: time + wait)
+        plan(.notices(conversation), node, in: wait)
     }
 
     func putNotices(_ conversation: ConversationID, _ node: SimulatedNode) {

@@ -11,23 +11,22 @@ extension Simulation {
 
     func nodeIndex(_ endpoints: [Endpoint]) -> Int? { nodes.firstIndex { endpoints.contains($0.endpoint) } }
 
+    func linkIDs(of node: SimulatedNode) -> [LinkID] {
+        links.keys.sorted().filter { links[$0]!.ends.contains { $0.node == node.index } }
+    }
+
     func move(_ node: SimulatedNode) {
         count("moves")
         node.endpoint = Endpoint(host: node.endpoint.host, port: node.endpoint.port + 1)
         log("node \(node.index): moves to \(node.endpoint)")
-        for id in links.keys.sorted() where links[id]!.dialer == node.index || links[id]!.listener == node.index {
-            breakLink(id)
-        }
+        for id in linkIDs(of: node) { breakLink(id) }
         if node.isUp { step(node) { core, turn in core.endpointsChanged(&turn) } }
     }
 
     func connect(_ node: SimulatedNode, _ client: ClientID, _ dial: NodeAction.Dial) {
         guard let key = node.keys[client]?.publicKey, node.core.record(client) != nil else { return }
         func fail(_ isUnknownThere: Bool, after wait: Int64) {
-            queue.push(
-                .dialFailed(
-                    node.index, incarnation: node.incarnation, client, dial.remote, isUnknownThere: isUnknownThere),
-                at: time + wait)
+            plan(.dialFailed(client, dial.remote, isUnknownThere: isUnknownThere), node, in: wait)
         }
         guard let index = nodeIndex(dial.endpoints) else { return fail(false, after: 10) }
         let target = nodes[index]
@@ -46,57 +45,49 @@ extension Simulation {
         let id = LinkID(nextLink)
         nextLink += 1
         count("links")
-        links[id] = Link(
-            dialer: node.index, listener: index, dialerClient: client, listenerClient: listener, dialerKey: key,
-            listenerKey: dial.remote)
+        links[id] = Link(ends: [
+            Link.End(node: node.index, client: client, key: key, isOpen: true),
+            Link.End(node: index, client: listener, key: dial.remote, isOpen: false),
+        ])
         log("link \(id.value): node \(node.index) \(client.shortName) -> node \(index) \(listener.shortName)")
-        enqueue(.open, on: id, toDialer: false)
+        enqueue(.open, on: id, to: 1)
         step(node) { core, turn in core.linkOpened(id, client: client, remote: dial.remote, weDialled: true, &turn) }
     }
 
-    func enqueue(_ item: Item, on id: LinkID, toDialer: Bool) {
-        guard var link = links[id] else { return }
-        let arrival: Int64
-        if toDialer {
-            arrival = max(link.lastArrivalAtDialer, time + delay())
-            link.lastArrivalAtDialer = arrival
-        } else {
-            arrival = max(link.lastArrivalAtListener, time + delay())
-            link.lastArrivalAtListener = arrival
-        }
-        links[id] = link
-        queue.push(.deliver(id, toDialer: toDialer, item), at: arrival)
+    func enqueue(_ item: Item, on id: LinkID, to end: Int) {
+        guard let before = links[id]?.ends[end].lastArrival else { return }
+        let arrival = max(before, time + delay())
+        links[id]!.ends[end].lastArrival = arrival
+        queue.push(.deliver(id, to: end, item), at: arrival)
     }
 
     func transmit(_ frame: Frame, on id: LinkID, from node: SimulatedNode) {
         guard let link = links[id] else { return }
-        let isDialer = link.dialer == node.index
-        guard isDialer ? link.dialerOpen : link.listenerOpen else { return }
-        oracle.sent(frame, from: node, on: link, isDialer: isDialer, self)
-        enqueue(.frame(frame), on: id, toDialer: !isDialer)
+        let end = link.end(of: node.index)
+        guard link.ends[end].isOpen else { return }
+        oracle.sent(frame, from: node, on: link, end)
+        enqueue(.frame(frame), on: id, to: 1 - end)
     }
 
     /// This side closes; frames already sent still arrive if the link holds.
     func close(_ id: LinkID, _ node: SimulatedNode) {
-        guard let link = links[id] else { return }
-        let isDialer = link.dialer == node.index
-        guard isDialer ? link.dialerOpen : link.listenerOpen else { return }
-        if isDialer { links[id]!.dialerOpen = false } else { links[id]!.listenerOpen = false }
-        enqueue(.end, on: id, toDialer: !isDialer)
-        queue.push(.closed(node.index, incarnation: node.incarnation, id), at: time)
+        guard let end = links[id]?.end(of: node.index), links[id]!.ends[end].isOpen else { return }
+        links[id]!.ends[end].isOpen = false
+        enqueue(.end, on: id, to: 1 - end)
+        plan(.closed(id), node, in: 0)
         dropIfDead(id)
     }
 
-    func tellClosed(_ id: LinkID, dialer: Bool) {
-        guard let link = links[id], dialer ? link.dialerOpen : link.listenerOpen else { return }
-        if dialer { links[id]!.dialerOpen = false } else { links[id]!.listenerOpen = false }
-        let node = nodes[dialer ? link.dialer : link.listener]
+    func tellClosed(_ id: LinkID, _ end: Int) {
+        guard let link = links[id], link.ends[end].isOpen else { return }
+        links[id]!.ends[end].isOpen = false
+        let node = nodes[link.ends[end].node]
         if node.isUp { step(node) { core, turn in core.linkClosed(id, &turn) } }
         dropIfDead(id)
     }
 
     private func dropIfDead(_ id: LinkID) {
-        guard let link = links[id], !link.dialerOpen, !link.listenerOpen, link.isBroken else { return }
+        guard let link = links[id], link.isBroken, !link.ends.contains(where: \.isOpen) else { return }
         links[id] = nil
     }
 
@@ -104,50 +95,45 @@ extension Simulation {
     func breakLink(_ id: LinkID, _ crashed: SimulatedNode? = nil) {
         guard let link = links[id] else { return }
         links[id]!.isBroken = true
-        for isDialer in [true, false] {
-            let index = isDialer ? link.dialer : link.listener
-            if index == crashed?.index {
-                if isDialer { links[id]?.dialerOpen = false } else { links[id]?.listenerOpen = false }
+        for end in 0..<2 {
+            if link.ends[end].node == crashed?.index {
+                links[id]?.ends[end].isOpen = false
             } else if chance(60) {
-                queue.push(.deliver(id, toDialer: isDialer, .end), at: time + roll(2_000))
+                queue.push(.deliver(id, to: end, .end), at: time + roll(2_000))
             }
         }
         dropIfDead(id)
     }
 
-    func deliver(_ item: Item, on id: LinkID, toDialer: Bool) {
-        guard let link = links[id] else { return }
-        let (from, to) = toDialer ? (link.listener, link.dialer) : (link.dialer, link.listener)
-        if isCut(from: from, to: to) {
-            // Later frames in this direction are lost as well, even if the partition ends, so the receiver gets no gap.
-            if toDialer { links[id]!.isLostToDialer = true } else { links[id]!.isLostToListener = true }
-        }
-        let isLost = links[id]!.isLost(toDialer: toDialer)
-        let node = nodes[to]
+    func deliver(_ item: Item, on id: LinkID, to end: Int) {
+        guard let ends = links[id]?.ends else { return }
+        // Later frames in this direction are lost as well, even if the partition ends, so the receiver gets no gap.
+        if isCut(from: ends[1 - end].node, to: ends[end].node) { links[id]!.ends[end].isLost = true }
+        let isLost = links[id]!.isLost(to: end)
+        let (node, client) = (nodes[ends[end].node], ends[end].client)
         switch item {
         case .open:
-            if node.isUp, !isLost { wake(node, link.listenerClient, .pushNotification) }
-            guard node.isUp, !isLost, node.core.record(link.listenerClient) != nil else {
+            if node.isUp, !isLost { wake(node, client, .pushNotification) }
+            guard node.isUp, !isLost, node.core.record(client) != nil else {
                 links[id]!.isBroken = true
-                if link.dialerOpen { queue.push(.deliver(id, toDialer: true, .end), at: time + delay()) }
+                if ends[0].isOpen { queue.push(.deliver(id, to: 0, .end), at: time + delay()) }
                 return
             }
-            links[id]!.listenerOpen = true
-            step(node) { core, turn in
-                core.linkOpened(id, client: link.listenerClient, remote: link.dialerKey, weDialled: false, &turn)
+            links[id]!.ends[1].isOpen = true
+            step(node) { core, turn in core.linkOpened(id, client: client, remote: ends[0].key, weDialled: false, &turn)
             }
         case .frame(let frame):
-            guard node.isUp, !isLost, toDialer ? link.dialerOpen : link.listenerOpen else { return }
-            receive(frame, on: id, link, toDialer: toDialer, node)
-        case .end: tellClosed(id, dialer: toDialer)
+            guard node.isUp, !isLost, ends[end].isOpen else { return }
+            receive(frame, on: id, client, from: ends[1 - end].client, node)
+        case .end: tellClosed(id, end)
         }
     }
 
-    private func receive(_ frame: Frame, on id: LinkID, _ link: Link, toDialer: Bool, _ node: SimulatedNode) {
+    private func receive(_ frame: Frame, on id: LinkID, _ client: ClientID, from other: ClientID, _ node: SimulatedNode)
+    {
         mix(frame)
-        let client = toDialer ? link.dialerClient : link.listenerClient
-        log("node \(node.index) <- \(frame.summary)")
-        oracle.receives(frame, client, from: toDialer ? link.listenerClient : link.dialerClient, node, self)
+        log("node \(node.index) <- \("\(frame)".prefix(300))")
+        oracle.receives(frame, client, from: other, node)
         var unknown: [AgedContent] = []
         if case .contents(let contents) = frame {
             unknown = contents.filter { node.seen[client]?.contains($0.content.id) != true }
@@ -160,7 +146,7 @@ extension Simulation {
                 &turn)
             for aged in unknown {
                 oracle.checkAcknowledgement(
-                    of: aged.content, age: aged.age, actions, isCapped: cap != LifetimeCap.none, turn.now, self)
+                    of: aged.content, age: aged.age, actions, isCapped: cap != LifetimeCap.none, turn.now)
             }
             return actions
         }
@@ -192,15 +178,13 @@ extension Simulation {
                 let notice = tombstone.answer(toQuestionOf: key)
             else { return }
             count("asks answered")
-            let answer = Happening.noticeAnswer(to: sender, incarnation: asker.incarnation, client, notice)
-            queue.push(answer, at: time + delay())
+            plan(.noticeAnswer(client, notice), asker, in: delay())
         case .askByInvite(let client, let invite, let endpoints):
             guard let target = reachable(endpoints, from: sender) else { return }
             let tombstone = target.core.tombstones.first { $0.openInvites.contains(invite) }
             guard let statement = tombstone?.statement else { return }
             count("late joiners answered")
-            let incarnation = nodes[sender].incarnation
-            queue.push(.statement(to: sender, incarnation: incarnation, client, statement), at: time + delay())
+            plan(.statement(client, statement), nodes[sender], in: delay())
         case .report(let conversation, let endpoints):
             guard let receipt = nodes[sender].core.tombstone(conversation)?.receipt,
                 let target = reachable(endpoints, from: sender), target.core.tombstone(conversation) != nil
@@ -247,155 +231,7 @@ extension Simulation {
             for id in said.stored { mix(id.bytes + [1]) }
             for id in said.held { mix(id.bytes + [0]) }
             for id in said.expired { mix(id.bytes + [2]) }
-        case .session(let start): mix(start.inForce?.bytes ?? [start.reset ? 1 : 0])
-        case .lifetime(let message):
-            switch message {
-            case .proposal(let proposal): mix(proposal.signature.bytes)
-            case .accept(let accept): mix(accept.signature.bytes)
-            case .reject(let id, _), .withdraw(let id): mix(id.bytes)
-            case .unsupported: mix(20)
-            case .agreement(let agreement): mix(agreement.id.bytes + [UInt8(clamping: agreement.accepts.count)])
-            case .ended(let id, _): mix(id.bytes + [24])
-            }
-        case .joinRequest(let request): mix(request.joinSecret)
-        case .welcome(let welcome): mix(welcome.genesis.signature.bytes)
-        case .joinError(let error): mix(Array(error.inviteTag.description.utf8))
-        case .explosion(let sealed): mix(sealed)
-        case .deletionReceipt(let receipt): mix(receipt.signature.bytes)
-        case .invitation(let invitation): mix(invitation.id.bytes)
-        case .ping(let nonce), .pong(let nonce): mix(nonce)
-        case .memberLeft(let departure): mix(departure.signature.bytes)
-        case .group(let update): mix(update.state?.signature.bytes ?? [24])
-        case .profile(let member): mix(member.signature.bytes)
-        case .closing(let asleep): mix(asleep ? 25 : 22)
-        case .joinCancelled: mix(25)
-        case .unknown: mix(23)
-        case .receipt(let receipt): for id in receipt.messages { mix(id.bytes + [UInt8(receipt.kind.rawValue)]) }
-        case .attachmentRequest(let id, let first, let count):
-            mix(id.bytes)
-            mix(UInt64(clamping: first) << 32 | UInt64(clamping: count))
-        case .attachmentChunk(let chunk):
-            mix(chunk.message.bytes)
-            mix(UInt64(clamping: chunk.index))
-        case .attachmentGone(let id): mix(id.bytes + [24])
-        case .relayRequest, .relayAnswer: mix(26)
-        case .punch: mix(27)
-        case .mailboxRequest, .mailboxAnswer, .mailbox: mix(28)
-        }
-    }
-}
-
-extension Frame {
-    var summary: String {
-        switch self {
-        case .session(let start):
-            "session reset=\(start.reset) inForce=\(start.inForce.map { Hex.encode($0.bytes.prefix(3)) } ?? "-")"
-                + " head=\(start.head.map { Hex.encode($0.id.bytes.prefix(3)) } ?? "-")"
-                + "/\(start.head?.ballot.epoch ?? 0)"
-        case .contents(let contents):
-            "contents" + contents.map { " \(Hex.encode($0.content.id.bytes.prefix(3))) age \($0.age)" }.joined()
-        case .acknowledgement(let said):
-            "ack"
-                + [("stored", said.stored), ("held", said.held), ("expired", said.expired)].flatMap { name, ids in
-                    ids.map { " \(name) \(Hex.encode($0.bytes.prefix(3)))" }
-                }.joined()
-        case .lifetime(let message):
-            switch message {
-            case .proposal(let proposal):
-                "proposal \(Hex.encode(proposal.id.bytes.prefix(3))) \(proposal.lifetime.rawValue)"
-                    + " epoch \(proposal.epoch)"
-            case .accept(let accept): "accept \(Hex.encode(accept.proposal.bytes.prefix(3)))"
-            case .reject(let id, let reason): "reject \(Hex.encode(id.bytes.prefix(3))) \(reason)"
-            case .withdraw(let id): "withdraw \(Hex.encode(id.bytes.prefix(3)))"
-            case .unsupported: "unsupported"
-            case .agreement(let agreement):
-                "agreement \(Hex.encode(agreement.id.bytes.prefix(3))) by \(agreement.signers.count)"
-            case .ended(let id, _): "ended \(Hex.encode(id.bytes.prefix(3)))"
-            }
-        case .joinRequest: "joinRequest"
-        case .welcome: "welcome"
-        case .joinError(let error): "joinError \(error.errorType)"
-        case .explosion: "explosion"
-        case .deletionReceipt: "receipt"
-        case .invitation: "invitation"
-        case .memberLeft: "memberLeft"
-        case .joinCancelled: "joinCancelled"
-        case .ping: "ping"
-        case .pong: "pong"
-        case .closing(let asleep): asleep ? "closing, asleep" : "closing"
-        case .unknown: "unknown"
-        case .receipt(let receipt): "receipt \(receipt.kind) of \(receipt.messages.count)"
-        case .attachmentRequest(_, let first, let count): "request \(first)+\(count)"
-        case .attachmentChunk(let chunk): "chunk \(chunk.index)"
-        case .attachmentGone: "gone"
-        case .group(let update):
-            "group \(update.state?.version ?? 0) members \(update.members.count) departures \(update.departures.count)"
-        case .profile: "profile"
-        case .relayRequest: "relay request"
-        case .relayAnswer: "relay answer"
-        case .punch: "punch"
-        case .mailboxRequest: "mailbox request"
-        case .mailboxAnswer: "mailbox answer"
-        case .mailbox(.want(let agreement, let above)):
-            "want slices of \(Hex.encode(agreement.bytes.prefix(3))) above \(above.map { "\($0)" } ?? "-")"
-        case .mailbox(.keys(let keys)):
-            "slices \(keys.first)+\(keys.keys.count) of \(Hex.encode(keys.agreement.bytes.prefix(3)))"
-                + " present \(keys.present) left \(keys.left)"
-        }
-    }
-}
-
-extension [MessageID] { var summary: String { map { Hex.encode($0.bytes.prefix(3)) }.joined(separator: " ") } }
-
-extension NodeAction {
-    var summary: String {
-        switch self {
-        case .save(let client): "save \(client.shortName)"
-        case .keep(_, let messages, let keeping):
-            "keep"
-                + messages.map { " \(Hex.encode($0.content.id.bytes.prefix(3))) \($0.content.displayText.prefix(20))" }
-                .joined() + " \(keeping)"
-        case .setState(_, let ids, let state): "state \(ids.summary) \(state)"
-        case .forgetMemory: "forgetMemory"
-        case .reschedule(_, let id, let at): "reschedule \(Hex.encode(id.bytes.prefix(3))) to \(at.milliseconds)"
-        case .eraseSent(_, let id): "eraseSent \(Hex.encode(id.bytes.prefix(3)))"
-        case .explode(let client, _, _): "explode \(client.shortName)"
-        case .destroy: "destroy"
-        case .saveTombstone: "saveTombstone"
-        case .removeTombstone: "removeTombstone"
-        case .armExplosion: "arm"
-        case .register: "register"
-        case .unregister: "unregister"
-        case .dial(let client, let dial):
-            "dial for \(client.shortName) to \(dial.remote.shortName) at \(dial.endpoints.map(\.description))"
-        case .transmit(let link, let frame): "transmit on \(link.value) \(frame.summary)"
-        case .transmitMessages(let link, _, let messages):
-            "transmit on \(link.value)"
-                + messages.map { " message \(Hex.encode($0.id.bytes.prefix(3))) age \($0.age)" }.joined()
-        case .close(let link): "close \(link.value)"
-        case .pauseReading(let link, let time): "pause \(link.value) for \(time)"
-        case .knock: "knock"
-        case .notify(let event): "notify \(event.kind.name)"
-        case .notifyMessages(let events):
-            "notify \(events.events.first { _ in true }?.kind.name ?? "") \(events.messages.summary)"
-        case .wake(let client, let reason): "wake \(client.shortName) \(reason.rawValue)"
-        case .sleep(let client): "sleep \(client.shortName)"
-        case .setDelivery(_, let ids, let delivery): "delivery \(ids.summary) \(delivery.state)"
-        case .keepChunk(_, let chunk, _, _): "keep chunk \(chunk.index)"
-        case .forgetChunks: "forget chunks"
-        case .verifyAttachment: "verify"
-        case .serveChunks: "serve"
-        case .transmitChunk(_, _, _, let index): "transmit chunk \(index)"
-        case .forward(_, let frame): "forward \(frame.summary)"
-        case .relayed: "relayed"
-        case .endpointsMayHaveChanged: "endpoints"
-        case .gatherCandidates: "candidates"
-        case .dialPunching: "dial, punching"
-        case .punch: "punch"
-        case .mail: "mail"
-        case .makeSlices: "slices"
-        case .mailNotices: "mail notices"
-        case .mailbox: "mailbox"
+        default: mix(Array(FrameCodec.encode(frame).suffix(8)))
         }
     }
 }
@@ -406,44 +242,7 @@ extension ClientID { var shortName: String { Hex.encode(bytes.prefix(3)) } }
 
 extension Event.Kind {
     var name: String {
-        switch self {
-        case .message: "message"
-        case .messageState(_, let state, _): "messageState \(state)"
-        case .messageExpired: "messageExpired"
-        case .lifetimeProposed(_, let ours, _): ours ? "we proposed" : "peer proposed"
-        case .lifetimeSigned: "signed"
-        case .lifetimeAgreed: "agreed"
-        case .lifetimeRejected: "rejected"
-        case .lifetimeWithdrawn: "withdrawn"
-        case .lifetimeExpired: "proposal expired"
-        case .lifetimeReset: "reset"
-        case .lifetimeSuspended: "suspended"
-        case .memberJoined: "memberJoined"
-        case .memberLeft: "memberLeft"
-        case .joinRequested: "joinRequested"
-        case .joined: "joined"
-        case .joinFailed: "joinFailed"
-        case .invited: "invited"
-        case .exploded: "exploded"
-        case .deletionReceipt: "deletionReceipt"
-        case .explosionScheduled: "explosionScheduled"
-        case .explosionReminder: "explosionReminder"
-        case .peerOnline: "peerOnline"
-        case .peerOffline: "peerOffline"
-        case .conversationUpdated: "conversationUpdated"
-        case .groupConflict: "groupConflict"
-        case .memberRemoved: "memberRemoved"
-        case .removed: "removed"
-        case .profileChanged: "profileChanged"
-        case .messagesMissed: "messagesMissed"
-        case .twoCopies: "twoCopies"
-        case .locked: "locked"
-        case .unlocked: "unlocked"
-        case .inboxAwake(let reason): "inboxAwake \(reason.rawValue)"
-        case .inboxAsleep: "inboxAsleep"
-        case .codeEnded(_, let outcome): "code \(outcome.rawValue)"
-        case .messageDelivery(_, _, let state): "delivery \(state)"
-        case .attachmentProgress(_, _, let count, let total): "progress \(count) of \(total)"
-        }
+        let name = Mirror(reflecting: self).children.first?.label ?? "\(self)"
+        return if case .messageState(_, let state, _) = self { "\(name) \(state)" } else { name }
     }
 }

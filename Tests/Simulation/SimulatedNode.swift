@@ -185,18 +185,10 @@ final class SimulatedNode {
     }
 
     func reap(now: Timestamp) {
-        func isOver(_ message: Message) -> Bool { message.expiresAt.map { $0 <= now } ?? false }
-        for client in disk.messages.keys.sorted() {
-            for (id, message) in disk.messages[client] ?? [:] where isOver(message) { disk.messages[client]?[id] = nil }
-        }
-        for client in durable.messages.keys.sorted() {
-            for (id, message) in durable.messages[client] ?? [:] where isOver(message) {
-                durable.messages[client]?[id] = nil
-            }
-        }
-        for client in memory.keys.sorted() {
-            for (id, held) in memory[client] ?? [:] where isOver(held.message) { memory[client]?[id] = nil }
-        }
+        func isLeft(_ message: Message) -> Bool { message.expiresAt.map { $0 > now } ?? true }
+        disk.messages = disk.messages.mapValues { $0.filter { isLeft($0.value) } }
+        durable.messages = durable.messages.mapValues { $0.filter { isLeft($0.value) } }
+        memory = memory.mapValues { $0.filter { isLeft($0.value.message) } }
     }
 
     func forget(_ client: ClientID) {

@@ -58,29 +58,35 @@ package final class Simulation {
 
     enum Happening {
         case wake(Int)
-        case commit(Int, incarnation: Int)
-        case dial(Int, incarnation: Int, ClientID, NodeAction.Dial)
-        case dialFailed(Int, incarnation: Int, ClientID, PublicKey, isUnknownThere: Bool)
-        case deliver(LinkID, toDialer: Bool, Item)
-        case closed(Int, incarnation: Int, LinkID)
+        /// Nothing happens if the node has gone down since this was planned.
+        case deed(Int, incarnation: Int, Deed)
+        case deliver(LinkID, to: Int, Item)
         case knock(from: Int, NodeAction.Knock)
         case answer(to: Int, ConversationID, [UInt8])
-        case noticeAnswer(to: Int, incarnation: Int, ClientID, [UInt8])
-        case statement(to: Int, incarnation: Int, ClientID, ExpiredStatement)
         case user(Int)
         case join(Int, VerifiedInvite)
         case fault
         case restart(Int)
         case unlock(Int)
         case heal(Int, Int)
-        case slices(Int, incarnation: Int, ClientID, AgreementID, above: UInt32?, LinkID)
         case mail(Int, incarnation: Int, ClientID, MailOrder, [SimulatedMailbox.Parcel])
-        case mailed(Int, incarnation: Int, ClientID, MailOrder, MailResult)
-        case visit(Int, incarnation: Int)
         case discard(BoxID, SimulatedMailbox.Name, answer: [UInt8]?)
-        case notices(Int, incarnation: Int, ConversationID)
         case mailboxReturns
-        case crash(Int, incarnation: Int)
+    }
+
+    /// What one process of a node does or learns.
+    enum Deed {
+        case commit
+        case dial(ClientID, NodeAction.Dial)
+        case dialFailed(ClientID, PublicKey, isUnknownThere: Bool)
+        case closed(LinkID)
+        case noticeAnswer(ClientID, [UInt8])
+        case statement(ClientID, ExpiredStatement)
+        case slices(ClientID, AgreementID, above: UInt32?, LinkID)
+        case mailed(ClientID, MailOrder, MailResult)
+        case visit
+        case notices(ConversationID)
+        case crash
     }
 
     enum Item {
@@ -90,23 +96,23 @@ package final class Simulation {
     }
 
     struct Link {
-        var dialer: Int
-        var listener: Int
-        var dialerClient: ClientID
-        var listenerClient: ClientID
-        var dialerKey: PublicKey
-        var listenerKey: PublicKey
-        var dialerOpen = true
-        var listenerOpen = false
-        var isBroken = false
-        /// Frames to one end are lost.
-        var isLostToDialer = false
-        var isLostToListener = false
-        var lastArrivalAtDialer: Int64 = 0
-        var lastArrivalAtListener: Int64 = 0
+        struct End {
+            let node: Int
+            let client: ClientID
+            let key: PublicKey
+            var isOpen: Bool
+            /// Frames to this end are lost.
+            var isLost = false
+            var lastArrival: Int64 = 0
+        }
 
-        func isLost(toDialer: Bool) -> Bool { isBroken || (toDialer ? isLostToDialer : isLostToListener) }
-        var isWhole: Bool { !isBroken && !isLostToDialer && !isLostToListener }
+        /// The dialer's end and the listener's.
+        var ends: [End]
+        var isBroken = false
+
+        func isLost(to end: Int) -> Bool { isBroken || ends[end].isLost }
+        var isWhole: Bool { !isBroken && !ends.contains(where: \.isLost) }
+        func end(of node: Int) -> Int { ends[0].node == node ? 0 : 1 }
     }
 
     let options: Options
@@ -126,7 +132,7 @@ package final class Simulation {
     var isParted = false
     var eventCount = 0
     var trace: UInt64 = 0xcbf2_9ce4_8422_2325
-    var oracle = Oracle()
+    private(set) lazy var oracle = Oracle(self)
     let grace: Milliseconds
     package var verbose = false
 
@@ -175,6 +181,8 @@ package final class Simulation {
 
     func mix(_ bytes: [UInt8]) { for byte in bytes.prefix(8) { mix(UInt64(byte)) } }
 
+    func pick<Element>(_ elements: [Element]) -> Element { elements[Int(roll(Int64(elements.count)))] }
+
     func violation(_ text: String) { oracle.violations.append("t=\(time) \(text)") }
 
     func count(_ name: String) { oracle.counts[name, default: 0] += 1 }
@@ -200,12 +208,7 @@ package final class Simulation {
         if let waiting = undeliveredConversation() ?? unheardWord() { violation("liveness: \(waiting)") }
         count(time - quietAt <= 60 * .second ? "quiet within 60 s" : "quiet later")
         // With all inboxes awake the members must agree.
-        for node in nodes {
-            step(node) { core, turn in
-                core.setCapacity(Limits.inboxCapacityMaximum, now: turn.now)
-                return []
-            }
-        }
+        for node in nodes { wakeAll(node) }
         let calmAt = time
         while time < calmAt + 60 * .minute {
             run(until: time + 5 * .second)
@@ -260,28 +263,12 @@ package final class Simulation {
             guard node.isUp else { return }
             step(node) { core, turn in core.advance(&turn) }
             checkSchedules(node)
-        case .commit(let index, let incarnation):
-            mix(2)
-            let node = nodes[index]
-            guard node.isUp, node.incarnation == incarnation else { return }
-            commit(node)
-        case .dial(let index, let incarnation, let client, let dial):
-            mix(3)
-            guard nodes[index].isUp, nodes[index].incarnation == incarnation else { return }
-            connect(nodes[index], client, dial)
-        case .dialFailed(let index, let incarnation, let client, let remote, let isUnknownThere):
-            mix(4)
-            let node = nodes[index]
-            guard node.isUp, node.incarnation == incarnation else { return }
-            step(node) { core, turn in core.dialFailed(client, to: remote, isUnknownThere: isUnknownThere, &turn) }
-        case .deliver(let link, let toDialer, let item):
+        case .deed(let index, let incarnation, let deed):
+            let isThere = nodes[index].isUp && nodes[index].incarnation == incarnation
+            handle(deed, nodes[index], isThere: isThere)
+        case .deliver(let link, let end, let item):
             mix(5)
-            deliver(item, on: link, toDialer: toDialer)
-        case .closed(let index, let incarnation, let link):
-            mix(15)
-            let node = nodes[index]
-            guard node.isUp, node.incarnation == incarnation else { return }
-            step(node) { core, turn in core.linkClosed(link, &turn) }
+            deliver(item, on: link, to: end)
         case .knock(let from, let knock):
             mix(6)
             receiveKnock(knock, from: from)
@@ -290,16 +277,6 @@ package final class Simulation {
             let node = nodes[index]
             guard node.isUp else { return }
             step(node) { core, turn in core.receiveReceipt(sealed, for: conversation, &turn) }
-        case .noticeAnswer(let index, let incarnation, let client, let sealed):
-            mix(8)
-            let node = nodes[index]
-            guard node.isUp, node.incarnation == incarnation else { return }
-            receiveNotice(sealed, node, client, from: nil)
-        case .statement(let index, let incarnation, let client, let statement):
-            mix(16)
-            let node = nodes[index]
-            guard node.isUp, node.incarnation == incarnation else { return }
-            step(node) { core, turn in core.receive(statement, for: client, &turn) }
         case .user(let index):
             mix(9)
             guard !isCalm else { return }
@@ -323,37 +300,44 @@ package final class Simulation {
         case .heal(let one, let other):
             mix(14)
             partitions.remove([one, other])
-        case .slices(let index, let incarnation, let client, let agreement, let above, let link):
-            mix(17)
-            guard nodes[index].isUp, nodes[index].incarnation == incarnation else { return }
-            sendSlices(nodes[index], client, agreement, above: above, on: link)
         case .mail(let index, let incarnation, let client, let order, let parcels):
             mix(18)
             mail(order, parcels, client, nodes[index], incarnation)
-        case .mailed(let index, let incarnation, let client, let order, let result):
-            mix(19)
-            guard nodes[index].isUp, nodes[index].incarnation == incarnation else { return }
-            mailed(order, result, client, nodes[index])
-        case .visit(let index, let incarnation):
-            mix(20)
-            let node = nodes[index]
-            guard node.isUp, node.incarnation == incarnation else { return }
-            node.nextVisit = nil
-            visit(node)
         case .discard(let box, let name, let answer):
             mix(21)
             discard(name, in: box, answer: answer)
-        case .notices(let index, let incarnation, let conversation):
-            mix(22)
-            guard nodes[index].isUp, nodes[index].incarnation == incarnation else { return }
-            putNotices(conversation, nodes[index])
         case .mailboxReturns:
             mix(23)
             mailbox.isUp = true
-        case .crash(let index, let incarnation):
-            mix(24)
-            if !isCalm, nodes[index].isUp, nodes[index].incarnation == incarnation { crash(nodes[index]) }
         }
+    }
+
+    private func handle(_ deed: Deed, _ node: SimulatedNode, isThere: Bool) {
+        mix(UInt64(node.index))
+        guard isThere else { return }
+        switch deed {
+        case .commit: commit(node)
+        case .dial(let client, let dial): connect(node, client, dial)
+        case .dialFailed(let client, let remote, let isUnknownThere):
+            step(node) { core, turn in core.dialFailed(client, to: remote, isUnknownThere: isUnknownThere, &turn) }
+        case .closed(let link): step(node) { core, turn in core.linkClosed(link, &turn) }
+        case .noticeAnswer(let client, let sealed): receiveNotice(sealed, node, client, from: nil)
+        case .statement(let client, let statement):
+            step(node) { core, turn in core.receive(statement, for: client, &turn) }
+        case .slices(let client, let agreement, let above, let link):
+            sendSlices(node, client, agreement, above: above, on: link)
+        case .mailed(let client, let order, let result): mailed(order, result, client, node)
+        case .visit:
+            node.nextVisit = nil
+            visit(node)
+        case .notices(let conversation): putNotices(conversation, node)
+        case .crash: if !isCalm { crash(node) }
+        }
+    }
+
+    /// Plans it for the process that runs now.
+    func plan(_ deed: Deed, _ node: SimulatedNode, in wait: Int64) {
+        queue.push(.deed(node.index, incarnation: node.incarnation, deed), at: time + wait)
     }
 
     // MARK: The shell
@@ -398,10 +382,10 @@ package final class Simulation {
     func perform(_ actions: [NodeAction], _ node: SimulatedNode) {
         mix(UInt64(actions.count))
         for case .notify(let event) in actions {
-            if case .lifetimeAgreed(_, let id, _) = event.kind { oracle.checkAgreement(id, event, node, self) }
+            if case .lifetimeAgreed(_, let id, _) = event.kind { oracle.checkAgreement(id, event, node) }
         }
         for action in actions {
-            log("node \(node.index): \(action.summary)")
+            log("node \(node.index): \("\(action)".prefix(300))")
             switch action {
             case .save(let client):
                 guard let record = node.core.record(client), let key = node.keys[client] else { continue }
@@ -416,7 +400,7 @@ package final class Simulation {
             case .reschedule(let client, let id, let expiresAt):
                 count("rescheduled")
                 if let read = node.memory[client]?[id]?.message ?? node.disk.messages[client]?[id] {
-                    oracle.checkRescheduled(read.content, to: expiresAt, node, self)
+                    oracle.checkRescheduled(read.content, to: expiresAt, node)
                 }
                 if var held = node.memory[client]?[id] {
                     held.message.expiresAt = expiresAt
@@ -426,7 +410,7 @@ package final class Simulation {
                 if var stored = node.disk.messages[client]?[id] {
                     stored.expiresAt = expiresAt
                     stored.onReading = nil
-                    oracle.checkDurable(stored, client, node, self)
+                    oracle.checkDurable(stored, client, node)
                     write(.message(client, stored), node)
                 }
             case .eraseSent(let client, let agreement):
@@ -459,8 +443,7 @@ package final class Simulation {
             case .armExplosion(let client, let record, let fanOut): write(.arm(client, record, fanOut), node)
             case .register(let client, let route): put(.register(client, route), node)
             case .unregister(let client, let route): node.routes[client]?.remove(route)
-            case .dial(let client, let dial):
-                queue.push(.dial(node.index, incarnation: node.incarnation, client, dial), at: time + 1 + roll(100))
+            case .dial(let client, let dial): plan(.dial(client, dial), node, in: 1 + roll(100))
             case .transmit(let link, let frame): put(.transmit(link, frame), node)
             case .transmitMessages(let link, let client, let messages):
                 var contents: [AgedContent] = []
@@ -497,7 +480,7 @@ package final class Simulation {
                 put(.mail(client, order), node)
                 // The crash comes before or after the slot numbers are durable.
                 guard !isCalm, chance(10) else { continue }
-                queue.push(.crash(node.index, incarnation: node.incarnation), at: time + roll(30))
+                plan(.crash, node, in: roll(30))
             case .makeSlices(let client, let agreement, let above, let link):
                 sendSlices(node, client, agreement, above: above, on: link)
             case .mailNotices(let conversation, let notices): keep(notices, of: conversation, among: actions, node)
@@ -514,7 +497,7 @@ package final class Simulation {
             message.expiresAt = end + .minute
         }
         node.seen[client, default: []].insert(id)
-        oracle.checkKept(message, keeping, client, node, self)
+        oracle.checkKept(message, keeping, client, node)
         switch keeping {
         case .disk: write(.message(client, message), node)
         case .memory:
@@ -547,7 +530,7 @@ package final class Simulation {
     private func planCommit(_ node: SimulatedNode) {
         guard !node.commitPlanned else { return }
         node.commitPlanned = true
-        queue.push(.commit(node.index, incarnation: node.incarnation), at: time + 1 + roll(40))
+        plan(.commit, node, in: 1 + roll(40))
     }
 
     func put(_ output: Output, _ node: SimulatedNode) {
@@ -588,7 +571,7 @@ package final class Simulation {
             let key = Oracle.Key(client, message.content.id)
             oracle.everDurable.insert(key)
             oracle.ends[key] = message.expiresAt
-            oracle.checkDurable(message, client, node, self)
+            oracle.checkDurable(message, client, node)
         }
     }
 
@@ -601,7 +584,7 @@ package final class Simulation {
         case .knock(let knock): queue.push(.knock(from: node.index, knock), at: time + 1 + roll(300))
         case .answer(let index, let conversation, let sealed):
             queue.push(.answer(to: index, conversation, sealed), at: time + 1 + roll(300))
-        case .notify(let event): oracle.saw(event, node, self)
+        case .notify(let event): oracle.saw(event, node)
         case .mail(let client, let order): begin(order, client, node)
         case .discard(let box, let name, let answer):
             queue.push(.discard(box, name, answer: answer), at: time + 1 + roll(300))
@@ -637,9 +620,7 @@ package final class Simulation {
         node.nextVisit = nil
         node.boxes = [:]
         node.claimed = [:]
-        for id in links.keys.sorted() where links[id]!.dialer == node.index || links[id]!.listener == node.index {
-            breakLink(id, node)
-        }
+        for id in linkIDs(of: node) { breakLink(id, node) }
         if returns { queue.push(.restart(node.index), at: time + roll(chance(50) ? 500 : 50_000)) }
     }
 

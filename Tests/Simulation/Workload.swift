@@ -39,7 +39,7 @@ extension Simulation {
         else { return violation("an invite of our own does not verify") }
         // Sometimes several joiners race for the same invite.
         for _ in 0..<(chance(25) ? 2 + roll(3) : 1) {
-            let guest = nodes[Int(roll(Int64(nodes.count)))]
+            let guest = pick(nodes)
             if guest === node { continue }
             queue.push(.join(guest.index, verified), at: time + 1 + roll(3_000))
         }
@@ -62,14 +62,14 @@ extension Simulation {
             if let expiresAt = message.expiresAt, expiresAt <= now {
                 violation("I3 node \(node.index) reads a message \(now - expiresAt) ms after its end")
             }
-            oracle.checkRead(message, node, self)
+            oracle.checkRead(message, node)
         }
         guard node.core.conversation(client) != nil else { return }
         command(node, client) { machine, turn in
             machine.releaseMemory()
             return machine.markRead(messages, now: turn.now)
         }
-        oracle.checkConversation(node, client, self)
+        oracle.checkConversation(node, client)
     }
 
     func act(_ node: SimulatedNode) {
@@ -78,7 +78,7 @@ extension Simulation {
         if chance(options.isCrowded ? 15 : 2) { return createConversation(node) }
         let clients = node.core.clients
         guard !clients.isEmpty else { return }
-        let client = clients[Int(roll(Int64(clients.count)))]
+        let client = pick(clients)
         if chance(3) { return sleepOrRebalance(node, client) }
         wake(node, client, .userInteraction)
         guard let conversation = node.core.conversation(client) else {
@@ -108,10 +108,10 @@ extension Simulation {
                 oracle.sentAt[sent.content.id] = Oracle.Sent(node: node.index, time: time, lost: nodes.map(\.lost))
             }
         case ..<580:
-            let lifetime = Lifetime.allCases[Int(roll(6))]
+            let lifetime = pick(Lifetime.allCases)
             let isKept = lifetime != .ephemeral
             let terms = LifetimeTerms(
-                lifetime, attachment: chance(10) ? Lifetime.allCases[Int(roll(6))] : nil,
+                lifetime, attachment: chance(10) ? pick(Lifetime.allCases) : nil,
                 unopened: isKept && chance(20) ? 5 * .minute : nil, timer: isKept && chance(10) ? .read : .send,
                 mailbox: chance(hasMailbox ? 75 : 10) ? (isKept ? .disk : .ram) : .no)
             if command(node, client, { (machine, turn) throws(CommandError) in try machine.propose(terms, &turn) })
@@ -133,11 +133,11 @@ extension Simulation {
                 nil, .ask, .refuse, .acceptUpTo(.oneDay), .acceptUpTo(.thirtyDays, mailbox: .disk),
                 .acceptUpTo(.oneHour, mailbox: .ram),
             ]
-            let policy = policies[Int(roll(6))]
+            let policy = pick(policies)
             let caps: [LifetimeCap?] = [
                 nil, LifetimeCap.none, .atMost(.oneDay), .atMost(.oneHour), .atMost(.ephemeral),
             ]
-            let cap = caps[Int(roll(5))]
+            let cap = pick(caps)
             let isCap = chance(20)
             command(node, client) { machine, _ in isCap ? machine.setCap(cap) : machine.setPolicy(policy) }
         case ..<840:
@@ -162,7 +162,7 @@ extension Simulation {
         case ..<984:
             let others = conversation.currentMembers.map(\.key).sorted()
             guard conversation.isCreator, !others.isEmpty else { return }
-            let member = others[Int(roll(Int64(others.count)))]
+            let member = pick(others)
             count("removed")
             command(node, client) { (machine, turn) throws(CommandError) in try machine.remove(member, &turn) }
         case ..<987:
@@ -194,11 +194,11 @@ extension Simulation {
     func makeFault() {
         if hasMailbox, chance(6) { return mailboxFails() }
         switch roll(100) {
-        case ..<2: move(nodes[Int(roll(Int64(nodes.count)))])
+        case ..<2: move(pick(nodes))
         case ..<35:
             let open = links.keys.sorted().filter { !links[$0]!.isBroken }
             guard !open.isEmpty else { return }
-            breakLink(open[Int(roll(Int64(open.count)))])
+            breakLink(pick(open))
         case ..<55:
             let one = Int(roll(Int64(nodes.count)))
             let other = Int(roll(Int64(nodes.count)))
@@ -211,13 +211,13 @@ extension Simulation {
                 queue.push(.heal(way[0], way[1]), at: end)
             }
         case ..<75:
-            let node = nodes[Int(roll(Int64(nodes.count)))]
+            let node = pick(nodes)
             if node.isUp { crash(node) }
         case ..<88:
-            let node = nodes[Int(roll(Int64(nodes.count)))]
+            let node = pick(nodes)
             if node.isUp, !node.isLocked { lock(node) }
         default:
-            let node = nodes[Int(roll(Int64(nodes.count)))]
+            let node = pick(nodes)
             let step = chance(60) ? roll(20_000) : roll(3 * .hour)
             count("clock steps")
             log("node \(node.index): clock +\(step)")

@@ -5,14 +5,6 @@ import Testing
 
 /// The reader and the writer of `mayfly.proto`, against SwiftProtobuf.
 @Suite struct ProtoTests {
-    private static func varint(_ value: UInt64) -> [UInt8] {
-        value < 0x80 ? [UInt8(value)] : [UInt8(value & 0x7f | 0x80)] + varint(value >> 7)
-    }
-
-    private static func field(_ number: UInt64, _ value: [UInt8]) -> [UInt8] {
-        varint(number << 3 | 2) + varint(UInt64(value.count)) + value
-    }
-
     private func agree(_ bytes: [UInt8], _ note: @autoclosure () -> String = "") {
         do { try ProtoOracle.compareFrame(bytes) } catch { Issue.record("\(note()): \(error)") }
     }
@@ -108,8 +100,8 @@ import Testing
             profile: "ann", endpoints: [Endpoint(host: "example.org", port: 1)], version: 7, key: fixtures.ann,
             &fixtures.random)
         let fields: [[UInt8]] = [
-            Self.field(1, member.key.bytes), Self.field(2, Array("ann".utf8)),
-            Self.field(3, Array(member.endpointTexts[0].utf8)), [0x20, 7], Self.field(5, member.signature.bytes),
+            field(1, member.key.bytes), field(2, Array("ann".utf8)), field(3, Array(member.endpointTexts[0].utf8)),
+            [0x20, 7], field(5, member.signature.bytes),
             // Of other wire types: a varint, 32 and 64 bits; and field 1000.
             [0x08, 1], [0x2d, 1, 2, 3, 4], [0x21, 1, 2, 3, 4, 5, 6, 7, 8], [0xc0, 0x3e, 0x01],
             // A group with a varint and a group inside.
@@ -129,17 +121,17 @@ import Testing
         #expect(try FrameCodec.decode([0x20, 7, 0x2a, 0, 0x4a, 0]) == .ping(7))
         let ids = (1...2).map { [UInt8](repeating: $0, count: 16) }
         #expect(
-            try FrameCodec.decode(Self.field(22, ids[0]) + Self.field(22, ids[1]))
+            try FrameCodec.decode(field(22, ids[0]) + field(22, ids[1]))
                 == .attachmentGone(MessageID(unchecked: ids[1])))
         // Message fields, too: nothing of the first one is left.
-        let first = Self.field(3, Self.field(4, ids[0]) + Self.field(5, ids[1]))
-        let last = Self.field(3, Self.field(6, ids[1]))
+        let first = field(3, field(4, ids[0]) + field(5, ids[1]))
+        let last = field(3, field(6, ids[1]))
         #expect(try FrameCodec.decode(first + last) == .expiredOnArrival(MessageID(unchecked: ids[1])))
     }
 
     @Test func `numbers are cut to their width`() throws {
         let id = [UInt8](repeating: 1, count: 16)
-        let request = Self.field(20, Self.field(1, id) + [0x10] + Self.varint(1 << 32 | 5) + [0x18] + Self.varint(.max))
+        let request = field(20, field(1, id) + [0x10] + varint(1 << 32 | 5) + [0x18] + varint(.max))
         let expected = Frame.attachmentRequest(MessageID(unchecked: id), first: 5, count: Int(UInt32.max))
         #expect(try FrameCodec.decode(request) == expected)
         agree(request)
@@ -158,7 +150,7 @@ import Testing
             #expect(isRefused(groups) == (depth > 7), "\(depth) groups")
             agree(groups)
             // Below SessionStart.
-            let inside = Self.field(1, groups)
+            let inside = field(1, groups)
             #expect(isRefused(inside) == (depth > 6), "\(depth) groups in a message")
             agree(inside)
         }
@@ -186,14 +178,14 @@ import Testing
         let wrong: [UInt8] = [0xc3, 0x28]
         for type in [ContentType.joinCancelled, ContentType("mayfly/later:1.0")] {
             for number: UInt64 in [4, 7] {
-                let bytes = Self.field(2, Self.field(1, Array(type.description.utf8)) + Self.field(number, wrong))
+                let bytes = field(2, field(1, Array(type.description.utf8)) + field(number, wrong))
                 #expect(isRefused(bytes))
                 agree(bytes)
             }
         }
-        let terms = Self.field(1, Array("later".utf8)) + Self.field(4, wrong)
-        #expect(isRefused(Self.field(1, Self.field(10, terms))))
-        let punch = Self.field(2, [UInt8](repeating: 1, count: 16)) + Self.field(3, wrong)
-        #expect(isRefused(Self.field(32, punch)))
+        let terms = field(1, Array("later".utf8)) + field(4, wrong)
+        #expect(isRefused(field(1, field(10, terms))))
+        let punch = field(2, [UInt8](repeating: 1, count: 16)) + field(3, wrong)
+        #expect(isRefused(field(32, punch)))
     }
 }

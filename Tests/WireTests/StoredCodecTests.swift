@@ -1,62 +1,45 @@
 import Crypto
+import Foundation
 import FuzzTargets
 import Messaging
 import Testing
 
 @Suite struct StoredCodecTests {
-    @Test func `a stored message is read back unchanged`() throws {
-        var fixtures = Samples()
-        for (sender, state) in [(nil, DeliveryState.queued), (fixtures.bob.publicKey, .received)] {
+    @Test func `a stored message is read back unchanged, also with an end at the beginning of time`() throws {
+        var samples = Samples()
+        let (start, day) = (Timestamp(milliseconds: 0), samples.now + .day)
+        let cases: [(PublicKey?, DeliveryState, Timestamp?, Retention.OnReading?)] = [
+            (nil, .queued, day, nil), (samples.bob.publicKey, .received, day, nil),
+            (samples.bob.publicKey, .received, start, nil), (samples.bob.publicKey, .received, nil, .until(start)),
+            (samples.bob.publicKey, .received, nil, .after(0)),
+        ]
+        for (sender, state, end, onReading) in cases {
             let message = Message(
-                content: fixtures.content(), sender: sender, state: state, expiresAt: fixtures.now + .day)
+                content: samples.content(), sender: sender, state: state, expiresAt: end, onReading: onReading)
             let (decoded, arrivedAt) = try StoredCodec.decodeMessage(
-                StoredCodec.encode(message, arrivedAt: fixtures.now))
-            #expect(decoded == message && arrivedAt == fixtures.now)
-        }
-    }
-
-    @Test func `a message keeps an end at the beginning of time`() throws {
-        var fixtures = Samples()
-        let start = Timestamp(milliseconds: 0)
-        let cases: [(Timestamp?, Retention.OnReading?)] = [(start, nil), (nil, .until(start)), (nil, .after(0))]
-        for (end, onReading) in cases {
-            let message = Message(
-                content: fixtures.content(), sender: fixtures.bob.publicKey, state: .received, expiresAt: end,
-                onReading: onReading)
-            let (decoded, _) = try StoredCodec.decodeMessage(StoredCodec.encode(message, arrivedAt: fixtures.now))
-            #expect(decoded == message)
+                StoredCodec.encode(message, arrivedAt: samples.now))
+            #expect(decoded == message && arrivedAt == samples.now)
         }
     }
 
     @Test func `a tombstone is read back unchanged and fits a page of the store`() throws {
-        var fixtures = Samples()
-        var record = ExplosionRecord(
-            conversation: fixtures.conversation(), role: .creator, explodedAt: fixtures.now,
-            keepUntil: fixtures.now + 45 * .day, notice: fixtures.random.bytes(Limits.noticeByteCount),
-            receipt: fixtures.random.bytes(177), members: [fixtures.ann.publicKey, fixtures.bob.publicKey])
-        record.confirmed[fixtures.bob.publicKey] = fixtures.now
-        record.memberKnocks[fixtures.bob.publicKey] = fixtures.random.bytes(32)
-        record.earlierCopies = fixtures.earlierCopies(of: record.conversation, count: 2)
-        record.earlierCopies[1].knock = nil
-        record.name = "room"
-        let bytes = StoredCodec.encode(tombstone: record, byteLimit: .max)
-        #expect(try StoredCodec.decodeTombstone(bytes) == record)
-        #expect(bytes.count <= 4_002)
-        for count in 0..<bytes.count { _ = try? StoredCodec.decodeTombstone(Array(bytes[..<count])) }
-    }
-
-    @Test func `a tombstone keeps a departed creator and a confirmation at the beginning of time`() throws {
-        var fixtures = Samples()
-        var record = ExplosionRecord(
-            conversation: fixtures.conversation(), role: .member, explodedAt: fixtures.now,
-            keepUntil: fixtures.now + 45 * .day, notice: fixtures.random.bytes(Limits.noticeByteCount),
-            receipt: fixtures.random.bytes(177), members: [fixtures.bob.publicKey])
-        record.creator = fixtures.ann.publicKey
-        // The member's own signature.
-        record.confirmed[fixtures.bob.publicKey] = Timestamp(milliseconds: 0)
-        let bytes = StoredCodec.encode(tombstone: record, byteLimit: .max)
-        #expect(try StoredCodec.decodeTombstone(bytes) == record)
-        for count in 0..<bytes.count { _ = try? StoredCodec.decodeTombstone(Array(bytes[..<count])) }
+        var samples = Samples()
+        let bob = samples.bob.publicKey
+        var created = samples.tombstone()
+        created.earlierCopies = samples.earlierCopies(of: created.conversation, count: 2)
+        created.earlierCopies[1].knock = nil
+        created.name = "room"
+        // The creator has left, and the member's own signature confirms at the beginning of time.
+        var joined = ExplosionRecord(
+            conversation: created.conversation, role: .member, explodedAt: samples.now, keepUntil: created.keepUntil,
+            notice: created.notice, receipt: created.receipt, members: [bob])
+        (joined.creator, joined.confirmed[bob]) = (samples.ann.publicKey, Timestamp(milliseconds: 0))
+        for record in [created, joined] {
+            let bytes = StoredCodec.encode(tombstone: record, byteLimit: .max)
+            #expect(try StoredCodec.decodeTombstone(bytes) == record)
+            #expect(bytes.count <= 4_002)
+            for count in 0..<bytes.count { _ = try? StoredCodec.decodeTombstone(Array(bytes[..<count])) }
+        }
     }
 
     @Test func `the tombstone of the largest group fits a page of the store`() throws {
@@ -107,33 +90,6 @@ import Testing
         for count in 0..<200 { _ = try? StoredCodec.decodeTombstone(fixtures.random.bytes(count)) }
     }
 
-    @Test func `every record of an inbox is read back unchanged`() throws {
-        var fixtures = Samples()
-        let invite = fixtures.invite()
-        let signed = SignedInvite(payload: InviteSlug.encodePayload(invite), signedBy: fixtures.ann.secret)
-        let genesis = Genesis(
-            conversation: fixtures.conversation(), createdAt: fixtures.now, key: fixtures.ann, &fixtures.random)
-        let group = GroupState(
-            conversation: genesis.conversation, version: 1, membership: 1, name: "room", isLocked: false,
-            members: [fixtures.ann.publicKey, fixtures.bob.publicKey])
-        var conversation = ConversationRecord(
-            genesis: genesis, group: group.signed(by: fixtures.ann, &fixtures.random),
-            own: Member(profile: "ann", endpoints: [], version: 1, key: fixtures.ann, &fixtures.random),
-            members: [
-                Member(profile: nil, endpoints: invite.endpoints, version: 1, key: fixtures.bob, &fixtures.random)
-            ], issuer: InviteBook(tag: invite.tag))
-        conversation.lifetime.head = fixtures.agreement()
-        let roles: [InboxRecord.Role] = [
-            .unused, .contact(ContactRecord(routingSecret: fixtures.random.bytes(32))),
-            .joining(JoinRecord(try VerifiedInvite(signed, decoded: invite), profile: "bob", startedAt: fixtures.now)),
-            .conversation(conversation),
-        ]
-        for role in roles {
-            let record = InboxRecord(client: ClientID.generate(&fixtures.random), createdAt: fixtures.now, role: role)
-            #expect(try StoredCodec.decode(InboxRecord.self, StoredCodec.encode(record: record)) == record)
-        }
-    }
-
     @Test func `each delivery state keeps its stored number`() throws {
         var fixtures = Samples()
         let states: [DeliveryState] = [
@@ -182,5 +138,44 @@ import Testing
         }
         #expect(throws: WireError.self) { try StoredCodec.decodeStatuses([]) }
         #expect(throws: WireError.self) { try StoredCodec.decodeStatuses([1] + [UInt8](repeating: 9, count: 33)) }
+    }
+}
+
+/// The JSON in state logs, as the page Frames describes it.
+@Suite struct StoredRecordTests {
+    @Test func `a record is written by the conventions of the page`() throws {
+        var values = try SpecifiedValues()
+        var conversation = ConversationRecord(
+            genesis: values.genesis(), group: try values.group(), own: try values.annMember(),
+            members: [try values.bobMember()], issuer: nil)
+        conversation.told = [values.bob.publicKey: 5]
+        let client = try #require(ClientID(hex: "00112233-4455-4677-8899-aabbccddeeff"))
+        let record = InboxRecord(client: client, createdAt: values.time, role: .conversation(conversation))
+        let bytes = StoredCodec.encode(record: record)
+        #expect(try StoredCodec.decode(InboxRecord.self, bytes) == record)
+
+        let json = try #require(try JSONSerialization.jsonObject(with: Data(bytes)) as? [String: Any])
+        #expect(json["client"] as? String == "00112233445546778899aabbccddeeff")
+        #expect(json["createdAt"] as? Int64 == values.time.milliseconds)
+        let role = try #require(json["role"] as? [String: Any])
+        #expect(Array(role.keys) == ["conversation"])
+        let inside = try #require((role["conversation"] as? [String: Any])?["_0"] as? [String: Any])
+        #expect(inside["sendsReadReceipts"] == nil && inside["schedule"] == nil && inside["issuer"] == nil)
+        let genesis = try #require(inside["genesis"] as? [String: Any])
+        #expect(genesis["conversation"] as? String == values.conversation.description)
+        #expect(genesis["creator"] as? String == Hex.encode(values.ann.publicKey.bytes))
+        #expect(genesis["signature"] as? String == Hex.encode(values.genesis().signature.bytes))
+        let told = try #require(inside["told"] as? [Any])
+        #expect(told.count == 2 && told[0] as? String == Hex.encode(values.bob.publicKey.bytes) && told[1] as? Int == 5)
+
+        // Byte strings that are neither identifier nor key, and an enum without a payload.
+        let contact = InboxRecord(
+            client: client, createdAt: values.time, role: .contact(ContactRecord(routingSecret: [1, 2, 255])))
+        let text = String(decoding: StoredCodec.encode(record: contact), as: UTF8.self)
+        #expect(text.contains(#""routingSecret":[1,2,255]"#))
+        let terms = String(decoding: StoredCodec.encode(record: LifetimeTerms(.oneDay)), as: UTF8.self)
+        #expect(terms.contains(#""timer":"send""#) && !terms.contains("unopened"))
+        let unused = InboxRecord(client: client, createdAt: values.time, role: .unused)
+        #expect(String(decoding: StoredCodec.encode(record: unused), as: UTF8.self).contains(#""role":{"unused":{}}"#))
     }
 }
