@@ -181,6 +181,7 @@ final class FuzzLink {
             }
         }
         try pump()
+        try expect(link.atDialer != nil && link.atResponder != nil, "the link does not open")
         for frame in [[1, 2, 3], [], [UInt8](repeating: 4, count: 300)] {
             try link.atDialer?.send(frame)
             try link.atResponder?.send(frame)

@@ -23,7 +23,8 @@ struct EventQueue<Event> {
     }
 
     mutating func pop() -> (time: Int64, event: Event)? {
-        guard let first = heap.popMin(), let event = events.removeValue(forKey: first.sequence) else { return nil }
+        guard let first = heap.popMin() else { return nil }
+        guard let event = events.removeValue(forKey: first.sequence) else { preconditionFailure("no event") }
         return (first.time, event)
     }
 }

@@ -231,7 +231,7 @@ extension Simulation {
             for id in said.stored { mix(id.bytes + [1]) }
             for id in said.held { mix(id.bytes + [0]) }
             for id in said.expired { mix(id.bytes + [2]) }
-        default: mix(Array(FrameCodec.encode(frame).suffix(8)))
+        default: for byte in FrameCodec.encode(frame) { mix(UInt64(byte)) }
         }
     }
 }

@@ -84,7 +84,7 @@ import Testing
 }
 
 @Suite struct PlantedMistakes {
-    /// The number of the invariant that each mistake breaks.
+    /// Each mistake, and a part of the violation that it causes.
     @Test(
         arguments: [
             (.acknowledgeBeforeDurable, "durable", 1...10), (.storeWithoutAgreement, "I4", 1...10),

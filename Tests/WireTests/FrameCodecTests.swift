@@ -170,7 +170,9 @@ import Testing
             (samples.content(.systemMessage), .malformed("contents.type")),
         ]
         for (content, error) in exact {
-            #expect(throws: error) { try FrameCodec.decode(FrameCodec.encode(.content(content, age: 0))) }
+            #expect(throws: error, "\(content.type), \(content.payload.count) bytes") {
+                try FrameCodec.decode(FrameCodec.encode(.content(content, age: 0)))
+            }
         }
         let system = asControl(samples.content(.systemMessage))
         #expect(throws: WireError.malformed("content.type")) { try FrameCodec.decode(system) }

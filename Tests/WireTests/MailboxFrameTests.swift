@@ -53,6 +53,21 @@ func field(_ number: UInt64, _ value: UInt64) -> [UInt8] { varint(number << 3) +
 
     // MARK: Limits
 
+    @Test mutating func `the greatest numbers, and every kind and time class, are read back unchanged`() throws {
+        let most = Int(UInt32.max)
+        let grant = MailboxGrant(boxCount: most, slotCount: most, byteCount: most, longest: .max)
+        try comesBack(.mailboxAnswer(.granted(grant)))
+        var slices = fixtures.slices(2)
+        (slices.first, slices.present) = (.max - 2, .max)
+        try comesBack(.mailbox(.keys(slices)))
+        for kind in SlotKind.allCases {
+            for keeping in SlotKeeping.allCases {
+                let put = SlotPut(id: name(), kind: kind, keeping: keeping, body: [UInt8](repeating: 0, count: 1_024))
+                try comesBack(.mailboxRequest(.put(name(), put)))
+            }
+        }
+    }
+
     @Test mutating func `a list of the greatest length is accepted, and a longer one is refused`() throws {
         for (frame, _) in fixtures.mailboxLists(beyond: 0) { try comesBack(frame) }
         for (frame, refusal) in fixtures.mailboxLists(beyond: 1) { isRefused(frame, refusal) }
@@ -192,7 +207,7 @@ func field(_ number: UInt64, _ value: UInt64) -> [UInt8] { varint(number << 3) +
             (40, 6, Self.box + slot, "mailbox_tags.tags"), (40, 7, Self.box + slot, "mailbox_discard.tags"),
         ]
         for (body, number, fields, field) in names + (count.isMultiple(of: 16) ? [] : elements) {
-            #expect(throws: WireError.malformed(field)) { try read(body, number, fields) }
+            #expect(throws: WireError.malformed(field), "\(body).\(number)") { try read(body, number, fields) }
         }
     }
 

@@ -18,7 +18,9 @@ import Testing
                 content: samples.content(), sender: sender, state: state, expiresAt: end, onReading: onReading)
             let (decoded, arrivedAt) = try StoredCodec.decodeMessage(
                 StoredCodec.encode(message, arrivedAt: samples.now))
-            #expect(decoded == message && arrivedAt == samples.now)
+            #expect(
+                decoded == message && arrivedAt == samples.now,
+                "\(state), \(String(describing: end)), \(String(describing: onReading))")
         }
     }
 
