@@ -11,6 +11,34 @@ package protocol Network: Sendable {
         -> EventLoopFuture<TCPListener>
 }
 
+/// A bound UDP socket. Use it only on its event loop.
+package protocol DatagramSocket: AnyObject {
+    /// The bound address, with the port that the system chose for 0.
+    var localAddress: SocketAddress { get }
+    /// Queues a datagram until the next ``flush()`` at the latest. Best effort: a refused datagram is lost.
+    func send(_ bytes: [UInt8], to address: DatagramAddress)
+    func flush()
+    func close()
+}
+
+/// Binds UDP sockets. ``Sockets`` uses the kernel; a simulator has a network in memory.
+package protocol DatagramNetwork: Sendable {
+    /// - Parameters:
+    ///   - endpoint: port 0 lets the system choose.
+    ///   - number: the socket's number in received addresses.
+    ///   - receive: called on `loop` for each datagram, and with `nil` after each batch.
+    /// - Returns: a future that fails only with ``ListenFailure``.
+    func bind(
+        at endpoint: Endpoint, number: UInt32, on loop: any EventLoop,
+        receive: @escaping @Sendable ((DatagramAddress, [UInt8])?) -> Void
+    ) -> EventLoopFuture<NIOLoopBound<any DatagramSocket>>
+
+    /// Our source address toward `address`; `nil` if it is unknown or there is no route.
+    func source(toward address: IPAddress) -> IPAddress?
+}
+
+extension DatagramNetwork { package func source(toward address: IPAddress) -> IPAddress? { nil } }
+
 package struct Sockets: Network {
     package init() {}
 
@@ -65,50 +93,5 @@ package struct Sockets: Network {
             throw ListenFailure(IOError(errnoCode: code, reason: "listen"), endpoint)
         }
         return (descriptor, bound)
-    }
-}
-
-extension SocketAddress {
-    /// The address of a dial; `nil` for a name, and without a port.
-    init?(reaching endpoint: Endpoint) {
-        guard (1...65_535).contains(endpoint.port),
-            let address = try? SocketAddress(ipAddress: endpoint.host, port: endpoint.port)
-        else { return nil }
-        self = address
-    }
-
-    /// The address to bind. Resolving a name blocks. A literal address is parsed, because on a single-family machine
-    /// the system may return one of the other family.
-    init?(at endpoint: Endpoint) {
-        if let address = try? SocketAddress(ipAddress: endpoint.host, port: endpoint.port) {
-            self = address
-            return
-        }
-        guard let address = try? SocketAddress.makeAddressResolvingHost(endpoint.host, port: endpoint.port) else {
-            return nil
-        }
-        self = address
-    }
-    /// A bound, non-blocking socket. Refused `options` (level, name, value) are skipped.
-    func bind(_ type: __socket_type, _ options: [(CInt, CInt, CInt)], for endpoint: Endpoint) throws(ListenFailure)
-        -> CInt
-    {
-        let isIPv6 = if case .v6 = self { true } else { false }
-        let flags = CInt(type.rawValue) | CInt(SOCK_NONBLOCK.rawValue) | CInt(SOCK_CLOEXEC.rawValue)
-        let inherited = InheritedSockets.take(type, at: self)
-        let descriptor = inherited ?? socket(isIPv6 ? AF_INET6 : AF_INET, flags, 0)
-        guard descriptor >= 0 else { throw .system(endpoint, errno) }
-        // Each family has a socket of its own, so both can use the same port.
-        let separate: [(CInt, CInt, CInt)] = isIPv6 ? [(CInt(IPPROTO_IPV6), 26, 1)] : []  // IPV6_V6ONLY
-        for (level, name, var value) in options + separate {
-            _ = setsockopt(descriptor, level, name, &value, socklen_t(MemoryLayout<CInt>.size))
-        }
-        if inherited != nil { return descriptor }
-        guard withSockAddr({ Glibc.bind(descriptor, $0, socklen_t($1)) }) == 0 else {
-            let code = errno
-            Glibc.close(descriptor)
-            throw ListenFailure(IOError(errnoCode: code, reason: "bind"), endpoint)
-        }
-        return descriptor
     }
 }

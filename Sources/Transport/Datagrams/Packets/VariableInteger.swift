@@ -73,3 +73,16 @@ struct ByteReader {
 
     mutating func skipZeros() { while index < end, bytes[index] == 0 { index += 1 } }
 }
+
+extension [UInt8] {
+    mutating func appendBigEndian(_ number: some FixedWidthInteger) {
+        Swift.withUnsafeBytes(of: number.bigEndian) { append(contentsOf: $0) }
+    }
+
+    /// - Precondition: eight bytes follow from `index`.
+    func bigEndian(at index: Int) -> UInt64 {
+        var number: UInt64 = 0
+        for offset in 0..<8 { number = number << 8 | UInt64(self[index + offset]) }
+        return number
+    }
+}
