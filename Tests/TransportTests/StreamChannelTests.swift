@@ -29,10 +29,6 @@ private final class StreamSide: @unchecked Sendable {
             closed.append(reason)
             changed()
         }
-        transport.dialEnded = { [unowned self] _, failure, _ in
-            failures.append(failure)
-            changed()
-        }
     }
 }
 
@@ -94,8 +90,13 @@ private final class Carrier: @unchecked Sendable {
                 side.changed = { [unowned near, unowned far] in if isDone(near, far) { done.succeed(()) } }
             }
             try far.transport.accept(carrier.channels[1])
-            let dial = LinkTransport.Dial(
-                endpoints: [], token: { Self.token }, identity: near.identity, remote: far.identity.publicKey)
+            let owner = TestDial(Self.token)
+            owner.onOpened = near.transport.events.linkOpened
+            owner.onFailed = { [unowned near] failure, _ in
+                near.failures.append(failure)
+                near.changed()
+            }
+            let dial = LinkTransport.Dial(identity: near.identity, remote: far.identity.publicKey, owner: owner)
             _ = near.transport.dial(dial, over: carrier.channels[0])
             for channel in carrier.channels { channel.begin() }
             begin(near, far, carrier)

@@ -16,6 +16,24 @@ extension TransportLimits {
     }
 }
 
+/// The owner of a test's dial. Confined to its loop.
+final class TestDial: DialOwner {
+    private let shown: RoutingToken?
+    var number: UInt64 = 0
+    var onAnswered: (RoutingToken) -> Void = { _ in }
+    var onRefused: () -> Void = {}
+    var onOpened: (PeerConnection) -> Void = { _ in }
+    var onFailed: (DialFailure, LinkTransport.TokenHearing) -> Void = { _, _ in }
+
+    init(_ token: RoutingToken?) { shown = token }
+
+    func token() -> RoutingToken? { shown }
+    func answered(_ token: RoutingToken) { onAnswered(token) }
+    func tokenRefused() { onRefused() }
+    func opened(_ connection: PeerConnection) { onOpened(connection) }
+    func failed(_ failure: DialFailure, _ hearing: LinkTransport.TokenHearing) { onFailed(failure, hearing) }
+}
+
 /// One node's transport, and the events it received.
 final class Side {
     let transport: TCPTransport

@@ -145,10 +145,10 @@ final class RelayStreams: Part {
     /// - Parameters:
     ///   - endpoint: a relayed endpoint.
     ///   - opened: the stream is open, over this link to the rendezvous node. Its other end has not answered yet.
-    /// - Returns: a number for ``AnonymousLinks/cancel(_:)``.
+    /// - Returns: for ``AnonymousLinks/cancel(_:)``.
     @discardableResult func open(
         at endpoint: Messaging.Endpoint, opened: @escaping (StreamChannel, LinkID) -> Void, failed: @escaping () -> Void
-    ) -> UInt64? {
+    ) -> AnonymousLinks.Dial? {
         guard let relay = endpoint.relay else { return nil }
         var guest: LinkID?
         return shell.anonymousLinks.open(

@@ -2,6 +2,25 @@ import Crypto
 import NIOCore
 import NIOPosix
 
+/// Who dials: supplies the token, and is told what becomes of the dial, on the event loop.
+package protocol DialOwner: AnyObject {
+    /// The token to show, requested at each attempt; `nil` for none.
+    func token() -> RoutingToken?
+    /// Over UDP an authentic act 2 has arrived; act 3 is not sent yet.
+    func answered(_ token: RoutingToken)
+    /// A node closed before act 2: the shown token may be used up there.
+    func tokenRefused()
+    /// The last call of a dial that succeeded.
+    func opened(_ connection: PeerConnection)
+    /// The last call of a dial that failed.
+    func failed(_ failure: DialFailure, _ hearing: LinkTransport.TokenHearing)
+}
+
+extension DialOwner {
+    package func answered(_ token: RoutingToken) {}
+    package func tokenRefused() {}
+}
+
 /// All links of one owner, over TCP and UDP. Listens for both on one port number, and races the dial attempts to an
 /// inbox. A dial has a number of its own race, which the link returns as its `route`.
 ///
@@ -11,18 +30,16 @@ package final class LinkTransport: @unchecked Sendable {
     package struct Dial {
         /// The best first.
         package let endpoints: [Endpoint]
-        /// The token to show, requested at each attempt.
-        package let token: () -> RoutingToken?
         package let identity: IdentityKey
         package let remote: PublicKey
+        /// Retained until the dial ends.
+        package let owner: any DialOwner
 
-        package init(
-            endpoints: [Endpoint], token: @escaping () -> RoutingToken?, identity: IdentityKey, remote: PublicKey
-        ) {
+        package init(endpoints: [Endpoint] = [], identity: IdentityKey, remote: PublicKey, owner: any DialOwner) {
             self.endpoints = endpoints
-            self.token = token
             self.identity = identity
             self.remote = remote
+            self.owner = owner
         }
     }
 
@@ -39,6 +56,8 @@ package final class LinkTransport: @unchecked Sendable {
         var numbers: [DialRace.Attempt: UInt64] = [:]
         var timer: Scheduled<Void>?
         var isPunching = false
+        /// Carries the one attempt of a dial over it.
+        var stream: StreamChannel?
         var hearing = TokenHearing.none
     }
 
@@ -46,7 +65,7 @@ package final class LinkTransport: @unchecked Sendable {
     private let limits: TransportLimits
     private let tcp: TCPTransport
     private let udp: UDPTransport?
-    /// A dial's events have the number of its race; its failure is ``dialEnded``, not `dialFailed`.
+    /// Those of dials go to their owners.
     package var events = TransportEvents() { didSet { shareEvents() } }
     /// What a failed dial has shown about our token.
     package enum TokenHearing: Sendable {
@@ -57,14 +76,8 @@ package final class LinkTransport: @unchecked Sendable {
         case unknown
     }
 
-    /// The last event of a failed dial.
-    package var dialEnded: (UInt64, DialFailure, TokenHearing) -> Void = { _, _, _ in }
-    /// A node closed a dial before act 2: the shown token may be used up there.
-    package var tokenRefused: (UInt64) -> Void = { _ in }
-
     private var races: [UInt64: Race] = [:]
     private var attempts: [UInt64: (race: UInt64, attempt: DialRace.Attempt)] = [:]
-    private var streamDials: Set<UInt64> = []
     private var losses: LinkLosses
     /// Punched hosts, and until when a link from there counts as punched.
     private var punchedHosts: [String: NIODeadline] = [:]
@@ -92,7 +105,7 @@ package final class LinkTransport: @unchecked Sendable {
                 $0.answered(attempt)
                 return []
             }
-            self.events.dialAnswered(number, token)
+            self.races[number]?.dial.owner.answered(token)
         }
         shared.linkOpened = { [weak self] connection in
             guard let self else { return connection.abort() }
@@ -160,7 +173,7 @@ package final class LinkTransport: @unchecked Sendable {
 
     // MARK: Dialling
 
-    /// Dials over all carriers. `linkOpened` with this number as its route, or ``dialEnded``, follows the return.
+    /// Dials over all carriers. The owner is told after the return. The link has this number as its route.
     package func dial(_ dial: Dial) -> UInt64 {
         let number = tcp.takeID()
         let machine = DialRace(
@@ -175,19 +188,9 @@ package final class LinkTransport: @unchecked Sendable {
     /// Dials over an existing stream, like ``dial(_:)``. Ignores the dial's endpoints.
     package func dial(_ dial: Dial, over channel: StreamChannel) -> UInt64 {
         let number = tcp.takeID()
-        guard let token = dial.token() else {
-            loop.assumeIsolated().execute { self.dialEnded(number, .unresolvable, .none) }
-            channel.fail()
-            return number
-        }
-        let whole = TCPTransport.Dial(
-            endpoint: Endpoint(host: "", port: 0), token: token, identity: dial.identity, remote: dial.remote,
-            route: number)
-        streamDials.insert(number)
-        do { try tcp.run(tcp.makeInitiator(whole, id: number), over: channel) } catch {
-            streamDials.remove(number)
-            loop.assumeIsolated().execute { self.dialEnded(number, .system(0), .none) }
-        }
+        let machine = DialRace([Endpoint(host: "", port: 0)], hasDatagrams: false, limits: limits)
+        races[number] = Race(machine: machine, dial: dial, stream: channel)
+        step(number) { $0.begin(now: loop.now) }
         return number
     }
 
@@ -245,11 +248,8 @@ package final class LinkTransport: @unchecked Sendable {
         punchedHosts = punchedHosts.filter { $0.value > now }
     }
 
-    /// Cancels a dial; ``dialEnded`` comes before the return. Has no effect on an open link.
-    package func cancelDial(_ number: UInt64) {
-        if streamDials.contains(number) { return tcp.cancelDial(number) }
-        step(number) { $0.cancel() }
-    }
+    /// Cancels a dial; the owner is told before the return. Has no effect on an open link.
+    package func cancelDial(_ number: UInt64) { step(number) { $0.cancel() } }
 
     /// See ``TCPTransport/knock(at:token:sealed:completion:)``: over TCP, and over UDP when TCP is slow or has failed.
     package func knock(
@@ -302,7 +302,10 @@ package final class LinkTransport: @unchecked Sendable {
 
     private func start(_ attempt: DialRace.Attempt, of number: UInt64) {
         guard let race = races[number] else { return }
-        guard let token = race.dial.token() else { return failLater(attempt, of: number, .unresolvable) }
+        guard let token = race.dial.owner.token() else {
+            race.stream?.fail()
+            return failLater(attempt, of: number, .unresolvable)
+        }
         var dial = TCPTransport.Dial(
             endpoint: attempt.endpoint, token: token, identity: race.dial.identity, remote: race.dial.remote,
             route: number)
@@ -311,13 +314,25 @@ package final class LinkTransport: @unchecked Sendable {
         dial.hasShortSegments = loss?.carrier == .tcp || loss?.reason == .unacknowledged
         let name: UInt64
         switch attempt.carrier {
-        case .tcp: name = tcp.dial(dial)
+        case .tcp:
+            if let stream = race.stream {
+                let link = tcp.makeInitiator(dial)
+                note(link.id, attempt, of: number)
+                do { try tcp.run(link, over: stream) } catch { failLater(attempt, of: number, .system(0)) }
+                return
+            } else {
+                name = tcp.dial(dial)
+            }
         case .udp:
             guard let udp else { return failLater(attempt, of: number, .unresolvable) }
             guard attempt.endpoint.isAddress else { return lookUp(attempt, of: number) }
             name = udp.dial(dial, isPunching: race.isPunching)
             if race.hearing == .none, !race.isPunching { races[number]?.hearing = .silence }
         }
+        note(name, attempt, of: number)
+    }
+
+    private func note(_ name: UInt64, _ attempt: DialRace.Attempt, of number: UInt64) {
         races[number]?.numbers[attempt] = name
         attempts[name] = (number, attempt)
     }
@@ -355,13 +370,14 @@ package final class LinkTransport: @unchecked Sendable {
             connection.isPunched = wasPunched(connection)
             return events.linkOpened(connection)
         }
-        if streamDials.remove(connection.id) != nil { return events.linkOpened(connection) }
-        guard let (number, attempt) = attempts.removeValue(forKey: connection.id) else { return connection.abort() }
+        guard let (number, attempt) = attempts.removeValue(forKey: connection.id), let race = races[number] else {
+            return connection.abort()
+        }
         races[number]?.numbers[attempt] = nil
-        connection.isPunched = races[number]?.isPunching ?? false
+        connection.isPunched = race.isPunching
         step(number) { $0.opened(attempt) }
         forget(number)
-        events.linkOpened(connection)
+        race.dial.owner.opened(connection)
     }
 
     /// Losses of anonymous peers are not recorded: they would evict the members'.
@@ -373,23 +389,24 @@ package final class LinkTransport: @unchecked Sendable {
     }
 
     private func dialFailed(_ name: UInt64, _ failure: DialFailure) {
-        if streamDials.remove(name) != nil {
-            let wasUnknown = failure == .closedBeforeActTwo
-            if wasUnknown { tokenRefused(name) }
-            return dialEnded(name, failure, wasUnknown ? .unknown : .none)
-        }
         guard let (number, attempt) = attempts.removeValue(forKey: name) else { return }
         races[number]?.numbers[attempt] = nil
         if failure == .closedBeforeActTwo {
             races[number]?.hearing = .unknown
-            tokenRefused(number)
+            races[number]?.dial.owner.tokenRefused()
         }
         step(number) { $0.failed(attempt, failure, now: loop.now) }
     }
 
     private func end(_ number: UInt64, _ failure: DialFailure) {
         guard let race = forget(number) else { return }
-        dialEnded(number, failure, race.hearing)
+        race.dial.owner.failed(failure, race.hearing)
+    }
+
+    /// Forgets all dials without telling their owners, which are gone.
+    package func abandonDials() {
+        for number in races.keys { forget(number) }
+        attempts = [:]
     }
 
     @discardableResult private func forget(_ number: UInt64) -> Race? {
