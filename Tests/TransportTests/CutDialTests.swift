@@ -122,16 +122,6 @@ private final class CuttingRelay: @unchecked Sendable {
     }
 }
 
-/// A network on which every TCP connection fails.
-private struct NoTCP: Network {
-    func connect(to endpoint: Endpoint, limits: TransportLimits, on loop: any EventLoop) -> EventLoopFuture<any Channel>
-    { loop.makeFailedFuture(IOError(errnoCode: 111, reason: "connect")) }
-
-    func listen(at endpoint: Endpoint, limits: TransportLimits, on loop: any EventLoop, reception: Reception)
-        -> EventLoopFuture<TCPListener>
-    { Sockets().listen(at: endpoint, limits: limits, on: loop, reception: reception) }
-}
-
 /// A member with its routing table, dialer and saved counters. Confined to its loop.
 private final class MemberEnd: @unchecked Sendable {
     let identity: IdentityKey

@@ -116,10 +116,7 @@ private final class BothSide: @unchecked Sendable {
     ) -> UInt64 {
         let owner = TestDial(token)
         owner.onRefused = { [unowned self] in refused += 1 }
-        owner.onOpened = { [unowned self] in
-            links.append($0)
-            changed()
-        }
+        owner.onOpened = transport.events.linkOpened
         owner.onFailed = { [unowned self, unowned owner] in
             ended.append((owner.number, $0, $1))
             changed()

@@ -97,7 +97,7 @@ private final class Carrier: @unchecked Sendable {
                 near.changed()
             }
             let dial = LinkTransport.Dial(identity: near.identity, remote: far.identity.publicKey, owner: owner)
-            _ = near.transport.dial(dial, over: carrier.channels[0])
+            _ = near.transport.dial(dial, over: .stream(carrier.channels[0]))
             for channel in carrier.channels { channel.begin() }
             begin(near, far, carrier)
             return NIOLoopBound((near, far, carrier), eventLoop: loop)

@@ -46,6 +46,13 @@ final class AnonymousLinks: Part {
             secret = .derive(shared: SecretBytes(copying: remote.routingSecret), purpose: "card")
         }
 
+        /// Without a callback; an open link is not affected.
+        func cancel() {
+            guard let number else { return }
+            self.number = nil
+            links?.shell.listening.transport?.cancelDial(number)
+        }
+
         func token() -> RoutingToken? { links?.shell.routes.sharedToken(secret, isOfAnyDay: isOfAnyDay) }
         func opened(_ connection: PeerConnection) { links?.opened(self, connection) ?? connection.abort() }
         func failed(_: DialFailure, _ hearing: LinkTransport.TokenHearing) { links?.failed(self, hearing) }
@@ -63,7 +70,7 @@ final class AnonymousLinks: Part {
 
     // MARK: Dials
 
-    /// - Returns: for ``cancel(_:)``; `nil` if no dial was started, and no callback follows.
+    /// - Returns: `nil` if no dial was started, and no callback follows.
     @discardableResult func open(_ remote: Remote, for purpose: Purpose) -> Dial? {
         let dial = Dial(self, remote, purpose)
         return start(dial) ? dial : nil
@@ -79,13 +86,6 @@ final class AnonymousLinks: Part {
                 endpoints: remote.endpoints.map { Transport.Endpoint(host: $0.host, port: Int($0.port)) },
                 identity: identity, remote: remote.key, owner: dial))
         return true
-    }
-
-    /// Cancels a dial without a callback; an open link is not affected.
-    func cancel(_ dial: Dial) {
-        guard let number = dial.number else { return }
-        dial.number = nil
-        shell.listening.transport?.cancelDial(number)
     }
 
     private func failed(_ dial: Dial, _ hearing: LinkTransport.TokenHearing) {

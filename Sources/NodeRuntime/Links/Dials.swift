@@ -41,6 +41,11 @@ final class DialGroup {
         return true
     }
 
+    func dropGuestDial() {
+        guestDial?.cancel()
+        guestDial = nil
+    }
+
     var isIdle: Bool { attempts.isEmpty && guestDial == nil }
 }
 
@@ -153,17 +158,19 @@ final class Dials: Part {
         guard !isStopped, !group.isOver, group.guestDial == nil, !group.relays.isEmpty else { return }
         group.guestDial = shell.streams.open(
             at: group.relays.removeFirst(),
-            opened: { [unowned self] channel, link in
+            opened: { [unowned self, weak group] socket, link in
                 // The stream is open; the peer behind it has not answered yet.
-                guard !group.isOver else { return channel.fail() }
+                guard let group, !group.isOver else { return socket.fail() }
                 group.guestDial = nil
-                guard let number = attempt(group, by: { $0.dial($1, over: channel) }) else {
-                    channel.fail()
-                    return goOn(group)
+                if let number = attempt(group, by: { $0.dial($1, over: .stream(socket)) }) {
+                    shell.streams.setDial(number, over: link)
+                } else {
+                    socket.fail()
+                    goOn(group)
                 }
-                shell.streams.setDial(number, over: link)
             },
-            failed: { [unowned self] in
+            failed: { [unowned self, weak group] in
+                guard let group else { return }
                 group.guestDial = nil
                 goOn(group)
             })
@@ -241,16 +248,11 @@ final class Dials: Part {
         (groups, begun, waiting, waitingFirst) = ([:], [], [], [])
         for group in all { for attempt in group.attempts { transport?.cancelDial(attempt.number) } }
         for group in running {
-            dropGuestDial(of: group)
+            group.dropGuestDial()
             // A cancelled dial says nothing about our token.
             group.hearing = .none
             failed(group)
         }
-    }
-
-    private func dropGuestDial(of group: DialGroup) {
-        if let guestDial = group.guestDial { shell.anonymousLinks.cancel(guestDial) }
-        group.guestDial = nil
     }
 
     private func failed(_ group: DialGroup) {
@@ -266,7 +268,7 @@ final class Dials: Part {
         for group in groups.values.sorted(by: { $0.number < $1.number })
         where !group.isOver && group.client == client && group.dial.remote == remote {
             group.relays = []
-            dropGuestDial(of: group)
+            group.dropGuestDial()
             goOn(group)
         }
     }
@@ -276,7 +278,7 @@ final class Dials: Part {
         let group = attempt.group
         guard !store.isLocked, group.remove(attempt) else { return connection.abort() }
         if !group.isOver {
-            dropGuestDial(of: group)
+            group.dropGuestDial()
             if !connection.isRelayed {
                 let others = group.attempts
                 group.attempts = []

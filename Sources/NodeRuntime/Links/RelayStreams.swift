@@ -145,7 +145,6 @@ final class RelayStreams: Part {
     /// - Parameters:
     ///   - endpoint: a relayed endpoint.
     ///   - opened: the stream is open, over this link to the rendezvous node. Its other end has not answered yet.
-    /// - Returns: for ``AnonymousLinks/cancel(_:)``.
     @discardableResult func open(
         at endpoint: Messaging.Endpoint, opened: @escaping (StreamChannel, LinkID) -> Void, failed: @escaping () -> Void
     ) -> AnonymousLinks.Dial? {

@@ -22,7 +22,7 @@ enum Occurrence {
 
 /// A link without addresses and keys.
 struct LinkDescription {
-    var carrier: PeerConnection.Carrier
+    var carrier: LinkCarrier
     var isRelayed: Bool
     var isPunched: Bool
     var isOurs: Bool

@@ -41,7 +41,7 @@ package final class StreamChannel: StreamSocket, @unchecked Sendable {
     private var isReadScheduled = false
 
     /// The carrier of the underlying link.
-    private let carrier: PeerConnection.Carrier
+    private let carrier: LinkCarrier
 
     /// - Parameter carrier: the link that carries the bytes; its remote address is this channel's.
     package init(loop: any EventLoop, through carrier: PeerConnection?) {
@@ -148,7 +148,7 @@ package final class StreamChannel: StreamSocket, @unchecked Sendable {
     // MARK: The link's side
 
     var localAddress: SocketAddress? { nil }
-    var relay: PeerConnection.Carrier? { carrier }
+    var relay: LinkCarrier? { carrier }
     var kernelInfo: tcp_info? { nil }
 
     func write(_ bytes: ByteBuffer, _ done: @escaping ((any Error)?) -> Void) {

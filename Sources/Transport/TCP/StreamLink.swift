@@ -7,6 +7,16 @@ import NIOCore
 /// Functions are in the order of a connection's life: ``start()``, ``received(_:)``, `receive`, `opened`, `send`,
 /// `close`, `end`.
 final class StreamLink: LinkEnd {
+    /// One attempt of a dial.
+    struct Dial {
+        let token: RoutingToken
+        let identity: IdentityKey
+        /// The expected peer, authenticated by act 2.
+        let remote: PublicKey
+        /// The number of the whole dial, returned with the link.
+        let route: UInt64
+    }
+
     private enum Phase {
         /// An incoming connection without a valid token, or with the greeting of a code and no message.
         case beforeToken
@@ -14,7 +24,7 @@ final class StreamLink: LinkEnd {
         case admitted(DatagramAddress.Network?, route: RouteMatch?, token: RoutingToken)
         /// A code's exchange, counted separately under its network.
         case exchanging(DatagramAddress.Network?, CodeConnection)
-        case dialling(TCPTransport.Dial)
+        case dialling(Dial)
         /// An outgoing exchange without a handshake.
         case asking(ExchangeDial)
         case open(PeerConnection)
@@ -24,7 +34,7 @@ final class StreamLink: LinkEnd {
     }
 
     let id: UInt64
-    private let transport: TCPTransport
+    private let transport: LinkTransport
     private var phase: Phase
     /// Before the link is open.
     private var handshake: LinkHandshake?
@@ -70,7 +80,7 @@ final class StreamLink: LinkEnd {
     private var inputHasEnded = false
 
     /// An incoming connection. `opening`: bytes read before it got its channel.
-    init(responder id: UInt64, opening: Opening?, admits: @escaping (RoutingToken) -> Bool, transport: TCPTransport) {
+    init(responder id: UInt64, opening: Opening?, admits: @escaping (RoutingToken) -> Bool, transport: LinkTransport) {
         self.id = id
         self.admits = admits
         self.transport = transport
@@ -82,7 +92,7 @@ final class StreamLink: LinkEnd {
     }
 
     /// An outgoing dial, or an exchange. Sends nothing before the channel is active.
-    init(initiator id: UInt64, dial: TCPTransport.Dial?, exchange: ExchangeDial?, transport: TCPTransport) {
+    init(initiator id: UInt64, dial: Dial?, exchange: ExchangeDial?, transport: LinkTransport) {
         self.id = id
         admits = { _ in false }
         self.transport = transport
@@ -149,7 +159,7 @@ final class StreamLink: LinkEnd {
         transport.watch(id, until: deadline)
     }
 
-    /// See ``TCPTransport/watch(_:until:)``.
+    /// See ``LinkTransport/watch(_:until:)``.
     func timePassed(_ now: NIODeadline) {
         watchedUntil = nil
         guard let deadline else { return }
@@ -398,7 +408,7 @@ final class StreamLink: LinkEnd {
         forgetTime()
         phase = .open(connection)
         socket.setOptions(limits)
-        transport.events.linkOpened(connection)
+        transport.opened(connection)
     }
 
     // MARK: Outbound
@@ -587,14 +597,14 @@ final class StreamLink: LinkEnd {
             if let rejection { transport.events.rejected(rejection) }
             connection.end = nil
             transport.events.codeEnded(connection)
-        case .dialling: transport.events.dialFailed(id, dialFailure ?? DialFailure(rejection: rejection))
+        case .dialling: transport.attemptFailed(id, dialFailure ?? DialFailure(rejection: rejection))
         case .asking(let dial): dial.ended(rejection == nil ? nil : dialFailure ?? DialFailure(rejection: rejection))
         case .open(let connection):
             connection.end = nil
-            transport.events.linkClosed(connection, reason)
+            transport.closed(connection, reason)
         case .closing(let connection, let asked):
             connection.end = nil
-            transport.events.linkClosed(connection, asked)
+            transport.closed(connection, asked)
         case .ended: break
         }
     }

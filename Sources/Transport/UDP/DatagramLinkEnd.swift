@@ -4,14 +4,14 @@ import NIOCore
 
 /// The UDP backend of a ``PeerConnection``.
 final class DatagramLinkEnd: LinkEnd {
-    private unowned let transport: UDPTransport
+    private unowned let transport: LinkTransport
     let connection: PeerConnection
     private var isPaused = false
     private var isReading = false
     /// Frames wait for delivery in a later turn.
     private var hasRest = false
 
-    init(_ connection: PeerConnection, transport: UDPTransport) {
+    init(_ connection: PeerConnection, transport: LinkTransport) {
         self.connection = connection
         self.transport = transport
         connection.end = self

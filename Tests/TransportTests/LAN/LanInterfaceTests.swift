@@ -77,10 +77,11 @@ import Testing
         func address(_ index: UInt32, _ prefix: UInt8, flags: UInt8 = 0, _ attributes: [UInt8]) -> [UInt8] {
             message(20, [2, prefix, flags, 0] + native(index) + attributes)
         }
-        // IFA_ADDRESS is the peer's address where IFA_LOCAL is present (rtnetlink(7)).
+        // IFA_ADDRESS is the peer's address where IFA_LOCAL is present (rtnetlink(7)). Addresses of the third interface
+        // are optimistic, tentative and a duplicate of another machine's.
         let addresses =
             address(2, 24, attribute(1, [10, 0, 0, 9]) + attribute(2, [10, 0, 0, 1]))
-            + address(3, 16, flags: 0x44, attribute(1, [172, 17, 0, 1])) // Tentative; a duplicate of another machine's.
+            + address(3, 16, flags: 0x44, attribute(1, [172, 17, 0, 1]))
             + address(3, 16, flags: 0x40, attribute(1, [172, 17, 0, 2]))
             + address(3, 16, flags: 0x48, attribute(1, [172, 17, 0, 3]))
         func read(_ links: [UInt8], _ addresses: [UInt8]) -> [LanInterface] {
