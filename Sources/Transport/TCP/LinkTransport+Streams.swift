@@ -8,7 +8,7 @@ extension LinkTransport {
     /// A connection that is established already.
     package enum Established {
         case channel(any Channel)
-        case stream(StreamChannel)
+        case stream(RelayedSocket)
 
         func attach(_ link: StreamLink) throws {
             switch self {
@@ -53,7 +53,7 @@ extension LinkTransport {
     }
 
     /// Accepts an incoming stream. `admits`: the tokens that it may show.
-    package func accept(_ stream: StreamChannel, admits: @escaping (RoutingToken) -> Bool = { _ in true }) throws {
+    package func accept(_ stream: RelayedSocket, admits: @escaping (RoutingToken) -> Bool = { _ in true }) throws {
         let link = StreamLink(responder: takeNumber(), opening: nil, admits: admits, transport: self)
         try run(link, over: .stream(stream))
     }
@@ -102,7 +102,7 @@ extension LinkTransport {
 
     /// Knocks over an existing stream, like ``knock(at:token:sealed:completion:)``.
     package func knock(
-        over stream: StreamChannel, token: RoutingToken, sealed: [UInt8],
+        over stream: RelayedSocket, token: RoutingToken, sealed: [UInt8],
         completion: @escaping (Result<[UInt8]?, DialFailure>) -> Void
     ) {
         let link = makeKnock(token, sealed, completion)

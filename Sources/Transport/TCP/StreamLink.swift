@@ -17,7 +17,7 @@ final class StreamLink: LinkEnd {
         let route: UInt64
     }
 
-    private enum Phase {
+    enum Phase {
         /// An incoming connection without a valid token, or with the greeting of a code and no message.
         case beforeToken
         /// A responder's handshake or a knock, counted under its network.
@@ -34,19 +34,19 @@ final class StreamLink: LinkEnd {
     }
 
     let id: UInt64
-    private let transport: LinkTransport
-    private var phase: Phase
+    let transport: LinkTransport
+    var phase: Phase
     /// Before the link is open.
     private var handshake: LinkHandshake?
     /// Of the open link.
     private var keys: TransportState?
     /// Bytes of the next piece outside of a handshake and a link; 0 while none is expected.
-    private var expected = 0
+    var expected = 0
     /// `nil` before the connection is established, and after its end: the socket holds its link, too.
     var socket: (any StreamSocket)?
 
-    private var inbound: InboundBytes
-    private var outbound: OutboundBytes
+    var inbound: InboundBytes
+    var outbound: OutboundBytes
     private var hasStarted = false
     /// The tokens that an incoming connection may show; all others are unknown.
     private let admits: (RoutingToken) -> Bool
@@ -72,7 +72,7 @@ final class StreamLink: LinkEnd {
     /// The greeting of a code whose first message has not arrived.
     private var greeted: RoutingToken?
     /// The length of a knock, or of its answer, has arrived.
-    private var knockIsNext = false
+    var knockIsNext = false
     private var isRestQueued = false
     /// The channel requested a read while ``mayRead`` was false.
     private var owesRead = false
@@ -102,10 +102,10 @@ final class StreamLink: LinkEnd {
         outbound = OutboundBytes(limits: transport.limits)
     }
 
-    private var limits: TransportLimits { transport.limits }
+    var limits: TransportLimits { transport.limits }
 
     /// The peer's next act is due after this time.
-    private func awaitAct(_ time: TimeAmount) {
+    func awaitAct(_ time: TimeAmount) {
         actDeadline = now + time
         watchTime()
     }
@@ -279,39 +279,6 @@ final class StreamLink: LinkEnd {
         }
     }
 
-    private func receiveKnock(_ token: RoutingToken, _ bytes: [UInt8]) {
-        guard knockIsNext else {
-            if !awaitKnock(bytes) { end(.requested, .knockTooLong) }
-            return
-        }
-        expected = 0
-        let source = DatagramAddress.Network(socket?.remoteAddress)?.number
-        answer(transport.events.knock(token, bytes, source))
-    }
-
-    /// - Returns: false for a length out of bounds.
-    private func awaitKnock(_ length: [UInt8]) -> Bool {
-        expected = length.reduce(0) { $0 << 8 | Int($1) }
-        knockIsNext = true
-        return (1...limits.knockByteCount).contains(expected)
-    }
-
-    private func receiveAnswer(to dial: ExchangeDial, _ bytes: [UInt8]) {
-        if dial.kind == .knock, !knockIsNext {
-            if !awaitKnock(bytes) { fail(.badAnswer) }
-            return
-        }
-        expected = 0
-        guard inbound.count == 0 else { return fail(.badAnswer) }
-        switch dial.answered(bytes) {
-        case .send(let message, let byteCount):
-            expected = byteCount
-            write(message)
-            awaitAct(limits.actTimeout)
-        case .end: end(.requested, nil)
-        }
-    }
-
     /// - Parameter remote: the only peer of a responder's route, if there is one.
     private func receiveAct(_ bytes: [UInt8], remote: PublicKey?) {
         do throws(HandshakeError) {
@@ -341,49 +308,6 @@ final class StreamLink: LinkEnd {
         }
         phase = .admitted(network, route: match, token: token)
         return true
-    }
-
-    /// The first message of a code's exchange needs a free slot.
-    private func beginExchange(_ token: RoutingToken, _ message: [UInt8]) {
-        expected = 0
-        transport.waiting.leave(id)
-        let network = DatagramAddress.Network(socket?.remoteAddress)
-        if let rejection = transport.codes.begin(network) { return end(.requested, rejection) }
-        let connection = CodeConnection(id: id, token: token, end: self)
-        phase = .exchanging(network, connection)
-        awaitAct(limits.actTimeout)
-        transport.events.codeMessage(connection, message)
-    }
-
-    func answerCode(_ message: [UInt8], expecting byteCount: Int) {
-        guard case .exchanging = phase else { return }
-        expected = byteCount
-        awaitAct(limits.actTimeout)
-        write(message)
-    }
-
-    func deliverCode(_ message: [UInt8]) {
-        guard case .exchanging = phase else { return }
-        write(message)
-        loseAfterFlush()
-    }
-
-    func closeCode() {
-        guard case .exchanging = phase else { return }
-        end(.requested, nil)
-    }
-
-    private func answer(_ answer: [UInt8]?) {
-        guard let answer else { return end(.requested, nil) }
-        precondition((1...limits.knockByteCount).contains(answer.count), "an answer to a knock has that many bytes")
-        write([UInt8(answer.count >> 8), UInt8(answer.count & 0xff)] + answer)
-        // The timers continue: they drop a knocker that does not read.
-        loseAfterFlush()
-    }
-
-    private func loseAfterFlush() {
-        guard let socket, outbound.count > 0 else { return end(.requested, nil) }
-        socket.write(ByteBuffer()) { [weak self] _ in self?.end(.requested, nil) }
     }
 
     private func opened(_ peer: AuthenticatedPeer, _ actThree: [UInt8]) {
@@ -445,7 +369,7 @@ final class StreamLink: LinkEnd {
         return outbound.isWritable
     }
 
-    private func write(_ bytes: [UInt8]) {
+    func write(_ bytes: [UInt8]) {
         guard !bytes.isEmpty else { return }
         outbound.append(bytes)
         flush()

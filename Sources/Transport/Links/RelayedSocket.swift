@@ -5,7 +5,7 @@ import NIOCore
 /// accepts them.
 ///
 /// `@unchecked Sendable`: used only on its event loop.
-package final class StreamChannel: StreamSocket, @unchecked Sendable {
+package final class RelayedSocket: StreamSocket, @unchecked Sendable {
     private struct Piece {
         var bytes: ByteBuffer
         let done: ((any Error)?) -> Void
@@ -43,7 +43,7 @@ package final class StreamChannel: StreamSocket, @unchecked Sendable {
     /// The carrier of the underlying link.
     private let carrier: LinkCarrier
 
-    /// - Parameter carrier: the link that carries the bytes; its remote address is this channel's.
+    /// - Parameter carrier: the link that carries the bytes; its remote address is this socket's.
     package init(loop: any EventLoop, through carrier: PeerConnection?) {
         loop.preconditionInEventLoop()
         self.loop = loop
