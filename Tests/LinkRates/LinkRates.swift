@@ -147,7 +147,7 @@ private struct ControlledSockets: Network {
     func connect(to endpoint: Endpoint, limits: TransportLimits, on loop: any EventLoop) -> EventLoopFuture<any Channel>
     {
         guard !isOff else { return loop.makeFailedFuture(IOError(errnoCode: 111, reason: "connect")) }
-        Sockets().connect(to: endpoint, limits: limits, on: loop).flatMap { channel in
+        return Sockets().connect(to: endpoint, limits: limits, on: loop).flatMap { channel in
             guard let provider = channel as? any SocketOptionProvider else { return loop.makeSucceededFuture(channel) }
             let name = NIOBSDSocket.Option(rawValue: 13)  // TCP_CONGESTION
             let set: EventLoopFuture<Void>
