@@ -71,11 +71,20 @@ final class FuzzLink {
     private(set) var received: [[[UInt8]]] = [[], []]
     private(set) var ends = 0
     private(set) var starts = 0
-    private var transports: [TCPTransport] = []
+    private var transports: [LinkTransport] = []
 
-    private func transport(_ side: Int) -> TCPTransport {
-        let transport = TCPTransport(
-            loop: loop, generator: FuzzGenerator(),
+    private final class Owner: DialOwner {
+        unowned let link: FuzzLink
+        init(_ link: FuzzLink) { self.link = link }
+
+        func token() -> RoutingToken? { FuzzLink.token }
+        func opened(_ connection: PeerConnection) { link.atDialer = connection }
+        func failed(_: DialFailure, _: LinkTransport.TokenHearing) { link.ends += 1 }
+    }
+
+    private func transport(_ side: Int) -> LinkTransport {
+        let transport = LinkTransport(
+            loop: loop, datagrams: nil, generator: FuzzGenerator(),
             makeEphemeral: { FuzzKeys.key(side == 0 ? 0x41 : 0x42).secret.clone() })
         transport.events = events(side)
         transports.append(transport)
@@ -105,7 +114,6 @@ final class FuzzLink {
         events.frame = { [unowned self] _, frame in received[side].append(frame) }
         events.batchEnded = { $0.flush() }
         events.linkClosed = { [unowned self] _, _ in ends += 1 }
-        events.dialFailed = { [unowned self] _, _ in ends += 1 }
         events.rejected = { [unowned self] _ in ends += 1 }
         return events
     }
@@ -123,10 +131,8 @@ final class FuzzLink {
     func dial() throws -> EmbeddedChannel {
         starts += 1
         let channel = EmbeddedChannel(loop: loop)
-        let dial = TCPTransport.Dial(
-            endpoint: Endpoint(host: "memory", port: 1), token: Self.token, identity: FuzzKeys.ann,
-            remote: FuzzKeys.bob.publicKey, route: 3)
-        try dialer.initiate(dial, over: channel)
+        let dial = LinkTransport.Dial(identity: FuzzKeys.ann, remote: FuzzKeys.bob.publicKey, owner: Owner(self))
+        _ = dialer.dial(dial, over: .channel(channel))
         channel.connect(to: try SocketAddress(ipAddress: "192.0.2.2", port: 4_000), promise: nil)
         return channel
     }

@@ -44,8 +44,7 @@ import Transport
 private final class Side: @unchecked Sendable {
     let loop: any EventLoop
     let identity: IdentityKey
-    let tcp: TCPTransport
-    let udp: UDPTransport
+    let transport: LinkTransport
     var left = 0
     var expected = 0
     var link: PeerConnection?
@@ -54,11 +53,11 @@ private final class Side: @unchecked Sendable {
 
     var bytes = 0
 
-    init(_ loop: any EventLoop, key: UInt8, control: String? = nil) throws {
+    init(_ loop: any EventLoop, key: UInt8, isUDP: Bool, control: String? = nil) throws {
         self.loop = loop
         identity = IdentityKey(try SecretKey(SecretBytes(copying: [UInt8](repeating: key, count: 32))))
-        tcp = TCPTransport(loop: loop, network: ControlledSockets(control: control))
-        udp = UDPTransport(loop: loop)
+        transport = LinkTransport(
+            loop: loop, network: ControlledSockets(control: control, isOff: isUDP), datagrams: isUDP ? Sockets() : nil)
         var events = TransportEvents()
         events.linkOpened = { [unowned self] in
             link = $0
@@ -78,8 +77,23 @@ private final class Side: @unchecked Sendable {
             }
         }
         events.batchEnded = { $0.flush() }
-        tcp.events = events
-        udp.events = events
+        transport.events = events
+    }
+
+    func dial(_ endpoint: Endpoint, _ token: RoutingToken, _ remote: PublicKey) {
+        let owner = Owner(token, self)
+        _ = transport.dial(LinkTransport.Dial(endpoints: [endpoint], identity: identity, remote: remote, owner: owner))
+    }
+
+    private final class Owner: DialOwner {
+        private let shown: RoutingToken
+        private unowned let side: Side
+
+        init(_ token: RoutingToken, _ side: Side) { (shown, self.side) = (token, side) }
+
+        func token() -> RoutingToken? { shown }
+        func opened(_ connection: PeerConnection) { side.transport.events.linkOpened(connection) }
+        func failed(_ failure: DialFailure, _: LinkTransport.TokenHearing) { print("failed: \(failure)") }
     }
 
     func write() {
@@ -98,39 +112,28 @@ private enum Transfer {
         rate: Double, note: String
     ) {
         let loops = [group.next(), group.next()]
-        let near = try await loops[0].submit { try Side(loops[0], key: 0x11) }.get()
-        let far = try await loops[1].submit { try Side(loops[1], key: 0x21) }.get()
+        let near = try await loops[0].submit { try Side(loops[0], key: 0x11, isUDP: isUDP) }.get()
+        let far = try await loops[1].submit { try Side(loops[1], key: 0x21, isUDP: isUDP) }.get()
         let token = RoutingSecret(SecretBytes(copying: [UInt8](repeating: 5, count: 32))).token(day: 1, counter: 1)
         let match = RouteMatch(identity: far.identity, route: 1, remote: near.identity.publicKey)
         let address = try await loops[1].flatSubmit { () -> EventLoopFuture<SocketAddress> in
             far.expected = byteCount
-            if isUDP {
-                far.udp.events.route = { $0 == token ? match : nil }
-                return far.udp.listen(host: "127.0.0.1", port: 0)
-            }
-            far.tcp.events.route = { $0 == token ? match : nil }
-            return far.tcp.listen(host: "127.0.0.1", port: 0).map(\.address)
+            far.transport.events.route = { $0 == token ? match : nil }
+            return far.transport.listen(host: "127.0.0.1", port: 0).map(\.tcp.address)
         }.get()
         let seconds = try await loops[0].flatSubmit { () -> EventLoopFuture<Double> in
             let promise = loops[0].makePromise(of: Double.self)
             near.left = byteCount
             near.done = { promise.succeed($0) }
-            let dial = TCPTransport.Dial(
-                endpoint: Endpoint(host: "127.0.0.1", port: address.port ?? 0), token: token, identity: near.identity,
-                remote: far.identity.publicKey, route: 1)
-            _ = isUDP ? near.udp.dial(dial) : near.tcp.dial(dial)
+            near.dial(Endpoint(host: "127.0.0.1", port: address.port ?? 0), token, far.identity.publicKey)
             return promise.futureResult
         }.get()
         let note = try await loops[0].submit {
-            let note = near.udp.summary
-            near.tcp.close()
-            near.udp.close()
+            let note = near.transport.summary
+            near.transport.close()
             return note
         }.get()
-        try await loops[1].submit {
-            far.tcp.close()
-            far.udp.close()
-        }.get()
+        try await loops[1].submit { far.transport.close() }.get()
         return (Double(byteCount) / 1_048_576 / seconds, isUDP ? note : "")
     }
 }
@@ -138,10 +141,13 @@ private enum Transfer {
 /// The kernel's sockets with a chosen congestion control.
 private struct ControlledSockets: Network {
     let control: String?
+    /// Only UDP is measured.
+    let isOff: Bool
 
     func connect(to endpoint: Endpoint, limits: TransportLimits, on loop: any EventLoop) -> EventLoopFuture<any Channel>
     {
-        Sockets().connect(to: endpoint, limits: limits, on: loop).flatMap { channel in
+        guard !isOff else { return loop.makeFailedFuture(IOError(errnoCode: 111, reason: "connect")) }
+        return Sockets().connect(to: endpoint, limits: limits, on: loop).flatMap { channel in
             guard let provider = channel as? any SocketOptionProvider else { return loop.makeSucceededFuture(channel) }
             let name = NIOBSDSocket.Option(rawValue: 13)  // TCP_CONGESTION
             let set: EventLoopFuture<Void>
@@ -168,15 +174,12 @@ private enum Distance {
 
     static func serve(_ isUDP: Bool, _ host: String, _ port: Int) async throws {
         let loop = MultiThreadedEventLoopGroup.singleton.next()
-        let side = try await loop.submit { try Side(loop, key: 0x21) }.get()
+        let side = try await loop.submit { try Side(loop, key: 0x21, isUDP: isUDP) }.get()
         _ = try await loop.flatSubmit { () -> EventLoopFuture<Void> in
             side.expected = .max
             let match = RouteMatch(identity: side.identity, route: 1, remote: nil)
-            side.udp.events.route = { $0 == token ? match : nil }
-            side.tcp.events.route = { $0 == token ? match : nil }
-            return isUDP
-                ? side.udp.listen(host: host, port: port).map { _ in }
-                : side.tcp.listen(host: host, port: port).map { _ in }
+            side.transport.events.route = { $0 == token ? match : nil }
+            return side.transport.listen(host: host, port: port).map { _ in }
         }.get()
         say("ready")
         while true {
@@ -192,23 +195,17 @@ private enum Distance {
     static func send(_ isUDP: Bool, _ host: String, _ port: Int, seconds: Int64, control: String) async throws {
         let loop = MultiThreadedEventLoopGroup.singleton.next()
         let peer = try SecretKey(SecretBytes(copying: [UInt8](repeating: 0x21, count: 32))).publicKey
-        let side = try await loop.submit { try Side(loop, key: 0x11, control: control) }.get()
+        let side = try await loop.submit { try Side(loop, key: 0x11, isUDP: isUDP, control: control) }.get()
         try await loop.submit {
             side.left = .max
-            let dial = TCPTransport.Dial(
-                endpoint: Endpoint(host: host, port: port), token: token, identity: side.identity, remote: peer,
-                route: 1)
-            side.udp.events.dialFailed = { say("failed: \($1)") }
-            side.tcp.events.dialFailed = { say("failed: \($1)") }
-            _ = isUDP ? side.udp.dial(dial) : side.tcp.dial(dial)
+            side.dial(Endpoint(host: host, port: port), token, peer)
         }.get()
         try await Task.sleep(for: .seconds(seconds))
-        say(try await loop.submit { side.udp.summary }.get())
+        say(try await loop.submit { side.transport.summary }.get())
         // Pending tasks of the loop run before the side is released.
         try await loop.submit {
             side.left = 0
-            side.tcp.close()
-            side.udp.close()
+            side.transport.close()
         }.get()
         withExtendedLifetime(side) {}
     }

@@ -99,9 +99,9 @@ private final class CountingNetwork: LanNetwork {
     }
 
     func open(
-        _ role: LanSocketRole, port: UInt16, on loop: any EventLoop,
-        receive: @escaping @Sendable (LanPlace, [UInt8]) -> Void
-    ) -> EventLoopFuture<NIOLoopBound<any LanSocket>> { loop.makeFailedFuture(ChannelError.operationUnsupported) }
+        isIPv4: Bool, port: UInt16?, on loop: any EventLoop,
+        receive: @escaping @Sendable ((DatagramAddress, [UInt8])?) -> Void
+    ) throws(ListenFailure) -> any LanSocket { throw .system(Endpoint(host: "", port: 0), 0) }
 }
 
 /// A test clock, and a counter of queries for free disk space.

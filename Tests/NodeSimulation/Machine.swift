@@ -204,8 +204,7 @@ final class Machine: @unchecked Sendable {
 
     func silence() {
         transport?.events = TransportEvents()
-        transport?.dialEnded = { _, _, _ in }
-        transport?.tokenRefused = { _ in }
+        transport?.abandonDials()
     }
 
     func crash(isPowerCut: Bool) {

@@ -7,14 +7,14 @@ import Transport
 /// Code exchanges at the transport: greetings, limits and timeouts.
 @Suite struct CodeConnectionTests {
     private final class Creator {
-        let greeting: [UInt8]
+        private let wire: Wire
         var messages: [[UInt8]] = []
         var connections: [CodeConnection] = []
         var ended = 0
         var respond: (CodeConnection, [UInt8]) -> Void = { _, _ in }
 
         init(_ wire: Wire) {
-            greeting = [0x63] + wire.token.bytes
+            self.wire = wire
             wire.responder.transport.events.code = { [token = wire.token] in $0 == token ? 4 : nil }
             wire.responder.transport.events.codeMessage = { [self] connection, message in
                 messages.append(message)
@@ -22,6 +22,15 @@ import Transport
                 respond(connection, message)
             }
             wire.responder.transport.events.codeEnded = { [self] _ in ended += 1 }
+        }
+
+        var greeting: [UInt8] { [0x63] + wire.token.bytes }
+
+        /// A connection that has sent its greeting and a message.
+        func greet(_ message: [UInt8] = [1, 2, 3, 4], from address: String = "192.0.2.1") throws -> EmbeddedChannel {
+            let channel = try wire.connection(from: address)
+            try wire.send(greeting + message, to: channel)
+            return channel
         }
     }
 
@@ -59,48 +68,32 @@ import Transport
         #expect(!channel.isActive && creator.messages.isEmpty && creator.ended == 0)
     }
 
-    @Test func `a connection without a whole message after its greeting is closed after two seconds`() throws {
+    @Test(arguments: [(3, false, 2_000), (4, true, 5_000), (4, false, 5_000)])
+    func `a connection ends two seconds after its greeting and five after its message, and its owner hears of it once`(
+        byteCount: Int, isAnswered: Bool, end: Int64
+    ) throws {
         let wire = try Wire()
         let creator = Creator(wire)
-        let channel = try wire.connection()
-        try wire.send(creator.greeting + [1, 2, 3], to: channel)
-        wire.loop.advanceTime(by: .milliseconds(1_990))
+        if isAnswered { creator.respond = { connection, _ in connection.answer([9], expecting: 3) } }
+        let channel = try creator.greet(Array([1, 2, 3, 4].prefix(byteCount)))
+        wire.loop.advanceTime(by: .milliseconds(end - 10))
         #expect(channel.isActive)
         wire.loop.advanceTime(by: .milliseconds(20))
-        #expect(!channel.isActive && creator.messages.isEmpty && creator.ended == 0)
+        let count = byteCount == 4 ? 1 : 0
+        #expect(!channel.isActive && creator.messages.count == count && creator.ended == count)
         #expect(wire.responder.rejections == [.timedOut])
-    }
-
-    @Test func `an answered connection times out after five seconds, and its owner hears of it once`() throws {
-        let wire = try Wire()
-        let creator = Creator(wire)
-        creator.respond = { connection, _ in connection.answer([9], expecting: 3) }
-        let channel = try wire.connection()
-        try wire.send(creator.greeting + [1, 2, 3, 4], to: channel)
-        wire.loop.advanceTime(by: .milliseconds(4_990))
-        #expect(channel.isActive)
-        wire.loop.advanceTime(by: .milliseconds(20))
-        #expect(!channel.isActive && creator.ended == 1)
-        creator.connections[0].answer([1], expecting: 1)
-        creator.connections[0].deliver([1])
-        creator.connections[0].close()
-        #expect(creator.ended == 1)
-    }
-
-    @Test func `an owner that never answers holds a connection for ten seconds at most`() throws {
-        let wire = try Wire()
-        let creator = Creator(wire)
-        let channel = try wire.connection()
-        try wire.send(creator.greeting + [1, 2, 3, 4], to: channel)
-        wire.loop.advanceTime(by: .milliseconds(10_010))
-        #expect(!channel.isActive && creator.ended == 1)
+        for connection in creator.connections {
+            connection.answer([1], expecting: 1)
+            connection.deliver([1])
+            connection.close()
+        }
+        #expect(creator.ended == count)
     }
 
     @Test func `a connection drops bytes beyond a message, and closes when there are too many`() throws {
         let wire = try Wire()
         let creator = Creator(wire)
-        let channel = try wire.connection()
-        try wire.send(creator.greeting + [1, 2, 3, 4] + [UInt8](repeating: 5, count: 4_000), to: channel)
+        let channel = try creator.greet([1, 2, 3, 4] + [UInt8](repeating: 5, count: 4_000))
         #expect(creator.messages == [[1, 2, 3, 4]] && channel.isActive)
         try wire.send([UInt8](repeating: 5, count: 200), to: channel)
         #expect(!channel.isActive && creator.messages.count == 1 && creator.ended == 1)
@@ -111,37 +104,23 @@ import Transport
         limits.handshakesInFlight = 1
         let wire = try Wire(limits: limits)
         let creator = Creator(wire)
-        var channels: [EmbeddedChannel] = []
-        for address in ["192.0.2.1", "192.0.2.9", "198.51.100.1"] {
-            for _ in 0..<(address == "192.0.2.9" ? 1 : 4) {
-                let channel = try wire.connection(from: address)
-                try wire.send(creator.greeting + [1, 2, 3, 4], to: channel)
-                channels.append(channel)
-            }
+        let addresses = [(4, "192.0.2.1"), (1, "192.0.2.9"), (4, "198.51.100.1"), (1, "203.0.113.1")]
+        let channels = try addresses.flatMap { count, address in
+            try (0..<count).map { _ in try creator.greet(from: address) }
         }
-        #expect(channels.map(\.isActive) == [true, true, true, true, false, true, true, true, true])
-        let ninth = try wire.connection(from: "203.0.113.1")
-        try wire.send(creator.greeting + [1, 2, 3, 4], to: ninth)
-        #expect(!ninth.isActive)
+        #expect(channels.map(\.isActive) == [true, true, true, true, false, true, true, true, true, false])
         #expect(wire.responder.rejections == [.tooManyFromPrefix, .tooManyHandshakes])
         _ = try wire.link()
         // The exchanges time out and free their slots.
         wire.loop.advanceTime(by: .seconds(6))
-        let next = try wire.connection(from: "203.0.113.1")
-        try wire.send(creator.greeting + [1, 2, 3, 4], to: next)
-        #expect(next.isActive)
+        #expect(try creator.greet(from: "203.0.113.1").isActive)
     }
 
     @Test func `greetings without a message take no place from a complete code exchange`() throws {
         let wire = try Wire()
         let creator = Creator(wire)
-        for index in 0..<100 {
-            let channel = try wire.connection(from: "192.0.2.\(index)")
-            try wire.send(creator.greeting + [1, 2, 3], to: channel)
-            #expect(channel.isActive)
-        }
-        let honest = try wire.connection(from: "192.0.2.200")
-        try wire.send(creator.greeting + [1, 2, 3, 4], to: honest)
+        for index in 0..<100 { #expect(try creator.greet([1, 2, 3], from: "192.0.2.\(index)").isActive) }
+        let honest = try creator.greet(from: "192.0.2.200")
         #expect(creator.messages == [[1, 2, 3, 4]] && honest.isActive)
     }
 
@@ -149,11 +128,7 @@ import Transport
         let wire = try Wire()
         let creator = Creator(wire)
         creator.respond = { connection, _ in connection.answer([9], expecting: 3) }
-        for message in [[], [1, 2, 3, 4]] as [[UInt8]] {
-            let channel = try wire.connection()
-            try wire.send(creator.greeting + message, to: channel)
-            _ = try? channel.finish()
-        }
+        for message in [[], [1, 2, 3, 4]] as [[UInt8]] { _ = try? creator.greet(message).finish() }
         #expect(creator.ended == 1 && creator.messages.count == 1)
         wire.loop.run()
         #expect(wire.responder.transport.connectionCount == 0)

@@ -12,8 +12,8 @@ import Transport
         var asked = 0
         let identity = IdentityKey(try SecretKey(SecretBytes(copying: [UInt8](repeating: 0x21, count: 32))))
         let good = RoutingSecret(SecretBytes(copying: [UInt8](repeating: 5, count: 32))).token(day: 20_000, counter: 1)
-        let transport = TCPTransport(
-            loop: loop,
+        let transport = LinkTransport(
+            loop: loop, datagrams: nil,
             makeEphemeral: {
                 drawn += 1
                 return SecretKey.generate()

@@ -122,16 +122,6 @@ private final class CuttingRelay: @unchecked Sendable {
     }
 }
 
-/// A network on which every TCP connection fails.
-private struct NoTCP: Network {
-    func connect(to endpoint: Endpoint, limits: TransportLimits, on loop: any EventLoop) -> EventLoopFuture<any Channel>
-    { loop.makeFailedFuture(IOError(errnoCode: 111, reason: "connect")) }
-
-    func listen(at endpoint: Endpoint, limits: TransportLimits, on loop: any EventLoop, reception: Reception)
-        -> EventLoopFuture<TCPListener>
-    { Sockets().listen(at: endpoint, limits: limits, on: loop, reception: reception) }
-}
-
 /// A member with its routing table, dialer and saved counters. Confined to its loop.
 private final class MemberEnd: @unchecked Sendable {
     let identity: IdentityKey
@@ -185,15 +175,10 @@ private final class MemberEnd: @unchecked Sendable {
             if table.show(token) { save() }
             return match
         }
-        transport.events.dialAnswered = { [unowned self] _, token in if tokens.answered(token) { save() } }
         transport.events.linkOpened = { [unowned self] link in
-            if link.role == .initiator {
-                if tokens.answered(link.token) { save() }
-            } else {
-                if table.use(link.token) { save() }
-                try? link.send([1])
-                link.flush()
-            }
+            if table.use(link.token) { save() }
+            try? link.send([1])
+            link.flush()
         }
         transport.events.frame = { [unowned self] link, _ in
             guard link.role == .initiator else { return }
@@ -202,7 +187,6 @@ private final class MemberEnd: @unchecked Sendable {
             link.abort()
         }
         transport.events.linkClosed = { [unowned self] link, _ in if link.role == .initiator { end(false) } }
-        transport.dialEnded = { [unowned self] _, _, _ in end(false) }
         let bound = NIOLoopBound(self, eventLoop: loop)
         return transport.listen(host: "127.0.0.1", port: 0).map { listening in
             bound.value.listener = listening.tcp
@@ -227,11 +211,13 @@ private final class MemberEnd: @unchecked Sendable {
     func dial(through relay: CuttingRelay) -> EventLoopFuture<Bool> {
         let promise = loop.makePromise(of: Bool.self)
         guard let transport, let port = relay.address?.port else { return loop.makeSucceededFuture(false) }
-        let token = tokens.nextToken()
+        let owner = TestDial(tokens.nextToken())
+        owner.onAnswered = { [unowned self] in if tokens.answered($0) { save() } }
+        owner.onOpened = { [unowned self] in if tokens.answered($0.token) { save() } }
+        owner.onFailed = { [unowned self] _, _ in end(false) }
         let number = transport.dial(
             LinkTransport.Dial(
-                endpoints: [Endpoint(host: "127.0.0.1", port: port)], token: { token }, identity: identity,
-                remote: remote))
+                endpoints: [Endpoint(host: "127.0.0.1", port: port)], identity: identity, remote: remote, owner: owner))
         dial = (number, promise)
         // Over UDP a cut dial would wait for its timeout.
         relay.whenCut = { [unowned self] in

@@ -9,7 +9,7 @@ import Testing
 private final class UDPSide: @unchecked Sendable {
     let loop: any EventLoop
     let identity: IdentityKey
-    let transport: UDPTransport
+    let transport: LinkTransport
     var links: [PeerConnection] = []
     var frames: [[UInt8]] = []
     var closed: [LinkCloseReason] = []
@@ -23,7 +23,8 @@ private final class UDPSide: @unchecked Sendable {
     init(_ loop: any EventLoop, key: UInt8, limits: TransportLimits, datagramLimits: DatagramLimits) throws {
         self.loop = loop
         identity = IdentityKey(try SecretKey(SecretBytes(copying: [UInt8](repeating: key, count: 32))))
-        transport = UDPTransport(loop: loop, limits: limits, datagramLimits: datagramLimits)
+        transport = LinkTransport(
+            loop: loop, network: NoTCP(), datagrams: Sockets(), limits: limits, datagramLimits: datagramLimits)
         transport.events.linkOpened = { [unowned self] in
             links.append($0)
             write()
@@ -43,10 +44,6 @@ private final class UDPSide: @unchecked Sendable {
             closed.append($1)
             changed()
         }
-        transport.events.dialFailed = { [unowned self] in
-            failures.append($1)
-            changed()
-        }
         transport.events.rejected = { [unowned self] in
             rejections.append($0)
             changed()
@@ -64,6 +61,7 @@ private struct UDPLoopback {
     let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
     let near: UDPSide
     let far: UDPSide
+    private let listener: TCPListener
     let endpoint: Endpoint
     let token = RoutingSecret(SecretBytes(copying: [UInt8](repeating: 5, count: 32))).token(day: 1, counter: 1)
 
@@ -78,12 +76,12 @@ private struct UDPLoopback {
         near = try await side(0x11)
         far = try await side(0x21)
         let (near, far, token) = (near, far, token)
-        let address = try await loop.flatSubmit {
+        listener = try await loop.flatSubmit {
             let match = RouteMatch(identity: far.identity, route: 7, remote: near.identity.publicKey)
             far.transport.events.route = { $0 == token ? match : nil }
             return far.transport.listen(host: host, port: 0)
-        }.get()
-        endpoint = Endpoint(host: host, port: address.port ?? 0)
+        }.get().tcp
+        endpoint = Endpoint(host: host, port: listener.address.port ?? 0)
     }
 
     /// Queues the frames at the far end, which reads nothing; a frame of its own tells that they were sent.
@@ -118,16 +116,19 @@ private struct UDPLoopback {
     }
 
     func dial(_ endpoint: Endpoint? = nil, _ token: RoutingToken? = nil) async throws {
-        let dial = TCPTransport.Dial(
-            endpoint: endpoint ?? self.endpoint, token: token ?? self.token, identity: near.identity,
-            remote: far.identity.publicKey, route: 3)
+        let (endpoint, token, remote) = (endpoint ?? self.endpoint, token ?? self.token, far.identity.publicKey)
         let before = near.links.count + near.failures.count
         try await until(
             near, { $0.links.count + $0.failures.count > before },
             after: { near, _ in
-                let number = near.transport.dial(dial)
-                // No event comes before the caller knows the dial's number. UDP dial numbers differ from those of TCP.
-                #expect(near.links.count + near.failures.count == before && number >= UDPTransport.firstNumber)
+                let dial = near.transport.makeDial(token, as: near.identity, to: remote, at: [endpoint]) {
+                    [unowned near] failure, _ in
+                    near.failures.append(failure)
+                    near.changed()
+                }
+                _ = near.transport.dial(dial)
+                // No event comes before the caller knows the dial's number.
+                #expect(near.links.count + near.failures.count == before)
             })
     }
 
@@ -138,6 +139,7 @@ private struct UDPLoopback {
             far.transport.close()
             #expect(near.transport.connectionCount <= near.links.count)
         }.get()
+        try await listener.close().get()
         try await group.shutdownGracefully()
     }
 }
@@ -161,7 +163,7 @@ private struct UDPLoopback {
         #expect(net.near.frames == frames && net.far.frames == frames)
         let (near, far) = (net.near.links[0], net.far.links[0])
         #expect(near.carrier == .udp && near.peer.handshakeHash == far.peer.handshakeHash)
-        #expect(near.role == .initiator && far.role == .responder && near.route == 3 && far.route == 7)
+        #expect(near.role == .initiator && far.role == .responder && near.route == 1 && far.route == 7)
         #expect(near.remoteAddress?.port == net.endpoint.port && far.localAddress?.port == net.endpoint.port)
         try await net.until(net.near, { $0.closed.count == 1 }, after: { near, _ in near.links[0].close() })
         #expect(net.near.closed == [.requested])
@@ -299,12 +301,13 @@ private struct UDPLoopback {
 
     @Test func `a failed listen over UDP names the taken or invalid endpoint`() async throws {
         let net = try await UDPLoopback()
-        let (loop, near, endpoint) = (net.group.next(), net.near, net.endpoint)
-        await #expect(throws: ListenFailure.addressInUse(endpoint)) {
-            _ = try await loop.flatSubmit { near.transport.listen(host: endpoint.host, port: endpoint.port) }.get()
-        }
-        await #expect(throws: ListenFailure.unresolvable(Endpoint(host: "127.0.0.1", port: 65_536))) {
-            _ = try await loop.flatSubmit { near.transport.listen(host: "127.0.0.1", port: 65_536) }.get()
+        let loop = net.group.next()
+        let invalid = Endpoint(host: "127.0.0.1", port: 65_536)
+        for failure in [ListenFailure.addressInUse(net.endpoint), .unresolvable(invalid)] {
+            let endpoint = failure == .unresolvable(invalid) ? invalid : net.endpoint
+            await #expect(throws: failure) {
+                _ = try await loop.flatSubmit { Sockets().bind(at: endpoint, number: 1, on: loop) { _ in } }.get()
+            }
         }
         try await net.end()
     }

@@ -29,7 +29,7 @@ private struct Street {
         }.get()
         self.loop = loop
         let bound = side
-        listener = try await loop.flatSubmit { bound.value.transport.listen(host: "127.0.0.1", port: 0) }.get()
+        listener = try await loop.flatSubmit { bound.value.transport.listen(host: "127.0.0.1", port: 0) }.get().tcp
     }
 
     private final class Ear: ChannelInboundHandler {

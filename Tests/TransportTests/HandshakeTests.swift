@@ -182,65 +182,64 @@ import Transport
 }
 
 @Suite struct AdmissionTests {
+    /// A connection that has sent its preamble.
+    private func greet(_ wire: Wire, from address: String) throws -> EmbeddedChannel {
+        let channel = try wire.connection(from: address)
+        try wire.send([0x4d] + wire.token.bytes, to: channel)
+        return channel
+    }
+
     @Test func `one network gets at most eight handshakes in flight`() throws {
         var limits = TransportLimits()
         limits.handshakesWaitingPerPrefix = 0
         let wire = try Wire(limits: limits)
-        let preamble = [0x4d] + wire.token.bytes
-        var channels: [EmbeddedChannel] = []
-        for host in 1...9 {
-            let channel = try wire.connection(from: "192.0.2.\(host)")
-            try wire.send(preamble, to: channel)
-            channels.append(channel)
-        }
+        let channels = try (1...9).map { try greet(wire, from: "192.0.2.\($0)") }
         #expect(channels.map(\.isActive) == [Bool](repeating: true, count: 8) + [false])
         #expect(wire.responder.rejections == [.tooManyFromPrefix])
         // Other networks are not limited, and a closed connection makes room.
-        let elsewhere = try wire.connection(from: "192.0.3.1")
-        try wire.send(preamble, to: elsewhere)
-        #expect(elsewhere.isActive)
+        #expect(try greet(wire, from: "192.0.3.1").isActive)
         _ = try? channels[0].finish()
-        let again = try wire.connection(from: "192.0.2.10")
-        try wire.send(preamble, to: again)
-        #expect(again.isActive)
+        #expect(try greet(wire, from: "192.0.2.10").isActive)
     }
 
-    @Test func `more of a network wait, and each begins when a handshake ends`() throws {
+    @Test func `more of a network wait, and a place passes to the first that is still there`() throws {
         var limits = TransportLimits()
         (limits.handshakesPerPrefix, limits.handshakesWaitingPerPrefix) = (1, 2)
         let wire = try Wire(limits: limits)
-        let preamble = [0x4d] + wire.token.bytes
-        let channels = try (1...4).map { host in
-            let channel = try wire.connection(from: "192.0.2.\(host)")
-            try wire.send(preamble, to: channel)
-            return channel
-        }
+        let channels = try (1...4).map { try greet(wire, from: "192.0.2.\($0)") }
         #expect(channels.map(\.isActive) == [true, true, true, false])
         #expect(wire.responder.rejections == [.tooManyFromPrefix])
         #expect(wire.responder.routesAsked == 1)
-        // The second has gone when its turn comes.
+        // The second has gone when its turn comes. The third has the place, and no newcomer takes it.
         _ = try? channels[1].finish()
         _ = try? channels[0].finish()
+        let fifth = try greet(wire, from: "192.0.2.5")
+        #expect(wire.responder.routesAsked == 1)
+        // The third ends before its turn, and the fifth begins.
+        _ = try? channels[2].finish()
         wire.loop.advanceTime(by: .milliseconds(1))
-        #expect(wire.responder.routesAsked == 2 && channels[2].isActive)
+        #expect(wire.responder.routesAsked == 2 && fifth.isActive)
+        // A connection whose route is gone passes its place on.
+        let sixth = try greet(wire, from: "192.0.2.6")
+        wire.responder.routes = [:]
+        _ = try? fifth.finish()
+        wire.loop.advanceTime(by: .milliseconds(1))
+        #expect(!sixth.isActive && wire.responder.rejections == [.tooManyFromPrefix, .unknownToken])
+        wire.responder.accepts(wire.token, from: nil)
+        #expect(try greet(wire, from: "192.0.2.7").isActive)
+        #expect(wire.responder.routesAsked == 4)
     }
 
     @Test func `an IPv6 network counts by 48 bits, and mapped IPv4 counts as IPv4`() throws {
         var limits = TransportLimits()
         (limits.handshakesPerPrefix, limits.handshakesWaitingPerPrefix) = (1, 0)
         let wire = try Wire(limits: limits)
-        let preamble = [0x4d] + wire.token.bytes
-        func isAdmitted(_ address: String) throws -> Bool {
-            let channel = try wire.connection(from: address)
-            try wire.send(preamble, to: channel)
-            return channel.isActive
-        }
-        #expect(try isAdmitted("2001:db8:1:1::1"))
-        #expect(try !isAdmitted("2001:db8:1:2::1"))
-        #expect(try isAdmitted("2001:db8:2:1::1"))
-        #expect(try isAdmitted("192.0.2.1"))
-        #expect(try !isAdmitted("::ffff:192.0.2.200"))
-        #expect(try isAdmitted("::ffff:192.0.3.1"))
+        let addresses = [
+            "2001:db8:1:1::1", "2001:db8:1:2::1", "2001:db8:2:1::1", "192.0.2.1", "::ffff:192.0.2.200",
+            "::ffff:192.0.3.1",
+        ]
+        let areAdmitted = try addresses.map { try greet(wire, from: $0).isActive }
+        #expect(areAdmitted == [true, false, true, true, false, true])
     }
 
     @Test func `all networks together get a limited number of handshakes, and open links do not count`() throws {
@@ -249,13 +248,8 @@ import Transport
         let wire = try Wire(limits: limits)
         let (near, far) = try wire.link()
         #expect(near.isActive && far.isActive)
-        var active: [Bool] = []
-        for network in 1...3 {
-            let channel = try wire.connection(from: "198.51.\(network).1")
-            try wire.send([0x4d] + wire.token.bytes, to: channel)
-            active.append(channel.isActive)
-        }
-        #expect(active == [true, true, false])
+        let areAdmitted = try (1...3).map { try greet(wire, from: "198.51.\($0).1").isActive }
+        #expect(areAdmitted == [true, true, false])
         #expect(wire.responder.rejections == [.tooManyHandshakes])
     }
 

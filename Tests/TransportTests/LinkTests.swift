@@ -13,7 +13,7 @@ import Transport
         #expect(far.peer.publicKey == wire.dialer.identity.publicKey)
         #expect(near.peer.handshakeHash == far.peer.handshakeHash)
         #expect(near.role == .initiator && far.role == .responder)
-        #expect(near.route == 3 && far.route == 7)
+        #expect(near.route == 1 && far.route == 7)
         #expect(near.token == wire.token && far.token == wire.token)
         #expect(far.remoteAddress?.ipAddress == "192.0.2.1")
         #expect(wire.responder.rejections.isEmpty && wire.dialer.failures.isEmpty)

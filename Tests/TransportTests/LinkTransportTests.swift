@@ -108,11 +108,23 @@ private final class BothSide: @unchecked Sendable {
             frames.append(frame)
             changed()
         }
-        transport.dialEnded = { [unowned self] in
-            ended.append(($0, $1, $2))
+    }
+
+    func dial(
+        _ far: BothSide, at endpoints: [Endpoint], token: RoutingToken = BothWays.token,
+        by dial: (LinkTransport, LinkTransport.Dial) -> UInt64 = { $0.dial($1) }
+    ) -> UInt64 {
+        let owner = TestDial(token)
+        owner.onRefused = { [unowned self] in refused += 1 }
+        owner.onOpened = transport.events.linkOpened
+        owner.onFailed = { [unowned self, unowned owner] in
+            ended.append((owner.number, $0, $1))
             changed()
         }
-        transport.tokenRefused = { [unowned self] _ in refused += 1 }
+        owner.number = dial(
+            transport,
+            LinkTransport.Dial(endpoints: endpoints, identity: identity, remote: far.identity.publicKey, owner: owner))
+        return owner.number
     }
 }
 
@@ -151,9 +163,7 @@ private struct BothWays {
         let endpoints = endpoints ?? [endpoint]
         return try await loop.flatSubmit { () -> EventLoopFuture<UInt64> in
             let promise = loop.makePromise(of: UInt64.self)
-            let number = near.transport.dial(
-                LinkTransport.Dial(
-                    endpoints: endpoints, token: { token }, identity: near.identity, remote: far.identity.publicKey))
+            let number = near.dial(far, at: endpoints, token: token)
             #expect(!near.links.contains { $0.route == number } && !near.ended.contains { $0.number == number })
             near.changed = {
                 guard
@@ -308,13 +318,10 @@ private struct BothWays {
         let (near, far, loop, endpoint) = (net.near, net.far, net.group.next(), net.endpoint)
         // All in one turn of the loop: a dial that takes long is tried over UDP, too.
         try await loop.submit {
-            let dial = LinkTransport.Dial(
-                endpoints: [endpoint], token: { BothWays.token }, identity: near.identity,
-                remote: far.identity.publicKey)
-            let early = near.transport.dial(dial)
+            let early = near.dial(far, at: [endpoint])
             near.transport.cancelDial(early)
             #expect(near.ended.map(\.number) == [early])
-            _ = near.transport.dial(dial)
+            _ = near.dial(far, at: [endpoint])
         }.flatMap {
             loop.submit {
                 #expect(near.transport.connectionCount == 1)
@@ -362,10 +369,7 @@ private struct BothWays {
                 promise.succeed(())
             }
             // The dialer was given a wrong address, and learns the right one from the packet that arrives.
-            let dial = LinkTransport.Dial(
-                endpoints: [Endpoint(host: "127.0.0.1", port: 9)], token: { BothWays.token }, identity: near.identity,
-                remote: far.identity.publicKey)
-            _ = near.transport.dial(dial, punchingWith: nonce)
+            _ = near.dial(far, at: [Endpoint(host: "127.0.0.1", port: 9)]) { $0.dial($1, punchingWith: nonce) }
             far.transport.punch(nonce, to: [own])
             return promise.futureResult
         }.get()

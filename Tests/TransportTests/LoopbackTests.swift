@@ -20,7 +20,7 @@ private actor Node {
     }
 
     func listen(host: String = "127.0.0.1", port: Int = 0) async throws -> TCPListener {
-        try await running.transport.listen(host: host, port: port).get()
+        try await running.transport.listen(host: host, port: port).get().tcp
     }
 
     func accepts(_ token: RoutingToken, from remote: PublicKey?) throws { try running.accepts(token, from: remote) }
@@ -34,8 +34,6 @@ private actor Node {
 
     func dial(_ endpoint: Endpoint, _ token: RoutingToken, _ remote: PublicKey) async throws -> DialFailure? {
         let side = try running
-        let dial = TCPTransport.Dial(
-            endpoint: endpoint, token: token, identity: side.identity, remote: remote, route: 1)
         defer {
             side.onOpened = {}
             side.onFailed = {}
@@ -44,7 +42,7 @@ private actor Node {
             side.onOpened = { continuation.resume(returning: nil) }
             side.onFailed = { continuation.resume(returning: side.failures.last) }
             let before = side.failures.count
-            _ = side.transport.dial(dial)
+            _ = side.transport.dial(side.dial(remote, token, at: [endpoint]))
             // No event comes before the caller knows the dial's number.
             #expect(side.failures.count == before)
         }
@@ -93,9 +91,7 @@ private actor Node {
 
     func cancelled(_ endpoint: Endpoint, _ token: RoutingToken, _ remote: PublicKey) throws -> [DialFailure] {
         let side = try running
-        let dial = TCPTransport.Dial(
-            endpoint: endpoint, token: token, identity: side.identity, remote: remote, route: 1)
-        side.transport.cancelDial(side.transport.dial(dial))
+        side.transport.cancelDial(side.transport.dial(side.dial(remote, token, at: [endpoint])))
         return side.failures
     }
 

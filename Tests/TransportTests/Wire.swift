@@ -2,7 +2,8 @@ import Crypto
 import NIOCore
 import NIOEmbedded
 import Testing
-import Transport
+
+@testable import Transport
 
 extension TransportLimits {
     /// Limits for tests over sockets that do not test timeouts: a busy machine answers late.
@@ -12,13 +13,44 @@ extension TransportLimits {
         limits.handshakeTimeout = .minutes(4)
         limits.closeTimeout = .minutes(2)
         limits.silence = .minutes(4)
+        limits.datagramPatience = .minutes(2)
         return limits
+    }
+}
+
+/// The owner of a test's dial. Confined to its loop.
+final class TestDial: DialOwner {
+    private let shown: RoutingToken?
+    var number: UInt64 = 0
+    var onAnswered: (RoutingToken) -> Void = { _ in }
+    var onRefused: () -> Void = {}
+    var onOpened: (PeerConnection) -> Void = { _ in }
+    var onFailed: (DialFailure, LinkTransport.TokenHearing) -> Void = { _, _ in }
+
+    init(_ token: RoutingToken?) { shown = token }
+
+    func token() -> RoutingToken? { shown }
+    func answered(_ token: RoutingToken) { onAnswered(token) }
+    func tokenRefused() { onRefused() }
+    func opened(_ connection: PeerConnection) { onOpened(connection) }
+    func failed(_ failure: DialFailure, _ hearing: LinkTransport.TokenHearing) { onFailed(failure, hearing) }
+}
+
+extension LinkTransport {
+    /// A dial whose link is an event, as an incoming link is.
+    func makeDial(
+        _ token: RoutingToken, as identity: IdentityKey, to remote: PublicKey, at endpoints: [Endpoint] = [],
+        failed: @escaping (DialFailure, TokenHearing) -> Void
+    ) -> Dial {
+        let owner = TestDial(token)
+        (owner.onOpened, owner.onFailed) = (events.linkOpened, failed)
+        return Dial(endpoints: endpoints, identity: identity, remote: remote, owner: owner)
     }
 }
 
 /// One node's transport, and the events it received.
 final class Side {
-    let transport: TCPTransport
+    let transport: LinkTransport
     let identity: IdentityKey
     var routes: [RoutingToken: RouteMatch] = [:]
     var routesAsked = 0
@@ -43,7 +75,7 @@ final class Side {
 
     init(_ loop: any EventLoop, key: UInt8, limits: TransportLimits = TransportLimits()) throws {
         identity = IdentityKey(try SecretKey(SecretBytes(copying: [UInt8](repeating: key, count: 32))))
-        transport = TCPTransport(loop: loop, limits: limits, generator: SplitMix64(state: UInt64(key)))
+        transport = LinkTransport(loop: loop, datagrams: nil, limits: limits, generator: SplitMix64(state: UInt64(key)))
         var events = TransportEvents()
         events.route = { [unowned self] in
             routesAsked += 1
@@ -75,12 +107,16 @@ final class Side {
             closed.append($1)
             onClosed()
         }
-        events.dialFailed = { [unowned self] in
-            failures.append($1)
-            onFailed()
-        }
         events.rejected = { [unowned self] in rejections.append($0) }
         transport.events = events
+    }
+
+    /// A dial whose link and failure are events of this side.
+    func dial(_ remote: PublicKey, _ token: RoutingToken, at endpoints: [Endpoint] = []) -> LinkTransport.Dial {
+        transport.makeDial(token, as: identity, to: remote, at: endpoints) { [unowned self] failure, _ in
+            failures.append(failure)
+            onFailed()
+        }
     }
 
     func accepts(_ token: RoutingToken, from remote: PublicKey?) {
@@ -118,10 +154,8 @@ final class Wire {
     /// A dial whose preamble and act 1 wait in the channel.
     func dial(to remote: PublicKey? = nil, token: RoutingToken? = nil) throws -> EmbeddedChannel {
         let channel = EmbeddedChannel(loop: loop)
-        let dial = TCPTransport.Dial(
-            endpoint: Endpoint(host: "memory", port: 1), token: token ?? self.token, identity: dialer.identity,
-            remote: remote ?? responder.identity.publicKey, route: 3)
-        try dialer.transport.initiate(dial, over: channel)
+        let dial = dialer.dial(remote ?? responder.identity.publicKey, token ?? self.token)
+        _ = dialer.transport.dial(dial, over: .channel(channel))
         try channel.connect(to: SocketAddress(ipAddress: "192.0.2.2", port: 4_000)).wait()
         return channel
     }
@@ -162,4 +196,14 @@ final class Wire {
         if channel.isActive { try channel.writeInbound(ByteBuffer(bytes: bytes)) }
         loop.run()
     }
+}
+
+/// A network on which every TCP connection fails, for a reason that says least.
+struct NoTCP: Network {
+    func connect(to endpoint: Endpoint, limits: TransportLimits, on loop: any EventLoop) -> EventLoopFuture<any Channel>
+    { loop.makeFailedFuture(SocketAddressError.unsupported) }
+
+    func listen(at endpoint: Endpoint, limits: TransportLimits, on loop: any EventLoop, reception: Reception)
+        -> EventLoopFuture<TCPListener>
+    { Sockets().listen(at: endpoint, limits: limits, on: loop, reception: reception) }
 }

@@ -216,9 +216,9 @@ final class Knocks: Part {
             completion: completion(of: knock))
     }
 
-    private func knock(_ knock: PendingKnock, over channel: StreamChannel) {
+    private func knock(_ knock: PendingKnock, over socket: RelayedSocket) {
         shell.listening.transport?.knock(
-            over: channel, token: knock.token, sealed: knock.payload, completion: completion(of: knock))
+            over: socket, token: knock.token, sealed: knock.payload, completion: completion(of: knock))
     }
 
     private func completion(of knock: PendingKnock) -> (Result<[UInt8]?, DialFailure>) -> Void {

@@ -30,12 +30,32 @@ final class AnonymousLinks: Part {
     /// Covers a commit of the mailbox, and a full slot on a slow link.
     private static let patience: Milliseconds = 30 * .second
 
-    private struct Dial {
-        /// Of the first attempt.
-        var number: UInt64
+    /// A dial. If the daily token was unknown, a second one shows the any-day token.
+    final class Dial: DialOwner {
+        private weak var links: AnonymousLinks?
         let remote: Remote
         let purpose: Purpose
-        let key: PublicKey
+        private let secret: RoutingSecret
+        /// The transport's; `nil` once the dial has ended.
+        var number: UInt64?
+        var key: PublicKey?
+        var isOfAnyDay = false
+
+        init(_ links: AnonymousLinks, _ remote: Remote, _ purpose: Purpose) {
+            (self.links, self.remote, self.purpose) = (links, remote, purpose)
+            secret = .derive(shared: SecretBytes(copying: remote.routingSecret), purpose: "card")
+        }
+
+        /// Without a callback; an open link is not affected.
+        func cancel() {
+            guard let number else { return }
+            self.number = nil
+            links?.shell.listening.transport?.cancelDial(number)
+        }
+
+        func token() -> RoutingToken? { links?.shell.routes.sharedToken(secret, isOfAnyDay: isOfAnyDay) }
+        func opened(_ connection: PeerConnection) { links?.opened(self, connection) ?? connection.abort() }
+        func failed(_: DialFailure, _ hearing: LinkTransport.TokenHearing) { links?.failed(self, hearing) }
     }
 
     private struct Link {
@@ -46,59 +66,47 @@ final class AnonymousLinks: Part {
         var heardAt: Messaging.Timestamp
     }
 
-    /// By the transport's numbers.
-    private var dials: [UInt64: Dial] = [:]
     private var linked: [LinkID: Link] = [:]
 
     // MARK: Dials
 
-    /// - Returns: a number for ``cancel(_:)``; `nil` if no dial was started, and no callback follows.
-    @discardableResult func open(_ remote: Remote, for purpose: Purpose) -> UInt64? {
-        dial(remote, purpose, first: nil)
+    /// - Returns: `nil` if no dial was started, and no callback follows.
+    @discardableResult func open(_ remote: Remote, for purpose: Purpose) -> Dial? {
+        let dial = Dial(self, remote, purpose)
+        return start(dial) ? dial : nil
     }
 
-    /// - Parameter first: the number of the first attempt, whose daily token was unknown. The second one shows the
-    ///   any-day token.
-    private func dial(_ remote: Remote, _ purpose: Purpose, first: UInt64?) -> UInt64? {
-        guard let transport = shell.listening.transport, !remote.endpoints.isEmpty else { return nil }
-        let secret = RoutingSecret.derive(shared: SecretBytes(copying: remote.routingSecret), purpose: "card")
+    private func start(_ dial: Dial) -> Bool {
+        let remote = dial.remote
+        guard let transport = shell.listening.transport, !remote.endpoints.isEmpty else { return false }
         let identity = IdentityKey(SecretKey.generate())
-        let number = transport.dial(
+        dial.key = identity.publicKey
+        dial.number = transport.dial(
             LinkTransport.Dial(
                 endpoints: remote.endpoints.map { Transport.Endpoint(host: $0.host, port: Int($0.port)) },
-                token: { [routes = shell.routes] in routes.sharedToken(secret, isOfAnyDay: first != nil) },
-                identity: identity, remote: remote.key))
-        dials[number] = Dial(number: first ?? number, remote: remote, purpose: purpose, key: identity.publicKey)
-        return first ?? number
-    }
-
-    /// Cancels a dial without a callback; an open link is not affected.
-    func cancel(_ number: UInt64) {
-        guard let attempt = dials.first(where: { $0.value.number == number })?.key else { return }
-        dials[attempt] = nil
-        shell.listening.transport?.cancelDial(attempt)
-    }
-
-    /// - Returns: whether this was one of these dials.
-    func dialEnded(_ number: UInt64, _ hearing: LinkTransport.TokenHearing) -> Bool {
-        guard let dial = dials.removeValue(forKey: number) else { return false }
-        if hearing != .none, dial.number == number, self.dial(dial.remote, dial.purpose, first: number) != nil {
-            return true
-        }
-        dial.purpose.ended()
+                identity: identity, remote: remote.key, owner: dial))
         return true
     }
 
-    /// - Returns: whether this is one of these links.
-    func linkOpened(_ connection: PeerConnection) -> Bool {
-        guard let dial = dials.removeValue(forKey: connection.route) else { return false }
+    private func failed(_ dial: Dial, _ hearing: LinkTransport.TokenHearing) {
+        guard !isStopped, dial.number != nil else { return }
+        dial.number = nil
+        if hearing != .none, !dial.isOfAnyDay {
+            dial.isOfAnyDay = true
+            if start(dial) { return }
+        }
+        dial.purpose.ended()
+    }
+
+    private func opened(_ dial: Dial, _ connection: PeerConnection) {
+        guard dial.number != nil, let key = dial.key else { return connection.abort() }
+        dial.number = nil
         let id = LinkID(connection.id)
-        linked[id] = Link(connection: connection, key: dial.key, purpose: dial.purpose, heardAt: now)
+        linked[id] = Link(connection: connection, key: key, purpose: dial.purpose, heardAt: now)
         connection.welcome()
         watch(id)
         dial.purpose.opened(id)
         connection.flush()
-        return true
     }
 
     /// Aborts a link without an answer.

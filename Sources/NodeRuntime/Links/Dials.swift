@@ -2,33 +2,26 @@ import Crypto
 import DequeModule
 import Messaging
 import NIOCore
+import Store
 import Transport
 
-/// One attempt of a dial requested by the core.
-struct ActiveDial {
-    var client: ClientID
-    var dial: NodeAction.Dial
-    var group: UInt64
-    let shown: ShownToken
-}
-
-/// The token of a dial, shared by all attempts until a node refuses it. On the node's loop alone.
-final class ShownToken { var token: RoutingToken? }
-
 /// A dial requested by the core, with all its attempts: direct, and through rendezvous nodes if there is no direct link
-/// soon.
-struct DialGroup {
-    var client: ClientID
-    var dial: NodeAction.Dial
-    /// The transport's numbers of running attempts.
-    var numbers: Set<UInt64> = []
-    var guestDial: UInt64?
+/// soon. On the node's loop alone.
+final class DialGroup {
+    let number: UInt64
+    let client: ClientID
+    let dial: NodeAction.Dial
+    /// Running attempts, the oldest first.
+    var attempts: [DialAttempt] = []
+    var guestDial: AnonymousLinks.Dial?
     var relays: [Messaging.Endpoint] = []
     /// The kind of token to show; see ``Dials/goOn(_:)``.
     var round = Round.first
     /// What the attempts have shown about our token. A node that closed before act 2 may not know it. Over UDP such a
     /// node is silent, so there no answer counts too.
     var hearing = LinkTransport.TokenHearing.none
+    /// Has failed or has a link. A direct attempt may continue beside a relayed link.
+    var isOver = false
 
     enum Round {
         /// A member's counter token, or the daily token of a shared secret.
@@ -37,27 +30,54 @@ struct DialGroup {
         case second
     }
 
-    init(client: ClientID, dial: NodeAction.Dial) {
-        self.client = client
-        self.dial = dial
+    init(_ number: UInt64, _ client: ClientID, _ dial: NodeAction.Dial) {
+        (self.number, self.client, self.dial) = (number, client, dial)
     }
 
-    mutating func hear(_ hearing: LinkTransport.TokenHearing) {
-        if self.hearing != .unknown, hearing != .none { self.hearing = hearing }
+    /// - Returns: whether the attempt was running.
+    func remove(_ attempt: DialAttempt) -> Bool {
+        guard let index = attempts.firstIndex(where: { $0 === attempt }) else { return false }
+        attempts.remove(at: index)
+        return true
     }
 
-    var isIdle: Bool { numbers.isEmpty && guestDial == nil }
+    func dropGuestDial() {
+        guestDial?.cancel()
+        guestDial = nil
+    }
+
+    var isIdle: Bool { attempts.isEmpty && guestDial == nil }
+}
+
+/// One attempt of a dial, with the token that all its addresses show until a node refuses it.
+final class DialAttempt: DialOwner {
+    private weak var dials: Dials?
+    let group: DialGroup
+    /// The transport's.
+    var number: UInt64 = 0
+    var shown: RoutingToken?
+
+    init(_ dials: Dials, _ group: DialGroup) { (self.dials, self.group) = (dials, group) }
+
+    func token() -> RoutingToken? {
+        if shown == nil { shown = dials?.nextToken(of: group) }
+        return shown
+    }
+    func answered(_ token: RoutingToken) { dials?.answered(group, token) }
+    func tokenRefused() { shown = nil }
+    func opened(_ connection: PeerConnection) { dials?.opened(self, connection) ?? connection.abort() }
+    func failed(_ failure: DialFailure, _ hearing: LinkTransport.TokenHearing) { dials?.failed(self, failure, hearing) }
 }
 
 final class Dials: Part {
-    private var dials: [UInt64: ActiveDial] = [:]
+    /// Dials without a link or failure, and those with a direct attempt beside a relayed link.
     private var groups: [UInt64: DialGroup] = [:]
     private var nextGroup: UInt64 = 1
     /// Running dials that count toward the limit.
     private var begun: Set<UInt64> = []
     /// Dials that wait for a free slot, in order. Joins and contacts go first: a user is waiting.
-    private var waiting: Deque<UInt64> = []
-    private var waitingFirst: Deque<UInt64> = []
+    private var waiting: Deque<DialGroup> = []
+    private var waitingFirst: Deque<DialGroup> = []
 
     private var transport: LinkTransport? { shell.listening.transport }
 
@@ -65,133 +85,115 @@ final class Dials: Part {
     /// nodes.
     func dial(_ client: ClientID, _ dial: NodeAction.Dial) {
         shell.routes.lan?.stir()
-        let group = DialGroup(client: client, dial: dial)
-        guard transport != nil, isAbleToDial(client) else { return failed(group) }
-        let number = nextGroup
-        nextGroup += 1
-        groups[number] = group
-        if dial.route == .member, !dial.isUrgent { waiting.append(number) } else { waitingFirst.append(number) }
+        guard let group = makeGroup(client, dial) else { return }
+        if dial.route == .member, !dial.isUrgent { waiting.append(group) } else { waitingFirst.append(group) }
         beginWaiting()
-    }
-
-    private func beginWaiting() {
-        while begun.count < Limits.dialsUnderWay, !isStopped, let number = waitingFirst.popFirst() ?? waiting.popFirst()
-        {
-            guard groups[number] != nil else { continue }
-            begun.insert(number)
-            begin(number)
-        }
-    }
-
-    /// Removes a finished dial, so that a waiting one may start.
-    private func takeOut(_ number: UInt64) -> DialGroup? {
-        if begun.remove(number) != nil, !waiting.isEmpty || !waitingFirst.isEmpty { execute { self.beginWaiting() } }
-        return groups.removeValue(forKey: number)
-    }
-
-    private func isAbleToDial(_ client: ClientID) -> Bool {
-        guard let inbox = inboxes[client], let key = inbox.key else { return false }
-        return !key.isWiped && !inbox.isTroubled(now: now)
-    }
-
-    private func begin(_ number: UInt64) {
-        guard let dial = groups[number]?.dial else { return }
-        // A dial to this node itself fails, and would count as a token unknown to the member.
-        let direct = dial.endpoints.filter { $0.relay == nil && !shell.addresses.isOwn($0) }
-        let relays = dial.endpoints.filter { $0.relay != nil }
-        groups[number]?.relays = relays
-        if !direct.isEmpty { attempt(number, endpoints: direct) }
-        guard !relays.isEmpty else { return goOn(number) }
-        after(direct.isEmpty ? 0 : Limits.relayHeadStart) { self.tryRelay(number) }
     }
 
     /// Dials with NAT hole punching; other attempts continue.
     func dial(_ client: ClientID, _ dial: NodeAction.Dial, punchingWith nonce: PunchNonce) {
-        let group = DialGroup(client: client, dial: dial)
-        guard let transport, isAbleToDial(client) else { return failed(group) }
-        let number = nextGroup
-        nextGroup += 1
-        let active = ActiveDial(client: client, dial: dial, group: number, shown: ShownToken())
-        guard let known = makeDial(active, []) else { return failed(group) }
-        groups[number] = group
-        let whole = LinkTransport.Dial(
-            endpoints: LinkTransport.reachable(dial.endpoints), token: known.token, identity: known.identity,
-            remote: known.remote)
-        let name = transport.dial(whole, punchingWith: nonce.bytes)
-        dials[name] = active
-        groups[number]?.numbers.insert(name)
+        guard let group = makeGroup(client, dial) else { return }
+        attempt(group, LinkTransport.reachable(dial.endpoints)) { $0.dial($1, punchingWith: nonce.bytes) }
     }
 
-    private func makeDial(_ active: ActiveDial, _ endpoints: [Messaging.Endpoint]) -> LinkTransport.Dial? {
-        (inboxes[active.client]?.key).map { key in
-            LinkTransport.Dial(
-                endpoints: endpoints.map { Transport.Endpoint(host: $0.host, port: Int($0.port)) },
-                token: { [unowned self] in token(for: active) }, identity: key, remote: active.dial.remote)
+    /// - Returns: `nil` after a failure at once.
+    private func makeGroup(_ client: ClientID, _ dial: NodeAction.Dial) -> DialGroup? {
+        let group = DialGroup(nextGroup, client, dial)
+        nextGroup += 1
+        guard transport != nil, let inbox = inboxes[client], let key = inbox.key, !key.isWiped,
+            !inbox.isTroubled(now: now)
+        else {
+            failed(group)
+            return nil
+        }
+        groups[group.number] = group
+        return group
+    }
+
+    private func beginWaiting() {
+        while begun.count < Limits.dialsUnderWay, !isStopped, let group = waitingFirst.popFirst() ?? waiting.popFirst()
+        {
+            guard !group.isOver else { continue }
+            begun.insert(group.number)
+            begin(group)
         }
     }
 
-    private func attempt(_ group: UInt64, endpoints: [Messaging.Endpoint]) {
-        guard let transport, let known = groups[group] else { return }
-        let active = ActiveDial(client: known.client, dial: known.dial, group: group, shown: ShownToken())
-        guard let dial = makeDial(active, endpoints) else { return }
-        let number = transport.dial(dial)
-        dials[number] = active
-        groups[group]?.numbers.insert(number)
+    /// Ends a dial, so that a waiting one may start.
+    private func end(_ group: DialGroup) {
+        group.isOver = true
+        if group.attempts.isEmpty { groups[group.number] = nil }
+        if begun.remove(group.number) != nil, !waiting.isEmpty || !waitingFirst.isEmpty {
+            execute { self.beginWaiting() }
+        }
+    }
+
+    private func begin(_ group: DialGroup) {
+        // A dial to this node itself fails, and would count as a token unknown to the member.
+        let direct = group.dial.endpoints.filter { $0.relay == nil && !shell.addresses.isOwn($0) }
+        group.relays = group.dial.endpoints.filter { $0.relay != nil }
+        if !direct.isEmpty {
+            attempt(group, direct.map { Transport.Endpoint(host: $0.host, port: Int($0.port)) }) { $0.dial($1) }
+        }
+        guard !group.relays.isEmpty else { return goOn(group) }
+        after(direct.isEmpty ? 0 : Limits.relayHeadStart) { self.tryRelay(group) }
+    }
+
+    /// - Returns: the transport's number; `nil` without a key.
+    @discardableResult private func attempt(
+        _ group: DialGroup, _ endpoints: [Transport.Endpoint] = [],
+        by dial: (LinkTransport, LinkTransport.Dial) -> UInt64
+    ) -> UInt64? {
+        guard let transport, let key = inboxes[group.client]?.key else { return nil }
+        let attempt = DialAttempt(self, group)
+        group.attempts.append(attempt)
+        attempt.number = dial(
+            transport,
+            LinkTransport.Dial(endpoints: endpoints, identity: key, remote: group.dial.remote, owner: attempt))
+        return attempt.number
     }
 
     /// Tries the next rendezvous node, unless the dial has ended.
-    private func tryRelay(_ number: UInt64) {
-        guard !isStopped, let group = groups[number], group.guestDial == nil, let endpoint = group.relays.first else {
-            return
-        }
-        groups[number]?.relays.removeFirst()
-        groups[number]?.guestDial = shell.streams.open(
-            at: endpoint, opened: { [unowned self] channel, link in attempt(number, over: channel, link) },
-            failed: { [unowned self] in
-                groups[number]?.guestDial = nil
-                goOn(number)
+    private func tryRelay(_ group: DialGroup) {
+        guard !isStopped, !group.isOver, group.guestDial == nil, !group.relays.isEmpty else { return }
+        group.guestDial = shell.streams.open(
+            at: group.relays.removeFirst(),
+            opened: { [unowned self, weak group] socket, link in
+                // The stream is open; the peer behind it has not answered yet.
+                guard let group, !group.isOver else { return socket.fail() }
+                group.guestDial = nil
+                if let number = attempt(group, by: { $0.dial($1, over: .stream(socket)) }) {
+                    shell.streams.setDial(number, over: link)
+                } else {
+                    socket.fail()
+                    goOn(group)
+                }
+            },
+            failed: { [unowned self, weak group] in
+                guard let group else { return }
+                group.guestDial = nil
+                goOn(group)
             })
-    }
-
-    /// A stream is open; the peer behind it has not answered yet.
-    private func attempt(_ group: UInt64, over channel: StreamChannel, _ link: LinkID) {
-        guard let transport, let known = groups[group] else { return channel.fail() }
-        groups[group]?.guestDial = nil
-        let active = ActiveDial(client: known.client, dial: known.dial, group: group, shown: ShownToken())
-        guard let dial = makeDial(active, []) else {
-            channel.fail()
-            return goOn(group)
-        }
-        let number = transport.dial(dial, over: channel)
-        dials[number] = active
-        groups[group]?.numbers.insert(number)
-        shell.streams.setDial(number, over: link)
     }
 
     // MARK: Tokens
 
-    /// The token of a dial, shared by its attempts; a new one after a refusal.
-    private func token(for active: ActiveDial) -> RoutingToken? {
-        if let token = active.shown.token { return token }
-        let isSecond = groups[active.group]?.round == .second
-        let token: RoutingToken?
-        switch active.dial.route {
+    func nextToken(of group: DialGroup) -> RoutingToken? {
+        let isSecond = group.round == .second
+        switch group.dial.route {
         case .member:
-            token = inboxes[active.client]?.dialTokens[active.dial.remote]?.nextToken(day: isSecond ? now.day : nil)
-        case .invite(let id): token = shell.routes.sharedToken(.derive(invite: id), isOfAnyDay: isSecond)
+            return inboxes[group.client]?.dialTokens[group.dial.remote]?.nextToken(day: isSecond ? now.day : nil)
+        case .invite(let id): return shell.routes.sharedToken(.derive(invite: id), isOfAnyDay: isSecond)
         case .contact(let secret):
             let shared = SecretBytes(copying: secret)
-            token = shell.routes.sharedToken(.derive(shared: shared, purpose: "card"), isOfAnyDay: isSecond)
+            return shell.routes.sharedToken(.derive(shared: shared, purpose: "card"), isOfAnyDay: isSecond)
         }
-        active.shown.token = token
-        return token
     }
 
-    /// Transport event: the listener has answered, and act 3 is not sent yet.
-    func dialAnswered(_ number: UInt64, _ token: RoutingToken) {
-        guard let active = dials[number], active.dial.route == .member else { return }
-        if inboxes[active.client]?.dialTokens[active.dial.remote]?.answered(token) ?? false {
-            shell.counters.save(active.client)
+    func answered(_ group: DialGroup, _ token: RoutingToken) {
+        guard group.dial.route == .member else { return }
+        if inboxes[group.client]?.dialTokens[group.dial.remote]?.answered(token) ?? false {
+            shell.counters.save(group.client)
         }
     }
 
@@ -203,33 +205,28 @@ final class Dials: Part {
         }
     }
 
-    /// Transport event: the node closed before act 2.
-    func tokenRefused(_ number: UInt64) { dials[number]?.shown.token = nil }
-
     // MARK: Ends
 
-    /// Transport event: an attempt has failed.
-    func dialEnded(_ number: UInt64, _ failure: DialFailure, _ hearing: LinkTransport.TokenHearing) {
-        guard !isStopped, !shell.anonymousLinks.dialEnded(number, hearing),
-            let active = dials.removeValue(forKey: number)
-        else { return }
+    func failed(_ attempt: DialAttempt, _ failure: DialFailure, _ hearing: LinkTransport.TokenHearing) {
+        let group = attempt.group
+        guard group.remove(attempt), !isStopped else { return }
         services.counters.dialFailed(failure)
-        note(.dialFailed(active.client, failure))
-        groups[active.group]?.numbers.remove(number)
-        groups[active.group]?.hear(hearing)
-        goOn(active.group)
+        note(.dialFailed(group.client, failure))
+        if group.hearing != .unknown, hearing != .none { group.hearing = hearing }
+        goOn(group)
     }
 
     /// Starts the next attempt when none is running. After the last one a second round tries all again with the other
     /// kind of token, if the listener may not have known the first. Then the dial fails.
-    private func goOn(_ number: UInt64) {
-        guard let group = groups[number], group.isIdle else { return }
-        guard group.relays.isEmpty else { return tryRelay(number) }
+    private func goOn(_ group: DialGroup) {
+        guard group.isIdle else { return }
+        guard !group.isOver else { return end(group) }
+        guard group.relays.isEmpty else { return tryRelay(group) }
         if wantsSecondRound(group) {
-            groups[number]?.round = .second
-            return begin(number)
+            group.round = .second
+            return begin(group)
         }
-        _ = takeOut(number)
+        end(group)
         failed(group)
     }
 
@@ -244,16 +241,14 @@ final class Dials: Part {
     }
 
     func giveUp() {
-        // Cleared first, so that no ended attempt starts a second round.
-        let all = groups
-        groups = [:]
-        begun = []
-        (waiting, waitingFirst) = ([], [])
-        for number in dials.keys.sorted() { transport?.cancelDial(number) }
-        dials = [:]
-        for number in all.keys.sorted() {
-            guard var group = all[number] else { continue }
-            if let guestDial = group.guestDial { shell.anonymousLinks.cancel(guestDial) }
+        let all = groups.values.sorted { $0.number < $1.number }
+        let running = all.filter { !$0.isOver }
+        // Over first, so that no ended attempt starts a second round.
+        for group in all { group.isOver = true }
+        (groups, begun, waiting, waitingFirst) = ([:], [], [], [])
+        for group in all { for attempt in group.attempts { transport?.cancelDial(attempt.number) } }
+        for group in running {
+            group.dropGuestDial()
             // A cancelled dial says nothing about our token.
             group.hearing = .none
             failed(group)
@@ -270,31 +265,31 @@ final class Dials: Part {
 
     /// A direct link exists: stops trying relays.
     func dropRelays(of client: ClientID, to remote: PublicKey) {
-        for number in groups.keys.sorted() {
-            guard let group = groups[number], group.client == client, group.dial.remote == remote else { continue }
-            groups[number]?.relays = []
-            groups[number]?.guestDial = nil
-            if let guestDial = group.guestDial { shell.anonymousLinks.cancel(guestDial) }
-            goOn(number)
+        for group in groups.values.sorted(by: { $0.number < $1.number })
+        where !group.isOver && group.client == client && group.dial.remote == remote {
+            group.relays = []
+            group.dropGuestDial()
+            goOn(group)
         }
     }
 
-    /// Transport event: a dial has opened a link.
-    /// - Returns: the dial; `nil` if it was cancelled.
-    func opened(_ connection: PeerConnection) -> ActiveDial? {
-        guard let active = dials.removeValue(forKey: connection.route) else { return nil }
-        succeeded(active, connection)
-        return active
-    }
-
-    /// A link is open: cancels the other attempts. A direct attempt continues beside a relayed link.
-    private func succeeded(_ active: ActiveDial, _ connection: PeerConnection) {
-        guard let group = takeOut(active.group) else { return }
-        if let guestDial = group.guestDial { shell.anonymousLinks.cancel(guestDial) }
-        guard !connection.isRelayed else { return }
-        for number in group.numbers.sorted() where number != connection.route {
-            dials[number] = nil
-            transport?.cancelDial(number)
+    /// An attempt has opened a link: cancels the others. A direct attempt continues beside a relayed link.
+    func opened(_ attempt: DialAttempt, _ connection: PeerConnection) {
+        let group = attempt.group
+        guard !store.isLocked, group.remove(attempt) else { return connection.abort() }
+        if !group.isOver {
+            group.dropGuestDial()
+            if !connection.isRelayed {
+                let others = group.attempts
+                group.attempts = []
+                for attempt in others { transport?.cancelDial(attempt.number) }
+            }
         }
+        end(group)
+        if group.dial.route == .member {
+            _ = inboxes[group.client]?.dialTokens[group.dial.remote]?.answered(connection.token)
+            shell.counters.save(group.client)
+        }
+        shell.linkEvents.opened(connection, of: group.client)
     }
 }

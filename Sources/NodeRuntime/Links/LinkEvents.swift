@@ -18,8 +18,7 @@ final class LinkEvents: Part {
         transport.events.knock = { [weak self] token, sealed, source in
             self?.shell.knocks.receive(token, sealed, from: source)
         }
-        transport.events.dialAnswered = { [weak self] number, token in self?.shell.dials.dialAnswered(number, token) }
-        transport.events.linkOpened = { [weak self] connection in self?.opened(connection) ?? connection.abort() }
+        transport.events.linkOpened = { [weak self] connection in self?.accepted(connection) ?? connection.abort() }
         transport.events.frame = { [weak self] connection, bytes in self?.receive(bytes, on: connection) }
         transport.events.batchEnded = { [weak self] _ in self?.shell.output.flush() }
         transport.events.becameWritable = { [weak self] connection in
@@ -27,10 +26,6 @@ final class LinkEvents: Part {
         }
         transport.events.linkClosed = { [weak self] connection, reason in self?.closed(connection, reason) }
         transport.events.rejected = { [weak self] in self?.services.counters.rejected($0) }
-        transport.dialEnded = { [weak self] number, failure, hearing in
-            self?.shell.dials.dialEnded(number, failure, hearing)
-        }
-        transport.tokenRefused = { [weak self] number in self?.shell.dials.tokenRefused(number) }
         services.stoodStill = { [weak self] since in self?.stoodStill(since: since) }
     }
 
@@ -78,10 +73,9 @@ final class LinkEvents: Part {
 
     // MARK: Links
 
-    private func opened(_ connection: PeerConnection) {
+    /// A link of an inbox is open: an incoming one, or a dial's.
+    func opened(_ connection: PeerConnection, of client: ClientID) {
         let id = LinkID(connection.id)
-        let weDialled = connection.role == .initiator
-        guard let client = weDialled ? dialled(connection) : accepted(connection) else { return }
         let remote = connection.peer.publicKey
         if core.machine.contact?.client == client, shell.peers.isBlocked(remote) { return connection.abort() }
         guard let inbox = inboxes[client] else { return connection.abort() }
@@ -98,48 +92,27 @@ final class LinkEvents: Part {
         }
         core.turn {
             core.machine.linkOpened(
-                id, client: client, remote: remote, weDialled: weDialled, isRelayed: connection.isRelayed, &$0)
+                id, client: client, remote: remote, weDialled: connection.role == .initiator,
+                isRelayed: connection.isRelayed, &$0)
         }
         welcomeUnlessGuest(id)
     }
 
-    /// - Returns: the link's inbox; `nil` if the link belongs to no inbox or was closed.
-    private func dialled(_ connection: PeerConnection) -> ClientID? {
-        if shell.anonymousLinks.linkOpened(connection) { return nil }
-        guard !store.isLocked, let active = shell.dials.opened(connection) else {
-            connection.abort()
-            return nil
-        }
-        if active.dial.route == .member {
-            _ = inboxes[active.client]?.dialTokens[active.dial.remote]?.answered(connection.token)
-            shell.counters.save(active.client)
-        }
-        return active.client
-    }
-
-    /// - Returns: the link's inbox; `nil` if the link was closed.
-    private func accepted(_ connection: PeerConnection) -> ClientID? {
+    private func accepted(_ connection: PeerConnection) {
         guard !store.isLocked, case .inbox(let client, let route)? = shell.routes.target(of: connection.route) else {
-            connection.abort()
-            return nil
+            return connection.abort()
         }
         // First: the dialer has used up the token even if the inbox cannot wake.
         let hasMoved = shell.routes.use(connection.token)
         if core.machine.isSleeping(client) {
             // Rate limit for invite holders: waking reads the disk and takes some milliseconds.
-            if case .invite = route, guestWakes.take(now: now) != nil {
-                connection.abort()
-                return nil
-            }
+            if case .invite = route, guestWakes.take(now: now) != nil { return connection.abort() }
             shell.sleep.wakeIfPossible(client, .pushNotification)
             // The disk refuses; the member retries.
-            guard !core.machine.isSleeping(client) else {
-                connection.abort()
-                return nil
-            }
+            guard !core.machine.isSleeping(client) else { return connection.abort() }
         }
         if hasMoved { shell.counters.save(client) }
-        return client
+        opened(connection, of: client)
     }
 
     /// Guests keep a stranger's small receive window (UDP). They hold an invite or our card, and have no business here

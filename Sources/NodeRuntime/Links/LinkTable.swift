@@ -113,7 +113,7 @@ package struct LinkPath: Sendable {
     }
 
     package var kind: Kind
-    package var carrier: PeerConnection.Carrier
+    package var carrier: LinkCarrier
     package var address: SocketAddress
     package var openedAt: Messaging.Timestamp
     /// Measured by the transport; `nil` before the first measurement.

@@ -38,8 +38,8 @@ final class RelayStreams: Part {
         let admits: (RoutingToken) -> Bool = { [weak self] token in
             self?.leads(token, to: reservation, at: rendezvous) ?? false
         }
-        do { try transport.accept(end.channel, admits: admits) } catch { return finish(name) }
-        end.channel.begin()
+        do { try transport.accept(end.socket, admits: admits) } catch { return finish(name) }
+        end.socket.begin()
     }
 
     /// A stream to one inbox accepts only that inbox's tokens. Otherwise a peer could try one inbox's token at
@@ -60,15 +60,15 @@ final class RelayStreams: Part {
     }
 
     private func makeEnd(_ name: RelayEndName, over connection: PeerConnection) -> RelayEnd {
-        let channel = StreamChannel(loop: loop, through: connection)
-        let end = RelayEnd(channel: channel)
+        let socket = RelayedSocket(loop: loop, through: connection)
+        let end = RelayEnd(socket: socket)
         ends[name] = end
-        channel.events.hasOutput = { [weak self] in self?.send(of: name) }
-        channel.events.consumed = { [weak self] count in
+        socket.events.hasOutput = { [weak self] in self?.send(of: name) }
+        socket.events.consumed = { [weak self] count in
             guard let self, let frame = ends[name]?.machine.consumed(count) else { return }
             say([frame], of: name)
         }
-        channel.events.closed = { [weak self] in
+        socket.events.closed = { [weak self] in
             guard let self else { return }
             if let frame = ends[name]?.machine.close() { say([frame], of: name) }
             finish(name)
@@ -81,10 +81,10 @@ final class RelayStreams: Part {
         guard let end = ends[name] else { return noteLostPiece(frame, on: name.link) }
         let arrival = end.machine.receive(frame)
         switch arrival {
-        case .bytes(let bytes): end.channel.arrive(bytes)
+        case .bytes(let bytes): end.socket.arrive(bytes)
         case .credit: send(of: name)
         case .ended:
-            end.channel.endInput()
+            end.socket.endInput()
             if end.machine.isOver { finish(name) }
         case .closed(let reason):
             // Closed by the other end, or by the rendezvous node for a reason of its own.
@@ -127,8 +127,8 @@ final class RelayStreams: Part {
     /// Closes an end. Received bytes are still read; unsent bytes are lost.
     private func finish(_ name: RelayEndName) {
         guard let end = ends.removeValue(forKey: name) else { return }
-        end.channel.events = StreamChannel.Events()
-        end.channel.finish()
+        end.socket.events = RelayedSocket.Events()
+        end.socket.finish()
         guests[name.link]?.connection.close()
     }
 
@@ -145,10 +145,9 @@ final class RelayStreams: Part {
     /// - Parameters:
     ///   - endpoint: a relayed endpoint.
     ///   - opened: the stream is open, over this link to the rendezvous node. Its other end has not answered yet.
-    /// - Returns: a number for ``AnonymousLinks/cancel(_:)``.
     @discardableResult func open(
-        at endpoint: Messaging.Endpoint, opened: @escaping (StreamChannel, LinkID) -> Void, failed: @escaping () -> Void
-    ) -> UInt64? {
+        at endpoint: Messaging.Endpoint, opened: @escaping (RelayedSocket, LinkID) -> Void, failed: @escaping () -> Void
+    ) -> AnonymousLinks.Dial? {
         guard let relay = endpoint.relay else { return nil }
         var guest: LinkID?
         return shell.anonymousLinks.open(
@@ -161,8 +160,8 @@ final class RelayStreams: Part {
                     guests[link] = RelayGuestLink(connection: connection)
                     shell.anonymousLinks.send(.relayRequest(.open(relay.reservation)), on: link)
                     let end = makeEnd(RelayEndName(link: link, stream: .guest), over: connection)
-                    opened(end.channel, link)
-                    end.channel.begin()
+                    opened(end.socket, link)
+                    end.socket.begin()
                 }, streamed: { [weak self] frame, link in self?.receive(frame, asGuest: link) },
                 ended: { [weak self] in if let guest { self?.guestLinkClosed(guest) } else { failed() } }))
     }
@@ -176,7 +175,7 @@ final class RelayStreams: Part {
     func setDial(_ number: UInt64, over link: LinkID) { guests[link]?.dial = number }
 
     private func guestLinkClosed(_ link: LinkID) {
-        // Only for a stream that is still open. The dial of a closed one is notified a little later, by its channel.
+        // Only for a stream that is still open. The dial of a closed one is notified a little later, by its socket.
         if ends[RelayEndName(link: link, stream: .guest)] != nil { streamLost(link) }
         guests[link] = nil
         end(on: link)
@@ -184,4 +183,67 @@ final class RelayStreams: Part {
 
     /// The rendezvous node ended the stream or is gone; this does not mean that our token is unknown.
     private func streamLost(_ link: LinkID) { if let number = guests[link]?.dial { transport?.cancelDial(number) } }
+}
+
+/// Identifies a relayed stream that ends here: by the link to the rendezvous node, and its number there.
+struct RelayEndName: Hashable {
+    var link: LinkID
+    var stream: RelayStreamID
+}
+
+/// One end of a relayed stream: the socket of a link, carried over a link to a rendezvous node.
+final class RelayEnd {
+    let socket: RelayedSocket
+    var machine = RelayStreamStateMachine()
+
+    init(socket: RelayedSocket) { self.socket = socket }
+
+    /// Takes the frames that may be sent: bytes within the window, and the end.
+    /// - Parameter maySaySmall: asked before each small piece; a refused piece waits and grows.
+    /// - Returns: the frames, and whether a piece waits.
+    func output(maySaySmall: () -> Bool) -> (frames: [RelayStreamFrame], waits: Bool) {
+        var result: [RelayStreamFrame] = []
+        while true {
+            let available = socket.outputByteCount
+            let room = machine.room(for: available)
+            if room > 0, room < Limits.smallPieceByteCount, !maySaySmall() { return (result, true) }
+            let bytes = socket.take(machine.take(available))
+            guard !bytes.isEmpty else { break }
+            result.append(.data(bytes))
+        }
+        if socket.isDrained, let end = machine.end() { result.append(end) }
+        return (result, false)
+    }
+}
+
+/// Rate limit for small pieces on one link to a rendezvous node, over all its streams. Stricter than the node's own
+/// limit, so that we never queue there, whatever remote peers make us answer. Waiting pieces grow together.
+struct RelaySending {
+    private var tokens = TokenBucket(Limits.sentPieceRate)
+    /// Streams with a small piece, longest waiting first.
+    private var waiting: [RelayStreamID] = []
+
+    /// - Returns: whether a small piece may be sent now; waiting streams go first.
+    mutating func take(now: Messaging.Timestamp) -> Bool { waiting.isEmpty && tokens.take(now: now) == nil }
+
+    /// - Returns: whether the queue was empty, so that a timer must be set.
+    mutating func wait(_ stream: RelayStreamID) -> Bool {
+        guard !waiting.contains(stream) else { return false }
+        waiting.append(stream)
+        return waiting.count == 1
+    }
+
+    /// Takes all waiting streams; the caller queues again those beyond the limit.
+    mutating func next() -> [RelayStreamID] {
+        defer { waiting = [] }
+        return waiting
+    }
+}
+
+/// A link to a rendezvous node for one stream, under a one-time key.
+struct RelayGuestLink {
+    let connection: PeerConnection
+    /// The transport's number of the dial over its stream; `nil` for a knock.
+    var dial: UInt64?
+    var smallPieces = IdleFrames.member
 }

@@ -33,7 +33,7 @@ final class LanSearch: Part {
         transport = LanTransport(
             loop: loop, network: network, port: options.lanPort,
             receive: { [unowned self] source, bytes in receive(bytes, from: source) },
-            troubled: { [unowned self] role, error in troubled(role, error) })
+            troubled: { [unowned self] interface, failure in troubled(interface, failure) })
     }
 
     private var time: Int64 { now.milliseconds }
@@ -184,9 +184,9 @@ final class LanSearch: Part {
         missing = names
     }
 
-    private func troubled(_ role: LanSocketRole, _ error: (any Error)?) {
-        guard let error else {
-            log.info("LAN discovery: an interface can be used again", metadata: ["interface": "\(role.interface)"])
+    private func troubled(_ interface: UInt32, _ failure: ListenFailure?) {
+        guard let failure else {
+            log.info("LAN discovery: an interface can be used again", metadata: ["interface": "\(interface)"])
             var random = Randomness.system
             machine.placeOpened(now: time, using: &random)
             return schedule()
@@ -194,7 +194,7 @@ final class LanSearch: Part {
         // Logged once per failure, and again only after a recovery: a failure every minute must not fill the log.
         log.notice(
             "LAN discovery: an interface cannot be used now, it is tried again",
-            metadata: ["interface": "\(role.interface)", "error": "\((error as? IOError)?.errnoCode ?? 0)"])
+            metadata: ["interface": "\(interface)", "error": "\(failure.reason)"])
         looksAt = min(looksAt, time + Self.retryPause)
         schedule()
     }

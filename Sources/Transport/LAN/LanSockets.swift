@@ -61,35 +61,46 @@ extension Sockets: LanNetwork {
     }
 
     package func open(
-        _ role: LanSocketRole, port: UInt16, on loop: any EventLoop,
-        receive: @escaping @Sendable (LanPlace, [UInt8]) -> Void
-    ) -> EventLoopFuture<NIOLoopBound<any LanSocket>> {
-        guard let bootstrap = DatagramBootstrap(validatingGroup: loop) else {
-            preconditionFailure("a socket needs an event loop with sockets")
-        }
-        let descriptor: CInt
-        do { descriptor = try LanDescriptor.open(role, port: port) } catch { return loop.makeFailedFuture(error) }
-        // NIO closes its own descriptor. Ours writes, so that a network error loses one datagram, not the socket.
-        let writing = fcntl(descriptor, F_DUPFD_CLOEXEC, 0)
-        guard writing >= 0 else {
-            let error = IOError(errnoCode: errno, reason: "fcntl")
-            Glibc.close(descriptor)
-            return loop.makeFailedFuture(error)
-        }
-        let interface = role.interface
-        return bootstrap.channelOption(.recvAllocator, value: FixedSizeRecvByteBufferAllocator(capacity: 2_048))
-            .channelInitializer { channel in
-                channel.eventLoop.makeCompletedFuture {
-                    let reader = LanReader(interface: interface, receive: receive)
-                    try channel.pipeline.syncOperations.addHandler(reader)
-                }
-            }.withBoundSocket(descriptor).map { channel in
-                NIOLoopBound(
-                    KernelLanSocket(descriptor: writing, role: role, port: port, channel: channel), eventLoop: loop)
-            }.flatMapErrorThrowing {
-                Glibc.close(writing)
-                throw $0
+        isIPv4: Bool, port: UInt16?, on loop: any EventLoop,
+        receive: @escaping @Sendable ((DatagramAddress, [UInt8])?) -> Void
+    ) throws(ListenFailure) -> any LanSocket {
+        let level = isIPv4 ? CInt(IPPROTO_IP) : CInt(IPPROTO_IPV6)
+        // Shared with other nodes of this machine.
+        let shared = port == nil ? [] : [(level: SOL_SOCKET, name: SO_REUSEADDR, value: CInt(1))]
+        // The system binds no IPv6 socket to a link-local group on several interfaces.
+        let host = isIPv4 ? port == nil ? "0.0.0.0" : LanLimits.group4.text : "::"
+        let endpoint = Endpoint(host: host, port: Int(port ?? 0))
+        guard let address = SocketAddress(at: endpoint) else { throw .unresolvable(endpoint) }
+        let socket = try KernelDatagramSocket(
+            address, endpoint, options: shared, changesSource: false, on: loop, receive: receive)
+        let options: [(name: CInt, value: CInt)] = [
+            // IP_MULTICAST_TTL and IP_TTL; IPV6_MULTICAST_HOPS and IPV6_UNICAST_HOPS: never cross a router.
+            (isIPv4 ? 33 : 18, 1), (isIPv4 ? 2 : 16, 1),
+            // IP_MULTICAST_LOOP, IPV6_MULTICAST_LOOP: reach other nodes of this machine, too.
+            (isIPv4 ? 34 : 19, 1),
+            // IP_MULTICAST_ALL, IPV6_MULTICAST_ALL: receive only our own memberships, not those of other processes.
+            (isIPv4 ? 49 : 29, 0),
+        ]
+        for (name, value) in options {
+            let error = socket.setOption(level, name, withUnsafeBytes(of: value) { Array($0) })
+            guard error == 0 else {
+                socket.close()
+                throw .system(endpoint, error)
             }
+        }
+        return socket
+    }
+}
+
+extension KernelDatagramSocket: LanSocket {
+    func setMembership(of interface: UInt32, _ isMember: Bool) -> CInt {
+        let isIPv4 = if case .v4 = localAddress { true } else { false }
+        let index = withUnsafeBytes(of: interface) { Array($0) }
+        // struct ip_mreqn: group, no address, interface; struct ipv6_mreq: group, interface.
+        let group = isIPv4 ? LanLimits.group4.bytes + [0, 0, 0, 0] + index : LanLimits.group6.bytes + index
+        // IP_ADD_MEMBERSHIP, IP_DROP_MEMBERSHIP, IPV6_JOIN_GROUP, IPV6_LEAVE_GROUP.
+        let name: CInt = isIPv4 ? isMember ? 35 : 36 : isMember ? 20 : 21
+        return setOption(isIPv4 ? CInt(IPPROTO_IP) : CInt(IPPROTO_IPV6), name, group)
     }
 }
 
@@ -105,135 +116,4 @@ private final class ChangeReader: ChannelInboundHandler {
 
     /// Messages were dropped, so something has changed.
     func errorCaught(context: ChannelHandlerContext, error: any Error) { changed() }
-}
-
-private final class LanReader: ChannelInboundHandler {
-    typealias InboundIn = AddressedEnvelope<ByteBuffer>
-    private let interface: UInt32
-    private let receive: @Sendable (LanPlace, [UInt8]) -> Void
-
-    init(interface: UInt32, receive: @escaping @Sendable (LanPlace, [UInt8]) -> Void) {
-        self.interface = interface
-        self.receive = receive
-    }
-
-    func channelRead(context: ChannelHandlerContext, data: NIOAny) {
-        let envelope = unwrapInboundIn(data)
-        guard let address = IPAddress(envelope.remoteAddress), let port = envelope.remoteAddress.port else { return }
-        let source = LanPlace(interface: interface, address: address, port: UInt16(clamping: port))
-        receive(source, Array(envelope.data.readableBytesView))
-    }
-
-    /// An error of one datagram does not break the socket.
-    func errorCaught(context: ChannelHandlerContext, error: any Error) {}
-}
-
-/// Structures are written byte by byte: imported types belong to whichever module reads their header first.
-private enum LanDescriptor {
-    /// Opens a bound, non-blocking socket.
-    ///
-    /// A group socket is bound to the group's address, so that it gets nothing else, on one interface, shared with
-    /// other nodes of this machine. An address socket is bound to our address and any port, with a TTL of one hop.
-    static func open(_ role: LanSocketRole, port: UInt16) throws -> CInt {
-        let isIPv4: Bool
-        let bound: IPAddress
-        switch role {
-        case .group(_, let family):
-            isIPv4 = family
-            bound = family ? LanLimits.group4 : LanLimits.group6
-        case .place(let place):
-            isIPv4 = place.address.isIPv4
-            bound = place.address
-        }
-        let type = CInt(SOCK_DGRAM.rawValue) | CInt(SOCK_NONBLOCK.rawValue) | CInt(SOCK_CLOEXEC.rawValue)
-        let descriptor = socket(isIPv4 ? AF_INET : AF_INET6, type, 0)
-        guard descriptor >= 0 else { throw IOError(errnoCode: errno, reason: "socket") }
-        do {
-            let ip = isIPv4 ? CInt(IPPROTO_IP) : CInt(IPPROTO_IPV6)
-            if !isIPv4 { try set(descriptor, ip, 26, native(1)) }  // IPV6_V6ONLY
-            switch role {
-            case .group(let interface, _):
-                try set(descriptor, SOL_SOCKET, SO_REUSEADDR, native(1))
-                // Receive only our own memberships, not those of other processes.
-                try set(descriptor, ip, isIPv4 ? 49 : 29, native(0))  // IP_MULTICAST_ALL, IPV6_MULTICAST_ALL
-                try bind(descriptor, bound, port, zone: interface)
-                // IP_ADD_MEMBERSHIP and struct ip_mreqn; IPV6_JOIN_GROUP and struct ipv6_mreq.
-                let group = isIPv4 ? membership(interface) : bound.bytes + native(interface)
-                try set(descriptor, ip, isIPv4 ? 35 : 20, group)
-            case .place(let place):
-                try bind(descriptor, bound, 0, zone: place.address.isLinkLocal ? place.interface : 0)
-                // IP_MULTICAST_IF, IPV6_MULTICAST_IF.
-                let interface = isIPv4 ? membership(place.interface) : native(place.interface)
-                try set(descriptor, ip, isIPv4 ? 32 : 17, interface)
-                // IP_MULTICAST_TTL and IP_TTL; IPV6_MULTICAST_HOPS and IPV6_UNICAST_HOPS: never cross a router.
-                try set(descriptor, ip, isIPv4 ? 33 : 18, native(1))
-                try set(descriptor, ip, isIPv4 ? 2 : 16, native(1))
-                // IP_MULTICAST_LOOP, IPV6_MULTICAST_LOOP: reach other nodes of this machine, too.
-                try set(descriptor, ip, isIPv4 ? 34 : 19, native(1))
-            }
-        } catch {
-            Glibc.close(descriptor)
-            throw error
-        }
-        return descriptor
-    }
-
-    /// Native byte order.
-    private static func native(_ number: UInt32) -> [UInt8] { withUnsafeBytes(of: number) { Array($0) } }
-
-    /// struct ip_mreqn: group, no address, interface.
-    private static func membership(_ interface: UInt32) -> [UInt8] {
-        LanLimits.group4.bytes + [0, 0, 0, 0] + native(interface)
-    }
-
-    private static func set(_ descriptor: CInt, _ level: CInt, _ name: CInt, _ value: [UInt8]) throws {
-        guard setsockopt(descriptor, level, name, value, socklen_t(value.count)) == 0 else {
-            throw IOError(errnoCode: errno, reason: "setsockopt")
-        }
-    }
-
-    private static func bind(_ descriptor: CInt, _ address: IPAddress, _ port: UInt16, zone: UInt32) throws {
-        let result = address.withSocketAddress(port: port, zone: zone) { Glibc.bind(descriptor, $0, $1) }
-        guard result == 0 else { throw IOError(errnoCode: errno, reason: "bind") }
-    }
-}
-
-private final class KernelLanSocket: LanSocket {
-    private let descriptor: CInt
-    private let role: LanSocketRole
-    private let port: UInt16
-    private let channel: any Channel
-    private var isOpen = true
-
-    init(descriptor: CInt, role: LanSocketRole, port: UInt16, channel: any Channel) {
-        self.descriptor = descriptor
-        self.role = role
-        self.port = port
-        self.channel = channel
-    }
-
-    deinit { if isOpen { Glibc.close(descriptor) } }
-
-    func announce(_ bytes: [UInt8]) {
-        guard case .place(let place) = role else { return }
-        send(bytes, place.address.isIPv4 ? LanLimits.group4 : LanLimits.group6, port, place.interface)
-    }
-
-    func answer(_ bytes: [UInt8], to source: LanPlace) {
-        send(bytes, source.address, source.port, source.address.isLinkLocal ? source.interface : 0)
-    }
-
-    private func send(_ bytes: [UInt8], _ address: IPAddress, _ port: UInt16, _ zone: UInt32) {
-        guard isOpen else { return }
-        _ = address.withSocketAddress(port: port, zone: zone) { target, size in
-            sendto(descriptor, bytes, bytes.count, CInt(MSG_DONTWAIT | MSG_NOSIGNAL), target, size)
-        }
-    }
-
-    func close() {
-        guard isOpen else { return }
-        isOpen = false
-        Glibc.close(descriptor)
-        channel.close(promise: nil)
-    }
 }

@@ -6,7 +6,7 @@ import NIOCore
 struct DialRace: Sendable {
     struct Attempt: Hashable, Sendable {
         let endpoint: Endpoint
-        let carrier: PeerConnection.Carrier
+        let carrier: LinkCarrier
     }
 
     enum Action: Hashable, Sendable {
@@ -199,7 +199,7 @@ struct DialRace: Sendable {
 
 /// A link that was lost, not closed on purpose.
 package struct LinkLoss: Hashable, Sendable {
-    package let carrier: PeerConnection.Carrier
+    package let carrier: LinkCarrier
     package let reason: LinkCloseReason
     let at: NIODeadline
 }
@@ -211,9 +211,7 @@ struct LinkLosses: Sendable {
 
     init(limits: TransportLimits) { self.limits = limits }
 
-    mutating func note(
-        _ peer: PublicKey, _ carrier: PeerConnection.Carrier, _ reason: LinkCloseReason, now: NIODeadline
-    ) {
+    mutating func note(_ peer: PublicKey, _ carrier: LinkCarrier, _ reason: LinkCloseReason, now: NIODeadline) {
         switch reason {
         case .unacknowledged, .silent, .connectionLost: break
         case .requested, .duplicate, .protocolViolation, .shutDown, .closedByPeer, .rekeyOverdue, .notAuthentic,

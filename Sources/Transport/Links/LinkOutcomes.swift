@@ -1,5 +1,7 @@
 import Crypto
 
+package enum LinkCarrier: Hashable, Sendable { case tcp, udp }
+
 /// Why an incoming connection failed. The peer is not told.
 package enum Rejection: Error, Hashable, Sendable {
     /// The first byte is unknown, or a datagram with our first byte is malformed.
@@ -49,7 +51,7 @@ package enum DialFailure: Error, Hashable, Sendable {
     /// Act 2 is not from the dialled inbox.
     case authenticationFailed(HandshakeError)
     case badAnswer
-    /// ``TCPTransport/cancelDial(_:)`` or ``TCPTransport/close()``.
+    /// ``LinkTransport/cancelDial(_:)`` or ``LinkTransport/close()``.
     case cancelled
     /// Any other system error, by `errno`; 0 if it has none.
     case system(Int32)

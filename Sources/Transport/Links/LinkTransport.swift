@@ -1,118 +1,118 @@
 import Crypto
 import NIOCore
-import NIOPosix
 
-/// All links of one owner, over TCP and UDP. Listens for both on one port number, and races the dial attempts to an
-/// inbox. A dial has a number of its own race, which the link returns as its `route`.
+/// All links of one owner, over TCP, UDP and relayed streams, on one event loop. Create and use it on that loop: it is
+/// the executor of the owner's actor, so socket bytes, protocol and the owner's state need no lock or hop.
 ///
-/// `@unchecked Sendable` for the owner, an actor on the event loop: the initialiser and every callback run on that
-/// loop.
+/// Over TCP, events caused by a call precede its return. Over UDP, those caused by a call within a callback follow that
+/// callback.
+///
+/// `@unchecked Sendable` for that actor: the initialiser and every callback run on the loop.
 package final class LinkTransport: @unchecked Sendable {
-    package struct Dial {
-        /// The best first.
-        package let endpoints: [Endpoint]
-        /// The token to show, requested at each attempt.
-        package let token: () -> RoutingToken?
-        package let identity: IdentityKey
-        package let remote: PublicKey
-
-        package init(
-            endpoints: [Endpoint], token: @escaping () -> RoutingToken?, identity: IdentityKey, remote: PublicKey
-        ) {
-            self.endpoints = endpoints
-            self.token = token
-            self.identity = identity
-            self.remote = remote
-        }
-    }
-
     package struct Listening: Sendable {
         package let tcp: TCPListener
         /// Why UDP is missing; `nil` if it works or is disabled.
         package let withoutDatagrams: ListenFailure?
     }
 
-    private struct Race {
-        var machine: DialRace
-        let dial: Dial
-        /// The transport's number of each attempt in progress.
-        var numbers: [DialRace.Attempt: UInt64] = [:]
-        var timer: Scheduled<Void>?
-        var isPunching = false
-        var hearing = TokenHearing.none
-    }
-
     package let loop: any EventLoop
-    private let limits: TransportLimits
-    private let tcp: TCPTransport
-    private let udp: UDPTransport?
-    /// A dial's events have the number of its race; its failure is ``dialEnded``, not `dialFailed`.
-    package var events = TransportEvents() { didSet { shareEvents() } }
-    /// What a failed dial has shown about our token.
-    package enum TokenHearing: Sendable {
-        case none
-        /// No node answered over UDP: a node that is down and one that does not know the token are both silent.
-        case silence
-        /// A node answered over TCP and did not know the token.
-        case unknown
-    }
+    let limits: TransportLimits
+    let network: any Network
+    /// `nil` for TCP alone.
+    let datagrams: (any DatagramNetwork)?
+    /// Those of dials go to their owners.
+    package var events = TransportEvents()
+    let makeEphemeral: () -> SecretKey
+    private let makeEndpoint: (LinkTransport) -> DatagramEndpoint
+    /// Work deferred until the loop has polled its sockets.
+    let turns: TurnQueue
+    private var nextNumber: UInt64 = 1
 
-    /// The last event of a failed dial.
-    package var dialEnded: (UInt64, DialFailure, TokenHearing) -> Void = { _, _, _ in }
-    /// A node closed a dial before act 2: the shown token may be used up there.
-    package var tokenRefused: (UInt64) -> Void = { _ in }
+    // TCP and relayed streams.
+    var waiting: PendingConnections
+    var handshakes: HandshakeAdmission
+    var codes: HandshakeAdmission
+    var streamLinks: [UInt64: StreamLink] = [:]
+    var deadlines = Deadlines()
+    var alarm: (time: NIODeadline, task: Scheduled<Void>)?
+    var generator: any RandomNumberGenerator
 
-    private var races: [UInt64: Race] = [:]
-    private var attempts: [UInt64: (race: UInt64, attempt: DialRace.Attempt)] = [:]
-    private var streamDials: Set<UInt64> = []
-    private var losses: LinkLosses
+    // UDP.
+    private(set) lazy var endpoint = makeEndpoint(self)
+    var sockets: [UInt32: any DatagramSocket] = [:]
+    var nextSocket: UInt32 = 1
+    var datagramLinks: [UInt64: DatagramLinkEnd] = [:]
+    var awaitingSocket: [Bool: [(Bool) -> Void]] = [:]
+    var knocks: [UInt64: ([UInt8]?) -> Void] = [:]
+    var observations: [UInt64: (Endpoint?) -> Void] = [:]
+    var punches: [UInt64: (Endpoint) -> Void] = [:]
+    var isClosed = false
+    var isPumping = false
+    var wantsPump = false
+    var timer: (deadline: Microseconds, task: Scheduled<Void>)?
+
+    // Dials.
+    var races: [UInt64: Race] = [:]
+    var attempts: [UInt64: (race: UInt64, attempt: DialRace.Attempt)] = [:]
+    var losses: LinkLosses
     /// Punched hosts, and until when a link from there counts as punched.
     private var punchedHosts: [String: NIODeadline] = [:]
 
-    /// `datagrams` is `nil` for TCP alone. `turns`: of the event loop, if shared.
+    /// - Parameters:
+    ///   - datagrams: `nil` for TCP alone.
+    ///   - turns: of the loop, if shared.
+    ///   - generator: chooses the connections to drop when there are too many.
     package init(
         loop: any EventLoop, network: any Network = Sockets(), datagrams: (any DatagramNetwork)?,
-        limits: TransportLimits = TransportLimits(), turns: TurnQueue? = nil
+        limits: TransportLimits = TransportLimits(), datagramLimits: DatagramLimits = DatagramLimits(),
+        turns: TurnQueue? = nil, generator: any RandomNumberGenerator = SystemRandomness(),
+        makeEphemeral: @escaping () -> SecretKey = { SecretKey.generate() }
     ) {
+        loop.preconditionInEventLoop()
         self.loop = loop
+        self.network = network
+        self.datagrams = datagrams
         self.limits = limits
+        self.generator = generator
+        self.makeEphemeral = makeEphemeral
+        self.turns = turns ?? TurnQueue(on: loop, pause: limits.turnPause)
         losses = LinkLosses(limits: limits)
-        let turns = turns ?? TurnQueue(on: loop, pause: limits.turnPause)
-        tcp = TCPTransport(loop: loop, network: network, limits: limits, turns: turns)
-        udp = datagrams.map { UDPTransport(loop: loop, network: $0, limits: limits, turns: turns) }
-        shareEvents()
+        waiting = PendingConnections(limit: limits.connectionsBeforeToken)
+        handshakes = HandshakeAdmission(limit: limits.handshakesInFlight, perNetwork: limits.handshakesPerPrefix)
+        codes = HandshakeAdmission(limit: limits.codeExchanges, perNetwork: limits.codeExchangesPerPrefix)
+        makeEndpoint = { transport in
+            var key = randomBytes(32)
+            defer { wipe(&key) }
+            return DatagramEndpoint(
+                limits: datagramLimits.bounded(by: limits), cookieKey: SecretBytes(copying: key),
+                source: DatagramSource(
+                    randomBytes: { randomBytes($0) }, makeEphemeral: makeEphemeral,
+                    route: { [unowned transport] in RoutingToken($0).flatMap { transport.events.route($0) } },
+                    isKnown: { [unowned transport] in RoutingToken($0).map { transport.events.isKnown($0) } ?? false },
+                    acceptsKnock: { [unowned transport] in
+                        RoutingToken($0).map { transport.events.acceptsKnock($0) } ?? false
+                    }), firstNumber: Self.firstDatagramNumber)
+        }
     }
 
-    /// Passes the owner's events to both transports. Events of dials and the end of links pass through this object.
-    private func shareEvents() {
-        var shared = events
-        shared.dialAnswered = { [weak self] name, token in
-            guard let self, let (number, attempt) = self.attempts[name] else { return }
-            self.step(number) {
-                $0.answered(attempt)
-                return []
-            }
-            self.events.dialAnswered(number, token)
-        }
-        shared.linkOpened = { [weak self] connection in
-            guard let self else { return connection.abort() }
-            self.linkOpened(connection)
-        }
-        shared.linkClosed = { [weak self] in self?.linkClosed($0, $1) }
-        shared.dialFailed = { [weak self] in self?.dialFailed($0, $1) }
-        tcp.events = shared
-        udp?.events = shared
-    }
+    /// Numbers of links over UDP start here, to differ from all others.
+    private static let firstDatagramNumber: UInt64 = 1 << 62
 
-    package var hasDatagrams: Bool { udp != nil }
+    package var hasDatagrams: Bool { datagrams != nil }
 
     /// Connections and handshakes over both carriers, open or not.
-    package var connectionCount: Int { tcp.connectionCount + (udp?.connectionCount ?? 0) }
+    package var connectionCount: Int { streamLinks.count + (hasDatagrams ? endpoint.connectionCount : 0) }
+
+    func takeNumber() -> UInt64 {
+        defer { nextNumber += 1 }
+        return nextNumber
+    }
 
     // MARK: Listening
 
     /// Listens for TCP, and for UDP on the same port number. For port 0 the system chooses a number that is free for
-    /// TCP. If UDP has it in use, another number is tried.
+    /// TCP. If UDP has it in use, another number is tried. An accept error, such as too many open files, does not end a
+    /// listener.
     /// - Returns: a future that fails with ``ListenFailure`` if TCP cannot listen.
     package func listen(host: String, port: Int) -> EventLoopFuture<Listening> {
         listen(host: host, port: port, attempts: port == 0 ? limits.listenAttempts : 1)
@@ -120,117 +120,79 @@ package final class LinkTransport: @unchecked Sendable {
 
     private func listen(host: String, port: Int, attempts: Int) -> EventLoopFuture<Listening> {
         let bound = NIOLoopBound(self, eventLoop: loop)
-        return tcp.listen(host: host, port: port).flatMap { listener in
-            let transport = bound.value
-            guard let udp = transport.udp, let number = listener.address.port else {
-                return transport.loop.makeSucceededFuture(Listening(tcp: listener, withoutDatagrams: nil))
-            }
-            return udp.listen(host: host, port: number).map { _ in Listening(tcp: listener, withoutDatagrams: nil) }
-                .flatMapError { error in
-                    let transport = bound.value
-                    let failure = error as? ListenFailure ?? .system(Endpoint(host: host, port: number), 0)
-                    guard attempts > 1, case .addressInUse = failure else {
-                        return transport.loop.makeSucceededFuture(Listening(tcp: listener, withoutDatagrams: failure))
-                    }
-                    return listener.close().flatMap {
-                        bound.value.listen(host: host, port: port, attempts: attempts - 1)
-                    }
+        return network.listen(at: Endpoint(host: host, port: port), limits: limits, on: loop, reception: reception)
+            .flatMap { listener in
+                let transport = bound.value
+                guard transport.hasDatagrams, let number = listener.address.port else {
+                    return transport.loop.makeSucceededFuture(Listening(tcp: listener, withoutDatagrams: nil))
                 }
-        }
+                return transport.bind(host: host, port: number).map { Listening(tcp: listener, withoutDatagrams: nil) }
+                    .flatMapError { error in
+                        let transport = bound.value
+                        let failure = error as? ListenFailure ?? .system(Endpoint(host: host, port: number), 0)
+                        guard attempts > 1, case .addressInUse = failure else {
+                            return transport.loop.makeSucceededFuture(
+                                Listening(tcp: listener, withoutDatagrams: failure))
+                        }
+                        return listener.close().flatMap {
+                            bound.value.listen(host: host, port: port, attempts: attempts - 1)
+                        }
+                    }
+            }
     }
-
-    /// Closes the UDP socket at a listener's bound address, if there is one. Its links end.
-    package func stopDatagrams(at address: SocketAddress) { udp?.stopListening(at: address) }
 
     /// Closes every link, dial, knock and socket at once, except TCP's listeners.
     package func close() {
         for number in races.keys.sorted() { cancelDial(number) }
-        tcp.close()
-        udp?.close()
+        for id in streamLinks.keys.sorted() { streamLinks[id]?.end(.shutDown, .shutDown) }
+        alarm?.task.cancel()
+        alarm = nil
+        if hasDatagrams { closeDatagrams() }
     }
 
     /// The machine's addresses changed: UDP links migrate.
     package func networkChanged() {
         losses.forget()
-        udp?.networkChanged()
+        guard hasDatagrams else { return }
+        endpoint.networkChanged(at: now)
+        pump()
+    }
+
+    // MARK: Links
+
+    func opened(_ connection: PeerConnection) {
+        guard connection.role == .initiator else {
+            connection.isPunched = wasPunched(connection)
+            return events.linkOpened(connection)
+        }
+        guard let (number, attempt) = attempts.removeValue(forKey: connection.id), let race = races[number] else {
+            return connection.abort()
+        }
+        races[number]?.numbers[attempt] = nil
+        connection.isPunched = race.isPunching
+        step(number) { $0.opened(attempt) }
+        forget(number)
+        race.dial.owner.opened(connection)
+    }
+
+    /// Losses of anonymous peers are not recorded: they would evict the members'.
+    func closed(_ connection: PeerConnection, _ reason: LinkCloseReason) {
+        if connection.isWelcome, !connection.isRelayed {
+            losses.note(connection.peer.publicKey, connection.carrier, reason, now: loop.now)
+        }
+        events.linkClosed(connection, reason)
     }
 
     /// How the last link to a peer was lost, if that was within ``TransportLimits/lossMemory``.
     package func loss(of peer: PublicKey) -> LinkLoss? { losses.loss(of: peer, now: loop.now) }
 
-    // MARK: Dialling
-
-    /// Dials over all carriers. `linkOpened` with this number as its route, or ``dialEnded``, follows the return.
-    package func dial(_ dial: Dial) -> UInt64 {
-        let number = tcp.takeID()
-        let machine = DialRace(
-            dial.endpoints, hasDatagrams: udp != nil, prefersDatagrams: loss(of: dial.remote)?.carrier == .tcp,
-            limits: limits)
-        races[number] = Race(machine: machine, dial: dial)
-        // Asynchronously, because a race without candidates ends at once, and the caller must know the number first.
-        loop.assumeIsolated().execute { self.step(number) { $0.begin(now: self.loop.now) } }
-        return number
-    }
-
-    /// Dials over an existing stream, like ``dial(_:)``. Ignores the dial's endpoints.
-    package func dial(_ dial: Dial, over channel: StreamChannel) -> UInt64 {
-        let number = tcp.takeID()
-        guard let token = dial.token() else {
-            loop.assumeIsolated().execute { self.dialEnded(number, .unresolvable, .none) }
-            channel.fail()
-            return number
-        }
-        let whole = TCPTransport.Dial(
-            endpoint: Endpoint(host: "", port: 0), token: token, identity: dial.identity, remote: dial.remote,
-            route: number)
-        streamDials.insert(number)
-        do { try tcp.run(tcp.makeInitiator(whole, id: number), over: channel) } catch {
-            streamDials.remove(number)
-            loop.assumeIsolated().execute { self.dialEnded(number, .system(0), .none) }
-        }
-        return number
-    }
-
-    /// Accepts an incoming stream. `admits`: the tokens that it may show.
-    package func accept(_ channel: StreamChannel, admits: @escaping (RoutingToken) -> Bool = { _ in true }) throws {
-        try tcp.accept(channel, admits: admits)
-    }
-
-    /// Knocks over an existing stream, like ``knock(at:token:sealed:completion:)``.
-    package func knock(
-        over channel: StreamChannel, token: RoutingToken, sealed: [UInt8],
-        completion: @escaping (Result<[UInt8]?, DialFailure>) -> Void
-    ) { tcp.knock(over: channel, token: token, sealed: sealed, completion: completion) }
-
-    /// Dials by UDP hole punching, while the peer punches with the same nonce of 16 bytes; like ``dial(_:)``.
-    package func dial(_ dial: Dial, punchingWith nonce: [UInt8]) -> UInt64 {
-        let number = tcp.takeID()
-        // Without UDP the race has no candidates and fails.
-        let endpoints = udp == nil ? [] : dial.endpoints
-        races[number] = Race(machine: DialRace(punching: endpoints, limits: limits), dial: dial, isPunching: true)
-        udp?.punch(nonce, to: []) { [weak self] endpoint in
-            guard let self else { return }
-            self.step(number) { $0.found(endpoint, now: self.loop.now) }
-        }
-        loop.assumeIsolated().execute { self.step(number) { $0.begin(now: self.loop.now) } }
-        return number
-    }
+    // MARK: Hole punching
 
     /// Punches through our own NAT for the peer's dial; the link arrives like any other.
     package func punch(_ nonce: [UInt8], to endpoints: [Endpoint]) {
         forgetPunchedHosts()
         for endpoint in endpoints { punchedHosts[endpoint.host] = loop.now + limits.punchPatience * 2 }
-        udp?.punch(nonce, to: endpoints) { _ in }
-    }
-
-    /// Asks a node over UDP for our address as it sees it.
-    /// - Parameter completion: called once, on the loop; `nil` if there is no answer.
-    package func observe(at endpoint: Endpoint, token: RoutingToken, completion: @escaping (Endpoint?) -> Void) {
-        guard let udp else { return completion(nil) }
-        addresses(of: endpoint) { addresses in
-            guard let address = addresses.first else { return completion(nil) }
-            udp.observe(at: address, token: token, completion: completion)
-        }
+        punch(nonce, to: endpoints) { _ in }
     }
 
     /// Whether an incoming link came by our hole punching.
@@ -243,169 +205,5 @@ package final class LinkTransport: @unchecked Sendable {
     private func forgetPunchedHosts() {
         let now = loop.now
         punchedHosts = punchedHosts.filter { $0.value > now }
-    }
-
-    /// Cancels a dial; ``dialEnded`` comes before the return. Has no effect on an open link.
-    package func cancelDial(_ number: UInt64) {
-        if streamDials.contains(number) { return tcp.cancelDial(number) }
-        step(number) { $0.cancel() }
-    }
-
-    /// See ``TCPTransport/knock(at:token:sealed:completion:)``: over TCP, and over UDP when TCP is slow or has failed.
-    package func knock(
-        at endpoint: Endpoint, token: RoutingToken, sealed: [UInt8],
-        completion: @escaping (Result<[UInt8]?, DialFailure>) -> Void
-    ) {
-        guard let udp else { return tcp.knock(at: endpoint, token: token, sealed: sealed, completion: completion) }
-        let race = KnockRace(completion)
-        tcp.knock(at: endpoint, token: token, sealed: sealed) { result in
-            switch result {
-            case .success: race.end(result)
-            case .failure(let failure): race.failed(failure)
-            }
-        }
-        race.startsDatagrams = { [weak self] in
-            guard let self else { return race.failed(.cancelled) }
-            self.addresses(of: endpoint) { addresses in
-                let targets = addresses.prefix(Self.knockAddressCount)
-                race.underWay += targets.count
-                for target in targets {
-                    udp.knock(at: target, token: token, sealed: sealed) { answer in
-                        guard let answer else { return race.failed(.timedOut) }
-                        race.end(.success(answer.isEmpty ? nil : answer))
-                    }
-                }
-                // The lookup counted as an attempt, too.
-                race.failed(.unresolvable)
-            }
-        }
-        race.timer = loop.assumeIsolated().scheduleTask(in: limits.dialStagger) { race.startDatagrams() }
-    }
-
-    /// Runs a code's exchange over TCP, the only carrier of codes.
-    package func exchange(_ dial: ExchangeDial, at endpoint: Endpoint) { tcp.exchange(dial, at: endpoint) }
-
-    /// Addresses of a name that are tried for a knock.
-    private static let knockAddressCount = 2
-
-    private func step(_ number: UInt64, _ event: (inout DialRace) -> [DialRace.Action]) {
-        guard let actions = races[number].map({ _ in event(&races[number]!.machine) }) else { return }
-        for action in actions {
-            switch action {
-            case .start(let attempt): start(attempt, of: number)
-            case .cancel(let attempt): cancel(attempt, of: number)
-            case .fail(let failure): return end(number, failure)
-            }
-        }
-        setTimer(number)
-    }
-
-    private func start(_ attempt: DialRace.Attempt, of number: UInt64) {
-        guard let race = races[number] else { return }
-        guard let token = race.dial.token() else { return failLater(attempt, of: number, .unresolvable) }
-        var dial = TCPTransport.Dial(
-            endpoint: attempt.endpoint, token: token, identity: race.dial.identity, remote: race.dial.remote,
-            route: number)
-        // The side that lost the bytes sees them unacknowledged; the other side sees a reset.
-        let loss = loss(of: race.dial.remote)
-        dial.hasShortSegments = loss?.carrier == .tcp || loss?.reason == .unacknowledged
-        let name: UInt64
-        switch attempt.carrier {
-        case .tcp: name = tcp.dial(dial)
-        case .udp:
-            guard let udp else { return failLater(attempt, of: number, .unresolvable) }
-            guard attempt.endpoint.isAddress else { return lookUp(attempt, of: number) }
-            name = udp.dial(dial, isPunching: race.isPunching)
-            if race.hearing == .none, !race.isPunching { races[number]?.hearing = .silence }
-        }
-        races[number]?.numbers[attempt] = name
-        attempts[name] = (number, attempt)
-    }
-
-    private func lookUp(_ attempt: DialRace.Attempt, of number: UInt64) {
-        addresses(of: attempt.endpoint) { addresses in
-            self.step(number) { $0.resolved(attempt, as: addresses, now: self.loop.now) }
-        }
-    }
-
-    /// Resolves a name on another thread. TCP resolves names itself.
-    package func addresses(of endpoint: Endpoint, _ body: @escaping ([Endpoint]) -> Void) {
-        if endpoint.isAddress { return body([endpoint]) }
-        NameResolver.shared.addresses(of: endpoint.host, on: loop).assumeIsolated().whenSuccess { addresses in
-            body(addresses.map { Endpoint(host: $0, port: endpoint.port) })
-        }
-    }
-
-    private func failLater(_ attempt: DialRace.Attempt, of number: UInt64, _ failure: DialFailure) {
-        loop.assumeIsolated().execute { self.step(number) { $0.failed(attempt, failure, now: self.loop.now) } }
-    }
-
-    /// Forgets the attempt before its transport reports the end: the race expects no event of it.
-    private func cancel(_ attempt: DialRace.Attempt, of number: UInt64) {
-        guard let name = races[number]?.numbers.removeValue(forKey: attempt) else { return }
-        attempts[name] = nil
-        switch attempt.carrier {
-        case .tcp: tcp.cancelDial(name)
-        case .udp: udp?.cancelDial(name)
-        }
-    }
-
-    private func linkOpened(_ connection: PeerConnection) {
-        guard connection.role == .initiator else {
-            connection.isPunched = wasPunched(connection)
-            return events.linkOpened(connection)
-        }
-        if streamDials.remove(connection.id) != nil { return events.linkOpened(connection) }
-        guard let (number, attempt) = attempts.removeValue(forKey: connection.id) else { return connection.abort() }
-        races[number]?.numbers[attempt] = nil
-        connection.isPunched = races[number]?.isPunching ?? false
-        step(number) { $0.opened(attempt) }
-        forget(number)
-        events.linkOpened(connection)
-    }
-
-    /// Losses of anonymous peers are not recorded: they would evict the members'.
-    private func linkClosed(_ connection: PeerConnection, _ reason: LinkCloseReason) {
-        if connection.isWelcome, !connection.isRelayed {
-            losses.note(connection.peer.publicKey, connection.carrier, reason, now: loop.now)
-        }
-        events.linkClosed(connection, reason)
-    }
-
-    private func dialFailed(_ name: UInt64, _ failure: DialFailure) {
-        if streamDials.remove(name) != nil {
-            let wasUnknown = failure == .closedBeforeActTwo
-            if wasUnknown { tokenRefused(name) }
-            return dialEnded(name, failure, wasUnknown ? .unknown : .none)
-        }
-        guard let (number, attempt) = attempts.removeValue(forKey: name) else { return }
-        races[number]?.numbers[attempt] = nil
-        if failure == .closedBeforeActTwo {
-            races[number]?.hearing = .unknown
-            tokenRefused(number)
-        }
-        step(number) { $0.failed(attempt, failure, now: loop.now) }
-    }
-
-    private func end(_ number: UInt64, _ failure: DialFailure) {
-        guard let race = forget(number) else { return }
-        dialEnded(number, failure, race.hearing)
-    }
-
-    @discardableResult private func forget(_ number: UInt64) -> Race? {
-        let race = races.removeValue(forKey: number)
-        race?.timer?.cancel()
-        return race
-    }
-
-    private func setTimer(_ number: UInt64) {
-        guard let race = races[number] else { return }
-        race.timer?.cancel()
-        races[number]?.timer = race.machine.nextDeadline.map { deadline in
-            loop.assumeIsolated().scheduleTask(deadline: deadline) { [weak self] in
-                guard let self else { return }
-                self.step(number) { $0.advance(now: self.loop.now) }
-            }
-        }
     }
 }

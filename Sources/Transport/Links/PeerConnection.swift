@@ -19,10 +19,7 @@ protocol LinkEnd: AnyObject {
 /// `@unchecked Sendable`: every entry point checks that it runs on the event loop, so the owner may be an actor whose
 /// executor is that loop.
 package final class PeerConnection: @unchecked Sendable {
-    /// The link's carrier; for a relayed link, the carrier of the link to the rendezvous node.
-    package enum Carrier: Hashable, Sendable { case tcp, udp }
-
-    /// Identifies the link among all of its owner's; equals the dial's number.
+    /// Identifies the link among all of its owner's; equals the number of the attempt that opened it.
     package let id: UInt64
     package let peer: AuthenticatedPeer
     /// The owner's identifier of the route, from ``RouteMatch`` or the dial.
@@ -34,7 +31,8 @@ package final class PeerConnection: @unchecked Sendable {
     package let localAddress: SocketAddress?
     /// Over UDP a peer may move.
     package internal(set) var remoteAddress: SocketAddress?
-    package let carrier: Carrier
+    /// For a relayed link, the carrier of the link to the rendezvous node.
+    package let carrier: LinkCarrier
     /// Relayed by a rendezvous node; the remote address is that node's.
     package let isRelayed: Bool
     /// Made by hole punching.
@@ -52,7 +50,7 @@ package final class PeerConnection: @unchecked Sendable {
     weak var end: (any LinkEnd)?
 
     init(
-        id: UInt64, peer: AuthenticatedPeer, route: UInt64, token: RoutingToken, role: Role, carrier: Carrier,
+        id: UInt64, peer: AuthenticatedPeer, route: UInt64, token: RoutingToken, role: Role, carrier: LinkCarrier,
         localAddress: SocketAddress?, remoteAddress: SocketAddress?, isRelayed: Bool = false, loop: any EventLoop,
         end: (any LinkEnd)? = nil
     ) {
@@ -109,22 +107,8 @@ package final class PeerConnection: @unchecked Sendable {
     package func abort(_ reason: LinkCloseReason = .requested) { end?.abort(reason) }
 }
 
-package struct RouteMatch: Sendable {
-    package let identity: IdentityKey
-    /// The owner's identifier of the route, returned with the link.
-    package let route: UInt64
-    /// The expected peer; `nil` accepts any key that act 3 proves (joiners, holders of a card).
-    package let remote: PublicKey?
-
-    package init(identity: IdentityKey, route: UInt64, remote: PublicKey?) {
-        self.identity = identity
-        self.route = route
-        self.remote = remote
-    }
-}
-
-/// A transport's synchronous callbacks on its event loop. They may call the transport. They must hold the owner weakly,
-/// because a connection may outlive the owner.
+/// The transport's synchronous callbacks on its event loop. They may call the transport. They must hold the owner
+/// weakly, because a connection may outlive the owner.
 package struct TransportEvents {
     /// The route of a link's token; `nil` for one that only admits knocks (``RoutingTable/Match/isKnock``).
     package var route: (RoutingToken) -> RouteMatch? = { _ in nil }
@@ -141,9 +125,7 @@ package struct TransportEvents {
     package var codeMessage: (CodeConnection, [UInt8]) -> Void = { connection, _ in connection.close() }
     /// The last event of a code's connection.
     package var codeEnded: (CodeConnection) -> Void = { _ in }
-    /// The responder answered a dial with an authentic act 2; act 3 is not sent yet. Only over UDP, where the link
-    /// opens only once the responder has act 3. Over TCP `linkOpened` says it.
-    package var dialAnswered: (UInt64, RoutingToken) -> Void = { _, _ in }
+    /// An incoming link is open; ``DialOwner`` hears of the others.
     package var linkOpened: (PeerConnection) -> Void = { _ in }
     /// One whole frame. May come after ``PeerConnection/close(_:)``, but not after `linkClosed`.
     package var frame: (PeerConnection, [UInt8]) -> Void = { _, _ in }
@@ -152,67 +134,8 @@ package struct TransportEvents {
     package var becameWritable: (PeerConnection) -> Void = { _ in }
     /// The last event of a link.
     package var linkClosed: (PeerConnection, LinkCloseReason) -> Void = { _, _ in }
-    /// The last event of a failed dial, with the number from ``TCPTransport/dial(_:)``.
-    package var dialFailed: (UInt64, DialFailure) -> Void = { _, _ in }
     /// An incoming connection failed. For counters only.
     package var rejected: (Rejection) -> Void = { _ in }
 
     package init() {}
-}
-
-/// An incoming, unauthenticated connection of a spoken code's exchange. Use it only on its transport's event loop.
-///
-/// The owner answers each message of the peer once: by ``answer(_:expecting:)``, ``deliver(_:)`` or ``close()``.
-/// Reading pauses until then, and the timeout keeps running.
-package final class CodeConnection {
-    package let id: UInt64
-    package let token: RoutingToken
-    /// `nil` once the connection has ended.
-    weak var end: StreamLink?
-
-    init(id: UInt64, token: RoutingToken, end: StreamLink) {
-        self.id = id
-        self.token = token
-        self.end = end
-    }
-
-    /// - Parameter byteCount: of the peer's next message.
-    package func answer(_ message: [UInt8], expecting byteCount: Int) { end?.answerCode(message, expecting: byteCount) }
-
-    /// Sends the last message, then closes.
-    package func deliver(_ message: [UInt8]) { end?.deliverCode(message) }
-
-    /// Closes without an answer.
-    package func close() { end?.closeCode() }
-}
-
-/// An outgoing exchange without a handshake, such as of a spoken code: the first message, and the reaction to each
-/// answer.
-package struct ExchangeDial {
-    package enum Step {
-        case send([UInt8], expecting: Int)
-        case end
-    }
-
-    package let token: RoutingToken
-    /// Sent right after the greeting.
-    package let message: [UInt8]
-    /// Bytes of the first answer.
-    package let byteCount: Int
-    /// A knock's one answer has its length before it and may be missing.
-    var kind = Preamble.Kind.code
-    package let answered: ([UInt8]) -> Step
-    /// Called once: with `nil` after ``Step/end``, otherwise with the error.
-    package let ended: (DialFailure?) -> Void
-
-    package init(
-        token: RoutingToken, message: [UInt8], expecting byteCount: Int, answered: @escaping ([UInt8]) -> Step,
-        ended: @escaping (DialFailure?) -> Void
-    ) {
-        self.token = token
-        self.message = message
-        self.byteCount = byteCount
-        self.answered = answered
-        self.ended = ended
-    }
 }

@@ -14,7 +14,8 @@ package struct TransportLimits: Sendable {
     /// The same from one /24 (IPv4) or /48 (IPv6), also for loopback and private networks. Raise it for many nodes
     /// behind one address, or for tests on one machine.
     package var handshakesPerPrefix = 8
-    /// Connections with a known token that wait for one of these: as many as a node dials at a time.
+    /// Connections of one network, with a known token, that wait for a handshake to end: as many as a node dials at a
+    /// time.
     package var handshakesWaitingPerPrefix = 64
     /// Connections per listener without a token. Beyond it, or beyond half of the process's descriptors, one of the
     /// older half is dropped at random.

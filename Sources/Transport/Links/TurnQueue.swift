@@ -1,4 +1,5 @@
 import DequeModule
+import HeapModule
 import NIOCore
 
 /// Work of one event loop deferred to later turns, in FIFO order.
@@ -41,5 +42,31 @@ package final class TurnQueue: @unchecked Sendable {
     private func runNext() {
         if let work = waiting.popFirst() { work() }
         schedule()
+    }
+}
+
+/// One timer serves all connections: NIO cancels timers by linear search, and runs all due ones before it reads.
+struct Deadlines {
+    private struct Entry: Comparable {
+        let deadline: NIODeadline
+        let id: UInt64
+
+        static func < (left: Entry, right: Entry) -> Bool { left.deadline < right.deadline }
+        static func == (left: Entry, right: Entry) -> Bool { left.deadline == right.deadline }
+    }
+
+    private var entries = Heap<Entry>()
+
+    var next: NIODeadline? { entries.min?.deadline }
+
+    /// Entries cannot be removed: the owner checks whether a due entry still applies.
+    mutating func add(_ id: UInt64, at deadline: NIODeadline) { entries.insert(Entry(deadline: deadline, id: id)) }
+
+    mutating func due(at now: NIODeadline, limit: Int) -> [UInt64] {
+        var result: [UInt64] = []
+        while result.count < limit, let first = entries.min, first.deadline <= now {
+            result.append(entries.removeMin().id)
+        }
+        return result
     }
 }

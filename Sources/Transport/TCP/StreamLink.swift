@@ -7,14 +7,25 @@ import NIOCore
 /// Functions are in the order of a connection's life: ``start()``, ``received(_:)``, `receive`, `opened`, `send`,
 /// `close`, `end`.
 final class StreamLink: LinkEnd {
-    private enum Phase {
-        /// An incoming connection without a valid token, or with the greeting of a code and no message.
+    /// One attempt of a dial.
+    struct Dial {
+        let token: RoutingToken
+        let identity: IdentityKey
+        /// The expected peer, authenticated by act 2.
+        let remote: PublicKey
+        /// The number of the whole dial, returned with the link.
+        let route: UInt64
+    }
+
+    enum Phase {
+        /// An incoming connection without a valid token, or one that waits for a place, or with the greeting of a code
+        /// and no message.
         case beforeToken
         /// A responder's handshake or a knock, counted under its network.
         case admitted(DatagramAddress.Network?, route: RouteMatch?, token: RoutingToken)
         /// A code's exchange, counted separately under its network.
         case exchanging(DatagramAddress.Network?, CodeConnection)
-        case dialling(TCPTransport.Dial)
+        case dialling(Dial)
         /// An outgoing exchange without a handshake.
         case asking(ExchangeDial)
         case open(PeerConnection)
@@ -24,19 +35,19 @@ final class StreamLink: LinkEnd {
     }
 
     let id: UInt64
-    private let transport: TCPTransport
-    private var phase: Phase
+    let transport: LinkTransport
+    var phase: Phase
     /// Before the link is open.
     private var handshake: LinkHandshake?
     /// Of the open link.
     private var keys: TransportState?
     /// Bytes of the next piece outside of a handshake and a link; 0 while none is expected.
-    private var expected = 0
+    var expected = 0
     /// `nil` before the connection is established, and after its end: the socket holds its link, too.
     var socket: (any StreamSocket)?
 
-    private var inbound: InboundBytes
-    private var outbound: OutboundBytes
+    var inbound: InboundBytes
+    var outbound: OutboundBytes
     private var hasStarted = false
     /// The tokens that an incoming connection may show; all others are unknown.
     private let admits: (RoutingToken) -> Bool
@@ -61,10 +72,10 @@ final class StreamLink: LinkEnd {
     private var hasRest = false
     /// The greeting of a code whose first message has not arrived.
     private var greeted: RoutingToken?
-    /// The greeting of a connection that waits for a handshake of its network to end.
-    private var waitingGreeting: [UInt8]?
+    /// A connection that waits for a handshake of its network to end, or has just got the place of one.
+    private var waiting: (greeting: [UInt8], network: DatagramAddress.Network?, hasPlace: Bool)?
     /// The length of a knock, or of its answer, has arrived.
-    private var knockIsNext = false
+    var knockIsNext = false
     private var isRestQueued = false
     /// The channel requested a read while ``mayRead`` was false.
     private var owesRead = false
@@ -72,7 +83,7 @@ final class StreamLink: LinkEnd {
     private var inputHasEnded = false
 
     /// An incoming connection. `opening`: bytes read before it got its channel.
-    init(responder id: UInt64, opening: Opening?, admits: @escaping (RoutingToken) -> Bool, transport: TCPTransport) {
+    init(responder id: UInt64, opening: Opening?, admits: @escaping (RoutingToken) -> Bool, transport: LinkTransport) {
         self.id = id
         self.admits = admits
         self.transport = transport
@@ -84,7 +95,7 @@ final class StreamLink: LinkEnd {
     }
 
     /// An outgoing dial, or an exchange. Sends nothing before the channel is active.
-    init(initiator id: UInt64, dial: TCPTransport.Dial?, exchange: ExchangeDial?, transport: TCPTransport) {
+    init(initiator id: UInt64, dial: Dial?, exchange: ExchangeDial?, transport: LinkTransport) {
         self.id = id
         admits = { _ in false }
         self.transport = transport
@@ -94,10 +105,10 @@ final class StreamLink: LinkEnd {
         outbound = OutboundBytes(limits: transport.limits)
     }
 
-    private var limits: TransportLimits { transport.limits }
+    var limits: TransportLimits { transport.limits }
 
     /// The peer's next act is due after this time.
-    private func awaitAct(_ time: TimeAmount) {
+    func awaitAct(_ time: TimeAmount) {
         actDeadline = now + time
         watchTime()
     }
@@ -151,7 +162,7 @@ final class StreamLink: LinkEnd {
         transport.watch(id, until: deadline)
     }
 
-    /// See ``TCPTransport/watch(_:until:)``.
+    /// See ``LinkTransport/watch(_:until:)``.
     func timePassed(_ now: NIODeadline) {
         watchedUntil = nil
         guard let deadline else { return }
@@ -253,10 +264,7 @@ final class StreamLink: LinkEnd {
         expected = 0
         switch preamble.kind {
         case .link:
-            if awaitsHandshake(token) {
-                waitingGreeting = bytes
-                return
-            }
+            if awaitsPlace(token, bytes) { return }
             guard let match = transport.events.route(token) else { return end(.requested, .unknownToken) }
             guard admit(token, match) else { return }
             handshake = .responder(
@@ -272,52 +280,6 @@ final class StreamLink: LinkEnd {
             greeted = token
             expected = byteCount
             awaitAct(limits.codeTimeout)
-        }
-    }
-
-    private func awaitsHandshake(_ token: RoutingToken) -> Bool {
-        guard case .beforeToken = phase, transport.events.isKnown(token) else { return false }
-        return transport.handshakes.wait(
-            id, DatagramAddress.Network(socket?.remoteAddress), atMost: limits.handshakesWaitingPerPrefix)
-    }
-
-    func greetAgain() {
-        guard case .beforeToken = phase, let greeting = waitingGreeting else { return }
-        waitingGreeting = nil
-        greet(greeting)
-        process()
-    }
-
-    private func receiveKnock(_ token: RoutingToken, _ bytes: [UInt8]) {
-        guard knockIsNext else {
-            if !awaitKnock(bytes) { end(.requested, .knockTooLong) }
-            return
-        }
-        expected = 0
-        let source = DatagramAddress.Network(socket?.remoteAddress)?.number
-        answer(transport.events.knock(token, bytes, source))
-    }
-
-    /// - Returns: false for a length out of bounds.
-    private func awaitKnock(_ length: [UInt8]) -> Bool {
-        expected = length.reduce(0) { $0 << 8 | Int($1) }
-        knockIsNext = true
-        return (1...limits.knockByteCount).contains(expected)
-    }
-
-    private func receiveAnswer(to dial: ExchangeDial, _ bytes: [UInt8]) {
-        if dial.kind == .knock, !knockIsNext {
-            if !awaitKnock(bytes) { fail(.badAnswer) }
-            return
-        }
-        expected = 0
-        guard inbound.count == 0 else { return fail(.badAnswer) }
-        switch dial.answered(bytes) {
-        case .send(let message, let byteCount):
-            expected = byteCount
-            write(message)
-            awaitAct(limits.actTimeout)
-        case .end: end(.requested, nil)
         }
     }
 
@@ -339,60 +301,36 @@ final class StreamLink: LinkEnd {
         } catch { end(.requested, .handshake(error)) }
     }
 
+    private func awaitsPlace(_ token: RoutingToken, _ greeting: [UInt8]) -> Bool {
+        guard case .beforeToken = phase, waiting == nil, transport.events.isKnown(token) else { return false }
+        let network = DatagramAddress.Network(socket?.remoteAddress)
+        guard transport.handshakes.wait(id, network, atMost: limits.handshakesWaitingPerPrefix) else { return false }
+        waiting = (greeting, network, false)
+        return true
+    }
+
+    /// The place is given back at the end of the handshake, or by ``end(_:_:)`` if none begins.
+    func takePlace() { waiting?.hasPlace = true }
+
+    func greetAgain() {
+        guard case .beforeToken = phase, let waiting else { return }
+        greet(waiting.greeting)
+        process()
+    }
+
     /// Passes the token check, if there is room and the owner has not closed everything meanwhile.
     private func admit(_ token: RoutingToken, _ match: RouteMatch?) -> Bool {
         guard case .beforeToken = phase else { return false }
         transport.waiting.leave(id)
-        let network = DatagramAddress.Network(socket?.remoteAddress)
-        if let rejection = transport.handshakes.begin(network) {
+        let network = waiting?.network ?? DatagramAddress.Network(socket?.remoteAddress)
+        if waiting?.hasPlace ?? false {
+            waiting = nil
+        } else if let rejection = transport.handshakes.begin(network) {
             end(.requested, rejection)
             return false
         }
         phase = .admitted(network, route: match, token: token)
         return true
-    }
-
-    /// The first message of a code's exchange needs a free slot.
-    private func beginExchange(_ token: RoutingToken, _ message: [UInt8]) {
-        expected = 0
-        transport.waiting.leave(id)
-        let network = DatagramAddress.Network(socket?.remoteAddress)
-        if let rejection = transport.codes.begin(network) { return end(.requested, rejection) }
-        let connection = CodeConnection(id: id, token: token, end: self)
-        phase = .exchanging(network, connection)
-        awaitAct(limits.actTimeout)
-        transport.events.codeMessage(connection, message)
-    }
-
-    func answerCode(_ message: [UInt8], expecting byteCount: Int) {
-        guard case .exchanging = phase else { return }
-        expected = byteCount
-        awaitAct(limits.actTimeout)
-        write(message)
-    }
-
-    func deliverCode(_ message: [UInt8]) {
-        guard case .exchanging = phase else { return }
-        write(message)
-        loseAfterFlush()
-    }
-
-    func closeCode() {
-        guard case .exchanging = phase else { return }
-        end(.requested, nil)
-    }
-
-    private func answer(_ answer: [UInt8]?) {
-        guard let answer else { return end(.requested, nil) }
-        precondition((1...limits.knockByteCount).contains(answer.count), "an answer to a knock has that many bytes")
-        write([UInt8(answer.count >> 8), UInt8(answer.count & 0xff)] + answer)
-        // The timers continue: they drop a knocker that does not read.
-        loseAfterFlush()
-    }
-
-    private func loseAfterFlush() {
-        guard let socket, outbound.count > 0 else { return end(.requested, nil) }
-        socket.write(ByteBuffer()) { [weak self] _ in self?.end(.requested, nil) }
     }
 
     private func opened(_ peer: AuthenticatedPeer, _ actThree: [UInt8]) {
@@ -417,7 +355,7 @@ final class StreamLink: LinkEnd {
         forgetTime()
         phase = .open(connection)
         socket.setOptions(limits)
-        transport.events.linkOpened(connection)
+        transport.opened(connection)
     }
 
     // MARK: Outbound
@@ -454,7 +392,7 @@ final class StreamLink: LinkEnd {
         return outbound.isWritable
     }
 
-    private func write(_ bytes: [UInt8]) {
+    func write(_ bytes: [UInt8]) {
         guard !bytes.isEmpty else { return }
         outbound.append(bytes)
         flush()
@@ -589,7 +527,9 @@ final class StreamLink: LinkEnd {
         phase = .ended
         switch last {
         case .ended: return
-        case .beforeToken: transport.waiting.leave(id)
+        case .beforeToken:
+            transport.waiting.leave(id)
+            if let waiting, waiting.hasPlace { transport.finishHandshake(waiting.network) }
         case .admitted(let network, _, _): transport.finishHandshake(network)
         case .exchanging(let network, _): transport.codes.finish(network)
         case .dialling, .asking, .open, .closing: break
@@ -606,14 +546,14 @@ final class StreamLink: LinkEnd {
             if let rejection { transport.events.rejected(rejection) }
             connection.end = nil
             transport.events.codeEnded(connection)
-        case .dialling: transport.events.dialFailed(id, dialFailure ?? DialFailure(rejection: rejection))
+        case .dialling: transport.attemptFailed(id, dialFailure ?? DialFailure(rejection: rejection))
         case .asking(let dial): dial.ended(rejection == nil ? nil : dialFailure ?? DialFailure(rejection: rejection))
         case .open(let connection):
             connection.end = nil
-            transport.events.linkClosed(connection, reason)
+            transport.closed(connection, reason)
         case .closing(let connection, let asked):
             connection.end = nil
-            transport.events.linkClosed(connection, asked)
+            transport.closed(connection, asked)
         case .ended: break
         }
     }

@@ -9,7 +9,7 @@ protocol StreamSocket: AnyObject {
     var localAddress: SocketAddress? { get }
     var remoteAddress: SocketAddress? { get }
     /// The carrier of the link to the rendezvous node; `nil` for a connection of our own.
-    var relay: PeerConnection.Carrier? { get }
+    var relay: LinkCarrier? { get }
     /// TCP_INFO (tcp(7)).
     var kernelInfo: tcp_info? { get }
     /// - Parameter done: called when the bytes have left, or with the error.
@@ -75,7 +75,7 @@ final class ChannelSocket: ChannelInboundHandler, ChannelOutboundHandler, Stream
 
     var localAddress: SocketAddress? { context?.channel.localAddress }
     var remoteAddress: SocketAddress? { context?.channel.remoteAddress }
-    var relay: PeerConnection.Carrier? { nil }
+    var relay: LinkCarrier? { nil }
 
     /// Queried on the loop, it answers at once.
     var kernelInfo: tcp_info? {

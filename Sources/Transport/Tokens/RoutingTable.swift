@@ -1,3 +1,5 @@
+import Crypto
+
 /// Maps routing tokens to routes (Links.md, "Routing tokens"). Time is an argument: a day number.
 ///
 /// An unknown token costs one dictionary lookup.
@@ -289,5 +291,19 @@ package struct RoutingTable: Sendable {
             entry.stands(for: name)
         else { return }
         entries[head] = nil
+    }
+}
+
+package struct RouteMatch: Sendable {
+    package let identity: IdentityKey
+    /// The owner's identifier of the route, returned with the link.
+    package let route: UInt64
+    /// The expected peer; `nil` accepts any key that act 3 proves (joiners, holders of a card).
+    package let remote: PublicKey?
+
+    package init(identity: IdentityKey, route: UInt64, remote: PublicKey?) {
+        self.identity = identity
+        self.route = route
+        self.remote = remote
     }
 }

@@ -11,66 +11,33 @@ extension Sockets: DatagramNetwork {
         guard (0...65_535).contains(endpoint.port), let address = SocketAddress(at: endpoint) else {
             return loop.makeFailedFuture(ListenFailure.unresolvable(endpoint))
         }
-        guard let bootstrap = DatagramBootstrap(validatingGroup: loop) else {
-            preconditionFailure("a socket needs an event loop with sockets")
-        }
-        let descriptor: CInt
-        do throws(ListenFailure) { descriptor = try KernelDatagramSocket.open(address, endpoint) } catch {
-            return loop.makeFailedFuture(error)
-        }
-        // NIO closes its own descriptor. Ours writes, so that an unreachable address loses only one datagram.
-        let writing = fcntl(descriptor, F_DUPFD_CLOEXEC, 0)
-        guard writing >= 0 else {
-            let code = errno
-            Glibc.close(descriptor)
-            return loop.makeFailedFuture(ListenFailure.system(endpoint, code))
-        }
-        var reading = bootstrap.channelOption(
-            .recvAllocator, value: FixedSizeRecvByteBufferAllocator(capacity: KernelDatagramSocket.readByteCount)
-        ).channelOption(.datagramVectorReadMessageCount, value: KernelDatagramSocket.readCount)
-        if System.supportsUDPReceiveOffload {
-            reading = reading.channelOption(.datagramReceiveOffload, value: true).channelOption(
-                .datagramReceiveSegmentSize, value: true)
-        }
-        // Only a wildcard socket must choose the source of a reply.
-        let sources = IPAddress(address)?.isWildcard == true ? DatagramSources() : nil
-        if sources != nil { reading = reading.channelOption(.receivePacketInfo, value: true) }
-        let shared = NIOLoopBound(sources, eventLoop: loop)
-        return reading.channelInitializer { channel in
-            channel.eventLoop.makeCompletedFuture {
-                try channel.pipeline.syncOperations.addHandler(
-                    DatagramReader(number: number, sources: shared.value, receive: receive))
-            }
-        }.withBoundSocket(descriptor).flatMapThrowing { channel in
-            guard let bound = channel.localAddress else { throw ListenFailure.system(endpoint, 0) }
-            return NIOLoopBound(
-                KernelDatagramSocket(descriptor: writing, address: bound, sources: shared.value, channel: channel),
-                eventLoop: loop)
-        }.flatMapErrorThrowing {
-            Glibc.close(writing)
-            throw $0 as? ListenFailure ?? ListenFailure($0, endpoint)
-        }
+        do throws(ListenFailure) {
+            let socket = try KernelDatagramSocket(address, endpoint, number: number, on: loop, receive: receive)
+            let bound = NIOLoopBound<any DatagramSocket>(socket, eventLoop: loop)
+            return socket.channel.map { _ in bound }.flatMapErrorThrowing { throw ListenFailure($0, endpoint) }
+        } catch { return loop.makeFailedFuture(error) }
     }
+
+    package func source(toward address: IPAddress) -> IPAddress? { address.source }
 }
 
 /// Delivers received datagrams, splitting the batches of GRO.
 private final class DatagramReader: ChannelInboundHandler {
     typealias InboundIn = AddressedEnvelope<ByteBuffer>
     private let number: UInt32
-    private let sources: DatagramSources?
     private let receive: @Sendable ((DatagramAddress, [UInt8])?) -> Void
 
-    init(number: UInt32, sources: DatagramSources?, receive: @escaping @Sendable ((DatagramAddress, [UInt8])?) -> Void)
-    {
+    init(number: UInt32, receive: @escaping @Sendable ((DatagramAddress, [UInt8])?) -> Void) {
         self.number = number
-        self.sources = sources
         self.receive = receive
     }
 
     func channelRead(context: ChannelHandlerContext, data: NIOAny) {
         let envelope = unwrapInboundIn(data)
         guard var address = DatagramAddress(envelope.remoteAddress, socket: number) else { return }
-        if let sources, let arrival = envelope.metadata?.packetInfo { address.local = sources.name(of: arrival) }
+        if let arrival = envelope.metadata?.packetInfo {
+            address.local = IPAddress(arrival.destinationAddress)?.zoned(UInt32(clamping: arrival.interfaceIndex))
+        }
         var bytes = envelope.data
         let segment = max(1, envelope.metadata?.segmentSize ?? bytes.readableBytes)
         while bytes.readableBytes > 0 {
@@ -115,39 +82,71 @@ final class KernelDatagramSocket: DatagramSocket {
     }
 
     let localAddress: SocketAddress
+    /// Reads; completes once the socket does.
+    let channel: EventLoopFuture<any Channel>
     private let descriptor: CInt
-    private let sources: DatagramSources?
-    private let channel: any Channel
     private let isIPv6: Bool
+    /// Whether a datagram leaves from another source if its own cannot send.
+    private let changesSource: Bool
     private var isOpen = true
-    private let stage = UnsafeMutableRawPointer.allocate(byteCount: stageByteCount, alignment: 16)
+    private let stage: UnsafeMutableRawPointer
     private var staged = 0
     private var runs: [Run] = []
     private var segmentsAreSupported = System.supportsUDPSegmentationOffload
 
-    init(descriptor: CInt, address: SocketAddress, sources: DatagramSources?, channel: any Channel) {
-        self.descriptor = descriptor
-        self.sources = sources
-        self.localAddress = address
-        self.channel = channel
-        if case .v6 = address { isIPv6 = true } else { isIPv6 = false }
+    /// Opens a bound, non-blocking socket that never fragments, so that size probes are meaningful.
+    /// - Parameters:
+    ///   - number: the socket's in received addresses.
+    ///   - options: further ones: level, name, value.
+    init(
+        _ requested: SocketAddress, _ endpoint: Endpoint, number: UInt32 = 0,
+        options: [(level: CInt, name: CInt, value: CInt)] = [], changesSource: Bool = true, on loop: any EventLoop,
+        receive: @escaping @Sendable ((DatagramAddress, [UInt8])?) -> Void
+    ) throws(ListenFailure) {
+        guard let bootstrap = DatagramBootstrap(validatingGroup: loop) else {
+            preconditionFailure("a socket needs an event loop with sockets")
+        }
+        if case .v6 = requested { isIPv6 = true } else { isIPv6 = false }
+        let probe: CInt = 3  // IP_PMTUDISC_PROBE, IPV6_PMTUDISC_PROBE
+        var all =
+            options + [
+                (CInt(IPPROTO_IP), 10, probe),  // IP_MTU_DISCOVER
+                (SOL_SOCKET, SO_RCVBUF, Self.bufferByteCount), (SOL_SOCKET, SO_SNDBUF, Self.bufferByteCount),
+            ]
+        if isIPv6 { all.append((CInt(IPPROTO_IPV6), 23, probe)) }  // IPV6_MTU_DISCOVER
+        let bound = try requested.bind(SOCK_DGRAM, all, for: endpoint)
+        // NIO closes its own descriptor. Ours writes, so that an unreachable address loses only one datagram.
+        descriptor = fcntl(bound, F_DUPFD_CLOEXEC, 0)
+        guard descriptor >= 0, let address = SocketAddress(boundBy: bound) else {
+            let code = errno
+            if descriptor >= 0 { Glibc.close(descriptor) }
+            Glibc.close(bound)
+            throw .system(endpoint, code)
+        }
+        stage = .allocate(byteCount: Self.stageByteCount, alignment: 16)
+        localAddress = address
+        self.changesSource = changesSource
+        var reading = bootstrap.channelOption(
+            .recvAllocator, value: FixedSizeRecvByteBufferAllocator(capacity: Self.readByteCount)
+        ).channelOption(.datagramVectorReadMessageCount, value: Self.readCount)
+        if System.supportsUDPReceiveOffload {
+            reading = reading.channelOption(.datagramReceiveOffload, value: true).channelOption(
+                .datagramReceiveSegmentSize, value: true)
+        }
+        // A socket with one address replies from it.
+        if IPAddress(address).map({ $0.isWildcard || $0.isMulticast }) ?? false {
+            reading = reading.channelOption(.receivePacketInfo, value: true)
+        }
+        channel = reading.channelInitializer { channel in
+            channel.eventLoop.makeCompletedFuture {
+                try channel.pipeline.syncOperations.addHandler(DatagramReader(number: number, receive: receive))
+            }
+        }.withBoundSocket(bound)
     }
 
     deinit {
         if isOpen { Glibc.close(descriptor) }
         stage.deallocate()
-    }
-
-    /// Opens a bound, non-blocking socket that never fragments, so that size probes are meaningful.
-    static func open(_ address: SocketAddress, _ endpoint: Endpoint) throws(ListenFailure) -> CInt {
-        let isIPv6 = if case .v6 = address { true } else { false }
-        let probe: CInt = 3  // IP_PMTUDISC_PROBE, IPV6_PMTUDISC_PROBE
-        var options = [
-            (CInt(IPPROTO_IP), 10, probe),  // IP_MTU_DISCOVER
-            (SOL_SOCKET, SO_RCVBUF, bufferByteCount), (SOL_SOCKET, SO_SNDBUF, bufferByteCount),
-        ]
-        if isIPv6 { options.append((CInt(IPPROTO_IPV6), 23, probe)) }  // IPV6_MTU_DISCOVER
-        return try address.bind(SOCK_DGRAM, options, for: endpoint)
     }
 
     func send(_ bytes: [UInt8], to address: DatagramAddress) {
@@ -191,9 +190,11 @@ final class KernelDatagramSocket: DatagramSocket {
                 writeApart(runs[next])
                 next += 1
             // The source address is no longer ours, or cannot send.
-            case _ where runs[next].address.local != 0:
-                sources?.forget(runs[next].address.local)
-                runs[next].address.local = 0
+            case _ where runs[next].address.local != nil && changesSource:
+                let local = runs[next].address.local
+                for index in next..<runs.count where runs[index].address.local == local {
+                    runs[index].address.local = nil
+                }
             // An unreachable datagram is lost.
             default: next += 1
             }
@@ -259,18 +260,28 @@ final class KernelDatagramSocket: DatagramSocket {
             return start + header
         }
         if run.count > 1 { append(17, 103, 2).storeBytes(of: UInt16(run.segment), as: UInt16.self) }
-        guard let source = sources?.address(run.address.local) else { return length }
+        guard let source = run.address.local else { return length }
+        // Replies to other addresses take their own route.
+        let isOnLink = run.address.ip.isMulticast || source.isLinkLocal && !source.isIPv4
+        let interface = isOnLink ? source.zone : 0
         if let v4 = source.v4 {
             // in_pktinfo: interface 4, source 4, address 4.
-            append(CInt(IPPROTO_IP), 8, 12).storeBytes(of: v4.bigEndian, toByteOffset: 4, as: UInt32.self)
+            let info = append(CInt(IPPROTO_IP), 8, 12)
+            info.storeBytes(of: interface, as: UInt32.self)
+            info.storeBytes(of: v4.bigEndian, toByteOffset: 4, as: UInt32.self)
         } else {
             // in6_pktinfo: address 16, interface 4.
             let info = append(CInt(IPPROTO_IPV6), 50, 20)
             info.storeBytes(of: source.high.bigEndian, as: UInt64.self)
             info.storeBytes(of: source.low.bigEndian, toByteOffset: 8, as: UInt64.self)
-            info.storeBytes(of: source.zone, toByteOffset: 16, as: UInt32.self)
+            info.storeBytes(of: interface, toByteOffset: 16, as: UInt32.self)
         }
         return length
+    }
+
+    /// - Returns: the system's error; 0 for none.
+    func setOption(_ level: CInt, _ name: CInt, _ value: [UInt8]) -> CInt {
+        setsockopt(descriptor, level, name, value, socklen_t(value.count)) == 0 ? 0 : errno
     }
 
     func close() {
@@ -278,6 +289,6 @@ final class KernelDatagramSocket: DatagramSocket {
         flush()
         isOpen = false
         Glibc.close(descriptor)
-        channel.close(promise: nil)
+        channel.whenSuccess { $0.close(promise: nil) }
     }
 }

@@ -58,7 +58,7 @@ import Testing
         message(16, [0, 0, 0, 0] + native(index) + native(flags) + [0, 0, 0, 0] + attributes)
     }
 
-    @Test("Names, kinds, ports and prefixes are read from the kernel's answers, and truncated answers are skipped")
+    @Test("The kernel's answers give names, kinds, ports, prefixes and usable addresses; truncated ones are skipped")
     func dump() {
         let links =
             link(1, flags: 0x49, attribute(3, Array("lo\0".utf8)))
@@ -74,13 +74,16 @@ import Testing
                 5, flags: 0x1043,
                 attribute(3, Array("red\0".utf8)) + attribute(10, native(UInt32(9)))
                     + attribute(18, attribute(4, Array("vrf\0".utf8))))
-        func address(_ index: UInt32, _ prefix: UInt8, _ attributes: [UInt8]) -> [UInt8] {
-            message(20, [2, prefix, 0, 0] + native(index) + attributes)
+        func address(_ index: UInt32, _ prefix: UInt8, flags: UInt8 = 0, _ attributes: [UInt8]) -> [UInt8] {
+            message(20, [2, prefix, flags, 0] + native(index) + attributes)
         }
-        // IFA_ADDRESS is the peer's address where IFA_LOCAL is present (rtnetlink(7)).
+        // IFA_ADDRESS is the peer's address where IFA_LOCAL is present (rtnetlink(7)). Addresses of the third interface
+        // are optimistic, tentative and a duplicate of another machine's.
         let addresses =
             address(2, 24, attribute(1, [10, 0, 0, 9]) + attribute(2, [10, 0, 0, 1]))
-            + address(3, 16, attribute(1, [172, 17, 0, 1]))
+            + address(3, 16, flags: 0x44, attribute(1, [172, 17, 0, 1]))
+            + address(3, 16, flags: 0x40, attribute(1, [172, 17, 0, 2]))
+            + address(3, 16, flags: 0x48, attribute(1, [172, 17, 0, 3]))
         func read(_ links: [UInt8], _ addresses: [UInt8]) -> [LanInterface] {
             InterfaceDump.interfaces(links: links, addresses: addresses) { $0 == IPAddress(10, 0, 0, 1) }
         }

@@ -1,65 +1,64 @@
 import NIOCore
 import NIOEmbedded
 import Testing
-import Transport
 
-/// A network whose sockets open and fail on command. Confined to its loop.
+@testable import Transport
+
+/// A network whose sockets and memberships fail on command. Confined to its loop.
 private final class ScriptedLan: LanNetwork, @unchecked Sendable {
     final class Socket: LanSocket {
-        var announced: [[UInt8]] = []
-        var answered: [LanPlace] = []
+        let isIPv4: Bool
+        let isListener: Bool
+        let localAddress = try! SocketAddress(ipAddress: "0.0.0.0", port: 0)
+        let receive: @Sendable ((DatagramAddress, [UInt8])?) -> Void
+        var sent: [(bytes: [UInt8], to: DatagramAddress)] = []
+        var interfaces: Set<UInt32> = []
+        var refused: Set<UInt32> = []
         var isClosed = false
 
-        func announce(_ bytes: [UInt8]) { announced.append(bytes) }
-        func answer(_ bytes: [UInt8], to source: LanPlace) { answered.append(source) }
+        init(_ isIPv4: Bool, _ isListener: Bool, _ receive: @escaping @Sendable ((DatagramAddress, [UInt8])?) -> Void) {
+            (self.isIPv4, self.isListener, self.receive) = (isIPv4, isListener, receive)
+        }
+
+        func setMembership(of interface: UInt32, _ isMember: Bool) -> CInt {
+            guard !refused.contains(interface) else { return 19 }
+            if isMember { interfaces.insert(interface) } else { interfaces.remove(interface) }
+            return 0
+        }
+        func send(_ bytes: [UInt8], to address: DatagramAddress) { sent.append((bytes, address)) }
+        func flush() {}
         func close() { isClosed = true }
     }
 
-    struct Refusal: Error {}
-
     let loop = EmbeddedEventLoop()
-    var opening: [(role: LanSocketRole, promise: EventLoopPromise<NIOLoopBound<any LanSocket>>)] = []
-    var sockets: [LanSocketRole: Socket] = [:]
-    var receivers: [LanSocketRole: @Sendable (LanPlace, [UInt8]) -> Void] = [:]
+    var refuses = false
+    var opened: [Socket] = []
 
     func interfaces() -> [LanInterface]? { [] }
 
     func watch(on loop: any EventLoop, changed: @escaping @Sendable () -> Void) -> EventLoopFuture<any Channel> {
-        loop.makeFailedFuture(Refusal())
+        loop.makeFailedFuture(ChannelError.operationUnsupported)
     }
 
     func open(
-        _ role: LanSocketRole, port: UInt16, on loop: any EventLoop,
-        receive: @escaping @Sendable (LanPlace, [UInt8]) -> Void
-    ) -> EventLoopFuture<NIOLoopBound<any LanSocket>> {
-        let promise = loop.makePromise(of: NIOLoopBound<any LanSocket>.self)
-        opening.append((role, promise))
-        receivers[role] = receive
-        return promise.futureResult
+        isIPv4: Bool, port: UInt16?, on loop: any EventLoop,
+        receive: @escaping @Sendable ((DatagramAddress, [UInt8])?) -> Void
+    ) throws(ListenFailure) -> any LanSocket {
+        if refuses { throw .system(Endpoint(host: "", port: 0), 24) }
+        let socket = Socket(isIPv4, port != nil, receive)
+        opened.append(socket)
+        return socket
     }
 
-    var allAreClosed: Bool { !sockets.values.contains { !$0.isClosed } }
-
-    func settle(_ succeeds: (LanSocketRole) -> Bool = { _ in true }) {
-        let waiting = opening
-        opening = []
-        for (role, promise) in waiting {
-            guard succeeds(role) else {
-                promise.fail(Refusal())
-                continue
-            }
-            let socket = Socket()
-            sockets[role] = socket
-            promise.succeed(NIOLoopBound(socket, eventLoop: loop))
-        }
+    func socket(_ isIPv4: Bool, isListener: Bool) -> Socket? {
+        opened.last { !$0.isClosed && $0.isIPv4 == isIPv4 && $0.isListener == isListener }
     }
 }
 
 @Suite("Sockets of LAN discovery") struct LanTransportTests {
     private final class Told: @unchecked Sendable {
-        var changes = 0
-        var datagrams: [[UInt8]] = []
-        var troubles: [(LanSocketRole, Bool)] = []
+        var datagrams: [(LanPlace, [UInt8])] = []
+        var troubles: [(UInt32, Bool)] = []
     }
 
     private let network = ScriptedLan()
@@ -67,91 +66,92 @@ private final class ScriptedLan: LanNetwork, @unchecked Sendable {
     private let transport: LanTransport
     private let place = LanPlace(interface: 3, address: IPAddress(10, 0, 0, 1), port: 7_440)
     private let source = LanPlace(interface: 3, address: IPAddress(10, 0, 0, 2), port: 9)
+    private let v6 = IPAddress(high: 0xfe80_0000_0000_0000, low: 1)
 
     init() {
         let told = told
         transport = LanTransport(
-            loop: network.loop, network: network, port: 7_441, receive: { _, bytes in told.datagrams.append(bytes) },
-            troubled: { role, error in told.troubles.append((role, error != nil)) })
+            loop: network.loop, network: network, port: 7_441, receive: { told.datagrams.append(($0, $1)) },
+            troubled: { told.troubles.append(($0, $1 != nil)) })
     }
 
-    private func interface(_ addresses: [IPAddress]) -> LanInterface {
+    private func interface(_ addresses: [IPAddress], index: UInt32 = 3) -> LanInterface {
         LanInterface(
-            index: 3, name: "eth0",
+            index: index, name: "eth\(index)",
             addresses: addresses.map { LanInterface.Own(address: $0, prefixLength: 24, port: 7_440) })
     }
 
-    @Test("Each interface has a socket per address family and place; sockets open and close with their addresses")
-    func following() {
-        let v6 = IPAddress(high: 0xfe80_0000_0000_0000, low: 1)
-        transport.update([interface([place.address, v6])], places: [place])
-        #expect(
-            Set(network.opening.map(\.role)) == [
-                .place(place), .group(interface: 3, isIPv4: true), .group(interface: 3, isIPv4: false),
-            ])
-        // A socket that is being opened is not opened again.
-        transport.update([interface([place.address, v6])], places: [place])
-        #expect(network.opening.count == 3)
-        network.settle()
-        #expect(transport.openCount == 3)
+    @Test("An address family has one socket on the group, which follows the interfaces, and one for each set of places")
+    func following() throws {
+        transport.update(
+            [interface([place.address, v6]), interface([IPAddress(10, 1, 0, 1)], index: 4)], places: [place])
+        let group = try #require(network.socket(true, isListener: true))
+        #expect(group.interfaces == [3, 4])
+        #expect(network.socket(false, isListener: true)?.interfaces == [3])
+        #expect(network.opened.count == 3)
+        let old = try #require(network.socket(true, isListener: false))
         let moved = LanPlace(interface: 3, address: IPAddress(10, 0, 0, 9), port: 7_440)
         transport.update([interface([moved.address])], places: [moved])
-        #expect(network.opening.map(\.role) == [.place(moved)])
-        #expect(network.sockets[.place(place)]?.isClosed == true)
-        #expect(network.sockets[.group(interface: 3, isIPv4: false)]?.isClosed == true)
-        #expect(network.sockets[.group(interface: 3, isIPv4: true)]?.isClosed == false)
-        network.settle()
+        #expect(group.interfaces == [3] && !group.isClosed)
+        #expect(network.socket(false, isListener: true) == nil)
+        let new = try #require(network.socket(true, isListener: false))
+        #expect(old.isClosed && network.opened.count == 4)
         transport.announce([1], from: moved)
         transport.announce([2], from: place)
         transport.answer([3], from: moved, to: source)
-        #expect(network.sockets[.place(moved)]?.announced == [[1]])
-        #expect(network.sockets[.place(moved)]?.answered == [source])
+        #expect(new.sent.map(\.bytes) == [[1], [3]])
+        #expect(new.sent.map(\.to.port) == [7_441, 9])
+        #expect(new.sent.map(\.to.ip) == [LanLimits.group4.zoned(3), source.address])
+        #expect(new.sent.map(\.to.local) == [moved.address.zoned(3), moved.address.zoned(3)])
         transport.close()
-        #expect(network.allAreClosed)
-        #expect(transport.openCount == 0)
+        #expect(!network.opened.contains { !$0.isClosed })
+        transport.update([interface([place.address])], places: [place])
+        #expect(network.opened.count == 4)
     }
 
-    @Test("A socket that cannot be opened is reported once, retried, and reported again when it opens") func trouble() {
-        for round in 1...4 {
-            let isWell = transport.update([interface([place.address])], places: [place])
-            #expect(isWell == (round == 1))
-            network.settle { $0 != .place(place) }
+    @Test(
+        "An interface that fails is reported once, retried, and reported again when it works", arguments: [true, false])
+    func trouble(isWhole: Bool) {
+        let interfaces = [interface([place.address])]
+        let places = isWhole ? [place] : []
+        network.refuses = isWhole
+        if !isWhole {
+            transport.update([interface([IPAddress(10, 1, 0, 1)], index: 4)], places: [])
+            network.opened[0].refused = [3]
         }
-        #expect(told.troubles.count == 1)
-        #expect(told.troubles.first?.0 == .place(place) && told.troubles.first?.1 == true)
-        #expect(transport.openCount == 1)
-        transport.update([interface([place.address])], places: [place])
-        network.settle()
+        for _ in 1...3 { #expect(!transport.update(interfaces, places: places)) }
+        #expect(told.troubles.map(\.0) == [3] && told.troubles.map(\.1) == [true])
+        network.refuses = false
+        for socket in network.opened { socket.refused = [] }
+        #expect(transport.update(interfaces, places: places))
+        #expect(told.troubles.map(\.0) == [3, 3] && told.troubles.map(\.1) == [true, false])
+        #expect(transport.update(interfaces, places: places))
         #expect(told.troubles.count == 2)
-        #expect(told.troubles.last?.1 == false)
-        #expect(transport.update([interface([place.address])], places: [place]))
-        #expect(network.opening.isEmpty)
     }
 
-    @Test("A socket that opens when it is no longer wanted, or after the end, is closed") func late() {
+    @Test("Datagrams to the group on a joined interface and to a place are handed on until the end") func receiving()
+        throws
+    {
         transport.update([interface([place.address])], places: [place])
-        transport.update([], places: [])
-        network.settle()
-        #expect(transport.openCount == 0)
-        #expect(network.sockets.count == 2 && network.allAreClosed)
-        transport.update([interface([place.address])], places: [place])
+        let group = try #require(network.socket(true, isListener: true))
+        let own = try #require(network.socket(true, isListener: false))
+        func arrive(_ socket: ScriptedLan.Socket, _ local: IPAddress?, _ interface: UInt32, _ byte: UInt8) {
+            socket.receive((DatagramAddress(source.address, port: 9, local: local?.zoned(interface)), [byte]))
+        }
+        arrive(group, LanLimits.group4, 3, 1)
+        arrive(group, LanLimits.group4, 4, 2)
+        arrive(group, place.address, 3, 3)
+        arrive(group, nil, 3, 4)
+        arrive(own, place.address, 3, 5)
+        // From this machine, by its loopback interface.
+        arrive(own, place.address, 1, 6)
+        arrive(own, IPAddress(10, 0, 0, 7), 3, 7)
+        #expect(told.datagrams.map(\.1) == [[1], [5], [6]])
+        #expect(told.datagrams.map(\.0) == [source, source, source])
         transport.close()
-        network.settle()
-        #expect(network.allAreClosed)
-        transport.update([interface([place.address])], places: [place])
-        #expect(network.opening.isEmpty)
-    }
-
-    @Test("Received datagrams are handed on until the end") func receiving() {
-        let told = told
-        transport.update([interface([place.address])], places: [place])
-        network.settle()
-        network.receivers[.place(place)]?(source, [7])
-        network.receivers[.group(interface: 3, isIPv4: true)]?(source, [8])
-        #expect(told.datagrams == [[7], [8]])
-        transport.close()
-        network.receivers[.place(place)]?(source, [9])
-        #expect(told.datagrams == [[7], [8]])
+        arrive(group, LanLimits.group4, 3, 8)
+        arrive(own, place.address, 3, 9)
+        #expect(told.datagrams.count == 3)
     }
 
     @Test("A host to be dialled is an address, with its interface where the address needs one") func hosts() {

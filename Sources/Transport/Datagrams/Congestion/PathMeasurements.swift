@@ -159,3 +159,184 @@ struct LossNoise: Hashable, Sendable {
         return share * byteCount + max(threshold * byteCount, Self.deviations * deviation)
     }
 }
+
+/// The delivery state at the departure of a packet (draft-ietf-ccwg-bbr-06, section 4.1.2.1.2: P.), compared when it is
+/// acknowledged. Counts only bytes of datagrams that count toward the window.
+struct PacketDelivery: Hashable, Sendable {
+    /// Bytes delivered so far, and the time of the last delivery.
+    var delivered = 0
+    var deliveredAt: Microseconds = 0
+    /// When the first packet of the flight was sent.
+    var firstSentAt: Microseconds = 0
+    var lost = 0
+    var inFlight = 0
+    var isApplicationLimited = false
+}
+
+/// The sample of one acknowledgement (section 4.1.2.1.3: RS.).
+struct RateSample: Hashable, Sendable {
+    /// Bytes per microsecond; 0 if the interval was too short.
+    var rate = 0.0
+    /// Bytes delivered and lost between the newest packet's departure and its acknowledgement.
+    var delivered = 0
+    var lost = 0
+    /// `delivered` when the newest packet was sent.
+    var priorDelivered = 0
+    /// `inFlight` when it was sent.
+    var inFlight = 0
+    var newlyAcknowledged = 0
+    var isApplicationLimited = false
+    /// The RTT of the newest packet without the peer's acknowledgement delay; `nil` if unknown.
+    var roundTrip: Microseconds?
+}
+
+/// Estimates the delivery rate (section 4.1): bytes acknowledged between a packet's departure and its acknowledgement,
+/// over the longer of the acknowledgement and the sending time. The sending time corrects for bunched acknowledgements,
+/// which look faster than the path.
+struct DeliveryRate: Hashable, Sendable {
+    /// Bytes over the life of the path.
+    private(set) var delivered = 0
+    private(set) var lost = 0
+    private var deliveredAt: Microseconds = 0
+    private var firstSentAt: Microseconds = 0
+    /// Samples are application-limited until this much is delivered (section 4.1.1.3); 0 if they are not.
+    private var limitedUntil = 0
+
+    private struct Newest: Hashable {
+        let number: UInt64
+        let packet: PacketDelivery
+        let sendElapsed: Microseconds
+        let acknowledgementElapsed: Microseconds
+    }
+    private var newest: Newest?
+    private var newlyAcknowledged = 0
+
+    var isApplicationLimited: Bool { limitedUntil > 0 }
+
+    /// A packet was sent (section 4.1.2.2), with `inFlight` bytes before it.
+    mutating func sent(_ byteCount: Int, inFlight: Int, at now: Microseconds) -> PacketDelivery {
+        if inFlight == 0 {
+            firstSentAt = now
+            deliveredAt = now
+        }
+        return PacketDelivery(
+            delivered: delivered, deliveredAt: deliveredAt, firstSentAt: firstSentAt, lost: lost,
+            inFlight: inFlight + byteCount, isApplicationLimited: isApplicationLimited)
+    }
+
+    /// A packet was acknowledged (section 4.1.2.3). Call for each packet before ``sample(leastInterval:)``.
+    mutating func acknowledged(
+        _ byteCount: Int, _ packet: PacketDelivery, number: UInt64, sentAt: Microseconds, at now: Microseconds
+    ) {
+        delivered += byteCount
+        deliveredAt = now
+        newlyAcknowledged += byteCount
+        if let newest, newest.number > number { return }
+        newest = Newest(
+            number: number, packet: packet, sendElapsed: sentAt - packet.firstSentAt,
+            acknowledgementElapsed: now - packet.deliveredAt)
+        firstSentAt = max(firstSentAt, sentAt)
+    }
+
+    mutating func lost(_ byteCount: Int) { lost += byteCount }
+
+    /// The sample of the processed acknowledgement; `nil` if it acknowledged nothing new.
+    /// - Parameter leastInterval: the minimum RTT: a shorter interval gives no rate.
+    mutating func sample(leastInterval: Microseconds) -> RateSample? {
+        if limitedUntil > 0, delivered > limitedUntil { limitedUntil = 0 }
+        guard let newest else { return nil }
+        var sample = RateSample()
+        sample.delivered = delivered - newest.packet.delivered
+        sample.lost = lost - newest.packet.lost
+        sample.priorDelivered = newest.packet.delivered
+        sample.inFlight = newest.packet.inFlight
+        sample.isApplicationLimited = newest.packet.isApplicationLimited
+        sample.newlyAcknowledged = newlyAcknowledged
+        let interval = max(newest.sendElapsed, newest.acknowledgementElapsed)
+        if interval >= max(1, leastInterval) { sample.rate = Double(sample.delivered) / Double(interval) }
+        self.newest = nil
+        newlyAcknowledged = 0
+        return sample
+    }
+
+    /// Section 4.1.2.4.
+    mutating func markApplicationLimited(inFlight: Int) { limitedUntil = max(1, delivered + inFlight) }
+}
+
+/// The RTT estimate (RFC 9002, section 5).
+struct RoundTripTime: Hashable, Sendable {
+    private let initial: Microseconds
+    private(set) var latest: Microseconds = 0
+    /// `latest` less the peer's acknowledgement delay, within the trusted bounds.
+    private(set) var adjusted: Microseconds = 0
+    private(set) var minimum: Microseconds = 0
+    private(set) var smoothed: Microseconds
+    private(set) var variation: Microseconds
+    private(set) var hasSample = false
+    private(set) var firstSampleAt: Microseconds?
+
+    /// Timer granularity (section 6.1.2).
+    static let granularity: Microseconds = 1_000
+
+    init(initial: Microseconds) {
+        self.initial = initial
+        smoothed = initial
+        variation = initial / 2
+    }
+
+    /// - Parameters:
+    ///   - sample: from sending the largest acknowledged packet to its acknowledgement.
+    ///   - delay: the peer's acknowledgement delay, already clamped.
+    mutating func sample(_ sample: Microseconds, delay: Microseconds, at now: Microseconds) {
+        let sample = max(1, sample)
+        latest = sample
+        adjusted = sample
+        guard hasSample else {
+            hasSample = true
+            firstSampleAt = now
+            minimum = sample
+            smoothed = sample
+            variation = sample / 2
+            return
+        }
+        minimum = min(minimum, sample)
+        if sample >= minimum + delay { adjusted = sample - delay }
+        variation = (3 * variation + abs(smoothed - adjusted)) / 4
+        smoothed = (7 * smoothed + adjusted) / 8
+    }
+
+    /// Probe timeout without backoff (section 6.2.1).
+    func probeTimeout(acknowledgementDelay: Microseconds) -> Microseconds {
+        smoothed + max(4 * variation, Self.granularity) + acknowledgementDelay
+    }
+
+    /// A packet is lost this long after a later packet's acknowledgement (section 6.1.2).
+    var lossDelay: Microseconds { max(9 * max(latest, smoothed) / 8, Self.granularity) }
+}
+
+/// A token bucket that paces packets at the rate of ``Congestion`` (draft-ietf-ccwg-bbr-06, section 5.6.2).
+struct Pacer: Hashable, Sendable {
+    /// Burst after a pause (RFC 9002, section 7.7: at most an initial flight).
+    private static let datagramsAtOnce = 10.0
+
+    private var bytes: Double
+    private var last: Microseconds
+
+    init(datagramByteCount: Int, at now: Microseconds) {
+        bytes = Self.datagramsAtOnce * Double(datagramByteCount)
+        last = now
+    }
+
+    /// When the next datagram may leave: `now`, or when a quantum of tokens is available.
+    mutating func next(_ congestion: Congestion, at now: Microseconds) -> Microseconds {
+        let rate = congestion.pacingRate
+        let most = max(Self.datagramsAtOnce * congestion.datagram, 2 * congestion.quantum)
+        bytes = min(most, bytes + rate * Double(max(0, now - last)))
+        last = max(last, now)
+        guard bytes < congestion.datagram else { return now }
+        let missing = (congestion.quantum - bytes) / max(rate, 1e-9)
+        return now + max(Congestion.tick / 4, Microseconds(min(missing, 1e9)) + 1)
+    }
+
+    mutating func sent(_ byteCount: Int) { bytes -= Double(byteCount) }
+}

@@ -127,7 +127,7 @@ struct SharedResolution: Resolver, Sendable {
 extension Endpoint {
     private static let addressCount = 8
 
-    var isAddress: Bool { (try? SocketAddress(ipAddress: host, port: port)) != nil }
+    var isAddress: Bool { (try? SocketAddress(ipAddress: host, port: 0)) != nil }
 
     /// The addresses of a name in the system's order (RFC 6724). Blocks.
     fileprivate static func addresses(ofName name: String) -> [String] {

@@ -1,5 +1,6 @@
 import Glibc
 import NIOCore
+import NIOPosix
 
 extension IPAddress {
     /// Without the zone; `nil` for a Unix domain socket.
@@ -80,5 +81,86 @@ extension IPAddress {
         base.storeBytes(of: low.bigEndian, toByteOffset: 16, as: UInt64.self)
         base.storeBytes(of: zone, toByteOffset: 24, as: UInt32.self)
         return socklen_t(Self.socketAddressByteCount)
+    }
+}
+
+extension DatagramAddress {
+    /// `nil` for a Unix domain socket.
+    package init?(_ address: SocketAddress, socket: UInt32) {
+        guard let ip = IPAddress(zoned: address), let port = address.port else { return nil }
+        self.init(ip, port: UInt16(truncatingIfNeeded: port), socket: socket)
+    }
+
+    package var socketAddress: SocketAddress? {
+        try? SocketAddress(packedIPAddress: ByteBuffer(bytes: ip.bytes), port: Int(port))
+    }
+
+    /// The own socket for a dial to this address: bound to the route's source address, or to all addresses. Any other
+    /// would send from an address that answers may not reach.
+    /// - Parameters:
+    ///   - sockets: the bound address of each, with its number.
+    ///   - source: from the system's routes; `nil` if unknown.
+    func leaving(by sockets: [DatagramAddress], source: IPAddress?) -> UInt32? {
+        let possible = sockets.filter {
+            $0.ip.isIPv4 == ip.isIPv4 && ($0.ip.isWildcard || $0.ip.isLoopback == ip.isLoopback)
+        }
+        let exact = possible.first { source == nil || ip.isLoopback || $0.ip.withoutZone == source?.withoutZone }
+        return (exact ?? possible.first(where: \.ip.isWildcard))?.socket
+    }
+}
+
+extension DatagramAddress.Network {
+    /// `nil` without an IP address.
+    init?(_ address: SocketAddress?) {
+        guard let ip = address.flatMap({ IPAddress($0) }) else { return nil }
+        self.init(ip)
+    }
+}
+
+extension Endpoint { init(_ address: DatagramAddress) { self.init(host: address.ip.text, port: Int(address.port)) } }
+
+extension SocketAddress {
+    /// The address of a dial; `nil` for a name, and without a port.
+    init?(reaching endpoint: Endpoint) {
+        guard (1...65_535).contains(endpoint.port),
+            let address = try? SocketAddress(ipAddress: endpoint.host, port: endpoint.port)
+        else { return nil }
+        self = address
+    }
+
+    /// The address to bind. Resolving a name blocks. A literal address is parsed, because on a single-family machine
+    /// the system may return one of the other family.
+    init?(at endpoint: Endpoint) {
+        if let address = try? SocketAddress(ipAddress: endpoint.host, port: endpoint.port) {
+            self = address
+            return
+        }
+        guard let address = try? SocketAddress.makeAddressResolvingHost(endpoint.host, port: endpoint.port) else {
+            return nil
+        }
+        self = address
+    }
+
+    /// A bound, non-blocking socket. Refused `options` (level, name, value) are skipped.
+    func bind(_ type: __socket_type, _ options: [(CInt, CInt, CInt)], for endpoint: Endpoint) throws(ListenFailure)
+        -> CInt
+    {
+        let isIPv6 = if case .v6 = self { true } else { false }
+        let flags = CInt(type.rawValue) | CInt(SOCK_NONBLOCK.rawValue) | CInt(SOCK_CLOEXEC.rawValue)
+        let inherited = InheritedSockets.take(type, at: self)
+        let descriptor = inherited ?? socket(isIPv6 ? AF_INET6 : AF_INET, flags, 0)
+        guard descriptor >= 0 else { throw .system(endpoint, errno) }
+        // Each family has a socket of its own, so both can use the same port.
+        let separate: [(CInt, CInt, CInt)] = isIPv6 ? [(CInt(IPPROTO_IPV6), 26, 1)] : []  // IPV6_V6ONLY
+        for (level, name, var value) in options + separate {
+            _ = setsockopt(descriptor, level, name, &value, socklen_t(MemoryLayout<CInt>.size))
+        }
+        if inherited != nil { return descriptor }
+        guard withSockAddr({ Glibc.bind(descriptor, $0, socklen_t($1)) }) == 0 else {
+            let code = errno
+            Glibc.close(descriptor)
+            throw ListenFailure(IOError(errnoCode: code, reason: "bind"), endpoint)
+        }
+        return descriptor
     }
 }

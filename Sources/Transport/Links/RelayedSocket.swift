@@ -5,7 +5,7 @@ import NIOCore
 /// accepts them.
 ///
 /// `@unchecked Sendable`: used only on its event loop.
-package final class StreamChannel: StreamSocket, @unchecked Sendable {
+package final class RelayedSocket: StreamSocket, @unchecked Sendable {
     private struct Piece {
         var bytes: ByteBuffer
         let done: ((any Error)?) -> Void
@@ -41,9 +41,9 @@ package final class StreamChannel: StreamSocket, @unchecked Sendable {
     private var isReadScheduled = false
 
     /// The carrier of the underlying link.
-    private let carrier: PeerConnection.Carrier
+    private let carrier: LinkCarrier
 
-    /// - Parameter carrier: the link that carries the bytes; its remote address is this channel's.
+    /// - Parameter carrier: the link that carries the bytes; its remote address is this socket's.
     package init(loop: any EventLoop, through carrier: PeerConnection?) {
         loop.preconditionInEventLoop()
         self.loop = loop
@@ -148,7 +148,7 @@ package final class StreamChannel: StreamSocket, @unchecked Sendable {
     // MARK: The link's side
 
     var localAddress: SocketAddress? { nil }
-    var relay: PeerConnection.Carrier? { carrier }
+    var relay: LinkCarrier? { carrier }
     var kernelInfo: tcp_info? { nil }
 
     func write(_ bytes: ByteBuffer, _ done: @escaping ((any Error)?) -> Void) {

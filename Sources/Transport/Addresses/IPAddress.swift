@@ -46,7 +46,11 @@ package struct IPAddress: Hashable, Sendable, Comparable {
 
     var isWildcard: Bool { v4 == 0 || (high == 0 && low == 0) }
 
+    var isMulticast: Bool { isIPv4 ? low >> 28 & 0xf == 0xe : high >> 56 == 0xff }
+
     var withoutZone: IPAddress { IPAddress(high: high, low: low) }
+
+    func zoned(_ zone: UInt32) -> IPAddress { IPAddress(high: high, low: low, zone: zone) }
 
     /// Whether a machine can have it.
     package var isUnicast: Bool {
@@ -92,19 +96,48 @@ extension IPAddress {
     ]
 }
 
-/// An address on one interface and a port: a source of our announcements or of a received datagram.
-package struct LanPlace: Hashable, Sendable, Comparable {
-    package let interface: UInt32
-    package let address: IPAddress
+/// Source or destination of a datagram. The shell converts it from socket addresses.
+package struct DatagramAddress: Hashable, Sendable {
+    package let ip: IPAddress
     package let port: UInt16
+    /// The shell's socket number: a reply leaves by the socket at which the datagram arrived.
+    package let socket: UInt32
+    /// Our address at which a datagram arrived, with its interface as the zone; the source of replies. `nil` lets the
+    /// system choose. A hint that takes no part in equality.
+    package var local: IPAddress?
 
-    package init(interface: UInt32, address: IPAddress, port: UInt16) {
-        self.interface = interface
-        self.address = address
+    package init(_ ip: IPAddress, port: UInt16, socket: UInt32 = 0, local: IPAddress? = nil) {
+        self.ip = ip
         self.port = port
+        self.socket = socket
+        self.local = local
     }
 
-    package static func < (left: LanPlace, right: LanPlace) -> Bool {
-        (left.interface, left.address, left.port) < (right.interface, right.address, right.port)
+    package init(v4: UInt32, port: UInt16, socket: UInt32 = 0) {
+        self.init(IPAddress(v4: v4), port: port, socket: socket)
     }
+
+    package static func == (left: DatagramAddress, right: DatagramAddress) -> Bool {
+        (left.ip, left.port, left.socket) == (right.ip, right.port, right.socket)
+    }
+
+    package func hash(into hasher: inout Hasher) {
+        hasher.combine(ip)
+        hasher.combine(port)
+        hasher.combine(socket)
+    }
+
+    /// A /24 of IPv4 or a /48 of IPv6.
+    package struct Network: Hashable, Sendable, Comparable {
+        /// A different number for each network.
+        let number: UInt64
+
+        package init(_ address: DatagramAddress) { self.init(address.ip) }
+        init(_ ip: IPAddress) { number = ip.v4.map { UInt64($0 >> 8) } ?? (ip.high >> 16 | 1 << 63) }
+
+        package static func < (left: Network, right: Network) -> Bool { left.number < right.number }
+    }
+
+    /// The input of a cookie's MAC.
+    var bytes: [UInt8] { ip.mappedBytes + bigEndian(UInt64(port) << 32 | UInt64(ip.zone)) + bigEndian(UInt64(socket)) }
 }

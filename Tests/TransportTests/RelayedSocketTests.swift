@@ -29,30 +29,26 @@ private final class StreamSide: @unchecked Sendable {
             closed.append(reason)
             changed()
         }
-        transport.dialEnded = { [unowned self] _, failure, _ in
-            failures.append(failure)
-            changed()
-        }
     }
 }
 
 private final class Carrier: @unchecked Sendable {
-    let channels: [StreamChannel]
+    let sockets: [RelayedSocket]
     private var credit: [Int]
     private var hasEnded = [false, false]
     var isCut = false
 
     init(_ loop: any EventLoop, window: Int) {
-        channels = [StreamChannel(loop: loop, through: nil), StreamChannel(loop: loop, through: nil)]
+        sockets = [RelayedSocket(loop: loop, through: nil), RelayedSocket(loop: loop, through: nil)]
         credit = [window, window]
         for side in 0..<2 {
-            channels[side].events.hasOutput = { [unowned self] in pump(side) }
-            channels[side].events.consumed = { [unowned self] count in
+            sockets[side].events.hasOutput = { [unowned self] in pump(side) }
+            sockets[side].events.consumed = { [unowned self] count in
                 credit[1 - side] += count
                 loop.execute { self.pump(1 - side) }
             }
-            channels[side].events.closed = { [unowned self] in
-                let other = channels[1 - side]
+            sockets[side].events.closed = { [unowned self] in
+                let other = sockets[1 - side]
                 loop.execute { other.finish() }
             }
         }
@@ -60,17 +56,17 @@ private final class Carrier: @unchecked Sendable {
 
     private func pump(_ side: Int) {
         guard !isCut else { return }
-        let bytes = channels[side].take(credit[side])
+        let bytes = sockets[side].take(credit[side])
         credit[side] -= bytes.count
-        if !bytes.isEmpty { channels[1 - side].arrive(bytes) }
-        if channels[side].isDrained, !hasEnded[side] {
+        if !bytes.isEmpty { sockets[1 - side].arrive(bytes) }
+        if sockets[side].isDrained, !hasEnded[side] {
             hasEnded[side] = true
-            channels[1 - side].endInput()
+            sockets[1 - side].endInput()
         }
     }
 }
 
-@Suite("Channels of relayed streams") struct StreamChannelTests {
+@Suite("Sockets of relayed streams") struct RelayedSocketTests {
     private static let token = RoutingSecret(SecretBytes(copying: [UInt8](repeating: 5, count: 32))).token(
         day: 1, counter: 1)
 
@@ -93,11 +89,14 @@ private final class Carrier: @unchecked Sendable {
             for side in [near, far] {
                 side.changed = { [unowned near, unowned far] in if isDone(near, far) { done.succeed(()) } }
             }
-            try far.transport.accept(carrier.channels[1])
-            let dial = LinkTransport.Dial(
-                endpoints: [], token: { Self.token }, identity: near.identity, remote: far.identity.publicKey)
-            _ = near.transport.dial(dial, over: carrier.channels[0])
-            for channel in carrier.channels { channel.begin() }
+            try far.transport.accept(carrier.sockets[1])
+            let dial = near.transport.makeDial(Self.token, as: near.identity, to: far.identity.publicKey) {
+                [unowned near] failure, _ in
+                near.failures.append(failure)
+                near.changed()
+            }
+            _ = near.transport.dial(dial, over: .stream(carrier.sockets[0]))
+            for socket in carrier.sockets { socket.begin() }
             begin(near, far, carrier)
             return NIOLoopBound((near, far, carrier), eventLoop: loop)
         }.get()
@@ -165,7 +164,7 @@ private final class Carrier: @unchecked Sendable {
                 heard()
                 guard near.links.count == 1, !carrier.isCut else { return }
                 carrier.isCut = true
-                for channel in carrier.channels { channel.finish() }
+                for socket in carrier.sockets { socket.finish() }
             }
         } until: { near, far in
             !near.closed.isEmpty && !far.closed.isEmpty
@@ -173,7 +172,7 @@ private final class Carrier: @unchecked Sendable {
             #expect(near.closed == [.closedByPeer] && far.closed == [.closedByPeer])
         }
         try await run(window: 1_000) { _, _, carrier in
-            for channel in carrier.channels { channel.fail() }
+            for socket in carrier.sockets { socket.fail() }
         } until: { near, _ in
             !near.failures.isEmpty
         } check: { near, far in
