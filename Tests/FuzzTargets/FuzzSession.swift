@@ -96,7 +96,7 @@ struct FuzzSession {
         case 0:
             let sealed = notice(genesis, by, &input)
             let isAnswer = input.byte() & 1 == 0
-            all.step(node) { core, turn in core.receiveNotice(sealed, for: client, isAnswer: isAnswer, &turn).actions }
+            all.step(node) { core, turn in core.receiveNotice(sealed, for: client, isAnswer: isAnswer, &turn) }
         case 1:
             let receipt = DeletionReceipt(
                 conversation: genesis.conversation, destroyedAt: Timestamp(milliseconds: input.signed()), key: by,

@@ -20,7 +20,6 @@ import Testing
         var prepared: PreparedAttachment?
         pair.command(0) { (machine, turn) throws(CommandError) in
             prepared = try machine.prepareAttachment(byteCount: 0, &turn)
-            return []
         }
         let draft = try #require(prepared)
         let size = Limits.chunkByteCount
@@ -32,7 +31,7 @@ import Testing
         let attachment = Messaging.Attachment(
             name: "f", mediaType: "", byteCount: announced ?? Int64(bytes.count), hash: hash ?? BLAKE2b.hash(bytes),
             text: "look")
-        pair.command(0) { try $0.send(attachment, draft, &$1).actions }
+        pair.command(0) { try $0.send(attachment, draft, &$1) }
         return draft.message
     }
 
@@ -79,7 +78,6 @@ import Testing
         let refusal = pair.command(0) { (machine, turn) throws(CommandError) in
             conversation = machine.conversation
             _ = try machine.prepareAttachment(byteCount: Limits.attachmentMemoryByteCount + 1, &turn)
-            return []
         }
         #expect(
             try refusal == .fileTooLargeForMemory(limit: Limits.attachmentMemoryByteCount, in: #require(conversation)))
@@ -202,17 +200,17 @@ import Testing
         var pair = try joined()
         let id = try pair.send("hello", from: 0)
         pair.run()
-        pair.command(1) { try $0.reply("hi", to: id, &$1).actions }
-        pair.command(1) { try $0.react("👍", to: id, isRemoved: false, &$1).actions }
+        pair.command(1) { try $0.reply("hi", to: id, &$1) }
+        pair.command(1) { try $0.react("👍", to: id, isRemoved: false, &$1) }
         pair.run()
         let bodies = pair.archive[0].values.map(\.message.content.body)
         #expect(bodies.contains(.reply(Reply(replyTo: id, text: "hi"))))
         #expect(bodies.contains(.reaction(Reaction(message: id, emoji: "👍", isRemoved: false))))
         var random = Randomness.seeded(2)
         let unknown = MessageID.random(&random)
-        #expect(pair.command(1) { try $0.react("👍", to: unknown, isRemoved: false, &$1).actions } == .unknownMessage)
+        #expect(pair.command(1) { try $0.react("👍", to: unknown, isRemoved: false, &$1) } == .unknownMessage)
         #expect(
-            pair.command(1) { try $0.react("\n", to: id, isRemoved: false, &$1).actions }
+            pair.command(1) { try $0.react("\n", to: id, isRemoved: false, &$1) }
                 == .invalidReaction(limit: Limits.reactionByteCount))
     }
 
@@ -221,7 +219,7 @@ import Testing
         let id = try pair.send("hello", from: 0)
         pair.run()
         pair.now = pair.now + 30 * .minute
-        pair.command(1) { try $0.react("👍", to: id, isRemoved: false, &$1).actions }
+        pair.command(1) { try $0.react("👍", to: id, isRemoved: false, &$1) }
         pair.run()
         let end = pair.archive[0][id]?.message.expiresAt
         let reaction = pair.archive[0].values.first { $0.message.content.isAnnotation }
@@ -235,22 +233,22 @@ import Testing
         pair.run()
         let client = pair.clients[1]
         let seen = ids.map { (id: $0, sender: pair.keys[0].publicKey) }
-        pair.step(1) { core, turn in core.markRead(seen, client: client, &turn) }
+        pair.step(1) { core, turn in core.step(client, &turn) { $0.markRead(seen, &$1) } }
         #expect(pair.wire.isEmpty)
         pair.readReceipts[1] = true
-        pair.step(1) { core, turn in core.markRead(seen, client: client, &turn) }
+        pair.step(1) { core, turn in core.step(client, &turn) { $0.markRead(seen, &$1) } }
         let receipts = pair.wire.count { if case .receipt = $0.2 { true } else { false } }
         #expect(receipts == 2)
         pair.run()
         #expect(ids.allSatisfy { state($0, pair, 0) == .read })
-        pair.step(1) { core, turn in core.markRead(seen, client: client, &turn) }
+        pair.step(1) { core, turn in core.step(client, &turn) { $0.markRead(seen, &$1) } }
         #expect(pair.wire.isEmpty)
         // A conversation's own setting beats the default.
-        pair.command(1) { (machine, _) throws(CommandError) in machine.setReadReceipts(false) }
+        pair.command(1) { (machine, turn) throws(CommandError) in machine.setReadReceipts(false, &turn) }
         let last = try pair.send("last", from: 0)
         pair.run()
         let key = pair.keys[0].publicKey
-        pair.step(1) { core, turn in core.markRead([(last, key)], client: client, &turn) }
+        pair.step(1) { core, turn in core.step(client, &turn) { $0.markRead([(last, key)], &$1) } }
         #expect(pair.wire.isEmpty)
     }
 
@@ -262,7 +260,7 @@ import Testing
         pair.disconnect()
         let client = pair.clients[1]
         let key = pair.keys[0].publicKey
-        pair.step(1) { core, turn in core.markRead([(id, key)], client: client, &turn) }
+        pair.step(1) { core, turn in core.step(client, &turn) { $0.markRead([(id, key)], &$1) } }
         #expect(state(id, pair, 0) == .delivered)
         pair.meet(dialer: 0)
         #expect(state(id, pair, 0) == .read)
@@ -276,13 +274,10 @@ import Testing
         pair.disconnect()
         let client = pair.clients[1]
         let key = pair.keys[0].publicKey
-        pair.step(1) { core, turn in core.markRead([(id, key)], client: client, &turn) }
+        pair.step(1) { core, turn in core.step(client, &turn) { $0.markRead([(id, key)], &$1) } }
         // A read message does not keep the inbox awake.
-        pair.step(1) { core, _ in
-            core.releaseMemory(client)
-            return []
-        }
-        pair.step(1) { core, turn in (try? core.sleep(client, &turn)) ?? [] }
+        pair.step(1) { core, _ in core.releaseMemory(client) }
+        pair.step(1) { core, turn in _ = try? core.sleep(client, &turn) }
         #expect(pair.nodes[1].isSleeping(client))
         pair.wake(1, .pushNotification, client)
         pair.meet(dialer: 0)
@@ -296,7 +291,7 @@ import Testing
         pair.readReceipts[1] = true
         let client = pair.clients[1]
         let key = pair.keys[0].publicKey
-        pair.step(1) { core, turn in core.markRead([(id, key)], client: client, &turn) }
+        pair.step(1) { core, turn in core.step(client, &turn) { $0.markRead([(id, key)], &$1) } }
         #expect(pair.wire.contains { if case .receipt = $0.2 { true } else { false } })
         pair.meet(dialer: 0)
         #expect(state(id, pair, 0) == .read)
@@ -320,8 +315,7 @@ import Testing
         func send(_ type: String, _ count: Int = 3, fallback: String = "a poll") -> CommandError? {
             pair.command(0) { (machine, turn) throws(CommandError) in
                 try machine.send(
-                    ContentType(type), payload: [UInt8](repeating: 1, count: count), fallback: fallback, &turn
-                ).actions
+                    ContentType(type), payload: [UInt8](repeating: 1, count: count), fallback: fallback, &turn)
             }
         }
         #expect(send("example.org/poll:1.0") == nil)

@@ -185,17 +185,14 @@ func turn(
 
 extension NodeStateMachine {
     /// - Parameter refusal: the error of `body`.
-    func command(
+    func command<Result>(
         _ client: ClientID, _ turn: inout Turn, refusal: inout CommandError?,
-        _ body: (inout ConversationStateMachine, inout Turn) throws -> [NodeAction]
-    ) -> [NodeAction] {
+        _ body: (Conversation, inout Turn) throws -> Result
+    ) {
         do throws(CommandError) {
-            return try command(client, &turn) { (machine, turn) throws(CommandError) -> (Void, [NodeAction]) in
-                do { return ((), try body(&machine, &turn)) } catch { throw error as! CommandError }
-            }.1
-        } catch {
-            refusal = error
-            return []
-        }
+            _ = try command(client, &turn) { (machine, turn) throws(CommandError) in
+                do { return try body(machine, &turn) } catch { throw error as! CommandError }
+            }
+        } catch { refusal = error }
     }
 }

@@ -237,14 +237,13 @@ import Testing
         return (all, [])
     }
 
-    private func dials(_ all: inout Assembly, _ body: (inout NodeStateMachine, inout Turn) -> [NodeAction])
-        -> [NodeAction.Dial]
+    private func dials(_ all: inout Assembly, _ body: (inout NodeStateMachine, inout Turn) -> Void) -> [NodeAction.Dial]
     {
         var result: [NodeAction.Dial] = []
         all.step(0) { core, turn in
-            let actions = body(&core, &turn)
-            for case .dial(_, let dial) in actions { result.append(dial) }
-            return actions.filter { if case .dial = $0 { false } else { true } }
+            for action in turn.apart({ body(&core, &$0) }) {
+                if case .dial(_, let dial) = action { result.append(dial) } else { turn.add(action) }
+            }
         }
         return result
     }
@@ -277,7 +276,7 @@ import Testing
         for place in places + [places[4]] { _ = found(&all, place) }
         let member = all.keys[1].publicKey
         func heard() -> [Endpoint] {
-            all.nodes[0].conversation(all.clients[0])?.members[member]?.heard.endpoints(now: all.now) ?? []
+            all.nodes[0].conversation(all.clients[0])?.peer(member)?.heard.endpoints(now: all.now) ?? []
         }
         #expect(heard() == [places[4], places[5], places[3], places[2]])
         all.now = all.now + Limits.heardLifetime - 1
@@ -313,11 +312,8 @@ import Testing
         #expect(dials(&all) { core, turn in core.found(client, stranger, at: place, &turn) }.isEmpty)
         #expect(dials(&all) { core, turn in core.found(unknown, member, at: place, &turn) }.isEmpty)
         all.now = all.now + Limits.day
-        all.step(0) { core, turn in (try? core.sleep(client, &turn)) ?? [] }
-        all.step(0) { core, turn in
-            core.fallAsleep(client, &turn)
-            return []
-        }
+        all.step(0) { core, turn in _ = try? core.sleep(client, &turn) }
+        all.step(0) { core, turn in core.fallAsleep(client, &turn) }
         #expect(all.nodes[0].isSleeping(client))
         #expect(dials(&all) { core, turn in core.found(client, member, at: place, &turn) }.isEmpty)
         #expect(all.nodes[0].missedMembers(now: all.now).isEmpty)
@@ -335,14 +331,13 @@ import Testing
         return all
     }
 
-    private func dials(_ all: inout Assembly, _ body: (inout NodeStateMachine, inout Turn) -> [NodeAction])
-        -> [NodeAction.Dial]
+    private func dials(_ all: inout Assembly, _ body: (inout NodeStateMachine, inout Turn) -> Void) -> [NodeAction.Dial]
     {
         var result: [NodeAction.Dial] = []
         all.step(1) { core, turn in
-            let actions = body(&core, &turn)
-            for case .dial(_, let dial) in actions { result.append(dial) }
-            return actions.filter { if case .dial = $0 { false } else { true } }
+            for action in turn.apart({ body(&core, &$0) }) {
+                if case .dial(_, let dial) = action { result.append(dial) } else { turn.add(action) }
+            }
         }
         return result
     }
@@ -377,7 +372,7 @@ import Testing
         _ = dials(&all) { core, turn in core.found(client, stranger, at: place, &turn) }
         all.now = all.now + .minute
         #expect(!dials(&all) { core, turn in core.advance(&turn) }.contains { $0.endpoints.contains(place) })
-        all.step(1) { core, _ in core.cancelJoin(client) ?? [] }
+        all.step(1) { core, turn in core.cancelJoin(client, &turn) }
         #expect(dials(&all) { core, turn in core.found(client, creator, at: place, &turn) }.isEmpty)
         #expect(all.nodes[1].missedCreators(now: all.now).isEmpty)
     }

@@ -26,9 +26,8 @@ extension Assembly {
         now = max(now, time)
         var seen: [NodeAction] = []
         step(node) { core, turn in
-            let actions = core.advance(&turn)
-            seen = actions
-            return actions
+            core.advance(&turn)
+            seen = turn.actions
         }
         return seen
     }
@@ -46,9 +45,8 @@ extension Assembly {
         guard let link = machine(other)?.link(to: keys[one].publicKey) else { return [] }
         var seen: [NodeAction] = []
         step(other) { core, turn in
-            let actions = core.receive(frame, on: link, verify: { _ in nil }, &turn)
-            seen = actions
-            return actions
+            core.receive(frame, on: link, verify: { _ in nil }, &turn)
+            seen = turn.actions
         }
         return seen
     }
@@ -77,7 +75,7 @@ extension Assembly {
     mutating func end(_ order: MailOrder, of node: Int, _ result: MailResult? = nil) {
         let all = MailResult(mailed: order.messages.map(\.id), tooLarge: [], slotCount: 1, isComplete: true)
         let client = clients[node]
-        step(node) { core, turn in core.mailed(order, result ?? all, client: client, &turn) }
+        step(node) { core, turn in core.step(client, &turn) { $0.mailed(order, result ?? all, &$1) } }
     }
 
     @discardableResult mutating func receive(
@@ -86,8 +84,8 @@ extension Assembly {
         let (client, member) = (clients[owner], keys[one].publicKey)
         var result: (actions: [NodeAction], isTaken: Bool) = ([], false)
         step(owner) { core, turn in
-            result = core.receiveMailed(frames, number: number, from: member, age: age, client: client, &turn)
-            return result.actions
+            result.isTaken = core.receiveMailed(frames, number: number, from: member, age: age, client: client, &turn)
+            result.actions = turn.actions
         }
         return result
     }

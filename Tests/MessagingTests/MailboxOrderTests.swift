@@ -305,7 +305,7 @@ import Testing
         let second = try all.say("two", from: 0)
         let machine = try #require(all.machine(0))
         let undelivered = try [first, second].map { try #require(all.archive[0][$0]) }
-        var again = ConversationStateMachine(
+        let again = Conversation(
             client: all.clients[0], key: all.keys[0], record: machine.savedRecord, session: .quiet,
             undelivered: undelivered, dials: false, now: all.now)
         let member = all.keys[1].publicKey
@@ -316,7 +316,8 @@ import Testing
         for now in [all.now, all.now + Limits.mailDelay] {
             var turn = turn(all.random, now: now)
             turn.mailbox = all.mailboxes[0]
-            for case .mail(_, let order) in again.advance(&turn) { orders.append(order) }
+            again.advance(&turn)
+            for case .mail(_, let order) in turn.actions { orders.append(order) }
         }
         #expect(orders.map { $0.messages.map(\.id) } == [[second]])
         #expect(orders.first.map { $0.number >= order.number + 1 } == true)

@@ -139,13 +139,13 @@ import Testing
         for kind in ["contents", "acknowledgement", "profile", "explosion"] { frames[kind] = nil }
         #expect(Set(["session", "lifetime", "welcome", "joinRequest", "mailbox"]).isSubset(of: frames.keys))
         for (kind, frame) in frames {
-            let before = try #require(all.machine(1))
+            let machine = try #require(all.machine(1))
+            let before = (dropped: machine.droppedCount, machine.savedRecord, machine.agreement, machine.nextDeadline)
             let result = all.receive([frame], number: nil, from: 0, at: 1)
             #expect(result.actions.isEmpty && result.isTaken, "\(kind)")
-            #expect(all.machine(1)?.droppedCount == before.droppedCount + 1, "\(kind)")
-            #expect(all.machine(1)?.savedRecord == before.savedRecord, "\(kind)")
-            #expect(
-                all.machine(1)?.agreement == before.agreement && all.machine(1)?.nextDeadline == before.nextDeadline)
+            #expect(machine.droppedCount == before.dropped + 1, "\(kind)")
+            #expect(machine.savedRecord == before.1, "\(kind)")
+            #expect(machine.agreement == before.2 && machine.nextDeadline == before.3)
         }
     }
 
@@ -156,10 +156,9 @@ import Testing
         let client = all.clients[1]
         for client in [client, ClientID.generate(&all.random)] {
             all.step(1) { core, turn in
-                let result = core.receiveMailed(
+                let isTaken = core.receiveMailed(
                     frames, number: 0, from: stranger, age: SlotAge(dwell: 0), client: client, &turn)
-                #expect(result.actions.isEmpty && !result.isTaken)
-                return result.actions
+                #expect(turn.actions.isEmpty && !isTaken)
             }
         }
         #expect(all.shown(id, at: 1) == 0)
@@ -263,10 +262,7 @@ import Testing
             if !result.isTaken { refused.append(id) }
         }
         #expect(!refused.isEmpty)
-        all.step(1) { [client = all.clients[1]] core, _ in
-            core.releaseMemory(client)
-            return []
-        }
+        all.step(1) { [client = all.clients[1]] core, _ in core.releaseMemory(client) }
         let content = try #require(all.archive[0][refused[0]]).content
         #expect(all.receive([.contents([AgedContent(content, age: 0)])], from: 0, at: 1).isTaken)
         #expect(all.archive[1][refused[0]] != nil)
@@ -324,8 +320,8 @@ import Testing
             own: all.keys[2])
         var actions: [NodeAction] = []
         all.command(0) { (machine, turn) throws(CommandError) in
-            actions = try machine.explode(&turn)
-            return actions
+            try machine.explode(&turn)
+            actions = turn.actions
         }
         let mailed = try #require(actions.firstIndex { if case .mailNotices = $0 { true } else { false } })
         let ended = try #require(actions.firstIndex { if case .explode = $0 { true } else { false } })

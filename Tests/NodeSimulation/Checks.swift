@@ -314,7 +314,7 @@ extension NodeSimulation {
 
     private struct Holder {
         let machine: Machine
-        let conversation: ConversationStateMachine
+        let conversation: Conversation
         let now: Timestamp
 
         /// Whether this member's known addresses of the other are current.

@@ -25,12 +25,7 @@ extension Simulation {
 
     /// Parts all nodes until everything that boxes can carry has arrived, or an hour has passed.
     func part() {
-        for node in nodes {
-            step(node) { core, turn in
-                core.setCapacity(Limits.inboxCapacityMaximum, now: turn.now)
-                return []
-            }
-        }
+        for node in nodes { step(node) { core, turn in core.setCapacity(Limits.inboxCapacityMaximum, now: turn.now) } }
         // Members that find each other now exchange slice keys and claim boxes.
         let start = time
         while time < start + 10 * .minute, !hasConverged { run(until: time + 5 * .second) }
@@ -81,10 +76,7 @@ extension Simulation {
     private func comeBack(_ node: SimulatedNode) {
         if chance(20) { setBack(node) }
         start(node)
-        step(node) { core, turn in
-            core.setCapacity(Limits.inboxCapacityMaximum, now: turn.now)
-            return []
-        }
+        step(node) { core, turn in core.setCapacity(Limits.inboxCapacityMaximum, now: turn.now) }
     }
 
     /// All pairs (sender, receiver) where the sender knows the receiver's box and key.
@@ -119,9 +111,8 @@ extension Simulation {
         for client in Set(ways.map(\.client)).sorted() {
             guard let node = nodes.first(where: { $0.core.conversation(client) != nil }) else { continue }
             command(node, client) { (machine, turn) throws(CommandError) in
-                let (message, actions) = try machine.send("parted", &turn)
+                let message = try machine.send("parted", &turn)
                 sent[client] = message.content.id
-                return actions
             }
             guard let id = sent[client] else { continue }
             oracle.sentAt[id] = Oracle.Sent(node: node.index, time: time, lost: nodes.map(\.lost))

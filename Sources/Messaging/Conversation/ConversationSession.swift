@@ -10,7 +10,7 @@ package final class ConversationSession: Sendable {
         var owesWord: Bool
         var runs: RunNumbers
 
-        init?(_ member: ConversationMember) {
+        init?(_ member: Peer) {
             guard member.hasEnded || member.link.lostAt != nil || member.hasNews || member.runs.haveShownCopies else {
                 return nil
             }

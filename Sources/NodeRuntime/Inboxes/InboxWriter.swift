@@ -233,7 +233,7 @@ final class InboxWriter: Part {
         for inbox in waiting where inboxes[inbox.client] === inbox {
             let (stored, failure) = inbox.archive.storeWaiting(now: now)
             changed(inbox.client)
-            core.turn { core.machine.stored(stored, client: inbox.client, &$0) }
+            core.turn { core.machine.step(inbox.client, &$0) { $0.stored(stored, &$1) } }
             if let failure { keepWaiting(inbox, failure) } else { core.machine.releaseMemory(inbox.client) }
         }
     }

@@ -3,7 +3,7 @@ import Messaging
 
 /// A message that one member has not acknowledged.
 package struct OutboxItem {
-    package var conversation: ConversationStateMachine
+    package var conversation: Conversation
     package var member: PublicKey
     package var entry: OutboxStateMachine.Entry
 }

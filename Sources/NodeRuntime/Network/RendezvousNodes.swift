@@ -28,7 +28,8 @@ final class RendezvousNodes: Part {
         core.turn {
             core.machine.withContact(&$0) { contact, turn in
                 contact.serve(terms, turn) + contact.use(rendezvous: cards, turn)
-            } + core.machine.settleRelays(&$0)
+            }
+            core.machine.settleRelays(&$0)
         }
     }
 

@@ -17,11 +17,12 @@ enum ConversationHandlers {
             return try node.createConversation(name: params.name, profile: params.profile, alias: params.alias).flatMap
             { [node] made in
                 node.assumeIsolated { node in
+                    let id = made.conversation.description
+                    let tag = (try? node.conversation(made.client.description))?.invites?.tag.description
                     let result = ConversationCreateResult(
-                        conversation: made.conversation.description, inbox: made.client.description,
-                        alias: node.alias(of: made.client), name: made.record.name,
-                        inviteTag: made.invites?.tag.description ?? "")
-                    return invite(params.peers ?? [], to: made, node).map { result }
+                        conversation: id, inbox: made.client.description, alias: node.alias(of: made.client),
+                        name: params.name, inviteTag: tag ?? "")
+                    return invite(params.peers ?? [], to: id, named: params.name, node).map { result }
                 }
             }
         }
@@ -79,12 +80,10 @@ enum ConversationHandlers {
     }
 
     /// Sends a single-use invite to each peer's contact inbox.
-    private static func invite(_ peers: [String], to conversation: ConversationStateMachine, _ node: isolated Node)
+    private static func invite(_ peers: [String], to id: String, named name: String?, _ node: isolated Node)
         -> EventLoopFuture<Void>
     {
-        let id = conversation.conversation.description
-        let name = conversation.record.name
-        return EventLoopFuture.andAllSucceed(
+        EventLoopFuture.andAllSucceed(
             peers.map { peer in
                 do {
                     return try node.invite(id, lifetime: Limits.inviteLifetime, singleUse: true).flatMapThrowing {

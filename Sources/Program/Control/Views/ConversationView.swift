@@ -4,7 +4,7 @@ import Messaging
 import NodeRuntime
 
 enum ConversationView {
-    static func conversation(_ machine: ConversationStateMachine, _ node: isolated Node) -> Conversation {
+    static func conversation(_ machine: Messaging.Conversation, _ node: isolated Node) -> Conversation {
         let paths = node.paths(of: machine)
         let losses = node.losses(of: machine)
         return Conversation(
@@ -28,7 +28,7 @@ enum ConversationView {
             inbox: machine.client.description)
     }
 
-    private static func mailbox(of member: Messaging.Member, _ machine: ConversationStateMachine, _ node: isolated Node)
+    private static func mailbox(of member: Messaging.Member, _ machine: Messaging.Conversation, _ node: isolated Node)
         -> MemberMailbox?
     {
         guard machine.usesMailbox, member.mailbox != nil else { return nil }
@@ -110,7 +110,7 @@ enum JoinView {
 }
 
 enum InviteView {
-    static func issued(_ issued: InviteBook.IssuedInvite, _ conversation: ConversationStateMachine) -> Invite {
+    static func issued(_ issued: InviteBook.IssuedInvite, _ conversation: Messaging.Conversation) -> Invite {
         // The join secret is not stored, so the link cannot be shown again.
         Invite(
             slug: nil, url: nil, invite: issued.id.description, tag: issued.tag.description,

@@ -1,7 +1,8 @@
 import Crypto
 
-/// One other member in a conversation: its link, outbox and rate limits.
-struct ConversationMember: Sendable {
+/// One other member of a conversation: its link, outbox and rate limits.
+final class Peer {
+    let key: PublicKey
     var link: LinkStateMachine
     var outbox = OutboxStateMachine()
     /// The session start that we sent on the link in use; `nil` without one, and once the member's has arrived.
@@ -35,8 +36,11 @@ struct ConversationMember: Sendable {
     var heard = HeardPlaces()
     var runs = RunNumbers()
     var punching: PunchStateMachine
+    /// `nil` before we use the member's mailbox or it uses ours.
+    var mail: PeerMail?
 
     init(_ member: Member, own: PublicKey, hasEnded: Bool, now: Timestamp) {
+        key = member.key
         link = LinkStateMachine(own: own, remote: member.key, isDialable: !member.endpoints.isEmpty, now: now)
         self.hasEnded = hasEnded
         punching = PunchStateMachine(offers: own < member.key)
@@ -59,7 +63,7 @@ struct ConversationMember: Sendable {
     }
 
     /// The link in use is gone or replaced: frames in flight are sent again.
-    mutating func linkLost() {
+    func linkLost() {
         punching.linkChanged()
         outbox.linkLost()
         serving.linkLost()
@@ -69,17 +73,17 @@ struct ConversationMember: Sendable {
     }
 
     /// A frame that no acknowledgement answers is sent now.
-    mutating func noteWord() { (owesWord, wordPing) = (true, nil) }
+    func noteWord() { (owesWord, wordPing) = (true, nil) }
 
     /// A pong has confirmed all frames sent on the link in use.
-    mutating func heardWord() {
+    func heardWord() {
         (owesWord, wordPing) = (false, nil)
         readReceipts.removeFirst(saidReceiptCount)
         saidReceiptCount = 0
     }
 
     /// From now on only news for the member is a reason for a link.
-    mutating func rest() {
+    func rest() {
         link.rest()
         outbox.rest()
         // A sleeping inbox forgets the profile, so no deadline may wake it for that.
@@ -87,7 +91,7 @@ struct ConversationMember: Sendable {
     }
 
     /// - Returns: whether the member's acknowledgement was awaited.
-    mutating func settle(_ message: MessageID) -> Bool {
+    func settle(_ message: MessageID) -> Bool {
         guard outbox.cancel(message) else { return false }
         serving.remove(message)
         return true
@@ -108,21 +112,5 @@ struct FrameTally: Hashable, Sendable {
             forged += 1
         }
         return isValid
-    }
-}
-
-/// The ids that actions and events of one conversation carry.
-struct ConversationNames: Hashable, Sendable {
-    let client: ClientID
-    let conversation: ConversationID
-
-    func event(_ kind: Event.Kind, _ turn: Turn) -> NodeAction {
-        .notify(Event(client: client, conversation: conversation, at: turn.now, kind: kind))
-    }
-
-    func events(_ happening: MessageEvents.Happening, _ messages: [MessageID], _ turn: Turn) -> NodeAction {
-        .notifyMessages(
-            MessageEvents(
-                client: client, conversation: conversation, at: turn.now, messages: messages, happening: happening))
     }
 }
