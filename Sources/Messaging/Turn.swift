@@ -42,15 +42,19 @@ package struct Turn {
 
     // MARK: Effects
 
-    package mutating func add(_ action: NodeAction) { actions.append(action) }
+    package mutating func add(_ action: NodeAction) {
+        // One block of memory for most turns.
+        if actions.isEmpty { actions.reserveCapacity(8) }
+        actions.append(action)
+    }
 
     package mutating func add(_ more: [NodeAction]) { actions += more }
 
-    mutating func save(_ client: ClientID) { actions.append(.save(client)) }
+    mutating func save(_ client: ClientID) { add(.save(client)) }
 
-    mutating func send(_ frame: Frame, on link: LinkID) { actions.append(.transmit(link, frame)) }
+    mutating func send(_ frame: Frame, on link: LinkID) { add(.transmit(link, frame)) }
 
-    mutating func close(_ link: LinkID) { actions.append(.close(link)) }
+    mutating func close(_ link: LinkID) { add(.close(link)) }
 
     /// The place of the next effect.
     var mark: Int { actions.count }

@@ -154,7 +154,7 @@ private struct RunningCopies {
         (random, now) = (all.random, all.now)
         machines = try [other, copied, copied].map { node in
             Conversation(
-                client: all.clients[node], key: all.keys[node], record: try #require(all.machine(node)).savedRecord,
+                client: all.clients[node], key: all.keys[node], record: try #require(all.machine(node)).record,
                 isFresh: false, now: all.now)
         }
     }

@@ -55,9 +55,9 @@ import Testing
                 core.receiveMailed([], number: number, from: member, age: age, client: client, &turn)
             }
         }
-        #expect(all.machine(0)?.savedRecord.mailbox.incoming[member] != nil)
+        #expect(all.machine(0)?.record.mailbox.incoming[member] != nil)
         all.command(0) { try $0.remove(member, &$1) }
-        #expect(all.machine(0)?.savedRecord.mailbox == MailboxRecord())
+        #expect(all.machine(0)?.record.mailbox == MailboxRecord())
     }
 
     @Test func `a reset that voids an acceptance saves the change, though no proposal is open`() throws {

@@ -134,10 +134,10 @@ import Testing
                 keys: [PublicKey](repeating: key, count: count))
             return all.frame(.mailbox(.keys(keys)), from: 1, to: 0) == [.save(all.clients[0])]
         }
-        let known = try #require(all.machine(0)?.savedRecord.mailbox)
+        let known = try #require(all.machine(0)?.record.mailbox)
         #expect(!say(1, left: 0) && !say(1, left: -1) && !say(1, left: schedule.width + 1) && !say(1, left: .max))
         #expect(!say(1, left: 1, AgreementID.none) && !say(Limits.sliceKeyCount + 1, left: 1))
-        #expect(all.machine(0)?.savedRecord.mailbox == known)
+        #expect(all.machine(0)?.record.mailbox == known)
         #expect(say(0, left: 1) && say(1, left: schedule.width) && say(Limits.sliceKeyCount, left: 1))
         // Each key costs a write and a point multiplication, so keys are rate-limited.
         var taken = 0

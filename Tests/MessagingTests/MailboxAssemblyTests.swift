@@ -123,7 +123,7 @@ extension Assembly {
     }
 
     func incoming(_ one: Int, at owner: Int) -> MailboxRecord.Incoming {
-        machine(owner)?.savedRecord.mailbox.incoming[keys[one].publicKey] ?? MailboxRecord.Incoming()
+        machine(owner)?.record.mailbox.incoming[keys[one].publicKey] ?? MailboxRecord.Incoming()
     }
 
     func shown(_ id: MessageID, at node: Int) -> Int { events[node].count { $0 == .message(id) } }

@@ -140,11 +140,11 @@ import Testing
         #expect(Set(["session", "lifetime", "welcome", "joinRequest", "mailbox"]).isSubset(of: frames.keys))
         for (kind, frame) in frames {
             let machine = try #require(all.machine(1))
-            let before = (dropped: machine.droppedCount, machine.savedRecord, machine.agreement, machine.nextDeadline)
+            let before = (dropped: machine.droppedCount, machine.record, machine.agreement, machine.nextDeadline)
             let result = all.receive([frame], number: nil, from: 0, at: 1)
             #expect(result.actions.isEmpty && result.isTaken, "\(kind)")
             #expect(machine.droppedCount == before.dropped + 1, "\(kind)")
-            #expect(machine.savedRecord == before.1, "\(kind)")
+            #expect(machine.record == before.1, "\(kind)")
             #expect(machine.agreement == before.2 && machine.nextDeadline == before.3)
         }
     }
@@ -192,7 +192,7 @@ import Testing
             let result = all.receive([frame], from: 0, at: 1, age: SlotAge(dwell: dwell, least: least))
             #expect(result.isTaken && all.archive[1][id] == nil, "\(deposit) \(dwell) \(least)")
             #expect(all.events[1].contains(.messageExpired(id)))
-            #expect(all.machine(1)?.savedRecord.mailbox.acknowledgements[all.keys[0].publicKey]?.expired == [id])
+            #expect(all.machine(1)?.record.mailbox.acknowledgements[all.keys[0].publicKey]?.expired == [id])
         }
     }
 
@@ -205,13 +205,13 @@ import Testing
         let result = all.receive([frame], from: 0, at: 1, age: over)
         #expect(result.isTaken && all.archive[1][id] == nil)
         #expect(!all.events[1].contains(.messageExpired(id)))
-        #expect(all.machine(1)?.savedRecord.mailbox.acknowledgements.isEmpty == true)
+        #expect(all.machine(1)?.record.mailbox.acknowledgements.isEmpty == true)
         let kept = all.machine(0)?.outbox(to: all.keys[1].publicKey).map(\.message)
         #expect(kept == [id], "its sender keeps it for a link")
         // The next slot repeats the frame with another age.
         all.receive([frame], number: 1, from: 0, at: 1, age: SlotAge(dwell: 22 * .hour, isDoubtful: true))
         #expect(all.archive[1][id]?.expiresAt == all.now + .hour)
-        #expect(all.machine(1)?.savedRecord.mailbox.acknowledgements.isEmpty == true)
+        #expect(all.machine(1)?.record.mailbox.acknowledgements.isEmpty == true)
     }
 
     @Test("a description above the rate limit stays in the box until it is accepted") func fastDescriptions() throws {
@@ -302,9 +302,9 @@ import Testing
         let later = Member(
             key: own.key, profile: "another", endpointTexts: own.endpointTexts, version: own.version + 1,
             signature: own.signature)
-        let before = try #require(all.machine(1)).savedRecord
+        let before = try #require(all.machine(1)).record
         #expect(all.receive([.profile(later)], number: nil, from: 0, at: 1).actions.isEmpty)
-        #expect(all.machine(1)?.savedRecord == before)
+        #expect(all.machine(1)?.record == before)
     }
 
     // MARK: The end

@@ -207,7 +207,7 @@ extension NodeSimulation {
         for one in found {
             bound("held bytes", one.heldByteCount, Limits.memoryByteCount)
             bound("outbox", one.outboxCount, Limits.outboxCount)
-            let record = one.savedRecord
+            let record = one.record
             bound("known agreements", record.lifetime.known.count, Limits.agreementCount)
             bound("whole agreements", record.lifetime.earlier.count, Limits.agreementRecordCount)
             bound("ballot floors", record.lifetime.floors.count, Limits.ballotFloorCount)

@@ -181,7 +181,7 @@ struct Oracle {
     mutating func checkAgreement(_ id: AgreementID, _ event: Event, _ node: SimulatedNode, _ simulation: Simulation) {
         guard agreements[id] == nil else { return }
         guard let client = event.client, let machine = node.core.conversation(client),
-            let agreement = machine.savedRecord.lifetime.head ?? machine.agreement, agreement.id == id,
+            let agreement = machine.record.lifetime.head ?? machine.agreement, agreement.id == id,
             Self.isSigned(agreement, by: Set([machine.key.publicKey] + machine.currentMembers.map(\.key)))
         else {
             violations.append("t=\(simulation.time) I4 node \(node.index) agreed without both signatures")
@@ -371,7 +371,7 @@ struct Oracle {
         }
         bound("held bytes", machine.heldByteCount, Limits.memoryByteCount)
         bound("outbox", machine.outboxCount, Limits.outboxCount)
-        let record = machine.savedRecord
+        let record = machine.record
         bound("known agreements", record.lifetime.known.count, Limits.agreementCount)
         bound("whole agreements", record.lifetime.earlier.count, Limits.agreementRecordCount)
         bound("ballot floors", record.lifetime.floors.count, Limits.ballotFloorCount)

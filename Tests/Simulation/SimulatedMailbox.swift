@@ -293,7 +293,7 @@ extension Simulation {
             let cap = core.conversation(client)?.cap ?? turn.defaultCap
             isTaken = core.receiveMailed(
                 slot.frames, number: slot.name.number, from: slot.name.sender, age: age, client: client, &turn)
-            let said = core.conversation(client)?.savedRecord.mailbox.acknowledgements[slot.name.sender]
+            let said = core.conversation(client)?.record.mailbox.acknowledgements[slot.name.sender]
             for aged in unknown {
                 oracle.checkAcknowledgement(
                     of: aged.content, age: aged.age, turn.actions,
@@ -312,7 +312,7 @@ extension Simulation {
 
     /// Pending acknowledgements for a member, to go by its box.
     private func owed(to member: PublicKey, _ client: ClientID, _ node: SimulatedNode) -> Set<MessageID> {
-        let said = node.core.conversation(client)?.savedRecord.mailbox.acknowledgements[member]
+        let said = node.core.conversation(client)?.record.mailbox.acknowledgements[member]
         return Set((said?.stored ?? []) + (said?.held ?? []) + (said?.expired ?? []))
     }
 

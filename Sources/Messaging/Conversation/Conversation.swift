@@ -5,11 +5,13 @@ package final class Conversation {
     package let client: ClientID
     package let conversation: ConversationID
     package let key: IdentityKey
-    /// Stale in the lifetime; ``savedRecord`` is complete.
     package internal(set) var record: ConversationRecord
     /// The other members, ordered by their keys: a dictionary's order must not reach an action.
     var peers: [Peer] = []
-    var lifetimes = ConversationAgreement()
+    /// The record follows each change.
+    var lifetimes = ConversationAgreement() {
+        didSet { if let machine = lifetimes.machine { record.lifetime = machine.record } }
+    }
     /// Messages with a read receipt sent or queued since the node started.
     var receipted: Set<MessageID> = []
     var files: [MessageID: IncomingFile] = [:]
@@ -68,12 +70,6 @@ package final class Conversation {
     /// No session has ended by a restart or a close.
     package var sessionGoesOn: Bool { peers.allSatisfy { !$0.hasEnded } }
     package var outboxCount: Int { peers.reduce(0) { $0 + $1.outbox.count } }
-
-    package var savedRecord: ConversationRecord {
-        var saved = record
-        if let machine = lifetimes.machine { saved.lifetime = machine.record }
-        return saved
-    }
 
     // MARK: Peers
 
@@ -228,10 +224,7 @@ package final class Conversation {
     /// Members that have not answered the open proposal.
     package var unanswered: [PublicKey] { lifetimes.machine?.unanswered ?? [] }
     /// All agreements that are kept whole, oldest first.
-    package var agreements: [Agreement] {
-        let saved = lifetimes.machine?.record ?? record.lifetime
-        return saved.earlier + [saved.head].compactMap(\.self)
-    }
+    package var agreements: [Agreement] { record.lifetime.earlier + [record.lifetime.head].compactMap(\.self) }
 
     /// Entering is consent to the agreement in the welcome.
     func enter(under agreement: Agreement?, _ turn: inout Turn) {

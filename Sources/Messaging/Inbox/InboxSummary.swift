@@ -29,7 +29,7 @@ package struct InboxSummary: Hashable, Sendable {
     package var outboxCount: Int
     /// Digest of our endpoints that the members know: see ``mark(_:)``.
     package var endpointMark: UInt64
-    /// See ``ConversationStateMachine/relaySeeds``; never empty.
+    /// See ``Conversation/relaySeeds``; never empty.
     package var relaySeeds: [RelaySeed]
     package var usesMailbox: Bool
     package var boxUntil: Timestamp?

@@ -31,10 +31,7 @@ extension Conversation {
             to: peers.map(\.key), membership: record.group.membership, now: turn.now)
         {
             report(actions, &turn)
-            if peers.isEmpty {
-                record.lifetime = lifetimes.machine?.record ?? record.lifetime
-                lifetimes.machine = nil
-            }
+            if peers.isEmpty { lifetimes.machine = nil }
         } else {
             beginLifetimes()
         }
@@ -195,9 +192,9 @@ extension Conversation {
     /// Consent must be durable, so a locked node asks.
     func policy(_ turn: Turn) -> LifetimePolicy { turn.isLocked ? .ask : policy ?? turn.defaultPolicy }
 
-    package var policy: LifetimePolicy? { lifetimes.machine?.record.policy ?? record.lifetime.policy }
+    package var policy: LifetimePolicy? { record.lifetime.policy }
 
-    package var cap: LifetimeCap? { lifetimes.machine?.record.cap ?? record.lifetime.cap }
+    package var cap: LifetimeCap? { record.lifetime.cap }
 
     func placement(of kind: ContentKind, _ turn: Turn) -> Placement {
         let retention = Retention.sent(kind, under: terms, cap: cap ?? turn.defaultCap, now: turn.now)
@@ -215,7 +212,9 @@ extension Conversation {
 
     /// The proposer has used the newest agreement, so it holds it.
     func confirmAgreement(by peer: Peer) {
-        guard let agreement = lifetimes.machine?.inForce, agreement.proposal.proposer == peer.key else { return }
+        guard let agreement = lifetimes.machine?.inForce, agreement.proposal.proposer == peer.key,
+            !lifetimes.unconfirmed.isEmpty || record.lifetime.confirmed != agreement.id
+        else { return }
         lifetimes.unconfirmed = []
         lifetimes.machine?.confirm(agreement.id)
     }

@@ -143,8 +143,9 @@ extension Conversation {
     package var boxUntil: Timestamp? {
         if usesMailbox { return .latest }
         guard !record.isRemoved else { return nil }
-        let known = lifetimes.machine?.record.known ?? record.lifetime.known
-        return known.filter { $0.terms.mailbox != .no }.map { ($0.endedAt ?? .latest) + Limits.sliceHorizon }.max()
+        return record.lifetime.known.filter { $0.terms.mailbox != .no }.map {
+            ($0.endedAt ?? .latest) + Limits.sliceHorizon
+        }.max()
     }
 
     private func mailboxAddress(of member: PublicKey, under agreement: Agreement?) -> MailboxAddress? {

@@ -85,7 +85,7 @@ package final class NodeStateMachine {
         case .unused: role = .unused
         case .contact(let running): role = .contact(running.machine.savedRecord)
         case .joining(let running): role = .joining(running.machine.record)
-        case .conversation(let conversation): role = .conversation(conversation.savedRecord)
+        case .conversation(let conversation): role = .conversation(conversation.record)
         case .sleeping, .gone: return nil
         }
         return InboxRecord(client: client, createdAt: inbox.createdAt, role: role)
