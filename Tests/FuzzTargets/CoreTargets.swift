@@ -20,6 +20,7 @@ private func core(_ name: String, _ scenario: CoreScenario) -> FuzzTarget {
         name, byteCountLimit: 1_024, cost: 50, seeds: { scenario.seeds },
         run: { bytes in
             var session = try scenario.start()
+            FuzzTarget.preludeEnded()
             var input = FuzzInput(bytes)
             let head = input.byte()
             let patience = FuzzPatience(bytes)

@@ -8,6 +8,7 @@ let mailedTargets: [FuzzTarget] = [
         "core-mailed", byteCountLimit: 1_024, cost: 50, seeds: { FuzzMail.seeds },
         run: { bytes in
             var session = try FuzzMail.start()
+            FuzzTarget.preludeEnded()
             var input = FuzzInput(bytes)
             session.all.random = .seeded(UInt64(input.byte()))
             session.all.count = 0

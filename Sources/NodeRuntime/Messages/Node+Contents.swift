@@ -40,9 +40,10 @@ extension Node {
         _ client: ClientID, _ whenDurable: @escaping WhenDurable,
         _ body: (Conversation, inout Turn) throws(CommandError) -> Message
     ) throws(NodeError) -> Sent {
-        try sending(client, whenDurable) { machine, turn throws(CommandError) in [.success(try body(machine, &turn))] }[
-            0
-        ].get()
+        let made = try sending(client, whenDurable) { machine, turn throws(CommandError) in
+            [.success(try body(machine, &turn))]
+        }
+        return try made[0].get()
     }
 
     /// Sends several texts in one turn, each as its own message.
