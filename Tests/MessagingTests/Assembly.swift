@@ -253,7 +253,7 @@ struct Assembly {
         run(for: time)
     }
 
-    @discardableResult mutating func command<Result>(_ node: Int, _ body: (Conversation, inout Turn) throws -> Result)
+    @discardableResult mutating func command(_ node: Int, _ body: (Conversation, inout Turn) throws -> Void)
         -> CommandError?
     {
         var refusal: CommandError?

@@ -238,7 +238,7 @@ import Testing
         _ = schedule(&all, in: .hour)
         all.run()
         #expect(all.armed[0]?.members.count == 1)
-        all.command(0) { try $0.invite(lifetime: .day, singleUse: false, &$1) }
+        all.command(0) { _ = try $0.invite(lifetime: .day, singleUse: false, &$1) }
         all.run()
         let issued = try #require(all.machine(0)?.invites?.invites.last)
         #expect(all.armed[0]?.openInvites.contains(issued.id) == true)

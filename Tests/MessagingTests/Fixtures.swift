@@ -185,13 +185,13 @@ func turn(
 
 extension NodeStateMachine {
     /// - Parameter refusal: the error of `body`.
-    func command<Result>(
+    func command(
         _ client: ClientID, _ turn: inout Turn, refusal: inout CommandError?,
-        _ body: (Conversation, inout Turn) throws -> Result
+        _ body: (Conversation, inout Turn) throws -> Void
     ) {
         do throws(CommandError) {
-            _ = try command(client, &turn) { (machine, turn) throws(CommandError) in
-                do { return try body(machine, &turn) } catch { throw error as! CommandError }
+            try command(client, &turn) { (machine, turn) throws(CommandError) in
+                do { try body(machine, &turn) } catch { throw error as! CommandError }
             }
         } catch { refusal = error }
     }

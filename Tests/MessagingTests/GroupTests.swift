@@ -200,7 +200,7 @@ import Testing
         all.run(for: 90_000)
         #expect(all.archive[0][after] != nil && all.archive[2][after] == nil)
         #expect(all.archive[2][before] != nil)
-        #expect(all.command(2) { try $0.send("hello?", &$1) } == .removed)
+        #expect(all.command(2) { _ = try $0.send("hello?", &$1) } == .removed)
         #expect(all.command(0) { try $0.remove(removed, &$1) } == .unknownMember)
     }
 

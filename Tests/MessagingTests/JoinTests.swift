@@ -193,7 +193,9 @@ private struct Door {
 
     @Test("An invite's route ends when it has expired and there is another, or a day later") func routes() throws {
         var all = try Assembly.joined(1)
-        func invite(_ all: inout Assembly) { all.command(0) { try $0.invite(lifetime: .second, singleUse: true, &$1) } }
+        func invite(_ all: inout Assembly) {
+            all.command(0) { _ = try $0.invite(lifetime: .second, singleUse: true, &$1) }
+        }
         func routes(_ all: Assembly) -> Int { all.routes[0].count { if case .invite = $0 { true } else { false } } }
         for _ in 0..<200 {
             for _ in 0..<3 { invite(&all) }

@@ -182,7 +182,7 @@ struct Pair {
         }
     }
 
-    @discardableResult mutating func command<Result>(_ node: Int, _ body: (Conversation, inout Turn) throws -> Result)
+    @discardableResult mutating func command(_ node: Int, _ body: (Conversation, inout Turn) throws -> Void)
         -> CommandError?
     {
         var refusal: CommandError?
@@ -404,7 +404,7 @@ struct Pair {
         var pair = try Pair.joined()
         #expect(pair.command(1) { try $0.explode(&$1) } == .notCreator)
         #expect(pair.command(1) { try $0.setLocked(true, &$1) } == .notCreator)
-        #expect(pair.command(1) { try $0.invite(lifetime: .day, singleUse: true, &$1) } == .notCreator)
+        #expect(pair.command(1) { _ = try $0.invite(lifetime: .day, singleUse: true, &$1) } == .notCreator)
     }
 
     @Test func `a joiner that lost its welcome gets it again`() throws {
