@@ -1,7 +1,9 @@
 import Crypto
 
-/// The inputs of one turn of the core: time, random numbers, and the shell's state.
+/// One turn of the core: its inputs, such as time, random numbers and the shell's state, and its effects.
 package struct Turn {
+    /// What the shell has to do, in order. It performs them when the turn ends.
+    package internal(set) var actions: [NodeAction] = []
     /// The node's own wall clock; never goes back (Store.md, "clock").
     package let now: Timestamp
     /// Advances with each use, so that a seeded run replays.
@@ -37,6 +39,46 @@ package struct Turn {
     package init(now: Timestamp, random: Randomness, endpoints: [Endpoint] = [], isLocked: Bool = false) {
         (self.now, self.random, self.endpoints, self.isLocked) = (now, random, endpoints, isLocked)
     }
+
+    // MARK: Effects
+
+    package mutating func add(_ action: NodeAction) {
+        // One block of memory for most turns.
+        if actions.isEmpty { actions.reserveCapacity(8) }
+        actions.append(action)
+    }
+
+    package mutating func add(_ more: [NodeAction]) { actions += more }
+
+    mutating func save(_ client: ClientID) { add(.save(client)) }
+
+    mutating func send(_ frame: Frame, on link: LinkID) { add(.transmit(link, frame)) }
+
+    mutating func close(_ link: LinkID) { add(.close(link)) }
+
+    /// The place of the next effect.
+    var mark: Int { actions.count }
+
+    /// Whether the effects since `mark` are those of a no-op frame: dropped, answered to its sender only, or its link
+    /// closed.
+    func isIdle(since mark: Int, on link: LinkID) -> Bool {
+        actions[mark...].allSatisfy { action in
+            switch action {
+            case .transmit(link, _), .forward(link, _), .close(link): true
+            default: false
+            }
+        }
+    }
+
+    /// Runs `body` and takes its effects out of the turn, for a caller that adds them later or drops them.
+    package mutating func apart(_ body: (inout Turn) -> Void) -> [NodeAction] {
+        let mark = mark
+        body(&self)
+        defer { actions.removeSubrange(mark...) }
+        return Array(actions[mark...])
+    }
+
+    // MARK: Endpoints
 
     /// An inbox's direct endpoints and, last, its endpoints at rendezvous nodes.
     package func endpoints(of seed: RelaySeed, atMost count: Int = Limits.endpointCount) -> [Endpoint] {

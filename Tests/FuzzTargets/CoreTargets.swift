@@ -20,6 +20,7 @@ private func core(_ name: String, _ scenario: CoreScenario) -> FuzzTarget {
         name, byteCountLimit: 1_024, cost: 50, seeds: { scenario.seeds },
         run: { bytes in
             var session = try scenario.start()
+            FuzzTarget.preludeEnded()
             var input = FuzzInput(bytes)
             let head = input.byte()
             let patience = FuzzPatience(bytes)
@@ -49,13 +50,13 @@ private func core(_ name: String, _ scenario: CoreScenario) -> FuzzTarget {
 enum CoreScenario: Sendable {
     case two, three, joining, contact
 
-    // Never changed: each input copies the nodes.
+    // Never changed: each input makes its own nodes.
     private nonisolated(unsafe) static let bases: [Result<FuzzSession, any Error>] = [
         Result { FuzzSession(try FuzzAssembly.joined(2)) }, Result { FuzzSession(try FuzzAssembly.joined(3)) },
         Result { FuzzSession(try FuzzAssembly.halfJoined()) }, Result { FuzzSession(FuzzAssembly.contacts()) },
     ]
 
-    /// Starts each input from copies of its own, so that inputs are independent.
+    /// Starts each input from the saved records, so that inputs are independent.
     func start() throws -> FuzzSession {
         var session =
             switch self {
@@ -64,7 +65,12 @@ enum CoreScenario: Sendable {
             case .joining: try Self.bases[2].get()
             case .contact: try Self.bases[3].get()
             }
-        session.all.nodes = session.all.nodes.map { $0.copy() }
+        session.all.restart(sessionGoesOn: true)
+        switch self {
+        case .two, .three: session.all.run(for: 5 * .second)
+        case .joining: session.all.dial()
+        case .contact: session.all.open(0, to: 1)
+        }
         return session
     }
 

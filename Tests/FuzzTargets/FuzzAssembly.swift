@@ -2,7 +2,7 @@ import Crypto
 import Messaging
 
 /// Several connected nodes in memory with their shells. Every action is performed at once, and every frame can cross as
-/// bytes. A value type except for its nodes, which must be copied to start again from the same state.
+/// bytes. A value type except for its nodes; ``restart(sessionGoesOn:)`` makes new ones.
 struct FuzzAssembly {
     struct InFlight {
         var to: Int
@@ -59,7 +59,7 @@ struct FuzzAssembly {
             chunks.append([:])
             saved.append(nil)
             tombstones.append([:])
-            step(node) { core, turn in core.addUnused(client, key: key, turn) }
+            step(node) { core, turn in core.addUnused(client, key: key, &turn) }
         }
     }
 
@@ -79,11 +79,15 @@ struct FuzzAssembly {
     static func halfJoined() throws -> FuzzAssembly {
         var all = try created(2)
         try all.join(1)
-        // The dial has opened a link whose frames have not arrived.
-        for _ in 0..<64 where all.links.isEmpty { all.tick(until: all.now + .second) }
-        all.wire.removeAll()
+        all.dial()
         guard !all.links.isEmpty else { throw FuzzFailure("the joiner does not dial") }
         return all
+    }
+
+    /// Until a dial has opened a link; frames on it are lost.
+    mutating func dial() {
+        for _ in 0..<64 where links.isEmpty { tick(until: now + .second) }
+        wire.removeAll()
     }
 
     static func contacts() -> FuzzAssembly {
@@ -99,29 +103,28 @@ struct FuzzAssembly {
     private static func created(_ count: Int) throws -> FuzzAssembly {
         var all = FuzzAssembly(count)
         let client = all.clients[0]
-        all.step(0) { core, turn in (try? core.createConversation(client, name: "talk", profile: "p0", &turn)) ?? [] }
+        all.step(0) { core, turn in _ = try? core.createConversation(client, name: "talk", profile: "p0", &turn) }
         return all
     }
 
     mutating func join(_ node: Int) throws {
         var made: Invite?
         command(0) { (machine, turn) throws(CommandError) in
-            let (invite, actions) = try machine.invite(lifetime: .day, singleUse: true, &turn)
+            let invite = try machine.invite(lifetime: .day, singleUse: true, &turn)
             made = invite
-            return actions
         }
         guard let made else { throw FuzzFailure("no invite") }
         let signed = SignedInvite(payload: InviteSlug.encodePayload(made), signedBy: keys[0].secret)
         let invite = try VerifiedInvite(signed, decoded: made)
         invites.append(invite)
         let client = clients[node]
-        step(node) { core, turn in (try? core.join(client, invite: invite, profile: "p\(node)", &turn)) ?? [] }
+        step(node) { core, turn in _ = try? core.join(client, invite: invite, profile: "p\(node)", &turn) }
     }
 
     // MARK: The shell
 
     func endpoint(_ node: Int) -> Endpoint { Endpoint(host: "n\(node)", port: 1) }
-    func machine(_ node: Int) -> ConversationStateMachine? { nodes[node].conversation(clients[node]) }
+    func machine(_ node: Int) -> Conversation? { nodes[node].conversation(clients[node]) }
 
     private func turn(_ node: Int) -> Turn {
         let known = archive[node]
@@ -134,11 +137,11 @@ struct FuzzAssembly {
         return turn
     }
 
-    mutating func step(_ node: Int, _ body: (inout NodeStateMachine, inout Turn) -> [NodeAction]) {
+    mutating func step(_ node: Int, _ body: (inout NodeStateMachine, inout Turn) -> Void) {
         var turn = turn(node)
-        let actions = body(&nodes[node], &turn)
+        body(&nodes[node], &turn)
         random = turn.random
-        perform(actions, node)
+        perform(turn.actions, node)
     }
 
     private mutating func perform(_ actions: [NodeAction], _ node: Int) {
@@ -185,7 +188,7 @@ struct FuzzAssembly {
             case .forgetChunks(_, let id): chunks[node][id] = nil
             case .verifyAttachment(let client, let id):
                 step(node) { core, turn in
-                    core.attachmentVerified(id, client: client, isRight: id.bytes[0] & 1 == 0, &turn)
+                    core.step(client, &turn) { $0.attachmentVerified(id, id.bytes[0] & 1 == 0, &$1) }
                 }
             case .serveChunks(let link): step(node) { core, turn in core.chunksMayGo(on: link, &turn) }
             case .transmitChunk(let link, _, let id, let index):
@@ -307,7 +310,8 @@ struct FuzzAssembly {
         now = end
     }
 
-    mutating func restart() {
+    /// - Parameter sessionGoesOn: no session ends.
+    mutating func restart(sessionGoesOn: Bool = false) {
         links.removeAll()
         wire.removeAll()
         for node in nodes.indices {
@@ -322,27 +326,20 @@ struct FuzzAssembly {
                 record.openInvites = []
                 let tombstone = try? StoredCodec.decodeTombstone(StoredCodec.encode(tombstone: record, byteLimit: .max))
                 if tombstone != record { failure = failure ?? "a tombstone of our own does not come back" }
-                step(node) { core, turn in core.load(record, now: turn.now) }
+                step(node) { core, turn in core.load(record, &turn) }
             }
             let key = keys[node]
-            step(node) { core, turn in core.load(read, key: key, turn) }
+            step(node) { core, turn in core.load(read, key: key, sessionGoesOn: sessionGoesOn, &turn) }
         }
     }
 
     @discardableResult mutating func command(
-        _ node: Int, _ body: (inout ConversationStateMachine, inout Turn) throws(CommandError) -> [NodeAction]
+        _ node: Int, _ body: (Conversation, inout Turn) throws(CommandError) -> Void
     ) -> CommandError? {
         var refusal: CommandError?
         let client = clients[node]
         step(node) { core, turn in
-            do throws(CommandError) {
-                return try core.command(client, &turn) { (machine, turn) throws(CommandError) in
-                    ((), try body(&machine, &turn))
-                }.1
-            } catch {
-                refusal = error
-                return []
-            }
+            do throws(CommandError) { try core.command(client, &turn, body) } catch { refusal = error }
         }
         return refusal
     }

@@ -96,7 +96,7 @@ struct FuzzSession {
         case 0:
             let sealed = notice(genesis, by, &input)
             let isAnswer = input.byte() & 1 == 0
-            all.step(node) { core, turn in core.receiveNotice(sealed, for: client, isAnswer: isAnswer, &turn).actions }
+            all.step(node) { core, turn in core.receiveNotice(sealed, for: client, isAnswer: isAnswer, &turn) }
         case 1:
             let receipt = DeletionReceipt(
                 conversation: genesis.conversation, destroyedAt: Timestamp(milliseconds: input.signed()), key: by,
@@ -339,7 +339,7 @@ extension FuzzSession {
         switch input.index(below: Self.commandCount) {
         case 0:
             let text = input.text()
-            all.command(node) { (machine, turn) throws(CommandError) in try machine.send(text, &turn).actions }
+            all.command(node) { (machine, turn) throws(CommandError) in _ = try machine.send(text, &turn) }
         case 1:
             let lifetimes = Lifetime.allCases
             let terms = LifetimeTerms(lifetimes[input.index(below: lifetimes.count)])
@@ -350,17 +350,16 @@ extension FuzzSession {
         case 5:
             let policies: [LifetimePolicy?] = [nil, .ask, .refuse, .acceptUpTo(.oneDay)]
             let policy = policies[input.index(below: 4)]
-            all.command(node) { machine, _ in machine.setPolicy(policy) }
+            all.command(node) { machine, turn in machine.setPolicy(policy, &turn) }
         case 6:
             let caps: [LifetimeCap?] = [nil, LifetimeCap.none, .atMost(.oneHour), .atMost(.ephemeral)]
             let cap = caps[input.index(below: 4)]
-            all.command(node) { machine, _ in machine.setCap(cap) }
-        case 7:
-            all.command(node) { (machine, turn) throws(CommandError) in try machine.reply("ja", to: id, &turn).actions }
+            all.command(node) { machine, turn in machine.setCap(cap, &turn) }
+        case 7: all.command(node) { (machine, turn) throws(CommandError) in _ = try machine.reply("ja", to: id, &turn) }
         case 8:
             let isRemoved = input.byte() & 1 == 0
             all.command(node) { (machine, turn) throws(CommandError) in
-                try machine.react("👍", to: id, isRemoved: isRemoved, &turn).actions
+                _ = try machine.react("👍", to: id, isRemoved: isRemoved, &turn)
             }
         case 9: sendFile(node, &input)
         case 10:
@@ -382,31 +381,27 @@ extension FuzzSession {
         case 15: all.command(node) { machine, turn in machine.leave(&turn) }
         case 16:
             let isOn: Bool? = [nil, true, false][input.index(below: 3)]
-            all.command(node) { machine, _ in machine.setReadReceipts(isOn) }
-        case 17: all.command(node) { machine, turn in machine.markRead(known.map { ($0, other) }, turn) }
+            all.command(node) { machine, turn in machine.setReadReceipts(isOn, &turn) }
+        case 17: all.command(node) { machine, turn in machine.markRead(known.map { ($0, other) }, &turn) }
         case 18: all.command(node) { (machine, turn) throws(CommandError) in try machine.cancel(id, &turn) }
-        case 19: all.command(node) { machine, turn in machine.close(turn) }
+        case 19: all.command(node) { machine, turn in machine.close(&turn) }
         case 20: all.command(node) { machine, turn in machine.retry(&turn) }
-        case 21: all.step(node) { core, turn in (try? core.sleep(client, &turn)) ?? [] }
+        case 21: all.step(node) { core, turn in _ = try? core.sleep(client, &turn) }
         case 22: all.wake(node, client, .userInteraction)
         case 23: all.wake(node, client, .pushNotification)
-        case 24:
-            all.command(node) { machine, _ in
-                machine.releaseMemory()
-                return []
-            }
+        case 24: all.command(node) { machine, _ in machine.releaseMemory() }
         case 25:
             all.command(node) { (machine, turn) throws(CommandError) in
-                try machine.invite(lifetime: .hour, singleUse: false, &turn).actions
+                _ = try machine.invite(lifetime: .hour, singleUse: false, &turn)
             }
         case 26: all.command(node) { (machine, turn) throws(CommandError) in try machine.revokeAll(&turn) }
         default:
-            let join = all.nodes[node].cancelJoin(client)
-            if join != nil {
-                all.gone.insert(node)
-            } else {
-                all.step(node) { core, turn in core.retryJoin(client, &turn) }
+            var isCancelled = false
+            all.step(node) { core, turn in
+                _ = turn.apart { isCancelled = core.cancelJoin(client, &$0) }
+                if !isCancelled { core.retryJoin(client, &turn) }
             }
+            if isCancelled { all.gone.insert(node) }
         }
     }
 
@@ -417,7 +412,7 @@ extension FuzzSession {
             let attachment = Attachment(
                 name: "f", mediaType: "text/plain", byteCount: byteCount, hash: [UInt8](repeating: 0, count: 32),
                 text: "")
-            return try machine.send(attachment, prepared, &turn).actions
+            _ = try machine.send(attachment, prepared, &turn)
         }
     }
 }

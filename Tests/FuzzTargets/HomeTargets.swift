@@ -129,8 +129,8 @@
         let now = Timestamp(milliseconds: 1_795_247_146_133)
         var turn = Turn(now: now, random: .seeded(1))
         let node = NodeStateMachine()
-        _ = node.load(record, key: FuzzKeys.ann, turn)
-        _ = node.advance(&turn)
+        node.load(record, key: FuzzKeys.ann, &turn)
+        node.advance(&turn)
         guard let saved = node.record(record.client) else { return }
         let again = try? StoredCodec.decode(InboxRecord.self, StoredCodec.encode(record: saved))
         try expect(again == saved, "what the core makes of a record does not come back")

@@ -150,6 +150,7 @@ let mailedTargets: [FuzzTarget] = [
         "core-mailed", byteCountLimit: 1_024, cost: 50, seeds: { FuzzMail.seeds },
         run: { bytes in
             var session = try FuzzMail.start()
+            FuzzTarget.preludeEnded()
             var input = FuzzInput(bytes)
             session.all.random = .seeded(UInt64(input.byte()))
             session.all.count = 0
@@ -166,14 +167,15 @@ let mailedTargets: [FuzzTarget] = [
 ]
 
 enum FuzzMail {
-    // Never changed: each input copies the nodes.
+    // Never changed: each input makes its own nodes.
     private nonisolated(unsafe) static let base: Result<FuzzSession, any Error> = Result {
         FuzzSession(try FuzzAssembly.mailing())
     }
 
     static func start() throws -> FuzzSession {
         var session = try base.get()
-        session.all.nodes = session.all.nodes.map { $0.copy() }
+        session.all.restart(sessionGoesOn: true)
+        session.all.run(for: 5 * .second)
         return session
     }
 
@@ -217,7 +219,7 @@ enum FuzzMail {
         let member = session.all.keys[input.byte() == 255 ? node : other].publicKey
         let client = session.all.clients[node]
         session.all.step(node) { core, turn in
-            core.receiveMailed(frames, number: number, from: member, age: age, client: client, &turn).actions
+            core.receiveMailed(frames, number: number, from: member, age: age, client: client, &turn)
         }
     }
 
@@ -304,7 +306,7 @@ extension FuzzAssembly {
             result.mailed = known.map(\.id)
             if body == nil { (result.mailed, result.tooLarge) = ([], known.map(\.id)) }
         }
-        step(node) { core, turn in core.mailed(order, result, client: client, &turn) }
+        step(node) { core, turn in core.step(client, &turn) { $0.mailed(order, result, &$1) } }
     }
 
     private func secret(_ order: MailOrder, from node: Int, own: IdentityKey, _ conversation: ConversationID)

@@ -287,6 +287,7 @@ let storedTargets: [FuzzTarget] = [
             let again = try? StoredCodec.decodeTombstone(StoredCodec.encode(tombstone: record, byteLimit: .max))
             try expect(again == record, "\(record) comes back as \(String(describing: again))")
             let node = NodeStateMachine()
-            _ = node.load(record, now: Timestamp(milliseconds: 1_795_247_146_133))
+            var turn = Turn(now: Timestamp(milliseconds: 1_795_247_146_133), random: .seeded(1))
+            node.load(record, &turn)
         }),
 ]

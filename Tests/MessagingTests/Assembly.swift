@@ -58,7 +58,7 @@ struct Assembly {
             exploded.append(nil)
             fanOut.append([])
             knocks[node] = []
-            step(node) { core, turn in core.addUnused(client, key: key, turn) }
+            step(node) { core, turn in core.addUnused(client, key: key, &turn) }
         }
     }
 
@@ -71,21 +71,20 @@ struct Assembly {
 
     mutating func create() {
         let client = clients[0]
-        step(0) { core, turn in (try? core.createConversation(client, name: "talk", profile: "p0", &turn)) ?? [] }
+        step(0) { core, turn in _ = try? core.createConversation(client, name: "talk", profile: "p0", &turn) }
     }
 
     mutating func join(_ node: Int) throws {
         var made: Invite?
         command(0) { (machine, turn) throws(CommandError) in
-            let (invite, actions) = try machine.invite(lifetime: .day, singleUse: true, &turn)
+            let invite = try machine.invite(lifetime: .day, singleUse: true, &turn)
             made = invite
-            return actions
         }
         let signed = SignedInvite(payload: [UInt8(invites.count)], signedBy: keys[0].secret)
         let invite = try VerifiedInvite(signed, decoded: try #require(made))
         invites.append(invite)
         let client = clients[node]
-        step(node) { core, turn in (try? core.join(client, invite: invite, profile: "p\(node)", &turn)) ?? [] }
+        step(node) { core, turn in _ = try? core.join(client, invite: invite, profile: "p\(node)", &turn) }
         run()
     }
 
@@ -97,20 +96,17 @@ struct Assembly {
         run()
         let (client, key) = (ClientID.generate(&random), makeKey(&random))
         (clients[node], keys[node], inboxKeys[client]) = (client, key, key)
-        step(node) { core, turn in core.addUnused(client, key: key, turn) }
+        step(node) { core, turn in core.addUnused(client, key: key, &turn) }
         try join(node)
         return earlier
     }
 
     mutating func sleep(_ client: ClientID, of node: Int) {
-        step(node) { core, turn in (try? core.sleep(client, &turn)) ?? [] }
-        step(node) { core, turn in
-            core.fallAsleep(client, &turn)
-            return []
-        }
+        step(node) { core, turn in _ = try? core.sleep(client, &turn) }
+        step(node) { core, turn in core.fallAsleep(client, &turn) }
     }
 
-    mutating func step(_ node: Int, _ body: (inout NodeStateMachine, inout Turn) -> [NodeAction]) {
+    mutating func step(_ node: Int, _ body: (inout NodeStateMachine, inout Turn) -> Void) {
         let known = archive[node]
         let inboxKeys = locked.contains(node) ? [:] : inboxKeys
         var turn = turn(
@@ -119,9 +115,9 @@ struct Assembly {
         turn.contents.message = { known[$1] }
         turn.mailbox = mailboxes[node]
         turn.sleeperKey = { inboxKeys[$0] }
-        let actions = body(&nodes[node], &turn)
+        body(&nodes[node], &turn)
         random = turn.random
-        perform(actions, node)
+        perform(turn.actions, node)
     }
 
     private mutating func perform(_ actions: [NodeAction], _ node: Int) {
@@ -257,9 +253,9 @@ struct Assembly {
         run(for: time)
     }
 
-    @discardableResult mutating func command(
-        _ node: Int, _ body: (inout ConversationStateMachine, inout Turn) throws -> [NodeAction]
-    ) -> CommandError? {
+    @discardableResult mutating func command(_ node: Int, _ body: (Conversation, inout Turn) throws -> Void)
+        -> CommandError?
+    {
         var refusal: CommandError?
         let client = clients[node]
         step(node) { core, turn in core.command(client, &turn, refusal: &refusal, body) }
@@ -269,14 +265,13 @@ struct Assembly {
     mutating func say(_ text: String, from node: Int) throws -> MessageID {
         var id: MessageID?
         command(node) { (machine, turn) throws(CommandError) in
-            let (message, actions) = try machine.send(text, &turn)
+            let message = try machine.send(text, &turn)
             id = message.content.id
-            return actions
         }
         return try #require(id)
     }
 
-    func machine(_ node: Int) -> ConversationStateMachine? { nodes[node].conversation(clients[node]) }
+    func machine(_ node: Int) -> Conversation? { nodes[node].conversation(clients[node]) }
     func names(_ node: Int) -> [String] { (machine(node)?.currentMembers ?? []).compactMap(\.profile).sorted() }
     func isOnline(_ one: Int, _ other: Int) -> Bool {
         machine(one)?.isOnline(keys[other].publicKey) == true && machine(other)?.isOnline(keys[one].publicKey) == true

@@ -20,7 +20,6 @@ import Testing
         var prepared: PreparedAttachment?
         pair.command(0) { (machine, turn) throws(CommandError) in
             prepared = try machine.prepareAttachment(byteCount: 0, &turn)
-            return []
         }
         let draft = try #require(prepared)
         let size = Limits.chunkByteCount
@@ -32,7 +31,7 @@ import Testing
         let attachment = Messaging.Attachment(
             name: "f", mediaType: "", byteCount: announced ?? Int64(bytes.count), hash: hash ?? BLAKE2b.hash(bytes),
             text: "look")
-        pair.command(0) { try $0.send(attachment, draft, &$1).actions }
+        pair.command(0) { _ = try $0.send(attachment, draft, &$1) }
         return draft.message
     }
 
@@ -104,7 +103,6 @@ import Testing
         let refusal = pair.command(0) { (machine, turn) throws(CommandError) in
             conversation = machine.conversation
             _ = try machine.prepareAttachment(byteCount: Limits.attachmentMemoryByteCount + 1, &turn)
-            return []
         }
         #expect(
             try refusal == .fileTooLargeForMemory(limit: Limits.attachmentMemoryByteCount, in: #require(conversation)))
@@ -211,17 +209,17 @@ import Testing
         var pair = try joined()
         let id = try pair.send("hello", from: 0)
         pair.run()
-        pair.command(1) { try $0.reply("hi", to: id, &$1).actions }
-        pair.command(1) { try $0.react("👍", to: id, isRemoved: false, &$1).actions }
+        pair.command(1) { _ = try $0.reply("hi", to: id, &$1) }
+        pair.command(1) { _ = try $0.react("👍", to: id, isRemoved: false, &$1) }
         pair.run()
         let bodies = pair.archive[0].values.map(\.message.content.body)
         #expect(bodies.contains(.reply(Reply(replyTo: id, text: "hi"))))
         #expect(bodies.contains(.reaction(Reaction(message: id, emoji: "👍", isRemoved: false))))
         var random = Randomness.seeded(2)
         let unknown = MessageID.random(&random)
-        #expect(pair.command(1) { try $0.react("👍", to: unknown, isRemoved: false, &$1).actions } == .unknownMessage)
+        #expect(pair.command(1) { _ = try $0.react("👍", to: unknown, isRemoved: false, &$1) } == .unknownMessage)
         #expect(
-            pair.command(1) { try $0.react("\n", to: id, isRemoved: false, &$1).actions }
+            pair.command(1) { _ = try $0.react("\n", to: id, isRemoved: false, &$1) }
                 == .invalidReaction(limit: Limits.reactionByteCount))
     }
 
@@ -230,7 +228,7 @@ import Testing
         let id = try pair.send("hello", from: 0)
         pair.run()
         pair.now = pair.now + 30 * .minute
-        pair.command(1) { try $0.react("👍", to: id, isRemoved: false, &$1).actions }
+        pair.command(1) { _ = try $0.react("👍", to: id, isRemoved: false, &$1) }
         pair.run()
         let end = pair.archive[0][id]?.message.expiresAt
         let reaction = pair.archive[0].values.first { $0.message.content.isAnnotation }
@@ -251,7 +249,7 @@ import Testing
         markRead(ids, &pair)
         #expect(pair.wire.isEmpty)
         // A conversation's own setting beats the default.
-        pair.command(1) { (machine, _) throws(CommandError) in machine.setReadReceipts(false) }
+        pair.command(1) { (machine, turn) throws(CommandError) in machine.setReadReceipts(false, &turn) }
         let last = try pair.send("last", from: 0)
         pair.run()
         markRead([last], &pair)
@@ -305,9 +303,8 @@ import Testing
         var pair = try joined()
         func send(_ type: String, _ count: Int = 3, fallback: String = "a poll") -> CommandError? {
             pair.command(0) { (machine, turn) throws(CommandError) in
-                try machine.send(
-                    ContentType(type), payload: [UInt8](repeating: 1, count: count), fallback: fallback, &turn
-                ).actions
+                _ = try machine.send(
+                    ContentType(type), payload: [UInt8](repeating: 1, count: count), fallback: fallback, &turn)
             }
         }
         #expect(send("example.org/poll:1.0") == nil)

@@ -103,10 +103,9 @@ import Testing
         let contents = (0..<8).map { _ in AgedContent(all.text("0123456789", by: 0), age: 0) }
         let one = Message(content: contents[0].content, sender: nil, state: .received, expiresAt: nil).byteCount
         var turn = turn(all.random, now: all.now)
-        var machine = try #require(all.nodes[1].conversation(client))
-        let actions = machine.receive(
-            .contents(contents), from: all.keys[0].publicKey, on: link, memoryAvailable: 3 * one, &turn)
-        let kept = actions.flatMap { action -> [Message] in
+        let machine = try #require(all.nodes[1].conversation(client))
+        machine.receive(.contents(contents), from: all.keys[0].publicKey, on: link, memoryAvailable: 3 * one, &turn)
+        let kept = turn.actions.flatMap { action -> [Message] in
             if case .keep(_, let messages, _) = action { messages } else { [] }
         }
         #expect(kept.map(\.content.id) == contents.prefix(3).map(\.content.id))

@@ -29,9 +29,8 @@ import Testing
         (start.run, start.copies) = (run, copies)
         var said: SessionStart?
         all.step(0) { core, turn in
-            let actions = core.linkOpened(link, client: client, remote: remote, weDialled: false, &turn)
-            for case .transmit(link, .session(let start)) in actions { said = start }
-            return actions
+            core.linkOpened(link, client: client, remote: remote, weDialled: false, &turn)
+            for case .transmit(link, .session(let start)) in turn.actions { said = start }
         }
         all.step(0) { core, turn in core.receive(.session(start), on: link, verify: { _ in nil }, &turn) }
         return try #require(said)
@@ -140,7 +139,7 @@ private struct RunningCopies {
     }
 
     let keys: [PublicKey]
-    private var machines: [ConversationStateMachine]
+    private var machines: [Conversation]
     private(set) var events: [[Event.Kind]] = [[], [], []]
     private(set) var linkCount = 0
     private var stopped: Set<Int> = []
@@ -154,8 +153,8 @@ private struct RunningCopies {
         keys = [all.keys[other].publicKey, all.keys[copied].publicKey]
         (random, now) = (all.random, all.now)
         machines = try [other, copied, copied].map { node in
-            ConversationStateMachine(
-                client: all.clients[node], key: all.keys[node], record: try #require(all.machine(node)).savedRecord,
+            Conversation(
+                client: all.clients[node], key: all.keys[node], record: try #require(all.machine(node)).record,
                 isFresh: false, now: all.now)
         }
     }
@@ -178,7 +177,7 @@ private struct RunningCopies {
                 switch next.arrival {
                 case .frame(let frame):
                     step(next.to) { $0.receive(frame, from: remote, on: next.link, memoryAvailable: 1 << 20, &$1) }
-                case .end: step(next.to) { $0.linkClosed(next.link, to: remote, $1) }
+                case .end: step(next.to) { $0.linkClosed(next.link, to: remote, &$1) }
                 }
             }
             let sides = machines.indices.filter { !stopped.contains($0) }
@@ -191,11 +190,11 @@ private struct RunningCopies {
 
     private func remote(of side: Int) -> PublicKey { side == 0 ? keys[1] : keys[0] }
 
-    private mutating func step(_ side: Int, _ body: (inout ConversationStateMachine, inout Turn) -> [NodeAction]) {
+    private mutating func step(_ side: Int, _ body: (Conversation, inout Turn) -> Void) {
         var turn = turn(random, now: now)
-        let actions = body(&machines[side], &turn)
+        body(machines[side], &turn)
         random = turn.random
-        for action in actions {
+        for action in turn.actions {
             switch action {
             case .transmit(let link, let frame):
                 guard let copy = links[link] else { continue }

@@ -36,8 +36,8 @@ import Testing
         let link = try #require(all.machine(1)?.link(to: all.keys[0].publicKey))
         var turn = turn(all.random, now: all.now)
         turn.contents.wasShown = { $1 == content.id }
-        let actions = all.nodes[1].receive(.content(content, age: .hour), on: link, verify: { _ in nil }, &turn)
-        #expect(actions == [.transmit(link, .acknowledgement(content.id, stored: false))])
+        all.nodes[1].receive(.content(content, age: .hour), on: link, verify: { _ in nil }, &turn)
+        #expect(turn.actions == [.transmit(link, .acknowledgement(content.id, stored: false))])
     }
 
     @Test func `a sender shows a content expired on arrival as expired undelivered, and counts one gap`() throws {
@@ -120,17 +120,16 @@ import Testing
             let prepared = try machine.prepareAttachment(byteCount: 100_000, &turn)
             let file = Attachment(
                 name: "f", mediaType: "a/b", byteCount: 100_000, hash: [UInt8](repeating: 1, count: 32), text: "")
-            let (message, actions) = try machine.send(file, prepared, &turn)
+            let message = try machine.send(file, prepared, &turn)
             sent = message.content.id
-            return actions
         }
         all.run(for: .second)
         let id = try #require(sent)
         #expect(all.archive[1][id]?.state == .receiving)
         // The message is read while the file is still arriving.
         let (sender, client) = (all.keys[0].publicKey, all.clients[1])
-        all.command(1) { (machine, turn) throws(CommandError) in machine.setReadReceipts(true) }
-        all.step(1) { core, turn in core.markRead([(id, sender)], client: client, &turn) }
+        all.command(1) { (machine, turn) throws(CommandError) in machine.setReadReceipts(true, &turn) }
+        all.step(1) { core, turn in core.step(client, &turn) { $0.markRead([(id, sender)], &$1) } }
         #expect(!all.sent.contains(.receipt(Receipt(.read, [id]))), "it is not whole")
         // Another implementation may send the receipt early.
         all.inject(.receipt(Receipt(.read, [id])), from: 1, to: 0)
@@ -140,7 +139,7 @@ import Testing
         #expect(all.archive[0][id]?.state == .read)
         // The receipt is sent once the file is complete.
         all.archive[1][id]?.state = .received
-        all.step(1) { core, turn in core.markRead([(id, sender)], client: client, &turn) }
+        all.step(1) { core, turn in core.step(client, &turn) { $0.markRead([(id, sender)], &$1) } }
         #expect(all.sent.contains(.receipt(Receipt(.read, [id]))))
     }
 }

@@ -48,9 +48,8 @@ import Testing
         for _ in 0..<11 {
             all.now = all.now + .second
             all.step(0) { core, turn in
-                let actions = core.advance(&turn)
-                closed += actions.compactMap { if case .close(let link) = $0 { link } else { nil } }
-                return actions
+                core.advance(&turn)
+                closed += turn.actions.compactMap { if case .close(let link) = $0 { link } else { nil } }
             }
         }
         #expect(closed == [link])
@@ -142,7 +141,7 @@ import Testing
         _ = schedule(&all, in: 2 * .hour)
         all.run()
         let client = all.clients[1]
-        all.step(1) { core, turn in core.receiveNotice(late, for: client, &turn).actions }
+        all.step(1) { core, turn in core.receiveNotice(late, for: client, &turn) }
         all.run()
         #expect(end(all, 0) == early && end(all, 1) == early)
         // A forged notice changes nothing.
@@ -151,13 +150,13 @@ import Testing
             let forged = ExplodeNotice(
                 genesis: genesis, expiresAt: all.now + 60_000, isImmediate: immediate, key: key, &all.random
             ).sealed(&all.random)
-            all.step(1) { core, turn in core.receiveNotice(forged, for: client, &turn).actions }
+            all.step(1) { core, turn in core.receiveNotice(forged, for: client, &turn) }
         }
         #expect(end(all, 1) == early)
         // An immediate notice far in the future takes effect now, whatever the clock.
         let now = ExplodeNotice(genesis: genesis, expiresAt: all.now + .day, key: all.keys[0], &all.random)
         let sealed = now.sealed(&all.random)
-        all.step(1) { core, turn in core.receiveNotice(sealed, for: client, &turn).actions }
+        all.step(1) { core, turn in core.receiveNotice(sealed, for: client, &turn) }
         #expect(all.machine(1) == nil)
     }
 
@@ -173,7 +172,7 @@ import Testing
                 genesis: genesis, expiresAt: time, isImmediate: false, key: all.keys[1], &all.random
             ).sealed(&all.random)
             let before = try #require(all.machine(1)).forgedCount
-            all.step(1) { core, turn in core.receiveNotice(forged, for: client, &turn).actions }
+            all.step(1) { core, turn in core.receiveNotice(forged, for: client, &turn) }
             #expect(all.machine(1)?.forgedCount == before + (isChecked ? 1 : 0))
             #expect(end(all, 1) == known)
         }
@@ -184,8 +183,7 @@ import Testing
         ).sealed(&all.random)
         var answers: [NodeAction] = []
         all.step(1) { core, turn in
-            answers = core.receive(.explosion(late), on: link, verify: { _ in nil }, &turn)
-            return []
+            answers = turn.apart { core.receive(.explosion(late), on: link, verify: { _ in nil }, &$0) }
         }
         guard case .transmit(link, .explosion(let told))? = answers.last else {
             return #expect(Bool(false), "\(answers)")
@@ -210,7 +208,7 @@ import Testing
             genesis: genesis, expiresAt: .latest, isImmediate: false, key: other.keys[0], &other.random
         ).sealed(&other.random)
         let client = other.clients[1]
-        other.step(1) { core, turn in core.receiveNotice(far, for: client, &turn).actions }
+        other.step(1) { core, turn in core.receiveNotice(far, for: client, &turn) }
         #expect(end(other, 1) == other.now + Limits.explosionHorizon)
     }
 
@@ -240,7 +238,7 @@ import Testing
         _ = schedule(&all, in: .hour)
         all.run()
         #expect(all.armed[0]?.members.count == 1)
-        all.command(0) { try $0.invite(lifetime: .day, singleUse: false, &$1).actions }
+        all.command(0) { _ = try $0.invite(lifetime: .day, singleUse: false, &$1) }
         all.run()
         let issued = try #require(all.machine(0)?.invites?.invites.last)
         #expect(all.armed[0]?.openInvites.contains(issued.id) == true)
@@ -257,7 +255,7 @@ import Testing
     @Test func `a joiner learns the schedule from the welcome, and an inconsistent welcome is invalid`() throws {
         var all = Assembly(2)
         let client = all.clients[0]
-        all.step(0) { core, turn in (try? core.createConversation(client, name: "c", profile: "p", &turn)) ?? [] }
+        all.step(0) { core, turn in _ = try? core.createConversation(client, name: "c", profile: "p", &turn) }
         _ = schedule(&all, in: .hour)
         try all.join(1)
         #expect(end(all, 1) == end(all, 0) && end(all, 1) != nil)
@@ -295,10 +293,10 @@ import Testing
         let tombstone = try #require(all.exploded[1])
         all.nodes[0] = NodeStateMachine()
         let key = all.keys[0]
-        all.step(0) { core, turn in core.load(record, key: key, turn) }
+        all.step(0) { core, turn in core.load(record, key: key, &turn) }
         let machine = tombstone
         let answer = try #require(machine.answer(toQuestionOf: key.publicKey))
-        all.step(0) { core, turn in core.receiveNotice(answer, for: client, isAnswer: true, &turn).actions }
+        all.step(0) { core, turn in core.receiveNotice(answer, for: client, isAnswer: true, &turn) }
         #expect(all.machine(0) == nil && all.exploded[0]?.role == .creator)
         #expect(all.fanOut[0].map(\.key) == [all.keys[1].publicKey])
         #expect(machine.answer(toNoticeOf: key.publicKey) == tombstone.receipt)
@@ -333,27 +331,27 @@ import Testing
             let armed = try #require(pair.armed[0])
             if isScheduled { pair.now = armed.explodedAt }
             pair.command(0) { (machine, turn) throws(CommandError) in
-                if isScheduled { return machine.advance(&turn) }
-                return try machine.explode(&turn)
+                if isScheduled { machine.advance(&turn) } else { try machine.explode(&turn) }
             }
             let tombstone = try #require(pair.exploded[0])
             // Without durable state the conversation is unchanged, or its time has come.
             var fresh = NodeStateMachine()
             var turn = turn(pair.random, now: pair.now)
-            #expect(fresh.load(armed, now: pair.now).isEmpty != isScheduled)
-            let actions = fresh.load(record, key: pair.keys[0], turn)
+            #expect(turn.apart { fresh.load(armed, &$0) }.isEmpty != isScheduled)
+            let actions = turn.apart { fresh.load(record, key: pair.keys[0], &$0) }
             if isScheduled {
                 #expect(actions == [.destroy(record.client)])
                 #expect(fresh.tombstone(armed.conversation)?.isPrepared == false)
             } else {
                 #expect(fresh.conversations.count == 1)
-                #expect(!fresh.explodeDue(&turn).contains { if case .explode = $0 { true } else { false } })
+                #expect(
+                    !turn.apart { fresh.explodeDue(&$0) }.contains { if case .explode = $0 { true } else { false } })
             }
             // With the tombstone alone, with or without the inbox, it is gone, and its members are told.
             fresh = NodeStateMachine()
-            #expect(fresh.load(tombstone, now: pair.now).isEmpty)
-            #expect(fresh.load(record, key: pair.keys[0], turn) == [.destroy(record.client)])
-            let knocks = fresh.advance(&turn)
+            #expect(turn.apart { fresh.load(tombstone, &$0) }.isEmpty)
+            #expect(turn.apart { fresh.load(record, key: pair.keys[0], &$0) } == [.destroy(record.client)])
+            let knocks = turn.apart { fresh.advance(&$0) }
             #expect(knocks == [.knock(.deliver(tombstone.conversation, pair.keys[1].publicKey))])
         }
     }
@@ -366,10 +364,10 @@ import Testing
         let record = try #require(all.nodes[1].record(client))
         let fresh = NodeStateMachine()
         var turn = turn(all.random, now: all.now)
-        let loaded = fresh.load(record, key: all.keys[1], turn)
+        let loaded = turn.apart { fresh.load(record, key: all.keys[1], &$0) }
         #expect(!loaded.contains { if case .notify = $0 { true } else { false } })
         #expect(try #require(fresh.nextDeadline) <= all.now)
-        let actions = fresh.advance(&turn)
+        let actions = turn.apart { fresh.advance(&$0) }
         let isArmed = actions.contains { if case .armExplosion(client, _, _) = $0 { true } else { false } }
         #expect(isArmed)
         #expect(!actions.contains { if case .notify = $0 { true } else { false } })
@@ -383,7 +381,7 @@ import Testing
         try pair.createAndInvite()
         let invite = try #require(pair.invite)
         let client = pair.clients[1]
-        pair.step(1) { core, turn in (try? core.join(client, invite: invite, profile: nil, &turn)) ?? [] }
+        pair.step(1) { core, turn in _ = try? core.join(client, invite: invite, profile: nil, &turn) }
         let creator = pair.keys[0].publicKey
         pair.step(1) { core, turn in core.dialFailed(client, to: creator, isUnknownThere: false, &turn) }
         #expect(pair.knocks[1].isEmpty)

@@ -234,15 +234,12 @@ extension NodeStateMachine {
     /// - Parameter refusal: the error of `body`.
     func command(
         _ client: ClientID, _ turn: inout Turn, refusal: inout CommandError?,
-        _ body: (inout ConversationStateMachine, inout Turn) throws -> [NodeAction]
-    ) -> [NodeAction] {
+        _ body: (Conversation, inout Turn) throws -> Void
+    ) {
         do throws(CommandError) {
-            return try command(client, &turn) { (machine, turn) throws(CommandError) -> (Void, [NodeAction]) in
-                do { return ((), try body(&machine, &turn)) } catch { throw error as! CommandError }
-            }.1
-        } catch {
-            refusal = error
-            return []
-        }
+            try command(client, &turn) { (machine, turn) throws(CommandError) in
+                do { try body(machine, &turn) } catch { throw error as! CommandError }
+            }
+        } catch { refusal = error }
     }
 }

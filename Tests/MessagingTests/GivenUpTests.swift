@@ -28,8 +28,8 @@ import Testing
         // After a restart the sender does not wait for the same member again.
         let record = try #require(all.nodes[0].record(all.clients[0]))
         let node = NodeStateMachine()
-        let turn = turn(all.random, now: all.now)
-        _ = node.load(record, key: all.keys[0], turn)
+        var turn = turn(all.random, now: all.now)
+        node.load(record, key: all.keys[0], &turn)
         var waiting = try #require(all.archive[0][id])
         waiting.state = .sent
         node.restoreOutbox(waiting, client: all.clients[0])
@@ -41,12 +41,7 @@ import Testing
         for node in 1...3 { all.isolate(node) }
         let id = try all.say("in memory only", from: 0)
         let client = all.clients[0]
-        all.step(0) { core, turn in
-            let closed = try? core.command(client, &turn) { (machine, turn) throws(CommandError) in
-                ((), machine.close(turn))
-            }
-            return closed?.1 ?? []
-        }
+        all.step(0) { core, turn in core.step(client, &turn) { $0.close(&$1) } }
         #expect(all.archive[0][id]?.state == .cancelled)
         #expect(count(.messageState(id, .cancelled, stored: nil), all) == 1)
     }
@@ -57,12 +52,12 @@ import Testing
         let age = SlotAge(dwell: 0, least: 0)
         for number: UInt64 in [3, 900] {
             all.step(0) { core, turn in
-                core.receiveMailed([], number: number, from: member, age: age, client: client, &turn).actions
+                core.receiveMailed([], number: number, from: member, age: age, client: client, &turn)
             }
         }
-        #expect(all.machine(0)?.savedRecord.mailbox.incoming[member] != nil)
+        #expect(all.machine(0)?.record.mailbox.incoming[member] != nil)
         all.command(0) { try $0.remove(member, &$1) }
-        #expect(all.machine(0)?.savedRecord.mailbox == MailboxRecord())
+        #expect(all.machine(0)?.record.mailbox == MailboxRecord())
     }
 
     @Test func `a reset that voids an acceptance saves the change, though no proposal is open`() throws {

@@ -200,7 +200,7 @@ import Testing
         all.run(for: 90_000)
         #expect(all.archive[0][after] != nil && all.archive[2][after] == nil)
         #expect(all.archive[2][before] != nil)
-        #expect(all.command(2) { try $0.send("hello?", &$1).actions } == .removed)
+        #expect(all.command(2) { _ = try $0.send("hello?", &$1) } == .removed)
         #expect(all.command(0) { try $0.remove(removed, &$1) } == .unknownMember)
     }
 
@@ -212,9 +212,8 @@ import Testing
         #expect(all.machine(1)?.record.isRemoved == true)
         var made: Invite?
         all.command(0) { (machine, turn) throws(CommandError) in
-            let (invite, actions) = try machine.invite(lifetime: .day, singleUse: true, &turn)
+            let invite = try machine.invite(lifetime: .day, singleUse: true, &turn)
             made = invite
-            return actions
         }
         let signed = SignedInvite(payload: [9], signedBy: all.keys[0].secret)
         let invite = try VerifiedInvite(signed, decoded: #require(made))
@@ -223,16 +222,12 @@ import Testing
             var refusal: CommandError?
             all.step(1) { core, turn in
                 do throws(CommandError) { try core.checkJoin(invite, turn) } catch { refusal = error }
-                return []
             }
             return refusal
         }
         #expect(refusal(&all) == nil)
-        all.step(1) { core, turn in (try? core.sleep(client, &turn)) ?? [] }
-        all.step(1) { core, turn in
-            core.fallAsleep(client, &turn)
-            return []
-        }
+        all.step(1) { core, turn in _ = try? core.sleep(client, &turn) }
+        all.step(1) { core, turn in core.fallAsleep(client, &turn) }
         #expect(all.nodes[1].isSleeping(client) && refusal(&all) == nil)
     }
 
@@ -414,7 +409,7 @@ import Testing
         #expect(all.exploded[0] != nil && all.exploded[1] != nil)
         let notice = try #require(all.exploded[0]?.notice)
         let client = all.clients[2]
-        all.step(2) { core, turn in core.receiveNotice(notice, for: client, &turn).actions }
+        all.step(2) { core, turn in core.receiveNotice(notice, for: client, &turn) }
         #expect(all.exploded[2] != nil)
     }
 
@@ -426,7 +421,7 @@ import Testing
         // The living copy represents the conversation, whichever was entered last.
         let id = try #require(all.machine(1)?.conversation)
         #expect(all.nodes[1].client(of: id) == client)
-        all.step(1) { core, turn in core.retry(earlier, &turn) }
+        all.step(1) { core, turn in core.step(earlier, &turn) { $0.retry(&$1) } }
         #expect(all.nodes[1].client(of: id) == client)
         all.command(0) { try $0.explode(&$1) }
         all.run()
@@ -464,11 +459,7 @@ import Testing
         all.command(0) { try $0.explode(&$1) }
         let notice = try #require(all.exploded[0]?.notice)
         var answer: [UInt8]?
-        all.step(1) { core, turn in
-            let result = core.receiveNotice(notice, for: earlier, &turn)
-            answer = result.answer
-            return result.actions
-        }
+        all.step(1) { core, turn in answer = core.receiveNotice(notice, for: earlier, &turn) }
         let record = try #require(all.exploded[1])
         #expect(Set(record.members) == [all.keys[0].publicKey, all.keys[2].publicKey])
         let sealed = try #require(answer)
@@ -482,10 +473,7 @@ import Testing
         var all = try Assembly.joined(2)
         let earlier = try all.removeAndRejoin(1)
         if isAsleep { all.sleep(earlier, of: 1) }
-        all.step(1) { core, turn in
-            core.prepareForLock(&turn)
-            return []
-        }
+        all.step(1) { core, turn in core.prepareForLock(&turn) }
         all.locked.insert(1)
         for client in [earlier, all.clients[1]] { all.inboxKeys[client]?.wipe() }
         all.command(0) { try $0.explode(&$1) }
@@ -564,10 +552,7 @@ import Testing
         try all.join(2)
         let message = try #require(all.archive[0][early])
         #expect(message.deliveries.map(\.member) == [all.keys[1].publicKey])
-        all.command(0) { machine, _ in
-            machine.restoreOutbox(message)
-            return []
-        }
+        all.command(0) { machine, _ in machine.restoreOutbox(message) }
         all.run()
         #expect(all.archive[2][early] == nil)
         all.heal(for: 90_000)

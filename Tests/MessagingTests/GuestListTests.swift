@@ -52,18 +52,20 @@ import Testing
         let node = NodeStateMachine()
         let client = ClientID.generate(&random)
         var turn = Turn(now: Self.noon, random: random)
-        _ = node.addUnused(client, key: makeKey(&random), turn)
-        _ = node.makeContact(client, &turn)
+        node.addUnused(client, key: makeKey(&random), &turn)
+        node.makeContact(client, &turn)
         for number in 0..<Limits.guestCount + 2 {
             let remote = makeKey(&random).publicKey
-            let actions = node.linkOpened(link(number), client: client, remote: remote, weDialled: false, &turn)
+            let actions = turn.apart {
+                node.linkOpened(link(number), client: client, remote: remote, weDialled: false, &$0)
+            }
             let oldest = number - Limits.guestCount
             #expect(actions == (oldest >= 0 ? [.close(link(oldest))] : []))
             #expect(node.isGuest(link(number)))
         }
         // A guest that was sent away gains nothing by it, and is ignored until its link is gone.
         func ping(_ number: Int) -> [NodeAction] {
-            node.receive(.ping(7), on: link(number), verify: { _ in nil }, &turn)
+            turn.apart { node.receive(.ping(7), on: link(number), verify: { _ in nil }, &$0) }
         }
         #expect(node.isGuest(link(0)) && ping(0).isEmpty)
         #expect(node.isGuest(link(2)) && ping(2) == [.transmit(link(2), .pong(7))])

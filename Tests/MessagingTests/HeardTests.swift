@@ -264,7 +264,7 @@ extension Assembly {
         for place in places + [places[4]] { _ = all.found(at: place) }
         let member = all.keys[1].publicKey
         func heard() -> [Endpoint] {
-            all.nodes[0].conversation(all.clients[0])?.members[member]?.heard.endpoints(now: all.now) ?? []
+            all.nodes[0].conversation(all.clients[0])?.peer(member)?.heard.endpoints(now: all.now) ?? []
         }
         #expect(heard() == [places[4], places[5], places[3], places[2]])
         all.now = all.now + Limits.heardLifetime - 1

@@ -322,7 +322,7 @@ extension Assembly {
             let sealed = notice.sealed(&all.random)
             all.inject(.explosion(sealed), from: attacker, to: 1)
             let client = all.clients[1]
-            all.step(1) { core, turn in core.receiveNotice(sealed, for: client, &turn).actions }
+            all.step(1) { core, turn in core.receiveNotice(sealed, for: client, &turn) }
         }
         all.inject(.explosion(all.random.bytes(Limits.noticeByteCount)), from: attacker, to: 1)
         #expect(all.exploded[1] == nil && all.machine(1)?.record.schedule == nil)
@@ -394,12 +394,9 @@ extension Assembly {
         try bringForward([4 * .day, 3 * .day, 2 * .day, .hour], &all)
         all.isolate(1)
         let (client, key) = (all.clients[1], all.keys[1])
-        all.step(1) { core, turn in (try? core.sleep(client, &turn)) ?? [] }
+        all.step(1) { core, turn in _ = try? core.sleep(client, &turn) }
         let record = try #require(all.nodes[1].record(client))
-        all.step(1) { core, turn in
-            core.fallAsleep(client, &turn)
-            return []
-        }
+        all.step(1) { core, turn in core.fallAsleep(client, &turn) }
         #expect(all.nodes[1].isSleeping(client))
         all.now = all.now + 6 * .second
         all.step(1) { core, turn in core.wake(record, key: key, undelivered: [], .activityRanking, &turn) }
@@ -441,9 +438,8 @@ extension Assembly {
             let prepared = try machine.prepareAttachment(byteCount: 100_000, &turn)
             let file = Attachment(
                 name: "f", mediaType: "a/b", byteCount: 100_000, hash: [UInt8](repeating: 1, count: 32), text: "")
-            let (message, actions) = try machine.send(file, prepared, &turn)
+            let message = try machine.send(file, prepared, &turn)
             sent = message.content.id
-            return actions
         }
         let id = try #require(sent)
         all.inject(.attachmentRequest(id, first: 0, count: 3), from: attacker, to: 1)

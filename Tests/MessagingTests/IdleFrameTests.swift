@@ -154,7 +154,7 @@ private enum Idle: String, CaseIterable {
         // The close takes effect later: a peer may go on sending for some seconds.
         let core = all.nodes[victim]
         var turn = turn(all.random, now: all.now)
-        let answers = frames.map { core.receive($0, on: link, verify: { _ in nil }, &turn) }
+        let answers = frames.map { frame in turn.apart { core.receive(frame, on: link, verify: { _ in nil }, &$0) } }
         #expect(core.conversation(all.clients[victim])?.isShunned(key, now: all.now) == true)
         #expect(answers.contains { $0.contains(.close(link)) } && answers.last?.pauses.keys.first == link)
     }
@@ -329,7 +329,7 @@ private enum Idle: String, CaseIterable {
             key = makeKey(&random)
             user = makeKey(&random)
             let (client, key) = (client, key)
-            step { core, turn in core.addUnused(client, key: key, turn) }
+            step { core, turn in core.addUnused(client, key: key, &turn) }
             step { core, turn in core.makeContact(client, &turn) }
             step { core, turn in
                 core.withContact(&turn) { contact, turn in
@@ -349,13 +349,11 @@ private enum Idle: String, CaseIterable {
             RelaySecret(rendezvous: key.publicKey, user: user.publicKey, own: user).reservation(Self.label)
         }
 
-        @discardableResult mutating func step(_ body: (inout NodeStateMachine, inout Turn) -> [NodeAction])
-            -> [NodeAction]
-        {
+        @discardableResult mutating func step(_ body: (inout NodeStateMachine, inout Turn) -> Void) -> [NodeAction] {
             var turn = turn(random, now: now)
-            let actions = body(&node, &turn)
+            body(&node, &turn)
             random = turn.random
-            return actions
+            return turn.actions
         }
 
         mutating func open(_ link: LinkID, by remote: PublicKey) {

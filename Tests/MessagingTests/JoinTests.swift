@@ -58,7 +58,7 @@ private struct Door {
 
     init(singleUse: Bool = true) throws { try pair.createAndInvite(singleUse: singleUse) }
 
-    var creator: ConversationStateMachine? { pair.machines[0] }
+    var creator: Conversation? { pair.machines[0] }
 
     /// The creator's actions for a first frame of `key`.
     mutating func ask(_ key: IdentityKey, _ request: JoinRequest, verified: VerifiedInvite?) -> [NodeAction] {
@@ -67,8 +67,10 @@ private struct Door {
         var request = request
         request.member = Member(profile: nil, endpoints: [], version: 1, key: key, &pair.random)
         var turn = turn(pair.random, now: pair.now)
-        _ = pair.nodes[0].linkOpened(link, client: pair.clients[0], remote: key.publicKey, weDialled: false, &turn)
-        let actions = pair.nodes[0].receive(.joinRequest(request), on: link, verify: { _ in verified }, &turn)
+        pair.nodes[0].linkOpened(link, client: pair.clients[0], remote: key.publicKey, weDialled: false, &turn)
+        let actions = turn.apart {
+            pair.nodes[0].receive(.joinRequest(request), on: link, verify: { _ in verified }, &$0)
+        }
         pair.random = turn.random
         return actions.map { action in
             switch action {
@@ -82,9 +84,8 @@ private struct Door {
     mutating func inviteAgain() throws -> VerifiedInvite {
         var made: Invite?
         pair.command(0) { (machine, turn) throws(CommandError) in
-            let (invite, actions) = try machine.invite(lifetime: .day, singleUse: true, &turn)
+            let invite = try machine.invite(lifetime: .day, singleUse: true, &turn)
             made = invite
-            return actions
         }
         return try VerifiedInvite(SignedInvite(payload: [5], signedBy: pair.keys[0].secret), decoded: #require(made))
     }
@@ -184,16 +185,16 @@ private struct Door {
         let endpoints = (1...8).map { Endpoint(host: "h\($0)", port: 1) }
         all.command(0) { (machine, first) throws(CommandError) in
             var second = turn(first.random, now: first.now, endpoints: endpoints)
-            let (invite, actions) = try machine.invite(lifetime: .day, singleUse: true, &second)
+            let invite = try machine.invite(lifetime: .day, singleUse: true, &second)
             #expect(invite.endpoints == Array(endpoints[..<3]))
-            return actions
+            first.add(second.actions)
         }
     }
 
     @Test("An invite's route ends when it has expired and there is another, or a day later") func routes() throws {
         var all = try Assembly.joined(1)
         func invite(_ all: inout Assembly) {
-            all.command(0) { try $0.invite(lifetime: .second, singleUse: true, &$1).actions }
+            all.command(0) { _ = try $0.invite(lifetime: .second, singleUse: true, &$1) }
         }
         func routes(_ all: Assembly) -> Int { all.routes[0].count { if case .invite = $0 { true } else { false } } }
         for _ in 0..<200 {
@@ -205,7 +206,7 @@ private struct Door {
         #expect(routes(all) == 3)
         all.now = all.now + Limits.joinLifetime
         let client = all.clients[0]
-        all.step(0) { core, turn in core.retry(client, &turn) }
+        all.step(0) { core, turn in core.step(client, &turn) { $0.retry(&$1) } }
         #expect(routes(all) == 0)
     }
 
@@ -216,7 +217,7 @@ private struct Door {
         let invite = try #require(door.pair.invite)
         _ = door.ask(makeKey(&random), try door.request(), verified: invite)
         #expect(Door.refusal(door.ask(makeKey(&random), try door.request(), verified: invite)) == .singleUseConsumed)
-        door.pair.command(0) { machine, _ in try machine.revoke(invite.invite.id) }
+        door.pair.command(0) { machine, turn in try machine.revoke(invite.invite.id, &turn) }
         #expect(Door.refusal(door.ask(makeKey(&random), try door.request(), verified: invite)) == .genericFailure)
         door.pair.command(0) { try $0.setLocked(true, &$1) }
         #expect(Door.refusal(door.ask(makeKey(&random), try door.request(), verified: invite)) == .genericFailure)
@@ -230,7 +231,7 @@ private struct Door {
         try pair.createAndInvite()
         let client = pair.clients[1]
         let invite = try #require(pair.invite)
-        pair.step(1) { core, turn in (try? core.join(client, invite: invite, profile: nil, &turn)) ?? [] }
+        pair.step(1) { core, turn in _ = try? core.join(client, invite: invite, profile: nil, &turn) }
     }
 
     @Test("A link that closes without an answer doubles the wait before the next dial, up to 48 s") func waits() throws
@@ -293,8 +294,8 @@ private struct Door {
         pair.now = start + Limits.joinListedLifetime
         var destroyed: [NodeAction] = []
         pair.step(1) { core, turn in
-            destroyed = core.advance(&turn)
-            return destroyed
+            core.advance(&turn)
+            destroyed = turn.actions
         }
         #expect(destroyed == [.destroy(pair.clients[1])] && pair.nodes[1].joins.isEmpty)
     }
@@ -311,7 +312,7 @@ private struct Door {
         #expect(pair.machines[0]?.currentMembers.count == 1)
         let client = pair.clients[1]
         pair.wire.removeAll()
-        pair.step(1) { core, turn in core.cancelJoin(client) ?? [] }
+        pair.step(1) { core, turn in core.cancelJoin(client, &turn) }
         pair.run()
         #expect(pair.machines[0]?.currentMembers.isEmpty == true)
         #expect(pair.events[0].contains(.memberLeft(pair.keys[1].publicKey)))
@@ -333,8 +334,8 @@ private struct Door {
                 decoded: makeInvite(attacker, conversation, tag: tag, &pair.random))
             let client = ClientID.generate(&pair.random)
             let key = makeKey(&pair.random)
-            pair.step(1) { core, turn in core.addUnused(client, key: key, turn) }
-            pair.step(1) { core, turn in (try? core.join(client, invite: invite, profile: nil, &turn)) ?? [] }
+            pair.step(1) { core, turn in core.addUnused(client, key: key, &turn) }
+            pair.step(1) { core, turn in _ = try? core.join(client, invite: invite, profile: nil, &turn) }
             let link = LinkID(900)
             pair.step(1) { core, turn in
                 core.linkOpened(link, client: client, remote: attacker.publicKey, weDialled: true, &turn)
@@ -349,8 +350,8 @@ private struct Door {
                 members: [Member(profile: nil, endpoints: [], version: 1, key: attacker, &pair.random)], expiresAt: nil)
             var answer: [NodeAction] = []
             pair.step(1) { core, turn in
-                answer = core.receive(.welcome(welcome), on: link, verify: { _ in nil }, &turn)
-                return answer
+                core.receive(.welcome(welcome), on: link, verify: { _ in nil }, &turn)
+                answer = turn.actions
             }
             #expect(answer.prefix(3) == [.save(client), .transmit(link, .joinCancelled), .close(link)])
             // It is listed as failed and swept like any failed join.
@@ -367,7 +368,7 @@ private struct Door {
         pair.connect(dialer: 1)
         let client = pair.clients[1]
         pair.wire.removeFirst()
-        pair.step(1) { core, turn in core.cancelJoin(client) ?? [] }
+        pair.step(1) { core, turn in core.cancelJoin(client, &turn) }
         pair.run()
         #expect(pair.machines[0]?.currentMembers.isEmpty == true && pair.events[0].isEmpty)
         #expect(pair.nodes[1].joins.isEmpty)

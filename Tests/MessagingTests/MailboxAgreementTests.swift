@@ -62,7 +62,7 @@ import Testing
     @Test("a later member has a box and all keys, and the others have its keys") func joined() throws {
         var all = Assembly(3)
         let client = all.clients[0]
-        all.step(0) { core, turn in (try? core.createConversation(client, name: "talk", profile: "p", &turn)) ?? [] }
+        all.step(0) { core, turn in _ = try? core.createConversation(client, name: "talk", profile: "p", &turn) }
         try all.join(1)
         try all.giveMailboxes()
         all.agree(on: .mailed)
@@ -134,10 +134,10 @@ import Testing
                 keys: [PublicKey](repeating: key, count: count))
             return all.frame(.mailbox(.keys(keys)), from: 1, to: 0) == [.save(all.clients[0])]
         }
-        let known = try #require(all.machine(0)?.savedRecord.mailbox)
+        let known = try #require(all.machine(0)?.record.mailbox)
         #expect(!say(1, left: 0) && !say(1, left: -1) && !say(1, left: schedule.width + 1) && !say(1, left: .max))
         #expect(!say(1, left: 1, AgreementID.none) && !say(Limits.sliceKeyCount + 1, left: 1))
-        #expect(all.machine(0)?.savedRecord.mailbox == known)
+        #expect(all.machine(0)?.record.mailbox == known)
         #expect(say(0, left: 1) && say(1, left: schedule.width) && say(Limits.sliceKeyCount, left: 1))
         // Each key costs a write and a point multiplication, so keys are rate-limited.
         var taken = 0

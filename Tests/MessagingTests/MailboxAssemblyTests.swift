@@ -35,9 +35,8 @@ extension Assembly {
         now = max(now, time)
         var seen: [NodeAction] = []
         step(node) { core, turn in
-            let actions = core.advance(&turn)
-            seen = actions
-            return actions
+            core.advance(&turn)
+            seen = turn.actions
         }
         return seen
     }
@@ -55,9 +54,8 @@ extension Assembly {
         guard let link = machine(other)?.link(to: keys[one].publicKey) else { return [] }
         var seen: [NodeAction] = []
         step(other) { core, turn in
-            let actions = core.receive(frame, on: link, verify: { _ in nil }, &turn)
-            seen = actions
-            return actions
+            core.receive(frame, on: link, verify: { _ in nil }, &turn)
+            seen = turn.actions
         }
         return seen
     }
@@ -86,7 +84,7 @@ extension Assembly {
     mutating func end(_ order: MailOrder, of node: Int, _ result: MailResult? = nil) {
         let all = MailResult(mailed: order.messages.map(\.id), tooLarge: [], slotCount: 1, isComplete: true)
         let client = clients[node]
-        step(node) { core, turn in core.mailed(order, result ?? all, client: client, &turn) }
+        step(node) { core, turn in core.step(client, &turn) { $0.mailed(order, result ?? all, &$1) } }
     }
 
     /// The mailbox refuses, is out of reach, or ends with `too fast`.
@@ -109,8 +107,8 @@ extension Assembly {
         let (client, member) = (clients[owner], keys[one].publicKey)
         var result: (actions: [NodeAction], isTaken: Bool) = ([], false)
         step(owner) { core, turn in
-            result = core.receiveMailed(frames, number: number, from: member, age: age, client: client, &turn)
-            return result.actions
+            result.isTaken = core.receiveMailed(frames, number: number, from: member, age: age, client: client, &turn)
+            result.actions = turn.actions
         }
         return result
     }
@@ -148,7 +146,7 @@ extension Assembly {
     }
 
     func incoming(_ one: Int, at owner: Int) -> MailboxRecord.Incoming {
-        machine(owner)?.savedRecord.mailbox.incoming[keys[one].publicKey] ?? MailboxRecord.Incoming()
+        machine(owner)?.record.mailbox.incoming[keys[one].publicKey] ?? MailboxRecord.Incoming()
     }
 
     func shown(_ id: MessageID, at node: Int) -> Int { events[node].count { $0 == .message(id) } }

@@ -62,7 +62,7 @@ import Testing
             let schedule = SliceSchedule(terms)
             #expect(order.keeping == .holding(schedule.unread) && order.slice == schedule.slice(at: all.now))
             #expect(order.key == all.slices[1]?[order.slice]?.publicKey)
-            let next = all.machine(0)?.savedRecord.mailbox.outgoing[order.member]?.next
+            let next = all.machine(0)?.record.mailbox.outgoing[order.member]?.next
             #expect(next == UInt64(Limits.mailSlotCount), "before any of them is used")
             // One order at a time, however long it takes.
             _ = try all.say("more", from: 0)
@@ -164,12 +164,12 @@ import Testing
             #expect(order.number >= next, "\(step)")
             let slotCount = step % (Limits.mailSlotCount + 1)
             next = order.number + UInt64(slotCount)
-            let record = all.machine(0)?.savedRecord.mailbox.outgoing[order.member]
+            let record = all.machine(0)?.record.mailbox.outgoing[order.member]
             #expect(record.map { $0.next >= order.number + UInt64(Limits.mailSlotCount) } == true)
             let mailed = step % 3 == 0 ? [] : Array(order.messages.map(\.id).prefix(step % 4))
             all.end(
                 order, of: 0, MailResult(mailed: mailed, tooLarge: [], slotCount: slotCount, isComplete: step % 5 > 0))
-            #expect(all.machine(0)?.savedRecord.mailbox.outgoing[order.member].map { $0.next >= next } == true)
+            #expect(all.machine(0)?.record.mailbox.outgoing[order.member].map { $0.next >= next } == true)
         }
     }
 
@@ -274,9 +274,9 @@ import Testing
         let second = try all.say("two", from: 0)
         let machine = try #require(all.machine(0))
         let undelivered = try [first, second].map { try #require(all.archive[0][$0]) }
-        var again = ConversationStateMachine(
-            client: all.clients[0], key: all.keys[0], record: machine.savedRecord, session: .quiet,
-            undelivered: undelivered, dials: false, now: all.now)
+        let again = Conversation(
+            client: all.clients[0], key: all.keys[0], record: machine.record, session: .quiet, undelivered: undelivered,
+            dials: false, now: all.now)
         let member = all.keys[1].publicKey
         #expect(again.outbox(to: member).map(\.message) == [first, second])
         #expect(again.outbox(to: member).map(\.isMailed) == [true, false])
@@ -285,7 +285,8 @@ import Testing
         for now in [all.now, all.now + Limits.mailDelay] {
             var turn = turn(all.random, now: now)
             turn.mailbox = all.mailboxes[0]
-            for case .mail(_, let order) in again.advance(&turn) { orders.append(order) }
+            again.advance(&turn)
+            for case .mail(_, let order) in turn.actions { orders.append(order) }
         }
         #expect(orders.map { $0.messages.map(\.id) } == [[second]])
         #expect(orders.first.map { $0.number >= order.number + 1 } == true)

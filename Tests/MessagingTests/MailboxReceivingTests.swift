@@ -132,13 +132,13 @@ import Testing
         for kind in ["contents", "acknowledgement", "profile", "explosion"] { frames[kind] = nil }
         #expect(Set(["session", "lifetime", "welcome", "joinRequest", "mailbox"]).isSubset(of: frames.keys))
         for (kind, frame) in frames {
-            let before = try #require(all.machine(1))
+            let machine = try #require(all.machine(1))
+            let before = (dropped: machine.droppedCount, machine.record, machine.agreement, machine.nextDeadline)
             let result = all.receive([frame], number: nil, from: 0, at: 1)
             #expect(result.actions.isEmpty && result.isTaken, "\(kind)")
-            #expect(all.machine(1)?.droppedCount == before.droppedCount + 1, "\(kind)")
-            #expect(all.machine(1)?.savedRecord == before.savedRecord, "\(kind)")
-            #expect(
-                all.machine(1)?.agreement == before.agreement && all.machine(1)?.nextDeadline == before.nextDeadline)
+            #expect(machine.droppedCount == before.dropped + 1, "\(kind)")
+            #expect(machine.record == before.1, "\(kind)")
+            #expect(machine.agreement == before.2 && machine.nextDeadline == before.3)
         }
     }
 
@@ -149,10 +149,9 @@ import Testing
         let client = all.clients[1]
         for client in [client, ClientID.generate(&all.random)] {
             all.step(1) { core, turn in
-                let result = core.receiveMailed(
+                let isTaken = core.receiveMailed(
                     frames, number: 0, from: stranger, age: SlotAge(dwell: 0), client: client, &turn)
-                #expect(result.actions.isEmpty && !result.isTaken)
-                return result.actions
+                #expect(turn.actions.isEmpty && !isTaken)
             }
         }
         #expect(all.shown(id, at: 1) == 0)
@@ -186,7 +185,7 @@ import Testing
             let result = all.receive([frame], from: 0, at: 1, age: SlotAge(dwell: dwell, least: least))
             #expect(result.isTaken && all.archive[1][id] == nil, "\(deposit) \(dwell) \(least)")
             #expect(all.events[1].contains(.messageExpired(id)))
-            #expect(all.machine(1)?.savedRecord.mailbox.acknowledgements[all.keys[0].publicKey]?.expired == [id])
+            #expect(all.machine(1)?.record.mailbox.acknowledgements[all.keys[0].publicKey]?.expired == [id])
         }
     }
 
@@ -199,13 +198,13 @@ import Testing
         let result = all.receive([frame], from: 0, at: 1, age: over)
         #expect(result.isTaken && all.archive[1][id] == nil)
         #expect(!all.events[1].contains(.messageExpired(id)))
-        #expect(all.machine(1)?.savedRecord.mailbox.acknowledgements.isEmpty == true)
+        #expect(all.machine(1)?.record.mailbox.acknowledgements.isEmpty == true)
         let kept = all.machine(0)?.outbox(to: all.keys[1].publicKey).map(\.message)
         #expect(kept == [id], "its sender keeps it for a link")
         // The next slot repeats the frame with another age.
         all.receive([frame], number: 1, from: 0, at: 1, age: SlotAge(dwell: 22 * .hour, isDoubtful: true))
         #expect(all.archive[1][id]?.expiresAt == all.now + .hour)
-        #expect(all.machine(1)?.savedRecord.mailbox.acknowledgements.isEmpty == true)
+        #expect(all.machine(1)?.record.mailbox.acknowledgements.isEmpty == true)
     }
 
     @Test("a description above the rate limit stays in the box until it is accepted") func fastDescriptions() throws {
@@ -255,10 +254,7 @@ import Testing
             if !result.isTaken { refused.append(id) }
         }
         #expect(!refused.isEmpty)
-        all.step(1) { [client = all.clients[1]] core, _ in
-            core.releaseMemory(client)
-            return []
-        }
+        all.step(1) { [client = all.clients[1]] core, _ in core.releaseMemory(client) }
         let content = try #require(all.archive[0][refused[0]]).content
         #expect(all.receive([.contents([AgedContent(content, age: 0)])], from: 0, at: 1).isTaken)
         #expect(all.archive[1][refused[0]] != nil)
@@ -298,9 +294,9 @@ import Testing
         let later = Member(
             key: own.key, profile: "another", endpointTexts: own.endpointTexts, version: own.version + 1,
             signature: own.signature)
-        let before = try #require(all.machine(1)).savedRecord
+        let before = try #require(all.machine(1)).record
         #expect(all.receive([.profile(later)], number: nil, from: 0, at: 1).actions.isEmpty)
-        #expect(all.machine(1)?.savedRecord == before)
+        #expect(all.machine(1)?.record == before)
     }
 
     // MARK: The end
@@ -316,8 +312,8 @@ import Testing
             own: all.keys[2])
         var actions: [NodeAction] = []
         all.command(0) { (machine, turn) throws(CommandError) in
-            actions = try machine.explode(&turn)
-            return actions
+            try machine.explode(&turn)
+            actions = turn.actions
         }
         let mailed = try #require(actions.firstIndex { if case .mailNotices = $0 { true } else { false } })
         let ended = try #require(actions.firstIndex { if case .explode = $0 { true } else { false } })

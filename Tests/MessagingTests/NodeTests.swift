@@ -58,11 +58,11 @@ struct Pair {
             clients.append(client)
             keys.append(makeKey(&random))
             keyOf[client] = keys[node]
-            step(node) { [keys] core, turn in core.addUnused(client, key: keys[node], turn) }
+            step(node) { [keys] core, turn in core.addUnused(client, key: keys[node], &turn) }
         }
     }
 
-    mutating func step(_ node: Int, _ body: (inout NodeStateMachine, inout Turn) -> [NodeAction]) {
+    mutating func step(_ node: Int, _ body: (inout NodeStateMachine, inout Turn) -> Void) {
         let known = archive[node]
         let present = chunks[node]
         let hasRoom = hasRoom[node]
@@ -80,9 +80,9 @@ struct Pair {
         turn.contents.attachmentByteCount = fileLimit[node]
         turn.contents.sendsReadReceipts = readReceipts[node]
         turn.contents.awaitsStorage = { if case .untilUnlocked? = known[$1]?.keeping { true } else { false } }
-        let actions = body(&nodes[node], &turn)
+        body(&nodes[node], &turn)
         random = turn.random
-        perform(actions, node)
+        perform(turn.actions, node)
     }
 
     mutating func perform(_ actions: [NodeAction], _ node: Int) {
@@ -128,8 +128,8 @@ struct Pair {
                 var served: [NodeAction] = []
                 repeat {
                     step(node) { core, turn in
-                        served = core.chunksMayGo(on: link, &turn)
-                        return served
+                        core.chunksMayGo(on: link, &turn)
+                        served = turn.actions
                     }
                 } while !served.isEmpty
             case .transmitChunk(let link, _, let id, let index):
@@ -148,12 +148,7 @@ struct Pair {
     @discardableResult mutating func sleep(_ node: Int) -> CommandError? {
         let client = clients[node]
         var refusal: CommandError?
-        step(node) { core, turn in
-            do throws(CommandError) { return try core.sleep(client, &turn) } catch {
-                refusal = error
-                return []
-            }
-        }
+        step(node) { core, turn in do throws(CommandError) { try core.sleep(client, &turn) } catch { refusal = error } }
         return refusal
     }
 
@@ -174,7 +169,7 @@ struct Pair {
             chunks[node][id]?[index]?.plain(byteCount: attachment.chunkByteCount(index)) ?? []
         }
         let isRight = BLAKE2b.hash(bytes) == attachment.hash
-        step(node) { core, turn in core.attachmentVerified(id, client: client, isRight: isRight, &turn) }
+        step(node) { core, turn in core.step(client, &turn) { $0.attachmentVerified(id, isRight, &$1) } }
     }
 
     mutating func run() {
@@ -187,9 +182,9 @@ struct Pair {
         }
     }
 
-    @discardableResult mutating func command(
-        _ node: Int, _ body: (inout ConversationStateMachine, inout Turn) throws -> [NodeAction]
-    ) -> CommandError? {
+    @discardableResult mutating func command(_ node: Int, _ body: (Conversation, inout Turn) throws -> Void)
+        -> CommandError?
+    {
         var refusal: CommandError?
         let client = clients[node]
         step(node) { core, turn in core.command(client, &turn, refusal: &refusal, body) }
@@ -199,9 +194,8 @@ struct Pair {
     mutating func send(_ text: String, from node: Int) throws -> MessageID {
         var id: MessageID?
         command(node) { (machine, turn) throws(CommandError) in
-            let (message, actions) = try machine.send(text, &turn)
+            let message = try machine.send(text, &turn)
             id = message.content.id
-            return actions
         }
         return try #require(id)
     }
@@ -232,12 +226,11 @@ struct Pair {
 
     mutating func createAndInvite(singleUse: Bool = true) throws {
         let client = clients[0]
-        step(0) { core, turn in (try? core.createConversation(client, name: "talk", profile: "one", &turn)) ?? [] }
+        step(0) { core, turn in _ = try? core.createConversation(client, name: "talk", profile: "one", &turn) }
         var made: Invite?
         command(0) { (machine, turn) throws(CommandError) in
-            let (invite, actions) = try machine.invite(lifetime: .day, singleUse: singleUse, &turn)
+            let invite = try machine.invite(lifetime: .day, singleUse: singleUse, &turn)
             made = invite
-            return actions
         }
         invite = try VerifiedInvite(
             SignedInvite(payload: [1, 2, 3], signedBy: keys[0].secret), decoded: try #require(made))
@@ -246,13 +239,13 @@ struct Pair {
     mutating func join() throws {
         let client = clients[1]
         let invite = try #require(invite)
-        step(1) { core, turn in (try? core.join(client, invite: invite, profile: "two", &turn)) ?? [] }
+        step(1) { core, turn in _ = try? core.join(client, invite: invite, profile: "two", &turn) }
         #expect(dials[1]?.remote == keys[0].publicKey)
         connect(dialer: 1)
         run()
     }
 
-    var machines: [ConversationStateMachine?] { (0..<2).map { nodes[$0].conversation(clients[$0]) } }
+    var machines: [Conversation?] { (0..<2).map { nodes[$0].conversation(clients[$0]) } }
     func lifetimes() -> [Lifetime?] { machines.map { $0?.lifetime } }
 }
 
@@ -287,7 +280,7 @@ struct Pair {
         }
 
         // Closing forgets memory and ends the session.
-        pair.command(1) { machine, turn in machine.close(turn) }
+        pair.command(1) { machine, turn in machine.close(&turn) }
         #expect(pair.archive[1][fleeting] == nil)
         pair.disconnect()
         let between = try pair.send("between", from: 0)
@@ -328,7 +321,9 @@ struct Pair {
         var pair = try Pair.joined()
         if isRenewed {
             for node in [0, 1] {
-                pair.command(node) { (machine, _) throws(CommandError) in machine.setPolicy(.acceptUpTo(.oneDay)) }
+                pair.command(node) { (machine, turn) throws(CommandError) in
+                    machine.setPolicy(.acceptUpTo(.oneDay), &turn)
+                }
             }
         }
         pair.command(0) { try $0.propose(.oneDay, &$1) }
@@ -409,7 +404,7 @@ struct Pair {
         var pair = try Pair.joined()
         #expect(pair.command(1) { try $0.explode(&$1) } == .notCreator)
         #expect(pair.command(1) { try $0.setLocked(true, &$1) } == .notCreator)
-        #expect(pair.command(1) { try $0.invite(lifetime: .day, singleUse: true, &$1).actions } == .notCreator)
+        #expect(pair.command(1) { _ = try $0.invite(lifetime: .day, singleUse: true, &$1) } == .notCreator)
     }
 
     @Test func `a joiner that lost its welcome gets it again`() throws {
@@ -417,7 +412,7 @@ struct Pair {
         try pair.createAndInvite()
         let client = pair.clients[1]
         let invite = try #require(pair.invite)
-        pair.step(1) { core, turn in (try? core.join(client, invite: invite, profile: nil, &turn)) ?? [] }
+        pair.step(1) { core, turn in _ = try? core.join(client, invite: invite, profile: nil, &turn) }
         pair.connect(dialer: 1)
         let request = pair.wire.removeFirst()
         pair.step(0) { core, turn in core.receive(request.2, on: request.1, verify: { _ in invite }, &turn) }
@@ -435,7 +430,7 @@ struct Pair {
         pair.isLocked[0] = true
         let client = pair.clients[1]
         let invite = try #require(pair.invite)
-        pair.step(1) { core, turn in (try? core.join(client, invite: invite, profile: nil, &turn)) ?? [] }
+        pair.step(1) { core, turn in _ = try? core.join(client, invite: invite, profile: nil, &turn) }
         pair.meet(dialer: 1)
         #expect(pair.machines[0]?.currentMembers.isEmpty == true && pair.machines[1] == nil)
         pair.disconnect()
@@ -467,7 +462,9 @@ struct Pair {
         pair.isLocked[1] = false
         pair.archive[1][id]?.keeping = .disk(.oneDay)
         let (client, sender) = (pair.clients[1], pair.keys[0].publicKey)
-        pair.step(1) { core, turn in core.stored([StoredContent(id: id, sender: sender)], client: client, &turn) }
+        pair.step(1) { core, turn in
+            core.step(client, &turn) { $0.stored([StoredContent(id: id, sender: sender)], &$1) }
+        }
         pair.run()
     }
 
@@ -508,7 +505,7 @@ struct Pair {
         var (pair, id) = try heldForBob()
         pair.readReceipts[1] = true
         let (client, sender) = (pair.clients[1], pair.keys[0].publicKey)
-        pair.step(1) { core, turn in core.markRead([(id: id, sender: sender)], client: client, &turn) }
+        pair.step(1) { core, turn in core.step(client, &turn) { $0.markRead([(id: id, sender: sender)], &$1) } }
         pair.run()
         #expect(pair.machines[0]?.outboxCount == 1)
         unlock(&pair, id)
@@ -534,8 +531,7 @@ struct Pair {
         pair.isLocked[1] = true
         var answers: [NodeAction] = []
         pair.step(1) { core, turn in
-            answers = core.receive(.content(content, age: 0), on: link, verify: { _ in nil }, &turn)
-            return []
+            answers = turn.apart { core.receive(.content(content, age: 0), on: link, verify: { _ in nil }, &$0) }
         }
         #expect(answers.isEmpty)
     }
@@ -549,10 +545,7 @@ struct Pair {
         #expect(held < 40 && held > 25)
         #expect(try #require(pair.machines[1]).heldByteCount <= Limits.memoryByteCount)
         #expect(pair.machines[0]?.outboxCount == 40 - held)
-        pair.command(1) { machine, _ in
-            machine.releaseMemory()
-            return []
-        }
+        pair.command(1) { machine, _ in machine.releaseMemory() }
         pair.now = pair.now + 10 * .second
         pair.step(0) { core, turn in core.advance(&turn) }
         pair.run()
@@ -599,7 +592,7 @@ struct Pair {
         var pair = try Pair.joined()
         pair.disconnect()
         let id = try pair.send("fleeting", from: 0)
-        pair.command(0) { machine, turn in machine.close(turn) }
+        pair.command(0) { machine, turn in machine.close(&turn) }
         #expect(pair.archive[0][id] == nil)
         #expect(pair.machines[0]?.outboxCount == 0)
         #expect(pair.events[0].contains(.messageState(id, .cancelled, stored: nil)))
@@ -628,9 +621,10 @@ struct Pair {
         pair.run()
         let tombstone = try #require(pair.exploded[1])
         let fresh = NodeStateMachine()
-        fresh.load(tombstone, now: pair.now)
-        let actions = fresh.load(record, key: key, turn(pair.random))
-        #expect(actions == [.destroy(record.client)])
+        var turn = turn(pair.random, now: pair.now)
+        fresh.load(tombstone, &turn)
+        fresh.load(record, key: key, &turn)
+        #expect(turn.actions == [.destroy(record.client)])
         #expect(fresh.conversations.isEmpty)
     }
 
@@ -640,12 +634,12 @@ struct Pair {
         let forged = ExplodeNotice(genesis: genesis, expiresAt: pair.now, key: pair.keys[1], &pair.random)
         let sealed = forged.sealed(&pair.random)
         let client = pair.clients[1]
-        pair.step(1) { core, turn in core.receiveNotice(sealed, for: client, &turn).actions }
+        pair.step(1) { core, turn in core.receiveNotice(sealed, for: client, &turn) }
         #expect(pair.machines[1] != nil)
         let right = ExplodeNotice(genesis: genesis, expiresAt: pair.now, key: pair.keys[0], &pair.random)
         let creator = pair.clients[0]
         let rightSealed = right.sealed(&pair.random)
-        pair.step(1) { core, turn in core.receiveNotice(rightSealed, for: client, &turn).actions }
+        pair.step(1) { core, turn in core.receiveNotice(rightSealed, for: client, &turn) }
         #expect(pair.machines[1] == nil)
         #expect(pair.nodes[0].conversation(creator) != nil)
     }

@@ -355,7 +355,6 @@ import Testing
             turn.isNamedPeer = { _ in isPeer }
             return turn
         }
-        _ = node.addUnused(client, key: key, now(noon, isPeer: true))
         var made = now(noon, isPeer: true)
         _ = node.makeContact(client, &made)
         _ = node.withContact(&made) { contact, turn in contact.serve(.serving, turn) }
@@ -364,22 +363,23 @@ import Testing
         for (index, link) in links.enumerated() {
             var opening = now(noon, isPeer: index == 0)
             let remote = index == 0 ? user.publicKey : makeKey(&random).publicKey
-            #expect(node.linkOpened(link, client: client, remote: remote, weDialled: false, &opening).isEmpty)
+            node.linkOpened(link, client: client, remote: remote, weDialled: false, &opening)
+            #expect(opening.actions.isEmpty)
         }
         var peer = now(noon, isPeer: true)
         let label = RelayLabel.random(&random)
         let id = RelaySecret(rendezvous: key.publicKey, user: user.publicKey, own: user).reservation(label)
-        let reserved = node.receive(.relayRequest(.reserve([label])), on: links[0], verify: { _ in nil }, &peer)
-        guard case .forward(_, .relayAnswer(.reserved))? = reserved.first else {
-            Issue.record("\(reserved)")
+        node.receive(.relayRequest(.reserve([label])), on: links[0], verify: { _ in nil }, &peer)
+        guard case .forward(_, .relayAnswer(.reserved))? = peer.actions.first else {
+            Issue.record("\(peer.actions)")
             return
         }
         var stranger = now(noon, isPeer: false)
-        let opened = node.receive(.relayRequest(.open(id)), on: links[1], verify: { _ in nil }, &stranger)
-        #expect(opened == [.forward(links[0], .relayAnswer(.incoming(RelayStreamID(1), id)))])
+        node.receive(.relayRequest(.open(id)), on: links[1], verify: { _ in nil }, &stranger)
+        #expect(stranger.actions == [.forward(links[0], .relayAnswer(.incoming(RelayStreamID(1), id)))])
         var later = now(noon + Limits.guestStay, isPeer: false)
-        #expect(node.advance(&later) == [.close(links[2])])
-        let closed = node.linkClosed(links[0], &later)
+        #expect(later.apart { node.advance(&$0) } == [.close(links[2])])
+        let closed = later.apart { node.linkClosed(links[0], &$0) }
         #expect(closed.contains(.close(links[1])))
         #expect(node.contact?.relay.isIdle == true)
     }

@@ -68,7 +68,7 @@ import Testing
 
     @Test func `a closed session does not come back after sleep`() throws {
         var pair = try joined()
-        pair.command(0) { machine, turn in machine.close(turn) }
+        pair.command(0) { machine, turn in machine.close(&turn) }
         pair.disconnect()
         pair.sleep(0)
         pair.wake(0, .userInteraction)
@@ -83,10 +83,7 @@ import Testing
         let record = try #require(pair.saved[0])
         let summary = try #require(pair.nodes[0].summary(pair.clients[0]))
         pair.nodes[0] = NodeStateMachine()
-        pair.step(0) { core, turn in
-            core.load(sleeping: summary, &turn)
-            return []
-        }
+        pair.step(0) { core, turn in core.load(sleeping: summary, &turn) }
         #expect(pair.nodes[0].isSleeping(record.client))
         pair.wake(0, .userInteraction)
         #expect(pair.machines[0]?.sessionGoesOn == false)
@@ -186,10 +183,7 @@ import Testing
         pair.run()
         #expect(pair.nodes[1].protection(pair.clients[1]) == .unread)
         #expect(pair.sleep(1) == .inboxProtected(.unread))
-        pair.command(1) { machine, _ in
-            machine.releaseMemory()
-            return []
-        }
+        pair.command(1) { machine, _ in machine.releaseMemory() }
         #expect(pair.sleep(1) == nil)
         pair.run()
         // Undelivered, in memory only.
@@ -209,7 +203,7 @@ import Testing
         try pair.createAndInvite()
         let client = pair.clients[1]
         let invite = try #require(pair.invite)
-        pair.step(1) { core, turn in (try? core.join(client, invite: invite, profile: nil, &turn)) ?? [] }
+        pair.step(1) { core, turn in _ = try? core.join(client, invite: invite, profile: nil, &turn) }
         #expect(pair.nodes[1].protection(client) == .pendingInvite)
         #expect(pair.nodes[1].wakeReason(client) == .pendingInvite)
         #expect(pair.sleep(1) == .inboxProtected(.pendingInvite))
@@ -244,11 +238,8 @@ import Testing
         }
         let (client, other) = (pair.clients[0], pair.keys[1].publicKey)
         if let read {
-            pair.command(0) { machine, _ in
-                machine.releaseMemory()
-                return []
-            }
-            pair.step(0) { core, turn in core.markRead([(read, other)], client: client, &turn) }
+            pair.command(0) { machine, _ in machine.releaseMemory() }
+            pair.step(0) { core, turn in core.step(client, &turn) { $0.markRead([(read, other)], &$1) } }
         }
         pair.command(0) { (machine, turn) throws(CommandError) in
             switch word {
@@ -256,7 +247,7 @@ import Testing
             case .accept: try machine.accept(&turn)
             case .rejection: try machine.reject(&turn)
             case .withdrawal: try machine.withdraw(&turn)
-            case .readReceipt: []
+            case .readReceipt: break
             case .name: try machine.rename("another", &turn)
             case .description: try machine.setProfile("another", &turn)
             case .schedule: try machine.explode(at: turn.now + .day, &turn)
@@ -323,7 +314,7 @@ import Testing
         pair.step(0) { core, turn in core.receive(.ping(1), on: LinkID(1), verify: { _ in nil }, &turn) }
         pair.step(0) { core, turn in core.linkClosed(LinkID(1), &turn) }
         pair.step(0) { core, turn in core.dialFailed(client, to: remote, isUnknownThere: true, &turn) }
-        pair.step(0) { core, turn in core.receiveNotice([1, 2, 3], for: client, &turn).actions }
+        pair.step(0) { core, turn in core.receiveNotice([1, 2, 3], for: client, &turn) }
         #expect(pair.wire.isEmpty && pair.nodes[0].isSleeping(client))
         let machine = try #require(pair.machines[1])
         pair.command(1) { (machine, turn) throws(CommandError) in
@@ -341,11 +332,8 @@ import Testing
         pair.isLocked[0] = true
         pair.wake(0, .userInteraction)
         #expect(pair.nodes[0].isSleeping(pair.clients[0]))
-        pair.step(0) { core, turn in core.rebalance(&turn).actions }
-        pair.step(0) { core, turn in
-            core.launch(&turn)
-            return []
-        }
+        pair.step(0) { core, turn in core.rebalance(&turn) }
+        pair.step(0) { core, turn in core.launch(&turn) }
         for _ in 0..<3 {
             pair.now = pair.now + .second
             pair.step(0) { core, turn in core.advance(&turn) }
@@ -363,9 +351,9 @@ import Testing
         for number in 0..<6 {
             let client = ClientID.generate(&pair.random)
             let key = makeKey(&pair.random)
-            pair.step(0) { core, turn in core.addUnused(client, key: key, turn) }
+            pair.step(0) { core, turn in core.addUnused(client, key: key, &turn) }
             pair.step(0) { core, turn in
-                (try? core.createConversation(client, name: "c\(number)", profile: nil, &turn)) ?? []
+                _ = try? core.createConversation(client, name: "c\(number)", profile: nil, &turn)
             }
             pair.keyOf[client] = key
             clients.append(client)
@@ -394,10 +382,7 @@ import Testing
         }
         #expect(pair.nodes[0].awakeCount == 5)
         let gone = try #require(clients.first { !pair.nodes[0].isSleeping($0) })
-        pair.step(0) { core, turn in
-            (try? core.command(gone, &turn) { machine, turn throws(CommandError) in ((), machine.leave(&turn)) }.1)
-                ?? []
-        }
+        pair.step(0) { core, turn in core.step(gone, &turn) { $0.leave(&$1) } }
         for _ in 0..<3 {
             pair.now = pair.now + .second
             pair.step(0) { core, turn in core.advance(&turn) }

@@ -33,7 +33,7 @@ import Testing
             let disk = SimulatedDisk()
             let seconds = Seconds()
             let node = try await Self.node(on: disk, group.next(), seconds)
-            let id = try await node.conversation("tea").conversation
+            let id = try await node.record(of: "tea").genesis.conversation
             let first = disk.operations
             disk.with { $0.fault = SimulatedDisk.Fault(at: first + call, code: EIO, isLasting: false) }
             _ = try? await node.explode("tea", .after(60 * .second))
@@ -61,7 +61,7 @@ import Testing
         let disk = SimulatedDisk()
         let seconds = Seconds()
         let node = try await Self.node(on: disk, group.next(), seconds)
-        let id = try await node.conversation("tea").conversation
+        let id = try await node.record(of: "tea").genesis.conversation
         if nap == .beforeCommit {
             try await node.explodeAndSleep("tea", after: 60 * .second)
         } else {

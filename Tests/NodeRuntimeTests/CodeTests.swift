@@ -33,7 +33,7 @@ import Testing
             #expect(try await end.get() == .expired)
             // The outcome is kept for later calls.
             #expect(try await node.whenCodeEnds(code.number).get() == .expired)
-            #expect(try await node.conversation("room").invites?.invites.isEmpty == true)
+            #expect(try await node.record(of: "room").issuer?.invites.isEmpty == true)
             let events = await node.eventLog.entries.map(\.event.kind)
             #expect(events.contains(.codeEnded(code.number, .expired)))
         }
@@ -116,7 +116,7 @@ import Testing
         #expect(try await pair.ann.whenCodeEnds(code.number).get() == .taken)
         let invite = try Node.inspect(found.slug).invite
         #expect(invite.singleUse && invite.name == "tea")
-        #expect(try await pair.ann.conversation("tea").invites?.invites.contains { $0.id == invite.id } == true)
+        #expect(try await pair.ann.record(of: "tea").issuer?.invites.contains { $0.id == invite.id } == true)
         let slot = code.code.slot
         #expect(try await refusal(pair.bob, code.code, at: place) == .exchange(.notOpen, slot: slot))
         let next = try await pair.ann.openCode("tea")
@@ -124,7 +124,7 @@ import Testing
         #expect(try await refusal(pair.bob, wrong, at: place) == .exchange(.refused, slot: wrong.slot))
         #expect(try await pair.ann.whenCodeEnds(next.number).get() == .wrongGuess)
         #expect(try await refusal(pair.bob, next.code, at: place) == .exchange(.notOpen, slot: wrong.slot))
-        #expect(try await pair.ann.conversation("tea").invites?.invites.count == 2)
+        #expect(try await pair.ann.record(of: "tea").issuer?.invites.count == 2)
         try await pair.end()
     }
 

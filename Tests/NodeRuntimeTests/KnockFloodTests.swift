@@ -9,7 +9,7 @@ import Transport
     @Test("forged notices cost three checks and then one in ten seconds, and a true notice is still accepted")
     func forged() async throws {
         let pair = try await Pair()
-        let conversation = try await pair.ann.conversation("tea").conversation
+        let conversation = try await pair.ann.record(of: "tea").genesis.conversation
         let (checks, time) = try await pair.ann.forgedChecks(of: 1_000, from: { _ in 5 })
         #expect((3...3 + time / 10_000).contains(checks), "\(checks) in \(time) ms")
         // From a network without forgeries, by the route that the forger has used up.
@@ -32,7 +32,7 @@ import Transport
         async throws
     {
         let pair = try await Pair()
-        let conversation = try await pair.ann.conversation("tea").conversation
+        let conversation = try await pair.ann.record(of: "tea").genesis.conversation
         await pair.bob.stop()
         _ = try await pair.ann.explode("tea")
         let (answers, time) = try await pair.ann.answers(toQuestion: conversation, times: 100, from: 5)
@@ -49,7 +49,7 @@ extension Node {
         try #require(shell.listening.transport).events.knock(token, sealed, source)
     }
 
-    private func teaKnock() throws -> (client: ClientID, machine: ConversationStateMachine, token: RoutingToken) {
+    private func teaKnock() throws -> (client: ClientID, machine: Conversation, token: RoutingToken) {
         let client = try #require(inboxes.all.map(\.client).first { core.machine.conversation($0) != nil })
         let machine = try #require(core.machine.conversation(client))
         let own = try #require(inboxes[client]?.key)
@@ -59,7 +59,7 @@ extension Node {
         return (client, machine, secret.knock.token(day: services.now.day))
     }
 
-    private func notice(_ machine: ConversationStateMachine, key: IdentityKey) -> [UInt8] {
+    private func notice(_ machine: Conversation, key: IdentityKey) -> [UInt8] {
         var random = Randomness.system
         return [1]
             + ExplodeNotice(genesis: machine.record.genesis, expiresAt: services.now, key: key, &random).sealed(&random)
@@ -72,13 +72,14 @@ extension Node {
     ) {
         let start = services.now
         let (client, machine, token) = try teaKnock()
+        let before = machine.forgedCount
         let forged = notice(machine, key: IdentityKey(SecretKey.generate()))
         for number in 0..<count {
             #expect(try receiveKnock(token, forged, from: source(number)) == nil)
             // A knock that does not open is charged to no member.
             #expect(try receiveKnock(token, [1] + [UInt8](repeating: 7, count: 512), from: 6) == nil)
         }
-        let checks = (core.machine.conversation(client)?.forgedCount ?? 0) - machine.forgedCount
+        let checks = (core.machine.conversation(client)?.forgedCount ?? 0) - before
         return (checks, Int(services.now.milliseconds - start.milliseconds))
     }
 

@@ -87,7 +87,7 @@ extension Node {
             try await node.unlock(passphrase: nil)
             #expect(await !node.isLocked)
             let made = try await node.createConversation(name: "tea", profile: nil).get()
-            #expect(try await node.conversation("tea").conversation == made.conversation)
+            #expect(try await node.record(of: "tea").genesis.conversation == made.conversation)
             // Everything is there, including the contact inbox, which may have been made once more.
             machine.wait(seconds: 2)
             await node.reapNow()

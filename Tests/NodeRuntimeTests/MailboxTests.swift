@@ -74,7 +74,7 @@ private final class Household: Sendable {
                 if other.assumeIsolated({ !$0.shell.output.isFlushed }) { Issue.record("a frame waits at its sender") }
                 guard let machine = node.core.machine.conversations.first,
                     let member = machine.currentMembers.first?.key,
-                    let last = machine.savedRecord.mailbox.outgoing[member]?.slices?.last
+                    let last = machine.record.mailbox.outgoing[member]?.slices?.last
                 else { return false }
                 let now = node.services.now
                 return machine.isMailable(member, now: now) && last + 1 >= schedule.last(at: now)

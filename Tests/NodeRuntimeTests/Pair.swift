@@ -68,3 +68,19 @@ extension Node {
         return promise.futureResult
     }
 }
+
+/// Values that may leave the node's loop.
+extension Node {
+    func record(of text: String) throws(NodeError) -> ConversationRecord { try conversation(text).record }
+
+    func conversationIDs() throws(NodeError) -> [ConversationID] {
+        try conversations().map { conversation in
+            switch conversation {
+            case .asleep(let summary): summary.conversation
+            case .awake(let machine): machine.conversation
+            }
+        }
+    }
+
+    func outboxMessages() throws(NodeError) -> [Messaging.MessageID] { try outbox().map(\.entry.message) }
+}

@@ -46,7 +46,7 @@ import Testing
         _ = try await delivered.get()
         await #expect(throws: NodeError.self) { try await pair.ann.whenCommitted().get() }
         disk.with { $0.isReadOnly = false }
-        #expect(try await pair.ann.outbox().map(\.entry.message) == [sent.message])
+        #expect(try await pair.ann.outboxMessages() == [sent.message])
         try await pair.end()
     }
 
@@ -73,7 +73,7 @@ import Testing
             await node.stop()
             node = try await pair.node(on: disk)
             try await node.unlock(passphrase: nil)
-            #expect(try await node.outbox().map(\.entry.message) == [sent.message], "call \(call)")
+            #expect(try await node.outboxMessages() == [sent.message], "call \(call)")
             await node.stop()
             if call > calls { break }
         }
@@ -143,7 +143,7 @@ import Testing
         for call in 0... {
             let pair = try await Pair()
             await pair.bob.stop()
-            let id = try await pair.ann.conversation("tea").conversation
+            let id = try await pair.ann.record(of: "tea").genesis.conversation
             let disk = pair.disks.ann
             let first = disk.operations
             disk.with { $0.fault = SimulatedDisk.Fault(at: first + call, code: EIO, isLasting: false) }

@@ -13,7 +13,7 @@ extension Node {
     fileprivate var untilNextTick: Milliseconds { (shell.timer.deadline ?? .latest) - currentTime }
 
     /// In one turn: a call that waits for the disk, and a stop of the node.
-    fileprivate func createAndStop() async throws -> EventLoopFuture<ConversationStateMachine> {
+    fileprivate func createAndStop() async throws -> EventLoopFuture<(client: ClientID, conversation: ConversationID)> {
         let made = try createConversation(name: "tea", profile: nil)
         await stop()
         return made
@@ -50,7 +50,7 @@ extension Node {
             _ = try? await node.whenCommitted().get()
             calls = machine.disk.operations - first
             await node.reapNow()
-            do throws(NodeError) { _ = try await node.conversation(id.description) } catch {
+            do throws(NodeError) { _ = try await node.record(of: id.description) } catch {
                 unknown += 1
                 guard case .store = error else {
                     Issue.record("call \(call): not the disk's trouble but \(error)")
@@ -63,7 +63,7 @@ extension Node {
                 machine.wait(seconds: 3)
                 await node.reapNow()
             }
-            #expect((try? await node.conversation(id.description)) != nil, "call \(call)")
+            #expect((try? await node.record(of: id.description)) != nil, "call \(call)")
             #expect(try await node.card().key == card.key, "call \(call)")
             #expect(await node.watcherCount(of: made.client) == 1, "call \(call): nobody follows it any more")
             try await machine.end(node)
@@ -89,7 +89,7 @@ extension Node {
             let calls = machine.disk.operations - first
             machine.mend()
             if isUnlocked {
-                let isThere = (try? await node.conversation(id.description)) != nil
+                let isThere = (try? await node.record(of: id.description)) != nil
                 var hasCard = true
                 do throws(NodeError) { _ = try await node.card() } catch {
                     hasCard = false
@@ -100,7 +100,7 @@ extension Node {
                 await node.reapNow()
                 machine.wait(seconds: 3)
                 await node.reapNow()
-                #expect((try? await node.conversation(id.description)) != nil, "call \(call)")
+                #expect((try? await node.record(of: id.description)) != nil, "call \(call)")
                 #expect(try await node.card().key == card.key, "call \(call)")
             }
             await node.stop()
@@ -119,7 +119,7 @@ extension Node {
         machine.refuse(from: machine.disk.operations)
         _ = try? await node.rename("tea", to: "coffee")
         _ = try? await node.whenCommitted().get()
-        await #expect(throws: NodeError.self) { try await node.conversation(id.description) }
+        await #expect(throws: NodeError.self) { try await node.record(of: id.description) }
         machine.mend()
         await node.lock()
         machine.wait(seconds: 5)
@@ -140,7 +140,7 @@ extension Node {
         try await node.renameAndLock("tea", "coffee")
         machine.mend()
         try await node.unlock(passphrase: nil)
-        let name = try await node.conversation(id.description).record.name
+        let name = try await node.record(of: id.description).name
         await node.stop()
         let next = try await machine.start()
         #expect(try await next.conversation(id.description).record.name == name, "what is shown is what is on the disk")

@@ -207,7 +207,7 @@ extension NodeSimulation {
         for one in found {
             bound("held bytes", one.heldByteCount, Limits.memoryByteCount)
             bound("outbox", one.outboxCount, Limits.outboxCount)
-            let record = one.savedRecord
+            let record = one.record
             bound("known agreements", record.lifetime.known.count, Limits.agreementCount)
             bound("whole agreements", record.lifetime.earlier.count, Limits.agreementRecordCount)
             bound("ballot floors", record.lifetime.floors.count, Limits.ballotFloorCount)
@@ -314,7 +314,7 @@ extension NodeSimulation {
 
     private struct Holder {
         let machine: Machine
-        let conversation: ConversationStateMachine
+        let conversation: Conversation
         let now: Timestamp
 
         /// Whether this member's known addresses of the other are current.

@@ -35,7 +35,7 @@ final class HostileMember: @unchecked Sendable {
         if list.count < Self.poolCount { list.append(element) } else { list[roll(list.count)] = element }
     }
 
-    func makes(_ one: ConversationStateMachine) {
+    func makes(_ one: Conversation) {
         let key = one.key.publicKey
         keys[key] = one.key
         made[key] = one.record.genesis

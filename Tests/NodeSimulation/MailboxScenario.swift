@@ -106,9 +106,7 @@ final class MailboxScenario: @unchecked Sendable {
 
     // MARK: Looking
 
-    func one(_ machine: Machine) -> ConversationStateMachine? {
-        machine.ask { [text] in try? $0.conversation(text) } ?? nil
-    }
+    func one(_ machine: Machine) -> Conversation? { machine.ask { [text] in try? $0.conversation(text) } ?? nil }
 
     private func others(than machine: Machine) -> [Machine] { members.filter { $0 !== machine } }
 
@@ -164,7 +162,9 @@ final class MailboxScenario: @unchecked Sendable {
         let name = "mail \(world.time.milliseconds)"
         let made = creator.ask { try? $0.createConversation(name: name, profile: "p\(creator.index)") }
         creator.when(made) { [self] one in
-            world.oracle.enters(one, creator)
+            if let made = creator.ask({ try? $0.conversation(one.client.description) }) ?? nil {
+                world.oracle.enters(made, creator)
+            }
             listed = NodeSimulation.Listed(client: one.client, id: one.conversation, isCreator: true)
         }
         guard wait(30, { listed != nil }), let listed else { return false }

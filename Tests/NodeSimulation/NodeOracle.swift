@@ -104,7 +104,7 @@ final class NodeOracle: @unchecked Sendable {
         promises[machine.index] = promises[machine.index]?.filter { $0.value.inbox != inbox }
     }
 
-    func enters(_ one: ConversationStateMachine, _ machine: Machine) {
+    func enters(_ one: Conversation, _ machine: Machine) {
         owners[one.key.publicKey] = machine.index
         guard !machine.isHostile else { return }
         inboxes[one.client] = Inbox(
@@ -132,8 +132,7 @@ final class NodeOracle: @unchecked Sendable {
 
     /// - Parameter now: The node's own time.
     func shows(
-        _ read: Node.ReadMessage, _ reader: ConversationStateMachine, _ now: Timestamp, _ machine: Machine,
-        _ world: NodeSimulation
+        _ read: Node.ReadMessage, _ reader: Conversation, _ now: Timestamp, _ machine: Machine, _ world: NodeSimulation
     ) {
         let message = read.message
         guard message.content.type == .text else { return }
@@ -155,9 +154,7 @@ final class NodeOracle: @unchecked Sendable {
     }
 
     /// A stored message needs an agreement that all members signed.
-    private func checkStored(
-        _ message: Message, _ one: ConversationStateMachine, _ machine: Machine, _ world: NodeSimulation
-    ) {
+    private func checkStored(_ message: Message, _ one: Conversation, _ machine: Machine, _ world: NodeSimulation) {
         guard let id = message.content.agreement else {
             return world.violation("I4 machine \(machine.index) stores without an agreement")
         }
@@ -167,8 +164,7 @@ final class NodeOracle: @unchecked Sendable {
     }
 
     /// An agreement signed by all. If the node crashed before the event, the conversation still has it.
-    func agreement(_ id: AgreementID, of one: ConversationStateMachine?, _ machine: Machine, _ world: NodeSimulation)
-        -> Agreement?
+    func agreement(_ id: AgreementID, of one: Conversation?, _ machine: Machine, _ world: NodeSimulation) -> Agreement?
     {
         if agreements[id] == nil, let one,
             let held = (one.agreements + [one.agreement].compactMap { $0 }).first(where: { $0.id == id })
@@ -179,7 +175,7 @@ final class NodeOracle: @unchecked Sendable {
     }
 
     /// No agreement is in force without the signature of each member that this machine knows.
-    func checkInForce(_ one: ConversationStateMachine, _ machine: Machine, _ world: NodeSimulation) {
+    func checkInForce(_ one: Conversation, _ machine: Machine, _ world: NodeSimulation) {
         guard let agreement = one.agreement else { return }
         if !([one.key.publicKey] + one.currentMembers.map(\.key)).allSatisfy(agreement.isSigned) {
             world.violation("I4 machine \(machine.index) keeps messages under what not all members have signed")
@@ -235,9 +231,7 @@ final class NodeOracle: @unchecked Sendable {
         _ = agreement(id, of: try? node.conversation(conversation.description), machine, world)
     }
 
-    private func learn(
-        _ agreement: Agreement, _ one: ConversationStateMachine, _ machine: Machine, _ world: NodeSimulation
-    ) {
+    private func learn(_ agreement: Agreement, _ one: Conversation, _ machine: Machine, _ world: NodeSimulation) {
         var members = Set(agreement.signers + [one.key.publicKey])
         // The event follows the commit, so a new member may have joined that has not signed. A hostile creator may
         // change members without a new membership number: see ``checkInForce(_:_:_:)``.

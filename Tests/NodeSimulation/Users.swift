@@ -114,7 +114,9 @@ extension NodeSimulation {
         // A name that is already an alias on the machine is refused, so names are unique.
         let name = "c\(time.milliseconds)"
         let made = machine.ask { try? $0.createConversation(name: name, profile: profile) }
-        machine.when(made) { [unowned self] conversation in
+        machine.when(made) { [unowned self] made in
+            let known = machine.ask { try? $0.conversation(made.client.description) }
+            guard let conversation = known ?? nil else { return }
             count(machine.isHostile ? "conversations of a hostile creator" : "conversations")
             oracle.enters(conversation, machine)
             if machine.isHostile { hostile.makes(conversation) }

@@ -322,7 +322,7 @@ final class Oracle {
         }
         bound("held bytes", machine.heldByteCount, Limits.memoryByteCount)
         bound("outbox", machine.outboxCount, Limits.outboxCount)
-        let record = machine.savedRecord
+        let record = machine.record
         bound("known agreements", record.lifetime.known.count, Limits.agreementCount)
         bound("whole agreements", record.lifetime.earlier.count, Limits.agreementRecordCount)
         bound("ballot floors", record.lifetime.floors.count, Limits.ballotFloorCount)
@@ -408,7 +408,7 @@ extension Simulation {
     }
 
     /// Whether a node with a tombstone and a member without one can reach each other at known addresses.
-    private func canTell(_ holder: SimulatedNode, _ machine: ConversationStateMachine, _ node: SimulatedNode) -> Bool {
+    private func canTell(_ holder: SimulatedNode, _ machine: Conversation, _ node: SimulatedNode) -> Bool {
         guard let tombstone = holder.core.tombstone(machine.conversation), !isToCome(tombstone, node) else {
             return false
         }
@@ -419,15 +419,15 @@ extension Simulation {
         }
     }
 
-    private func knows(_ machine: ConversationStateMachine, _ member: PublicKey, _ node: SimulatedNode) -> Bool {
+    private func knows(_ machine: Conversation, _ member: PublicKey, _ node: SimulatedNode) -> Bool {
         machine.record.members.first { $0.key == member }?.endpoints.contains(node.endpoint) ?? false
     }
 
     /// Pairs of inboxes that still have their conversation and know each other, except those that both moved and that
     /// no other member can introduce.
-    func pairs() -> [(SimulatedNode, ConversationStateMachine, SimulatedNode, ConversationStateMachine)] {
-        var result: [(SimulatedNode, ConversationStateMachine, SimulatedNode, ConversationStateMachine)] = []
-        var found: [ConversationID: [(SimulatedNode, ConversationStateMachine)]] = [:]
+    func pairs() -> [(SimulatedNode, Conversation, SimulatedNode, Conversation)] {
+        var result: [(SimulatedNode, Conversation, SimulatedNode, Conversation)] = []
+        var found: [ConversationID: [(SimulatedNode, Conversation)]] = [:]
         for node in nodes {
             for machine in node.core.conversations { found[machine.conversation, default: []].append((node, machine)) }
         }

@@ -117,9 +117,8 @@ extension Simulation {
         for client in Set(ways.map(\.client)).sorted() {
             guard let node = nodes.first(where: { $0.core.conversation(client) != nil }) else { continue }
             command(node, client) { (machine, turn) throws(CommandError) in
-                let (message, actions) = try machine.send("parted", &turn)
+                let message = try machine.send("parted", &turn)
                 sent[client] = message.content.id
-                return actions
             }
             guard let id = sent[client] else { continue }
             oracle.sentAt[id] = Oracle.Sent(node: node.index, time: time, lost: nodes.map(\.lost))

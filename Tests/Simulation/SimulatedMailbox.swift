@@ -163,7 +163,7 @@ extension Simulation {
 
     func mailed(_ order: MailOrder, _ result: MailResult, _ client: ClientID, _ node: SimulatedNode) {
         if !result.mailed.isEmpty { count("orders mailed") }
-        step(node) { core, turn in core.mailed(order, result, client: client, &turn) }
+        step(node) { core, turn in core.step(client, &turn) { $0.mailed(order, result, &$1) } }
     }
 
     // MARK: Boxes
@@ -237,8 +237,7 @@ extension Simulation {
 
     /// Returns whether the slot must be taken later.
     private func take(
-        _ slot: SimulatedMailbox.Slot, in box: BoxID, _ machine: ConversationStateMachine, _ client: ClientID,
-        _ node: SimulatedNode
+        _ slot: SimulatedMailbox.Slot, in box: BoxID, _ machine: Conversation, _ client: ClientID, _ node: SimulatedNode
     ) -> Bool {
         guard let number = slot.name.number, let agreement = slot.agreement else { return false }
         if machine.hasTaken(number, of: slot.name.sender) {
@@ -292,17 +291,15 @@ extension Simulation {
         let before = owed(to: slot.name.sender, client, node)
         step(node) { core, turn in
             let cap = core.conversation(client)?.cap ?? turn.defaultCap
-            let result = core.receiveMailed(
+            isTaken = core.receiveMailed(
                 slot.frames, number: slot.name.number, from: slot.name.sender, age: age, client: client, &turn)
-            isTaken = result.isTaken
-            let said = core.conversation(client)?.savedRecord.mailbox.acknowledgements[slot.name.sender]
+            let said = core.conversation(client)?.record.mailbox.acknowledgements[slot.name.sender]
             for aged in unknown {
                 oracle.checkAcknowledgement(
-                    of: aged.content, age: aged.age, result.actions,
+                    of: aged.content, age: aged.age, turn.actions,
                     isOwed: said?.names(aged.content.id) ?? false && !before.contains(aged.content.id),
                     isCapped: cap != LifetimeCap.none, turn.now)
             }
-            return result.actions
         }
         guard isTaken else {
             count("slots without room")
@@ -315,7 +312,7 @@ extension Simulation {
 
     /// Pending acknowledgements for a member, to go by its box.
     private func owed(to member: PublicKey, _ client: ClientID, _ node: SimulatedNode) -> Set<MessageID> {
-        let said = node.core.conversation(client)?.savedRecord.mailbox.acknowledgements[member]
+        let said = node.core.conversation(client)?.record.mailbox.acknowledgements[member]
         return Set((said?.stored ?? []) + (said?.held ?? []) + (said?.expired ?? []))
     }
 
@@ -345,8 +342,7 @@ extension Simulation {
         }
         step(node) { core, turn in
             core.receiveMailed(
-                [.explosion(notice)], number: nil, from: sender, age: SlotAge(dwell: 0), client: client, &turn
-            ).actions
+                [.explosion(notice)], number: nil, from: sender, age: SlotAge(dwell: 0), client: client, &turn)
         }
         guard node.core.conversation(client) == nil else { return }
         count("explosions by box")

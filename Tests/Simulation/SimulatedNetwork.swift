@@ -140,7 +140,7 @@ extension Simulation {
         }
         step(node) { [invites] core, turn in
             let cap = core.conversation(client)?.cap ?? turn.defaultCap
-            let actions = core.receive(
+            core.receive(
                 frame, on: id,
                 verify: { signed in invites[signed.payload].flatMap { try? VerifiedInvite(signed, decoded: $0) } },
                 &turn)
@@ -148,7 +148,6 @@ extension Simulation {
                 oracle.checkAcknowledgement(
                     of: aged.content, age: aged.age, actions, isCapped: cap != LifetimeCap.none, turn.now)
             }
-            return actions
         }
     }
 
@@ -203,11 +202,7 @@ extension Simulation {
         wake(node, client, .pushNotification)
         var answer: [UInt8]?
         let conversation = node.core.conversation(client)?.conversation
-        step(node) { core, turn in
-            let (actions, receipt) = core.receiveNotice(sealed, for: client, isAnswer: sender == nil, &turn)
-            answer = receipt
-            return actions
-        }
+        step(node) { core, turn in answer = core.receiveNotice(sealed, for: client, isAnswer: sender == nil, &turn) }
         if let answer, let sender, let conversation { reply(.answer(to: sender, conversation, answer), node) }
     }
 

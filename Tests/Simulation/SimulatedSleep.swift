@@ -50,10 +50,10 @@ extension Simulation {
 
     func sleepOrRebalance(_ node: SimulatedNode, _ client: ClientID) {
         if chance(70) {
-            step(node) { core, turn in (try? core.sleep(client, &turn)) ?? [] }
+            step(node) { core, turn in _ = try? core.sleep(client, &turn) }
         } else {
             count("rebalances")
-            step(node) { core, turn in core.rebalance(&turn).actions }
+            step(node) { core, turn in core.rebalance(&turn) }
         }
     }
 
@@ -113,7 +113,7 @@ extension Simulation {
 
     /// A difference between the members of a live session although one has announced its state; `nil` if there is none.
     func unheardWord() -> String? {
-        var sides: [ConversationID: [(SimulatedNode, ConversationStateMachine)]] = [:]
+        var sides: [ConversationID: [(SimulatedNode, Conversation)]] = [:]
         for node in nodes {
             for machine in node.core.conversations { sides[machine.conversation, default: []].append((node, machine)) }
             for summary in node.core.sleepers {

@@ -352,11 +352,11 @@ package final class Simulation {
         return turn
     }
 
-    func step(_ node: SimulatedNode, _ body: (inout NodeStateMachine, inout Turn) -> [NodeAction]) {
+    func step(_ node: SimulatedNode, _ body: (inout NodeStateMachine, inout Turn) -> Void) {
         var turn = turn(node)
-        let actions = body(&node.core, &turn)
+        body(&node.core, &turn)
         node.random = turn.random
-        perform(actions, node)
+        perform(turn.actions, node)
         planWake(node)
     }
 
@@ -633,7 +633,7 @@ package final class Simulation {
         if !bringsBack {
             burnFuses(node)
             for conversation in node.disk.tombstones.keys.sorted() {
-                step(node) { core, turn in core.load(node.disk.tombstones[conversation]!, now: turn.now) }
+                step(node) { core, turn in core.load(node.disk.tombstones[conversation]!, &turn) }
             }
         }
         for client in node.disk.inboxes.keys.sorted() {
@@ -643,16 +643,12 @@ package final class Simulation {
             let undelivered = undelivered(node, client)
             step(node) { core, turn in
                 guard case .conversation = inbox.record.role else {
-                    return core.load(inbox.record, key: inbox.key, turn)
+                    return core.load(inbox.record, key: inbox.key, &turn)
                 }
-                return core.load(
-                    sleeping: inbox.record, key: inbox.key, undelivered: undelivered, lastActivity: nil, &turn)
+                core.load(sleeping: inbox.record, key: inbox.key, undelivered: undelivered, lastActivity: nil, &turn)
             }
         }
-        step(node) { core, turn in
-            core.launch(&turn)
-            return []
-        }
+        step(node) { core, turn in core.launch(&turn) }
         for conversation in node.disk.mailNotices.keys.sorted() { planNotices(conversation, node, in: 5_000) }
         planVisit(node, in: 1 + roll(1_000))
         planWake(node)
@@ -707,29 +703,23 @@ package final class Simulation {
                 write(.message(client, held.message), node)
                 if let sender = held.message.sender { stored.append(StoredContent(id: id, sender: sender)) }
             }
-            step(node) { core, turn in core.stored(stored, client: client, &turn) }
+            step(node) { core, turn in core.step(client, &turn) { $0.stored(stored, &$1) } }
         }
         if !node.pending.isEmpty { planCommit(node) }
         for client in node.core.clients where node.core.conversation(client) != nil {
-            command(node, client) { machine, _ in
-                machine.releaseMemory()
-                return []
-            }
+            command(node, client) { machine, _ in machine.releaseMemory() }
         }
     }
 
     @discardableResult func command(
-        _ node: SimulatedNode, _ client: ClientID,
-        _ body: (inout ConversationStateMachine, inout Turn) throws(CommandError) -> [NodeAction]
+        _ node: SimulatedNode, _ client: ClientID, _ body: (Conversation, inout Turn) throws(CommandError) -> Void
     ) -> CommandError? {
         var turn = turn(node)
         var refusal: CommandError?
         do throws(CommandError) {
-            let (_, actions) = try node.core.command(client, &turn) { (machine, turn) throws(CommandError) in
-                ((), try body(&machine, &turn))
-            }
+            try node.core.command(client, &turn, body)
             node.random = turn.random
-            perform(actions, node)
+            perform(turn.actions, node)
         } catch {
             refusal = error
             node.random = turn.random

@@ -8,14 +8,14 @@ extension Simulation {
         // One draw in 2^127 is not a key.
         let key = IdentityKey(try! SecretKey(SecretBytes(copying: node.random.bytes(32))))
         node.keys[client] = key
-        step(node) { core, turn in core.addUnused(client, key: key, turn) }
+        step(node) { core, turn in core.addUnused(client, key: key, &turn) }
         return client
     }
 
     func createConversation(_ node: SimulatedNode) {
         guard node.core.directory.count < (options.isCrowded ? 12 : 4), !node.isLocked else { return }
         let client = makeInbox(node)
-        step(node) { core, turn in (try? core.createConversation(client, name: "c", profile: "p", &turn)) ?? [] }
+        step(node) { core, turn in _ = try? core.createConversation(client, name: "c", profile: "p", &turn) }
         guard let conversation = node.core.conversation(client)?.conversation else {
             return violation("a conversation could not be created")
         }
@@ -28,9 +28,8 @@ extension Simulation {
         let singleUse = chance(70)
         var made: Invite?
         command(node, client) { (machine, turn) throws(CommandError) in
-            let (invite, actions) = try machine.invite(lifetime: .day, singleUse: singleUse, &turn)
+            let invite = try machine.invite(lifetime: .day, singleUse: singleUse, &turn)
             made = invite
-            return actions
         }
         guard let made, let key = node.keys[client] else { return }
         let payload = made.joinSecret + made.conversationToken
@@ -51,7 +50,7 @@ extension Simulation {
         }
         let client = makeInbox(node)
         count("joins")
-        step(node) { core, turn in (try? core.join(client, invite: invite, profile: "g", &turn)) ?? [] }
+        step(node) { core, turn in _ = try? core.join(client, invite: invite, profile: "g", &turn) }
         if node.core.isUnused(client) { drop(node, client) }
     }
 
@@ -67,7 +66,7 @@ extension Simulation {
         guard node.core.conversation(client) != nil else { return }
         command(node, client) { machine, turn in
             machine.releaseMemory()
-            return machine.markRead(messages, now: turn.now)
+            turn.add(machine.markRead(messages, now: turn.now))
         }
         oracle.checkConversation(node, client)
     }
@@ -84,8 +83,9 @@ extension Simulation {
         guard let conversation = node.core.conversation(client) else {
             if case .joining? = node.core.record(client)?.role, chance(3) {
                 count("cancelled joins")
-                let actions = node.core.cancelJoin(client) ?? []
-                perform(actions, node)
+                var turn = turn(node)
+                node.core.cancelJoin(client, &turn)
+                perform(turn.actions, node)
             }
             return
         }
@@ -99,9 +99,8 @@ extension Simulation {
             let text = String(repeating: "x", count: Int(size))
             var sent: Message?
             let refusal = command(node, client) { (machine, turn) throws(CommandError) in
-                let (message, actions) = try machine.send(text, &turn)
+                let message = try machine.send(text, &turn)
                 sent = message
-                return actions
             }
             if refusal == nil, let sent {
                 count("sent")
@@ -139,10 +138,12 @@ extension Simulation {
             ]
             let cap = pick(caps)
             let isCap = chance(20)
-            command(node, client) { machine, _ in isCap ? machine.setCap(cap) : machine.setPolicy(policy) }
+            command(node, client) { machine, turn in
+                isCap ? machine.setCap(cap, &turn) : machine.setPolicy(policy, &turn)
+            }
         case ..<840:
             count("closes")
-            command(node, client) { machine, turn in machine.close(turn) }
+            command(node, client) { machine, turn in machine.close(&turn) }
         case ..<930: read(node, client)
         case ..<950:
             let waiting = conversation.currentMembers.flatMap { conversation.outbox(to: $0.key) }

@@ -47,8 +47,7 @@ import Testing
             genesis: values.genesis(), group: group, own: try values.annMember(), members: [try values.bobMember()],
             issuer: nil)
         let client = try #require(ClientID([UInt8](repeating: 1, count: 16)))
-        let machine = ConversationStateMachine(
-            client: client, key: values.ann, record: record, isFresh: true, now: values.time)
+        let machine = Conversation(client: client, key: values.ann, record: record, isFresh: true, now: values.time)
         let known = try values.examples["group digest"]
         #expect(SHA256.tagged("mayfly/group_digest", try known.bytes("transcript")) == (try known.bytes("digest")))
         #expect(machine.groupDigest == (try known.bytes("group_digest")))

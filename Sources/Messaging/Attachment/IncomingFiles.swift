@@ -11,18 +11,19 @@ struct IncomingFile: Sendable {
     var stallsAt: Timestamp?
 }
 
-extension ConversationStateMachine {
+extension Conversation {
     /// Limits the incomplete files of one member.
-    private func hasAllFiles(of sender: PublicKey) -> Bool {
-        files.values.count { $0.sender == sender } >= Limits.incomingAttachmentCount
+    private func hasAllFiles(of sender: Peer) -> Bool {
+        files.values.count { $0.sender == sender.key } >= Limits.incomingAttachmentCount
     }
 
     // MARK: Contents
 
-    mutating func receive(
-        _ attachment: Attachment, _ message: Message, _ keeping: NodeAction.Keeping, on link: LinkID, _ turn: Turn
-    ) -> [NodeAction] {
-        guard let sender = message.sender else { return [] }
+    /// - Returns: whether the message is kept.
+    func receive(
+        _ attachment: Attachment, _ message: Message, _ keeping: NodeAction.Keeping, from sender: Peer, on link: LinkID,
+        _ turn: inout Turn
+    ) -> Bool {
         let id = message.content.id
         var limit = turn.contents.attachmentByteCount
         let hasRoom: Bool
@@ -38,69 +39,76 @@ extension ConversationStateMachine {
         if attachment.byteCount > limit {
             message.state = .failed
             message.onReading = nil
-            return [
-                .keep(client, [message], keeping), .transmit(link, .receipt(Receipt(.tooLarge, [id]))),
-                event(.message(id), turn),
-            ]
+            turn.add(.keep(client, [message], keeping))
+            turn.send(.receipt(Receipt(.tooLarge, [id])), on: link)
+            tell(.message(id), &turn)
+            return true
         }
         // Without room the file is not acknowledged, so its sender repeats it.
-        guard hasRoom, !hasAllFiles(of: sender) else { return drop() }
+        guard hasRoom, !hasAllFiles(of: sender) else {
+            drop()
+            return false
+        }
         message.state = .receiving
         files[id] = IncomingFile(
-            sender: sender, attachment: attachment, keeping: keeping, expiresAt: message.expiresAt,
+            sender: sender.key, attachment: attachment, keeping: keeping, expiresAt: message.expiresAt,
             machine: AttachmentReceiverStateMachine(chunkCount: attachment.chunkCount) { _ in false },
             stallsAt: turn.now + Limits.transferPatience)
-        return [.keep(client, [message], keeping), event(.message(id), turn)] + resume(id, on: link, turn)
+        turn.add(.keep(client, [message], keeping))
+        tell(.message(id), &turn)
+        resume(id, of: sender, on: link, &turn)
+        return true
     }
 
     /// The sender repeats a known, incomplete file.
-    mutating func receiveAgain(
-        _ known: Message, _ attachment: Attachment, isStored: Bool, on link: LinkID, _ turn: Turn
-    ) -> [NodeAction] {
-        guard let member = known.sender else { return [] }
+    func receiveAgain(
+        _ known: Message, _ attachment: Attachment, isStored: Bool, from sender: Peer, on link: LinkID,
+        _ turn: inout Turn
+    ) {
         let id = known.content.id
-        if let file = files[id] { return file.machine.nextDeadline == nil ? resume(id, on: link, turn) : [] }
-        guard !hasAllFiles(of: member) else { return drop() }
+        if let file = files[id] {
+            if file.machine.nextDeadline == nil { resume(id, of: sender, on: link, &turn) }
+            return
+        }
+        guard !hasAllFiles(of: sender) else { return drop() }
         // After a restart the archive's chunks need not come again.
         files[id] = IncomingFile(
-            sender: member, attachment: attachment,
+            sender: sender.key, attachment: attachment,
             keeping: known.expiresAt.flatMap { end in isStored ? .disk(.holding(end - turn.now)) : nil } ?? .memory,
             expiresAt: known.expiresAt,
             machine: AttachmentReceiverStateMachine(chunkCount: attachment.chunkCount) {
                 turn.contents.hasChunk(client, id, $0)
             }, stallsAt: turn.now + Limits.transferPatience)
-        return resume(id, on: link, turn)
+        resume(id, of: sender, on: link, &turn)
     }
 
     // MARK: Links
 
     /// Requests incomplete files at once: a sender that no longer has one says so instead of repeating it.
-    mutating func resume(of member: PublicKey, on link: LinkID, _ turn: Turn) -> [NodeAction] {
-        let waiting = files.filter { $0.value.sender == member && $0.value.machine.nextDeadline == nil }.keys
-        return waiting.sorted().flatMap { resume($0, on: link, turn) }
+    func resume(of peer: Peer, on link: LinkID, _ turn: inout Turn) {
+        let waiting = files.filter { $0.value.sender == peer.key && $0.value.machine.nextDeadline == nil }.keys
+        for id in waiting.sorted() { resume(id, of: peer, on: link, &turn) }
     }
 
-    private mutating func resume(_ id: MessageID, on link: LinkID, _ turn: Turn) -> [NodeAction] {
-        guard let file = files[id], members[file.sender]?.link.link == link else { return [] }
-        let window = fileWindow(for: file.sender)
+    private func resume(_ id: MessageID, of peer: Peer, on link: LinkID, _ turn: inout Turn) {
+        guard peer.link.link == link else { return }
+        let window = fileWindow(for: peer.key)
         let actions = files[id]?.machine.linkUp(now: turn.now, window: window) ?? []
-        return perform(actions, id, nil, over: link, turn)
+        perform(actions, id, nil, over: link, &turn)
     }
 
-    mutating func pauseFiles(of member: PublicKey) {
-        for id in files.keys where files[id]?.sender == member { files[id]?.machine.linkLost() }
+    func pauseFiles(of peer: Peer) {
+        for id in files.keys where files[id]?.sender == peer.key { files[id]?.machine.linkLost() }
     }
 
     // MARK: Chunks
 
-    mutating func receive(_ chunk: AttachmentChunk, from member: PublicKey, over link: LinkID, _ turn: Turn)
-        -> [NodeAction]
-    {
+    func receive(_ chunk: AttachmentChunk, from peer: Peer, over link: LinkID, _ turn: inout Turn) {
         // Inflates no chunk that was not requested.
-        guard let file = files[chunk.message], file.sender == member, file.machine.isAwaited(chunk.index) else {
+        guard let file = files[chunk.message], file.sender == peer.key, file.machine.isAwaited(chunk.index) else {
             return drop()
         }
-        guard tally.holds(chunk.plain(byteCount: file.attachment.chunkByteCount(chunk.index)) != nil) else { return [] }
+        guard tally.holds(chunk.plain(byteCount: file.attachment.chunkByteCount(chunk.index)) != nil) else { return }
         let hasRoom =
             switch file.keeping {
             case .disk: !turn.isLocked && turn.contents.hasRoom(client, Int64(chunk.bytes.count))
@@ -110,55 +118,53 @@ extension ConversationStateMachine {
         // A chunk without room is requested again later.
         guard hasRoom else { return drop() }
         files[chunk.message]?.stallsAt = turn.now + Limits.transferPatience
-        let window = fileWindow(for: member)
+        let window = fileWindow(for: peer.key)
         let actions = files[chunk.message]?.machine.receive(chunk.index, now: turn.now, window: window) ?? []
-        if actions.isEmpty { tally.dropped += 1 }
-        return perform(actions, chunk.message, chunk, over: link, turn)
+        if actions.isEmpty { drop() }
+        perform(actions, chunk.message, chunk, over: link, &turn)
     }
 
-    mutating func receiveGone(_ id: MessageID, from member: PublicKey, _ turn: Turn) -> [NodeAction] {
-        guard files[id]?.sender == member, files[id]?.machine.gone() == true else { return drop() }
-        return failFile(id, turn)
+    func receiveGone(_ id: MessageID, from peer: Peer, _ turn: inout Turn) {
+        guard files[id]?.sender == peer.key, files[id]?.machine.gone() == true else { return drop() }
+        failFile(id, &turn)
     }
 
-    mutating func attachmentVerified(_ id: MessageID, _ isRight: Bool, _ turn: Turn) -> [NodeAction] {
-        guard let file = files[id], files[id]?.machine.verified(isRight) == true else { return [] }
-        let link = members[file.sender]?.link.link
+    package func attachmentVerified(_ id: MessageID, _ isRight: Bool, _ turn: inout Turn) {
+        guard let file = files[id], files[id]?.machine.verified(isRight) == true else { return }
+        let link = link(to: file.sender)
         guard isRight else {
-            return failFile(id, turn) + (link.map { [.transmit($0, .receipt(Receipt(.damaged, [id])))] } ?? [])
+            failFile(id, &turn)
+            if let link { turn.send(.receipt(Receipt(.damaged, [id])), on: link) }
+            return
         }
         files[id] = nil
         let isStored = if case .disk = file.keeping { true } else { false }
-        return [.setState(client, [id], .received)]
-            + (link.map { [.transmit($0, .acknowledgement(id, stored: isStored))] } ?? []) + [
-                event(.messageState(id, .received, stored: isStored), turn)
-            ]
+        turn.add(.setState(client, [id], .received))
+        if let link { turn.send(.acknowledgement(id, stored: isStored), on: link) }
+        tell(.messageState(id, .received, stored: isStored), &turn)
     }
 
-    private mutating func failFile(_ id: MessageID, _ turn: Turn) -> [NodeAction] {
+    private func failFile(_ id: MessageID, _ turn: inout Turn) {
         let hasChunks = (files.removeValue(forKey: id)?.machine.count ?? 1) > 0
-        return (hasChunks ? [.forgetChunks(client, id)] : []) + [
-            .setState(client, [id], .failed), event(.messageState(id, .failed, stored: nil), turn),
-        ]
+        if hasChunks { turn.add(.forgetChunks(client, id)) }
+        turn.add(.setState(client, [id], .failed))
+        tell(.messageState(id, .failed, stored: nil), &turn)
     }
 
     private func perform(
         _ actions: [AttachmentReceiverStateMachine.Action], _ id: MessageID, _ chunk: AttachmentChunk?,
-        over link: LinkID?, _ turn: Turn
-    ) -> [NodeAction] {
-        guard let file = files[id] else { return [] }
-        return actions.flatMap { action -> [NodeAction] in
+        over link: LinkID?, _ turn: inout Turn
+    ) {
+        guard let file = files[id] else { return }
+        for action in actions {
             switch action {
-            case .keep: chunk.map { [.keepChunk(client, $0, expiresAt: file.expiresAt, file.keeping)] } ?? []
+            case .keep: if let chunk { turn.add(.keepChunk(client, chunk, expiresAt: file.expiresAt, file.keeping)) }
             case .request(let first, let count):
-                link.map { [.transmit($0, .attachmentRequest(id, first: first, count: count))] } ?? []
-            case .verify: [.verifyAttachment(client, id)]
+                if let link { turn.send(.attachmentRequest(id, first: first, count: count), on: link) }
+            case .verify: turn.add(.verifyAttachment(client, id))
             case .progress:
-                [
-                    event(
-                        .attachmentProgress(id, file.sender, count: file.machine.count, of: file.machine.chunkCount),
-                        turn)
-                ]
+                let (count, total) = (file.machine.count, file.machine.chunkCount)
+                tell(.attachmentProgress(id, file.sender, count: count, of: total), &turn)
             }
         }
     }
@@ -185,12 +191,9 @@ extension ConversationStateMachine {
         files.values.reduce(nil) { earliest($0, $1.machine.nextDeadline, $1.expiresAt, $1.stallsAt) }
     }
 
-    mutating func advanceFiles(_ turn: Turn) -> [NodeAction] {
-        for member in members.keys where members[member]?.stallsAt.map({ $0 <= turn.now }) ?? false {
-            members[member]!.stallsAt = nil
-        }
-        guard !files.isEmpty else { return [] }
-        var result: [NodeAction] = []
+    func advanceFiles(_ turn: inout Turn) {
+        for peer in peers where peer.stallsAt.map({ $0 <= turn.now }) ?? false { peer.stallsAt = nil }
+        guard !files.isEmpty else { return }
         for id in files.keys.sorted() {
             guard let file = files[id] else { continue }
             if let stallsAt = file.stallsAt, stallsAt <= turn.now { files[id]?.stallsAt = nil }
@@ -201,19 +204,18 @@ extension ConversationStateMachine {
             }
             let window = fileWindow(for: file.sender)
             let actions = files[id]?.machine.advance(now: turn.now, window: window) ?? []
-            result += perform(actions, id, nil, over: members[file.sender]?.link.link, turn)
+            perform(actions, id, nil, over: link(to: file.sender), &turn)
         }
-        return result
     }
 
-    mutating func abandonFiles(of member: PublicKey, _ turn: Turn) -> [NodeAction] {
-        files.keys.sorted().flatMap { id in
-            files[id]?.sender == member && files[id]?.machine.gone() == true ? failFile(id, turn) : []
+    func abandonFiles(of peer: Peer, _ turn: inout Turn) {
+        for id in files.keys.sorted() where files[id]?.sender == peer.key && files[id]?.machine.gone() == true {
+            failFile(id, &turn)
         }
     }
 
     /// A file is arriving. A stalled one, without a moving chunk, keeps no inbox awake.
-    var isFileMoving: Bool { files.values.contains { members[$0.sender]?.isEstablished == true && $0.stallsAt != nil } }
+    var isFileMoving: Bool { files.values.contains { isOnline($0.sender) && $0.stallsAt != nil } }
 
     /// Received and total chunks of a file; `nil` when it is not being received.
     package func progress(of id: MessageID) -> (count: Int, of: Int)? {

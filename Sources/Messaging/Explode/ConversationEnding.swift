@@ -48,15 +48,14 @@ struct ConversationEnding: Sendable {
     var lockedWords: LockedWords?
 }
 
-extension ConversationStateMachine {
+extension Conversation {
     // MARK: The creator
 
     /// Ends the conversation for everyone: destroys the keys first, then tells the others over open links.
     /// - Parameters:
     ///   - time: when; now if `nil` or past, at most ``Limits/explosionHorizon`` ahead. It never delays a schedule.
     ///   - isTraceless: keep no list of members to tell.
-    package mutating func explode(at time: Timestamp? = nil, isTraceless: Bool = false, _ turn: inout Turn)
-        throws(CommandError) -> [NodeAction]
+    package func explode(at time: Timestamp? = nil, isTraceless: Bool = false, _ turn: inout Turn) throws(CommandError)
     {
         guard isCreator else { throw .notCreator }
         if isTraceless { record.schedule?.isTraceless = true }
@@ -70,52 +69,57 @@ extension ConversationStateMachine {
             genesis: record.genesis, expiresAt: clamped + (Milliseconds.second - 1), isImmediate: false, key: key,
             &turn.random)
         if let known = record.schedule, !notice.precedes(known.notice) {
-            return isTraceless ? [.save(client)] + arm(&turn) : []
+            if isTraceless {
+                turn.save(client)
+                arm(&turn)
+            }
+            return
         }
-        return adopt(notice, isTraceless: isTraceless || record.schedule?.isTraceless ?? false, &turn)
+        adopt(notice, isTraceless: isTraceless || record.schedule?.isTraceless ?? false, &turn)
     }
 
     /// A receipt before our own end: the member's clock is ahead.
-    mutating func receiveEarly(_ receipt: DeletionReceipt, _ turn: inout Turn) -> [NodeAction] {
+    func receiveEarly(_ receipt: DeletionReceipt, _ turn: inout Turn) {
         guard isCreator, receipt.conversation == conversation,
-            members[receipt.member] != nil || record.former.contains(receipt.member),
+            peer(receipt.member) != nil || record.former.contains(receipt.member),
             record.schedule?.receipts.contains(where: { $0.member == receipt.member }) == false
-        else { return [] }
-        guard tally.holds(receipt.isSignatureValid) else { return [] }
+        else { return }
+        guard tally.holds(receipt.isSignatureValid) else { return }
         let told = Set(toldMembers.map(\.key))
         record.schedule?.receipts.removeAll { !told.contains($0.member) }
         record.schedule?.receipts.append(receipt)
-        return [.save(client)] + arm(&turn) + [event(.deletionReceipt(receipt.member), turn)]
+        turn.save(client)
+        arm(&turn)
+        tell(.deletionReceipt(receipt.member), &turn)
     }
 
     // MARK: Notices
 
     /// Handles a sealed notice from any peer. A notice of the creator takes effect now, or is kept for its time.
-    mutating func receiveExplosion(_ sealed: [UInt8], _ path: ConversationEnding.Path, _ turn: inout Turn)
-        -> [NodeAction]
-    {
+    func receiveExplosion(_ sealed: [UInt8], _ path: ConversationEnding.Path, _ turn: inout Turn) {
         guard let notice = ExplodeNotice(opening: sealed, conversation: conversation),
             needsNoCheck(notice, turn) || notice.isValid(for: record.genesis)
         else {
             _ = tally.holds(false)
-            if case .link(let link, _) = path { return [.close(link)] }
-            return []
+            if case .link(let link, _) = path { turn.close(link) }
+            return
         }
         if notice.isDue(now: turn.now) { return end(by: notice, path, isTraceless: false, &turn) }
-        var result: [NodeAction] = []
         if record.schedule.map({ notice.precedes($0.notice) }) ?? true {
             if let wait = ending.bucket.take(now: turn.now) {
                 tally.dropped += 1
                 postpone(notice, by: wait, turn)
                 // The notice cost a signature check and changes nothing yet.
-                if case .link(_, let member) = path { noteCostlyFrame(of: member, now: turn.now) }
-                return []
+                if case .link(_, let member) = path {
+                    _ = peer(member)?.idleFrames.note(elements: Limits.costlyFrame, now: turn.now)
+                }
+                return
             }
-            result = adopt(notice, isTraceless: record.schedule?.isTraceless ?? false, &turn)
+            adopt(notice, isTraceless: record.schedule?.isTraceless ?? false, &turn)
         }
-        guard case .link(let link, let member) = path, let schedule = record.schedule else { return result }
-        if schedule.notice.precedes(notice) { return result + showSchedule(on: link, &turn) }
-        return result + confirmSchedule(by: member)
+        guard case .link(let link, let member) = path, let schedule = record.schedule else { return }
+        if schedule.notice.precedes(notice) { return showSchedule(on: link, &turn) }
+        confirmSchedule(by: member, &turn)
     }
 
     /// A notice that we hold or have deferred, or with a later end than ours. Repeats must not cost a check each.
@@ -126,7 +130,7 @@ extension ConversationStateMachine {
     }
 
     /// The rate limit spares every member's disk. No end is missed: deferred notices are about a time to come.
-    private mutating func postpone(_ notice: ExplodeNotice, by wait: Milliseconds, _ turn: Turn) {
+    private func postpone(_ notice: ExplodeNotice, by wait: Milliseconds, _ turn: Turn) {
         guard let known = ending.deferredNotice else {
             ending.deferredNotice = ConversationEnding.DeferredNotice(notice: notice, until: turn.now + wait)
             return
@@ -134,23 +138,29 @@ extension ConversationStateMachine {
         if notice.precedes(known.notice) { ending.deferredNotice?.notice = notice }
     }
 
-    private mutating func takeDeferred(_ turn: inout Turn) -> (actions: [NodeAction], hasEnded: Bool) {
+    /// - Returns: whether the conversation has ended.
+    private func takeDeferred(_ turn: inout Turn) -> Bool {
         guard let deferred = ending.deferredNotice, deferred.until <= turn.now || deferred.notice.isDue(now: turn.now)
-        else { return ([], false) }
+        else { return false }
         let notice = deferred.notice
         ending.deferredNotice = nil
-        if notice.isDue(now: turn.now) { return (end(by: notice, .ourselves, isTraceless: false, &turn), true) }
-        guard record.schedule.map({ notice.precedes($0.notice) }) ?? true else { return ([], false) }
-        _ = ending.bucket.take(now: turn.now)
-        return (adopt(notice, isTraceless: record.schedule?.isTraceless ?? false, &turn), false)
+        if notice.isDue(now: turn.now) {
+            end(by: notice, .ourselves, isTraceless: false, &turn)
+            return true
+        }
+        if record.schedule.map({ notice.precedes($0.notice) }) ?? true {
+            _ = ending.bucket.take(now: turn.now)
+            adopt(notice, isTraceless: record.schedule?.isTraceless ?? false, &turn)
+        }
+        return false
     }
 
-    private mutating func confirmSchedule(by member: PublicKey) -> [NodeAction] {
-        guard members[member] != nil, record.schedule?.confirmed.contains(member) == false else { return [] }
+    private func confirmSchedule(by member: PublicKey, _ turn: inout Turn) {
+        guard peer(member) != nil, record.schedule?.confirmed.contains(member) == false else { return }
         // Drops former members, so that joining and leaving does not grow the list.
-        record.schedule?.confirmed.removeAll { members[$0] == nil }
+        record.schedule?.confirmed.removeAll { peer($0) == nil }
         record.schedule?.confirmed.append(member)
-        return [.save(client)]
+        turn.save(client)
     }
 
     /// Whether the creator has signed this sealed notice for this conversation.
@@ -161,35 +171,34 @@ extension ConversationStateMachine {
     // MARK: The schedule
 
     /// Saves the schedule before it is told, so that a crash cannot lose it.
-    private mutating func adopt(_ notice: ExplodeNotice, isTraceless: Bool, _ turn: inout Turn) -> [NodeAction] {
+    private func adopt(_ notice: ExplodeNotice, isTraceless: Bool, _ turn: inout Turn) {
         let receipts = record.schedule?.receipts ?? []
         record.schedule = ExplosionSchedule(notice, now: turn.now)
         record.schedule?.isTraceless = isTraceless
         record.schedule?.receipts = receipts
-        return [.save(client)] + enterSchedule(&turn)
+        turn.save(client)
+        enterSchedule(&turn)
     }
 
     /// Prepares the tombstone, then tells the user and the members.
     /// - Parameter afterLock: only the steps that the lock prevented.
-    mutating func enterSchedule(afterLock: Bool = false, _ turn: inout Turn) -> [NodeAction] {
+    func enterSchedule(afterLock: Bool = false, _ turn: inout Turn) {
         if !afterLock { ending.isScheduleTold = record.schedule == nil }
-        return arm(&turn) + tellSchedule(&turn)
+        arm(&turn)
+        tellSchedule(&turn)
     }
 
-    private mutating func tellSchedule(_ turn: inout Turn) -> [NodeAction] {
-        guard let schedule = record.schedule, !ending.isScheduleTold, !turn.isLocked else { return [] }
+    private func tellSchedule(_ turn: inout Turn) {
+        guard let schedule = record.schedule, !ending.isScheduleTold, !turn.isLocked else { return }
         ending.isScheduleTold = true
-        var result = [event(.explosionScheduled(schedule.expiresAt), turn)]
-        for member in memberKeys where members[member]?.isEstablished == true {
-            if let link = link(to: member) { result += showSchedule(on: link, &turn) }
-        }
-        return result
+        tell(.explosionScheduled(schedule.expiresAt), &turn)
+        for peer in peers { if let link = peer.establishedLink { showSchedule(on: link, &turn) } }
     }
 
     /// Sends our notice. A member with the same notice confirms it by sending it.
-    func showSchedule(on link: LinkID, _ turn: inout Turn) -> [NodeAction] {
-        guard let schedule = record.schedule, ending.isScheduleTold, !turn.isLocked else { return [] }
-        return [.transmit(link, .explosion(schedule.notice.sealed(&turn.random)))]
+    func showSchedule(on link: LinkID, _ turn: inout Turn) {
+        guard let schedule = record.schedule, ending.isScheduleTold, !turn.isLocked else { return }
+        turn.send(.explosion(schedule.notice.sealed(&turn.random)), on: link)
     }
 
     var endingDeadline: Timestamp? {
@@ -200,18 +209,22 @@ extension ConversationStateMachine {
     }
 
     /// Ends the conversation when it is time; else sends the reminder, and does the steps that a lock prevented.
-    mutating func advanceEnding(_ turn: inout Turn) -> (actions: [NodeAction], hasEnded: Bool) {
-        let late = takeDeferred(&turn)
-        guard !late.hasEnded, let schedule = record.schedule else { return late }
+    /// - Returns: whether the conversation has ended.
+    func advanceEnding(_ turn: inout Turn) -> Bool {
+        if takeDeferred(&turn) { return true }
+        guard let schedule = record.schedule else { return false }
         if schedule.expiresAt <= turn.now {
-            return (end(by: schedule.notice, .ourselves, isTraceless: schedule.isTraceless, &turn), true)
+            end(by: schedule.notice, .ourselves, isTraceless: schedule.isTraceless, &turn)
+            return true
         }
-        var result = late.actions + arm(&turn) + tellSchedule(&turn)
+        arm(&turn)
+        tellSchedule(&turn)
         if !schedule.isReminded, schedule.remindAt <= turn.now {
             record.schedule?.isReminded = true
-            result += [.save(client), event(.explosionReminder(schedule.expiresAt), turn)]
+            turn.save(client)
+            tell(.explosionReminder(schedule.expiresAt), &turn)
         }
-        return (result, false)
+        return false
     }
 
     private var arming: ConversationEnding.Arming? {
@@ -222,65 +235,57 @@ extension ConversationStateMachine {
     }
 
     /// Prepares the tombstone again when its inputs have changed.
-    private mutating func arm(_ turn: inout Turn) -> [NodeAction] {
-        guard let schedule = record.schedule, let arming, ending.armed != arming || ending.isArmingOwed else {
-            return []
-        }
+    private func arm(_ turn: inout Turn) {
+        guard let schedule = record.schedule, let arming, ending.armed != arming || ending.isArmingOwed else { return }
         ending.armed = arming
         ending.isArmingOwed = turn.isLocked
-        guard !turn.isLocked else { return [] }
+        guard !turn.isLocked else { return }
         let sealed = schedule.notice.sealed(&turn.random)
         let receipt = receipt(at: schedule.expiresAt, &turn)
         var tombstone = tombstone(sealed, at: schedule.expiresAt, receipt, &turn)
         tombstone.isPrepared = true
         tombstone.isTraceless = schedule.isTraceless
-        return [.armExplosion(client, tombstone, fanOut: isCreator && !schedule.isTraceless ? toldMembers : [])]
+        turn.add(.armExplosion(client, tombstone, fanOut: isCreator && !schedule.isTraceless ? toldMembers : []))
     }
 
     // MARK: The end
 
-    private func end(by notice: ExplodeNotice, _ path: ConversationEnding.Path, isTraceless: Bool, _ turn: inout Turn)
-        -> [NodeAction]
-    {
+    private func end(by notice: ExplodeNotice, _ path: ConversationEnding.Path, isTraceless: Bool, _ turn: inout Turn) {
         let isTraceless = isCreator && (isTraceless || record.schedule?.isTraceless ?? false)
         let sealed = notice.sealed(&turn.random)
         let receipt = receipt(at: turn.now, &turn)
         var tombstone = tombstone(sealed, at: turn.now, receipt, &turn)
         tombstone.isTraceless = isTraceless
         let notices = isTraceless ? [] : notices(sealed, path, &turn)
-        var result: [NodeAction] = notices.isEmpty ? [] : [.mailNotices(conversation, notices)]
-        result.append(.explode(client, tombstone, fanOut: isCreator && !isTraceless ? toldMembers : []))
+        if !notices.isEmpty { turn.add(.mailNotices(conversation, notices)) }
+        turn.add(.explode(client, tombstone, fanOut: isCreator && !isTraceless ? toldMembers : []))
         let creator = record.genesis.creator
-        for member in memberKeys {
-            guard let link = link(to: member) else { continue }
-            if member == creator, let receipt {
-                result.append(.transmit(link, .deletionReceipt(receipt)))
-            } else if case .link(link, member) = path {
+        for peer in peers {
+            guard let link = peer.link.link else { continue }
+            if peer.key == creator, let receipt {
+                turn.send(.deletionReceipt(receipt), on: link)
+            } else if path == .link(link, peer.key) {
                 // The member that told us needs no notice.
-                result.append(.close(link))
+                turn.close(link)
             } else {
-                result.append(.transmit(link, .explosion(sealed)))
+                turn.send(.explosion(sealed), on: link)
             }
         }
         if receipt != nil, link(to: creator) == nil, path != .knock {
-            let endpoints = record.members.first { $0.key == creator }?.endpoints ?? []
-            result.append(.knock(.report(conversation, endpoints)))
+            turn.add(.knock(.report(conversation, profile(of: creator)?.endpoints ?? [])))
         }
-        result.append(event(.exploded, turn))
-        return result
+        tell(.exploded, &turn)
     }
 
     /// Notices for mailboxes: the creator mails every member, another member only those without a link.
     private func notices(_ sealed: [UInt8], _ path: ConversationEnding.Path, _ turn: inout Turn) -> [MailNotice] {
         guard !key.isWiped else { return [] }
         var result: [MailNotice] = []
-        for member in memberKeys {
-            if case .link(_, member) = path { continue }
-            guard isCreator || link(to: member) == nil,
-                let address = record.members.first(where: { $0.key == member })?.mailbox
-            else { continue }
+        for peer in peers {
+            if case .link(_, peer.key) = path { continue }
+            guard isCreator || peer.link.link == nil, let address = profile(of: peer.key)?.mailbox else { continue }
             result.append(
-                MailNotice(sealed, to: member, at: address, conversation: conversation, key: key, &turn.random))
+                MailNotice(sealed, to: peer.key, at: address, conversation: conversation, key: key, &turn.random))
         }
         return result
     }
@@ -293,7 +298,7 @@ extension ConversationStateMachine {
     }
 
     /// Signs in advance: the conversation may end before the unlock restores our key.
-    mutating func prepareForLock(_ turn: inout Turn) {
+    func prepareForLock(_ turn: inout Turn) {
         guard !key.isWiped else { return }
         let times = [turn.now] + [record.schedule?.expiresAt].compactMap { $0 }.filter { $0 > turn.now }
         ending.lockedWords = ConversationEnding.LockedWords(
@@ -329,8 +334,7 @@ extension ConversationStateMachine {
     /// The members to tell: at the creator also removed ones, which still have a copy; after our removal the creator.
     private var toldMembers: [Member] {
         if record.isRemoved { return record.members.filter { $0.key == record.genesis.creator } }
-        return record.members.filter { members[$0.key] != nil }
-            + record.members.filter { record.former.contains($0.key) }
+        return record.members.filter { peer($0.key) != nil } + record.members.filter { record.former.contains($0.key) }
     }
 
     /// Invites whose holders are told: with the current tag, newest first.
@@ -341,4 +345,30 @@ extension ConversationStateMachine {
             toldMembers.count < Limits.memberCount ? Limits.tombstoneInviteCount : Limits.tombstoneInviteCount / 4
         return issued.invites.filter { $0.tag == issued.tag && !$0.isRevoked }.reversed().prefix(limit).map(\.id)
     }
+}
+
+/// A scheduled explosion at one member: the notice with the earliest end so far, and the members known to have it. Part
+/// of the conversation's record, so it dies with it.
+package struct ExplosionSchedule: Hashable, Sendable, Codable {
+    package var notice: ExplodeNotice
+    /// The end by our clock: the notice's time, at most ``Limits/explosionHorizon`` after it arrived.
+    package var expiresAt: Timestamp
+    /// When the notice arrived, by our clock.
+    package var knownAt: Timestamp
+    package var isReminded = false
+    /// At the creator: there is no list of members to tell.
+    package var isTraceless = false
+    /// Members that have sent the same notice.
+    package var confirmed: [PublicKey] = []
+    /// From members that have already destroyed their copy: their clocks are ahead of ours.
+    package var receipts: [DeletionReceipt] = []
+
+    package init(_ notice: ExplodeNotice, now: Timestamp) {
+        self.notice = notice
+        expiresAt = min(notice.expiresAt, now + Limits.explosionHorizon)
+        knownAt = now
+    }
+
+    /// The reminder comes a tenth of the time before the end, at most ten minutes.
+    package var remindAt: Timestamp { expiresAt - min(Limits.reminderLead, max(0, expiresAt - knownAt) / 10) }
 }

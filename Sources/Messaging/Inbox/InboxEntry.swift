@@ -1,6 +1,6 @@
 import Crypto
 
-/// The machine of an awake inbox. A class, since a struct inside an enum case would be copied at each change.
+/// The machine of a contact inbox or a join. A class, since a struct inside an enum case would be copied at each change.
 final class Running<Machine> {
     var machine: Machine
 
@@ -18,18 +18,9 @@ package final class InboxEntry {
         /// May become a conversation, or `gone`.
         case joining(Running<JoiningStateMachine>)
         /// May become `sleeping` or `gone`.
-        case conversation(Running<ConversationStateMachine>)
+        case conversation(Conversation)
         /// May become a conversation or `gone`.
         case sleeping(SleepingInbox)
-
-        var copy: Role {
-            switch self {
-            case .contact(let running): .contact(Running(running.machine))
-            case .joining(let running): .joining(Running(running.machine))
-            case .conversation(let running): .conversation(Running(running.machine))
-            case .gone, .unused, .sleeping: self
-            }
-        }
     }
 
     package let client: ClientID
@@ -70,16 +61,14 @@ package final class InboxEntry {
     }
 
     /// `nil` unless it is an awake conversation.
-    var conversation: Running<ConversationStateMachine>? {
-        if case .conversation(let running) = role { running } else { nil }
-    }
+    var conversation: Conversation? { if case .conversation(let conversation) = role { conversation } else { nil } }
 
     var asleep: SleepingInbox? { if case .sleeping(let inbox) = role { inbox } else { nil } }
 
     /// Our own key in the conversation; `nil` if it is none.
     var ownKey: PublicKey? {
         switch role {
-        case .conversation(let running): running.machine.key.publicKey
+        case .conversation(let conversation): conversation.key.publicKey
         case .sleeping(let inbox): inbox.summary.own
         case .gone, .unused, .contact, .joining: nil
         }
@@ -87,7 +76,7 @@ package final class InboxEntry {
 
     var creator: PublicKey? {
         switch role {
-        case .conversation(let running): running.machine.record.genesis.creator
+        case .conversation(let conversation): conversation.record.genesis.creator
         case .sleeping(let inbox): inbox.summary.creator
         case .gone, .unused, .contact, .joining: nil
         }

@@ -28,13 +28,6 @@ package struct InboxLifecycleStateMachine {
 
     package init(capacity: Int = Limits.inboxCapacity) { self.capacity = Self.clamped(capacity) }
 
-    init(capacity: Int, inboxes: some Sequence<InboxEntry>) {
-        self.init(capacity: capacity)
-        tracked = Set(inboxes.filter { $0.activity != nil })
-        awake = tracked.filter(isAwake)
-        delivering = awake.filter { wakeReason($0) == .activityRanking }
-    }
-
     private static func clamped(_ capacity: Int) -> Int { min(max(capacity, 1), Limits.inboxCapacityMaximum) }
 
     /// From this number on, inboxes that still stay may be put to sleep too.

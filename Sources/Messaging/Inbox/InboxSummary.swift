@@ -29,7 +29,7 @@ package struct InboxSummary: Hashable, Sendable {
     package var outboxCount: Int
     /// Digest of our endpoints that the members know: see ``mark(_:)``.
     package var endpointMark: UInt64
-    /// See ``ConversationStateMachine/relaySeeds``; never empty.
+    /// See ``Conversation/relaySeeds``; never empty.
     package var relaySeeds: [RelaySeed]
     package var usesMailbox: Bool
     package var boxUntil: Timestamp?
@@ -74,16 +74,17 @@ package struct InboxSummary: Hashable, Sendable {
         return endpointMark != Self.mark(turn.endpointTexts(of: seed, usesMailbox: usesMailbox))
     }
 
-    package init(_ machine: ConversationStateMachine, createdAt: Timestamp, lastActivity: Timestamp?) {
+    package init(_ conversation: Conversation, createdAt: Timestamp, lastActivity: Timestamp?) {
         self.init(
-            client: machine.client, createdAt: createdAt, own: machine.key.publicKey,
-            conversation: machine.conversation, creator: machine.record.genesis.creator, name: machine.record.name,
-            members: machine.currentMembers.map { Peer(key: $0.key, profile: $0.profile) }, lifetime: machine.lifetime,
-            isLocked: machine.record.group.isLocked, isRemoved: machine.record.isRemoved,
-            outboxCount: machine.outboxCount,
-            endpointMark: machine.isFound ? Self.mark(machine.record.own.endpointTexts) : 0,
-            relaySeeds: machine.relaySeeds, usesMailbox: machine.usesMailbox, boxUntil: machine.boxUntil,
-            lastActivity: lastActivity, deadline: machine.nextDeadline)
+            client: conversation.client, createdAt: createdAt, own: conversation.key.publicKey,
+            conversation: conversation.conversation, creator: conversation.record.genesis.creator,
+            name: conversation.record.name,
+            members: conversation.currentMembers.map { Peer(key: $0.key, profile: $0.profile) },
+            lifetime: conversation.lifetime, isLocked: conversation.record.group.isLocked,
+            isRemoved: conversation.record.isRemoved, outboxCount: conversation.outboxCount,
+            endpointMark: conversation.isFound ? Self.mark(conversation.record.own.endpointTexts) : 0,
+            relaySeeds: conversation.relaySeeds, usesMailbox: conversation.usesMailbox, boxUntil: conversation.boxUntil,
+            lastActivity: lastActivity, deadline: conversation.nextDeadline)
     }
 }
 

@@ -123,18 +123,18 @@ struct InboxTable {
         case .joining(let running):
             setRelaySeeds(entry, running.machine.record.state == .joining ? [running.machine.relaySeed] : [])
             setDeadline(entry, running.machine.nextDeadline)
-        case .conversation(let running):
+        case .conversation(let conversation):
             list(
-                entry, running.machine.conversation, name: running.machine.record.name,
-                isRemoved: running.machine.record.isRemoved)
-            setDeadline(entry, running.machine.nextDeadline(touching: member))
+                entry, conversation.conversation, name: conversation.record.name,
+                isRemoved: conversation.record.isRemoved)
+            setDeadline(entry, conversation.nextDeadline(touching: member))
             setCounts(
-                entry, heldByteCount: running.machine.heldByteCount, outboxCount: running.machine.outboxCount,
-                usesMailbox: running.machine.usesMailbox)
-            entry.isSending = running.machine.holdsUndelivered || running.machine.isTransferring
-            setBox(entry, until: running.machine.boxUntil)
-            setRelaySeeds(entry, running.machine.relaySeeds)
-            setCopies(entry, running.machine.hasShownCopies)
+                entry, heldByteCount: conversation.heldByteCount, outboxCount: conversation.outboxCount,
+                usesMailbox: conversation.usesMailbox)
+            entry.isSending = conversation.holdsUndelivered || conversation.isTransferring
+            setBox(entry, until: conversation.boxUntil)
+            setRelaySeeds(entry, conversation.relaySeeds)
+            setCopies(entry, conversation.hasShownCopies)
         case .sleeping(let inbox):
             let summary = inbox.summary
             list(entry, summary.conversation, name: summary.name, isRemoved: summary.isRemoved)

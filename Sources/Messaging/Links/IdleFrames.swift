@@ -35,15 +35,3 @@ package struct IdleFrames: Hashable, Sendable {
     /// Whether all tokens are back.
     func isFull(now: Timestamp) -> Bool { tokens.isFull(now: now) }
 }
-
-extension [NodeAction] {
-    /// Whether these are the actions of a no-op frame: dropped, answered to its sender only, or its link closed.
-    package func isIdle(on link: LinkID) -> Bool {
-        allSatisfy { action in
-            switch action {
-            case .transmit(link, _), .forward(link, _), .close(link): true
-            default: false
-            }
-        }
-    }
-}

@@ -95,12 +95,12 @@ package struct MailboxRecord: Hashable, Sendable, Codable {
     package init() {}
 }
 
-/// Our side of a conversation's mailboxes: puts contents into the boxes of absent members.
+/// One member's mailbox: we put contents into its box while it is absent.
 ///
 ///     idle ──content waits without a link──▶ waiting ──2 s──▶ putting ──mailbox holds it──▶ idle
 ///     putting ──not reached, refused──▶ waiting ──4 s … 15 min──▶ putting
 ///     waiting ──link──▶ idle
-struct ConversationMailbox: Sendable {
+struct PeerMail: Hashable, Sendable {
     fileprivate enum State: Hashable, Sendable {
         case idle
         case waiting(until: Timestamp)
@@ -114,24 +114,28 @@ struct ConversationMailbox: Sendable {
         var again: Timestamp
     }
 
-    fileprivate struct Side: Hashable, Sendable {
-        var state = State.idle
-        var failures = 0
-        var asked: Asked?
-        /// The version of our profile that its mailbox has.
-        var described: UInt64 = 0
-        var requests = TokenBucket(Limits.sliceRequestRate)
-        /// Rate limit of frames with keys: checking a key costs a curve operation.
-        var keyFrames = TokenBucket(Limits.sliceFrameRate)
-        var tooLarge: Set<MessageID> = []
-    }
+    fileprivate var state = State.idle
+    fileprivate var failures = 0
+    fileprivate var asked: Asked?
+    /// The version of our profile that the mailbox has.
+    fileprivate var described: UInt64 = 0
+    fileprivate var requests = TokenBucket(Limits.sliceRequestRate)
+    /// Rate limit of frames with keys: checking a key costs a curve operation.
+    fileprivate var keyFrames = TokenBucket(Limits.sliceFrameRate)
+    fileprivate var tooLarge: Set<MessageID> = []
 
-    fileprivate var sides: [PublicKey: Side] = [:]
-    /// The agreement at the last call of ``ConversationStateMachine/mailAgreementIsNews()``.
-    fileprivate var agreement: AgreementID?
+    /// A link is established: nothing more goes into the box.
+    fileprivate mutating func stop() { if case .waiting = state { state = .idle } }
 }
 
-extension ConversationStateMachine {
+extension Peer {
+    fileprivate var mailbox: PeerMail {
+        get { mail ?? PeerMail() }
+        set { mail = newValue }
+    }
+}
+
+extension Conversation {
     /// All members have agreed to a mailbox.
     package var usesMailbox: Bool { !record.isRemoved && (agreement?.terms.mailbox ?? .no) != .no }
 
@@ -139,13 +143,14 @@ extension ConversationStateMachine {
     package var boxUntil: Timestamp? {
         if usesMailbox { return .latest }
         guard !record.isRemoved else { return nil }
-        let known = lifetimes.machine?.record.known ?? record.lifetime.known
-        return known.filter { $0.terms.mailbox != .no }.map { ($0.endedAt ?? .latest) + Limits.sliceHorizon }.max()
+        return record.lifetime.known.filter { $0.terms.mailbox != .no }.map {
+            ($0.endedAt ?? .latest) + Limits.sliceHorizon
+        }.max()
     }
 
     private func mailboxAddress(of member: PublicKey, under agreement: Agreement?) -> MailboxAddress? {
         guard let agreement, agreement.terms.mailbox != .no else { return nil }
-        return record.members.first { $0.key == member }?.mailbox
+        return profile(of: member)?.mailbox
     }
 
     /// Whether contents for this member go to its mailbox while it has no link: we know its box and a key for the
@@ -158,223 +163,209 @@ extension ConversationStateMachine {
     }
 
     /// - Returns: whether the agreement on mailboxes has changed since the last call.
-    mutating func mailAgreementIsNews() -> Bool {
+    func mailAgreementIsNews() -> Bool {
         let agreement = usesMailbox ? agreement?.id : nil
-        defer { mail.agreement = agreement }
-        return mail.agreement != agreement
+        defer { mailAgreement = agreement }
+        return mailAgreement != agreement
     }
 
-    mutating func forgetMail(of member: PublicKey) {
-        mail.sides[member] = nil
-        record.mailbox.outgoing[member] = nil
-        record.mailbox.incoming[member] = nil
-        record.mailbox.acknowledgements[member] = nil
+    func forgetMail(of peer: Peer) {
+        record.mailbox.outgoing[peer.key] = nil
+        record.mailbox.incoming[peer.key] = nil
+        record.mailbox.acknowledgements[peer.key] = nil
     }
 
     // MARK: Keys
 
     /// Asks members for slice keys: with each session, at the start of an agreement, and when a member names a box.
     /// Asks again without an answer, since the member may have been locked, and after an eighth of the horizon.
-    mutating func askForSlices(now: Timestamp) -> [NodeAction] {
-        guard let agreement, agreement.terms.mailbox != .no else { return [] }
-        return memberKeys.flatMap { askForSlices(of: $0, under: agreement, now: now) }
+    func askForSlices(_ turn: inout Turn) {
+        guard let agreement, agreement.terms.mailbox != .no else { return }
+        for peer in peers { askForSlices(of: peer, under: agreement, &turn) }
     }
 
-    private mutating func askForSlices(of member: PublicKey, under agreement: Agreement?, now: Timestamp)
-        -> [NodeAction]
-    {
-        guard let link = members[member]?.establishedLink, let agreement,
-            mailboxAddress(of: member, under: agreement) != nil
+    private func askForSlices(of peer: Peer, under agreement: Agreement?, _ turn: inout Turn) {
+        guard let link = peer.establishedLink, let agreement, mailboxAddress(of: peer.key, under: agreement) != nil
         else {
             // A member without a box is asked when it names one.
-            mail.sides[member]?.asked = nil
-            return []
+            peer.mail?.asked = nil
+            return
         }
-        let asked = mail.sides[member]?.asked
-        guard asked?.link != link || asked?.agreement != agreement.id || (asked?.again ?? now) <= now else { return [] }
-        let known = record.mailbox.outgoing[member]?.slices.flatMap { $0.agreement == agreement.id ? $0 : nil }
-        mail.sides[member, default: ConversationMailbox.Side()].asked = ConversationMailbox.Asked(
-            link: link, agreement: agreement.id, again: now + Limits.sliceRequestPatience)
-        return [.transmit(link, .mailbox(.want(agreement.id, above: known?.last)))]
+        let asked = peer.mail?.asked
+        guard asked?.link != link || asked?.agreement != agreement.id || (asked?.again ?? turn.now) <= turn.now else {
+            return
+        }
+        let known = record.mailbox.outgoing[peer.key]?.slices.flatMap { $0.agreement == agreement.id ? $0 : nil }
+        peer.mailbox.asked = PeerMail.Asked(
+            link: link, agreement: agreement.id, again: turn.now + Limits.sliceRequestPatience)
+        turn.send(.mailbox(.want(agreement.id, above: known?.last)), on: link)
     }
 
-    mutating func receive(_ message: MailboxMessage, from member: PublicKey, on link: LinkID, _ turn: Turn)
-        -> [NodeAction]
-    {
-        guard members[member]?.establishedLink == link else { return drop() }
+    func receive(_ message: MailboxMessage, from peer: Peer, on link: LinkID, _ turn: inout Turn) {
+        guard peer.establishedLink == link else { return drop() }
         switch message {
         case .want(let named, let above):
             guard let agreement, agreement.terms.mailbox != .no, agreement.id == named, record.own.mailbox != nil,
-                mail.sides[member, default: ConversationMailbox.Side()].requests.take(now: turn.now) == nil
+                peer.mailbox.requests.take(now: turn.now) == nil
             else { return drop() }
-            return [.makeSlices(client, named, above: above, link)]
-        case .keys(let keys): return receive(keys, from: member, now: turn.now)
+            turn.add(.makeSlices(client, named, above: above, link))
+        case .keys(let keys): receive(keys, from: peer, &turn)
         }
     }
 
-    private mutating func receive(_ keys: SliceKeys, from member: PublicKey, now: Timestamp) -> [NodeAction] {
-        guard let agreement, keys.agreement == agreement.id, let address = mailboxAddress(of: member, under: agreement),
-            keys.keys.count <= Limits.sliceKeyCount,
-            mail.sides[member, default: ConversationMailbox.Side()].keyFrames.take(now: now) == nil
+    private func receive(_ keys: SliceKeys, from peer: Peer, _ turn: inout Turn) {
+        let now = turn.now
+        guard let agreement, keys.agreement == agreement.id,
+            let address = mailboxAddress(of: peer.key, under: agreement), keys.keys.count <= Limits.sliceKeyCount,
+            peer.mailbox.keyFrames.take(now: now) == nil
         else { return drop() }
         let width = SliceSchedule(agreement.terms).width
         guard keys.left > 0, keys.left <= width else { return drop() }
-        var known = outgoing(member, address.box)
+        var known = outgoing(peer, address.box)
         if known.slices == nil { known.slices = KnownSlices(keys, now: now) } else { known.slices?.add(keys, now: now) }
         // A message in the outbox is sealed to the slice in which it was sent.
         known.slices?.prune(now: now - min(SliceSchedule(agreement.terms).unread, Limits.outboxLifetime), width: width)
-        record.mailbox.outgoing[member] = known
+        record.mailbox.outgoing[peer.key] = known
         // A failing disk may answer without a key for now; then the request is repeated.
         if known.slices?.key(now: now, width: width) != nil {
-            mail.sides[member]?.asked?.again = now + SliceSchedule(agreement.terms).horizon / 8
+            peer.mail?.asked?.again = now + SliceSchedule(agreement.terms).horizon / 8
         }
-        return [.save(client)]
+        turn.save(client)
     }
 
-    private func outgoing(_ member: PublicKey, _ box: BoxID) -> MailboxRecord.Outgoing {
+    private func outgoing(_ peer: Peer, _ box: BoxID) -> MailboxRecord.Outgoing {
         // Slot numbers continue across boxes, since an owner may return to an earlier box.
-        guard let known = record.mailbox.outgoing[member] else { return MailboxRecord.Outgoing(box: box, next: 0) }
+        guard let known = record.mailbox.outgoing[peer.key] else { return MailboxRecord.Outgoing(box: box, next: 0) }
         return known.box == box ? known : MailboxRecord.Outgoing(box: box, next: known.next, slices: known.slices)
     }
 
     // MARK: Putting
 
     /// Keeps the acknowledgement of contents from our box. Without a link it goes into the sender's box.
-    mutating func mailAcknowledgement(_ said: Acknowledgement, to member: PublicKey) {
-        if !record.mailbox.acknowledgements[member, default: Acknowledgement()].merge(said) {
-            record.mailbox.acknowledgements[member] = said
+    func mailAcknowledgement(_ said: Acknowledgement, to peer: Peer) {
+        if !record.mailbox.acknowledgements[peer.key, default: Acknowledgement()].merge(said) {
+            record.mailbox.acknowledgements[peer.key] = said
         }
     }
 
     /// A link to the member is established, so nothing more goes into its box.
     /// - Returns: the acknowledgement that goes over the link in place of the member's box.
-    mutating func stopMail(to member: PublicKey) -> Acknowledgement {
-        if case .waiting? = mail.sides[member]?.state { mail.sides[member]?.state = .idle }
-        mail.sides[member]?.failures = 0
-        return record.mailbox.acknowledgements.removeValue(forKey: member) ?? Acknowledgement()
+    func stopMail(to peer: Peer) -> Acknowledgement {
+        peer.mail?.stop()
+        peer.mail?.failures = 0
+        return record.mailbox.acknowledgements.removeValue(forKey: peer.key) ?? Acknowledgement()
     }
 
     var mailDeadline: Timestamp? {
         var next: Timestamp?
-        for (member, side) in mail.sides {
-            let isLinked = members[member]?.isEstablished ?? true
-            if !isLinked, case .waiting(let until) = side.state { next = earliest(next, until) }
-            if let asked = side.asked, members[member]?.establishedLink == asked.link {
-                next = earliest(next, asked.again)
-            }
+        for peer in peers {
+            guard let mail = peer.mail else { continue }
+            if !peer.isEstablished, case .waiting(let until) = mail.state { next = earliest(next, until) }
+            if let asked = mail.asked, peer.establishedLink == asked.link { next = earliest(next, asked.again) }
         }
         return next
     }
 
     /// A content waits for a member without a link: it goes to the member's mailbox after ``Limits/mailDelay``.
-    mutating func noteMail(for member: PublicKey, _ turn: Turn) {
-        guard usesMailbox, isMailable(member, now: turn.now) else { return }
-        if mail.sides[member, default: ConversationMailbox.Side()].state == .idle {
-            mail.sides[member, default: ConversationMailbox.Side()].state = .waiting(until: turn.now + Limits.mailDelay)
-        }
+    func noteMail(for peer: Peer, _ turn: Turn) {
+        guard usesMailbox, isMailable(peer.key, now: turn.now) else { return }
+        if peer.mailbox.state == .idle { peer.mailbox.state = .waiting(until: turn.now + Limits.mailDelay) }
     }
 
     /// Puts contents into the boxes of absent members, and asks the other members for keys.
-    mutating func advanceMail(_ turn: Turn) -> [NodeAction] {
-        guard usesMailbox else { return [] }
-        for member in memberKeys where members[member]!.establishedLink == nil {
-            if members[member]!.outbox.hasUnmailed(now: turn.now) || owesMail(to: member) {
-                noteMail(for: member, turn)
-            }
+    func advanceMail(_ turn: inout Turn) {
+        guard usesMailbox else { return }
+        for peer in peers where peer.establishedLink == nil {
+            if peer.outbox.hasUnmailed(now: turn.now) || owesMail(to: peer) { noteMail(for: peer, turn) }
         }
         let agreement = agreement
-        var result: [NodeAction] = []
-        for member in mail.sides.keys.sorted() {
-            guard let state = members[member] else { continue }
-            if state.isEstablished {
-                if case .waiting? = mail.sides[member]?.state { mail.sides[member]?.state = .idle }
-                result += askForSlices(of: member, under: agreement, now: turn.now)
-            } else if case .waiting(let until)? = mail.sides[member]?.state, until <= turn.now {
-                result += mail(to: member, state, under: agreement, turn)
+        for peer in peers {
+            guard let state = peer.mail?.state else { continue }
+            if peer.isEstablished {
+                peer.mail?.stop()
+                askForSlices(of: peer, under: agreement, &turn)
+            } else if case .waiting(let until) = state, until <= turn.now {
+                mail(to: peer, under: agreement, &turn)
             }
         }
-        return result
     }
 
-    private mutating func mail(
-        to member: PublicKey, _ state: ConversationMember, under agreement: Agreement?, _ turn: Turn
-    ) -> [NodeAction] {
-        guard var side = mail.sides[member] else { return [] }
-        side.state = .idle
-        defer { mail.sides[member] = side }
-        guard let agreement, let address = mailboxAddress(of: member, under: agreement), !turn.isLocked else {
-            return []
+    private func mail(to peer: Peer, under agreement: Agreement?, _ turn: inout Turn) {
+        peer.mailbox.state = .idle
+        guard let agreement, let address = mailboxAddress(of: peer.key, under: agreement), !turn.isLocked else {
+            return
         }
         let schedule = SliceSchedule(agreement.terms)
-        var known = outgoing(member, address.box)
+        var known = outgoing(peer, address.box)
         known.next = SlotRun.next(after: known.next, startedAt: turn.startedAt)
         guard let slices = known.slices, slices.agreement == agreement.id,
             slices.key(now: turn.now, width: schedule.width) != nil
-        else { return [] }
-        let waiting = state.outbox.unmailed(limit: Limits.mailOrderCount, now: turn.now, besides: side.tooLarge)
+        else { return }
+        let waiting = peer.outbox.unmailed(limit: Limits.mailOrderCount, now: turn.now, besides: peer.mailbox.tooLarge)
         // A key ends with the contents of its slice, so each message is sealed to the slice of its sending. Later
         // orders take the messages of other slices.
         guard let (slice, key) = slices.key(now: turn.now - (waiting.first?.age ?? 0), width: schedule.width) else {
-            return []
+            return
         }
         let messages = waiting.filter { slices.key(now: turn.now - $0.age, width: schedule.width)?.slice == slice }
         var frames: [Frame] = []
-        if let said = record.mailbox.acknowledgements[member] { frames.append(.acknowledgement(said)) }
-        if record.told[member] != record.own.version, side.described != record.own.version {
+        if let said = record.mailbox.acknowledgements[peer.key] { frames.append(.acknowledgement(said)) }
+        if record.told[peer.key] != record.own.version, peer.mailbox.described != record.own.version {
             frames.append(.profile(record.own))
         }
-        guard !messages.isEmpty || !frames.isEmpty else { return [] }
+        guard !messages.isEmpty || !frames.isEmpty else { return }
         let order = MailOrder(
-            member: member, address: address, kind: agreement.terms.mailbox == .disk ? .disk : .memory,
+            member: peer.key, address: address, kind: agreement.terms.mailbox == .disk ? .disk : .memory,
             keeping: .holding(schedule.unread), slice: slice, key: key, agreement: agreement.id, number: known.next,
             messages: messages, frames: frames)
         // Slot numbers are durable before use: a crash skips some and repeats none.
         known.next += UInt64(Limits.mailSlotCount)
-        record.mailbox.outgoing[member] = known
-        side.state = .putting
-        return [.save(client), .mail(client, order)]
+        record.mailbox.outgoing[peer.key] = known
+        peer.mailbox.state = .putting
+        turn.save(client)
+        turn.add(.mail(client, order))
     }
 
-    mutating func mailed(_ order: MailOrder, _ result: MailResult, _ turn: inout Turn) -> [NodeAction] {
-        let known = members[order.member]?.outbox.mailed(result.mailed) ?? []
-        let isMore = members[order.member]?.outbox.hasUnmailed(now: turn.now) ?? false
-        endMail(order, result, isMore: isMore, now: turn.now)
-        return mailed(known, to: order.member, turn)
+    package func mailed(_ order: MailOrder, _ result: MailResult, _ turn: inout Turn) {
+        guard let peer = peer(order.member) else { return }
+        let known = peer.outbox.mailed(result.mailed)
+        endMail(order, result, to: peer, now: turn.now)
+        mailed(known, to: peer, &turn)
     }
 
-    private mutating func endMail(_ order: MailOrder, _ result: MailResult, isMore: Bool, now: Timestamp) {
-        guard var side = mail.sides[order.member] else { return }
-        side.state = .idle
-        if var known = record.mailbox.outgoing[order.member], known.box == order.address.box,
+    private func endMail(_ order: MailOrder, _ result: MailResult, to peer: Peer, now: Timestamp) {
+        guard var mail = peer.mail else { return }
+        mail.state = .idle
+        if var known = record.mailbox.outgoing[peer.key], known.box == order.address.box,
             known.next == order.number + UInt64(Limits.mailSlotCount)
         {
             known.next = order.number + UInt64(result.slotCount)
-            record.mailbox.outgoing[order.member] = known
+            record.mailbox.outgoing[peer.key] = known
         }
-        side.tooLarge.formUnion(result.tooLarge)
+        mail.tooLarge.formUnion(result.tooLarge)
         if result.isComplete {
-            side.failures = 0
+            mail.failures = 0
             for frame in order.frames {
-                if case .profile(let member) = frame { side.described = member.version }
-                if case .acknowledgement(let said) = frame, record.mailbox.acknowledgements[order.member] == said {
-                    record.mailbox.acknowledgements[order.member] = nil
+                if case .profile(let member) = frame { mail.described = member.version }
+                if case .acknowledgement(let said) = frame, record.mailbox.acknowledgements[peer.key] == said {
+                    record.mailbox.acknowledgements[peer.key] = nil
                 }
             }
             let isProgress = !result.mailed.isEmpty || !result.tooLarge.isEmpty || !order.frames.isEmpty
-            if isMore || owesMail(to: order.member) {
-                side.state = .waiting(until: isProgress ? now : now + Limits.mailRetry.longest)
+            if peer.outbox.hasUnmailed(now: now) || owesMail(to: peer) {
+                mail.state = .waiting(until: isProgress ? now : now + Limits.mailRetry.longest)
             }
         } else {
-            if !result.mailed.isEmpty { side.failures = 0 }
-            let wait = Limits.mailRetry.wait(after: side.failures)
-            side.failures += 1
-            side.state = .waiting(until: now + wait)
+            if !result.mailed.isEmpty { mail.failures = 0 }
+            let wait = Limits.mailRetry.wait(after: mail.failures)
+            mail.failures += 1
+            mail.state = .waiting(until: now + wait)
         }
-        mail.sides[order.member] = side
+        peer.mail = mail
     }
 
     /// Whether a member waits for the acknowledgement of contents from our box.
-    private func owesMail(to member: PublicKey) -> Bool { record.mailbox.acknowledgements[member] != nil }
+    private func owesMail(to peer: Peer) -> Bool { record.mailbox.acknowledgements[peer.key] != nil }
 
     // MARK: Taking
 
@@ -383,9 +374,9 @@ extension ConversationStateMachine {
         record.mailbox.incoming[member]?.hasTaken(number) ?? false
     }
 
-    mutating func took(_ number: UInt64, of member: PublicKey) -> [NodeAction] {
+    func took(_ number: UInt64, of member: PublicKey, _ turn: inout Turn) {
         record.mailbox.incoming[member, default: MailboxRecord.Incoming()].take(number)
-        return [.save(client)]
+        turn.save(client)
     }
 
     /// The terms of the known agreement whose id begins with `hint`.

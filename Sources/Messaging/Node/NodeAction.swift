@@ -74,7 +74,7 @@ package enum NodeAction: Hashable, Sendable {
     /// For a stream that ends at this node, over a link to a rendezvous node. The shell owns the stream's end.
     case relayed(LinkID, RelayAnswer)
     case endpointsMayHaveChanged
-    /// Find our candidate addresses for UDP and answer with ``NodeStateMachine/gathered(_:_:_:_:)``.
+    /// Find our candidate addresses for UDP and answer with ``Conversation/gathered(_:for:_:)``.
     case gatherCandidates(ClientID, PublicKey)
     /// Dial over UDP only, while the other side punches with the same nonce.
     case dialPunching(ClientID, Dial, PunchNonce)
@@ -83,7 +83,7 @@ package enum NodeAction: Hashable, Sendable {
 
     // MARK: Mailboxes
 
-    /// Seal contents and put them into a member's box; the answer is ``NodeStateMachine/mailed(_:_:client:_:)``.
+    /// Seal contents and put them into a member's box; the answer is ``Conversation/mailed(_:_:_:)``.
     case mail(ClientID, MailOrder)
     /// Make and send slice keys of this agreement above the last one that the member knows.
     case makeSlices(ClientID, AgreementID, above: UInt32?, LinkID)
@@ -146,6 +146,8 @@ package enum NodeAction: Hashable, Sendable {
 }
 
 extension NodeAction {
+    var isExplosion: Bool { if case .explode = self { true } else { false } }
+
     func concerns(_ link: LinkID) -> Bool {
         switch self {
         case .transmit(link, _), .forward(link, _), .close(link), .pauseReading(link, _), .transmitMessages(link, _, _):

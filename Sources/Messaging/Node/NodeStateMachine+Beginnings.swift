@@ -2,22 +2,23 @@ import Crypto
 
 /// Turns a pooled inbox into the contact inbox, a conversation of our own, or a join.
 extension NodeStateMachine {
-    package func addUnused(_ client: ClientID, key: IdentityKey, _ turn: Turn) -> [NodeAction] {
+    package func addUnused(_ client: ClientID, key: IdentityKey, _ turn: inout Turn) {
         precondition(!contains(client), "two inboxes with one clientId")
         inboxes.enter(client, createdAt: turn.now, as: .unused(key))
-        return [.save(client)]
+        turn.save(client)
     }
 
-    package func makeContact(_ client: ClientID, _ turn: inout Turn) -> [NodeAction] {
-        guard let inbox = inboxes[client], case .unused(let key) = inbox.role else { return [] }
+    package func makeContact(_ client: ClientID, _ turn: inout Turn) {
+        guard let inbox = inboxes[client], case .unused(let key) = inbox.role else { return }
         let record = ContactRecord(routingSecret: turn.random.bytes(ContactCard.routingSecretByteCount))
         let machine = ContactStateMachine(client: client, key: key, record: record, now: turn.now)
         inboxes.set(inbox, to: .contact(Running(machine)))
-        return [.save(client), .register(client, .contact)]
+        turn.save(client)
+        turn.add(.register(client, .contact))
     }
 
     package func createConversation(_ client: ClientID, name: String?, profile: String?, _ turn: inout Turn)
-        throws(CommandError) -> [NodeAction]
+        throws(CommandError)
     {
         guard let inbox = inboxes[client], case .unused(let key) = inbox.role else { throw .unknownConversation }
         try DisplayName.check(name)
@@ -33,25 +34,27 @@ extension NodeStateMachine {
             genesis: Genesis(conversation: conversation, createdAt: turn.now, key: key, &turn.random),
             group: group.signed(by: key, &turn.random), own: own, members: [],
             issuer: InviteBook(tag: InviteTag.random(&turn.random)))
-        let victims = makeRoom(for: inbox, .userInteraction, &turn)
-        let machine = ConversationStateMachine(client: client, key: key, record: record, isFresh: true, now: turn.now)
+        turn.save(client)
+        makeRoom(for: inbox, .userInteraction, &turn)
         inbox.createdAt = turn.now
-        inboxes.set(inbox, to: .conversation(Running(machine)))
-        return [.save(client)] + victims
+        inboxes.set(
+            inbox,
+            to: .conversation(Conversation(client: client, key: key, record: record, isFresh: true, now: turn.now)))
     }
 
     package func join(_ client: ClientID, invite: VerifiedInvite, profile: String?, _ turn: inout Turn)
-        throws(CommandError) -> [NodeAction]
+        throws(CommandError)
     {
         guard let inbox = inboxes[client], case .unused(let key) = inbox.role else { throw .unknownConversation }
         try DisplayName.check(profile)
         try checkJoin(invite, turn)
-        let victims = makeRoom(for: inbox, .pendingInvite, &turn)
+        turn.save(client)
+        makeRoom(for: inbox, .pendingInvite, &turn)
         let record = JoinRecord(invite, profile: profile, startedAt: turn.now)
         let machine = JoiningStateMachine(client: client, key: key, record: record, now: turn.now)
         inbox.createdAt = turn.now
         inboxes.set(inbox, to: .joining(Running(machine)))
-        return [.save(client)] + victims + advance(inbox, &turn)
+        advance(inbox, &turn)
     }
 
     /// Rejects an invite before an inbox is spent on it.
@@ -72,52 +75,54 @@ extension NodeStateMachine {
         }
     }
 
-    /// - Returns: `nil` when there is no join to cancel.
-    package func cancelJoin(_ client: ClientID) -> [NodeAction]? {
+    /// - Returns: whether there was a join to cancel.
+    @discardableResult package func cancelJoin(_ client: ClientID, _ turn: inout Turn) -> Bool {
         guard let inbox = inboxes[client], case .joining(let running) = inbox.role, running.machine.cancel() else {
-            return nil
+            return false
         }
         let open = inbox.links.sorted()
         remove(client)
         // The creator may have admitted us already. It releases our place when told.
-        return open.flatMap { [.transmit($0, .joinCancelled), .close($0)] } + [.destroy(client)]
+        for link in open {
+            turn.send(.joinCancelled, on: link)
+            turn.close(link)
+        }
+        turn.add(.destroy(client))
+        return true
     }
 
-    package func retryJoin(_ client: ClientID, _ turn: inout Turn) -> [NodeAction] {
-        guard let inbox = inboxes[client], case .joining(let running) = inbox.role else { return [] }
+    package func retryJoin(_ client: ClientID, _ turn: inout Turn) {
+        guard let inbox = inboxes[client], case .joining(let running) = inbox.role else { return }
         running.machine.retry(&turn)
         inboxes.reindex(inbox)
-        return advance(inbox, &turn)
+        advance(inbox, &turn)
     }
 
     // MARK: Loading from the disk
 
-    /// - Returns: the routes of the inbox.
+    /// Adds the routes of the inbox.
     package func load(
         _ record: InboxRecord, key: IdentityKey, sessionGoesOn: Bool = false, lastActivity: Timestamp? = nil,
-        _ turn: Turn
-    ) -> [NodeAction] {
+        _ turn: inout Turn
+    ) {
         let client = record.client
         switch record.role {
-        case .unused:
-            inboxes.enter(client, createdAt: record.createdAt, as: .unused(key))
-            return []
+        case .unused: inboxes.enter(client, createdAt: record.createdAt, as: .unused(key))
         case .contact(let contact):
             let machine = ContactStateMachine(client: client, key: key, record: contact, now: turn.now)
             inboxes.enter(client, createdAt: record.createdAt, as: .contact(Running(machine)))
-            return [.register(client, .contact)]
+            turn.add(.register(client, .contact))
         case .joining(let join):
             let machine = JoiningStateMachine(client: client, key: key, record: join, now: turn.now)
             let inbox = inboxes.enter(client, createdAt: record.createdAt, as: .joining(Running(machine)))
             if join.state == .joining { takeNote(of: inbox, .pendingInvite, lastActivity: nil, turn) }
-            return []
-        case .conversation(let conversation):
-            if explosions[conversation.genesis.conversation] != nil { return [.destroy(client)] }
-            let machine = ConversationStateMachine(
-                client: client, key: key, record: conversation, isFresh: sessionGoesOn, now: turn.now)
-            let inbox = inboxes.enter(client, createdAt: record.createdAt, as: .conversation(Running(machine)))
+        case .conversation(let known):
+            if explosions[known.genesis.conversation] != nil { return turn.add(.destroy(client)) }
+            let conversation = Conversation(
+                client: client, key: key, record: known, isFresh: sessionGoesOn, now: turn.now)
+            let inbox = inboxes.enter(client, createdAt: record.createdAt, as: .conversation(conversation))
             takeNote(of: inbox, .appLaunch, lastActivity: lastActivity, turn)
-            return routes(of: machine, now: turn.now)
+            addRoutes(of: conversation, &turn)
         }
     }
 
@@ -125,22 +130,22 @@ extension NodeStateMachine {
     ///
     /// A prepared tombstone takes effect once its time has come: the store has destroyed the inbox, or loading removes
     /// it. An earlier one is not taken; the inbox that prepared it uses it.
-    @discardableResult package func load(_ tombstone: ExplosionRecord, now: Timestamp) -> [NodeAction] {
-        if tombstone.isPrepared { guard tombstone.explodedAt <= now else { return [] } }
+    package func load(_ tombstone: ExplosionRecord, _ turn: inout Turn) {
+        let now = turn.now
+        if tombstone.isPrepared { guard tombstone.explodedAt <= now else { return } }
         var record = tombstone
         record.isPrepared = false
         explosions[tombstone.conversation] = Explosion(
             record, knockAt: tombstone.role == .creator && !tombstone.isTraceless ? now : nil)
-        guard tombstone.isPrepared else { return [] }
-        let event = Event(client: nil, conversation: tombstone.conversation, at: now, kind: .exploded)
-        return [.saveTombstone(tombstone.conversation), .notify(event)]
+        guard tombstone.isPrepared else { return }
+        turn.add(.saveTombstone(tombstone.conversation))
+        turn.add(.notify(Event(client: nil, conversation: tombstone.conversation, at: now, kind: .exploded)))
     }
 
     /// A message from the disk that was undelivered when the node stopped.
     package func restoreOutbox(_ message: Message, client: ClientID) {
-        _ = withConversation(inboxes[client]) {
-            $0.restoreOutbox(message)
-            return []
-        }
+        guard let inbox = inboxes[client], let conversation = inbox.conversation else { return }
+        conversation.restoreOutbox(message)
+        inboxes.reindex(inbox)
     }
 }

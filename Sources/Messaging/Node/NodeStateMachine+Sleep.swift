@@ -62,20 +62,19 @@ extension NodeStateMachine {
         lifecycle.track(entry, lastActivity: summary.lastActivity)
     }
 
-    /// Loads a conversation from its full record and leaves it asleep.
-    /// - Returns: the routes of the inbox.
+    /// Loads a conversation from its full record, leaves it asleep, and adds its routes.
     package func load(
         sleeping record: InboxRecord, key: IdentityKey, undelivered: [Message], lastActivity: Timestamp?,
         _ turn: inout Turn
-    ) -> [NodeAction] {
-        guard case .conversation(let conversation) = record.role else { return [] }
-        if explosions[conversation.genesis.conversation] != nil { return [.destroy(record.client)] }
-        var machine = ConversationStateMachine(
-            client: record.client, key: key, record: conversation, session: nil, undelivered: undelivered, dials: false,
+    ) {
+        guard case .conversation(let known) = record.role else { return }
+        if explosions[known.genesis.conversation] != nil { return turn.add(.destroy(record.client)) }
+        let conversation = Conversation(
+            client: record.client, key: key, record: known, session: nil, undelivered: undelivered, dials: false,
             now: turn.now)
-        _ = machine.prepareToSleep(&turn)
-        load(sleeping: InboxSummary(machine, createdAt: record.createdAt, lastActivity: lastActivity), &turn)
-        return routes(of: machine, now: turn.now)
+        _ = turn.apart { conversation.prepareToSleep(&$0) }
+        load(sleeping: InboxSummary(conversation, createdAt: record.createdAt, lastActivity: lastActivity), &turn)
+        addRoutes(of: conversation, &turn)
     }
 
     /// Call after the last inbox is loaded: decides which inboxes wake, and in which order.
@@ -110,11 +109,11 @@ extension NodeStateMachine {
     /// - Parameter undelivered: its own unacknowledged messages, oldest first.
     package func wake(
         _ record: InboxRecord, key: IdentityKey, undelivered: [Message], _ reason: WakeReason, _ turn: inout Turn
-    ) -> [NodeAction] {
+    ) {
         let client = record.client
-        guard let inbox = inboxes[client], let asleep = inbox.asleep,
-            case .conversation(let conversation) = record.role, !turn.isLocked
-        else { return [] }
+        guard let inbox = inboxes[client], let asleep = inbox.asleep, case .conversation(let known) = record.role,
+            !turn.isLocked
+        else { return }
         let isDue = asleep.summary.deadline.map { $0 <= turn.now } ?? false
         let isRetry = asleep.retryAt.map { $0 <= turn.now } ?? false
         let stay: Milliseconds =
@@ -124,17 +123,18 @@ extension NodeStateMachine {
             case .activityRanking: isRetry ? Limits.inboxStayForDelivery : 0
             case .pendingInvite, .appLaunch: 0
             }
-        let victims = makeRoom(for: inbox, reason, stay: stay, &turn)
-        var machine = ConversationStateMachine(
-            client: client, key: key, record: conversation, session: asleep.session, undelivered: undelivered,
+        makeRoom(for: inbox, reason, stay: stay, &turn)
+        let conversation = Conversation(
+            client: client, key: key, record: known, session: asleep.session, undelivered: undelivered,
             // An inbox woken by a token has an incoming dial; a deadline of its own needs no peer.
             dials: asleep.hasMoved || reason != .pushNotification && !isDue && !isRetry, now: turn.now)
         // A user does not wait for the member to dial first.
-        if reason == .userInteraction { machine.hurry(now: turn.now) }
-        let moved = machine.endpointsChanged(&turn)
-        inboxes.set(inbox, to: .conversation(Running(machine)))
-        let event = Event(client: client, conversation: machine.conversation, at: turn.now, kind: .inboxAwake(reason))
-        return victims + moved + routes(of: machine, now: turn.now) + [.notify(event)] + advance(inbox, &turn)
+        if reason == .userInteraction { conversation.hurry(now: turn.now) }
+        conversation.endpointsChanged(&turn)
+        inboxes.set(inbox, to: .conversation(conversation))
+        addRoutes(of: conversation, &turn)
+        conversation.tell(.inboxAwake(reason), &turn)
+        advance(inbox, &turn)
     }
 
     /// Members of sleeping conversations must learn our new endpoints: each inbox wakes for that in its turn.
@@ -145,28 +145,31 @@ extension NodeStateMachine {
         }
     }
 
-    func routes(of machine: ConversationStateMachine, now: Timestamp) -> [NodeAction] {
-        machine.reachableBy.map { .register(machine.client, .member($0)) }
-            + (machine.record.issuer?.open(now: now) ?? []).map { .register(machine.client, .invite($0.id)) }
+    func addRoutes(of conversation: Conversation, _ turn: inout Turn) {
+        let client = conversation.client
+        for member in conversation.reachableBy { turn.add(.register(client, .member(member))) }
+        for invite in conversation.record.issuer?.open(now: turn.now) ?? [] {
+            turn.add(.register(client, .invite(invite.id)))
+        }
     }
 
     func makeRoom(
         for inbox: InboxEntry, _ reason: WakeReason, stay: Milliseconds = Limits.inboxStayForUser, _ turn: inout Turn
-    ) -> [NodeAction] {
-        lifecycle.wake(inbox, reason, now: turn.now, stay: stay, protection: protection(of:)).flatMap {
-            rest($0, &turn)
+    ) {
+        for victim in lifecycle.wake(inbox, reason, now: turn.now, stay: stay, protection: protection(of:)) {
+            rest(victim, &turn)
         }
     }
 
     /// A sleeping conversation as it would wake; read-only.
     package func preview(_ record: InboxRecord, key: IdentityKey, undelivered: [Message], now: Timestamp)
-        -> ConversationStateMachine?
+        -> Conversation?
     {
-        guard let asleep = inboxes[record.client]?.asleep, case .conversation(let conversation) = record.role else {
+        guard let asleep = inboxes[record.client]?.asleep, case .conversation(let known) = record.role else {
             return nil
         }
-        return ConversationStateMachine(
-            client: record.client, key: key, record: conversation, session: asleep.session, undelivered: undelivered,
+        return Conversation(
+            client: record.client, key: key, record: known, session: asleep.session, undelivered: undelivered,
             dials: false, now: now)
     }
 
@@ -187,43 +190,44 @@ extension NodeStateMachine {
 
     /// Puts an inbox to sleep at the user's command; does nothing if it is asleep.
     /// - Throws: ``CommandError/inboxProtected(_:)``; ``CommandError/unknownConversation`` if it is no conversation.
-    package func sleep(_ client: ClientID, _ turn: inout Turn) throws(CommandError) -> [NodeAction] {
+    package func sleep(_ client: ClientID, _ turn: inout Turn) throws(CommandError) {
         guard let inbox = inboxes[client] else { throw .unknownConversation }
         do throws(InboxLifecycleStateMachine.Refusal) {
-            guard try lifecycle.sleep(inbox, now: turn.now, protection: protection(of:)) else { return [] }
+            guard try lifecycle.sleep(inbox, now: turn.now, protection: protection(of:)) else { return }
         } catch {
             switch error {
             case .protected(let reasons): throw .inboxProtected(reasons)
             case .notTracked: throw .unknownConversation
             }
         }
-        return rest(inbox, &turn)
+        rest(inbox, &turn)
     }
 
     /// Closes the links of an inbox. The shell then saves the inbox and calls ``fallAsleep(_:_:)``.
-    private func rest(_ inbox: InboxEntry, _ turn: inout Turn) -> [NodeAction] {
-        guard let running = inbox.conversation else { return [] }
+    private func rest(_ inbox: InboxEntry, _ turn: inout Turn) {
+        guard let conversation = inbox.conversation else { return }
         callLine(now: turn.now)
-        var actions = running.machine.prepareToSleep(&turn)
+        conversation.prepareToSleep(&turn)
         inboxes.reindex(inbox)
         for link in inbox.links.sorted() {
-            if guests.contains(link) { actions.append(.close(link)) }
+            if guests.contains(link) { turn.close(link) }
             forgetLink(link)
         }
-        let event = Event(
-            client: inbox.client, conversation: running.machine.conversation, at: turn.now, kind: .inboxAsleep)
-        return actions + [.sleep(inbox.client), .notify(event)]
+        turn.add(.sleep(inbox.client))
+        conversation.tell(.inboxAsleep, &turn)
     }
 
     /// The record is being written: drops the machine and keeps the summary.
     package func fallAsleep(_ client: ClientID, _ turn: inout Turn) {
-        guard let inbox = inboxes[client], let running = inbox.conversation, !lifecycle.isAwake(inbox) else { return }
+        guard let inbox = inboxes[client], let conversation = inbox.conversation, !lifecycle.isAwake(inbox) else {
+            return
+        }
         var asleep = SleepingInbox(
             summary: InboxSummary(
-                running.machine, createdAt: inbox.createdAt, lastActivity: lifecycle.lastActivity(inbox)),
-            session: running.machine.session)
-        asleep.hasMoved = !running.machine.isFound
-        if !running.machine.hasNews {
+                conversation, createdAt: inbox.createdAt, lastActivity: lifecycle.lastActivity(inbox)),
+            session: conversation.session)
+        asleep.hasMoved = !conversation.isFound
+        if !conversation.hasNews {
             inbox.retries = 0
         } else if inbox.retries == 0 {
             asleep.retryAt = turn.now
@@ -238,14 +242,14 @@ extension NodeStateMachine {
     /// delivered or no member can be reached; then the next in line wakes.
     func settleDelivery(_ inbox: InboxEntry, now: Timestamp) {
         let isDelivering = lifecycle.isDelivering(inbox)
-        guard isDelivering || lifecycle.awaitsService(inbox), let machine = inbox.conversation?.machine else { return }
+        guard isDelivering || lifecycle.awaitsService(inbox), let conversation = inbox.conversation else { return }
         guard isDelivering else {
             // The answer to our proposal may follow at once.
-            let isAnswered = machine.pendingProposal.map { !$0.isOurs } ?? true
-            if !machine.hasNews, isAnswered { lifecycle.serve(inbox, .userInteraction) }
+            let isAnswered = conversation.pendingProposal.map { !$0.isOurs } ?? true
+            if !conversation.hasNews, isAnswered { lifecycle.serve(inbox, .userInteraction) }
             return
         }
-        if !machine.hasNews { inbox.retries = 0 } else if machine.isDelivering(now: now) { return }
+        if !conversation.hasNews { inbox.retries = 0 } else if conversation.isDelivering(now: now) { return }
         lifecycle.endDelivery(inbox)
         callLine(now: now)
     }
@@ -253,13 +257,14 @@ extension NodeStateMachine {
     // MARK: The set of awake inboxes
 
     /// - Returns: how many are put to sleep now, and how many are woken in the turns that follow.
-    package func rebalance(_ turn: inout Turn) -> (slept: Int, woken: Int, actions: [NodeAction]) {
-        guard !turn.isLocked else { return (0, 0, []) }
+    @discardableResult package func rebalance(_ turn: inout Turn) -> (slept: Int, woken: Int) {
+        guard !turn.isLocked else { return (0, 0) }
         rebalanceAt = nil
         let plan = lifecycle.rebalance(now: turn.now, protection: protection(of:))
         pendingWakes = Deque(plan.wake.map { (inbox: $0, reason: .activityRanking) })
         if !pendingWakes.isEmpty { wakesAt = turn.now }
-        return (plan.sleep.count, plan.wake.count, plan.sleep.flatMap { rest($0, &turn) })
+        for inbox in plan.sleep { rest(inbox, &turn) }
+        return (plan.sleep.count, plan.wake.count)
     }
 
     package func setCapacity(_ capacity: Int, now: Timestamp) {
@@ -269,10 +274,9 @@ extension NodeStateMachine {
 
     // MARK: Time
 
-    func advanceInboxes(_ turn: inout Turn) -> [NodeAction] {
-        var result: [NodeAction] = []
+    func advanceInboxes(_ turn: inout Turn) {
         for inbox in inboxes.takeDue(until: turn.now) {
-            if let asleep = inbox.asleep { result += due(inbox, asleep, turn) } else { result += advance(inbox, &turn) }
+            if let asleep = inbox.asleep { due(inbox, asleep, &turn) } else { advance(inbox, &turn) }
         }
         guard !turn.isLocked else {
             // While locked nothing can be read or made durable.
@@ -281,37 +285,29 @@ extension NodeStateMachine {
             if let at = rebalanceAt, at < later { rebalanceAt = later }
             if let at = lineAt, at < later { lineAt = later }
             trimAt = later
-            return result
+            return
         }
-        if let at = lineAt, at <= turn.now { result += serveLine(turn.now) }
-        if let at = rebalanceAt, at <= turn.now { result += rebalance(&turn).actions }
+        if let at = lineAt, at <= turn.now { serveLine(&turn) }
+        if let at = rebalanceAt, at <= turn.now { rebalance(&turn) }
         if lifecycle.isOverCapacity, (trimAt ?? turn.now) <= turn.now {
             trimAt = turn.now + Limits.inboxTrimInterval
-            let victims = lifecycle.trim(now: turn.now, protection: protection(of:))
-            result += victims.flatMap { rest($0, &turn) }
+            for victim in lifecycle.trim(now: turn.now, protection: protection(of:)) { rest(victim, &turn) }
         }
         if let at = wakesAt, at <= turn.now {
             for _ in 0..<Limits.wakeBatchCount {
                 guard let (planned, reason) = pendingWakes.popFirst() else { break }
                 // The shell may have loaded the inbox anew, with another entry.
-                if let inbox = inboxes[planned.client], inbox.isSleeping { result.append(.wake(inbox.client, reason)) }
+                if let inbox = inboxes[planned.client], inbox.isSleeping { turn.add(.wake(inbox.client, reason)) }
             }
             wakesAt = pendingWakes.isEmpty ? nil : turn.now
         }
-        return result
     }
 
-    private func due(_ inbox: InboxEntry, _ asleep: SleepingInbox, _ turn: Turn) -> [NodeAction] {
+    private func due(_ inbox: InboxEntry, _ asleep: SleepingInbox, _ turn: inout Turn) {
         let isDue = asleep.summary.deadline.map { $0 <= turn.now } ?? false
         let isRetry = asleep.retryAt.map { $0 <= turn.now } ?? false
-        guard isDue || isRetry else {
-            inboxes.setDeadline(inbox, asleep.wakeAt)
-            return []
-        }
-        guard !turn.isLocked else {
-            inboxes.setDeadline(inbox, turn.now + .second)
-            return []
-        }
+        guard isDue || isRetry else { return inboxes.setDeadline(inbox, asleep.wakeAt) }
+        guard !turn.isLocked else { return inboxes.setDeadline(inbox, turn.now + .second) }
         guard isDue else {
             if !inbox.isInLine {
                 inbox.isInLine = true
@@ -319,23 +315,23 @@ extension NodeStateMachine {
                 callLine(now: turn.now)
             }
             // Its own deadline may pass while it is in line.
-            inboxes.setDeadline(inbox, asleep.summary.deadline)
-            return []
+            return inboxes.setDeadline(inbox, asleep.summary.deadline)
         }
         // Tries again if the wake fails.
         inboxes.setDeadline(inbox, turn.now + .second)
-        return [.wake(inbox.client, .activityRanking)]
+        turn.add(.wake(inbox.client, .activityRanking))
     }
 
     // MARK: The line of inboxes to be woken to deliver
 
     func callLine(now: Timestamp) { if !line.isEmpty { lineAt = earliest(lineAt, now) } }
 
-    private func serveLine(_ now: Timestamp) -> [NodeAction] {
-        var result: [NodeAction] = []
+    private func serveLine(_ turn: inout Turn) {
+        let now = turn.now
+        var wakeCount = 0
         var (count, until) = lifecycle.deliveries(now: now)
         // Each wake takes disk access and some of the loop's time.
-        while result.count < Limits.wakeBatchCount, let inbox = line.next(count, lifecycle) {
+        while wakeCount < Limits.wakeBatchCount, let inbox = line.next(count, lifecycle) {
             inbox.isInLine = false
             // The inbox may have woken or gone since it was put in line.
             guard inboxes[inbox.client] === inbox, let at = inbox.asleep?.retryAt else { continue }
@@ -343,13 +339,12 @@ extension NodeStateMachine {
                 inboxes.setDeadline(inbox, inbox.asleep?.wakeAt)
                 continue
             }
-            count += 1
+            (count, wakeCount) = (count + 1, wakeCount + 1)
             inboxes.setDeadline(inbox, now + .second)
-            result.append(.wake(inbox.client, .activityRanking))
+            turn.add(.wake(inbox.client, .activityRanking))
         }
-        let next = result.count == Limits.wakeBatchCount ? now : until ?? now + .second
+        let next = wakeCount == Limits.wakeBatchCount ? now : until ?? now + .second
         lineAt = line.isEmpty ? nil : next
-        return result
     }
 }
 

@@ -160,8 +160,8 @@ final class Codes: Part {
     /// A locked or removed conversation has no invites.
     private func revokeInvite(of entry: OpenCodes.Entry) {
         guard let invite = invites[entry.number], !isStopped else { return }
-        _ = try? shell.directory.command(entry.conversation.description) { machine, _ throws(CommandError) in
-            ((), try machine.revoke(invite))
+        _ = try? shell.directory.command(entry.conversation.description) { machine, turn throws(CommandError) in
+            try machine.revoke(invite, &turn)
         }
     }
 

@@ -66,7 +66,8 @@ final class Explosions: Part {
             let asleep = core.machine.clients(of: conversation).filter(core.machine.isSleeping)
             shell.endings[conversation].client = asleep.last
             shell.endings[conversation].armed = nil
-            let begun = core.machine.load(record, now: now)
+            var begun = core.makeTurn()
+            core.machine.load(record, &begun)
             for row in lost {
                 do throws(StoreError) { try store.destroyRow(row) } catch {
                     shell.endings[conversation].failure = error
@@ -77,7 +78,7 @@ final class Explosions: Part {
                 if let failure = shell.removal.destroy(client) { shell.endings[conversation].failure = failure }
             }
             if let record = core.machine.tombstone(conversation) { shell.routes.register(tombstone: record) }
-            core.perform(begun)
+            core.perform(begun.actions)
             shell.commits.schedule()
         }
     }
@@ -258,7 +259,7 @@ final class Explosions: Part {
 
     /// Whether the scheduled end has passed by the clock that hides content. The keys are destroyed once the time is
     /// confirmed (``NodeClock``).
-    func isOver(_ machine: ConversationStateMachine) -> Bool {
+    func isOver(_ machine: Conversation) -> Bool {
         machine.record.schedule.map { $0.expiresAt <= readClock().hide } ?? false
     }
 }

@@ -91,11 +91,7 @@ final class Knocks: Part {
         if core.machine.isSleeping(latest) { shell.sleep.wakeIfPossible(latest, .pushNotification) }
         let before = core.machine.conversation(latest)?.forgedCount ?? 0
         var answer: [UInt8]?
-        core.turn { turn in
-            let result = core.machine.receiveNotice(sealed, for: client, &turn)
-            answer = result.answer
-            return result.actions
-        }
+        core.turn { answer = core.machine.receiveNotice(sealed, for: client, &$0) }
         if (core.machine.conversation(latest)?.forgedCount ?? 0) > before {
             forgedKnocks.charge(route, from: source, now: now)
         }
@@ -245,7 +241,7 @@ final class Knocks: Part {
         case (.deliver(let conversation, _), KnockKind.receipt):
             core.turn { core.machine.receiveReceipt(sealed, for: conversation, &$0) }
         case (.ask(let client, _), KnockKind.notice):
-            core.turn { core.machine.receiveNotice(sealed, for: client, isAnswer: true, &$0).actions }
+            core.turn { core.machine.receiveNotice(sealed, for: client, isAnswer: true, &$0) }
         case (.askByInvite(let client), KnockKind.statement):
             guard let statement = ExpiredStatement(opening: sealed, key: secret.sealingKey, token: token.bytes) else {
                 return

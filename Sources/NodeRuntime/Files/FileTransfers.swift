@@ -41,9 +41,8 @@ final class FileTransfers: Part {
             guard connection.isWritable else { continue }
             var isIdle = false
             core.turn { turn in
-                let actions = core.machine.chunksMayGo(on: link, &turn)
-                isIdle = actions.isEmpty
-                return actions
+                core.machine.chunksMayGo(on: link, &turn)
+                isIdle = turn.actions.isEmpty
             }
             if isIdle { served.remove(link) } else { goesOn = true }
         }
@@ -146,7 +145,7 @@ final class FileTransfers: Part {
 
     private func end(_ id: Messaging.MessageID, _ inbox: Inbox, isRight: Bool) {
         inbox.verifications[id] = nil
-        core.turn { core.machine.attachmentVerified(id, client: inbox.client, isRight: isRight, &$0) }
+        core.turn { core.machine.step(inbox.client, &$0) { $0.attachmentVerified(id, isRight, &$1) } }
     }
 }
 

@@ -209,7 +209,7 @@ package final class Peers: Part {
         guard let card = peer.card else { throw .peerWithoutCard(peerName) }
         core.turn { turn in
             let invitation = Invitation(id: .random(&turn.random), slug: slug, name: name)
-            return core.machine.withContact(&turn) { contact, turn in
+            core.machine.withContact(&turn) { contact, turn in
                 contact.send(invitation, to: card, deadline: invite.invite.expiresAt, &turn)
             }
         }

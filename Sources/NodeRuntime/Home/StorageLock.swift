@@ -23,10 +23,7 @@ final class StorageLock: Part {
     }
 
     private func close() {
-        core.turn { turn in
-            core.machine.prepareForLock(&turn)
-            return []
-        }
+        core.turn { core.machine.prepareForLock(&$0) }
         shell.dials.giveUp()
         // Later, their chunks could not be destroyed, and the bytes of the last one would stay in memory.
         shell.uploads.cancelAll()

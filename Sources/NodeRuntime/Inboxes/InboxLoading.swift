@@ -26,11 +26,11 @@ final class InboxLoading: Part {
     func load() throws {
         let tombstones = try store.tombstones()
         hasLoaded = true
-        var begun: [NodeAction] = []
+        var begun = core.makeTurn()
         for tombstone in tombstones {
             guard let record = try? StoredCodec.decodeTombstone(tombstone.payload) else { continue }
             shell.endings[record.conversation].tombstone = tombstone.id
-            begun += core.machine.load(record, now: now)
+            core.machine.load(record, &begun)
             if core.machine.tombstone(record.conversation) == nil {
                 shell.endings[record.conversation].armed = record
             } else {
@@ -46,11 +46,8 @@ final class InboxLoading: Part {
         }
         // Needs the contact inbox, which records the reservations.
         shell.peerServices.use()
-        core.turn {
-            core.machine.launch(&$0)
-            return []
-        }
-        core.perform(begun)
+        core.turn { core.machine.launch(&$0) }
+        core.perform(begun.actions)
         // The inbox was left, but the node stopped before it was destroyed.
         if shell.unread.damage.isEmpty {
             for conversation in shell.endings.armed where core.machine.client(of: conversation) == nil {
@@ -136,7 +133,7 @@ final class InboxLoading: Part {
         guard isAsleep else {
             core.turn {
                 core.machine.load(
-                    snapshot.record, key: key, sessionGoesOn: sessionGoesOn, lastActivity: snapshot.lastActivity, $0)
+                    snapshot.record, key: key, sessionGoesOn: sessionGoesOn, lastActivity: snapshot.lastActivity, &$0)
             }
             return shell.sleep.restoreOutbox(inbox)
         }
@@ -235,7 +232,7 @@ final class InboxLoading: Part {
         inbox.key = key
         inbox.archive.isHiddenKnown = true
         inboxes.add(inbox)
-        core.turn { core.machine.addUnused(client, key: key, $0) }
+        core.turn { core.machine.addUnused(client, key: key, &$0) }
         return client
     }
 

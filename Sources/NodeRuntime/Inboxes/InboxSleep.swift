@@ -56,7 +56,7 @@ final class InboxSleep: Part {
     }
 
     /// Reads a conversation without waking it, for lists and display.
-    func peek(_ client: ClientID) -> ConversationStateMachine? {
+    func peek(_ client: ClientID) -> Conversation? {
         if let machine = core.machine.conversation(client) { return machine }
         guard core.machine.isSleeping(client), !store.isLocked, let inbox = inboxes[client],
             let (snapshot, key) = try? sleepingState(inbox)

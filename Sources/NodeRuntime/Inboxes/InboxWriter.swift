@@ -216,7 +216,7 @@ final class InboxWriter: Part {
             if inbox.archive.hasOwnWaiting { noteOutboxUse(inbox.client) }
             let (stored, failure) = inbox.archive.storeWaiting(now: now)
             changed(inbox.client)
-            core.turn { core.machine.stored(stored, client: inbox.client, &$0) }
+            core.turn { core.machine.step(inbox.client, &$0) { $0.stored(stored, &$1) } }
             if let failure { keepWaiting(inbox, failure) } else { core.machine.releaseMemory(inbox.client) }
         }
     }

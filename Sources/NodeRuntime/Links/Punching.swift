@@ -17,7 +17,7 @@ final class Punching: Part {
         let gathering = Gathering(loop) { [weak self] seen in
             guard let self else { return }
             let candidates = seen + own.filter { !seen.contains($0) }
-            core.turn { core.machine.gathered(client, remote, candidates, &$0) }
+            core.turn { core.machine.step(client, &$0) { $0.gathered(candidates, for: remote, &$1) } }
         }
         let asked = relays.prefix(Self.observerCount)
         gathering.begin(asked.count)

@@ -121,9 +121,7 @@ final class BoxDrain: Part {
         takeMore()
     }
 
-    private func findNotices(in open: inout Set<SlotID>, of conversation: ConversationStateMachine, _ key: IdentityKey)
-        -> [Match]
-    {
+    private func findNotices(in open: inout Set<SlotID>, of conversation: Conversation, _ key: IdentityKey) -> [Match] {
         var result: [Match] = []
         for member in conversation.currentMembers.map(\.key).sorted() {
             let secret = SlotSecret(
@@ -201,10 +199,8 @@ final class BoxDrain: Part {
         }
         var isTaken = true
         core.turn { turn in
-            let result = core.machine.receiveMailed(
+            isTaken = core.machine.receiveMailed(
                 frames, number: number, from: match.member, age: age, client: client, &turn)
-            isTaken = result.isTaken
-            return result.actions
         }
         if isTaken { taken.append(match) } else { isBlocked = true }
     }
@@ -252,11 +248,9 @@ final class BoxDrain: Part {
             }
             var isTaken = true
             core.turn { turn in
-                let result = core.machine.receiveMailed(
+                isTaken = core.machine.receiveMailed(
                     [.explosion(notice)], number: nil, from: match.member, age: SlotAge(dwell: 0), client: client, &turn
                 )
-                isTaken = result.isTaken
-                return result.actions
             }
             // The inbox fell asleep: take the notice later.
             if !isTaken, core.machine.tombstone(conversation) == nil { isBlocked = true }

@@ -175,7 +175,7 @@ final class MailOrders: Part {
     private func end(_ order: MailOrder, _ result: MailResult, _ client: ClientID) {
         guard !isStopped else { return }
         note(.mailed(client, slotCount: result.slotCount, isComplete: result.isComplete))
-        core.turn { core.machine.mailed(order, result, client: client, &$0) }
+        core.turn { core.machine.step(client, &$0) { $0.mailed(order, result, &$1) } }
     }
 }
 

@@ -29,9 +29,7 @@ extension Node {
     /// Sends the message of `body`. Takes back a refused message: see ``takeBack(_:_:_:_:)``.
     func sending(
         _ conversation: String, _ whenDurable: @escaping WhenDurable,
-        _ body: (inout ConversationStateMachine, inout Turn) throws(CommandError) -> (
-            message: Message, actions: [NodeAction]
-        )
+        _ body: (Conversation, inout Turn) throws(CommandError) -> Message
     ) throws(NodeError) -> Sent {
         let client = try shell.directory.resolve(conversation)
         try shell.sleep.wake(client, .userInteraction)
@@ -40,14 +38,12 @@ extension Node {
 
     func sending(
         _ client: ClientID, _ whenDurable: @escaping WhenDurable,
-        _ body: (inout ConversationStateMachine, inout Turn) throws(CommandError) -> (
-            message: Message, actions: [NodeAction]
-        )
+        _ body: (Conversation, inout Turn) throws(CommandError) -> Message
     ) throws(NodeError) -> Sent {
-        try sending(client, whenDurable) { machine, turn throws(CommandError) in
-            let (message, actions) = try body(&machine, &turn)
-            return ([.success(message)], actions)
-        }[0].get()
+        let made = try sending(client, whenDurable) { machine, turn throws(CommandError) in
+            [.success(try body(machine, &turn))]
+        }
+        return try made[0].get()
     }
 
     /// Sends several texts in one turn, each as its own message.
@@ -62,21 +58,18 @@ extension Node {
 
     private func sending(
         _ client: ClientID, _ whenDurable: @escaping WhenDurable,
-        _ body: (inout ConversationStateMachine, inout Turn) throws(CommandError) -> (
-            made: [Result<Message, CommandError>], actions: [NodeAction]
-        )
+        _ body: (Conversation, inout Turn) throws(CommandError) -> [Result<Message, CommandError>]
     ) throws(NodeError) -> [Result<Sent, NodeError>] {
         var made: [Result<Sent, NodeError>] = []
         do throws(NodeError) {
             try core.request { turn throws(CommandError) in
                 try core.machine.command(client, &turn) { machine, turn throws(CommandError) in
-                    let (messages, actions) = try body(&machine, &turn)
-                    let isStored = actions.contains { if case .keep(_, _, .disk) = $0 { true } else { false } }
+                    let messages = try body(machine, &turn)
+                    let isStored = turn.actions.contains { if case .keep(_, _, .disk) = $0 { true } else { false } }
                     let end = machine.record.schedule?.expiresAt
                     made = messages.map { message in
                         message.map { Sent($0, client, isStored: isStored, endingAt: end) }.mapError { .command($0) }
                     }
-                    return ((), actions)
                 }
             }
         } catch {
@@ -118,11 +111,11 @@ extension Node {
                     erased.append(id)
                     node.core.turn { turn in
                         // By id only: the remaining record must not be written again.
-                        _ = try? node.core.machine.command(client, &turn) { machine, turn throws(CommandError) in
-                            _ = try machine.cancel(id, &turn)
-                            return ((), [])
+                        _ = turn.apart { turn in
+                            try? node.core.machine.command(client, &turn) { machine, turn throws(CommandError) in
+                                try machine.cancel(id, &turn)
+                            }
                         }
-                        return []
                     }
                 }
                 guard !erased.isEmpty else { return whenDurable(refused) }
@@ -210,7 +203,7 @@ extension Node {
         else { return }
         let seen = messages.compactMap { read in read.message.sender.map { (id: read.message.content.id, sender: $0) } }
         guard !seen.isEmpty else { return }
-        core.turn { core.machine.markRead(seen, client: client, &$0) }
+        core.turn { core.machine.step(client, &$0) { $0.markRead(seen, &$1) } }
     }
 
     package func sendsReadReceipts(_ conversation: String) throws(NodeError) -> Bool {
@@ -220,7 +213,7 @@ extension Node {
     package var sendsReadReceiptsByDefault: Bool { services.sendsReadReceipts }
 
     package func setReadReceipts(_ conversation: String, _ isOn: Bool) throws(NodeError) {
-        _ = try shell.directory.command(conversation) { machine, _ in ((), machine.setReadReceipts(isOn)) }
+        _ = try shell.directory.command(conversation) { $0.setReadReceipts(isOn, &$1) }
     }
 
     /// The default for conversations without a setting; saved in `config.json`.
@@ -243,7 +236,7 @@ extension Node {
         let byteCount = byteCount ?? 0
         let (client, prepared) = try shell.directory.command(conversation) { machine, turn throws(CommandError) in
             if !text.isEmpty { try machine.check(text) }
-            return (try machine.prepareAttachment(byteCount: byteCount, &turn), [])
+            return try machine.prepareAttachment(byteCount: byteCount, &turn)
         }
         return try shell.uploads.begin(
             prepared, client: client, name: name, byteCount: byteCount, text: text, replyTo: target)
@@ -270,7 +263,7 @@ extension Node {
 
 /// A message that one member has not acknowledged.
 package struct OutboxItem {
-    package var conversation: ConversationStateMachine
+    package var conversation: Conversation
     package var member: PublicKey
     package var entry: OutboxStateMachine.Entry
 }

@@ -20,8 +20,8 @@ extension Node {
     /// inbox.
     package func read(
         _ conversation: String, last: Int?, after: String?, isUnread: Bool = false,
-        taking take: (ReadMessage, ConversationStateMachine) -> Bool = { _, _ in true }
-    ) throws(NodeError) -> (ConversationStateMachine, [ReadMessage]) {
+        taking take: (ReadMessage, Conversation) -> Bool = { _, _ in true }
+    ) throws(NodeError) -> (Conversation, [ReadMessage]) {
         try shell.sleep.wake(try shell.directory.resolve(conversation), .userInteraction)
         let machine = try shell.directory.conversation(conversation)
         let client = machine.client
@@ -100,7 +100,7 @@ extension Node {
     }
 
     /// The messages were read, so they no longer expire early as unread ones do.
-    private func opened(_ messages: [Message], _ machine: ConversationStateMachine, now: Timestamp) {
+    private func opened(_ messages: [Message], _ machine: Conversation, now: Timestamp) {
         let actions = machine.markRead(messages, now: now)
         guard !actions.isEmpty else { return }
         core.perform(actions)
@@ -185,7 +185,7 @@ extension Node {
         try shell.sleep.wake(item.conversation.client, .userInteraction)
         _ = try core.request { turn throws(CommandError) in
             try core.machine.command(item.conversation.client, &turn) { machine, turn throws(CommandError) in
-                ((), try machine.cancel(item.entry.message, &turn))
+                try machine.cancel(item.entry.message, &turn)
             }
         }
         return item
@@ -195,7 +195,7 @@ extension Node {
     package func retryMessage(_ text: String) throws(NodeError) -> OutboxItem {
         let item = try shell.outbox.item(text)
         try shell.sleep.wake(item.conversation.client, .userInteraction)
-        core.turn { core.machine.retry(item.conversation.client, &$0) }
+        core.turn { core.machine.step(item.conversation.client, &$0) { $0.retry(&$1) } }
         return item
     }
 }

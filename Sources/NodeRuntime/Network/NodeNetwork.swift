@@ -131,7 +131,8 @@ final class PeerServices: Part {
         core.turn {
             core.machine.withContact(&$0) { contact, turn in
                 contact.serve(relay, turn) + contact.use(rendezvous: cards, turn)
-            } + core.machine.settleRelays(&$0)
+            }
+            core.machine.settleRelays(&$0)
         }
         guard core.machine.contact != nil else { return }
         var mailbox = configuration.mailbox?.terms ?? MailboxTerms()

@@ -3,14 +3,14 @@ import Messaging
 import Store
 
 package enum ListedConversation {
-    case awake(ConversationStateMachine)
+    case awake(Conversation)
     case asleep(InboxSummary)
 }
 
 package enum ListedExplosion {
     case exploded(ExplosionRecord)
     /// The conversation still exists.
-    case scheduled(ConversationStateMachine)
+    case scheduled(Conversation)
 }
 
 /// Resolves the conversations and inboxes that users name, and runs commands on them.
@@ -95,7 +95,7 @@ final class ConversationDirectory: Part {
     }
 
     /// - Parameter text: as for ``resolve(_:)``. Throws the same errors.
-    func conversation(_ text: String) throws(NodeError) -> ConversationStateMachine {
+    func conversation(_ text: String) throws(NodeError) -> Conversation {
         guard let machine = shell.sleep.peek(try resolve(text)) else { throw unknown(text) }
         return machine
     }
@@ -110,10 +110,9 @@ final class ConversationDirectory: Part {
         }
     }
 
-    func command<Result>(
-        _ text: String,
-        _ body: (inout ConversationStateMachine, inout Turn) throws(CommandError) -> (Result, [NodeAction])
-    ) throws(NodeError) -> (ClientID, Result) {
+    func command<Result>(_ text: String, _ body: (Conversation, inout Turn) throws(CommandError) -> Result)
+        throws(NodeError) -> (ClientID, Result)
+    {
         let client = try resolve(text)
         try shell.sleep.wake(client, .userInteraction)
         do throws(NodeError) {
@@ -142,12 +141,9 @@ final class ConversationDirectory: Part {
     /// Checks whether an invite could be made now.
     /// - Throws: the errors of ``invite(_:lifetime:singleUse:)``.
     func checkInvite(_ text: String, lifetime: Milliseconds) throws(NodeError) -> (ClientID, ConversationID) {
-        var copy = try conversation(text)
-        var turn = core.makeTurn()
-        do throws(CommandError) { _ = try copy.invite(lifetime: lifetime, singleUse: true, &turn) } catch {
-            throw .command(error)
-        }
-        return (copy.client, copy.conversation)
+        let machine = try conversation(text)
+        do throws(CommandError) { try machine.checkInvite(now: now) } catch { throw .command(error) }
+        return (machine.client, machine.conversation)
     }
 
     // MARK: Joins
@@ -165,7 +161,7 @@ final class ConversationDirectory: Part {
     }
 
     /// The result of a join; `nil` while it is running.
-    func joinOutcome(_ client: ClientID) -> Result<ConversationStateMachine, NodeError>? {
+    func joinOutcome(_ client: ClientID) -> Result<Conversation, NodeError>? {
         if let conversation = shell.sleep.peek(client) { return .success(conversation) }
         guard let join = core.machine.joins.first(where: { $0.client == client }) else {
             return .failure(.joinCancelled)
@@ -184,7 +180,7 @@ final class ConversationDirectory: Part {
     /// - Throws: ``NodeError/locked``.
     func listExplosions() throws(NodeError) -> [ListedExplosion] {
         let scheduled = try list().compactMap { listed -> ListedExplosion? in
-            let machine: ConversationStateMachine?
+            let machine: Conversation?
             switch listed {
             case .awake(let awake): machine = awake
             // A schedule is a deadline: without one, the record need not be read.

@@ -18,7 +18,7 @@ extension Node {
 
     package func resolve(_ text: String) throws(NodeError) -> ClientID { try shell.directory.resolve(text) }
 
-    package func conversation(_ text: String) throws(NodeError) -> ConversationStateMachine {
+    package func conversation(_ text: String) throws(NodeError) -> Conversation {
         try shell.directory.conversation(text)
     }
 
@@ -33,7 +33,7 @@ extension Node {
     /// - Returns: the conversation, once durable.
     /// - Throws: ``NodeError/locked``, ``NodeError/command(_:)``, ``NodeError/store(_:)``, ``NodeError/alias(_:)``.
     package func createConversation(name: String?, profile: String?, alias: String? = nil) throws(NodeError)
-        -> EventLoopFuture<ConversationStateMachine>
+        -> EventLoopFuture<(client: ClientID, conversation: ConversationID)>
     {
         try shell.directory.checkUnlocked()
         let alias = try shell.aliases.new(alias, name: name)
@@ -41,7 +41,7 @@ extension Node {
         shell.aliases.set(alias, of: client)
         do throws(NodeError) {
             _ = try core.request { turn throws(CommandError) in
-                ((), try core.machine.createConversation(client, name: name, profile: ownName(profile), &turn))
+                try core.machine.createConversation(client, name: name, profile: ownName(profile), &turn)
             }
         } catch {
             if let inbox = inboxes[client] { inboxes.forgetNotes(of: inbox) }
@@ -49,15 +49,12 @@ extension Node {
         }
         services.note(.conversationCreated(client))
         shell.loading.ensureUnused()
-        guard let machine = core.machine.conversation(client) else { throw .stopping }
-        let made = NIOLoopBound(machine, eventLoop: loop)
-        return shell.commits.whenDurable(client).map { made.value }
+        guard let conversation = core.machine.conversation(client)?.conversation else { throw .stopping }
+        return shell.commits.whenDurable(client).map { (client, conversation) }
     }
 
     /// Ends the session and drops contents that are only in memory.
-    package func close(_ text: String) throws(NodeError) {
-        _ = try shell.directory.command(text) { machine, turn in ((), machine.close(turn)) }
-    }
+    package func close(_ text: String) throws(NodeError) { _ = try shell.directory.command(text) { $0.close(&$1) } }
 
     /// Destroys our copy, and tells members that are online.
     /// - Throws: also when the members were told but the keys could not be destroyed; the store retries while it runs.
@@ -65,7 +62,8 @@ extension Node {
         storage.refusal = nil
         let alias = inboxes[try shell.directory.resolve(text)]?.notes.alias
         let (client, conversation) = try shell.directory.command(text) { machine, turn in
-            (machine.conversation, machine.leave(&turn))
+            machine.leave(&turn)
+            return machine.conversation
         }
         services.note(.inboxLeft(client))
         // An earlier copy may have held the alias of the current one.
@@ -101,15 +99,14 @@ extension Node {
         }
         guard let first = matches.first else { throw .unknownInvite(String(invite.prefix(24))) }
         guard matches.count == 1 else { throw .ambiguous(invite, matches: matches.map { "\($0)" }) }
-        _ = try shell.directory.command(text) { machine, turn throws(CommandError) in ((), try machine.revoke(first)) }
+        _ = try shell.directory.command(text) { machine, turn throws(CommandError) in try machine.revoke(first, &turn) }
     }
 
     /// Revokes all existing invites and codes.
     package func revokeInvites(_ text: String) throws(NodeError) {
         let client = try shell.directory.resolve(text)
         shell.codes.revoke { $0.client == client }
-        _ = try shell.directory.command(text) { machine, turn throws(CommandError) in ((), try machine.revokeAll(&turn))
-        }
+        _ = try shell.directory.command(text) { machine, turn throws(CommandError) in try machine.revokeAll(&turn) }
     }
 
     /// Parses an invite and checks its signature.
@@ -174,7 +171,7 @@ extension Node {
     /// - Parameter name: empty for none.
     package func rename(_ text: String, to name: String) throws(NodeError) {
         _ = try shell.directory.command(text) { machine, turn throws(CommandError) in
-            ((), try machine.rename(name.isEmpty ? nil : name, &turn))
+            try machine.rename(name.isEmpty ? nil : name, &turn)
         }
     }
 
@@ -187,14 +184,14 @@ extension Node {
 
     package func setProfile(_ text: String, to profile: String) throws(NodeError) {
         _ = try shell.directory.command(text) { machine, turn throws(CommandError) in
-            ((), try machine.setProfile(profile.isEmpty ? nil : profile, &turn))
+            try machine.setProfile(profile.isEmpty ? nil : profile, &turn)
         }
     }
 
     /// Locks or unlocks a conversation of ours; a locked one admits no member.
     package func setLocked(_ text: String, _ isLocked: Bool) throws(NodeError) {
         _ = try shell.directory.command(text) { machine, turn throws(CommandError) in
-            ((), try machine.setLocked(isLocked, &turn))
+            try machine.setLocked(isLocked, &turn)
         }
     }
 
@@ -211,7 +208,7 @@ extension Node {
             throw .ambiguous(member, matches: matches.map { String(InboxID($0.key).description.prefix(12)) })
         }
         _ = try shell.directory.command(text) { machine, turn throws(CommandError) in
-            ((), try machine.remove(first.key, &turn))
+            try machine.remove(first.key, &turn)
         }
     }
 
@@ -275,7 +272,7 @@ extension Node {
         shell.aliases.set(alias, of: client)
         do throws(NodeError) {
             _ = try core.request { turn throws(CommandError) in
-                ((), try core.machine.join(client, invite: invite, profile: ownName(profile), &turn))
+                try core.machine.join(client, invite: invite, profile: ownName(profile), &turn)
             }
         } catch {
             if let inbox = inboxes[client] { inboxes.forgetNotes(of: inbox) }
@@ -294,7 +291,7 @@ extension Node {
     package func askCreator(of client: ClientID, by slug: String) throws(NodeError) {
         let invite = try Self.inspect(slug)
         try shell.sleep.wake(client, .userInteraction)
-        core.turn { core.machine.reach(client, &$0) }
+        core.turn { core.machine.step(client, &$0) { $0.reach(&$1) } }
         let members = core.machine.conversation(client)?.record.members ?? []
         let known = members.first { $0.key == invite.creatorKey }?.endpoints ?? []
         for endpoint in invite.invite.endpoints where !known.contains(endpoint) {
@@ -318,20 +315,21 @@ extension Node {
         try shell.directory.resolveJoin(text)
     }
 
-    package func joinOutcome(_ client: ClientID) -> Result<ConversationStateMachine, NodeError>? {
+    package func joinOutcome(_ client: ClientID) -> Result<Conversation, NodeError>? {
         shell.directory.joinOutcome(client)
     }
 
     /// Cancels a join, or drops an ended one. Destroys its inbox.
     package func cancelJoin(_ text: String) throws(NodeError) {
         let join = try shell.directory.resolveJoin(text)
-        guard let actions = core.machine.cancelJoin(join.client) else {
+        var turn = core.makeTurn()
+        guard core.machine.cancelJoin(join.client, &turn) else {
             // The join has already ended.
             core.perform([.destroy(join.client)])
             core.machine.remove(join.client)
             return
         }
-        core.perform(actions)
+        core.perform(turn.actions)
         core.schedule()
     }
 
@@ -348,14 +346,13 @@ extension Node {
 
     /// Proposes a lifetime; see ``LifetimeStateMachine``.
     package func propose(_ text: String, _ terms: LifetimeTerms) throws(NodeError) {
-        _ = try shell.directory.command(text) { machine, turn throws(CommandError) in
-            ((), try machine.propose(terms, &turn))
+        _ = try shell.directory.command(text) { machine, turn throws(CommandError) in try machine.propose(terms, &turn)
         }
     }
 
     /// Sets the cap of one conversation; `nil` uses the node's default.
     package func setCap(_ text: String, _ cap: LifetimeCap?) throws(NodeError) {
-        _ = try shell.directory.command(text) { machine, _ in ((), machine.setCap(cap)) }
+        _ = try shell.directory.command(text) { $0.setCap(cap, &$1) }
     }
 
     /// Sets the default cap; saved in `config.json`.
@@ -368,22 +365,21 @@ extension Node {
     /// - Returns: ends when the agreement is durable.
     package func accept(_ text: String, only seen: ProposalID) throws(NodeError) -> EventLoopFuture<Void> {
         let (client, _) = try shell.directory.command(text) { machine, turn throws(CommandError) in
-            ((), try machine.accept(only: seen, &turn))
+            try machine.accept(only: seen, &turn)
         }
         return shell.commits.whenDurable(client)
     }
 
     package func reject(_ text: String) throws(NodeError) {
-        _ = try shell.directory.command(text) { machine, turn throws(CommandError) in ((), try machine.reject(&turn)) }
+        _ = try shell.directory.command(text) { machine, turn throws(CommandError) in try machine.reject(&turn) }
     }
 
     package func withdraw(_ text: String) throws(NodeError) {
-        _ = try shell.directory.command(text) { machine, turn throws(CommandError) in ((), try machine.withdraw(&turn))
-        }
+        _ = try shell.directory.command(text) { machine, turn throws(CommandError) in try machine.withdraw(&turn) }
     }
 
     package func setPolicy(_ text: String, _ policy: LifetimePolicy) throws(NodeError) {
-        _ = try shell.directory.command(text) { machine, _ in ((), machine.setPolicy(policy)) }
+        _ = try shell.directory.command(text) { $0.setPolicy(policy, &$1) }
     }
 
     /// Widens the policy to accept these terms, for example after a restart.
@@ -419,7 +415,8 @@ extension Node {
                 case .at(let moment): moment
                 case .after(let delay): turn.now + delay
                 }
-            return (machine.conversation, try machine.explode(at: moment, isTraceless: isTraceless, &turn))
+            try machine.explode(at: moment, isTraceless: isTraceless, &turn)
+            return machine.conversation
         }
         return conversation
     }

@@ -117,7 +117,7 @@ extension Node {
     }
 
     /// The paths of the links to a conversation's members.
-    package func paths(of machine: ConversationStateMachine) -> [PublicKey: LinkPath] {
+    package func paths(of machine: Conversation) -> [PublicKey: LinkPath] {
         var result: [PublicKey: LinkPath] = [:]
         for member in machine.currentMembers {
             result[member.key] = machine.link(to: member.key).flatMap { shell.links[$0] }.flatMap {
@@ -128,14 +128,14 @@ extension Node {
     }
 
     /// Recent link losses of members that neither node intended.
-    package func losses(of machine: ConversationStateMachine) -> [PublicKey: LinkLoss] {
+    package func losses(of machine: Conversation) -> [PublicKey: LinkLoss] {
         var result: [PublicKey: LinkLoss] = [:]
         for member in machine.currentMembers { result[member.key] = shell.listening.transport?.loss(of: member.key) }
         return result
     }
 
     /// Conversations that have detected two running copies of a home.
-    package var conversationsWithCopies: [ConversationStateMachine] { core.machine.conversationsWithCopies }
+    package var conversationsWithCopies: [Conversation] { core.machine.conversationsWithCopies }
 
     // MARK: Inboxes
 
@@ -171,7 +171,7 @@ extension Node {
             }
             throw .notAConversation(client)
         }
-        try core.request { turn throws(CommandError) in ((), try core.machine.sleep(client, &turn)) }
+        try core.request { turn throws(CommandError) in try core.machine.sleep(client, &turn) }
         return inboxState(client)
     }
 
@@ -179,10 +179,7 @@ extension Node {
     /// - Returns: the numbers of inboxes put to sleep and being woken.
     package func rebalance() throws(NodeError) -> (slept: Int, woken: Int) {
         try shell.directory.checkUnlocked()
-        return try core.request { turn throws(CommandError) in
-            let (slept, woken, actions) = core.machine.rebalance(&turn)
-            return ((slept, woken), actions)
-        }
+        return try core.request { core.machine.rebalance(&$0) }
     }
 
     package var capacity: Int { core.machine.capacity }
@@ -199,7 +196,7 @@ extension Node {
     package func whenReached(_ text: String) -> EventLoopFuture<Void> {
         guard let client = try? shell.directory.resolve(text), (try? shell.sleep.wake(client, .userInteraction)) != nil
         else { return loop.makeSucceededVoidFuture() }
-        core.turn { core.machine.reach(client, &$0) }
+        core.turn { core.machine.step(client, &$0) { $0.reach(&$1) } }
         let promise = loop.makePromise(of: Void.self)
         // Keeps the inbox awake during other commands.
         watching(client)
@@ -242,7 +239,7 @@ extension Node {
     package var mailboxService: MailboxServiceStanding? { shell.peerServices.mailboxService }
 
     /// Whether contents for an offline member would go to its mailbox now.
-    package func isMailable(_ member: PublicKey, in conversation: ConversationStateMachine) -> Bool {
+    package func isMailable(_ member: PublicKey, in conversation: Conversation) -> Bool {
         conversation.isMailable(member, now: services.now)
     }
 

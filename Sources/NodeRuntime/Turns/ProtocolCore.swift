@@ -15,26 +15,25 @@ final class ProtocolCore: Part {
 
     // MARK: Turns
 
-    func turn(_ body: (inout Turn) -> [NodeAction]) {
+    func turn(_ body: (inout Turn) -> Void) {
         guard !isStopped else { return }
         var turn = makeTurn()
-        perform(body(&turn))
+        body(&turn)
+        perform(turn.actions)
         schedule()
     }
 
     /// Runs a user's request; throws refusals of the core and the store.
-    func request<Result>(_ body: (inout Turn) throws(CommandError) -> (Result, [NodeAction])) throws(NodeError)
-        -> Result
-    {
+    func request<Result>(_ body: (inout Turn) throws(CommandError) -> Result) throws(NodeError) -> Result {
         guard !isStopped else { throw .stopping }
         var turn = makeTurn()
-        let outcome: (Result, [NodeAction])
-        do throws(CommandError) { outcome = try body(&turn) } catch { throw .command(error) }
+        let result: Result
+        do throws(CommandError) { result = try body(&turn) } catch { throw .command(error) }
         try storing {
-            perform(outcome.1)
+            perform(turn.actions)
             schedule()
         }
-        return outcome.0
+        return result
     }
 
     /// - Throws: the store's refusal during `body`.

@@ -18,11 +18,12 @@ enum ConversationHandlers {
             return try node.createConversation(name: params.name, profile: params.profile, alias: params.alias).flatMap
             { [node] made in
                 node.assumeIsolated { node in
+                    let id = made.conversation.description
+                    let tag = (try? node.conversation(made.client.description))?.invites?.tag.description
                     let result = ConversationCreateResult(
-                        conversation: made.conversation.description, inbox: made.client.description,
-                        alias: node.alias(of: made.client), name: made.record.name,
-                        inviteTag: made.invites?.tag.description ?? "")
-                    return invite(params.peers ?? [], to: made, node).map { result }
+                        conversation: id, inbox: made.client.description, alias: node.alias(of: made.client),
+                        name: params.name, inviteTag: tag ?? "")
+                    return invite(params.peers ?? [], to: id, named: params.name, node).map { result }
                 }
             }
         }
@@ -78,12 +79,10 @@ enum ConversationHandlers {
     }
 
     /// Sends a single-use invite to each peer's contact inbox.
-    private static func invite(_ peers: [String], to conversation: ConversationStateMachine, _ node: isolated Node)
+    private static func invite(_ peers: [String], to id: String, named name: String?, _ node: isolated Node)
         -> EventLoopFuture<Void>
     {
-        let id = conversation.conversation.description
-        let name = conversation.record.name
-        return EventLoopFuture.andAllSucceed(
+        EventLoopFuture.andAllSucceed(
             peers.map { peer in
                 do {
                     return try node.invite(id, lifetime: Limits.inviteLifetime, singleUse: true).flatMapThrowing {
@@ -195,7 +194,7 @@ enum PeerHandlers {
 }
 
 enum ConversationView {
-    static func conversation(_ machine: ConversationStateMachine, _ node: isolated Node) -> Conversation {
+    static func conversation(_ machine: Messaging.Conversation, _ node: isolated Node) -> Conversation {
         let paths = node.paths(of: machine)
         let losses = node.losses(of: machine)
         return Conversation(
@@ -219,7 +218,7 @@ enum ConversationView {
             inbox: machine.client.description)
     }
 
-    private static func mailbox(of member: Messaging.Member, _ machine: ConversationStateMachine, _ node: isolated Node)
+    private static func mailbox(of member: Messaging.Member, _ machine: Messaging.Conversation, _ node: isolated Node)
         -> MemberMailbox?
     {
         guard machine.usesMailbox, member.mailbox != nil else { return nil }
@@ -301,7 +300,7 @@ enum JoinView {
 }
 
 enum InviteView {
-    static func issued(_ issued: InviteBook.IssuedInvite, _ conversation: ConversationStateMachine) -> Invite {
+    static func issued(_ issued: InviteBook.IssuedInvite, _ conversation: Messaging.Conversation) -> Invite {
         // The join secret is not stored, so the link cannot be shown again.
         Invite(
             slug: nil, url: nil, invite: issued.id.description, tag: issued.tag.description,

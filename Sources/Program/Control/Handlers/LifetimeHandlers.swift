@@ -207,7 +207,7 @@ enum LifetimeView {
             renewal: terms.flatMap { policy.accepts($0) ? nil : Messaging.LifetimePolicy.accepting($0)?.text })
     }
 
-    static func proposal(of machine: ConversationStateMachine, _ node: isolated Node) -> LifetimeProposal? {
+    static func proposal(of machine: Messaging.Conversation, _ node: isolated Node) -> LifetimeProposal? {
         guard let pending = machine.pendingProposal else { return nil }
         let proposal = pending.proposal
         return LifetimeProposal(
@@ -216,7 +216,7 @@ enum LifetimeView {
             member: pending.isOurs ? nil : MemberName.id(proposal.proposer), proposedAt: proposal.proposedAt)
     }
 
-    static func agreement(_ agreement: Agreement, _ machine: ConversationStateMachine, _ node: isolated Node)
+    static func agreement(_ agreement: Agreement, _ machine: Messaging.Conversation, _ node: isolated Node)
         -> LifetimeAgreement
     {
         LifetimeAgreement(
@@ -243,7 +243,7 @@ enum LifetimeView {
         return LifetimeAgreementsResult(agreements: matches.map { record($0, machine, node) })
     }
 
-    private static func record(_ agreement: Agreement, _ machine: ConversationStateMachine, _ node: isolated Node)
+    private static func record(_ agreement: Agreement, _ machine: Messaging.Conversation, _ node: isolated Node)
         -> LifetimeAgreementRecord
     {
         let state =
@@ -287,7 +287,7 @@ enum ExplosionView {
         return status
     }
 
-    static func explosion(_ machine: ConversationStateMachine, _ node: isolated Node) -> ExplosionStatus {
+    static func explosion(_ machine: Messaging.Conversation, _ node: isolated Node) -> ExplosionStatus {
         guard let schedule = machine.record.schedule else {
             return ExplosionStatus(
                 conversation: machine.conversation.description, name: node.alias(of: machine.client), state: "none",

@@ -228,7 +228,7 @@ struct AttachmentHandlers: Sendable {
 }
 
 enum MessageView {
-    static func message(_ read: Node.ReadMessage, _ conversation: ConversationStateMachine, _ node: isolated Node)
+    static func message(_ read: Node.ReadMessage, _ conversation: Messaging.Conversation, _ node: isolated Node)
         -> Message
     {
         let message = read.message
@@ -269,7 +269,7 @@ enum MessageView {
     }
 
     private static func deliveries(
-        _ message: Messaging.Message, _ conversation: ConversationStateMachine, _ node: isolated Node
+        _ message: Messaging.Message, _ conversation: Messaging.Conversation, _ node: isolated Node
     ) -> [MessageDelivery]? {
         guard message.sender == nil, message.content.type != .systemMessage else { return nil }
         let said = message.deliveries.filter { $0.state != .queued }
@@ -288,7 +288,7 @@ enum MessageView {
     }
 
     /// Expiry of a message, at the latest with its conversation.
-    static func end(of message: Messaging.Message, _ conversation: ConversationStateMachine?) -> Timestamp? {
+    static func end(of message: Messaging.Message, _ conversation: Messaging.Conversation?) -> Timestamp? {
         [message.expiresAt, conversation?.record.schedule?.expiresAt].compactMap { $0 }.min()
     }
 }
@@ -331,7 +331,7 @@ enum MemberName {
 
     static func id(_ key: PublicKey) -> String { String(InboxID(key).description.prefix(12)) }
 
-    static func sender(of message: Messaging.Message, _ conversation: ConversationStateMachine, _ node: isolated Node)
+    static func sender(of message: Messaging.Message, _ conversation: Messaging.Conversation, _ node: isolated Node)
         -> String
     {
         if message.content.type == .systemMessage { return system }
@@ -340,7 +340,7 @@ enum MemberName {
 
     /// Name of a member: its profile, else the name of the peer that got the invite, else its id. An ambiguous name
     /// gets the id appended.
-    static func shown(_ key: PublicKey, _ conversation: ConversationStateMachine, _ node: isolated Node) -> String {
+    static func shown(_ key: PublicKey, _ conversation: Messaging.Conversation, _ node: isolated Node) -> String {
         let record = conversation.record
         if key == conversation.key.publicKey { return own }
         func called(_ one: Messaging.Member) -> String? {
@@ -397,7 +397,7 @@ extension AnswerPage {
     /// A member's name, with its id.
     private static let nameByteCount = 6 * Limits.nameByteCount + 16
 
-    static func largestByteCount(of read: Node.ReadMessage, _ conversation: ConversationStateMachine) -> Int {
+    static func largestByteCount(of read: Node.ReadMessage, _ conversation: Messaging.Conversation) -> Int {
         let content = read.message.content
         var count = messageByteCount + nameByteCount + jsonByteCount(content.displayText)
         if content.isUnknown { count += (content.payload.count + 2) / 3 * 4 }

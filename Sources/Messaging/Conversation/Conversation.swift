@@ -1,19 +1,24 @@
 import Crypto
 
-/// One conversation at one member: its links, outboxes, lifetime, and at the creator its invites.
-package struct ConversationStateMachine: Sendable {
-    let names: ConversationNames
+/// One conversation at one member: its peers, lifetime, and at the creator its invites. Effects go into the turn.
+package final class Conversation {
+    package let client: ClientID
+    package let conversation: ConversationID
     package let key: IdentityKey
-    /// Stale in the lifetime; ``savedRecord`` is complete.
     package internal(set) var record: ConversationRecord
-    var members: [PublicKey: ConversationMember] = [:]
-    var lifetimes = ConversationAgreement()
+    /// The other members, ordered by their keys: a dictionary's order must not reach an action.
+    var peers: [Peer] = []
+    /// The record follows each change.
+    var lifetimes = ConversationAgreement() {
+        didSet { if let machine = lifetimes.machine { record.lifetime = machine.record } }
+    }
     /// Messages with a read receipt sent or queued since the node started.
     var receipted: Set<MessageID> = []
     var files: [MessageID: IncomingFile] = [:]
     var ending = ConversationEnding()
     var places = RelayPlaces()
-    var mail = ConversationMailbox()
+    /// The agreement at the last call of ``mailAgreementIsNews()``.
+    var mailAgreement: AgreementID?
     var tally = FrameTally()
     /// Memory-only contents that the user has not seen, in bytes.
     package internal(set) var heldByteCount = 0
@@ -28,18 +33,15 @@ package struct ConversationStateMachine: Sendable {
     var leftWhileLocked: [PublicKey] = []
 
     package init(client: ClientID, key: IdentityKey, record: ConversationRecord, isFresh: Bool, now: Timestamp) {
-        names = ConversationNames(client: client, conversation: record.genesis.conversation)
+        self.client = client
+        conversation = record.genesis.conversation
         self.key = key
         self.record = record
-        for member in record.current {
-            members[member.key] = ConversationMember(member, own: key.publicKey, hasEnded: !isFresh, now: now)
-        }
+        for member in record.current { insert(Peer(member, own: key.publicKey, hasEnded: !isFresh, now: now)) }
         beginLifetimes()
         places.note(record.relay, record.issuer, key: key, now: now)
     }
 
-    package var client: ClientID { names.client }
-    package var conversation: ConversationID { names.conversation }
     package var droppedCount: Int { tally.dropped }
     package var forgedCount: Int { tally.forged }
     /// Seeds of our reservations at rendezvous nodes: the current one first, then earlier ones still in use.
@@ -50,30 +52,40 @@ package struct ConversationStateMachine: Sendable {
     /// The agreement in force; `nil`: ephemeral.
     package var agreement: Agreement? { lifetimes.machine?.inForce }
     package var invites: InviteBook? { record.issuer }
-    package var currentMembers: [Member] { record.members.filter { members[$0.key] != nil } }
+    package var currentMembers: [Member] { record.members.filter { peer($0.key) != nil } }
 
     /// Keys with accepted routing tokens: members, at the creator also removed ones; after our removal the creator.
     package var reachableBy: [PublicKey] {
         record.isRemoved ? [record.genesis.creator] : currentMembers.map(\.key) + record.former
     }
 
-    package func isOnline(_ member: PublicKey) -> Bool { members[member]?.isEstablished ?? false }
+    package func isOnline(_ member: PublicKey) -> Bool { peer(member)?.isEstablished ?? false }
     /// Whether the last event said `peerOnline`, even while one link replaces another.
-    package func isShownOnline(_ member: PublicKey) -> Bool { members[member]?.isShownOnline ?? false }
-    package func link(to member: PublicKey) -> LinkID? { members[member]?.link.link }
-    package func outbox(to member: PublicKey) -> [OutboxStateMachine.Entry] { members[member]?.outbox.all ?? [] }
+    package func isShownOnline(_ member: PublicKey) -> Bool { peer(member)?.isShownOnline ?? false }
+    package func link(to member: PublicKey) -> LinkID? { peer(member)?.link.link }
+    package func outbox(to member: PublicKey) -> [OutboxStateMachine.Entry] { peer(member)?.outbox.all ?? [] }
     package func outboxEntry(_ message: MessageID, to member: PublicKey) -> OutboxStateMachine.Entry? {
-        members[member]?.outbox[message]
+        peer(member)?.outbox[message]
     }
     /// No session has ended by a restart or a close.
-    package var sessionGoesOn: Bool { members.values.allSatisfy { !$0.hasEnded } }
-    package var outboxCount: Int { members.values.reduce(0) { $0 + $1.outbox.count } }
+    package var sessionGoesOn: Bool { peers.allSatisfy { !$0.hasEnded } }
+    package var outboxCount: Int { peers.reduce(0) { $0 + $1.outbox.count } }
 
-    package var savedRecord: ConversationRecord {
-        var saved = record
-        if let machine = lifetimes.machine { saved.lifetime = machine.record }
-        return saved
+    // MARK: Peers
+
+    func peer(_ key: PublicKey) -> Peer? { peers.first { $0.key == key } }
+
+    /// Whether it is still a member.
+    func isPresent(_ peer: Peer) -> Bool { peers.contains { $0 === peer } }
+
+    /// Takes the place of an earlier peer with the same key.
+    func insert(_ peer: Peer) {
+        peers.removeAll { $0.key == peer.key }
+        peers.insert(peer, at: peers.firstIndex { peer.key < $0.key } ?? peers.endIndex)
     }
+
+    /// The profile that we hold.
+    func profile(of member: PublicKey) -> Member? { record.members.first { $0.key == member } }
 
     package var nextDeadline: Timestamp? { nextDeadline(touching: nil) }
 
@@ -82,121 +94,129 @@ package struct ConversationStateMachine: Sendable {
         let own = earliest(
             lifetimes.machine?.nextDeadline, lifetimes.heldEnd?.until, endingDeadline, places.deadline, filesDeadline,
             usesMailbox ? mailDeadline : nil)
-        if let changed { return earliest(own, members[changed]?.nextDeadline) }
-        return members.values.reduce(own) { earliest($0, $1.nextDeadline) }
+        if let changed { return earliest(own, peer(changed)?.nextDeadline) }
+        return peers.reduce(own) { earliest($0, $1.nextDeadline) }
     }
 
     /// There is news for a member: messages, unconfirmed frames, a scheduled explosion, or our endpoints.
-    var hasNews: Bool { members.keys.contains(where: hasNews) }
+    var hasNews: Bool { peers.contains { hasNews(for: $0) } }
 
-    func hasNews(for member: PublicKey) -> Bool {
-        members[member]!.hasNews || owesSchedule(member) || record.told[member] != record.own.version
+    func hasNews(for peer: Peer) -> Bool {
+        peer.hasNews || owesSchedule(peer) || record.told[peer.key] != record.own.version
     }
 
     /// We scheduled an explosion, and this member has not confirmed it.
-    private func owesSchedule(_ member: PublicKey) -> Bool {
-        isCreator && record.schedule.map { !$0.confirmed.contains(member) } ?? false
+    private func owesSchedule(_ peer: Peer) -> Bool {
+        isCreator && record.schedule.map { !$0.confirmed.contains(peer.key) } ?? false
     }
 
     /// Sends a ping behind frames that no acknowledgement answers: frames arrive in order, so the pong confirms them.
     /// Without a link it requests one.
-    mutating func askForWord(now: Timestamp) -> [NodeAction] {
-        var result: [NodeAction] = []
-        for member in memberKeys
-        where members[member]!.wordPing == nil && (members[member]!.hasNews || owesSchedule(member)) {
-            guard let link = members[member]!.establishedLink else {
-                members[member]!.link.wanted(at: now)
+    func askForWord(_ turn: inout Turn) {
+        for peer in peers where peer.wordPing == nil && (peer.hasNews || owesSchedule(peer)) {
+            guard let link = peer.establishedLink else {
+                peer.link.wanted(at: turn.now)
                 continue
             }
-            guard members[member]!.owesWord else { continue }
+            guard peer.owesWord else { continue }
             // Above every profile version, so a pong tells which of the two it answers.
             wordPingCount += 1
             let ping = 1 << 63 | wordPingCount
-            members[member]!.wordPing = ping
-            result.append(.transmit(link, .ping(ping)))
+            peer.wordPing = ping
+            turn.send(.ping(ping), on: link)
         }
-        return result
     }
 
-    /// Sorted, since the order of a dictionary must not reach an action.
-    var memberKeys: [PublicKey] { members.keys.sorted() }
+    // MARK: Events
 
-    func event(_ kind: Event.Kind, _ turn: Turn) -> NodeAction { names.event(kind, turn) }
+    func event(_ kind: Event.Kind, _ turn: Turn) -> NodeAction {
+        .notify(Event(client: client, conversation: conversation, at: turn.now, kind: kind))
+    }
+
+    func tell(_ kind: Event.Kind, _ turn: inout Turn) { turn.add(event(kind, turn)) }
+
+    /// The same of several messages.
+    func tell(_ happening: MessageEvents.Happening, _ messages: [MessageID], _ turn: inout Turn) {
+        turn.add(
+            .notifyMessages(
+                MessageEvents(
+                    client: client, conversation: conversation, at: turn.now, messages: messages, happening: happening))
+        )
+    }
 
     // MARK: Lifetime agreements (Lifetime.md)
 
     /// - Throws: ``CommandError/noOtherMember``, ``CommandError/notConnected``, ``CommandError/lifetime(_:)``.
-    package mutating func propose(_ terms: LifetimeTerms, _ turn: inout Turn) throws(CommandError) -> [NodeAction] {
+    package func propose(_ terms: LifetimeTerms, _ turn: inout Turn) throws(CommandError) {
         // An agreement needs every member's signature.
-        guard memberKeys.allSatisfy(isOnline) else { throw .notConnected }
-        return try negotiate(&turn) { [key] machine, turn throws(LifetimeStateMachine.Refusal) in
+        guard peers.allSatisfy(\.isEstablished) else { throw .notConnected }
+        try negotiate(&turn) { [key] machine, turn throws(LifetimeStateMachine.Refusal) in
             try machine.propose(terms, now: turn.now, key: key, random: &turn.random)
         }
     }
 
     /// Throws as ``propose(_:_:)``.
     /// - Parameter seen: the proposal that the user saw; `nil`: any open one.
-    package mutating func accept(only seen: ProposalID? = nil, _ turn: inout Turn) throws(CommandError) -> [NodeAction]
-    {
+    package func accept(only seen: ProposalID? = nil, _ turn: inout Turn) throws(CommandError) {
         try checkProposer()
-        return try negotiate(&turn) { [key] machine, turn throws(LifetimeStateMachine.Refusal) in
+        try negotiate(&turn) { [key] machine, turn throws(LifetimeStateMachine.Refusal) in
             try machine.accept(only: seen, now: turn.now, key: key, random: &turn.random)
         }
     }
 
-    package mutating func reject(_ turn: inout Turn) throws(CommandError) -> [NodeAction] {
+    package func reject(_ turn: inout Turn) throws(CommandError) {
         try checkProposer()
-        return try negotiate(&turn) { machine, _ throws(LifetimeStateMachine.Refusal) in try machine.reject() }
+        try negotiate(&turn) { machine, _ throws(LifetimeStateMachine.Refusal) in try machine.reject() }
     }
 
-    package mutating func withdraw(_ turn: inout Turn) throws(CommandError) -> [NodeAction] {
+    package func withdraw(_ turn: inout Turn) throws(CommandError) {
         // With more members, an absent one learns it on its next link.
-        if members.count == 1 { guard memberKeys.allSatisfy(isOnline) else { throw .notConnected } }
-        return try negotiate(&turn) { machine, _ throws(LifetimeStateMachine.Refusal) in try machine.withdraw() }
+        if peers.count == 1 { guard peers[0].isEstablished else { throw .notConnected } }
+        try negotiate(&turn) { machine, _ throws(LifetimeStateMachine.Refusal) in try machine.withdraw() }
     }
 
-    package mutating func setPolicy(_ policy: LifetimePolicy?) -> [NodeAction] {
+    package func setPolicy(_ policy: LifetimePolicy?, _ turn: inout Turn) {
         record.lifetime.policy = policy
         _ = lifetimes.machine?.setPolicy(policy)
-        return [.save(client)]
+        turn.save(client)
     }
 
     /// Applies to messages sent and received from now on. `nil` follows the node's default.
-    package mutating func setCap(_ cap: LifetimeCap?) -> [NodeAction] {
+    package func setCap(_ cap: LifetimeCap?, _ turn: inout Turn) {
         record.lifetime.cap = cap
         lifetimes.machine?.record.cap = cap
-        return [.save(client)]
+        turn.save(client)
     }
 
-    private mutating func negotiate(
+    private func negotiate(
         _ turn: inout Turn,
         _ step: (inout LifetimeStateMachine, inout Turn) throws(LifetimeStateMachine.Refusal) -> [LifetimeStateMachine
             .Action]
-    ) throws(CommandError) -> [NodeAction] {
+    ) throws(CommandError) {
         guard var machine = lifetimes.machine else { throw .noOtherMember }
         let actions: [LifetimeStateMachine.Action]
         do throws(LifetimeStateMachine.Refusal) { actions = try step(&machine, &turn) } catch { throw .lifetime(error) }
         lifetimes.machine = machine
-        return perform(actions, &turn)
+        perform(actions, &turn)
     }
 
     /// An answer needs a link to the proposer.
     private func checkProposer() throws(CommandError) {
-        guard !members.isEmpty else { throw .noOtherMember }
+        guard !peers.isEmpty else { throw .noOtherMember }
         guard let pending = pendingProposal, !pending.isOurs else {
-            guard memberKeys.contains(where: isOnline) else { throw .notConnected }
+            guard peers.contains(where: \.isEstablished) else { throw .notConnected }
             return
         }
         guard isOnline(pending.proposal.proposer) else { throw .notConnected }
     }
 
-    mutating func receive(_ message: LifetimeMessage, from member: PublicKey, _ turn: inout Turn) -> [NodeAction] {
+    func receive(_ message: LifetimeMessage, from peer: Peer, _ turn: inout Turn) {
         let policy = policy(turn)
         guard
             let actions = lifetimes.machine?.receive(
-                message, from: member, policy: policy, now: turn.now, key: key, random: &turn.random)
-        else { return [] }
-        return perform(actions, &turn)
+                message, from: peer.key, policy: policy, now: turn.now, key: key, random: &turn.random)
+        else { return }
+        perform(actions, &turn)
     }
 
     /// The newest agreement while its session lasts; in force when all have signed. A welcome shows it to the joiner.
@@ -204,17 +224,14 @@ package struct ConversationStateMachine: Sendable {
     /// Members that have not answered the open proposal.
     package var unanswered: [PublicKey] { lifetimes.machine?.unanswered ?? [] }
     /// All agreements that are kept whole, oldest first.
-    package var agreements: [Agreement] {
-        let saved = lifetimes.machine?.record ?? record.lifetime
-        return saved.earlier + [saved.head].compactMap(\.self)
-    }
+    package var agreements: [Agreement] { record.lifetime.earlier + [record.lifetime.head].compactMap(\.self) }
 
     /// Entering is consent to the agreement in the welcome.
-    mutating func enter(under agreement: Agreement?, _ turn: inout Turn) -> [NodeAction] {
+    func enter(under agreement: Agreement?, _ turn: inout Turn) {
         guard let agreement,
             let actions = lifetimes.machine?.joined(under: agreement, now: turn.now, key: key, random: &turn.random)
-        else { return [] }
-        return perform(actions, &turn)
+        else { return }
+        perform(actions, &turn)
     }
 
     /// Reading extends a message to its full lifetime, or starts its read timer.
@@ -227,13 +244,11 @@ package struct ConversationStateMachine: Sendable {
 
 // MARK: - Invites and admissions
 
-extension ConversationStateMachine {
+extension Conversation {
     // MARK: Invites
 
     /// The shell encodes and signs the invite.
-    package mutating func invite(lifetime: Milliseconds, singleUse: Bool, _ turn: inout Turn) throws(CommandError) -> (
-        invite: Invite, actions: [NodeAction]
-    ) {
+    package func invite(lifetime: Milliseconds, singleUse: Bool, _ turn: inout Turn) throws(CommandError) -> Invite {
         guard let issuer = record.issuer else { throw .notCreator }
         guard !issuer.isLocked else { throw .conversationLocked }
         let invite = Invite(
@@ -248,27 +263,39 @@ extension ConversationStateMachine {
         let issued = InviteBook.IssuedInvite(
             id: invite.id, tag: invite.tag, expiresAt: invite.expiresAt, singleUse: singleUse,
             relayGeneration: record.relay.current)
-        let over = forgetInvites(turn)
+        forgetInvites(&turn)
         guard record.issuer!.issue(issued) else { throw .tooManyInvites(limit: Limits.inviteCount) }
-        return (invite, over + [.save(client), .register(client, .invite(invite.id))])
+        turn.save(client)
+        turn.add(.register(client, .invite(invite.id)))
+        return invite
     }
 
-    mutating func forgetInvites(after grace: Milliseconds = 0, _ turn: Turn) -> [NodeAction] {
-        (record.issuer?.prune(now: turn.now, grace: grace) ?? []).map { .unregister(client, .invite($0)) }
+    /// Throws as ``invite(lifetime:singleUse:_:)``, and makes none.
+    package func checkInvite(now: Timestamp) throws(CommandError) {
+        guard var issuer = record.issuer else { throw .notCreator }
+        guard !issuer.isLocked else { throw .conversationLocked }
+        _ = issuer.prune(now: now)
+        guard issuer.invites.count < Limits.inviteCount else { throw .tooManyInvites(limit: Limits.inviteCount) }
+    }
+
+    func forgetInvites(after grace: Milliseconds = 0, _ turn: inout Turn) {
+        for invite in record.issuer?.prune(now: turn.now, grace: grace) ?? [] {
+            turn.add(.unregister(client, .invite(invite)))
+        }
     }
 
     /// The invite's route stays until it expires, so that its holders are told.
-    package mutating func revoke(_ invite: InviteID) throws(CommandError) -> [NodeAction] {
+    package func revoke(_ invite: InviteID, _ turn: inout Turn) throws(CommandError) {
         guard record.issuer != nil else { throw .notCreator }
         guard record.issuer!.revoke(invite) else { throw .unknownInvite }
-        return [.save(client)]
+        turn.save(client)
     }
 
     /// Rotates the tag: every invite made so far is void.
-    package mutating func revokeAll(_ turn: inout Turn) throws(CommandError) -> [NodeAction] {
+    package func revokeAll(_ turn: inout Turn) throws(CommandError) {
         guard record.issuer != nil else { throw .notCreator }
         record.issuer!.tag = InviteTag.random(&turn.random)
-        return [.save(client)]
+        turn.save(client)
     }
 
     // MARK: Admission
@@ -280,51 +307,52 @@ extension ConversationStateMachine {
     }
 
     /// Handles a join request on a link that was dialled with an invite's token.
-    package mutating func receiveJoinRequest(
+    package func receiveJoinRequest(
         _ request: JoinRequest, verified: VerifiedInvite?, from joiner: PublicKey, on link: LinkID,
         isRelayed: Bool = false, _ turn: inout Turn
-    ) -> [NodeAction] {
+    ) {
         // An admission is durable before the welcome. A locked node cannot save it, so the joiner asks again.
-        guard record.issuer != nil, !turn.isLocked else { return [.close(link)] }
+        guard record.issuer != nil, !turn.isLocked else { return turn.close(link) }
         let ours = verified.flatMap { $0.creatorKey == key.publicKey ? $0 : nil }
         let opensToken =
             ours.map { ConversationToken.open($0.invite.conversationToken, key: key.secret) == conversation } ?? false
-        guard request.member.key == joiner, request.member.isValid else { return [.close(link)] }
+        guard request.member.key == joiner, request.member.isValid else { return turn.close(link) }
         let answer = record.issuer!.decide(
-            request, verified: ours, opensToken: opensToken, joiner: joiner, isMember: members[joiner] != nil,
-            memberCount: members.count + 1, now: turn.now)
+            request, verified: ours, opensToken: opensToken, joiner: joiner, isMember: peer(joiner) != nil,
+            memberCount: peers.count + 1, now: turn.now)
         switch answer {
-        case .silence: return [.close(link)]
+        case .silence: turn.close(link)
         case .refuse(let type):
-            guard let tag = verified?.invite.tag else { return [.close(link)] }
-            let error = JoinError(errorType: type, inviteTag: tag, timestamp: turn.now)
-            return [.transmit(link, .joinError(error)), .close(link)]
-        case .welcomeAgain: return welcome(joiner, on: link, isRelayed: isRelayed, tag: ours!.invite.tag, &turn)
+            if let tag = verified?.invite.tag {
+                turn.send(.joinError(JoinError(errorType: type, inviteTag: tag, timestamp: turn.now)), on: link)
+            }
+            turn.close(link)
+        case .welcomeAgain: welcome(joiner, on: link, isRelayed: isRelayed, tag: ours!.invite.tag, &turn)
         case .admit:
             record.issuer!.recordAdmission(of: joiner, by: ours!.invite.id)
             let newcomer = request.member
             // The joiner may be a former member.
             record.members.removeAll { $0.key == joiner }
             record.members.append(newcomer)
-            let told = changeGroup(&turn, adding: newcomer) { state in
+            tell(.joinRequested(joiner), &turn)
+            enter(newcomer, &turn)
+            changeGroup(&turn, adding: newcomer) { state in
                 state.members.append(joiner)
                 state.membership += 1
             }
-            return [event(.joinRequested(joiner), turn)] + enter(newcomer, turn) + told + lifetimeMembersChanged(&turn)
-                + welcome(joiner, on: link, isRelayed: isRelayed, tag: ours!.invite.tag, &turn)
+            lifetimeMembersChanged(&turn)
+            welcome(joiner, on: link, isRelayed: isRelayed, tag: ours!.invite.tag, &turn)
         }
     }
 
-    private mutating func welcome(
-        _ joiner: PublicKey, on link: LinkID, isRelayed: Bool, tag: InviteTag, _ turn: inout Turn
-    ) -> [NodeAction] {
+    private func welcome(_ joiner: PublicKey, on link: LinkID, isRelayed: Bool, tag: InviteTag, _ turn: inout Turn) {
         let welcome = Welcome(
             tag: tag, genesis: record.genesis, group: record.group,
             members: [record.own] + currentMembers.filter { $0.key != joiner },
             expiresAt: record.schedule?.notice.expiresAt, notice: record.schedule?.notice.sealed(&turn.random),
-            agreement: standing?.keeping(memberKeys + [key.publicKey]))
+            agreement: standing?.keeping(peers.map(\.key) + [key.publicKey]))
         // The link of the join becomes the member's first link.
-        return [.transmit(link, .welcome(welcome))]
-            + linkOpened(link, to: joiner, weDialled: false, isRelayed: isRelayed, &turn)
+        turn.send(.welcome(welcome), on: link)
+        linkOpened(link, to: joiner, weDialled: false, isRelayed: isRelayed, &turn)
     }
 }

@@ -1,19 +1,14 @@
 import Crypto
 
-extension ConversationStateMachine {
+extension Conversation {
     // MARK: Sending
 
-    package mutating func send(_ text: String, _ turn: inout Turn) throws(CommandError) -> (
-        message: Message, actions: [NodeAction]
-    ) {
-        let (made, actions) = send([text], &turn)
-        return (try made[0].get(), actions)
+    package func send(_ text: String, _ turn: inout Turn) throws(CommandError) -> Message {
+        try send([text], &turn)[0].get()
     }
 
     /// - Returns: for each text its message, or its error.
-    package mutating func send(_ texts: [String], _ turn: inout Turn) -> (
-        made: [Result<Message, CommandError>], actions: [NodeAction]
-    ) {
+    package func send(_ texts: [String], _ turn: inout Turn) -> [Result<Message, CommandError>] {
         var posted = Posted()
         posted.numbers = turn.random.numbers(texts.count)
         let made = texts.map { text in
@@ -22,7 +17,8 @@ extension ConversationStateMachine {
                 return try make(Draft(type: .text, fallback: "", payload: Array(text.utf8)), &posted, &turn)
             }
         }
-        return (made, finish(posted, &turn))
+        finish(posted, &turn)
+        return made
     }
 
     package func check(_ text: String) throws(CommandError) {
@@ -53,26 +49,22 @@ extension ConversationStateMachine {
         var keeping = NodeAction.Keeping.memory
     }
 
-    mutating func post(_ draft: Draft, _ turn: inout Turn) throws(CommandError) -> (
-        message: Message, actions: [NodeAction]
-    ) {
+    func post(_ draft: Draft, _ turn: inout Turn) throws(CommandError) -> Message {
         var posted = Posted()
         let message = try make(draft, &posted, &turn)
-        return (message, finish(posted, &turn))
+        finish(posted, &turn)
+        return message
     }
 
-    private mutating func finish(_ posted: Posted, _ turn: inout Turn) -> [NodeAction] {
-        guard !posted.messages.isEmpty else { return [] }
-        var actions: [NodeAction] = [.keep(client, posted.messages, posted.keeping)]
-        for member in memberKeys { actions += flush(member, &turn) }
-        return actions
+    private func finish(_ posted: Posted, _ turn: inout Turn) {
+        guard !posted.messages.isEmpty else { return }
+        turn.add(.keep(client, posted.messages, posted.keeping))
+        for peer in peers { flush(peer, &turn) }
     }
 
-    private mutating func make(_ draft: Draft, _ posted: inout Posted, _ turn: inout Turn) throws(CommandError)
-        -> Message
-    {
+    private func make(_ draft: Draft, _ posted: inout Posted, _ turn: inout Turn) throws(CommandError) -> Message {
         guard !record.isRemoved else { throw .removed }
-        guard !members.isEmpty else { throw .noOtherMember }
+        guard !peers.isEmpty else { throw .noOtherMember }
         let id =
             draft.prepared?.message
             ?? MessageID.make(by: key.publicKey, in: conversation, from: posted.numbers.popLast() ?? turn.random.next())
@@ -84,21 +76,20 @@ extension ConversationStateMachine {
             kept.keeping = prepared.keeping
         }
         let expiresAt = kept.expiresAt
-        let memberKeys = memberKeys
         var message = Message(
             content: Content(
                 type: draft.type, id: id, sentAt: sentAt, lifetime: kept.lifetime, agreement: kept.agreement,
                 fallback: draft.fallback, shouldPush: draft.shouldPush, payload: draft.payload, body: draft.body),
             sender: nil, state: .queued, expiresAt: expiresAt)
         // Only the current members get it, no later joiner.
-        message.deliveries = memberKeys.map { Delivery(member: $0, state: .queued, at: sentAt) }
+        message.deliveries = peers.map { Delivery(member: $0.key, state: .queued, at: sentAt) }
         let deadline = min(expiresAt ?? .latest, sentAt + Limits.outboxLifetime)
-        guard members.values.allSatisfy({ $0.outbox.count < Limits.outboxCount }) else {
+        guard peers.allSatisfy({ $0.outbox.count < Limits.outboxCount }) else {
             throw .outboxFull(limit: Limits.outboxCount)
         }
         let unsentDeadline = unsentDeadline(of: message.content)
-        for member in memberKeys {
-            _ = members[member]!.outbox.enqueue(
+        for peer in peers {
+            _ = peer.outbox.enqueue(
                 id, sentAt: sentAt, deadline: deadline, unsentDeadline: unsentDeadline,
                 isStored: kept.keeping != .memory)
         }
@@ -116,64 +107,55 @@ extension ConversationStateMachine {
     }
 
     /// Enqueues a message again that was undelivered when the node stopped.
-    package mutating func restoreOutbox(_ message: Message) {
+    package func restoreOutbox(_ message: Message) {
         noteUnconfirmed(message.content)
         // No unsent deadline: it may have been transmitted, and only its receivers know whether they showed it.
         let deadline = min(message.expiresAt ?? .latest, message.content.sentAt + Limits.outboxLifetime)
         let mailed = Set(message.deliveries.filter { $0.state == .mailed }.map(\.member))
         let waiting = mailed.union(message.deliveries.filter { $0.state == .queued }.map(\.member))
-        for member in memberKeys where waiting.contains(member) {
-            _ = members[member]!.outbox.enqueue(
+        for peer in peers where waiting.contains(peer.key) {
+            _ = peer.outbox.enqueue(
                 message.content.id, sentAt: message.content.sentAt, deadline: deadline, isStored: true,
-                isMailed: mailed.contains(member))
+                isMailed: mailed.contains(peer.key))
         }
     }
 
     /// Cancels a message that some member has not acknowledged.
     /// - Throws: ``CommandError/unknownMessage``.
-    package mutating func cancel(_ message: MessageID, _ turn: inout Turn) throws(CommandError) -> [NodeAction] {
+    package func cancel(_ message: MessageID, _ turn: inout Turn) throws(CommandError) {
         var found = false
-        for member in memberKeys where members[member]?.settle(message) == true { found = true }
+        for peer in peers where peer.settle(message) { found = true }
         guard found else { throw .unknownMessage }
-        return cancelled([message], turn)
+        become(.cancelled, [message], stored: nil, &turn)
     }
 
-    package mutating func retry(_ turn: inout Turn) -> [NodeAction] {
-        for member in memberKeys { members[member]!.link.hurry(now: turn.now) }
-        return advance(&turn)
+    package func retry(_ turn: inout Turn) {
+        for peer in peers { peer.link.hurry(now: turn.now) }
+        advance(&turn)
     }
 
-    mutating func flush(_ member: PublicKey, _ turn: inout Turn) -> [NodeAction] {
-        guard let link = members[member]?.establishedLink else {
+    func flush(_ peer: Peer, _ turn: inout Turn) {
+        guard let link = peer.establishedLink else {
             // Dials a sleeping or resting member for this.
-            if members[member]?.outbox.isEmpty == false { members[member]!.link.wanted(at: turn.now) }
-            noteMail(for: member, turn)
-            return []
+            if !peer.outbox.isEmpty { peer.link.wanted(at: turn.now) }
+            return noteMail(for: peer, turn)
         }
-        let actions = members[member]!.outbox.flush(now: turn.now, random: &turn.random)
-        return perform(actions, to: member, on: link, turn)
+        let actions = peer.outbox.flush(now: turn.now, random: &turn.random)
+        perform(actions, to: peer, on: link, &turn)
     }
 
-    mutating func perform(_ actions: OutboxStateMachine.Actions, to member: PublicKey, on link: LinkID?, _ turn: Turn)
-        -> [NodeAction]
-    {
-        var result: [NodeAction] = []
+    func perform(_ actions: OutboxStateMachine.Actions, to peer: Peer, on link: LinkID?, _ turn: inout Turn) {
         if !actions.expired.isEmpty {
             // The next session start reports the gap to the member.
-            record.undelivered[member, default: 0] += UInt64(actions.expired.count)
-            result += missed(actions.expired, by: member, turn)
+            record.undelivered[peer.key, default: 0] += UInt64(actions.expired.count)
+            missed(actions.expired, by: peer, &turn)
         }
-        result += become(.sent, actions.sent, stored: nil, turn)
-        if let link, !actions.transmitted.isEmpty {
-            result.append(.transmitMessages(link, client, actions.transmitted))
-        }
-        return result
+        become(.sent, actions.sent, stored: nil, &turn)
+        if let link, !actions.transmitted.isEmpty { turn.add(.transmitMessages(link, client, actions.transmitted)) }
     }
 
     /// The answered message need not be known here.
-    package mutating func reply(_ text: String, to message: MessageID, _ turn: inout Turn) throws(CommandError) -> (
-        message: Message, actions: [NodeAction]
-    ) {
+    package func reply(_ text: String, to message: MessageID, _ turn: inout Turn) throws(CommandError) -> Message {
         try check(text)
         let draft = Draft(
             type: .reply, fallback: text.shortened(toByteCount: Limits.fallbackByteCount),
@@ -182,8 +164,8 @@ extension ConversationStateMachine {
     }
 
     /// Adds or removes an emoji reaction.
-    package mutating func react(_ emoji: String, to message: MessageID, isRemoved: Bool, _ turn: inout Turn)
-        throws(CommandError) -> (message: Message, actions: [NodeAction])
+    package func react(_ emoji: String, to message: MessageID, isRemoved: Bool, _ turn: inout Turn) throws(CommandError)
+        -> Message
     {
         guard Reaction.isEmoji(emoji) else { throw .invalidReaction(limit: Limits.reactionByteCount) }
         guard turn.contents.message(client, message) != nil else { throw .unknownMessage }
@@ -194,8 +176,8 @@ extension ConversationStateMachine {
     }
 
     /// Sends a content of another program's type.
-    package mutating func send(_ type: ContentType, payload: [UInt8], fallback: String, _ turn: inout Turn)
-        throws(CommandError) -> (message: Message, actions: [NodeAction])
+    package func send(_ type: ContentType, payload: [UInt8], fallback: String, _ turn: inout Turn) throws(CommandError)
+        -> Message
     {
         guard let parts = type.parts, type.description.utf8.count <= Limits.contentTypeByteCount else {
             throw .invalidContentType(type.description)
@@ -217,7 +199,7 @@ extension ConversationStateMachine {
 
     /// - Parameter byteCount: the size known so far.
     package func prepareAttachment(byteCount: Int64, _ turn: inout Turn) throws(CommandError) -> PreparedAttachment {
-        guard !members.isEmpty else { throw .noOtherMember }
+        guard !peers.isEmpty else { throw .noOtherMember }
         let kept = placement(of: .attachment, turn)
         let prepared = PreparedAttachment(
             message: MessageID.make(by: key.publicKey, in: conversation, &turn.random), sentAt: turn.now,
@@ -237,8 +219,8 @@ extension ConversationStateMachine {
     }
 
     /// Sends a file whose chunks are all in the archive.
-    package mutating func send(_ attachment: Attachment, _ prepared: PreparedAttachment, _ turn: inout Turn)
-        throws(CommandError) -> (message: Message, actions: [NodeAction])
+    package func send(_ attachment: Attachment, _ prepared: PreparedAttachment, _ turn: inout Turn) throws(CommandError)
+        -> Message
     {
         if !attachment.text.isEmpty { try check(attachment.text) }
         try checkPrepared(prepared, byteCount: attachment.byteCount, turn)
@@ -248,78 +230,80 @@ extension ConversationStateMachine {
         return try post(draft, &turn)
     }
 
-    mutating func receiveRequest(
-        _ id: MessageID, first: Int, count: Int, from member: PublicKey, on link: LinkID, _ turn: Turn
-    ) -> [NodeAction] {
-        guard members[member]!.isEstablished, members[member]!.link.link == link else { return drop() }
+    func receiveRequest(_ id: MessageID, first: Int, count: Int, from peer: Peer, on link: LinkID, _ turn: inout Turn) {
+        guard peer.establishedLink == link else { return drop() }
         // No entry: cancelled, delivered, expired or never ours. A locked node stays silent; the member asks again.
-        guard members[member]!.outbox[id] != nil else { return [.transmit(link, .attachmentGone(id))] }
+        guard peer.outbox[id] != nil else { return turn.send(.attachmentGone(id), on: link) }
         guard let message = turn.contents.message(client, id), message.sender == nil,
             let attachment = message.content.attachment
-        else { return turn.isLocked ? [] : [.transmit(link, .attachmentGone(id))] }
-        let wasIdle = members[member]!.serving.isIdle
-        guard members[member]!.serving.request(id, first: first, count: count, chunkCount: attachment.chunkCount) else {
+        else {
+            if !turn.isLocked { turn.send(.attachmentGone(id), on: link) }
+            return
+        }
+        let wasIdle = peer.serving.isIdle
+        guard peer.serving.request(id, first: first, count: count, chunkCount: attachment.chunkCount) else {
             return drop()
         }
-        if wasIdle { members[member]!.stallsAt = turn.now + Limits.transferPatience }
-        return [.serveChunks(link)]
+        if wasIdle { peer.stallsAt = turn.now + Limits.transferPatience }
+        turn.add(.serveChunks(link))
     }
 
     /// The link has room for more chunks.
-    mutating func chunksMayGo(to member: PublicKey, on link: LinkID, _ turn: Turn) -> [NodeAction] {
-        guard members[member]?.isEstablished == true, members[member]?.link.link == link else { return [] }
-        var result: [NodeAction] = []
+    func chunksMayGo(to member: PublicKey, on link: LinkID, _ turn: inout Turn) {
+        guard let peer = peer(member), peer.establishedLink == link else { return }
         for _ in 0..<Limits.attachmentBurst {
-            guard let (id, index, total) = members[member]!.serving.next() else { break }
-            members[member]!.stallsAt = turn.now + Limits.transferPatience
-            result.append(.transmitChunk(link, client, id, index: index))
-            guard members[member]!.serving.shows(id, index: index, of: total, now: turn.now) else { continue }
-            result.append(event(.attachmentProgress(id, member, count: index + 1, of: total), turn))
+            guard let (id, index, total) = peer.serving.next() else { break }
+            peer.stallsAt = turn.now + Limits.transferPatience
+            turn.add(.transmitChunk(link, client, id, index: index))
+            guard peer.serving.shows(id, index: index, of: total, now: turn.now) else { continue }
+            tell(.attachmentProgress(id, member, count: index + 1, of: total), &turn)
         }
-        return result
     }
 }
 
 /// Delivery states of our messages, and the read receipts that we send.
-extension ConversationStateMachine {
+extension Conversation {
     // MARK: Our messages
 
     /// A message is delivered when every member has acknowledged it.
-    func delivered(_ messages: [MessageID], to member: PublicKey, stored: Bool, _ turn: Turn) -> [NodeAction] {
-        guard !messages.isEmpty else { return [] }
-        return said(messages, .delivered, by: member, turn) + settle(messages, stored: stored, turn)
+    func delivered(_ messages: [MessageID], to peer: Peer, stored: Bool, _ turn: inout Turn) {
+        guard !messages.isEmpty else { return }
+        said(messages, .delivered, by: peer, &turn)
+        settle(messages, stored: stored, &turn)
     }
 
     /// A message is mailed when the mailbox of each member without an acknowledgement has it.
-    func mailed(_ messages: [MessageID], to member: PublicKey, _ turn: Turn) -> [NodeAction] {
-        guard !messages.isEmpty else { return [] }
-        let all = messages.filter { id in members.values.allSatisfy { $0.outbox[id]?.isMailed ?? true } }
-        return said(messages, .mailed, by: member, turn) + become(.mailed, all, stored: nil, turn)
+    func mailed(_ messages: [MessageID], to peer: Peer, _ turn: inout Turn) {
+        guard !messages.isEmpty else { return }
+        let all = messages.filter { id in peers.allSatisfy { $0.outbox[id]?.isMailed ?? true } }
+        said(messages, .mailed, by: peer, &turn)
+        become(.mailed, all, stored: nil, &turn)
     }
 
     /// The messages expired before the member had them. The final state is reported when no other member is awaited.
     /// The caller counts them as undelivered.
-    func missed(_ messages: [MessageID], by member: PublicKey, _ turn: Turn) -> [NodeAction] {
-        [.save(client)] + said(messages, .expiredUndelivered, by: member, turn)
-            + settle(messages, stored: nil, areMissed: true, turn)
+    func missed(_ messages: [MessageID], by peer: Peer, _ turn: inout Turn) {
+        turn.save(client)
+        said(messages, .expiredUndelivered, by: peer, &turn)
+        settle(messages, stored: nil, areMissed: true, &turn)
     }
 
     /// The final state of a message when the only member without an acknowledgement has left.
-    func waited(for id: MessageID, by former: PublicKey, _ turn: Turn) -> [NodeAction] {
+    func waited(for id: MessageID, by former: Peer, _ turn: inout Turn) {
         let deliveries = turn.contents.deliveries(client, id)
         let isThere = deliveries.contains { said in
-            guard said.member != former else { return false }
+            guard said.member != former.key else { return false }
             return switch said.state {
             case .delivered, .read, .expiredUndelivered: true
             case .queued, .sent, .mailed, .failed, .cancelled, .received, .receiving: false
             }
         }
-        return isThere ? settle([id], stored: nil, turn) : cancelled([id], turn)
+        if isThere { settle([id], stored: nil, &turn) } else { become(.cancelled, [id], stored: nil, &turn) }
     }
 
     /// Reports the final state of messages that no member still has to acknowledge, and skips the others.
     /// - Parameter areMissed: the member of this turn never gets them, which the archive does not know yet.
-    private func settle(_ messages: [MessageID], stored: Bool?, areMissed: Bool = false, _ turn: Turn) -> [NodeAction] {
+    private func settle(_ messages: [MessageID], stored: Bool?, areMissed: Bool = false, _ turn: inout Turn) {
         var delivered: [MessageID] = []
         delivered.reserveCapacity(messages.count)
         var missed: [MessageID] = []
@@ -335,116 +319,103 @@ extension ConversationStateMachine {
                 delivered.append(id)
             }
         }
-        return become(.delivered, delivered, stored: stored, turn)
-            + become(.expiredUndelivered, missed, stored: nil, turn) + become(.failed, refused, stored: nil, turn)
+        become(.delivered, delivered, stored: stored, &turn)
+        become(.expiredUndelivered, missed, stored: nil, &turn)
+        become(.failed, refused, stored: nil, &turn)
     }
 
-    func isSettled(_ id: MessageID) -> Bool { members.values.allSatisfy { $0.outbox[id] == nil } }
+    func isSettled(_ id: MessageID) -> Bool { peers.allSatisfy { $0.outbox[id] == nil } }
 
-    func cancelled(_ messages: [MessageID], _ turn: Turn) -> [NodeAction] {
-        become(.cancelled, messages, stored: nil, turn)
+    func become(_ state: DeliveryState, _ messages: [MessageID], stored: Bool?, _ turn: inout Turn) {
+        guard !messages.isEmpty else { return }
+        turn.add(.setState(client, messages, state))
+        tell(.state(state, stored: stored), messages, &turn)
     }
 
-    func become(_ state: DeliveryState, _ messages: [MessageID], stored: Bool?, _ turn: Turn) -> [NodeAction] {
-        guard !messages.isEmpty else { return [] }
-        return [.setState(client, messages, state), names.events(.state(state, stored: stored), messages, turn)]
-    }
-
-    private func said(_ messages: [MessageID], _ state: DeliveryState, by member: PublicKey, _ turn: Turn)
-        -> [NodeAction]
-    {
-        let noted = NodeAction.setDelivery(client, messages, Delivery(member: member, state: state, at: turn.now))
-        return members.count > 1 ? [noted, names.events(.delivery(member, state), messages, turn)] : [noted]
+    private func said(_ messages: [MessageID], _ state: DeliveryState, by peer: Peer, _ turn: inout Turn) {
+        turn.add(.setDelivery(client, messages, Delivery(member: peer.key, state: state, at: turn.now)))
+        if peers.count > 1 { tell(.delivery(peer.key, state), messages, &turn) }
     }
 
     // MARK: Receipts for our messages
 
-    /// - Returns: the actions, and how many of the named messages the receipt does not change.
-    mutating func receive(_ receipt: Receipt, from member: PublicKey, _ turn: Turn) -> (
-        actions: [NodeAction], idleCount: Int
-    ) {
+    func receive(_ receipt: Receipt, from peer: Peer, on link: LinkID, _ turn: inout Turn) {
         // A receipt is sent once and needs no session, so one on a superseded link counts too.
-        guard receipt.messages.count <= Limits.receiptCount else {
-            tally.dropped += 1
-            return ([], receipt.messages.count)
-        }
-        var result: [NodeAction] = []
+        guard receipt.messages.count <= Limits.receiptCount else { return drop() }
+        let mark = turn.mark
         var idleCount = receipt.messages.count
         for id in Set(receipt.messages).sorted() {
-            let actions =
+            let isNews =
                 switch receipt.kind {
-                case .read: wasRead(id, by: member, turn)
-                case .tooLarge, .damaged: wasRefused(id, by: member, turn)
+                case .read: wasRead(id, by: peer, &turn)
+                case .tooLarge, .damaged: wasRefused(id, by: peer, &turn)
                 }
-            if !actions.isEmpty { idleCount -= 1 }
-            result += actions
+            if isNews { idleCount -= 1 } else { drop() }
         }
-        return (result, idleCount)
+        noteIdle(idleCount, since: mark, of: peer, on: link, &turn)
     }
 
-    private mutating func wasRead(_ id: MessageID, by member: PublicKey, _ turn: Turn) -> [NodeAction] {
+    private func wasRead(_ id: MessageID, by peer: Peer, _ turn: inout Turn) -> Bool {
         guard let message = turn.contents.message(client, id), message.sender == nil,
             message.content.type != .systemMessage,
             // A member that joined later never got the message.
-            message.deliveries.contains(where: { $0.member == member && $0.state != .read }),
+            message.deliveries.contains(where: { $0.member == peer.key && $0.state != .read }),
             // A file is read only when complete. Its acknowledgement precedes the receipt, or follows the next resend.
-            message.content.attachment == nil || members[member]?.outbox[id] == nil
-        else { return drop() }
+            message.content.attachment == nil || peer.outbox[id] == nil
+        else { return false }
         // A read message has arrived, though its acknowledgement may still be under way.
-        var result: [NodeAction] = []
-        if members[member]?.settle(id) == true { result += settle([id], stored: nil, turn) }
-        result += said([id], .read, by: member, turn)
+        if peer.settle(id) { settle([id], stored: nil, &turn) }
+        said([id], .read, by: peer, &turn)
         let isReadByAll = message.deliveries.allSatisfy {
-            $0.member == member || $0.state == .read || members[$0.member] == nil
+            $0.member == peer.key || $0.state == .read || self.peer($0.member) == nil
         }
-        return isReadByAll ? result + become(.read, [id], stored: nil, turn) : result
+        if isReadByAll { become(.read, [id], stored: nil, &turn) }
+        return true
     }
 
     /// A member refuses our file: it is too large or damaged.
-    private mutating func wasRefused(_ id: MessageID, by member: PublicKey, _ turn: Turn) -> [NodeAction] {
-        guard members[member]?.outbox[id] != nil, turn.contents.message(client, id)?.content.attachment != nil,
-            members[member]?.settle(id) == true
-        else { return drop() }
-        let result = said([id], .failed, by: member, turn)
-        return isSettled(id) ? result + become(.failed, [id], stored: nil, turn) : result
+    private func wasRefused(_ id: MessageID, by peer: Peer, _ turn: inout Turn) -> Bool {
+        guard peer.outbox[id] != nil, turn.contents.message(client, id)?.content.attachment != nil, peer.settle(id)
+        else { return false }
+        said([id], .failed, by: peer, &turn)
+        if isSettled(id) { become(.failed, [id], stored: nil, &turn) }
+        return true
     }
 
     // MARK: Our read receipts
 
-    package mutating func markRead(_ seen: [(id: MessageID, sender: PublicKey)], _ turn: Turn) -> [NodeAction] {
-        guard sendsReadReceipts(turn) else { return [] }
+    package func markRead(_ seen: [(id: MessageID, sender: PublicKey)], _ turn: inout Turn) {
+        guard sendsReadReceipts(turn) else { return }
         if receipted.count > Limits.receiptedCount { receipted = [] }
         var told: Set<PublicKey> = []
         for (id, sender) in seen {
             // An incomplete file cannot be read yet.
             if turn.contents.message(client, id)?.state == .receiving { continue }
-            guard let waiting = members[sender]?.readReceipts.count, waiting < Limits.pendingReceiptCount,
+            guard let peer = peer(sender), peer.readReceipts.count < Limits.pendingReceiptCount,
                 receipted.insert(id).inserted
             else { continue }
-            members[sender]?.readReceipts.append(id)
+            peer.readReceipts.append(id)
             told.insert(sender)
         }
-        var result: [NodeAction] = []
-        for sender in told.sorted() { result += flushReceipts(to: sender, turn) }
-        return result + askForWord(now: turn.now)
+        for peer in peers where told.contains(peer.key) { flushReceipts(to: peer, &turn) }
+        askForWord(&turn)
     }
 
     /// Defers receipts for messages that are not on disk yet: their sender takes a receipt as an acknowledgement.
-    mutating func flushReceipts(to member: PublicKey, _ turn: Turn) -> [NodeAction] {
-        guard let link = members[member]?.establishedLink, let said = members[member]?.saidReceiptCount,
-            let unsaid = members[member]?.readReceipts.dropFirst(said), !unsaid.isEmpty
-        else { return [] }
+    func flushReceipts(to peer: Peer, _ turn: inout Turn) {
+        guard let link = peer.establishedLink else { return }
+        let unsaid = peer.readReceipts.dropFirst(peer.saidReceiptCount)
+        guard !unsaid.isEmpty else { return }
         let waiting = unsaid.filter { turn.contents.awaitsStorage(client, $0) }
         let isWaiting = Set(waiting)
         let read = unsaid.filter { !isWaiting.contains($0) }
-        guard !read.isEmpty else { return [] }
+        guard !read.isEmpty else { return }
         // Receipts stay queued until a pong confirms them, since a lost link may lose them.
-        members[member]?.readReceipts.replaceSubrange(said..., with: read + waiting)
-        members[member]?.saidReceiptCount = said + read.count
-        members[member]?.noteWord()
-        return stride(from: 0, to: read.count, by: Limits.receiptCount).map { start in
-            let end = min(start + Limits.receiptCount, read.count)
-            return .transmit(link, .receipt(Receipt(.read, Array(read.dropFirst(start).prefix(end - start)))))
+        peer.readReceipts.replaceSubrange(peer.saidReceiptCount..., with: read + waiting)
+        peer.saidReceiptCount += read.count
+        peer.noteWord()
+        for start in stride(from: 0, to: read.count, by: Limits.receiptCount) {
+            turn.send(.receipt(Receipt(.read, Array(read.dropFirst(start).prefix(Limits.receiptCount)))), on: link)
         }
     }
 }

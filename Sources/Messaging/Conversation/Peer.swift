@@ -1,7 +1,8 @@
 import Crypto
 
-/// One other member in a conversation: its link, outbox and rate limits.
-struct ConversationMember: Sendable {
+/// One other member of a conversation: its link, outbox and rate limits.
+final class Peer {
+    let key: PublicKey
     var link: LinkStateMachine
     var outbox = OutboxStateMachine()
     /// The session start that we sent on the link in use; `nil` without one, and once the member's has arrived.
@@ -35,8 +36,11 @@ struct ConversationMember: Sendable {
     var heard = HeardPlaces()
     var runs = RunNumbers()
     var punching: PunchStateMachine
+    /// `nil` before we use the member's mailbox or it uses ours.
+    var mail: PeerMail?
 
     init(_ member: Member, own: PublicKey, hasEnded: Bool, now: Timestamp) {
+        key = member.key
         link = LinkStateMachine(own: own, remote: member.key, isDialable: !member.endpoints.isEmpty, now: now)
         self.hasEnded = hasEnded
         punching = PunchStateMachine(offers: own < member.key)
@@ -59,7 +63,7 @@ struct ConversationMember: Sendable {
     }
 
     /// The link in use is gone or replaced: frames in flight are sent again.
-    mutating func linkLost() {
+    func linkLost() {
         punching.linkChanged()
         outbox.linkLost()
         serving.linkLost()
@@ -69,17 +73,17 @@ struct ConversationMember: Sendable {
     }
 
     /// A frame that no acknowledgement answers is sent now.
-    mutating func noteWord() { (owesWord, wordPing) = (true, nil) }
+    func noteWord() { (owesWord, wordPing) = (true, nil) }
 
     /// A pong has confirmed all frames sent on the link in use.
-    mutating func heardWord() {
+    func heardWord() {
         (owesWord, wordPing) = (false, nil)
         readReceipts.removeFirst(saidReceiptCount)
         saidReceiptCount = 0
     }
 
     /// From now on only news for the member is a reason for a link.
-    mutating func rest() {
+    func rest() {
         link.rest()
         outbox.rest()
         // A sleeping inbox forgets the profile, so no deadline may wake it for that.
@@ -87,7 +91,7 @@ struct ConversationMember: Sendable {
     }
 
     /// - Returns: whether the member's acknowledgement was awaited.
-    mutating func settle(_ message: MessageID) -> Bool {
+    func settle(_ message: MessageID) -> Bool {
         guard outbox.cancel(message) else { return false }
         serving.remove(message)
         return true
@@ -111,18 +115,45 @@ struct FrameTally: Hashable, Sendable {
     }
 }
 
-/// The ids that actions and events of one conversation carry.
-struct ConversationNames: Hashable, Sendable {
-    let client: ClientID
-    let conversation: ConversationID
+/// Detects two running copies of a member's home. A node draws a random run number at its start, so a number that
+/// returns after another one proves two copies. Also keeps the member's reports about copies of our home.
+struct RunNumbers: Hashable, Sendable {
+    /// Run number of the newest session; 0 before the first.
+    private var current: UInt64 = 0
+    /// Run numbers of the sessions before, the newest last.
+    private var earlier: [UInt64] = []
+    /// When an earlier number last returned.
+    private var cameBackAt: Timestamp?
+    private var reportedAt: Timestamp?
 
-    func event(_ kind: Event.Kind, _ turn: Turn) -> NodeAction {
-        .notify(Event(client: client, conversation: conversation, at: turn.now, kind: kind))
+    /// - Parameter run: 0 when the member sends none.
+    /// - Returns: whether this newly shows two copies of the member's home.
+    mutating func note(_ run: UInt64, now: Timestamp) -> Bool {
+        guard run != 0, run != current else { return false }
+        let hasComeBack = earlier.contains(run)
+        earlier.removeAll { $0 == run }
+        if current != 0 { earlier.append(current) }
+        earlier.removeFirst(max(0, earlier.count - (Limits.runCount - 1)))
+        current = run
+        guard hasComeBack else { return false }
+        defer { cameBackAt = now }
+        return !areCopied(now: now)
     }
 
-    func events(_ happening: MessageEvents.Happening, _ messages: [MessageID], _ turn: Turn) -> NodeAction {
-        .notifyMessages(
-            MessageEvents(
-                client: client, conversation: conversation, at: turn.now, messages: messages, happening: happening))
+    /// - Returns: whether the member made no other report recently.
+    mutating func noteReport(now: Timestamp) -> Bool {
+        defer { reportedAt = now }
+        return !reportsCopies(now: now)
+    }
+
+    func areCopied(now: Timestamp) -> Bool { Self.isRecent(cameBackAt, now) }
+
+    func reportsCopies(now: Timestamp) -> Bool { Self.isRecent(reportedAt, now) }
+
+    /// Copies of the member's home or of ours were ever shown.
+    var haveShownCopies: Bool { cameBackAt != nil || reportedAt != nil }
+
+    private static func isRecent(_ time: Timestamp?, _ now: Timestamp) -> Bool {
+        time.map { now - $0 < Limits.copiesLifetime } ?? false
     }
 }
