@@ -62,7 +62,8 @@ import Testing
 
     private func markRead(_ ids: [MessageID], _ pair: inout Pair) {
         let (client, sender) = (pair.clients[1], pair.keys[0].publicKey)
-        pair.step(1) { core, turn in core.markRead(ids.map { ($0, sender) }, client: client, &turn) }
+        let seen = ids.map { (id: $0, sender: sender) }
+        pair.step(1) { core, turn in core.step(client, &turn) { $0.markRead(seen, &$1) } }
     }
 
     @Test(arguments: [0, 1, 32_768, 32_769, 3_000_000])
@@ -266,11 +267,8 @@ import Testing
         if sleeps {
             // A read message does not keep the inbox awake.
             let client = pair.clients[1]
-            pair.step(1) { core, _ in
-                core.releaseMemory(client)
-                return []
-            }
-            pair.step(1) { core, turn in (try? core.sleep(client, &turn)) ?? [] }
+            pair.step(1) { core, _ in core.releaseMemory(client) }
+            pair.step(1) { core, turn in _ = try? core.sleep(client, &turn) }
             #expect(pair.nodes[1].isSleeping(client))
             pair.wake(1, .pushNotification, client)
         }

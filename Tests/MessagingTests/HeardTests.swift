@@ -14,14 +14,13 @@ extension Assembly {
     }
 
     /// The dials that a step asks for. They are not performed.
-    fileprivate mutating func dials(_ node: Int, _ body: (inout NodeStateMachine, inout Turn) -> [NodeAction])
-        -> [NodeAction.Dial]
+    fileprivate mutating func dials(_ node: Int, _ body: (inout NodeStateMachine, inout Turn) -> Void) -> [NodeAction.Dial]
     {
         var result: [NodeAction.Dial] = []
         step(node) { core, turn in
-            let actions = body(&core, &turn)
-            for case .dial(_, let dial) in actions { result.append(dial) }
-            return actions.filter { if case .dial = $0 { false } else { true } }
+            for action in turn.apart({ body(&core, &$0) }) {
+                if case .dial(_, let dial) = action { result.append(dial) } else { turn.add(action) }
+            }
         }
         return result
     }
@@ -333,7 +332,7 @@ extension Assembly {
         let stranger = makeKey(&all.random).publicKey
         _ = all.found(stranger, by: 1)
         #expect(!all.advance(by: .minute, 1).contains { $0.endpoints.contains(place) })
-        all.step(1) { core, _ in core.cancelJoin(client) ?? [] }
+        all.step(1) { core, turn in core.cancelJoin(client, &turn) }
         #expect(all.found(by: 1).isEmpty && all.nodes[1].missedCreators(now: all.now).isEmpty)
     }
 }

@@ -356,8 +356,9 @@ import Testing
             return turn
         }
         var made = now(noon, isPeer: true)
-        _ = node.makeContact(client, &made)
-        _ = node.withContact(&made) { contact, turn in contact.serve(.serving, turn) }
+        node.addUnused(client, key: key, &made)
+        node.makeContact(client, &made)
+        node.withContact(&made) { contact, turn in contact.serve(.serving, turn) }
         let user = makeKey(&random)
         let links = (1...3).map { LinkID(UInt64($0)) }
         for (index, link) in links.enumerated() {

@@ -42,7 +42,7 @@ import Testing
             disk.with { $0.fault = nil }
             seconds.value.withLock { $0 += 120 }
             await node.reapNow()
-            let lives = await (try? node.conversation(id.description)) != nil
+            let lives = await (try? node.record(of: id.description)) != nil
             if lives { goesOn += 1 }
             let isTold = await (try? node.explosion(id.description)) != nil
             #expect(lives || isTold, "call \(call): it is gone without a word")

@@ -126,7 +126,7 @@ extension Node {
         await node.reapNow()
         #expect(await node.untilNextTick > 0)
         try await node.unlock(passphrase: nil)
-        #expect((try? await node.conversation(id.description)) != nil)
+        #expect((try? await node.record(of: id.description)) != nil)
         try await machine.end(node)
     }
 
@@ -143,7 +143,7 @@ extension Node {
         let name = try await node.record(of: id.description).name
         await node.stop()
         let next = try await machine.start()
-        #expect(try await next.conversation(id.description).record.name == name, "what is shown is what is on the disk")
+        #expect(try await next.record(of: id.description).name == name, "what is shown is what is on the disk")
         try await machine.end(next)
     }
 
@@ -164,7 +164,7 @@ extension Node {
         let made = try await node.createAndStop()
         let id = try await made.get().conversation
         let next = try await machine.start()
-        #expect((try? await next.conversation(id.description)) != nil)
+        #expect((try? await next.record(of: id.description)) != nil)
         try await machine.end(next)
     }
 }

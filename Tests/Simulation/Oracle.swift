@@ -143,7 +143,7 @@ final class Oracle {
     func checkAgreement(_ id: AgreementID, _ event: Event, _ node: SimulatedNode) {
         guard agreements[id] == nil else { return }
         guard let client = event.client, let machine = node.core.conversation(client),
-            let agreement = machine.savedRecord.lifetime.head ?? machine.agreement, agreement.id == id,
+            let agreement = machine.record.lifetime.head ?? machine.agreement, agreement.id == id,
             agreement.hasSpecifiedSignatures(of: Set([machine.key.publicKey] + machine.currentMembers.map(\.key)))
         else {
             simulation.violation("I4 node \(node.index) agreed without both signatures")

@@ -79,10 +79,7 @@ extension Simulation {
     }
 
     func wakeAll(_ node: SimulatedNode) {
-        step(node) { core, turn in
-            core.setCapacity(Limits.inboxCapacityMaximum, now: turn.now)
-            return []
-        }
+        step(node) { core, turn in core.setCapacity(Limits.inboxCapacityMaximum, now: turn.now) }
     }
 
     /// All pairs (sender, receiver) where the sender knows the receiver's box and key.

@@ -146,7 +146,7 @@ extension Simulation {
                 &turn)
             for aged in unknown {
                 oracle.checkAcknowledgement(
-                    of: aged.content, age: aged.age, actions, isCapped: cap != LifetimeCap.none, turn.now)
+                    of: aged.content, age: aged.age, turn.actions, isCapped: cap != LifetimeCap.none, turn.now)
             }
         }
     }
