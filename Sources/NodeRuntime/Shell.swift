@@ -85,6 +85,7 @@ extension Part {
     var inboxes: InboxTable { shell.inboxes }
     var links: LinkTable { shell.links }
     var memory: MessageMemory { shell.memory }
+    var retries: RetryList { shell.retries }
 
     var loop: any EventLoop { services.loop }
     var options: NodeOptions { services.options }

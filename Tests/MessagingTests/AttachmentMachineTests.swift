@@ -24,7 +24,7 @@ private enum ReceiverState: Int, CaseIterable {
 
     @Test func `the receiver answers each event as its state requires`() {
         let retry = noon + Limits.attachmentRetry.first
-        /// Actions in the states waiting, receiving, verifying, complete and failed; the second event is the same again.
+        /// Actions when waiting, receiving, verifying, complete and failed; the second event is the same again.
         let cells: [(name: String, event: Event, actions: [[Action]], again: [[Action]])] = [
             (
                 "a new link", { $0.linkUp(now: noon, window: 2) },

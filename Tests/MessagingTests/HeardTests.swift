@@ -14,7 +14,8 @@ extension Assembly {
     }
 
     /// The dials that a step asks for. They are not performed.
-    fileprivate mutating func dials(_ node: Int, _ body: (inout NodeStateMachine, inout Turn) -> Void) -> [NodeAction.Dial]
+    fileprivate mutating func dials(_ node: Int, _ body: (inout NodeStateMachine, inout Turn) -> Void) -> [NodeAction
+        .Dial]
     {
         var result: [NodeAction.Dial] = []
         step(node) { core, turn in

@@ -13,7 +13,9 @@ extension Node {
     fileprivate var untilNextTick: Milliseconds { (shell.timer.deadline ?? .latest) - currentTime }
 
     /// In one turn: a call that waits for the disk, and a stop of the node.
-    fileprivate func createAndStop() async throws -> EventLoopFuture<(client: ClientID, conversation: ConversationID)> {
+    fileprivate func createAndStop() async throws -> EventLoopFuture<
+        (client: ClientID, conversation: ConversationID, tag: InviteTag?)
+    > {
         let made = try createConversation(name: "tea", profile: nil)
         await stop()
         return made

@@ -53,6 +53,8 @@ final class Side {
     let transport: LinkTransport
     let identity: IdentityKey
     var routes: [RoutingToken: RouteMatch] = [:]
+    /// Tokens that are known, but lead nowhere.
+    var known: Set<RoutingToken> = []
     var routesAsked = 0
     var knockTokens: Set<RoutingToken> = []
     var answer: [UInt8]?
@@ -81,7 +83,7 @@ final class Side {
             routesAsked += 1
             return routes[$0]
         }
-        events.isKnown = { [unowned self] in routes[$0] != nil }
+        events.isKnown = { [unowned self] in routes[$0] != nil || known.contains($0) }
         events.acceptsKnock = { [unowned self] in knockTokens.contains($0) }
         events.knock = { [unowned self] _, sealed, _ in
             knocks.append(sealed)

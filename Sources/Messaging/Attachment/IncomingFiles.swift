@@ -215,7 +215,7 @@ extension Conversation {
     }
 
     /// A file is arriving. A stalled one, without a moving chunk, keeps no inbox awake.
-    var isFileMoving: Bool { files.values.contains { isOnline($0.sender) && $0.stallsAt != nil } }
+    var isFileMoving: Bool { files.values.contains { $0.stallsAt != nil && isOnline($0.sender) } }
 
     /// Received and total chunks of a file; `nil` when it is not being received.
     package func progress(of id: MessageID) -> (count: Int, of: Int)? {

@@ -1,6 +1,6 @@
 import Crypto
 
-/// The machine of a contact inbox or a join. A class, since a struct inside an enum case would be copied at each change.
+/// The machine of a contact inbox or a join. A class: a struct inside an enum case would be copied at each change.
 final class Running<Machine> {
     var machine: Machine
 
@@ -43,8 +43,8 @@ package final class InboxEntry {
     var queuedDeadline: Timestamp?
     var heldByteCount = 0
     var outboxCount = 0
-    /// Sleep would lose contents of ours that are in memory only, or interrupt a file.
-    var isSending = false
+    /// Sleep would lose contents of ours that are in memory only, or interrupt a file, ours or a member's.
+    var isBusy = false
     var usesMailbox = false
     /// See ``InboxTable/withCopies``.
     var hasShownCopies = false

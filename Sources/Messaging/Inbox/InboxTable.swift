@@ -110,7 +110,7 @@ struct InboxTable {
         switch entry.role {
         case .gone:
             setCounts(entry, heldByteCount: 0, outboxCount: 0, usesMailbox: false)
-            entry.isSending = false
+            entry.isBusy = false
             setBox(entry, until: nil)
             setRelaySeeds(entry, [])
             setCopies(entry, false)
@@ -131,7 +131,7 @@ struct InboxTable {
             setCounts(
                 entry, heldByteCount: conversation.heldByteCount, outboxCount: conversation.outboxCount,
                 usesMailbox: conversation.usesMailbox)
-            entry.isSending = conversation.holdsUndelivered || conversation.isTransferring
+            entry.isBusy = conversation.holdsUndelivered || conversation.isTransferring
             setBox(entry, until: conversation.boxUntil)
             setRelaySeeds(entry, conversation.relaySeeds)
             setCopies(entry, conversation.hasShownCopies)
@@ -140,7 +140,7 @@ struct InboxTable {
             list(entry, summary.conversation, name: summary.name, isRemoved: summary.isRemoved)
             setDeadline(entry, inbox.wakeAt)
             setCounts(entry, heldByteCount: 0, outboxCount: summary.outboxCount, usesMailbox: summary.usesMailbox)
-            entry.isSending = false
+            entry.isBusy = false
             setBox(entry, until: summary.boxUntil)
             setRelaySeeds(entry, summary.relaySeeds)
             setCopies(entry, false)

@@ -43,7 +43,7 @@ extension NodeStateMachine {
         case .conversation:
             // Each wake asks this of every awake inbox, so it reads the table's copies.
             if inbox.heldByteCount > 0 { result.insert(.unread) }
-            if inbox.isSending { result.insert(.undelivered) }
+            if inbox.isBusy { result.insert(.undelivered) }
         }
         if !guests.isEmpty, inbox.links.contains(where: guests.contains) { result.insert(.pendingInvite) }
         return result

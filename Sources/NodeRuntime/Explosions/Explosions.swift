@@ -89,7 +89,7 @@ final class Explosions: Part {
         else { return }
         do throws(StoreError) { try store.scheduleDestruction(of: inbox.row, at: end.milliseconds) } catch {
             // The conversation still ends on time while this node runs.
-            shell.retries.add(.fuse(client))
+            retries.add(.fuse(client))
             say("a scheduled destruction could not be written", of: error)
         }
     }
@@ -132,7 +132,7 @@ final class Explosions: Part {
 
     func saveTombstone(_ conversation: ConversationID) {
         guard let record = core.machine.tombstone(conversation) ?? shell.endings[conversation].armed else { return }
-        shell.retries.add(.tombstone(conversation))
+        retries.add(.tombstone(conversation))
         guard !store.isLocked else { return }
         let payload = StoredCodec.encode(tombstone: record, byteLimit: Store.maximumTombstonePayload)
         do throws(StoreError) {
@@ -142,7 +142,7 @@ final class Explosions: Part {
                 shell.endings[conversation].tombstone = try store.addTombstone(
                     keepUntil: record.keepUntil.milliseconds, payload: payload)
             }
-            shell.retries.remove(.tombstone(conversation))
+            retries.remove(.tombstone(conversation))
         } catch {
             // Destroy the keys anyway: deletion is promised, telling the members is best effort.
             say("a tombstone could not be written", of: error)
@@ -155,13 +155,8 @@ final class Explosions: Part {
         shell.routes.unregister(tombstone: conversation)
         let tombstone = shell.endings[conversation].tombstone
         shell.endings.remove(conversation)
-        shell.retries.remove(.tombstone(conversation))
-        if let tombstone { remove(tombstone) }
-    }
-
-    func remove(_ tombstone: TombstoneID) {
-        guard !store.isLocked else { return shell.retries.add(.removeTombstone(tombstone)) }
-        try? store.removeTombstone(tombstone)
+        retries.remove(.tombstone(conversation))
+        if let tombstone { try? store.removeTombstone(tombstone) }
     }
 
     // MARK: Fan-out lists
@@ -195,7 +190,7 @@ final class Explosions: Part {
         }
         store.hurryCommits()
         let ended = done.wait(timeout: .now() + .seconds(2))
-        if ended == .success, isDurable.value.withLock({ $0 }) { shell.retries.remove(.fanOut(conversation)) }
+        if ended == .success, isDurable.value.withLock({ $0 }) { retries.remove(.fanOut(conversation)) }
     }
 
     private final class Outcome: Sendable { let value = Mutex(false) }
@@ -208,14 +203,16 @@ final class Explosions: Part {
             return false
         }
         // Until a commit confirms the list.
-        shell.retries.add(.fanOut(conversation))
+        retries.add(.fanOut(conversation))
         guard !store.isLocked else { return false }
         do throws(StoreError) {
             try store.saveFanOut(
                 id: Array(conversation.bytes.prefix(16)), expiresAt: fanOut.until.milliseconds,
                 payload: StoredCodec.encode(record: fanOut))
             shell.commits.whenCommitted().assumeIsolated().whenSuccess { [unowned self] in
-                if !store.isLocked { shell.retries.remove(.fanOut(conversation)) }
+                // A newer list has a commit of its own.
+                guard !store.isLocked, shell.endings[conversation].fanOut?.until == fanOut.until else { return }
+                retries.remove(.fanOut(conversation))
             }
             return true
         } catch {
@@ -226,8 +223,8 @@ final class Explosions: Part {
 
     private func removeFanOut(_ conversation: ConversationID) {
         shell.endings[conversation].fanOut = nil
-        guard !store.isLocked else { return shell.retries.add(.fanOut(conversation)) }
-        shell.retries.remove(.fanOut(conversation))
+        guard !store.isLocked else { return retries.add(.fanOut(conversation)) }
+        retries.remove(.fanOut(conversation))
         try? store.removeFanOut(id: Array(conversation.bytes.prefix(16)))
         shell.commits.schedule()
     }
@@ -252,8 +249,8 @@ final class Explosions: Part {
         let ending = shell.endings[conversation]
         if let failure = ending.failure { return .failed(failure) }
         let isSaved =
-            !shell.retries.contains(.tombstone(conversation))
-            && (ending.fanOut == nil || !shell.retries.contains(.fanOut(conversation)))
+            !retries.contains(.tombstone(conversation))
+            && (ending.fanOut == nil || !retries.contains(.fanOut(conversation)))
         return isSaved ? .exploded : .exploding
     }
 

@@ -136,7 +136,7 @@ final class StorageLock: Part {
         do {
             if shell.loading.hasLoaded {
                 restoreKeys()
-                shell.retries.run()
+                retries.run()
                 saveWhatWaited()
             } else {
                 try shell.loading.load()

@@ -76,7 +76,8 @@ final class Inbox {
         throw NodeError.store(.damaged(what: "the identity of inbox \(row)"))
     }
 
-    /// The inbox is loaded or woken from its saved state. Clear ``savedCounters`` once the core has registered the routes.
+    /// The inbox is loaded or woken from its saved state. Clear ``savedCounters`` once the core has registered the
+    /// routes.
     func take(_ snapshot: InboxSnapshot) {
         savedCounters = snapshot.counters
         outboxFrom = snapshot.outboxFrom

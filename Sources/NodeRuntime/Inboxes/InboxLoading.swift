@@ -87,6 +87,7 @@ final class InboxLoading: Part {
                 guard let inbox = inboxes.inbox(at: row) else { continue }
                 log.notice("an inbox could be read again", metadata: ["client": "\(inbox.client)"])
                 shell.writer.listStatuses(inbox)
+                shell.commits.scheduleLate()
                 shell.sleep.watchAgain(inbox)
                 if inbox.watcherCount > 0 { shell.sleep.wakeIfPossible(inbox.client, .userInteraction) }
             } catch { skip(row, error) }
@@ -181,7 +182,7 @@ final class InboxLoading: Part {
         inbox.verifications = [:]
         guard !isStopped, inboxes[client] === inbox else { return }
         guard !store.isLocked else {
-            shell.retries.add(.reload(client))
+            retries.add(.reload(client))
             for link in inbox.links { link.connection.abort() }
             return
         }
@@ -268,5 +269,76 @@ final class InboxLoading: Part {
     func remakeContact() {
         guard hasLoaded, !store.isLocked, !store.isReadOnly, core.machine.contact == nil else { return }
         do { try ensureContact() } catch { say("the contact inbox could not be made", of: error) }
+    }
+}
+
+/// Work that the storage did not take, because it was locked, full or failing. Tried again at the unlock and at each
+/// tick.
+final class RetryList: Part {
+    enum Work: Hashable {
+        /// A commit with changes of the inbox has failed after the lock.
+        case reload(ClientID)
+        /// The inbox's key is wiped.
+        case register(ClientID, NodeAction.Route)
+        /// A change of a stored message.
+        case change(ClientID, NodeAction)
+        case save(ClientID)
+        case fuse(ClientID)
+        case tombstone(ConversationID)
+        /// Saves the list, or removes it if there is none in memory.
+        case fanOut(ConversationID)
+        case mailNotices(ConversationID)
+    }
+
+    /// With numbers in the order of arrival.
+    private var work: [Work: UInt64] = [:]
+    private var next: UInt64 = 1
+
+    func add(_ one: Work) {
+        if work[one] == nil { work[one] = next }
+        next += 1
+    }
+
+    func remove(_ one: Work) { work[one] = nil }
+
+    func removeRoutes(of client: ClientID) {
+        for case .register(client, let route) in work.keys { remove(.register(client, route)) }
+    }
+
+    func contains(_ one: Work) -> Bool { work[one] != nil }
+
+    /// Work that is refused again is added again.
+    func run() {
+        guard !store.isLocked, !work.isEmpty else { return }
+        let due = work.sorted { $0.value < $1.value }.map(\.key)
+        // A reload registers the routes of its inbox anew; its other work follows.
+        for case .reload(let client) in due where work.removeValue(forKey: .reload(client)) != nil {
+            if let inbox = inboxes[client] { shell.loading.reload(inbox) }
+        }
+        for one in due where work.removeValue(forKey: one) != nil { perform(one) }
+    }
+
+    private func perform(_ one: Work) {
+        switch one {
+        case .reload: break
+        case .register(let client, let route): shell.routes.register(client, route)
+        case .change(let client, let action):
+            // An unreadable inbox is changed once it can be read.
+            if inboxes[client] != nil {
+                core.perform([action])
+            } else if shell.unread.inbox(of: client) != nil {
+                add(one)
+            }
+        case .save(let client): shell.writer.save(client)
+        case .fuse(let client):
+            if inboxes[client] != nil {
+                shell.explosions.lightFuse(client)
+            } else if shell.unread.inbox(of: client) != nil {
+                add(one)
+            }
+        case .tombstone(let conversation): shell.explosions.saveTombstone(conversation)
+        case .fanOut(let conversation): shell.explosions.saveFanOut(conversation)
+        case .mailNotices(let conversation): shell.mailNotices.save(conversation)
+        }
     }
 }

@@ -113,7 +113,7 @@ final class InboxWriter: Part {
 
     func save(_ client: ClientID) {
         guard let inbox = inboxes[client] else { return }
-        guard !store.isLocked else { return shell.retries.add(.save(client)) }
+        guard !store.isLocked else { return retries.add(.save(client)) }
         guard let record = core.machine.record(client) else { return }
         shell.aliases.follow(record, inbox)
         do throws(StoreError) { try write(snapshot(record, inbox), inbox) } catch { failed(client, error) }
@@ -188,8 +188,8 @@ final class InboxWriter: Part {
         inbox.outboxFrom = isAsleep ? nil : place
     }
 
-    /// Before a message or chunk of ours is stored: the next start must find it by the saved state. Expired records free
-    /// the highest positions for reuse, so the saved position may lie above the store's next one.
+    /// Before a message or chunk of ours is stored: the next start must find it by the saved state. Expired records
+    /// free the highest positions for reuse, so the saved position may lie above the store's next one.
     private func noteOutboxUse(_ client: ClientID) {
         guard let inbox = inboxes[client] else { return }
         let place = (try? store.nextPlace(inbox.row)) ?? 0

@@ -69,19 +69,22 @@ final class MailNotices: Part {
     }
 
     func save(_ conversation: ConversationID) {
-        guard let list = rounds[conversation]?.list else { return }
-        guard !store.isLocked else { return shell.retries.add(.mailNotices(conversation)) }
+        guard let list = rounds[conversation]?.list else { return remove(conversation) }
+        guard !store.isLocked else { return retries.add(.mailNotices(conversation)) }
         do throws(StoreError) {
             try store.saveFanOut(
                 id: Self.id(conversation), expiresAt: list.until.milliseconds, payload: StoredCodec.encode(record: list)
             )
-        } catch { say("the notices for mailboxes could not be written", of: error) }
+        } catch {
+            retries.add(.mailNotices(conversation))
+            say("the notices for mailboxes could not be written", of: error)
+        }
         shell.commits.schedule()
     }
 
     private func remove(_ conversation: ConversationID) {
         rounds.removeValue(forKey: conversation)?.timer?.cancel()
-        guard !store.isLocked else { return }
+        guard !store.isLocked else { return retries.add(.mailNotices(conversation)) }
         try? store.removeFanOut(id: Self.id(conversation))
         shell.commits.schedule()
     }

@@ -33,7 +33,7 @@ extension Node {
     /// - Returns: the conversation, once durable.
     /// - Throws: ``NodeError/locked``, ``NodeError/command(_:)``, ``NodeError/store(_:)``, ``NodeError/alias(_:)``.
     package func createConversation(name: String?, profile: String?, alias: String? = nil) throws(NodeError)
-        -> EventLoopFuture<(client: ClientID, conversation: ConversationID)>
+        -> EventLoopFuture<(client: ClientID, conversation: ConversationID, tag: InviteTag?)>
     {
         try shell.directory.checkUnlocked()
         let alias = try shell.aliases.new(alias, name: name)
@@ -49,8 +49,9 @@ extension Node {
         }
         services.note(.conversationCreated(client))
         shell.loading.ensureUnused()
-        guard let conversation = core.machine.conversation(client)?.conversation else { throw .stopping }
-        return shell.commits.whenDurable(client).map { (client, conversation) }
+        guard let made = core.machine.conversation(client) else { throw .stopping }
+        let result = (client, made.conversation, made.invites?.tag)
+        return shell.commits.whenDurable(client).map { result }
     }
 
     /// Ends the session and drops contents that are only in memory.

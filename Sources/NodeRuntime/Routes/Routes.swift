@@ -59,7 +59,7 @@ final class Routes: Part {
 
     func register(_ client: ClientID, _ route: NodeAction.Route) {
         guard let inbox = inboxes[client], let key = inbox.key else { return }
-        guard !key.isWiped else { return shell.retries.add(.register(client, route)) }
+        guard !key.isWiped else { return retries.add(.register(client, route)) }
         let known = inbox.routes[route]
         let number = known ?? takeNumber(inbox, route)
         defer { listen(for: number) }
@@ -139,7 +139,7 @@ final class Routes: Part {
     }
 
     private func unregister(_ inbox: Inbox, _ route: NodeAction.Route) {
-        shell.retries.remove(.register(inbox.client, route))
+        retries.remove(.register(inbox.client, route))
         guard let number = inbox.routes.removeValue(forKey: route) else { return }
         targets[number] = nil
         lan?.remove(number)
@@ -152,7 +152,7 @@ final class Routes: Part {
     }
 
     func unregisterAll(_ inbox: Inbox) {
-        shell.retries.removeRoutes(of: inbox.client)
+        retries.removeRoutes(of: inbox.client)
         for route in inbox.routes.keys { unregister(inbox, route) }
     }
 

@@ -107,8 +107,8 @@ final class ActionPerformer: Part {
         switch action {
         case .forgetChunks(let client, let id), .reschedule(let client, let id, _):
             guard let inbox = inboxes[client], !inbox.archive.isHeld(id) else { return }
-            shell.retries.add(.change(client, action))
-        case .eraseSent(let client, _): shell.retries.add(.change(client, action))
+            retries.add(.change(client, action))
+        case .eraseSent(let client, _): retries.add(.change(client, action))
         default: return
         }
     }

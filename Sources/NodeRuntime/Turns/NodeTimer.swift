@@ -25,9 +25,9 @@ final class NodeTimer: Part {
         core.turn { core.machine.explodeDue(&$0) }
         shell.expiry.reap(reading)
         storage.probe(store, after: StorageHealth.probePause, now: now)
-        if !store.isReadOnly { shell.retries.run() }
-        shell.counters.saveLate()
         shell.loading.loadUnread()
+        if !store.isReadOnly { retries.run() }
+        shell.counters.saveLate()
         shell.writer.storeWaiting()
         shell.writer.saveShown()
         if looks {

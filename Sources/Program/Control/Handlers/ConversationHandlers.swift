@@ -19,10 +19,9 @@ enum ConversationHandlers {
             { [node] made in
                 node.assumeIsolated { node in
                     let id = made.conversation.description
-                    let tag = (try? node.conversation(made.client.description))?.invites?.tag.description
                     let result = ConversationCreateResult(
                         conversation: id, inbox: made.client.description, alias: node.alias(of: made.client),
-                        name: params.name, inviteTag: tag ?? "")
+                        name: params.name, inviteTag: made.tag?.description ?? "")
                     return invite(params.peers ?? [], to: id, named: params.name, node).map { result }
                 }
             }
