@@ -35,13 +35,17 @@ final class Cable {
     /// Whether a machine has a socket of LAN discovery, or is a member of its groups.
     func isListening(_ index: Int = 0) throws -> Bool {
         // Port 7441; 239.255.109.102 as the kernel writes it, and the IPv6 group.
-        let sockets = try file("udp", index) + file("udp6", index)
-        let groups = try file("igmp", index) + file("igmp6", index)
-        let found = [
-            sockets.contains(":1D11 "), groups.uppercased().contains("666DFFEF"),
-            groups.contains("ff1200000000000000006d6179666c79"),
-        ]
-        #expect(found.allSatisfy { $0 } || found.allSatisfy { !$0 }, "\(found)")
+        var found: [Bool] = []
+        // The files are read one after the other, and the node may open or close its sockets meanwhile.
+        try eventually("sockets and groups agree") {
+            let sockets = try file("udp", index) + file("udp6", index)
+            let groups = try file("igmp", index) + file("igmp6", index)
+            found = [
+                sockets.contains(":1D11 "), groups.uppercased().contains("666DFFEF"),
+                groups.contains("ff1200000000000000006d6179666c79"),
+            ]
+            return Set(found).count == 1
+        }
         return found[0]
     }
 }

@@ -73,7 +73,7 @@ extension LinkTransport {
         while let next = handshakes.finish(network) {
             guard let link = streamLinks[next] else { continue }
             link.takePlace()
-            return turns.add { link.greetAgain() }
+            return loop.assumeIsolated().execute { link.greetAgain() }
         }
     }
 

@@ -98,7 +98,12 @@ extension ExplodeCommand {
             let target = members.conversation
             if wait { try members.subscribe() }
             let params = ExplodeParams(conversation: target, at: at, delay: delay, noTrace: noTrace ? true : nil)
-            var value = try client.call(Methods.explode, params, timeout: .seconds(60))
+            var value: JSONValue
+            do { value = try client.call(Methods.explode, params, timeout: .seconds(60)) } catch {
+                var named = error
+                named.conversation = conversation
+                throw named
+            }
             var isInTime = true
             if wait {
                 let deadline = timeout.map { ContinuousClock.now + $0.duration }
