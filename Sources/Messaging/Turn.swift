@@ -2,7 +2,7 @@ import Crypto
 
 /// One turn of the core: its inputs, such as time, random numbers and the shell's state, and its effects.
 package struct Turn {
-    /// What the shell has to do, in order. It performs them when the turn ends.
+    /// The effects that the shell performs, in this order, when the turn ends.
     package internal(set) var actions: [NodeAction] = []
     /// The node's own wall clock; never goes back (Store.md, "clock").
     package let now: Timestamp

@@ -17,7 +17,7 @@ import Store
 @main enum Allocations {
     /// Allocations per message in the release build: the last lowered figure plus a twentieth.
     private static let limits: [(name: String, limit: Double)] = [
-        ("sender", 14.5), ("receiver", 5.6), ("control socket", 2.4),
+        ("sender", 13.4), ("receiver", 5.6), ("control socket", 2.2),
     ]
     /// Allocations per idle tick, independent of the number of inboxes.
     private static let tickLimit = 26.2

@@ -91,10 +91,9 @@ package final class ControlClient {
             guard case .ended(let line) = try readLine(until: deadline) else { throw call.timedOut }
             switch try ControlResponse(line: line) {
             case .success(let answered, let result) where answered == call.id: return result
-            case .failure(let answered, var error) where call.isEnded(byFailureOf: answered):
+            case .failure(let answered, let error) where call.isEnded(byFailureOf: answered):
                 if answered == .null { closingError = error }
-                error.conversation = call.conversation
-                throw error
+                throw error.about(call.conversation)
             case .success, .failure: continue  // late answer of an abandoned call
             case .notification(let name, let params):
                 waitingNotifications.append(.notification(method: name, params: params))

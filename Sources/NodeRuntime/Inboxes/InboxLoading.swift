@@ -78,6 +78,9 @@ final class InboxLoading: Part {
         }
     }
 
+    /// The next retry of an unreadable inbox; `nil` while locked, since the unlock retries all of them.
+    var retryAt: Messaging.Timestamp? { shell.unread.isEmpty || store.isLocked ? nil : shell.unread.retryAt }
+
     func loadUnread() {
         guard !shell.unread.isEmpty, !store.isLocked else { return }
         for row in shell.unread.takeDue(now: now, count: Self.batchCount) {

@@ -1,4 +1,3 @@
-import Crypto
 import Logging
 import Messaging
 import NIOCore
@@ -64,8 +63,7 @@ final class NodeTimer: Part {
         if shell.ownMailbox.isDue { next = now }
         if let deadline = shell.ownMailbox.nextDeadline { next = min(next, deadline) }
         if let pause = shell.routes.rollPause { next = min(next, now + pause) }
-        // Unreadable inboxes are retried at the unlock, not while locked.
-        if !shell.unread.isEmpty, !store.isLocked, let retry = shell.unread.retryAt { next = min(next, retry) }
+        if let retry = shell.loading.retryAt { next = min(next, retry) }
         if storage.trouble != nil { next = min(next, now + StorageHealth.probePause) }
         if let deadline, timer != nil, deadline <= next, deadline > now { return }
         timer?.cancel()
@@ -77,97 +75,4 @@ final class NodeTimer: Part {
     }
 
     func stop() { timer?.cancel() }
-}
-
-/// Limits how often ticks do expensive work: peers choose when their messages expire.
-struct Pace {
-    /// Pause between two destructions of expired content, which is hidden in any case.
-    static let expiryPause: Milliseconds = 100
-    /// Pause between two system queries for addresses and disk space.
-    static let lookPause: Milliseconds = .second
-
-    private var expiredAt: Timestamp?
-    private var lookedAt: Timestamp?
-
-    func expiry(_ deadline: Timestamp) -> Timestamp {
-        expiredAt.map { max(deadline, $0 + Self.expiryPause) } ?? deadline
-    }
-
-    mutating func expired(at now: Timestamp) { expiredAt = now }
-
-    /// Whether a system query is due; marks it as done.
-    mutating func looks(at now: Timestamp) -> Bool {
-        guard lookedAt.map({ now - $0 >= Self.lookPause }) ?? true else { return false }
-        lookedAt = now
-        return true
-    }
-}
-
-/// Hides and destroys expired content, on the disk and in memory.
-final class Expiry: Part {
-    private var pace = Pace()
-    /// Messages that have expired only if an unconfirmed clock step is real.
-    private var withheld: [(inbox: Inbox, message: Messaging.MessageID)] = []
-    private var failuresToldAt: Timestamp?
-
-    func looks(at now: Timestamp) -> Bool { pace.looks(at: now) }
-
-    /// Destroys content expired by the confirmed time, and hides content expired by the unconfirmed time.
-    func reap(_ reading: NodeClock.Reading) {
-        let now = reading.confirmed
-        let isTime = pace.expiry(now) <= now
-        let isDue =
-            memory.expiries.next.map { $0 <= now } ?? false || store.nextExpiry.map { $0 <= now.milliseconds } ?? false
-        if isTime, isDue { pace.expired(at: now) }
-        let report = store.reap(hide: reading.hide.milliseconds, destroy: now.milliseconds)
-        for expired in report.expired {
-            guard let inbox = inboxes.inbox(at: expired.row) else { continue }
-            let id = Messaging.MessageID(expired.id)
-            inbox.forgetHash(of: id)
-            if reading.isInDoubt { withheld.append((inbox, id)) } else { inbox.archive.expired(id) }
-            shell.events.publish(inbox.client, .messageExpired(id))
-        }
-        if !reading.isInDoubt { settleWithheld() }
-        for inbox in isTime ? inboxes.at(memory.takeExpired(until: now)) : [] {
-            for id in inbox.archive.expire(now: now) {
-                inbox.forgetHash(of: id)
-                shell.events.publish(inbox.client, .messageExpired(id))
-            }
-        }
-        for row in report.rows {
-            if let inbox = inboxes.inbox(at: row) ?? shell.unread.remove(row)?.inbox { shell.removal.letGo(inbox) }
-        }
-        tell(report.failures, now: now)
-        if report.recordsOverwritten > 0 { shell.commits.schedule() }
-    }
-
-    /// The clock step was confirmed or reverted: restored messages keep their state.
-    private func settleWithheld() {
-        for (inbox, id) in withheld {
-            let isBack = (try? store.contains(inbox.row, id: id.bytes)) ?? false
-            if !isBack { inbox.archive.expired(id) }
-        }
-        withheld = []
-    }
-
-    /// Retried every second, logged once a minute, so that a failing disk does not fill the log.
-    private func tell(_ failures: [StoreError], now: Timestamp) {
-        guard !failures.isEmpty else {
-            shell.endings.clearFailures()
-            failuresToldAt = nil
-            return
-        }
-        guard failuresToldAt.map({ now - $0 >= .minute }) ?? true else { return }
-        failuresToldAt = now
-        for failure in failures {
-            log.critical("data that must be gone by now could not be destroyed", metadata: ["error": "\(failure)"])
-        }
-    }
-
-    /// The next destruction; `nil` without a deadline.
-    var next: Timestamp? {
-        let onDisk = store.nextExpiry.map { Timestamp(milliseconds: $0) }
-        guard let inMemory = memory.expiries.next else { return onDisk.map(pace.expiry) }
-        return pace.expiry(onDisk.map { min($0, inMemory) } ?? inMemory)
-    }
 }

@@ -1,7 +1,7 @@
 import Crypto
 import NIOCore
 
-/// Who dials: supplies the token, and is told what becomes of the dial, on the event loop.
+/// The owner of a dial supplies its token and learns its outcome, on the event loop.
 package protocol DialOwner: AnyObject {
     /// The token to show, requested at each attempt; `nil` for none.
     func token() -> RoutingToken?

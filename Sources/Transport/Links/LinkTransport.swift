@@ -20,7 +20,7 @@ package final class LinkTransport: @unchecked Sendable {
     let network: any Network
     /// `nil` for TCP alone.
     let datagrams: (any DatagramNetwork)?
-    /// Those of dials go to their owners.
+    /// Events of links. Events of a dial go to its owner.
     package var events = TransportEvents()
     let makeEphemeral: () -> SecretKey
     private let makeEndpoint: (LinkTransport) -> DatagramEndpoint

@@ -100,9 +100,7 @@ extension ExplodeCommand {
             let params = ExplodeParams(conversation: target, at: at, delay: delay, noTrace: noTrace ? true : nil)
             var value: JSONValue
             do { value = try client.call(Methods.explode, params, timeout: .seconds(60)) } catch {
-                var named = error
-                named.conversation = conversation
-                throw named
+                throw error.about(conversation)
             }
             var isInTime = true
             if wait {

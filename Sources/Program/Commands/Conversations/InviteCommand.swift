@@ -179,10 +179,7 @@ extension InviteCommand.Create {
             if let failure = outcome.failure { throw ExitCode(failure.kind.exitCode) }
             return
         }
-        if var failure = outcome.failure {
-            failure.conversation = conversation
-            throw failure
-        }
+        if let failure = outcome.failure { throw failure.about(conversation) }
         terminal.note("the code was used: the other side has the invitation")
     }
 

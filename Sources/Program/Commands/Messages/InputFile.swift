@@ -212,9 +212,7 @@ struct LinesUpload {
     private func show(_ outcome: TextOutcome, prefix: String, _ terminal: Terminal) {
         if terminal.json {
             terminal.result(JSONValue(of: outcome))
-        } else if var error = outcome.error {
-            error.conversation = command.conversation
-            error = error.naming(home: terminal.home)
+        } else if let error = outcome.error?.about(command.conversation).naming(home: terminal.home) {
             terminal.warn("\(prefix)\(safe(error.message))\(error.hint.map { "; \(safe($0))" } ?? "")")
         } else {
             terminal.result("\(short(outcome.message?.description ?? "-"))  \(outcome.state?.rawValue ?? "-")")

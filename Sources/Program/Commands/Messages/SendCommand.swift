@@ -209,9 +209,8 @@ struct FileUpload {
     }
 
     func upload(text: String?, _ progress: Progress) throws -> JSONValue {
-        do { return try uploadOnce(text, progress) } catch var error as ControlError {
-            error.conversation = command.conversation
-            throw error
+        do { return try uploadOnce(text, progress) } catch let error as ControlError {
+            throw error.about(command.conversation)
         }
     }
 

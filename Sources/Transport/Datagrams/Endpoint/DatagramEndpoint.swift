@@ -89,10 +89,6 @@ package final class DatagramEndpoint {
         return number
     }
 
-    var dials: [UInt64] {
-        numbers.filter { if case .dialing? = connections[$0.key] { true } else { false } }.values.sorted()
-    }
-
     /// Cancels a dial. Has no effect on an open link.
     package func cancelDial(_ number: UInt64, at now: Microseconds) {
         guard let id = ids[number], case .dialing(let dialing)? = connections[id] else { return }
