@@ -117,7 +117,7 @@ let package = Package(
             path: "Tests/Adversary",
             swiftSettings: settings
         ),
-        .target(name: "TestSupport", path: "Tests/TestSupport", swiftSettings: settings),
+        .target(name: "TestSupport", dependencies: ["CLinux"], path: "Tests/TestSupport", swiftSettings: settings),
         .executableTarget(
             name: "hostile",
             dependencies: ["Adversary", "TestSupport", "Control", "Messaging", "Transport", "Crypto"],
@@ -173,7 +173,7 @@ let package = Package(
             "EndToEndTests",
             [
                 "mayfly", "Program", "Control", "Adversary", "TestSupport", "Store", "Transport", "Messaging",
-                "Crypto", nioCore, nioEmbedded,
+                "Crypto", "CLinux", nioCore, nioEmbedded,
             ]
         ),
         .executableTarget(

@@ -78,8 +78,6 @@ import Testing
         }
     }
 
-    // MARK: Disks
-
     @Test(
         "If the file system turns read-only the node refuses clearly, confirms nothing false, and ends cleanly",
         .enabled(if: Program.canMount && Program.canMakeExt4, "mounting an ext4 image needs root")) func turnsReadOnly()

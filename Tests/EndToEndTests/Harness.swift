@@ -1,3 +1,4 @@
+import CLinux
 import Dispatch
 import Foundation
 import Glibc
@@ -69,7 +70,7 @@ final class Child: Sendable {
     /// The exit code, or the negative number of the signal.
     private let end = Mutex<Int32?>(nil)
 
-    /// - Parameters: descriptors for the standard streams. No other descriptor is inherited if all are close-on-exec.
+    /// - Parameters: descriptors for the standard streams. No other descriptor is inherited.
     init(_ arguments: [String], input: Descriptor, output: Descriptor, errors: Descriptor) throws {
         var actions = posix_spawn_file_actions_t()
         posix_spawn_file_actions_init(&actions)
@@ -77,6 +78,7 @@ final class Child: Sendable {
         for (standard, descriptor) in [(STDIN_FILENO, input), (STDOUT_FILENO, output), (STDERR_FILENO, errors)] {
             posix_spawn_file_actions_adddup2(&actions, descriptor.number, standard)
         }
+        spawn_close_from(&actions, STDERR_FILENO + 1)
         // Threads of a pool block signals; a child must not.
         var attributes = posix_spawnattr_t()
         posix_spawnattr_init(&attributes)

@@ -6,7 +6,7 @@ import Testing
 
 @Suite("Shown text", .script) struct ShownTextTests {
     @Test("No terminal control character is left in a text or in the name of a file") func harmless() {
-        #expect(safe("a\u{1b}b\u{9b}c\nd\te") == "a?b?c d e")
+        #expect(safe("a\u{1b}b\u{9b}c\nd\te") == "a?b?c d    e")
         #expect(safe("a\u{2028}b\u{2029}c") == "a b c")
         let directions =
             "\u{61c}\u{200e}\u{200f}\u{202a}\u{202b}\u{202c}\u{202d}\u{202e}\u{2066}\u{2067}\u{2068}\u{2069}"

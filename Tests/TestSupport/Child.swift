@@ -1,8 +1,8 @@
+import CLinux
 import Glibc
 
 /// A child process.
 package final class Child {
-    /// Why a process cannot be started, or its output cannot be read.
     package struct Failure: Error, CustomStringConvertible {
         package let description: String
 
@@ -20,11 +20,11 @@ package final class Child {
     package init(_ arguments: [String]) throws {
         var pipe: [Int32] = [-1, -1]
         guard Glibc.pipe(&pipe) == 0 else { throw Failure.system("pipe") }
-        for end in pipe { _ = fcntl(end, F_SETFD, FD_CLOEXEC) }
         var actions = posix_spawn_file_actions_t()
         posix_spawn_file_actions_init(&actions)
         defer { posix_spawn_file_actions_destroy(&actions) }
-        posix_spawn_file_actions_adddup2(&actions, pipe[1], 1)
+        posix_spawn_file_actions_adddup2(&actions, pipe[1], STDOUT_FILENO)
+        spawn_close_from(&actions, STDERR_FILENO + 1)
         var strings = arguments.map { strdup($0) } + [nil]
         defer { for string in strings { free(string) } }
         var pid = pid_t()

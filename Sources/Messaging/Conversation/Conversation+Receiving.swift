@@ -1,8 +1,7 @@
 import Crypto
 
+/// Frames of members.
 extension Conversation {
-    // MARK: Frames
-
     /// - Parameter memoryAvailable: memory left for contents of all inboxes, in bytes.
     package func receive(
         _ frame: Frame, from member: PublicKey, on link: LinkID, memoryAvailable: Int, _ turn: inout Turn

@@ -1,8 +1,8 @@
 import Crypto
+import DequeModule
 
+/// Contents from our user to the outbox.
 extension Conversation {
-    // MARK: Sending
-
     package func send(_ text: String, _ turn: inout Turn) throws(CommandError) -> Message {
         try send([text], &turn)[0].get()
     }
@@ -418,4 +418,13 @@ extension Conversation {
             turn.send(.receipt(Receipt(.read, Array(read.dropFirst(start).prefix(Limits.receiptCount)))), on: link)
         }
     }
+}
+
+/// The id, time and terms of a file, fixed when its upload begins, since its bytes are kept from then on.
+package struct PreparedAttachment: Hashable, Sendable {
+    package let message: MessageID
+    package let sentAt: Timestamp
+    package let agreement: AgreementID?
+    package let expiresAt: Timestamp?
+    package let keeping: NodeAction.Keeping
 }

@@ -1,12 +1,5 @@
 import Crypto
 
-/// The machine of a contact inbox or a join. A class: a struct inside an enum case would be copied at each change.
-final class Running<Machine> {
-    var machine: Machine
-
-    init(_ machine: Machine) { self.machine = machine }
-}
-
 /// The core's state of one inbox. Owned by `InboxTable`; its open links refer to it.
 package final class InboxEntry {
     enum Role {
@@ -119,4 +112,11 @@ struct InboxActivity {
     var lastActivity: Timestamp?
     /// When a user last asked for something here.
     var touchedAt: Timestamp?
+}
+
+/// The machine of a contact inbox or a join. A class: a struct inside an enum case would be copied at each change.
+final class Running<Machine> {
+    var machine: Machine
+
+    init(_ machine: Machine) { self.machine = machine }
 }

@@ -245,3 +245,102 @@ struct Placement: Hashable, Sendable {
     var expiresAt: Timestamp?
     var keeping: NodeAction.Keeping
 }
+
+// MARK: - Commands of the user
+
+extension Conversation {
+    /// - Throws: ``CommandError/noOtherMember``, ``CommandError/notConnected``, ``CommandError/lifetime(_:)``.
+    package func propose(_ terms: LifetimeTerms, _ turn: inout Turn) throws(CommandError) {
+        // An agreement needs every member's signature.
+        guard peers.allSatisfy(\.isEstablished) else { throw .notConnected }
+        try negotiate(&turn) { [key] machine, turn throws(LifetimeStateMachine.Refusal) in
+            try machine.propose(terms, now: turn.now, key: key, random: &turn.random)
+        }
+    }
+
+    /// Throws as ``propose(_:_:)``.
+    /// - Parameter seen: the proposal that the user saw; `nil`: any open one.
+    package func accept(only seen: ProposalID? = nil, _ turn: inout Turn) throws(CommandError) {
+        try checkProposer()
+        try negotiate(&turn) { [key] machine, turn throws(LifetimeStateMachine.Refusal) in
+            try machine.accept(only: seen, now: turn.now, key: key, random: &turn.random)
+        }
+    }
+
+    package func reject(_ turn: inout Turn) throws(CommandError) {
+        try checkProposer()
+        try negotiate(&turn) { machine, _ throws(LifetimeStateMachine.Refusal) in try machine.reject() }
+    }
+
+    package func withdraw(_ turn: inout Turn) throws(CommandError) {
+        // With more members, an absent one learns it on its next link.
+        if peers.count == 1 { guard peers[0].isEstablished else { throw .notConnected } }
+        try negotiate(&turn) { machine, _ throws(LifetimeStateMachine.Refusal) in try machine.withdraw() }
+    }
+
+    package func setPolicy(_ policy: LifetimePolicy?, _ turn: inout Turn) {
+        record.lifetime.policy = policy
+        _ = lifetimes.machine?.setPolicy(policy)
+        turn.save(client)
+    }
+
+    /// Applies to messages sent and received from now on. `nil` follows the node's default.
+    package func setCap(_ cap: LifetimeCap?, _ turn: inout Turn) {
+        record.lifetime.cap = cap
+        lifetimes.machine?.record.cap = cap
+        turn.save(client)
+    }
+
+    private func negotiate(
+        _ turn: inout Turn,
+        _ step: (inout LifetimeStateMachine, inout Turn) throws(LifetimeStateMachine.Refusal) -> [LifetimeStateMachine
+            .Action]
+    ) throws(CommandError) {
+        guard var machine = lifetimes.machine else { throw .noOtherMember }
+        let actions: [LifetimeStateMachine.Action]
+        do throws(LifetimeStateMachine.Refusal) { actions = try step(&machine, &turn) } catch { throw .lifetime(error) }
+        lifetimes.machine = machine
+        perform(actions, &turn)
+    }
+
+    /// An answer needs a link to the proposer.
+    private func checkProposer() throws(CommandError) {
+        guard !peers.isEmpty else { throw .noOtherMember }
+        guard let pending = pendingProposal, !pending.isOurs else {
+            guard peers.contains(where: \.isEstablished) else { throw .notConnected }
+            return
+        }
+        guard isOnline(pending.proposal.proposer) else { throw .notConnected }
+    }
+
+    func receive(_ message: LifetimeMessage, from peer: Peer, _ turn: inout Turn) {
+        let policy = policy(turn)
+        guard
+            let actions = lifetimes.machine?.receive(
+                message, from: peer.key, policy: policy, now: turn.now, key: key, random: &turn.random)
+        else { return }
+        perform(actions, &turn)
+    }
+
+    /// The newest agreement while its session lasts; in force when all have signed. A welcome shows it to the joiner.
+    package var standing: Agreement? { lifetimes.machine?.standing }
+    /// Members that have not answered the open proposal.
+    package var unanswered: [PublicKey] { lifetimes.machine?.unanswered ?? [] }
+    /// All agreements that are kept whole, oldest first.
+    package var agreements: [Agreement] { record.lifetime.earlier + [record.lifetime.head].compactMap(\.self) }
+
+    /// Entering is consent to the agreement in the welcome.
+    func enter(under agreement: Agreement?, _ turn: inout Turn) {
+        guard let agreement,
+            let actions = lifetimes.machine?.joined(under: agreement, now: turn.now, key: key, random: &turn.random)
+        else { return }
+        perform(actions, &turn)
+    }
+
+    /// Reading extends a message to its full lifetime, or starts its read timer.
+    package func markRead(_ messages: [Message], now: Timestamp) -> [NodeAction] {
+        messages.compactMap { message in
+            message.opened(at: now)?.expiresAt.map { .reschedule(client, message.content.id, expiresAt: $0) }
+        }
+    }
+}

@@ -1,5 +1,19 @@
 import Crypto
 
+package enum LifetimeMessage: Hashable, Sendable {
+    case proposal(LifetimeProposal)
+    case accept(LifetimeAccept)
+    case reject(ProposalID, LifetimeRejectReason)
+    case withdraw(ProposalID)
+    /// A proposal with a lifetime unknown to this version; it is rejected.
+    case unsupported(ProposalID?)
+    /// All have accepted: the proposer's bundle, or a newer agreement for a member that missed it.
+    case agreement(Agreement)
+    /// The session and this agreement have ended. Unsigned, since it only shortens. `renewable`: by the sender's
+    /// policy.
+    case ended(AgreementID, renewable: LifetimeTerms?)
+}
+
 /// One member's signed proposal of terms (Lifetime.md, "Signed values").
 package struct LifetimeProposal: Signed, Hashable, Sendable, Codable {
     package var conversation: ConversationID
@@ -87,18 +101,4 @@ package enum LifetimeRejectReason: String, Sendable, Hashable, Codable {
     case rateLimited = "rate_limited"
     /// A member has joined or left meanwhile.
     case membershipChanged = "membership_changed"
-}
-
-package enum LifetimeMessage: Hashable, Sendable {
-    case proposal(LifetimeProposal)
-    case accept(LifetimeAccept)
-    case reject(ProposalID, LifetimeRejectReason)
-    case withdraw(ProposalID)
-    /// A proposal with a lifetime unknown to this version; it is rejected.
-    case unsupported(ProposalID?)
-    /// All have accepted: the proposer's bundle, or a newer agreement for a member that missed it.
-    case agreement(Agreement)
-    /// The session and this agreement have ended. Unsigned, since it only shortens. `renewable`: by the sender's
-    /// policy.
-    case ended(AgreementID, renewable: LifetimeTerms?)
 }

@@ -11,8 +11,7 @@ extension ChatModel {
         guard let command = SlashCommand(rawValue: word.lowercased()) ?? (matches.count == 1 ? matches.first : nil)
         else {
             editor.set(line)
-            return refuse(
-                "there is no /\(ShownText.line(word)): /help lists the commands, // begins a text with a slash")
+            return refuse("there is no /\(safe(word)): /help lists the commands, // begins a text with a slash")
         }
         switch command {
         case .help: overlay = .help
@@ -87,7 +86,7 @@ extension ChatModel {
         case .file:
             let (path, text) = Self.path(rest)
             guard !path.isEmpty else { return usage(command) }
-            sayUntilChange("sending \(ShownText.line(path)) …")
+            sayUntilChange("sending \(safe(path)) …")
             change(room.id) { $0.reply = nil }
             let replyTo = room.reply?.message.description
             return [.upload(conversation: room.id, path: path, text: text, replyTo: replyTo)]
@@ -113,7 +112,7 @@ extension ChatModel {
             let found = room.conversation.members.filter { room.name(of: $0.member) == rest || $0.member == rest }
             guard let member = found.first, found.count == 1 else {
                 let why = found.isEmpty ? "no member is called" : "several members are called"
-                return refuse("\(why) \(ShownText.line(rest)): /who shows their ids")
+                return refuse("\(why) \(safe(rest)): /who shows their ids")
             }
             return act(.say("removed"), Methods.conversationRemove, .init(conversation: room.id, member: member.member))
         case .explode:
@@ -221,12 +220,12 @@ extension ChatModel {
         guard let status = room.lifetime else { return ["the lifetime is not known yet"] }
         var lines = ["in force: \(Words.lifetime(status.lifetime))"]
         if let one = status.agreement {
-            let members = Words.list(one.members.map(ShownText.line))
+            let members = Words.list(one.members.map(safe))
             lines.append("agreed \(Words.time(one.agreedAt, now: now, calendar)) by \(members)")
             lines += Self.terms(one.terms) + Self.explanation(one.terms)
         }
         if let proposal = status.proposal {
-            lines += ["", "proposed: \(Words.lifetime(proposal.terms.lifetime)), by \(ShownText.line(proposal.from))"]
+            lines += ["", "proposed: \(Words.lifetime(proposal.terms.lifetime)), by \(safe(proposal.from))"]
             lines += Self.terms(proposal.terms) + Self.explanation(proposal.terms)
             lines.append("waits for \(Words.list((proposal.waiting ?? []).map(Self.you)))")
             lines.append("Earlier messages keep the lifetime under which they were sent.")

@@ -143,7 +143,7 @@ extension ChatModel {
             case .ready:
                 goOn(to: join.conversation, called: join.alias ?? join.name, from: from)
                 return ask(.conversations) + ask(.joins)
-            case .joinFailed: notice = (ShownText.line(join.message ?? "the join failed"), true)
+            case .joinFailed: notice = (safe(join.message ?? "the join failed"), true)
             case .invited, .validating, .validated, .joining, .cancelled: break
             }
             return ask(.joins)
@@ -170,7 +170,7 @@ extension ChatModel {
         if currentID == from, editor.isEmpty, question == nil {
             wantedRoom = id
         } else {
-            let name = ShownText.line(name ?? id.map { String($0.prefix(12)) } ?? "")
+            let name = safe(name ?? id.map { String($0.prefix(12)) } ?? "")
             notice = ("\(name) is ready: /open \(name)", false)
         }
     }

@@ -126,7 +126,7 @@ extension ChatModel {
         case .tab:
             let matches = editor.complete(
                 completesPath ? paths(editor.word) : candidates, isWhole: { !$0.hasSuffix("/") })
-            if !matches.isEmpty { notice = (matches.map(ShownText.line).joined(separator: "  "), false) }
+            if !matches.isEmpty { notice = (matches.map(safe).joined(separator: "  "), false) }
         case .paste(let text):
             let shown = text.replacing("\r\n", with: "\n").replacing("\r", with: "\n")
             if shown.utf8.count > Limits.textByteCount {
@@ -229,10 +229,8 @@ extension ChatModel {
         guard let file = message.file, file.mediaType.hasPrefix("image/"), let room else {
             return refuse("there is no image in this message")
         }
-        guard file.state == "complete" else {
-            return refuse("\(ShownText.line(file.name)) is not here yet: \(file.percent) %")
-        }
-        let title = ShownText.line(file.name)
+        guard file.state == "complete" else { return refuse("\(safe(file.name)) is not here yet: \(file.percent) %") }
+        let title = safe(file.name)
         sayUntilChange("looking at \(title) …")
         let body = Picture.Size(columns: size.columns, rows: max(1, bodyCount(size) - 2))
         return [.preview(conversation: room.id, message: message.message.description, title: title, size: body)]
@@ -240,9 +238,7 @@ extension ChatModel {
 
     mutating func save(_ message: Message, to path: String?) -> [ChatEffect] {
         guard let file = message.file, let room else { return refuse("there is no file in this message") }
-        guard file.state == "complete" else {
-            return refuse("\(ShownText.line(file.name)) is not here yet: \(file.percent) %")
-        }
+        guard file.state == "complete" else { return refuse("\(safe(file.name)) is not here yet: \(file.percent) %") }
         return [.save(conversation: room.id, message: message.message.description, path: path)]
     }
 
@@ -257,10 +253,10 @@ extension ChatModel {
         var lines: [String] = []
         for one in message.deliveries ?? [] {
             let time = one.at.map { " \(Words.time($0, now: now, calendar))" } ?? ""
-            lines.append("\(ShownText.line(one.member))  \(one.state)\(time)")
+            lines.append("\(safe(one.member))  \(one.state)\(time)")
         }
         if lines.isEmpty {
-            lines.append("from \(ShownText.line(message.from)), sent \(Words.time(message.sentAt, now: now, calendar))")
+            lines.append("from \(safe(message.from)), sent \(Words.time(message.sentAt, now: now, calendar))")
         }
         lines.append("")
         lines.append(message.stored ? "on the disk" : "memory only")
@@ -335,7 +331,7 @@ extension ChatModel {
         case .paste(let text):
             switch key {
             case .enter: editor.insert(text)
-            case .character("1"): editor.insert(ShownText.line(text))
+            case .character("1"): editor.insert(safe(text))
             default: notice = ("Enter inserts the text, 1 makes one line of it, Esc drops it", false)
             }
             if notice == nil { question = nil }
@@ -350,7 +346,7 @@ extension ChatModel {
             default: notice = ("a accepts, d declines, Esc leaves it open", false)
             }
         case .name(let line):
-            if case .paste(let text) = key { editor.insert(ShownText.line(text)) }
+            if case .paste(let text) = key { editor.insert(safe(text)) }
             guard key == .enter else {
                 _ = editor.edit(key)
                 return []

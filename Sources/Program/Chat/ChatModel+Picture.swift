@@ -81,9 +81,7 @@ extension ChatModel {
                 columns += cell
             }
         }
-        func shown(_ text: String) -> String {
-            isLocked ? String(repeating: "•", count: text.count) : ShownText.line(text)
-        }
+        func shown(_ text: String) -> String { isLocked ? String(repeating: "•", count: text.count) : safe(text) }
         place(prompt + shown(text))
         cursor = (rows.count - 1, columns)
         place(shown(rest))
@@ -158,7 +156,7 @@ extension ChatModel {
     private func answered(_ reply: ReplyTarget, in room: Room) -> (String, Tone) {
         if reply.isGone { return ("the message to reply to is gone", .warning) }
         guard let target = room.message(reply.message) else { return ("answers an older message", .strong) }
-        let text = ShownText.line(target.text ?? target.file?.name ?? "")
+        let text = safe(target.text ?? target.file?.name ?? "")
         return ("answers \(ChatModel.you(target.from)): \(text)", .strong)
     }
 
@@ -314,8 +312,8 @@ extension ChatModel {
         for (index, join) in joins.enumerated() {
             let text: String
             if join.state == .invited {
-                let name = join.name.map { " to \"\(ShownText.line($0))\"" } ?? ""
-                let from = ShownText.line(join.from ?? "a node that is not in peers.json")
+                let name = join.name.map { " to \"\(safe($0))\"" } ?? ""
+                let from = safe(join.from ?? "a node that is not in peers.json")
                 text = " \(from) invites you\(name): Enter answers"
             } else {
                 text = " joining since \(Words.time(join.startedAt ?? now, now: now, calendar)) …"
@@ -342,7 +340,7 @@ extension ChatModel {
                 : status.trace == false ? "offline, not notified again" : "offline, notified again for 7 days"
             rows.append(Row(Span(" \(room.name(of: member)) \(text)", .warning)))
         }
-        if let error = status.error { rows.append(Row(Span(" \(ShownText.line(error))", .warning))) }
+        if let error = status.error { rows.append(Row(Span(" \(safe(error))", .warning))) }
         if status.waiting.isEmpty, !(status.receipts ?? []).isEmpty {
             rows += [Row(), Row(Span(" Every member has confirmed.", .strong))]
         }

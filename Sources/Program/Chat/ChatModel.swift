@@ -160,7 +160,7 @@ struct ChatModel {
             isTooSmall = size.columns < Self.smallest.columns || size.rows < Self.smallest.rows
             return []
         case .said(let text, let isFailure):
-            if !isLocked { notice = (ShownText.line(text), isFailure) }
+            if !isLocked { notice = (safe(text), isFailure) }
             return []
         case .image(let id, let message, let title, let rows):
             show(image: rows, of: message, title: title, in: id)
@@ -399,7 +399,7 @@ struct ChatModel {
 
     static func words(_ error: ControlError) -> String {
         let hint = error.hint.map { replacingCommands(in: $0, SlashCommand.inPlace(of:)) }
-        return ShownText.line(error.message + (hint.map { "; \($0)" } ?? ""))
+        return safe(error.message + (hint.map { "; \($0)" } ?? ""))
     }
 
     private mutating func take(_ conversations: [Conversation]) -> [ChatEffect] {
@@ -432,7 +432,7 @@ struct ChatModel {
             ?? rooms.filter { $0.conversation.name == word || ($0.id.hasPrefix(word) && word.count >= 4) }
         guard let first = matches.first, matches.count == 1 else {
             let why = matches.isEmpty ? "no conversation" : "several conversations are called"
-            notice = ("\(why) \(ShownText.line(word))", true)
+            notice = ("\(why) \(safe(word))", true)
             return open(nil)
         }
         return open(first.id)

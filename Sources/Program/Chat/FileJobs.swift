@@ -76,7 +76,7 @@ final class FileJobs: Sendable {
         let files = (try? FileManager.default.contentsOfDirectory(atPath: place)) ?? []
         let fitting = files.filter { file in
             file.hasPrefix(name) && (name.hasPrefix(".") || !file.hasPrefix("."))
-                && !file.contains(where: \.isWhitespace) && ShownText.line(file) == file
+                && !file.contains(where: \.isWhitespace) && safe(file) == file
         }
         return fitting.sorted().map { file in
             var isDirectory = false

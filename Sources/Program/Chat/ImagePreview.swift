@@ -167,7 +167,7 @@ enum PixelRows {
             var spans: [Span] = []
             var text = ""
             func flush() {
-                if !text.isEmpty { spans.append(Span(ShownText.line(text), pen.tone)) }
+                if !text.isEmpty { spans.append(Span(safe(text), pen.tone)) }
                 text = ""
             }
             var scalars = line.unicodeScalars[...]

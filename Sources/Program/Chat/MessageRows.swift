@@ -16,7 +16,7 @@ struct MessageRows {
         self.room = room
         self.columns = columns
         // Only recent names, so that the cost does not grow with the room.
-        let names = room.messages.suffix(200).filter { !$0.isOfNode }.map { CellWidth.of(ShownText.line($0.from)) }
+        let names = room.messages.suffix(200).filter { !$0.isOfNode }.map { CellWidth.of(safe($0.from)) }
         nameWidth = min(names.max() ?? 0, columns >= 60 ? 16 : 8)
         leftWidth = columns >= 60 ? 9 : 8
     }
@@ -113,13 +113,13 @@ struct MessageRows {
         var rows: [Row] = []
         if let answered = message.replyTo {
             let target = room.messages.first { $0.message.description == answered }
-            let quoted = target.map { "\(ChatModel.you($0.from)): \(ShownText.line($0.text ?? $0.file?.name ?? ""))" }
+            let quoted = target.map { "\(ChatModel.you($0.from)): \(safe($0.text ?? $0.file?.name ?? ""))" }
             let text = Wrapping.cut("↳ \(quoted ?? "a message not shown here")", width: columns - indent)
             rows.append(Row(Span(String(repeating: " ", count: indent) + text, .dim)))
         }
         var lines = message.file.map { [fileLine($0, message)] } ?? []
         if let text = message.text, message.file == nil || !text.isEmpty { lines += ShownText.lines(text) }
-        if lines.isEmpty { lines = ["(\(ShownText.line(message.type)))"] }
+        if lines.isEmpty { lines = ["(\(safe(message.type)))"] }
         var wrapped = lines.flatMap { Wrapping.wrap($0, width: width) }
         let mark = mark(message)
         if !mark.isEmpty {
@@ -130,7 +130,7 @@ struct MessageRows {
                 wrapped.append(mark)
             }
         }
-        let name = ShownText.line(message.from)
+        let name = safe(message.from)
         let tone: Tone = message.member == nil ? .strong : .name(Self.number(of: name))
         for (index, line) in wrapped.enumerated() {
             var spans: [Span] = []
@@ -144,8 +144,7 @@ struct MessageRows {
             rows.append(Row(spans: spans, right: index == 0 ? left(message) : nil))
         }
         if let reactions = message.reactions, !reactions.isEmpty {
-            let signs = reactions.map { "\(ShownText.line($0.reaction)) \(ShownText.line($0.from))" }.joined(
-                separator: "  ")
+            let signs = reactions.map { "\(safe($0.reaction)) \(safe($0.from))" }.joined(separator: "  ")
             let text = Wrapping.cut(signs, width: columns - indent)
             rows.append(Row(Span(String(repeating: " ", count: indent) + text, .dim)))
         }
@@ -161,7 +160,7 @@ struct MessageRows {
             case "failed": ", lost"
             default: ", \(file.percent) %"
             }
-        return "▤ \(ShownText.line(file.name)) (\(Words.size(file.byteCount))\(state))"
+        return "▤ \(safe(file.name)) (\(Words.size(file.byteCount))\(state))"
     }
 
     /// Delivery mark of one of our own messages.

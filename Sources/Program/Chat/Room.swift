@@ -67,7 +67,7 @@ struct Room {
         unreadCount = conversation.unread
     }
 
-    var title: String { ShownText.line(conversation.alias ?? conversation.name ?? String(id.prefix(12))) }
+    var title: String { safe(conversation.alias ?? conversation.name ?? String(id.prefix(12))) }
 
     var isExploded: Bool { ["exploding", "exploded", "error"].contains(explosion?.state ?? "") }
 

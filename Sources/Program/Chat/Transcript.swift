@@ -83,12 +83,12 @@ struct Transcript {
     }
 
     private static func lines(of message: Message, _ room: Room, _ model: ChatModel) -> [String] {
-        var texts = message.file.map { ["[file \(ShownText.line($0.name)), \(Words.size($0.byteCount))]"] } ?? []
+        var texts = message.file.map { ["[file \(safe($0.name)), \(Words.size($0.byteCount))]"] } ?? []
         texts += ShownText.lines(message.text ?? "").filter { !$0.isEmpty || message.file == nil }
         let answers = message.replyTo.flatMap { id in room.messages.first { $0.message.description == id } }
         if let answers { texts[0] = "(to \(ChatModel.you(answers.from))) " + texts[0] }
         let end = message.expiresAt.map { "  (gone \(Words.time($0, now: model.now, model.calendar)))" } ?? ""
-        let head = "\(model.calendar(message.sentAt).clock) \(ShownText.line(message.from)): "
+        let head = "\(model.calendar(message.sentAt).clock) \(safe(message.from)): "
         return texts.enumerated().map { index, text in
             let tail = index == texts.count - 1 ? end : ""
             // Continuation lines are indented, so that none can pass for a message.
@@ -112,8 +112,8 @@ struct Transcript {
             return "\(index + 1) \(room.title)\(unread)"
         }
         let joins = model.joins.filter { $0.state == .invited }.map { join in
-            let name = join.name.map { " to \"\(ShownText.line($0))\"" } ?? ""
-            let from = ShownText.line(join.from ?? "a node")
+            let name = join.name.map { " to \"\(safe($0))\"" } ?? ""
+            let from = safe(join.from ?? "a node")
             return "* \(from) invites you\(name): /join \(join.join.prefix(12)), or /decline"
         }
         let lines = rooms + joins

@@ -94,50 +94,12 @@ enum Words {
     }
 
     /// A name chosen by a member, cut so that it cannot pass for our own words.
-    static func name(_ text: String) -> String { Wrapping.cut(ShownText.line(text), width: 16) }
+    static func name(_ text: String) -> String { Wrapping.cut(safe(text), width: 16) }
 
     /// `a, b and c`
     static func list(_ names: [String]) -> String {
         guard names.count > 1, let last = names.last else { return names.first ?? "nobody" }
         return "\(names.dropLast().joined(separator: ", ")) and \(last)"
-    }
-}
-
-/// Sanitizes untrusted text for a terminal.
-enum ShownText {
-    /// Scalars shown per character. More combining marks would overlap the neighbouring lines.
-    private static let scalarCount = 8
-
-    /// The lines of a text, without control characters and bidirectional controls, tabs as spaces.
-    static func lines(_ text: String) -> [String] {
-        var result: [String] = []
-        var line = ""
-        // Filtered first: scalars that a control separated become one character.
-        let kept = String(String.UnicodeScalarView(text.unicodeScalars.filter { !$0.changesDirection }))
-        for character in kept {
-            if character.isNewline {
-                result.append(line)
-                line = ""
-            } else {
-                line.append(contentsOf: harmless(character))
-            }
-        }
-        result.append(line)
-        return result
-    }
-
-    static func line(_ text: String) -> String { lines(text).joined(separator: " ") }
-
-    private static func harmless(_ character: Character) -> String {
-        if character == "\t" { return "    " }
-        var scalars = String.UnicodeScalarView()
-        for scalar in character.unicodeScalars.prefix(scalarCount) {
-            switch scalar.value {
-            case 0..<0x20, 0x7F..<0xA0: scalars.append("?")
-            default: scalars.append(scalar)
-            }
-        }
-        return String(scalars)
     }
 }
 

@@ -1,3 +1,4 @@
+import CLinux
 import Control
 import Glibc
 import Messaging
@@ -109,20 +110,6 @@ struct Terminal {
     }
 }
 
-/// Sanitizes untrusted text for a terminal: control characters become `?`, line breaks become spaces, bidirectional
-/// controls are removed.
-func safe(_ text: String) -> String {
-    var scalars = String.UnicodeScalarView()
-    for scalar in text.unicodeScalars {
-        switch scalar.value {
-        case 0x09, 0x0A, 0x0D, 0x2028, 0x2029: scalars.append(" ")
-        case 0..<0x20, 0x7F..<0xA0: scalars.append("?")
-        default: if !scalar.changesDirection { scalars.append(scalar) }
-        }
-    }
-    return String(scalars)
-}
-
 /// `12.3 ms`; `-` for none.
 func milliseconds(_ value: Double?) -> String {
     guard let value, value.isFinite, value < 1e9 else { return "-" }
@@ -189,3 +176,38 @@ func localTime(of time: Timestamp) -> LocalTime {
         year: Int(parts.tm_year) + 1_900, month: Int(parts.tm_mon) + 1, day: Int(parts.tm_mday),
         weekday: Int(parts.tm_wday), hour: Int(parts.tm_hour), minute: Int(parts.tm_min))
 }
+
+/// Sanitizes untrusted text for a terminal.
+enum ShownText {
+    /// Scalars shown per character. More combining marks would overlap the neighbouring lines.
+    private static let scalarCount = 8
+
+    /// The lines of a text, without control characters and bidirectional controls, tabs as spaces.
+    static func lines(_ text: String) -> [String] {
+        var result: [String] = []
+        var line = ""
+        // Filtered first: scalars that a control separated become one character.
+        let kept = String(String.UnicodeScalarView(text.unicodeScalars.filter { !$0.changesDirection }))
+        for character in kept {
+            if character.isNewline {
+                result.append(line)
+                line = ""
+            } else {
+                line.append(contentsOf: harmless(character))
+            }
+        }
+        result.append(line)
+        return result
+    }
+
+    private static func harmless(_ character: Character) -> String {
+        if character == "\t" { return "    " }
+        let scalars = character.unicodeScalars.prefix(scalarCount).map { scalar -> Unicode.Scalar in
+            scalar.properties.generalCategory == .control ? "?" : scalar
+        }
+        return String(String.UnicodeScalarView(scalars))
+    }
+}
+
+/// A text of others as one line of a terminal.
+func safe(_ text: String) -> String { ShownText.lines(text).joined(separator: " ") }

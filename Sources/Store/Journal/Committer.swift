@@ -1,59 +1,6 @@
 import Dispatch
 import Synchronization
 
-package enum CommitThread: Sendable {
-    /// A thread of the store, so that the event loop does not wait for the disk.
-    case own
-    /// The caller's thread, before `commit` returns: for tests and short-lived commands.
-    case caller
-    /// The caller's thread, later: the simulator receives the work and runs it once at its simulated time.
-    case later(@Sendable (_ work: @escaping @Sendable () -> Void) -> Void)
-}
-
-/// The data that one commit makes durable, and the spans that it destroys.
-struct CommitJob: Sendable {
-    let sequence: UInt64
-    /// Failures known when the job was made. A job made before a failure builds on missing bytes and fails as well.
-    let failures: Int
-    let checkpointFailures: Int
-    let key: JournalKey
-    let batch: JournalBatch
-    /// Everything that record files lack, including this job's data, except what earlier checkpoints write.
-    let checkpoint: [FileTask]?
-    /// The checkpoint makes the batch durable, without the journal.
-    let isDirect: Bool
-    let erasures: [ErasureTask]
-    /// The batch has new data. Without it, the failure was already reported.
-    let hasNews: Bool
-    /// A caller asked for the erasures: the next commit with a completion reports their failure.
-    let tellsErasures: Bool
-    /// The journal may still have some of the erased spans.
-    let hasJournaledErasures: Bool
-    /// Files that may be partly only in the kernel's cache. They are made durable before the erasures.
-    let synchronizes: [FilePlace]
-    /// `nil` for an internal commit: the next commit with a completion reports its failure.
-    let completion: (@Sendable (Result<Void, StoreError>) -> Void)?
-
-    var isPlain: Bool { checkpoint == nil && erasures.isEmpty && synchronizes.isEmpty }
-}
-
-struct CommitOutcome: Sendable {
-    enum Checkpoint: Sendable {
-        case none
-        case done
-        /// The checkpoint failed, but the journal moved: it keeps what it needs, without the spans to erase.
-        case moved(StoreError)
-        case failed(StoreError, directories: [FilePlace])
-    }
-
-    let sequence: UInt64
-    /// If not `nil`, possibly none of the commit is on the disk.
-    let failure: StoreError?
-    let checkpoint: Checkpoint
-    /// By file number: files with a span that could not be overwritten.
-    let erasureFailures: [Int: StoreError]
-}
-
 /// The group commit: jobs that arrive while another runs are written together, with one write and one barrier.
 final class Committer: Sendable {
     private struct State {
@@ -267,4 +214,57 @@ final class Committer: Sendable {
         for ((job, _), error) in zip(results, answers) { job.completion?(error.map { .failure($0) } ?? .success(())) }
         for body in bodies { body() }
     }
+}
+
+package enum CommitThread: Sendable {
+    /// A thread of the store, so that the event loop does not wait for the disk.
+    case own
+    /// The caller's thread, before `commit` returns: for tests and short-lived commands.
+    case caller
+    /// The caller's thread, later: the simulator receives the work and runs it once at its simulated time.
+    case later(@Sendable (_ work: @escaping @Sendable () -> Void) -> Void)
+}
+
+/// The data that one commit makes durable, and the spans that it destroys.
+struct CommitJob: Sendable {
+    let sequence: UInt64
+    /// Failures known when the job was made. A job made before a failure builds on missing bytes and fails as well.
+    let failures: Int
+    let checkpointFailures: Int
+    let key: JournalKey
+    let batch: JournalBatch
+    /// Everything that record files lack, including this job's data, except what earlier checkpoints write.
+    let checkpoint: [FileTask]?
+    /// The checkpoint makes the batch durable, without the journal.
+    let isDirect: Bool
+    let erasures: [ErasureTask]
+    /// The batch has new data. Without it, the failure was already reported.
+    let hasNews: Bool
+    /// A caller asked for the erasures: the next commit with a completion reports their failure.
+    let tellsErasures: Bool
+    /// The journal may still have some of the erased spans.
+    let hasJournaledErasures: Bool
+    /// Files that may be partly only in the kernel's cache. They are made durable before the erasures.
+    let synchronizes: [FilePlace]
+    /// `nil` for an internal commit: the next commit with a completion reports its failure.
+    let completion: (@Sendable (Result<Void, StoreError>) -> Void)?
+
+    var isPlain: Bool { checkpoint == nil && erasures.isEmpty && synchronizes.isEmpty }
+}
+
+struct CommitOutcome: Sendable {
+    enum Checkpoint: Sendable {
+        case none
+        case done
+        /// The checkpoint failed, but the journal moved: it keeps what it needs, without the spans to erase.
+        case moved(StoreError)
+        case failed(StoreError, directories: [FilePlace])
+    }
+
+    let sequence: UInt64
+    /// If not `nil`, possibly none of the commit is on the disk.
+    let failure: StoreError?
+    let checkpoint: Checkpoint
+    /// By file number: files with a span that could not be overwritten.
+    let erasureFailures: [Int: StoreError]
 }

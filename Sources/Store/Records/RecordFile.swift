@@ -1,21 +1,5 @@
 import Crypto
 
-/// The segment or state log that a record file belongs to.
-protocol RecordFileOwner: AnyObject {
-    /// The inbox is destroyed, or the bucket has ended.
-    var isGone: Bool { get }
-    var directory: InboxDirectory { get }
-    /// A segment's sidecar, written before its first record.
-    var sidecarBytes: [UInt8]? { get }
-    /// Set for a log.
-    var fileID: [UInt8]? { get }
-    /// A commit failed: records that begin in the range may be on the disk, and must not be served.
-    func commitFailed(in range: Range<Int64>)
-    func committed()
-    /// `isErased`: the version that moved to another file is overwritten. Otherwise it stays.
-    func moveEnded(_ span: RecordFile.Span, isErased: Bool)
-}
-
 /// An append-only file of sealed records. Each record's number is in its associated data, so records cannot be moved,
 /// repeated or taken from another file.
 ///
@@ -381,4 +365,20 @@ final class InboxDirectory {
     var isDurable = false
 
     init(_ name: Bytes16) { self.name = name }
+}
+
+/// The segment or state log that a record file belongs to.
+protocol RecordFileOwner: AnyObject {
+    /// The inbox is destroyed, or the bucket has ended.
+    var isGone: Bool { get }
+    var directory: InboxDirectory { get }
+    /// A segment's sidecar, written before its first record.
+    var sidecarBytes: [UInt8]? { get }
+    /// Set for a log.
+    var fileID: [UInt8]? { get }
+    /// A commit failed: records that begin in the range may be on the disk, and must not be served.
+    func commitFailed(in range: Range<Int64>)
+    func committed()
+    /// `isErased`: the version that moved to another file is overwritten. Otherwise it stays.
+    func moveEnded(_ span: RecordFile.Span, isErased: Bool)
 }

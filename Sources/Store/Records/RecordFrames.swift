@@ -1,12 +1,5 @@
 import Crypto
 
-enum FoundRecord {
-    case opened(plaintext: [UInt8])
-    /// All zeros: erased in place.
-    case erased
-    case damaged
-}
-
 /// The framed records of one file, sealed under its key (Store.md, *Segment*).
 ///
 ///     length (4) ‖ number (4) ‖ check (8) ‖ nonce (24) ‖ ciphertext ‖ tag (16) ‖ length (4)
@@ -191,4 +184,11 @@ struct RecordFrames {
         guard found == check(length: length, number: number) else { return nil }
         return (number, Int(length))
     }
+}
+
+enum FoundRecord {
+    case opened(plaintext: [UInt8])
+    /// All zeros: erased in place.
+    case erased
+    case damaged
 }

@@ -1,61 +1,7 @@
 import Crypto
 
+/// How an agreement comes into force and ends, and which proposals are void.
 extension LifetimeStateMachine {
-    /// Proposes `terms`, or accepts an open proposal of the same terms.
-    package mutating func propose(
-        _ terms: LifetimeTerms, now: Timestamp, key: IdentityKey, random: inout some RandomNumberGenerator
-    ) throws(Refusal) -> [Action] {
-        guard terms.isValid else { throw .invalidTerms }
-        if terms == self.terms, case .settled = negotiation { throw .alreadyAgreed(terms.lifetime) }
-        if case .asked(let proposal, _) = negotiation, proposal.terms == terms {
-            return try accept(now: now, key: key, random: &random)
-        }
-        if case .accepted = negotiation { throw .alreadyAccepted }
-        if let wait = ownBucket.take(now: now) { throw .tooSoon(wait) }
-        var actions: [Action] = []
-        var stamp = now
-        switch negotiation {
-        case .settled, .accepted: break
-        case .proposed(let old, _, _): actions += takeBack(old)
-        // A counter-proposal needs the later stamp, whatever the clocks say.
-        case .asked(let other, _):
-            stamp = max(now, other.proposedAt + 1)
-            close(other, nil)
-        }
-        let known = [record.newest, record.seen, floor(of: own) ?? Ballot()].map { $0.epoch(under: membership) }
-        let epoch = (known.max() ?? 0).saturatingAdd(1)
-        let proposal = LifetimeProposal(
-            conversation: conversation, membership: membership, epoch: epoch, previous: record.head?.id ?? .none,
-            terms: terms, proposedAt: stamp, nonce: random.bytes(16), proposer: key.publicKey
-        ).signed(by: key, &random)
-        // Durable, so that no epoch is used twice after a crash.
-        record.seen = proposal.ballot
-        negotiation = .proposed(proposal, at: now, accepts: [])
-        return actions + [.save, .send(.proposal(proposal))]
-    }
-
-    /// - Parameter seen: the proposal that the user saw; its proposer may have replaced it since.
-    package mutating func accept(
-        only seen: ProposalID? = nil, now: Timestamp, key: IdentityKey, random: inout some RandomNumberGenerator
-    ) throws(Refusal) -> [Action] {
-        guard case .asked(let proposal, let at) = negotiation, now < at + Self.answerTime else { throw .noProposal }
-        if let seen, proposal.id != seen { throw .otherProposal }
-        return consent(to: proposal, automatic: false, now: now, key: key, random: &random)
-    }
-
-    /// Rejects another member's proposal, also after our accept. Changes nothing in force.
-    package mutating func reject() throws(Refusal) -> [Action] {
-        guard let proposal = theirs else { throw .noProposal }
-        return endTheirs(.userDeclined) + [.sendTo(proposal.proposer, .reject(proposal.id, .userDeclined))]
-    }
-
-    package mutating func withdraw() throws(Refusal) -> [Action] {
-        guard case .proposed(let proposal, _, _) = negotiation else { throw .noProposal }
-        return takeBack(proposal)
-    }
-
-    // MARK: Steps
-
     /// Signs an accept. With two members this completes the agreement.
     mutating func consent(
         to proposal: LifetimeProposal, automatic: Bool, now: Timestamp, key: IdentityKey,
