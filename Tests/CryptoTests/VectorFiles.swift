@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 import Foundation
 
 /// A case of `Vectors/bolt8.txt`: the vectors of BOLT 8, appendix A, in the order of their use.

@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 
 /// The keys of a link, by epoch.
 ///

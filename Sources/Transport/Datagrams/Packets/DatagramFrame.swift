@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 
 /// A frame of a sealed packet, after RFC 9000, section 19 (DatagramLinks.md, "Frames").
 enum DatagramFrame: Hashable {
