@@ -34,6 +34,7 @@ let package = Package(
     dependencies: [
         .package(url: "https://github.com/apple/swift-argument-parser", from: "1.8.2"),
         .package(url: "https://github.com/apple/swift-collections", from: "1.6.0"),
+        .package(url: "https://github.com/apple/swift-crypto", from: "4.5.2"),
         .package(url: "https://github.com/apple/swift-log", from: "1.16.2"),
         .package(url: "https://github.com/apple/swift-nio", from: "2.101.2"),
         .package(url: "https://github.com/apple/swift-protobuf", from: "1.39.0"),
@@ -50,7 +51,10 @@ let package = Package(
         // Replaces free(3) of whatever links it: the node's program, no other.
         .target(name: "CWipingHeap"),
 
-        target("Cryptography", ["CSodium", "COpenSSL", "CSecp256k1", "CZlib"]),
+        target(
+            "Cryptography",
+            ["CSodium", "COpenSSL", "CSecp256k1", "CZlib", .product(name: "Crypto", package: "swift-crypto")]
+        ),
         target("Messaging", ["Cryptography", deque, heap]),
         target("Store", ["Cryptography", "CLinux", deque, heap]),
         target("Transport", ["Cryptography", "CLinux", "CMiniUPnP", nioCore, nioPosix, deque, heap]),
