@@ -31,7 +31,7 @@ package struct KeyEncapsulationSecret: ~Copyable, Sendable {
         KeyEncapsulationSecret(seed: SecretBytes(randomByteCount: seedByteCount))
     }
 
-    /// A ciphertext for another key gives a secret that nobody knows, without an error (implicit rejection).
+    /// A ciphertext for another key gives another secret, without an error (implicit rejection).
     package borrowing func decapsulate(_ ciphertext: some Collection<UInt8>) throws(KeyEncapsulationError)
         -> SecretBytes
     {
@@ -42,7 +42,7 @@ package struct KeyEncapsulationSecret: ~Copyable, Sendable {
     }
 }
 
-/// What one side of ML-KEM-768 makes for the other side's key: the ciphertext to send and the secret of 32 bytes.
+/// A ciphertext for the other side's key of ML-KEM-768, and the secret of 32 bytes in it.
 package struct KeyEncapsulation: ~Copyable, Sendable {
     package let ciphertext: [UInt8]
     package let secret: SecretBytes
@@ -60,6 +60,16 @@ package struct KeyEncapsulation: ~Copyable, Sendable {
         self.ciphertext = ciphertext
         self.secret = secret
     }
+}
+
+/// Where handshakes take fresh values of ML-KEM from. Vectors repeat recorded ones.
+package struct KeyEncapsulationSource: Sendable {
+    package var makeSecret: @Sendable () -> KeyEncapsulationSecret = { .generate() }
+    package var encapsulate: @Sendable ([UInt8]) throws(KeyEncapsulationError) -> KeyEncapsulation = {
+        key throws(KeyEncapsulationError) in try KeyEncapsulation(to: key)
+    }
+
+    package init() {}
 }
 
 extension SecretBytes {

@@ -177,7 +177,8 @@ enum PeerView {
         return Link(
             transport: path.transport, family: isIPv6 ? "ipv6" : "ipv4", address: path.address.ipAddress ?? "",
             since: path.openedAt, rttMs: path.rttMilliseconds.map { PeerView.rounded($0) },
-            bytesIn: Int64(clamping: path.bytesIn), bytesOut: Int64(clamping: path.bytesOut))
+            bytesIn: Int64(clamping: path.bytesIn), bytesOut: Int64(clamping: path.bytesOut),
+            postQuantum: path.isPostQuantum)
     }
 
     static func lost(_ loss: LinkLoss) -> LostLink {
