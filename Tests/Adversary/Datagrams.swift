@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 import Foundation
 import Messaging
 import Transport
@@ -16,8 +16,13 @@ struct Datagrams: Sendable {
     /// Protocol byte, version 1, kind.
     private static func header(_ kind: UInt8) -> [UInt8] { [0x0D, 0x10 | kind] }
 
-    private static func dial(_ token: [UInt8], _ actOne: [UInt8]) -> [UInt8] {
-        header(1) + token + randomBytes(8) + [0] + actOne
+    /// The two halves of a dial.
+    private static func dial(_ token: [UInt8], _ actOne: [UInt8]) -> [[UInt8]] {
+        let dialer = randomBytes(8)
+        return [0, 1].map { half in
+            header(1) + token + dialer + [UInt8(half), 0]
+                + actOne.dropFirst(half * actOne.count / 2).prefix(actOne.count / 2)
+        }
     }
 
     private static func actOne(_ token: [UInt8], remote: PublicKey) -> [UInt8]? {
@@ -36,20 +41,20 @@ struct Datagrams: Sendable {
     func garbage() -> Tally {
         flood(isSilent: true) { number in
             switch number % 4 {
-            case 0: randomBytes(1 + number % 1_472)
-            case 1: Self.header(UInt8(number / 4 % 16)) + randomBytes(number % 90)
+            case 0: [randomBytes(1 + number % 1_472)]
+            case 1: [Self.header(UInt8(number / 4 % 16)) + randomBytes(number % 90)]
             // A dial with an unknown token, and an act 1 that would cost a curve operation.
-            case 2: Self.dial(randomBytes(16), [0, 2] + randomBytes(48))
-            default: Self.header(5) + [0] + randomBytes(16 + 1_181)
+            case 2: Self.dial(randomBytes(16), [0, 2] + randomBytes(Act.one.byteCount - 2))
+            default: [Self.header(5) + [0] + randomBytes(16 + 1_181)]
             }
         }
     }
 
     /// Hole-punching packets with an unknown nonce.
-    func punches() -> Tally { flood(isSilent: true) { _ in Self.header(10) + randomBytes(16) } }
+    func punches() -> Tally { flood(isSilent: true) { _ in [Self.header(10) + randomBytes(16)] } }
 
     /// Knocks for an unknown conversation.
-    func knocks() -> Tally { flood(isSilent: true) { _ in Self.header(6) + randomBytes(16 + 8 + 512) } }
+    func knocks() -> Tally { flood(isSilent: true) { _ in [Self.header(6) + randomBytes(16 + 8 + 512)] } }
 
     // MARK: Senders with a token
 
@@ -76,7 +81,7 @@ struct Datagrams: Sendable {
     /// Questions for the observed address.
     func questions() -> Tally {
         flood(isSilent: false) { number in
-            Self.header(8) + self.token(number) + randomBytes(8) + [UInt8](repeating: 0, count: 8)
+            [Self.header(8) + self.token(number) + randomBytes(8) + [UInt8](repeating: 0, count: 8)]
         }
     }
 
@@ -115,13 +120,15 @@ struct Datagrams: Sendable {
     // MARK: How
 
     /// - Parameter isSilent: The node must not answer.
-    private func flood(isSilent: Bool, _ packet: @escaping @Sendable (Int) -> [UInt8]) -> Tally {
+    private func flood(isSilent: Bool, _ packets: @escaping @Sendable (Int) -> [[UInt8]]) -> Tally {
         inParallel(effort.threads) { thread, tally in
             let first = 20_000 + thread * Self.sources
             let sockets = try RawDatagrams(from: first..<first + Self.sources, to: target.address)
             while effort.goesOn(tally) {
                 for _ in 0..<Self.batch {
-                    sockets.send(packet(tally.count * effort.threads + thread), by: tally.count)
+                    for packet in packets(tally.count * effort.threads + thread) {
+                        sockets.send(packet, by: tally.count)
+                    }
                     tally.count += 1
                 }
                 sockets.drain()

@@ -1,46 +1,37 @@
 import Testing
 
-@testable import Crypto
+@testable import Cryptography
 
 private struct Pair: ~Copyable {
     var initiator: LinkHandshake
     var responder: LinkHandshake
 
-    init(responderPrologue: String = "prologue") throws {
+    init(responderPrologue: String = "prologue", encapsulation: KeyEncapsulationSource = KeyEncapsulationSource())
+        throws
+    {
         let responderKey = try key(0x21)
         let initiator = try LinkHandshake.initiator(
-            identity: key(0x11), remote: responderKey.publicKey, ephemeral: key(0x12), prologue: Array("prologue".utf8))
+            identity: key(0x11), remote: responderKey.publicKey, ephemeral: key(0x12), prologue: Array("prologue".utf8),
+            encapsulation: encapsulation)
         let responder = try LinkHandshake.responder(
-            identity: responderKey, ephemeral: key(0x22), prologue: Array(responderPrologue.utf8))
+            identity: responderKey, ephemeral: key(0x22), prologue: Array(responderPrologue.utf8),
+            encapsulation: encapsulation)
         self.initiator = initiator
         self.responder = responder
     }
 
     /// Passes one act to the other side.
     @discardableResult mutating func step() throws -> [UInt8] {
-        switch initiator.nextAct {
-        case .one, .three:
-            let act = try initiator.write()
-            try responder.read(act)
-            return act
-        case .two:
-            let act = try responder.write()
-            try initiator.read(act)
-            return act
-        case nil: return []
-        }
+        guard let act = initiator.nextAct else { return [] }
+        let bytes = try write(act)
+        try read(act, bytes)
+        return bytes
     }
 
-    /// Writes the next act and passes it to the other side after `change`.
-    mutating func tampered(_ change: ([UInt8]) -> [UInt8]) -> HandshakeError? {
-        do {
-            switch initiator.nextAct {
-            case .one, .three: try responder.read(change(initiator.write()))
-            case .two: try initiator.read(change(responder.write()))
-            case nil: return nil
-            }
-            return nil
-        } catch { return error }
+    mutating func write(_ act: Act) throws -> [UInt8] { act == .two ? try responder.write() : try initiator.write() }
+
+    mutating func read(_ act: Act, _ bytes: [UInt8]) throws(HandshakeError) {
+        if act == .two { try initiator.read(bytes) } else { try responder.read(bytes) }
     }
 }
 
@@ -97,11 +88,14 @@ private func key(_ byte: UInt8) throws -> SecretKey {
 
     @Test(arguments: 0..<3) func `a truncated or lengthened act is refused`(stage: Int) throws {
         let act = try #require(Act(rawValue: stage))
+        var pair = try Pair()
+        for _ in 0..<stage { try pair.step() }
+        let bytes = try pair.write(act)
+        #expect(bytes.count == [1_250, 1_154, 66][stage])
         for byteCount in 0...(act.byteCount + 1) where byteCount != act.byteCount {
-            var pair = try Pair()
-            for _ in 0..<stage { try pair.step() }
-            let error = pair.tampered { Array(($0 + [0]).prefix(byteCount)) }
-            #expect(error == .badLength(act))
+            #expect(throws: HandshakeError.badLength(act)) {
+                try pair.read(act, Array((bytes + [0]).prefix(byteCount)))
+            }
         }
     }
 
@@ -109,26 +103,54 @@ private func key(_ byte: UInt8) throws -> SecretKey {
         throws
     {
         let act = try #require(Act(rawValue: stage))
+        var pair = try Pair()
+        for _ in 0..<stage { try pair.step() }
+        let bytes = try pair.write(act)
         for index in 0..<act.byteCount {
-            for bit in 0..<8 {
-                var pair = try Pair()
-                for _ in 0..<stage { try pair.step() }
-                var original: [UInt8] = []
-                let error = pair.tampered {
-                    original = $0
-                    var changed = $0
-                    changed[index] ^= 1 << UInt8(bit)
-                    return changed
-                }
-                #expect(error != nil, "byte \(index), bit \(bit)")
-                if act == .two { try pair.initiator.read(original) } else { try pair.responder.read(original) }
+            // One bit of each byte that is sealed for ML-KEM, every bit of the others.
+            let isSealed = act != .three && (34..<act.byteCount - 16).contains(index)
+            for bit in isSealed ? index % 8..<index % 8 + 1 : 0..<8 {
+                var changed = bytes
+                changed[index] ^= 1 << UInt8(bit)
+                #expect(throws: HandshakeError.self, "byte \(index), bit \(bit)") { try pair.read(act, changed) }
             }
         }
+        try pair.read(act, bytes)
+    }
+
+    @Test func `a ciphertext for another ML-KEM key ends the handshake like a wrong tag`() throws {
+        let other = KeyEncapsulationSecret.generate().encapsulationKey
+        var source = KeyEncapsulationSource()
+        source.encapsulate = { _ throws(KeyEncapsulationError) in try KeyEncapsulation(to: other) }
+        var pair = try Pair(encapsulation: source)
+        try pair.step()
+        #expect(throws: HandshakeError.badMAC(.two)) { try pair.step() }
+    }
+
+    @Test func `a sealed key that ML-KEM refuses ends the handshake at act 1`() throws {
+        var source = KeyEncapsulationSource()
+        source.encapsulate = { _ throws(KeyEncapsulationError) in throw .invalidKey }
+        var pair = try Pair(encapsulation: source)
+        #expect(throws: HandshakeError.badKey(.one)) { try pair.step() }
+    }
+
+    /// The keys after `Split` depend on the chaining key alone. The curve's keys are the same here in every run.
+    @Test func `the keys of a link depend on the secret of ML-KEM`() throws {
+        func firstFrame() throws -> [UInt8] {
+            var pair = try Pair()
+            for _ in 0..<3 { try pair.step() }
+            let initiator = pair.initiator
+            let link = initiator.finish()
+            #expect(link.peer.pattern.isPostQuantum)
+            var transport = link.takeTransport()
+            return try transport.seal([1, 2, 3])
+        }
+        #expect(try firstFrame() != firstFrame())
     }
 
     @Test func `a different prologue makes the handshake fail`() throws {
         var pair = try Pair(responderPrologue: "something else")
-        #expect(throws: HandshakeError.badMAC(.one)) { try pair.step() }
+        #expect(throws: HandshakeError.badCiphertext(.one)) { try pair.step() }
     }
 
     @Test func `a dial to our own key is refused`() throws {
@@ -160,14 +182,15 @@ private func key(_ byte: UInt8) throws -> SecretKey {
         #expect(throws: HandshakeError.self) { try dialler.read(first) }
         // As the first act of a dial.
         var own = try LinkHandshake.responder(identity: key(0x11), ephemeral: key(0x13), prologue: [])
-        #expect(throws: HandshakeError.badMAC(.one)) { try own.read(first) }
+        #expect(throws: HandshakeError.badCiphertext(.one)) { try own.read(first) }
         // An answer, taken as a dial and as the act that its sender waits for.
         var responder = try LinkHandshake.responder(identity: key(0x21), ephemeral: key(0x22), prologue: [])
         try responder.read(first)
         let second = try responder.write()
         var again = try LinkHandshake.responder(identity: key(0x21), ephemeral: key(0x22), prologue: [])
-        #expect(throws: HandshakeError.badMAC(.one)) { try again.read(second) }
-        #expect(throws: HandshakeError.self) { try responder.read(second + [UInt8](repeating: 0, count: 16)) }
+        let longer = second + [UInt8](repeating: 0, count: first.count - second.count)
+        #expect(throws: HandshakeError.badCiphertext(.one)) { try again.read(longer) }
+        #expect(throws: HandshakeError.badCiphertext(.three)) { try responder.read(Array(second.prefix(66))) }
     }
 
     @Test func `a responder with another key is refused by the dialler, for any act 2`() throws {
@@ -182,10 +205,11 @@ private func key(_ byte: UInt8) throws -> SecretKey {
         var impostor = try LinkHandshake.responder(identity: key(0x21), ephemeral: key(0x22), prologue: [])
         try impostor.read(other.write())
         let answer = try impostor.write()
-        #expect(throws: HandshakeError.badMAC(.two)) { try dialler.read(answer) }
+        #expect(throws: HandshakeError.badCiphertext(.two)) { try dialler.read(answer) }
         // Any tag behind a valid point, and a tag of zeros.
         for tag in [[UInt8](repeating: 0, count: 16), [UInt8](repeating: 0xff, count: 16)] {
-            #expect(throws: HandshakeError.badMAC(.two)) { try dialler.read(answer.dropLast(16) + tag) }
+            #expect(throws: HandshakeError.badCiphertext(.two)) { try dialler.read(answer.dropLast(16) + tag) }
+            #expect(throws: HandshakeError.badMAC(.two)) { try other.read(answer.dropLast(16) + tag) }
         }
         try other.read(answer)
     }
@@ -195,6 +219,6 @@ private func key(_ byte: UInt8) throws -> SecretKey {
             identity: key(0x11), remote: key(0x33).publicKey, ephemeral: key(0x12), prologue: [])
         var responder = try LinkHandshake.responder(identity: key(0x21), ephemeral: key(0x22), prologue: [])
         let act = try initiator.write()
-        #expect(throws: HandshakeError.badMAC(.one)) { try responder.read(act) }
+        #expect(throws: HandshakeError.badCiphertext(.one)) { try responder.read(act) }
     }
 }

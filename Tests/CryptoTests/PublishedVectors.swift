@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 import Testing
 
 /// BOLT 8, appendix A.
@@ -14,7 +14,7 @@ import Testing
     ) throws {
         let handshake = try LinkHandshake.initiator(
             identity: vector.secretKey("ls.priv"), remote: vector.publicKey("rs.pub"),
-            ephemeral: vector.secretKey("e.priv"), prologue: Array("lightning".utf8))
+            ephemeral: vector.secretKey("e.priv"), prologue: Array("lightning".utf8), pattern: .classical)
         try replay(vector, handshake)
     }
 
@@ -23,7 +23,7 @@ import Testing
     ) throws {
         let handshake = try LinkHandshake.responder(
             identity: vector.secretKey("ls.priv"), ephemeral: vector.secretKey("e.priv"),
-            prologue: Array("lightning".utf8))
+            prologue: Array("lightning".utf8), pattern: .classical)
         try replay(vector, handshake)
     }
 

@@ -43,6 +43,7 @@ import Testing
                 let link = try link(node)
                 #expect(link["transport"].string == "udp" && link["family"].string == "ipv4", "\(link)")
                 #expect(link["since"].time != nil && (link["rttMs"].double ?? -1) > 0, "\(link)")
+                #expect(link["postQuantum"].bool == true, "\(link)")
                 #expect(link["bytesIn"].integer ?? 0 > 1_000 && link["bytesOut"].integer ?? 0 > 1_000, "\(link)")
             }
             #expect(try ann.texts() == bob.texts() && relay.passed > 20)

@@ -346,6 +346,7 @@ extension PeerTests {
             #expect(shown["lastSeen"].time != nil && shown["link"]["transport"].string != nil)
             let link = shown["link"]
             #expect(link["address"].string?.contains("127.") == true && link["since"].time != nil, "\(link)")
+            #expect(link["postQuantum"].bool == true, "\(link)")
             #expect(link["bytesIn"].integer ?? 0 > 0 && link["bytesOut"].integer ?? 0 > 0, "\(link)")
             try eventually("the round trip is known") { try ann.ok("peer", "list")["rttMs"].double != nil }
             let table = try ann.show("peer", "list").output

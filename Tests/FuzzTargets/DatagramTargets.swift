@@ -1,15 +1,16 @@
-import Crypto
+import Cryptography
 import Transport
 
 /// Datagrams of strangers, and packets of an authenticated hostile peer.
 let datagramTargets: [FuzzTarget] = [
     FuzzTarget(
-        "datagram-stranger", byteCountLimit: 2_048, cost: 10,
+        "datagram-stranger", byteCountLimit: 4_096, cost: 10,
         seeds: {
             let peer = FuzzDatagrams()
             let acts = try peer.open()
             return [
-                FuzzScript().run(acts[0]).bytes, FuzzScript().run(acts[0]).run(acts[0]).run(acts[1]).bytes,
+                FuzzScript().run(acts[0]).run(acts[1]).bytes, FuzzScript().run(acts[1]).run(acts[1]).bytes,
+                FuzzScript().run(acts[1]).run(acts[0]).run(acts[0]).run(acts[2]).bytes,
                 FuzzScript().run([0x0d, 0x15, 0] + [UInt8](repeating: 0, count: 40)).bytes,
                 FuzzScript().run([0x0d, 0x12] + [UInt8](repeating: 0, count: 66)).bytes,
                 FuzzScript().run([0x0d, 0x14] + [UInt8](repeating: 0, count: 24)).bytes,
@@ -77,7 +78,7 @@ final class FuzzDatagrams {
                 randomBytes: { count in
                     counter.value += 1
                     return (0..<count).map { UInt8(truncatingIfNeeded: counter.value >> (8 * ($0 % 4))) }
-                }, makeEphemeral: { FuzzDatagrams.key(0x31) },
+                }, makeEphemeral: { FuzzDatagrams.key(0x31) }, encapsulation: FuzzKeys.encapsulation,
                 route: { $0 == Self.token ? RouteMatch(identity: own, route: 1, remote: nil) : nil },
                 isKnown: { $0 == Self.token }))
     }
@@ -93,13 +94,13 @@ final class FuzzDatagrams {
 
     /// The peer's opening datagrams, made once for all inputs.
     private final class Opening: Sendable {
-        let dial: [UInt8]
+        let dials: [[UInt8]]
         let answer: [UInt8]
         let finish: [UInt8]
         let keys: LinkHandshake.PacketLink
 
-        init(dial: [UInt8], answer: [UInt8], finish: [UInt8], keys: consuming LinkHandshake.PacketLink) {
-            self.dial = dial
+        init(dials: [[UInt8]], answer: [UInt8], finish: [UInt8], keys: consuming LinkHandshake.PacketLink) {
+            self.dials = dials
             self.answer = answer
             self.finish = finish
             self.keys = keys
@@ -110,26 +111,30 @@ final class FuzzDatagrams {
         let peer = FuzzDatagrams()
         var handshake = try LinkHandshake.initiator(
             identity: key(0x11), remote: peer.own.publicKey, ephemeral: key(0x12),
-            prologue: Array("mayfly".utf8) + [1, 0x0d] + token)
-        let dial = [0x0d, 0x11] + token + [1, 2, 3, 4, 5, 6, 7, 8] + [0] + (try handshake.write())
-        try peer.give(dial)
-        guard let answer = peer.answers.first, answer.count == 68 else {
+            prologue: Array("mayfly".utf8) + [1, 0x0d] + token, encapsulation: FuzzKeys.encapsulation)
+        let act = try handshake.write()
+        let dials = [0, 1].map { half in
+            [0x0d, 0x11] + token + [1, 2, 3, 4, 5, 6, 7, 8] + [UInt8(half), 0]
+                + act.dropFirst(half * act.count / 2).prefix(act.count / 2)
+        }
+        for dial in dials { try peer.give(dial) }
+        guard let answer = peer.answers.first, answer.count == 18 + Act.two.byteCount else {
             throw FuzzFailure("no answer to a good act 1")
         }
         try handshake.read(Array(answer[18...]))
         let finish = [0x0d, 0x13] + answer[10..<18] + (try handshake.write())
-        return Opening(dial: dial, answer: answer, finish: finish, keys: handshake.finishForPackets())
+        return Opening(dials: dials, answer: answer, finish: finish, keys: handshake.finishForPackets())
     }
 
     @discardableResult func open() throws -> [[UInt8]] {
         let opening = try Self.opening.get()
-        try give(opening.dial)
+        for dial in opening.dials { try give(dial) }
         try expect(answers == [opening.answer], "another answer to the same act 1")
         try give(opening.finish)
         guard link != nil else { throw FuzzFailure("no link after a good act 3") }
         id = opening.answer[10..<18].reduce(0) { $0 << 8 | UInt64($1) }
         sealing = opening
-        return [opening.dial, opening.finish]
+        return opening.dials + [opening.finish]
     }
 
     func seal(_ frames: [UInt8]) -> [UInt8] {

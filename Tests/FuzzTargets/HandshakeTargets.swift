@@ -1,16 +1,16 @@
-import Crypto
+import Cryptography
 
 /// The acts of the handshake with fixed keys, and the sealed frames after it.
 let handshakeTargets: [FuzzTarget] = [
     FuzzTarget(
-        "act-1", byteCountLimit: 128, cost: 10, seeds: { [try Acts().one] },
+        "act-1", byteCountLimit: 1_536, cost: 10, seeds: { [try Acts().one] },
         run: { bytes in
             let acts = try Acts.recorded.get()
             var responder = Acts.responder()
             try refuseOrTake(bytes, &responder, good: acts.one)
         }),
     FuzzTarget(
-        "act-2", byteCountLimit: 128, cost: 10, seeds: { [try Acts().two] },
+        "act-2", byteCountLimit: 1_536, cost: 10, seeds: { [try Acts().two] },
         run: { bytes in
             let acts = try Acts.recorded.get()
             var initiator = try Acts.initiator()
@@ -18,7 +18,7 @@ let handshakeTargets: [FuzzTarget] = [
             try refuseOrTake(bytes, &initiator, good: acts.two)
         }),
     FuzzTarget(
-        "act-3", byteCountLimit: 128, cost: 10, seeds: { [try Acts().three] },
+        "act-3", byteCountLimit: 1_536, cost: 10, seeds: { [try Acts().three] },
         run: { bytes in
             let acts = try Acts.recorded.get()
             var responder = Acts.responder()
@@ -47,13 +47,15 @@ private struct Acts {
     private static let prologue = Array("fuzz".utf8)
 
     static func responder() -> LinkHandshake {
-        .responder(identity: FuzzKeys.bob.secret, ephemeral: FuzzKeys.key(0x42).secret.clone(), prologue: prologue)
+        .responder(
+            identity: FuzzKeys.bob.secret, ephemeral: FuzzKeys.key(0x42).secret.clone(), prologue: prologue,
+            encapsulation: FuzzKeys.encapsulation)
     }
 
     static func initiator() throws -> LinkHandshake {
         try .initiator(
             identity: FuzzKeys.ann.secret, remote: FuzzKeys.bob.publicKey, ephemeral: FuzzKeys.key(0x41).secret.clone(),
-            prologue: prologue)
+            prologue: prologue, encapsulation: FuzzKeys.encapsulation)
     }
 
     init() throws {

@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 import Glibc
 import NIOCore
 import NIOEmbedded
@@ -85,7 +85,8 @@ final class FuzzLink {
     private func transport(_ side: Int) -> LinkTransport {
         let transport = LinkTransport(
             loop: loop, datagrams: nil, generator: FuzzGenerator(),
-            makeEphemeral: { FuzzKeys.key(side == 0 ? 0x41 : 0x42).secret.clone() })
+            makeEphemeral: { FuzzKeys.key(side == 0 ? 0x41 : 0x42).secret.clone() },
+            encapsulation: FuzzKeys.encapsulation)
         transport.events = events(side)
         transports.append(transport)
         return transport

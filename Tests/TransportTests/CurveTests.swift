@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 import NIOCore
 import NIOEmbedded
 import Testing
@@ -42,7 +42,7 @@ import Transport
         }
         // Reading act 1 uses the node's own key and the ephemeral key: neither was used.
         #expect(drawn == 0 && asked == 1_000)
-        try connect([0x4D] + good.bytes + [UInt8](repeating: 0, count: 50))
+        try connect([0x4D] + good.bytes + [UInt8](repeating: 0, count: Act.one.byteCount))
         #expect(drawn == 1)
     }
 }

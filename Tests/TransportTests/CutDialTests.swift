@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 import NIOCore
 import NIOPosix
 import Testing
@@ -11,9 +11,9 @@ private enum Cut: CaseIterable {
     var byteCounts: (dialer: Int, listener: Int) {
         switch self {
         case .beforeActOne: (40, 0)
-        case .afterActOne: (67, 0)
-        case .afterActTwo: (67, 50)
-        case .afterActThree: (133, 50)
+        case .afterActOne: (17 + Act.one.byteCount, 0)
+        case .afterActTwo: (17 + Act.one.byteCount, Act.two.byteCount)
+        case .afterActThree: (17 + Act.one.byteCount + Act.three.byteCount, Act.two.byteCount)
         }
     }
 

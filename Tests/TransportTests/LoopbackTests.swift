@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 import NIOCore
 import NIOPosix
 import Testing
@@ -237,7 +237,7 @@ private struct Loopback {
         #expect(try await net.near.dial(net.endpoint, other, net.farKey) == .closedBeforeActTwo)
         let nobody = try SecretKey(SecretBytes(copying: [UInt8](repeating: 0x31, count: 32))).publicKey
         #expect(try await net.near.dial(net.endpoint, net.token, nobody) == .closedBeforeActTwo)
-        #expect(try await net.far.rejections() == [.unknownToken, .handshake(.badMAC(.one))])
+        #expect(try await net.far.rejections() == [.unknownToken, .handshake(.badCiphertext(.one))])
         try await net.end()
     }
 

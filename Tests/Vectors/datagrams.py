@@ -2,19 +2,22 @@
 
 import struct
 
+import mlkem
 from primitives import *
 from values import ANN, ANN_KEY, BOB, BOB_KEY, TOKEN
 
 # Of the handshake that opens the link, and of the one that replaces its keys.
 EPHEMERAL = {"dialer": b"\x33" * 32, "listener": b"\x44" * 32, "beginner": b"\x55" * 32, "other": b"\x66" * 32}
+# Of ML-KEM: the dialer's d ‖ z, and the listener's m (FIPS 203, algorithms 16 and 17).
+SEED, MESSAGE = b"\x77" * 32 + b"\x88" * 32, b"\x99" * 32
 DIALER_ID, LISTENER_ID = bytes(range(0x10, 0x18)), bytes(range(0x18, 0x20))
 
 
 class Side:
-    """SymmetricState and HandshakeState of XK, as far as both sides share them."""
+    """SymmetricState and HandshakeState of XK and XKhfs, as far as both sides share them."""
 
-    def __init__(self, prologue, responder_key):
-        self.h = self.ck = sha256(b"Noise_XK_secp256k1_ChaChaPoly_SHA256")
+    def __init__(self, name, prologue, responder_key):
+        self.h = self.ck = sha256(name)
         self.key, self.count = None, 0
         self.mix_hash(prologue)
         self.mix_hash(responder_key)
@@ -38,17 +41,29 @@ def split(material):
     return material[:32], material[32:]
 
 
-def handshake(prologue, initiator, responder, initiator_ephemeral, responder_ephemeral):
-    """The three acts, both directions' keys (the initiator's first), and the handshake hash."""
-    state = Side(prologue, public(responder))
+def encapsulation():
+    """The dialer's key, the listener's ciphertext and the secret of ML-KEM."""
+    key, _ = mlkem.key_pair(SEED)
+    secret, ciphertext = mlkem.encapsulate(key, MESSAGE)
+    return key, ciphertext, secret
+
+
+def handshake(prologue, initiator, responder, initiator_ephemeral, responder_ephemeral, kem=None):
+    """The three acts, both directions' keys (the initiator's first), and the handshake hash. Without ML-KEM: XK."""
+    names = b"XKhfs_secp256k1+MLKEM768", b"XK_secp256k1"
+    state = Side(b"Noise_%s_ChaChaPoly_SHA256" % names[kem is None], prologue, public(responder))
     e = public(initiator_ephemeral)
     state.mix_hash(e)
     state.mix_key(ecdh(initiator_ephemeral, public(responder)))
-    one = b"\0" + e + state.seal(b"")
+    one = b"\0" + e + (state.seal(kem[0]) if kem else b"") + state.seal(b"")
     e = public(responder_ephemeral)
     state.mix_hash(e)
     state.mix_key(ecdh(responder_ephemeral, public(initiator_ephemeral)))
-    two = b"\0" + e + state.seal(b"")
+    two = b"\0" + e
+    if kem:
+        two += state.seal(kem[1])
+        state.mix_key(kem[2])
+    two += state.seal(b"")
     s = state.seal(public(initiator))
     state.mix_key(ecdh(initiator, public(responder_ephemeral)))
     three = b"\0" + s + state.seal(b"")
@@ -78,8 +93,13 @@ def rekey(act, epoch, bytes_):
 
 def blocks():
     prologue = b"mayfly\x01\x0d" + TOKEN
-    acts, keys, h = handshake(prologue, ANN, BOB, EPHEMERAL["dialer"], EPHEMERAL["listener"])
-    dial = b"\x0d\x11" + TOKEN + DIALER_ID + b"\0" + acts[0]
+    kem = encapsulation()
+    acts, keys, h = handshake(prologue, ANN, BOB, EPHEMERAL["dialer"], EPHEMERAL["listener"], kem)
+    half = len(acts[0]) // 2
+    dials = [
+        b"\x0d\x11" + TOKEN + DIALER_ID + bytes([number, 0]) + acts[0][number * half :][:half]
+        for number in (0, 1)
+    ]
     answer = b"\x0d\x12" + DIALER_ID + LISTENER_ID + acts[1]
     finish = b"\x0d\x13" + LISTENER_ID + acts[2]
     # 0 to 9 received but for 4: largest 9, 250 µs, one further range, 5 to 9, a gap of one, 0 to 3.
@@ -90,8 +110,9 @@ def blocks():
     return {
         "datagram handshake": [
             ("dialer's ephemeral", EPHEMERAL["dialer"]), ("listener's ephemeral", EPHEMERAL["listener"]),
+            ("dialer's seed", SEED), ("listener's message", MESSAGE), ("ciphertext", kem[1]), ("secret", kem[2]),
             ("dialer's id", DIALER_ID), ("listener's id", LISTENER_ID), ("prologue", prologue),
-            ("dial", dial), ("answer", answer), ("finish", finish),
+            ("first half", dials[0]), ("second half", dials[1]), ("answer", answer), ("finish", finish),
             ("dialer's key", keys[0]), ("listener's key", keys[1]), ("handshake hash", h),
         ],
         "sealed packets": [

@@ -2,7 +2,7 @@
 
 import struct
 
-from datagrams import EPHEMERAL, handshake
+from datagrams import EPHEMERAL, MESSAGE, SEED, encapsulation, handshake
 from primitives import *
 from values import ANN, ANN_TO_BOB, BOB, INVITE_KNOCK, INVITE_ROUTE, TOKEN
 
@@ -22,7 +22,8 @@ def sealed(key, frame):
 
 def blocks():
     prologue = b"mayfly\x01M" + TOKEN
-    acts, keys, h = handshake(prologue, ANN, BOB, EPHEMERAL["dialer"], EPHEMERAL["listener"])
+    kem = encapsulation()
+    acts, keys, h = handshake(prologue, ANN, BOB, EPHEMERAL["dialer"], EPHEMERAL["listener"], kem)
     return {
         "routing tokens": [
             ("day", DAY), ("generation's day", GENERATION[0]), ("generation's counter", GENERATION[1]),
@@ -35,6 +36,7 @@ def blocks():
         ],
         "link": [
             ("dialer's ephemeral", EPHEMERAL["dialer"]), ("listener's ephemeral", EPHEMERAL["listener"]),
+            ("dialer's seed", SEED), ("listener's message", MESSAGE), ("ciphertext", kem[1]), ("secret", kem[2]),
             ("prologue", prologue), ("preamble", b"M" + TOKEN),
             ("act 1", acts[0]), ("act 2", acts[1]), ("act 3", acts[2]),
             ("dialer's key", keys[0]), ("listener's key", keys[1]), ("handshake hash", h),

@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 
 /// The core's state of one inbox. Owned by `InboxTable`; its open links refer to it.
 package final class InboxEntry {

@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 
 package enum LifetimeMessage: Hashable, Sendable {
     case proposal(LifetimeProposal)

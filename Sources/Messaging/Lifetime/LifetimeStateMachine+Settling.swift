@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 
 /// How an agreement comes into force and ends, and which proposals are void.
 extension LifetimeStateMachine {

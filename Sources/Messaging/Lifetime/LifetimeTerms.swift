@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 
 /// Terms of an agreement: how long contents are kept, by kind and from which moment, and whether a mailbox may hold
 /// them (Lifetime.md, "Terms").

@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 import Messaging
 import NIOCore
 import Transport
@@ -121,6 +121,8 @@ package struct LinkPath: Sendable {
     /// Sealed bytes since then.
     package var bytesIn: UInt64
     package var bytesOut: UInt64
+    /// The handshake was hybrid.
+    package var isPostQuantum: Bool
 
     package var transport: String { "\(carrier)" }
 }
@@ -137,6 +139,7 @@ extension LinkPath {
             kind: kind, carrier: connection.carrier, address: address,
             openedAt: now - (loop.now - connection.openedAt).nanoseconds / 1_000_000,
             rttMilliseconds: connection.roundTrip.map { Double($0.nanoseconds) / 1_000_000 },
-            bytesIn: connection.bytesIn, bytesOut: connection.bytesOut)
+            bytesIn: connection.bytesIn, bytesOut: connection.bytesOut,
+            isPostQuantum: connection.peer.pattern.isPostQuantum)
     }
 }

@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 
 /// An append-only file of sealed records. Each record's number is in its associated data, so records cannot be moved,
 /// repeated or taken from another file.

@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 
 /// The framed records of one file, sealed under its key (Store.md, *Segment*).
 ///

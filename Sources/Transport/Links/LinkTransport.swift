@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 import NIOCore
 
 /// All links of one owner, over TCP, UDP and relayed streams, on one event loop. Create and use it on that loop: it is
@@ -23,6 +23,7 @@ package final class LinkTransport: @unchecked Sendable {
     /// Events of links. Events of a dial go to its owner.
     package var events = TransportEvents()
     let makeEphemeral: () -> SecretKey
+    let encapsulation: KeyEncapsulationSource
     private let makeEndpoint: (LinkTransport) -> DatagramEndpoint
     /// Work deferred until the loop has polled its sockets.
     let turns: TurnQueue
@@ -66,7 +67,8 @@ package final class LinkTransport: @unchecked Sendable {
         loop: any EventLoop, network: any Network = Sockets(), datagrams: (any DatagramNetwork)?,
         limits: TransportLimits = TransportLimits(), datagramLimits: DatagramLimits = DatagramLimits(),
         turns: TurnQueue? = nil, generator: any RandomNumberGenerator = SystemRandomness(),
-        makeEphemeral: @escaping () -> SecretKey = { SecretKey.generate() }
+        makeEphemeral: @escaping () -> SecretKey = { SecretKey.generate() },
+        encapsulation: KeyEncapsulationSource = KeyEncapsulationSource()
     ) {
         loop.preconditionInEventLoop()
         self.loop = loop
@@ -75,6 +77,7 @@ package final class LinkTransport: @unchecked Sendable {
         self.limits = limits
         self.generator = generator
         self.makeEphemeral = makeEphemeral
+        self.encapsulation = encapsulation
         self.turns = turns ?? TurnQueue(on: loop, pause: limits.turnPause)
         losses = LinkLosses(limits: limits)
         waiting = PendingConnections(limit: limits.connectionsBeforeToken)
@@ -86,7 +89,7 @@ package final class LinkTransport: @unchecked Sendable {
             return DatagramEndpoint(
                 limits: datagramLimits.bounded(by: limits), cookieKey: SecretBytes(copying: key),
                 source: DatagramSource(
-                    randomBytes: { randomBytes($0) }, makeEphemeral: makeEphemeral,
+                    randomBytes: { randomBytes($0) }, makeEphemeral: makeEphemeral, encapsulation: encapsulation,
                     route: { [unowned transport] in RoutingToken($0).flatMap { transport.events.route($0) } },
                     isKnown: { [unowned transport] in RoutingToken($0).map { transport.events.isKnown($0) } ?? false },
                     acceptsKnock: { [unowned transport] in

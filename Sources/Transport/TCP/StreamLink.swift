@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 import Glibc
 import NIOCore
 
@@ -132,7 +132,7 @@ final class StreamLink: LinkEnd {
             do throws(HandshakeError) {
                 handshake = try .initiator(
                     identity: dial.identity.secret, remote: dial.remote, ephemeral: transport.makeEphemeral(),
-                    prologue: Preamble.prologue(dial.token))
+                    prologue: Preamble.prologue(dial.token), encapsulation: transport.encapsulation)
                 write(Preamble(kind: .link, token: dial.token).bytes + (try handshake?.write() ?? []))
             } catch { return end(.requested, .handshake(error)) }
         case .admitted, .exchanging, .open, .closing: preconditionFailure("a connection starts once")
@@ -269,7 +269,7 @@ final class StreamLink: LinkEnd {
             guard admit(token, match) else { return }
             handshake = .responder(
                 identity: match.identity.secret, ephemeral: transport.makeEphemeral(),
-                prologue: Preamble.prologue(token))
+                prologue: Preamble.prologue(token), encapsulation: transport.encapsulation)
         case .knock:
             guard transport.events.acceptsKnock(token) else { return end(.requested, .unknownToken) }
             if admit(token, nil) { expected = 2 }

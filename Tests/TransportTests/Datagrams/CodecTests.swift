@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 import Testing
 
 @testable import Transport
@@ -28,9 +28,9 @@ import Testing
     }
 
     static let packets: [DatagramPacket] = [
-        .dial(token: bytes(16, 1), dialer: 7, cookie: [], actOne: bytes(50, 2)),
-        .dial(token: bytes(16, 1), dialer: .max, cookie: bytes(16, 3), actOne: bytes(50, 2)),
-        .answer(dialer: 1, responder: 2, actTwo: bytes(50, 9)), .finish(responder: 5, actThree: bytes(66, 8)),
+        .dial(token: bytes(16, 1), dialer: 7, cookie: [], half: ActHalf(number: 0, bytes: bytes(625, 2))),
+        .dial(token: bytes(16, 1), dialer: .max, cookie: bytes(16, 3), half: ActHalf(number: 1, bytes: bytes(625, 2))),
+        .answer(dialer: 1, responder: 2, actTwo: bytes(1_154, 9)), .finish(responder: 5, actThree: bytes(66, 8)),
         .cookie(dialer: 3, cookie: bytes(16, 4)), .knock(token: bytes(16, 1), asker: 9, sealed: bytes(1_024, 5)),
         .reply(asker: 9, sealed: bytes(1_024, 6)), .observe(token: bytes(16, 1), asker: 9),
         .observed(asker: 9, high: 1, low: 2, port: 0x1234), .punch(nonce: bytes(16, 7)),

@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 import Foundation
 import TestSupport
 import Testing
@@ -27,7 +27,9 @@ import Testing
         try SecretKey(SecretBytes(copying: try vector.bytes(field)))
     }
 
-    private func source(_ ephemeral: [UInt8]) -> DatagramSource {
+    private func source(_ ephemeral: [UInt8], _ encapsulation: KeyEncapsulationSource = KeyEncapsulationSource())
+        -> DatagramSource
+    {
         DatagramSource(
             randomBytes: { [UInt8](repeating: 7, count: $0) },
             makeEphemeral: {
@@ -35,12 +37,13 @@ import Testing
                     preconditionFailure("the page names keys")
                 }
                 return key
-            })
+            }, encapsulation: encapsulation)
     }
 
     private func act(_ datagram: [UInt8]) throws -> [UInt8] {
         switch try #require(DatagramPacket(datagram)) {
-        case .dial(_, _, _, let act), .answer(_, _, let act), .finish(_, let act): return act
+        case .dial(_, _, _, let half): return half.bytes
+        case .answer(_, _, let act), .finish(_, let act): return act
         default: throw Vector.Failure(description: "no act")
         }
     }
@@ -51,15 +54,17 @@ import Testing
         let dialerID = try vector.bytes("dialer's id").bigEndian(at: 0)
         let listenerID = try vector.bytes("listener's id").bigEndian(at: 0)
         #expect(DatagramPacket.prologue(token: token) == (try vector.bytes("prologue")))
+        let encapsulation = try KeyEncapsulationSource(vector)
         let dialing = try Dialing(
             DatagramDial(address: there, token: token, identity: ann, remote: bob.publicKey, route: 1), id: dialerID,
-            ephemeral: try key(vector, "dialer's ephemeral"), limits: limits, at: 0)
-        let dial = try #require(dialing.poll(at: 0)).bytes
-        #expect(dial == (try vector.bytes("dial")))
+            source: source(try vector.bytes("dialer's ephemeral"), encapsulation), limits: limits, at: 0)
+        let halves = [try #require(dialing.poll(at: 0)).bytes, try #require(dialing.poll(at: 0)).bytes]
+        #expect(halves == [try vector.bytes("first half"), try vector.bytes("second half")])
+        #expect(dialing.poll(at: 0) == nil)
         let answering = try ResponderHandshake(
             ResponderHandshake.Name(address: here, dialer: dialerID), id: listenerID, token: token,
-            route: RouteMatch(identity: bob, route: 1, remote: ann.publicKey), actOne: try act(dial),
-            ephemeral: try key(vector, "listener's ephemeral"), limits: limits, at: 0)
+            route: RouteMatch(identity: bob, route: 1, remote: ann.publicKey), actOne: try halves.flatMap(act),
+            source: source(try vector.bytes("listener's ephemeral"), encapsulation), limits: limits, at: 0)
         #expect(answering.firstAnswer.bytes == (try vector.bytes("answer")))
         let rejection = dialing.receiveAnswer(
             try act(answering.firstAnswer.bytes), responder: listenerID, from: there,

@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 import Testing
 
 @testable import Transport
@@ -138,7 +138,8 @@ import Testing
         _ = pair.near.endpoint.dial(dial, at: start)
         pair.near.settle()
         pair.network.run(for: 10_000_000)
-        #expect(times.map { $0 - start } == [0, 200_000, 600_000, 1_400_000, 3_000_000])
+        // Both halves of act 1 each time.
+        #expect(times.map { $0 - start } == [0, 200_000, 600_000, 1_400_000, 3_000_000].flatMap { [$0, $0] })
         #expect(pair.near.failures == [.noAnswer])
     }
 }

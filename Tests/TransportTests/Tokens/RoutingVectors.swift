@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 import TestSupport
 import Testing
 
@@ -74,9 +74,10 @@ import Testing
         let (ann, bob) = (try key("ann"), try key("bob"))
         var dialer = try LinkHandshake.initiator(
             identity: ann.secret, remote: bob.publicKey, ephemeral: try ephemeral("dialer's ephemeral"),
-            prologue: prologue)
+            prologue: prologue, encapsulation: try KeyEncapsulationSource(vector))
         var listener = LinkHandshake.responder(
-            identity: bob.secret, ephemeral: try ephemeral("listener's ephemeral"), prologue: prologue)
+            identity: bob.secret, ephemeral: try ephemeral("listener's ephemeral"), prologue: prologue,
+            encapsulation: try KeyEncapsulationSource(vector))
         let one = try dialer.write()
         try listener.read(one)
         let two = try listener.write()
@@ -95,5 +96,18 @@ import Testing
         var back = listener.finish().takeTransport()
         let answer = try back.seal(frame)
         #expect(answer == (try vector.bytes("first from the listener")))
+    }
+}
+
+extension KeyEncapsulationSource {
+    /// The dialer's seed, and what the listener has made for its key.
+    init(_ vector: Vector) throws {
+        let seed = try vector.bytes("dialer's seed")
+        let (ciphertext, secret) = (try vector.bytes("ciphertext"), try vector.bytes("secret"))
+        self.init()
+        makeSecret = { KeyEncapsulationSecret(seed: SecretBytes(copying: seed)) }
+        encapsulate = { _ throws(KeyEncapsulationError) in
+            KeyEncapsulation(ciphertext: ciphertext, secret: SecretBytes(copying: secret))
+        }
     }
 }

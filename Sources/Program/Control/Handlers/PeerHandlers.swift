@@ -1,5 +1,5 @@
 import Control
-import Crypto
+import Cryptography
 import FoundationEssentials
 import Messaging
 import NIOCore
@@ -123,7 +123,8 @@ enum PeerView {
         return Link(
             transport: path.transport, family: isIPv6 ? "ipv6" : "ipv4", address: path.address.ipAddress ?? "",
             since: path.openedAt, rttMs: path.rttMilliseconds.map { PeerView.rounded($0) },
-            bytesIn: Int64(clamping: path.bytesIn), bytesOut: Int64(clamping: path.bytesOut))
+            bytesIn: Int64(clamping: path.bytesIn), bytesOut: Int64(clamping: path.bytesOut),
+            postQuantum: path.isPostQuantum)
     }
 
     static func lost(_ loss: LinkLoss) -> LostLink {

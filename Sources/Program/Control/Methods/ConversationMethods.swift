@@ -121,6 +121,8 @@ struct Link: CodableRecord {
     /// Sealed bytes since the handshake, in each direction.
     var bytesIn: Int64 = 0
     var bytesOut: Int64 = 0
+    /// The keys come from ML-KEM, too: a quantum computer alone does not read a recorded link.
+    var postQuantum = false
 }
 
 /// How the last link to a member was lost.

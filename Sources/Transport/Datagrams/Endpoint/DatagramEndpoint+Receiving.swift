@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 
 extension DatagramEndpoint {
     /// Most handshake replies that wait for the owner to send them.
@@ -10,9 +10,9 @@ extension DatagramEndpoint {
         switch packet {
         case .sealed(let epoch, let receiver, let number):
             receiveSealed(datagram, epoch, receiver, number, address, now)
-        case .dial(let token, let dialer, let cookie, let actOne):
+        case .dial(let token, let dialer, let cookie, let half):
             let name = ResponderHandshake.Name(address: address, dialer: dialer)
-            receiveDial(name, token, cookie, actOne, now)
+            receiveDial(name, token, cookie, half, now)
         case .answer(let dialer, let responder, let actTwo):
             guard case .dialing(let dialing)? = connections[dialer] else { return reject(.unknownConnection) }
             let wasAnswered = dialing.isAnswered
@@ -84,19 +84,22 @@ extension DatagramEndpoint {
                     DatagramOpening(
                         number: number, peer: link.peer, route: dialing.dial.route, token: dialing.dial.token,
                         role: .initiator, address: address)))
-        case .answering, .asking, .punching, nil: return reject(.unknownConnection)
+        case .hearing, .answering, .asking, .punching, nil: return reject(.unknownConnection)
         }
         touch(receiver)
     }
 
-    /// Runs the cheapest check first, and computes nothing before all checks pass.
+    /// Runs the cheapest check first, and computes nothing before all checks pass and both halves are there.
     private func receiveDial(
-        _ name: ResponderHandshake.Name, _ token: [UInt8], _ cookie: [UInt8], _ actOne: [UInt8], _ now: Microseconds
+        _ name: ResponderHandshake.Name, _ token: [UInt8], _ cookie: [UInt8], _ half: ActHalf, _ now: Microseconds
     ) {
         if let id = answering[name] {
+            switch connections[id] {
+            case .hearing(let dial): if dial.isCompleted(by: half, token) { answer(dial, half, id, name, now) }
+            case .answering(let handshake): if let again = handshake.repeated(half, at: now) { reply(again) }
             // The link is already open: ignore the repetition.
-            guard case .answering(let handshake)? = connections[id] else { return }
-            if let again = handshake.repeated(actOne, at: now) { reply(again) }
+            case .dialing, .link, .asking, .punching, nil: break
+            }
             return
         }
         guard source.isKnown(token) else { return reject(.unknownToken) }
@@ -109,23 +112,30 @@ extension DatagramEndpoint {
             reply(DatagramTransmit(address: name.address, bytes: packet.bytes))
             return reject(.cookieSent)
         }
-        let network = DatagramAddress.Network(name.address)
-        if let rejection = handshakes.begin(network) { return reject(rejection) }
-        guard let route = source.route(token) else {
-            handshakes.finish(network)
+        if let rejection = handshakes.begin(DatagramAddress.Network(name.address)) { return reject(rejection) }
+        let id = freshID()
+        add(.hearing(HalfDial(token: token, half: half, deadline: now + limits.halfTimeout)), id, takeNumber())
+        answering[name] = id
+        names[id] = name
+        touch(id)
+    }
+
+    private func answer(
+        _ dial: HalfDial, _ half: ActHalf, _ id: UInt64, _ name: ResponderHandshake.Name, _ now: Microseconds
+    ) {
+        guard let route = source.route(dial.token) else {
+            remove(id)
             return reject(.unknownToken)
         }
         do throws(HandshakeError) {
             let handshake = try ResponderHandshake(
-                name, id: freshID(), token: token, route: route, actOne: actOne, ephemeral: source.makeEphemeral(),
+                name, id: id, token: dial.token, route: route, actOne: dial.half.joined(with: half), source: source,
                 limits: limits, at: now)
-            add(.answering(handshake), handshake.id, takeNumber())
-            answering[name] = handshake.id
-            names[handshake.id] = name
+            connections[id] = .answering(handshake)
             reply(handshake.firstAnswer)
-            touch(handshake.id)
+            touch(id)
         } catch {
-            handshakes.finish(network)
+            remove(id)
             reject(.handshake(error))
         }
     }

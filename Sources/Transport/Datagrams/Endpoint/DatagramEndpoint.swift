@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 import DequeModule
 import HeapModule
 
@@ -9,6 +9,7 @@ import HeapModule
 package final class DatagramEndpoint {
     enum Connection {
         case dialing(Dialing)
+        case hearing(HalfDial)
         case answering(ResponderHandshake)
         case link(DatagramLink)
         case asking(QueryHandshake)
@@ -82,7 +83,7 @@ package final class DatagramEndpoint {
         }
         let id = freshID()
         do throws(HandshakeError) {
-            let dialing = try Dialing(dial, id: id, ephemeral: source.makeEphemeral(), limits: limits, at: now)
+            let dialing = try Dialing(dial, id: id, source: source, limits: limits, at: now)
             add(.dialing(dialing), id, number)
             touch(id)
         } catch { events.append(.dialFailed(number, .reflection)) }
@@ -218,13 +219,13 @@ package final class DatagramEndpoint {
     }
 
     func remove(_ id: UInt64) {
-        if case .answering(let handshake)? = connections[id] {
-            handshakes.finish(DatagramAddress.Network(handshake.name.address))
-        }
-        if case .punching(let punching)? = connections[id] {
+        switch connections[id] {
+        case .hearing, .answering: if let name = names[id] { handshakes.finish(DatagramAddress.Network(name.address)) }
+        case .punching(let punching):
             punches -= 1
             let others = punchers[punching.nonce]?.filter { $0 != id } ?? []
             punchers[punching.nonce] = others.isEmpty ? nil : others
+        case .dialing, .link, .asking, nil: break
         }
         connections[id] = nil
         alarmOf[id] = nil
@@ -263,6 +264,7 @@ package final class DatagramEndpoint {
         let time: Microseconds?
         switch connections[id] {
         case .dialing(let dialing): time = dialing.deadline
+        case .hearing(let dial): time = dial.deadline
         case .answering(let handshake): time = handshake.deadline
         case .link(let link): time = link.deadline
         case .asking(let asking): time = asking.deadline
@@ -304,12 +306,10 @@ package final class DatagramEndpoint {
                     if let number { events.append(.dialFailed(number, dialing.failure)) }
                     continue
                 }
-            case .answering(let handshake):
-                if handshake.deadline <= now {
-                    remove(id)
-                    events.append(.rejected(.timedOut))
-                    continue
-                }
+            case .hearing, .answering:
+                remove(id)
+                events.append(.rejected(.timedOut))
+                continue
             case .link(let link): link.timeout(at: now)
             case .asking(var asking):
                 if asking.timeout(at: now) {
@@ -351,7 +351,7 @@ package final class DatagramEndpoint {
             case .punching(var punching):
                 transmit = punching.poll(at: now)
                 connections[id] = .punching(punching)
-            case .answering, nil: transmit = nil
+            case .hearing, .answering, nil: transmit = nil
             }
             if transmit == nil || turn + 1 >= limits.burst {
                 turn = 0

@@ -1,9 +1,10 @@
-import Crypto
+import Cryptography
 
 package struct DatagramSource {
     package var randomBytes: (Int) -> [UInt8]
     /// A fresh key for each handshake.
     package var makeEphemeral: () -> SecretKey
+    package var encapsulation: KeyEncapsulationSource
     /// The route of a 16-byte token, or `nil`. May derive a key: called only after `isKnown` and the load limits.
     package var route: ([UInt8]) -> RouteMatch?
     /// Whether `route` may find a route. An unknown token costs one dictionary lookup.
@@ -13,11 +14,13 @@ package struct DatagramSource {
 
     package init(
         randomBytes: @escaping (Int) -> [UInt8], makeEphemeral: @escaping () -> SecretKey,
+        encapsulation: KeyEncapsulationSource = KeyEncapsulationSource(),
         route: @escaping ([UInt8]) -> RouteMatch? = { _ in nil }, isKnown: @escaping ([UInt8]) -> Bool = { _ in false },
         acceptsKnock: @escaping ([UInt8]) -> Bool = { _ in false }
     ) {
         self.randomBytes = randomBytes
         self.makeEphemeral = makeEphemeral
+        self.encapsulation = encapsulation
         self.route = route
         self.isKnown = isKnown
         self.acceptsKnock = acceptsKnock

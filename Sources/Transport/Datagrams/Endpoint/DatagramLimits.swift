@@ -11,6 +11,8 @@ package struct DatagramLimits: Sendable {
     package var actTimeout: Microseconds = 5_000_000
     /// From the first datagram to the open link.
     package var handshakeTimeout: Microseconds = 10_000_000
+    /// How long one half of act 1 waits for the other, in the place of a handshake.
+    package var halfTimeout: Microseconds = 1_000_000
     /// Responder handshakes in flight.
     package var handshakesInFlight = 256
     /// Responder handshakes in flight from one /24 (IPv4) or /48 (IPv6).

@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 
 /// An outgoing dial until the link is open.
 /// Each of our acts is retransmitted after 1 s, or three RTTs once the RTT is known, then with doubling intervals (RFC
@@ -17,6 +17,8 @@ final class Dialing {
     private var phase: Phase
     private var cookie: [UInt8] = []
     private var cookies = 0
+    /// The second half of act 1 follows the first at once.
+    private var owesHalf = false
 
     private let startedAt: Microseconds
     private var retransmission: Retransmission
@@ -24,15 +26,15 @@ final class Dialing {
     private var hasFinished = false
 
     /// - Throws: ``HandshakeError/reflection`` if we dial ourselves.
-    init(_ dial: DatagramDial, id: UInt64, ephemeral: consuming SecretKey, limits: DatagramLimits, at now: Microseconds)
+    init(_ dial: DatagramDial, id: UInt64, source: DatagramSource, limits: DatagramLimits, at now: Microseconds)
         throws(HandshakeError)
     {
         self.dial = dial
         self.id = id
         self.limits = limits
         var handshake = try LinkHandshake.initiator(
-            identity: dial.identity.secret, remote: dial.remote, ephemeral: ephemeral,
-            prologue: DatagramPacket.prologue(token: dial.token))
+            identity: dial.identity.secret, remote: dial.remote, ephemeral: source.makeEphemeral(),
+            prologue: DatagramPacket.prologue(token: dial.token), encapsulation: source.encapsulation)
         phase = .asking(actOne: try handshake.write())
         self.handshake = consume handshake
         startedAt = now
@@ -52,10 +54,14 @@ final class Dialing {
     func timeout(at now: Microseconds) -> Bool { retransmission.timeout(at: now) }
 
     func poll(at now: Microseconds) -> DatagramTransmit? {
-        guard retransmission.send(at: now) else { return nil }
+        let isSecond = owesHalf
+        owesHalf = false
+        guard isSecond || retransmission.send(at: now) else { return nil }
         switch phase {
         case .asking(let actOne):
-            let packet = DatagramPacket.dial(token: dial.token, dialer: id, cookie: cookie, actOne: actOne)
+            owesHalf = !isSecond
+            let half = ActHalf(isSecond ? 1 : 0, of: actOne)
+            let packet = DatagramPacket.dial(token: dial.token, dialer: id, cookie: cookie, half: half)
             return DatagramTransmit(address: dial.address, bytes: packet.bytes)
         case .confirming(_, let finish):
             hasFinished = true
@@ -68,6 +74,7 @@ final class Dialing {
     func receiveCookie(_ cookie: [UInt8], from address: DatagramAddress) {
         guard case .asking = phase, address == dial.address, cookie != self.cookie, cookies < 2 else { return }
         cookies += 1
+        owesHalf = false
         self.cookie = cookie
         retransmission.hasten()
     }
@@ -86,6 +93,7 @@ final class Dialing {
         } catch { return .handshake(error) }
         guard let finished = handshake.take() else { return nil }
         let link = finished.finishForPackets()
+        owesHalf = false
         // After a retransmission the RTT is ambiguous (Karn's algorithm).
         let roundTrip = retransmission.count == 1 ? now - retransmission.lastSentAt : nil
         phase = .confirming(
@@ -117,7 +125,16 @@ final class Dialing {
     }
 }
 
-/// An incoming handshake, from act 1 to act 3. It sends act 2 only in answer to act 1, which is longer.
+/// One half of an incoming act 1, which waits for the other.
+struct HalfDial {
+    let token: [UInt8]
+    let half: ActHalf
+    let deadline: Microseconds
+
+    func isCompleted(by other: ActHalf, _ token: [UInt8]) -> Bool { other.number != half.number && token == self.token }
+}
+
+/// An incoming handshake, from act 1 to act 3. It sends act 2 only in answer to both halves of act 1, which are longer.
 final class ResponderHandshake {
     /// Identifies a dialer's act 1 by its source address and connection id, to detect repetitions.
     struct Name: Hashable {
@@ -136,10 +153,12 @@ final class ResponderHandshake {
     private let startedAt: Microseconds
     private var answeredAt: Microseconds
     private var answers = 1
+    /// Halves of act 1 since the last answer.
+    private var halves = 0
 
     /// - Throws: ``HandshakeError`` for a bad act 1.
     init(
-        _ name: Name, id: UInt64, token: [UInt8], route: RouteMatch, actOne: [UInt8], ephemeral: consuming SecretKey,
+        _ name: Name, id: UInt64, token: [UInt8], route: RouteMatch, actOne: [UInt8], source: DatagramSource,
         limits: DatagramLimits, at now: Microseconds
     ) throws(HandshakeError) {
         self.name = name
@@ -149,7 +168,8 @@ final class ResponderHandshake {
         self.limits = limits
         self.actOne = actOne
         var handshake = LinkHandshake.responder(
-            identity: route.identity.secret, ephemeral: ephemeral, prologue: DatagramPacket.prologue(token: token))
+            identity: route.identity.secret, ephemeral: source.makeEphemeral(),
+            prologue: DatagramPacket.prologue(token: token), encapsulation: source.encapsulation)
         try handshake.read(actOne)
         let actTwo = try handshake.write()
         self.handshake = consume handshake
@@ -163,9 +183,11 @@ final class ResponderHandshake {
     /// Act 3 must arrive within 5 s of the first answer.
     var deadline: Microseconds { startedAt + min(limits.actTimeout, limits.handshakeTimeout) }
 
-    /// Repeats the answer without a curve operation.
-    func repeated(_ actOne: [UInt8], at now: Microseconds) -> DatagramTransmit? {
-        guard actOne == self.actOne else { return nil }
+    /// Repeats the answer for every second half, without a curve operation.
+    func repeated(_ half: ActHalf, at now: Microseconds) -> DatagramTransmit? {
+        guard half == ActHalf(half.number, of: actOne) else { return nil }
+        halves += 1
+        guard halves.isMultiple(of: 2) else { return nil }
         answers += 1
         answeredAt = now
         return firstAnswer

@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 
 /// The keys of a link, by epoch.
 ///
@@ -176,7 +176,7 @@ struct Rekeying: ~Copyable {
         do throws(HandshakeError) {
             var handshake = try LinkHandshake.initiator(
                 identity: identity.secret, remote: remote, ephemeral: ephemeral,
-                prologue: DatagramPacket.prologue(rekeying: keys.handshakeHash, epoch: epoch))
+                prologue: DatagramPacket.prologue(rekeying: keys.handshakeHash, epoch: epoch), pattern: .classical)
             outgoing = Outgoing(act: .one, epoch: epoch, bytes: try handshake.write())
             self.handshake = consume handshake
             isInitiator = true
@@ -199,7 +199,7 @@ struct Rekeying: ~Copyable {
                 guard isIdle || isInitiator && remote < identity.publicKey else { return .nothing }
                 handshake = .responder(
                     identity: identity.secret, ephemeral: makeEphemeral(),
-                    prologue: DatagramPacket.prologue(rekeying: keys.handshakeHash, epoch: epoch))
+                    prologue: DatagramPacket.prologue(rekeying: keys.handshakeHash, epoch: epoch), pattern: .classical)
                 isInitiator = false
                 try answer(bytes, with: .two, epoch)
                 return .nothing

@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 
 /// A frame of a sealed packet, after RFC 9000, section 19 (DatagramLinks.md, "Frames").
 enum DatagramFrame: Hashable {
@@ -58,7 +58,7 @@ enum DatagramFrame: Hashable {
         case .rekey:
             guard let number = reader.byte(), let epoch = reader.byte() else { throw .truncated }
             guard let act = Act(rawValue: Int(number) - 1) else { throw .badValue }
-            guard let bytes = reader.array(act.byteCount) else { throw .truncated }
+            guard let bytes = reader.array(act.byteCount(in: .classical)) else { throw .truncated }
             return .rekey(act, epoch: epoch, bytes)
         case .close:
             guard let reason = reader.byte() else { throw .truncated }

@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 
 /// A datagram before any cryptography (DatagramLinks.md, "Datagrams").
 enum DatagramPacket: Hashable {
@@ -17,7 +17,8 @@ enum DatagramPacket: Hashable {
         case answer, finish, cookie, sealed, knock, reply, observe, observed, punch
     }
 
-    case dial(token: [UInt8], dialer: UInt64, cookie: [UInt8], actOne: [UInt8])
+    /// Act 1 is longer than a datagram.
+    case dial(token: [UInt8], dialer: UInt64, cookie: [UInt8], half: ActHalf)
     case answer(dialer: UInt64, responder: UInt64, actTwo: [UInt8])
     case finish(responder: UInt64, actThree: [UInt8])
     case cookie(dialer: UInt64, cookie: [UInt8])
@@ -39,10 +40,11 @@ enum DatagramPacket: Hashable {
         switch kind {
         case .dial:
             guard let token = reader.array(Self.tokenByteCount), let dialer = reader.number(),
-                let length = reader.byte(), length == 0 || Int(length) == Self.cookieByteCount,
-                let cookie = reader.array(Int(length)), let act = reader.array(Act.one.byteCount)
+                let number = reader.byte(), number < 2, let length = reader.byte(),
+                length == 0 || Int(length) == Self.cookieByteCount, let cookie = reader.array(Int(length)),
+                let half = reader.array(ActHalf.byteCount)
             else { return nil }
-            self = .dial(token: token, dialer: dialer, cookie: cookie, actOne: act)
+            self = .dial(token: token, dialer: dialer, cookie: cookie, half: ActHalf(number: number, bytes: half))
         case .answer:
             guard let dialer = reader.number(), let responder = reader.number(),
                 let act = reader.array(Act.two.byteCount)
@@ -90,8 +92,9 @@ enum DatagramPacket: Hashable {
     var bytes: [UInt8] {
         func head(_ kind: Kind) -> [UInt8] { [Self.protocolByte, Self.version << 4 | kind.rawValue] }
         switch self {
-        case .dial(let token, let dialer, let cookie, let act):
-            return head(.dial) + token + bigEndian(dialer) + [UInt8(truncatingIfNeeded: cookie.count)] + cookie + act
+        case .dial(let token, let dialer, let cookie, let half):
+            let numbers = [half.number, UInt8(truncatingIfNeeded: cookie.count)]
+            return head(.dial) + token + bigEndian(dialer) + numbers + cookie + half.bytes
         case .answer(let dialer, let responder, let act):
             return head(.answer) + bigEndian(dialer) + bigEndian(responder) + act
         case .finish(let responder, let act): return head(.finish) + bigEndian(responder) + act
@@ -114,6 +117,25 @@ enum DatagramPacket: Hashable {
     static func prologue(rekeying hash: [UInt8], epoch: UInt8) -> [UInt8] {
         Array("mayfly".utf8) + [version, protocolByte] + Array("rekey".utf8) + hash + [epoch]
     }
+}
+
+/// The first or second half of act 1: number 0 or 1.
+struct ActHalf: Hashable {
+    static let byteCount = Act.one.byteCount / 2
+    let number: UInt8
+    let bytes: [UInt8]
+
+    init(number: UInt8, bytes: [UInt8]) {
+        self.number = number
+        self.bytes = bytes
+    }
+
+    init(_ number: UInt8, of actOne: [UInt8]) {
+        self.init(number: number, bytes: Array(actOne.dropFirst(Int(number) * Self.byteCount).prefix(Self.byteCount)))
+    }
+
+    /// - Precondition: the other half.
+    func joined(with other: ActHalf) -> [UInt8] { number < other.number ? bytes + other.bytes : other.bytes + bytes }
 }
 
 /// Variable-length integers of RFC 9000, section 16: 1, 2, 4 or 8 bytes, up to 2^62 − 1.

@@ -4,8 +4,27 @@ package enum Role: Hashable, Sendable { case initiator, responder }
 package enum Act: Int, Hashable, Sendable {
     case one, two, three
 
-    /// Exact length: the version byte, the key and the tags.
-    package var byteCount: Int { self == .three ? 1 + 33 + 16 + 16 : 1 + 33 + 16 }
+    /// Exact length: the version byte, the keys or the key and the ciphertext, and the tags.
+    package var byteCount: Int { byteCount(in: .hybrid) }
+
+    package func byteCount(in pattern: NoisePattern) -> Int {
+        let curve = 1 + PublicKey.byteCount + 16
+        return switch self {
+        case .one: curve + (pattern == .hybrid ? KeyEncapsulationSecret.keyByteCount + 16 : 0)
+        case .two: curve + (pattern == .hybrid ? KeyEncapsulationSecret.ciphertextByteCount + 16 : 0)
+        case .three: curve + 16
+        }
+    }
+}
+
+/// The name of the protocol, which every key of a handshake depends on.
+package enum NoisePattern: String, Hashable, Sendable {
+    /// Hybrid forward secrecy (Noise's HFS extension): a quantum computer must break ML-KEM, too.
+    case hybrid = "Noise_XKhfs_secp256k1+MLKEM768_ChaChaPoly_SHA256"
+    /// BOLT 8.
+    case classical = "Noise_XK_secp256k1_ChaChaPoly_SHA256"
+
+    package var isPostQuantum: Bool { self == .hybrid }
 }
 
 /// Why a handshake failed, by act (BOLT 8, appendix A, has one name for each).
@@ -14,9 +33,10 @@ package enum HandshakeError: Error, Hashable {
     case badLength(Act)
     /// The version byte is not 0.
     case badVersion(Act, UInt8)
-    /// The ephemeral key of acts 1 and 2, or the opened static key of act 3, is no point of the curve.
+    /// The ephemeral key of acts 1 and 2, or the opened static key of act 3, is no point of the curve; or the opened
+    /// key of act 1 is none of ML-KEM.
     case badKey(Act)
-    /// The sealed static key of act 3 fails authentication.
+    /// The sealed key of act 1 or 3, or the sealed ciphertext of act 2, fails authentication.
     case badCiphertext(Act)
     /// The tag at the end of the act does not match.
     case badMAC(Act)
@@ -32,14 +52,15 @@ package struct AuthenticatedPeer: Hashable, Sendable {
     package let publicKey: PublicKey
     /// Names the handshake (Noise, section 11.2), 32 bytes.
     package let handshakeHash: [UInt8]
+    package let pattern: NoisePattern
 }
 
-/// The handshake of a link: `Noise_XK_secp256k1_ChaChaPoly_SHA256` in the acts of BOLT 8.
+/// The handshake of a link: ``NoisePattern/hybrid`` in acts like BOLT 8's.
 ///
-///     initiator                                  responder
-///     one     version 0 ‖ e ‖ tag          ──▶   e, es
-///     ee      ◀──          version 0 ‖ e ‖ tag   two
-///     three   version 0 ‖ sealed s ‖ tag   ──▶   s, se
+///     initiator                                                  responder
+///     one     version 0 ‖ e ‖ sealed ML-KEM key ‖ tag      ──▶   e, es, e1
+///     ee, ekem1   ◀──   version 0 ‖ e ‖ sealed ciphertext ‖ tag   two
+///     three   version 0 ‖ sealed s ‖ tag                   ──▶   s, se
 ///
 /// A bad act does not change the state. The caller sends no answer: it closes (TCP) or drops the packet (UDP).
 package struct LinkHandshake: ~Copyable, Sendable {
@@ -47,6 +68,12 @@ package struct LinkHandshake: ~Copyable, Sendable {
     private let role: Role
     private let identity: SecretKey
     private let ephemeral: SecretKey
+    private let pattern: NoisePattern
+    private let encapsulation: KeyEncapsulationSource
+    /// The initiator has it from act 1 to act 2.
+    private var decapsulation: KeyEncapsulationSecret?
+    /// The responder has it from act 1 to act 2.
+    private var encapsulated: KeyEncapsulation?
     private var remoteStatic: PublicKey?
     private var remoteEphemeral: PublicKey?
     private var symmetric: SymmetricState
@@ -57,27 +84,35 @@ package struct LinkHandshake: ~Copyable, Sendable {
     ///   - remote: the expected key of the other side.
     ///   - ephemeral: a fresh key for this handshake only.
     ///   - prologue: `lightning` in the vectors; ours names magic, version, transport kind and routing token.
+    ///   - pattern: a link always has the hybrid one.
     /// - Throws: ``HandshakeError/reflection`` if `remote` is our own key.
     package static func initiator(
-        identity: borrowing SecretKey, remote: PublicKey, ephemeral: consuming SecretKey, prologue: [UInt8]
+        identity: borrowing SecretKey, remote: PublicKey, ephemeral: consuming SecretKey, prologue: [UInt8],
+        pattern: NoisePattern = .hybrid, encapsulation: KeyEncapsulationSource = KeyEncapsulationSource()
     ) throws(HandshakeError) -> LinkHandshake {
         guard remote != identity.publicKey else { throw .reflection }
-        return LinkHandshake(.initiator, identity, remote, ephemeral, prologue)
+        return LinkHandshake(.initiator, identity, remote, ephemeral, prologue, pattern, encapsulation)
     }
 
-    package static func responder(identity: borrowing SecretKey, ephemeral: consuming SecretKey, prologue: [UInt8])
-        -> LinkHandshake
-    { LinkHandshake(.responder, identity, nil, ephemeral, prologue) }
+    package static func responder(
+        identity: borrowing SecretKey, ephemeral: consuming SecretKey, prologue: [UInt8],
+        pattern: NoisePattern = .hybrid, encapsulation: KeyEncapsulationSource = KeyEncapsulationSource()
+    ) -> LinkHandshake { LinkHandshake(.responder, identity, nil, ephemeral, prologue, pattern, encapsulation) }
 
     init(
         _ role: Role, _ identity: borrowing SecretKey, _ remote: PublicKey?, _ ephemeral: consuming SecretKey,
-        _ prologue: [UInt8]
+        _ prologue: [UInt8], _ pattern: NoisePattern = .hybrid,
+        _ encapsulation: KeyEncapsulationSource = KeyEncapsulationSource()
     ) {
         self.role = role
         self.identity = identity.clone()
         self.ephemeral = ephemeral
+        self.pattern = pattern
+        self.encapsulation = encapsulation
+        decapsulation = nil
+        encapsulated = nil
         remoteStatic = remote
-        symmetric = SymmetricState(protocolName: "Noise_XK_secp256k1_ChaChaPoly_SHA256")
+        symmetric = SymmetricState(protocolName: pattern.rawValue)
         symmetric.mixHash(prologue)
         symmetric.mixHash((remote ?? identity.publicKey).bytes)
     }
@@ -100,17 +135,32 @@ package struct LinkHandshake: ~Copyable, Sendable {
             bytes += ephemeral.publicKey.bytes
             symmetric.mixHash(ephemeral.publicKey.bytes)
             symmetric.mixKey(ephemeral.sharedSecret(with: remote))
+            if pattern == .hybrid { bytes += encapsulate(act) }
         }
         bytes += symmetric.encryptAndHash([])
         nextAct = Act(rawValue: act.rawValue + 1)
         return bytes
     }
 
+    /// The token e1 of act 1, or ekem1 of act 2.
+    private mutating func encapsulate(_ act: Act) -> [UInt8] {
+        if act == .one {
+            let secret = encapsulation.makeSecret()
+            let sealed = symmetric.encryptAndHash(secret.encapsulationKey)
+            decapsulation = consume secret
+            return sealed
+        }
+        guard let made = encapsulated.take() else { preconditionFailure("act 1 has been read") }
+        let sealed = symmetric.encryptAndHash(made.ciphertext)
+        symmetric.mixKey(made.secret)
+        return sealed
+    }
+
     /// Reads ``nextAct``.
     /// - Throws: ``HandshakeError``; the state is then unchanged.
     package mutating func read(_ bytes: [UInt8]) throws(HandshakeError) {
         guard let act = nextAct, !isOurTurn else { throw .outOfTurn }
-        guard bytes.count == act.byteCount else { throw .badLength(act) }
+        guard bytes.count == act.byteCount(in: pattern) else { throw .badLength(act) }
         guard bytes[0] == Self.version else { throw .badVersion(act, bytes[0]) }
         let (sent, tag) = (bytes[1...].dropLast(ChaChaPoly.tagByteCount), bytes.suffix(ChaChaPoly.tagByteCount))
         var next = symmetric.clone()
@@ -122,10 +172,26 @@ package struct LinkHandshake: ~Copyable, Sendable {
             guard next.decryptAndHash(tag) != nil else { throw .badMAC(act) }
             remoteStatic = key
         } else {
-            guard let key = try? PublicKey(sent) else { throw .badKey(act) }
-            next.mixHash(sent)
+            let (point, sealed) = (sent.prefix(PublicKey.byteCount), sent.dropFirst(PublicKey.byteCount))
+            guard let key = try? PublicKey(point) else { throw .badKey(act) }
+            next.mixHash(point)
             next.mixKey(act == .one ? identity.sharedSecret(with: key) : ephemeral.sharedSecret(with: key))
+            var opened: [UInt8] = []
+            if pattern == .hybrid {
+                guard let bytes = next.decryptAndHash(sealed) else { throw .badCiphertext(act) }
+                opened = bytes
+                // A ciphertext for another key gives another secret: the tag does not match.
+                if act == .two {
+                    guard let secret = try? decapsulation?.decapsulate(opened) else { throw .badCiphertext(act) }
+                    next.mixKey(secret)
+                }
+            }
             guard next.decryptAndHash(tag) != nil else { throw .badMAC(act) }
+            if pattern == .hybrid, act == .one {
+                guard let made = try? encapsulation.encapsulate(opened) else { throw .badKey(act) }
+                encapsulated = consume made
+            }
+            if act == .two { decapsulation = nil }
             remoteEphemeral = key
         }
         symmetric = next
@@ -154,7 +220,7 @@ package struct LinkHandshake: ~Copyable, Sendable {
 
     private var peer: AuthenticatedPeer {
         guard isFinished, let remoteStatic else { preconditionFailure("the handshake has three acts") }
-        return AuthenticatedPeer(publicKey: remoteStatic, handshakeHash: symmetric.hash)
+        return AuthenticatedPeer(publicKey: remoteStatic, handshakeHash: symmetric.hash, pattern: pattern)
     }
 
     package struct Link: ~Copyable, Sendable {
