@@ -203,21 +203,6 @@ private struct UDPLoopback {
         try await net.end()
     }
 
-    @Test func `a transfer goes on while the packet count forces new keys`() async throws {
-        var limits = DatagramLimits()
-        limits.rekeyPacketCount = 40
-        let net = try await UDPLoopback(datagramLimits: limits)
-        try await net.dial()
-        try await net.until(
-            net.far, { $0.frames.count == 2_048 },
-            after: { near, _ in
-                near.waiting = [[UInt8]](repeating: [UInt8](repeating: 3, count: 1 << 15), count: 2_048)
-                near.write()
-            })
-        #expect(net.near.closed.isEmpty && net.far.closed.isEmpty)
-        try await net.end()
-    }
-
     @Test func `a paused link hands over no frame, and all frames once it resumes`() async throws {
         let net = try await UDPLoopback()
         try await net.dial()

@@ -22,7 +22,7 @@ def sealed(key, frame):
 
 def blocks():
     prologue = b"mayfly\x01M" + TOKEN
-    acts, keys, h = handshake(prologue, ANN, BOB, EPHEMERAL["dialer"], EPHEMERAL["listener"])
+    acts, keys, h, _ = handshake(prologue, ANN, BOB, EPHEMERAL["dialer"], EPHEMERAL["listener"])
     return {
         "routing tokens": [
             ("day", DAY), ("generation's day", GENERATION[0]), ("generation's counter", GENERATION[1]),

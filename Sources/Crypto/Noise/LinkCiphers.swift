@@ -79,12 +79,46 @@ extension SecretBytes {
     /// the first output.
     /// - Returns: the second output.
     mutating func expand(_ input: UnsafeRawBufferPointer) -> SecretBytes {
-        var salt = withBytes { Array($0) }
-        defer { wipe(&salt) }
-        let outputs = HKDF.derive(secret: input, salt: salt, info: [], byteCount: 64)
+        let outputs = derive(input, byteCount: 64)
         self = outputs.withBytes { SecretBytes(copying: $0[..<32]) }
         return outputs.withBytes { SecretBytes(copying: $0[32...]) }
     }
+
+    fileprivate borrowing func derive(_ input: UnsafeRawBufferPointer, info: String = "", byteCount: Int = 32)
+        -> SecretBytes
+    {
+        var salt = withBytes { Array($0) }
+        defer { wipe(&salt) }
+        return HKDF.derive(secret: input, salt: salt, info: Array(info.utf8), byteCount: byteCount)
+    }
+}
+
+/// The secrets of a link, from its handshake (Links.md, "Keys").
+package struct LinkSecrets: ~Copyable, Sendable {
+    fileprivate let chainingKey: SecretBytes
+    fileprivate let sending: SecretBytes
+    fileprivate let receiving: SecretBytes
+    /// Reveals none of the other secrets.
+    package let rootKey: SecretBytes
+
+    /// Split of the Noise specification (section 5.2): the first key is for what the dialer sends.
+    package init(chainingKey: consuming SecretBytes, role: Role) {
+        let empty = UnsafeRawBufferPointer(start: nil, count: 0)
+        rootKey = chainingKey.derive(empty, info: "root")
+        var first = chainingKey.clone()
+        let second = first.expand(empty)
+        if role == .initiator {
+            sending = first
+            receiving = second
+        } else {
+            sending = second
+            receiving = first
+        }
+        self.chainingKey = chainingKey
+    }
+
+    package var packetSender: PacketCipher { PacketCipher(key: sending.clone(), chainingKey: chainingKey.clone()) }
+    package var packetReceiver: PacketCipher { PacketCipher(key: receiving.clone(), chainingKey: chainingKey.clone()) }
 }
 
 /// Messages after the handshake, in the frames of BOLT 8 ("Lightning Message Specification"): a sealed 2-byte length,
@@ -107,6 +141,12 @@ package struct TransportState: ~Copyable, Sendable {
     package init(sending: consuming CipherState, receiving: consuming CipherState, chainingKey: consuming SecretBytes) {
         self.sending = RotatingCipher(cipher: sending, chainingKey: chainingKey.clone())
         self.receiving = RotatingCipher(cipher: receiving, chainingKey: chainingKey)
+    }
+
+    package init(_ secrets: consuming LinkSecrets) {
+        self.init(
+            sending: CipherState(key: secrets.sending), receiving: CipherState(key: secrets.receiving),
+            chainingKey: secrets.chainingKey)
     }
 
     /// - Throws: ``NoiseError/tooLong``.
@@ -144,9 +184,19 @@ package struct TransportState: ~Copyable, Sendable {
 package struct PacketCipher: ~Copyable, Sendable {
     package static let overheadByteCount = ChaChaPoly.tagByteCount
     private let key: SecretBytes
+    private let chainingKey: SecretBytes
 
     /// - Precondition: `key` has 32 bytes.
-    package init(key: consuming SecretBytes) { self.key = key }
+    package init(key: consuming SecretBytes, chainingKey: consuming SecretBytes) {
+        self.key = key
+        self.chainingKey = chainingKey
+    }
+
+    /// The cipher of the next key, as in BOLT 8 ("Lightning Message Key Rotation").
+    package borrowing func rotated() -> PacketCipher {
+        var next = chainingKey.clone()
+        return PacketCipher(key: key.withBytes { next.expand($0) }, chainingKey: next)
+    }
 
     /// Seals the packet behind its header in place, authenticates the header and appends the tag.
     package borrowing func seal(_ packet: inout [UInt8], headerByteCount: Int, number: UInt64) {

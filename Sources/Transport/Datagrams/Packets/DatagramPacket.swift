@@ -109,11 +109,6 @@ enum DatagramPacket: Hashable {
 
     /// The handshake prologue: magic ‖ version ‖ transport kind ‖ token, as over TCP.
     static func prologue(token: [UInt8]) -> [UInt8] { Array("mayfly".utf8) + [version, protocolByte] + token }
-
-    /// The prologue of a rekey: magic ‖ version ‖ transport kind ‖ `rekey` ‖ previous handshake hash ‖ epoch.
-    static func prologue(rekeying hash: [UInt8], epoch: UInt8) -> [UInt8] {
-        Array("mayfly".utf8) + [version, protocolByte] + Array("rekey".utf8) + hash + [epoch]
-    }
 }
 
 /// Variable-length integers of RFC 9000, section 16: 1, 2, 4 or 8 bytes, up to 2^62 − 1.
