@@ -34,6 +34,7 @@ let package = Package(
     dependencies: [
         .package(url: "https://github.com/apple/swift-argument-parser", from: "1.8.2"),
         .package(url: "https://github.com/apple/swift-collections", from: "1.6.0"),
+        .package(url: "https://github.com/apple/swift-crypto", from: "4.5.2"),
         .package(url: "https://github.com/apple/swift-log", from: "1.16.2"),
         .package(url: "https://github.com/apple/swift-nio", from: "2.101.2"),
         .package(url: "https://github.com/apple/swift-protobuf", from: "1.39.0"),
@@ -50,19 +51,22 @@ let package = Package(
         // Replaces free(3) of whatever links it: the node's program, no other.
         .target(name: "CWipingHeap"),
 
-        target("Crypto", ["CSodium", "COpenSSL", "CSecp256k1", "CZlib"]),
-        target("Messaging", ["Crypto", deque, heap]),
-        target("Store", ["Crypto", "CLinux", deque, heap]),
-        target("Transport", ["Crypto", "CLinux", "CMiniUPnP", nioCore, nioPosix, deque, heap]),
+        target(
+            "Cryptography",
+            ["CSodium", "COpenSSL", "CSecp256k1", "CZlib", .product(name: "Crypto", package: "swift-crypto")]
+        ),
+        target("Messaging", ["Cryptography", deque, heap]),
+        target("Store", ["Cryptography", "CLinux", deque, heap]),
+        target("Transport", ["Cryptography", "CLinux", "CMiniUPnP", nioCore, nioPosix, deque, heap]),
         target("Control", ["Messaging", nioCore, nioPosix, deque]),
         target(
             "NodeRuntime",
-            ["Transport", "Store", "Messaging", "Crypto", "CLinux", nioCore, nioPosix, logging, deque]
+            ["Transport", "Store", "Messaging", "Cryptography", "CLinux", nioCore, nioPosix, logging, deque]
         ),
         target(
             "Program",
             [
-                "NodeRuntime", "Control", "Store", "Transport", "Messaging", "Crypto", "CLinux",
+                "NodeRuntime", "Control", "Store", "Transport", "Messaging", "Cryptography", "CLinux",
                 nioCore, nioPosix, logging, deque, heap,
                 .product(name: "ArgumentParser", package: "swift-argument-parser"),
                 .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
@@ -73,7 +77,7 @@ let package = Package(
 
         .target(
             name: "Simulation",
-            dependencies: ["Messaging", "Crypto", heap],
+            dependencies: ["Messaging", "Cryptography", heap],
             path: "Tests/Simulation",
             swiftSettings: settings
         ),
@@ -93,7 +97,7 @@ let package = Package(
         .target(
             name: "FuzzTargets",
             dependencies: [
-                "SimulatedDisk", "Program", "NodeRuntime", "Control", "Transport", "Store", "Messaging", "Crypto",
+                "SimulatedDisk", "Program", "NodeRuntime", "Control", "Transport", "Store", "Messaging", "Cryptography",
                 nioCore, nioEmbedded, .product(name: "SwiftProtobuf", package: "swift-protobuf"),
             ],
             path: "Tests/FuzzTargets",
@@ -113,21 +117,21 @@ let package = Package(
         tests("FuzzTests", ["FuzzTargets"]),
         .target(
             name: "Adversary",
-            dependencies: ["TestSupport", "Control", "Transport", "Messaging", "Crypto"],
+            dependencies: ["TestSupport", "Control", "Transport", "Messaging", "Cryptography"],
             path: "Tests/Adversary",
             swiftSettings: settings
         ),
         .target(name: "TestSupport", path: "Tests/TestSupport", swiftSettings: settings),
         .executableTarget(
             name: "hostile",
-            dependencies: ["Adversary", "TestSupport", "Control", "Messaging", "Transport", "Crypto"],
+            dependencies: ["Adversary", "TestSupport", "Control", "Messaging", "Transport", "Cryptography"],
             path: "Tests/Hostile",
             exclude: ["without-tcp.sh", "with-neighbour.sh"],
             swiftSettings: settings
         ),
         .target(
             name: "StoreCampaigns",
-            dependencies: ["SimulatedDisk", "Store", "Messaging", "Crypto"],
+            dependencies: ["SimulatedDisk", "Store", "Messaging", "Cryptography"],
             path: "Tests/StoreCampaigns",
             swiftSettings: settings
         ),
@@ -142,7 +146,7 @@ let package = Package(
             name: "NodeSimulation",
             dependencies: [
                 "Simulation", "SimulatedDisk", "NodeRuntime", "Transport", "Store", "Messaging",
-                "Crypto", "CSodium", nioCore, logging, heap, deque,
+                "Cryptography", "CSodium", nioCore, logging, heap, deque,
             ],
             path: "Tests/NodeSimulation",
             swiftSettings: settings
@@ -150,22 +154,22 @@ let package = Package(
 
         .executableTarget(
             name: "linkrates",
-            dependencies: ["Transport", "Crypto", nioCore, nioPosix],
+            dependencies: ["Transport", "Cryptography", nioCore, nioPosix],
             path: "Tests/LinkRates",
             exclude: ["emulator.py", "compare.sh", "relay.py"],
             swiftSettings: settings
         ),
-        tests("CryptoTests", ["Crypto", "CSodium"], exclude: ["Vectors"]),
-        tests("MessagingTests", ["TestSupport", "Messaging", "Crypto"]),
+        tests("CryptoTests", ["Cryptography", "CSodium"], exclude: ["Vectors"]),
+        tests("MessagingTests", ["TestSupport", "Messaging", "Cryptography"]),
         tests("SimulationTests", ["Simulation"]),
         tests("NodeSimulationTests", ["NodeSimulation"]),
-        tests("WireTests", ["FuzzTargets", "TestSupport", "Messaging", "Crypto"]),
-        tests("StoreTests", ["TestSupport", "StoreCampaigns", "SimulatedDisk", "Store", "Crypto"]),
-        tests("TransportTests", ["TestSupport", "Transport", "Crypto", nioCore, nioPosix, nioEmbedded, heap]),
+        tests("WireTests", ["FuzzTargets", "TestSupport", "Messaging", "Cryptography"]),
+        tests("StoreTests", ["TestSupport", "StoreCampaigns", "SimulatedDisk", "Store", "Cryptography"]),
+        tests("TransportTests", ["TestSupport", "Transport", "Cryptography", nioCore, nioPosix, nioEmbedded, heap]),
         tests(
             "NodeRuntimeTests",
             [
-                "Adversary", "NodeRuntime", "Transport", "SimulatedDisk", "Store", "Messaging", "Crypto",
+                "Adversary", "NodeRuntime", "Transport", "SimulatedDisk", "Store", "Messaging", "Cryptography",
                 nioPosix, nioCore, nioEmbedded, logging,
             ]
         ),
@@ -173,13 +177,13 @@ let package = Package(
             "EndToEndTests",
             [
                 "mayfly", "Program", "Control", "Adversary", "TestSupport", "Store", "Transport", "Messaging",
-                "Crypto", nioCore, nioEmbedded,
+                "Cryptography", nioCore, nioEmbedded,
             ]
         ),
         .executableTarget(
             name: "benchmarks",
             dependencies: [
-                "Adversary", "TestSupport", "Store", "Messaging", "Control", "Crypto",
+                "Adversary", "TestSupport", "Store", "Messaging", "Control", "Cryptography",
             ],
             path: "Tests/Benchmarks",
             exclude: ["expiry.py"],
@@ -192,7 +196,7 @@ let package = Package(
         .executableTarget(
             name: "allocations",
             dependencies: [
-                "CCountingHeap", "NodeRuntime", "Control", "Store", "Messaging", "Crypto", nioCore, nioPosix,
+                "CCountingHeap", "NodeRuntime", "Control", "Store", "Messaging", "Cryptography", nioCore, nioPosix,
                 logging,
             ],
             path: "Tests/Allocations",

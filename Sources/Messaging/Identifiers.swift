@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 
 /// An identifier of fixed byte length. Text form: lower-case hexadecimal.
 package protocol FixedBytes: Hashable, Sendable, Comparable, CustomStringConvertible, TextCodable {

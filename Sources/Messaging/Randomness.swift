@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 
 /// The core's random numbers: the operating system's, or a seeded sequence that replays a run.
 package enum Randomness: RandomNumberGenerator, Sendable {

@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 
 /// A value that is stored as one text.
 package protocol TextCodable: Codable {

@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 
 /// A value that is signed with BIP 340 over the tagged hash of its fields (SignedValues.md).
 package protocol Signed {

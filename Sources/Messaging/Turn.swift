@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 
 /// One turn of the core: its inputs, such as time, random numbers and the shell's state, and its effects.
 package struct Turn {

@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 import DequeModule
 
 /// Order: stop serving due records, wipe keys, overwrite pages and read them back, remove files.

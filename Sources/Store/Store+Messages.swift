@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 
 extension Store {
     // MARK: - Writing

@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 import Glibc
 
 /// Indexes segments and their records lazily, at the first use of an inbox.

@@ -1,6 +1,6 @@
 import CCountingHeap
 import Control
-import Crypto
+import Cryptography
 import FoundationEssentials
 import Glibc
 import Logging

@@ -1,6 +1,6 @@
 import Adversary
 import Control
-import Crypto
+import Cryptography
 import FoundationEssentials
 import TestSupport
 

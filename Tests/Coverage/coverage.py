@@ -13,7 +13,7 @@ import sys
 
 AIM = 95
 #: The parts whose mistakes cannot be made good.
-PROMISED = ("Store", "Crypto", "Messaging/Lifetime", "Messaging/Explode")
+PROMISED = ("Store", "Cryptography", "Messaging/Lifetime", "Messaging/Explode")
 
 
 def room(path):

@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 import Testing
 
 /// Published vectors of draft-irtf-cfrg-cpace-21, appendices A and B.3 (ristretto255, SHA-512).

@@ -1,6 +1,6 @@
 import Testing
 
-@testable import Crypto
+@testable import Cryptography
 
 private struct Pair: ~Copyable {
     var initiator: LinkHandshake

@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 import Testing
 
 /// Published vectors; each test names its source.

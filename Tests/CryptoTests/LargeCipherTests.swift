@@ -1,7 +1,7 @@
 import CSodium
 import Testing
 
-@testable import Crypto
+@testable import Cryptography
 
 /// - Parameter largely: whether libcrypto computes it, whatever its length, or libsodium.
 /// - Returns: ciphertext ‖ tag; `nil` where libcrypto lacks the cipher.

@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 import Testing
 
 /// BOLT 8, appendix A.

@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 import Testing
 
 private func key(_ byte: UInt8) -> SecretBytes { SecretBytes(copying: [UInt8](repeating: byte, count: 32)) }

@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 import Foundation
 
 /// A case of `Vectors/bolt8.txt`: the vectors of BOLT 8, appendix A, in the order of their use.
@@ -64,7 +64,7 @@ func hex(_ text: some StringProtocol) -> [UInt8] {
     Hex.decode(text.hasPrefix("0x") ? text.dropFirst(2) : text[...]) ?? []
 }
 
-private func vectorFile(_ name: String) -> String {
+func vectorFile(_ name: String) -> String {
     let folder = URL(filePath: #filePath).deletingLastPathComponent().appending(path: "Vectors")
     return (try? String(contentsOf: folder.appending(path: name), encoding: .utf8)) ?? ""
 }

@@ -1,5 +1,5 @@
 import Adversary
-import Crypto
+import Cryptography
 import Foundation
 import Glibc
 import Messaging

@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 import Transport
 
 /// Datagrams of strangers, and packets of an authenticated hostile peer.

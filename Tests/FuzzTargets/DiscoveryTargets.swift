@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 import Transport
 
 /// Datagrams of LAN discovery from any sender on the network.

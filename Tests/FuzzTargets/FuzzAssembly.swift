@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 import Messaging
 
 /// Several connected nodes in memory with their shells. Every action is performed at once, and every frame can cross as

@@ -1,5 +1,5 @@
 #if DEBUG || FUZZING
-    import Crypto
+    import Cryptography
     import Glibc
     import SimulatedDisk
     @testable import Store

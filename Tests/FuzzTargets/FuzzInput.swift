@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 import Glibc
 
 /// An input read as a script of small numbers and byte runs. Past its end all values are zero.

@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 import Messaging
 
 /// A mailbox node with its shell, and clients that send anything over several links.

@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 import Messaging
 
 /// A script that acts on an assembly: frames, users, links and the clock.

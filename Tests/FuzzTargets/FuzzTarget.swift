@@ -46,7 +46,7 @@ package struct FuzzTarget: Sendable {
         + of(["Transport/PortMapping"] + discovery + crypto, portMappingTargets) + of(core + discovery, codeTargets)
         + of(core, mailboxTargets + mailedTargets)
 
-    private static let crypto = ["Crypto"]
+    private static let crypto = ["Cryptography"]
     private static let discovery = ["Transport/LAN/Discovery"]
     private static let datagrams = ["Transport/Datagrams", "Transport/Links"] + crypto
     private static let transport = ["Transport"] + crypto

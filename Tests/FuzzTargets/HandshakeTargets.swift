@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 
 /// The acts of the handshake with fixed keys, and the sealed frames after it.
 let handshakeTargets: [FuzzTarget] = [

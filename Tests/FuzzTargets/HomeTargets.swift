@@ -1,7 +1,7 @@
 #if DEBUG || FUZZING
     import Messaging
     @testable import NodeRuntime
-    import Crypto
+    import Cryptography
     import Transport
 
     /// Files of the home that users edit, and the notes of sleeping inboxes.

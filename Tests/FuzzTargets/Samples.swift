@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 import Messaging
 
 /// Values of every kind that crosses a link or goes to the disk, from one seed.

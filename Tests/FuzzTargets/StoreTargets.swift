@@ -1,5 +1,5 @@
 #if DEBUG || FUZZING
-    import Crypto
+    import Cryptography
     @testable import Store
 
     /// The store's formats. An attacker with the disk has no keys; sealed input is made here with keys, so that the

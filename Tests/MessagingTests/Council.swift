@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 import Messaging
 
 /// The lifetime machines of at least three members, their links, and the messages in flight on each, in order.

@@ -1,5 +1,5 @@
 import Adversary
-import Crypto
+import Cryptography
 import Foundation
 import Messaging
 import NIOCore

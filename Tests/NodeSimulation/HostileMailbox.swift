@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 import Messaging
 
 /// A hostile mailbox. A real node accepts claims and puts; its outgoing answers are forged. It keeps every body, shows

@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 import Messaging
 
 /// A hostile member of conversations. A real node joins for it; its outgoing frames are forged after authentication, so

@@ -1,5 +1,5 @@
 import CSodium
-import Crypto
+import Cryptography
 import Glibc
 import Messaging
 

@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 import Messaging
 
 /// Checks the invariants (I1 to I7) at every event.

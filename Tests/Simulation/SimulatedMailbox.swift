@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 import Messaging
 
 /// The mailbox of all nodes. Its slots are unsealed for the oracle, and open while their slice's key would exist. The

@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 import Messaging
 
 /// Links between nodes: ordered, and lost at any time, at one end before the other.

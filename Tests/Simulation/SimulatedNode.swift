@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 import Messaging
 
 /// A simulated disk, unsealed for the oracle.

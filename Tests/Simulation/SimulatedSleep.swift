@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 import Messaging
 
 /// The shell's part of sleeping and waking inboxes, from durable or pending state.

@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 import Messaging
 
 /// A body in a mailbox, with everything an attacker may know besides the owner's disk, from the sender's disk or the

@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 import Glibc
 
 /// An attacker with the raw disk, the passphrase (here: the key file) and every byte ever written to a segment, log or

@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 import NIOCore
 import NIOEmbedded
 import Testing

@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 import NIOCore
 import NIOPosix
 import Testing

@@ -3,7 +3,7 @@ import Testing
 
 /// Three folders of Transport take time and random bytes from outside, so that their tests replay from a seed.
 @Suite("Folders without I/O") struct PureFoldersTests {
-    private static let allowed: Set<String> = ["Crypto", "DequeModule", "HeapModule"]
+    private static let allowed: Set<String> = ["Cryptography", "DequeModule", "HeapModule"]
 
     @Test(arguments: ["Datagrams", "LAN/Discovery", "PortMapping"]) func importsNoSocketAndNoClock(folder: String)
         throws

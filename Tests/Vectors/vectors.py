@@ -12,6 +12,7 @@ import codes
 import datagrams
 import frames
 import links
+import mlkem
 import primitives
 import ristretto
 import services
@@ -46,6 +47,7 @@ def lines(block):
 def main():
     primitives.check()
     ristretto.check()
+    mlkem.check()
     isWrong = False
     for name, make in FILES.items():
         file = HERE / f"{name}.txt"

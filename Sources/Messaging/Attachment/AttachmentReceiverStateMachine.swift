@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 
 /// One file that we receive (Delivery.md, "Files"): we request its missing chunks, a window at a time.
 ///

@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 
 /// A file that the conversation receives; the receiver pulls it in chunks (Delivery.md, "Files").
 struct IncomingFile: Sendable {

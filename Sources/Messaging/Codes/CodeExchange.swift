@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 
 /// The messages of the exchange, and the CPace context (Join.md, "Exchange").
 package enum CodeExchange {

@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 
 package enum CodeOutcome: String, Hashable, Sendable, CaseIterable {
     /// A joiner has proved the code and has the invite.

@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 
 package enum CodeFailure: Error, Hashable, Sendable {
     /// No code with this number is open, or another joiner is trying it.

@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 
 /// The open codes of a node, in memory only (Join.md, "Spoken codes").
 package struct OpenCodes {

@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 
 /// A spoken code: the number of one of the node's open codes and two secret words, such as `7-harvest-lamp`
 /// (Join.md, "Spoken codes").

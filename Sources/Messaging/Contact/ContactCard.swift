@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 
 /// A named peer's entry in `peers.json`: its contact inbox's key, the secret of its routing tokens, and its endpoints.
 /// Text form: `mayfly:card/` and unpadded base64url of version ‖ key ‖ routing secret ‖ endpoints separated by newlines

@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 
 extension ContactStateMachine {
     // MARK: Our rendezvous nodes

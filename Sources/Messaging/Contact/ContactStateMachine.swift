@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 
 package struct ContactRecord: Hashable, Sendable, Codable {
     /// Routing tokens for holders of our card derive from it. 32 bytes.

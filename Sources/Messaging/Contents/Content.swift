@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 
 /// `authority/type:major.minor`.
 package struct ContentType: Hashable, Sendable, Codable, CustomStringConvertible {

@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 
 /// The payload of content types with fields.
 package enum ContentBody: Hashable, Sendable {

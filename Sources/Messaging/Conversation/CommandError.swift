@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 
 /// Why the core refuses a command.
 package enum CommandError: Error, Hashable, Sendable {

@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 
 /// Members, group state and profiles. Each value is signed by its author, so any member can relay it.
 extension Conversation {

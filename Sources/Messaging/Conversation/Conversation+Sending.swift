@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 
 extension Conversation {
     // MARK: Sending

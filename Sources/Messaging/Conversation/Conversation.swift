@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 
 /// One conversation at one member: its peers, lifetime, and at the creator its invites. Effects go into the turn.
 package final class Conversation {

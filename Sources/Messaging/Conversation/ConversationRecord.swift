@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 
 /// The durable state of one inbox. It is sealed under the inbox's row of the store and dies with that row.
 package struct InboxRecord: Hashable, Sendable, Codable {

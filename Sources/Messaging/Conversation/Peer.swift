@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 
 /// One other member of a conversation: its link, outbox and rate limits.
 final class Peer {

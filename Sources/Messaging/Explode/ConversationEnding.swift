@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 
 /// The end of the conversation (Explode.md).
 ///

@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 
 /// The creator's signed statement that joins by invites with this tag end with `conversation_expired`. It is signed
 /// before the key is destroyed, since no handshake with a joiner is possible after.

@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 
 /// The creator's signed notice that a conversation ends (Explode.md, "The notice"; seed 000).
 package struct ExplodeNotice: Signed, Hashable, Sendable, Codable {

@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 
 /// The tombstone of an exploded conversation: which members have confirmed, and which must still be told (Explode.md).
 /// It begins when the keys are destroyed, and knows no content and no endpoint.

@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 
 /// A tombstone in memory while the node keeps it: 45 days.
 struct Explosion: Sendable {

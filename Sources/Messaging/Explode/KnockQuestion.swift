@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 
 /// A knock's question whether a conversation is gone. It proves only that its sender has the knock secret. It is as
 /// long as a notice, so that no answer is longer than the question.

@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 
 /// A message on a link; ``FrameCodec`` encodes it.
 package enum Frame: Hashable, Sendable {

@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 
 /// How a conversation began, signed by its creator, who alone may explode it.
 package struct Genesis: Signed, Hashable, Sendable, Codable {

@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 
 /// Members, name and lock, signed by the creator, so that any member may relay them (`mayfly/group_updated:1.0`).
 package struct GroupState: Signed, Hashable, Sendable, Codable {

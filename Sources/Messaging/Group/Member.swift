@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 
 /// A member's profile: its name in this conversation and its endpoints (`mayfly/profile:1.0`). Signed by the member, so
 /// that any member may relay it. The key belongs to this conversation only, so the signature need not name it.

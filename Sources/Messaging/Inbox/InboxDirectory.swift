@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 
 /// The node's conversations, awake or asleep, by id, prefix of an id, and name.
 package struct InboxDirectory {

@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 
 /// The machine of a contact inbox or a join. A class: a struct inside an enum case would be copied at each change.
 final class Running<Machine> {

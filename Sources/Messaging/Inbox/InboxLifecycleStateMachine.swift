@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 
 /// Decides which inboxes are awake (Delivery.md): at most ``capacity``, the most recently active first.
 ///

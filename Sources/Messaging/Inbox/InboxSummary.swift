@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 
 /// A conversation's metadata for lists, name search and deadlines, without waking its inbox. The rest is in its state
 /// log.

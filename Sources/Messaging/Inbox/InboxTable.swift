@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 
 /// All inboxes of a node by client id, and indices that avoid visits to all inboxes.
 struct InboxTable {

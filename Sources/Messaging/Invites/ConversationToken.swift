@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 
 /// The conversation's id in an invite: version ‖ nonce ‖ ChaCha20-Poly1305. Only the creator can open it.
 package enum ConversationToken {

@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 
 /// The payload of an invite (Frames.md, "InvitePayload").
 package struct Invite: Hashable, Sendable, Codable {

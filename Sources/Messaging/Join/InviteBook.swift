@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 
 /// The creator's side of joins: admits a request, refuses it with a reason, or is silent (Join.md, "The creator").
 /// Single use holds since the first admission is recorded before any welcome.

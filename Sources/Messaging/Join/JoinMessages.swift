@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 
 /// The joiner's first frame: proof of the invite, and its profile (Join.md). The handshake has shown its key.
 package struct JoinRequest: Hashable, Sendable {

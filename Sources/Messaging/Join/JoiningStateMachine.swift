@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 
 /// The durable state of one join at the joiner (Join.md, "The joiner"; seed 002).
 ///

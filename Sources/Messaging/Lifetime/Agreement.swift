@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 
 extension AgreementID {
     /// The id depends on the proposal alone, so an agreement keeps it when a new member's accept is added.

@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 
 /// The lifetime negotiation (Lifetime.md) in one conversation. ``ConversationRecord/lifetime`` holds its saved state.
 struct ConversationAgreement: Sendable {

@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 
 /// One member's signed proposal of terms (Lifetime.md, "Signed values").
 package struct LifetimeProposal: Signed, Hashable, Sendable, Codable {

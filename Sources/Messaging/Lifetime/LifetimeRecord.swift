@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 
 extension LifetimeStateMachine {
     /// The durable state, saved before any frame that depends on it is sent.

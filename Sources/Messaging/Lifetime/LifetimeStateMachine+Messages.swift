@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 
 extension LifetimeStateMachine {
     /// - Parameter policy: our standing answer; `.ask` while the storage is locked, since consent must be durable.

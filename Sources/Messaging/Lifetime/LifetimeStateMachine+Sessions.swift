@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 
 /// Sessions and members (Lifetime.md, "Sessions", "Members").
 extension LifetimeStateMachine {

@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 
 extension LifetimeStateMachine {
     /// Proposes `terms`, or accepts an open proposal of the same terms.

@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 
 /// One member's side of the lifetime negotiation, in a conversation of two or more members (Lifetime.md).
 ///

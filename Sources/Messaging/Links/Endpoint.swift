@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 
 /// A network address of a node: `tcp://192.0.2.1:7440`, `tcp://[2001:db8::1]:7440` or `tcp://host:7440`. Or its place
 /// at a rendezvous node: `relay://host:7440/…` with a ``RelayAddress``.

@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 
 /// The link between our inbox and one other inbox: dialling, the tie-break of simultaneous dials, keepalive, and
 /// redialling (Links.md).

@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 
 /// The slot numbers of one run of a node. The upper 44 bits start with the millisecond of the node's start, so a
 /// restored old copy of a home reuses no number.

@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 
 /// An order to put contents for an absent member into its mailbox.
 package struct MailOrder: Hashable, Sendable {

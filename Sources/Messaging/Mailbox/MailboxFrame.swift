@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 
 /// From a user of a mailbox, over a link under a key of that link only.
 package enum MailboxRequest: Hashable, Sendable {

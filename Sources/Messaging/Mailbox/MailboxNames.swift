@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 
 /// An inbox's box at its mailbox: 16 bytes that owner and mailbox derive from a label (``MailboxSecret``). The owner's
 /// profile tells it to the members.

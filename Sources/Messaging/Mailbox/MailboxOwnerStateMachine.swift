@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 
 /// Our boxes at our mailbox. One link under a key of its own claims them; over it the mailbox announces new slots.
 ///

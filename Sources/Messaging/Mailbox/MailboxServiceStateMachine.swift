@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 
 /// The mailbox: keeps boxes for its named peers, and in the boxes slots with sealed bodies of a few sizes, until the
 /// owner discards a slot or the slot expires. The mailbox cannot read the bodies.

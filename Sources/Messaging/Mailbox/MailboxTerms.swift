@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 
 package struct MailboxTerms: Hashable, Sendable {
     package var isServing = false

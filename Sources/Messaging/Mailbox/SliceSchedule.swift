@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 
 /// Divides an agreement's time into slices. Each has its own key, which the owner's store destroys when all contents
 /// sealed to it have expired.

@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 
 /// Sender and owner derive this secret for one box from their inboxes' static-static ECDH. It makes the tags of the
 /// slots and authenticates the sender in the seals. Each direction has its own.

@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 
 /// Effects that the core asks of the shell. The shell performs them in order and holds output (`transmit…`, `notify`)
 /// until everything before it is durable.

@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 
 /// Turns a pooled inbox into the contact inbox, a conversation of our own, or a join.
 extension NodeStateMachine {

@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 
 extension NodeStateMachine {
     /// A sealed notice that came without a handshake.

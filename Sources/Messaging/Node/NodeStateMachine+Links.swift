@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 
 extension NodeStateMachine {
     /// A handshake has ended and authenticated `remote`.

@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 import DequeModule
 
 /// Sleep and waking (Delivery.md): turns the lifecycle's decisions into actions, and wakes inboxes that are due.

@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 import DequeModule
 
 /// The whole node as a table of inboxes: routes each event to its inbox, whose effects go into the turn. It does no I/O

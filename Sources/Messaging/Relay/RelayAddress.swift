@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 
 /// An inbox's place at one of its rendezvous nodes: 16 bytes that both nodes derive from a label (``RelaySecret``).
 package struct ReservationID: FixedBytes {

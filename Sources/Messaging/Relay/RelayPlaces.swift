@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 
 /// The seeds of a conversation's reservations at rendezvous nodes, and their deadlines.
 struct RelayPlaces: Sendable {

@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 
 /// Our reservations at one rendezvous node: one for each inbox, up to the grant.
 ///

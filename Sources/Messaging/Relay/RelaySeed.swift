@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 
 /// An inbox derives its labels from this seed. The seed is an HKDF of the inbox's private key and dies with it. It
 /// opens nothing; a sleeping inbox's summary and a tombstone store it.

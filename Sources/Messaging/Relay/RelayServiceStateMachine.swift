@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 
 /// The rendezvous node: keeps reservations for its clients and forwards streams from strangers to them. It dials no
 /// node, writes nothing to the disk, and cannot read what it forwards.

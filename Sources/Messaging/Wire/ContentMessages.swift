@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 
 /// Contents: the most frequent frames, and the last part of stored messages.
 package enum ContentsCodec {

@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 
 /// Frames of a link: bytes ↔ ``Frame``. Strict about known fields; ignores unknown ones.
 package enum FrameCodec {

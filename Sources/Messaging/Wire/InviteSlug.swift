@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 
 /// The text form of an invite (Frames.md, "Invites"): `mayfly:join/` and base64url of the signed invite, in raw DEFLATE
 /// behind a marker byte when that is smaller.

@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 
 /// A message of `mayfly.proto` (Frames.md).
 protocol ProtoMessage {

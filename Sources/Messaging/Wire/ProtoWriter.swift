@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 
 /// Writes one protobuf message in one buffer. Fields stand in the order of their numbers; one that is empty or 0 is
 /// left out, as in proto3, unless it is put `always`: in a `oneof`, a list, and where absence has a meaning.

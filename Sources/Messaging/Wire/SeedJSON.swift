@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 import FoundationEssentials
 
 /// Payloads that the reference documents define as JSON: lifetime messages (seed 004) and join errors (seed 002), with

@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 import Dispatch
 import Logging
 import Messaging

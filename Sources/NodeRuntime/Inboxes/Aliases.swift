@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 import Messaging
 
 /// Aliases of conversations, and named peers of members who joined by a sent invite. Local to this node (Delivery.md).

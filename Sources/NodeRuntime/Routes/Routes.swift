@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 import DequeModule
 import Messaging
 import NIOCore

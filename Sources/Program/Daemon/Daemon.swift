@@ -1,6 +1,6 @@
 import CLinux
 import Control
-import Crypto
+import Cryptography
 import Glibc
 import Logging
 import Messaging

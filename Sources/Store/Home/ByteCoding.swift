@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 
 extension FixedWidthInteger {
     /// Little-endian, as in all files of the store.

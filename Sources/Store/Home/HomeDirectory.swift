@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 import Glibc
 
 /// The home directory after its checks: owned by us, closed to others, no file replaced by a symbolic link. While we

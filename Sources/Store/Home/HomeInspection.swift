@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 
 /// A view of a home without its lock and keys, for `mayfly doctor`.
 package struct HomeInspection: Sendable {

@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 import HeapModule
 
 /// Segments and resting rows by their next expiry. Stale entries are skipped.

@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 
 /// The grid of keys while the store is unlocked: rows, columns, and the segments in memory where they cross.
 final class Grid {

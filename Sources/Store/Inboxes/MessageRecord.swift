@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 
 /// A version of a message in a segment.
 struct MessageRecord {

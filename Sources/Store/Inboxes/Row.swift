@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 
 /// The slot of an inbox's key page and the page's generation, so that a reused slot is another row.
 package struct RowID: Hashable, Comparable, Sendable, CustomStringConvertible {

@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 import HeapModule
 
 /// The records of one inbox that share an expiry bucket.

@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 import DequeModule
 
 /// The store's side of the group commit: unwritten data of record files in memory, and data on its way to the disk.

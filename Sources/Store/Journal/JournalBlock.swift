@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 
 struct JournalEntry: Equatable, Sendable {
     let place: FilePlace

@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 
 /// The keys under the root. KS seals key pages, KX mixes a page into its secret, KT seals tombstones, KJ seals the
 /// tables of the journal. KC is the secret of the control row, which owns the fan-out lists.

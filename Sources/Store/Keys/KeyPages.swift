@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 
 /// The key pages of a home: rows, columns and tombstones, their ends, and the pages that await destruction.
 final class KeyPages {

@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 
 final class RowPages: SealedPages {
     /// `nil` while the store is locked.

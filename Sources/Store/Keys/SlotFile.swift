@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 import Glibc
 
 /// 4 KiB pages, written and destroyed in place. Free pages are random, like row pages without the passphrase.

@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 
 /// The pages of `tombstones.slots`: their ends are readable without the passphrase, their payloads with it.
 final class TombstoneTable: SealedPages {

@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 import Glibc
 
 package enum Protection: UInt8, Sendable {

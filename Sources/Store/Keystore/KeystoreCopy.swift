@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 import Glibc
 
 /// One of the two copies in the keystore.

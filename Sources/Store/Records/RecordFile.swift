@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 
 /// The segment or state log that a record file belongs to.
 protocol RecordFileOwner: AnyObject {

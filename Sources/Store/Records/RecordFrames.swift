@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 
 enum FoundRecord {
     case opened(plaintext: [UInt8])

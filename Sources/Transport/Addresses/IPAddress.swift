@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 
 /// An IP address without a port.
 package struct IPAddress: Hashable, Sendable, Comparable {

@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 import NIOCore
 
 /// Orders and staggers the dial attempts to one inbox: the next one starts when the last has failed or been silent for

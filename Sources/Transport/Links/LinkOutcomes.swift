@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 
 package enum LinkCarrier: Hashable, Sendable { case tcp, udp }
 

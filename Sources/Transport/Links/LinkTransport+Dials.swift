@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 import NIOCore
 
 /// The owner of a dial supplies its token and learns its outcome, on the event loop.

@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 import NIOCore
 
 /// All links of one owner, over TCP, UDP and relayed streams, on one event loop. Create and use it on that loop: it is

@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 import NIOCore
 
 /// The backend of an open link: a stream link, or an endpoint's UDP link.

@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 
 /// A request to a PCP server (RFC 6887, sections 7.1 and 11.1) for a mapping: 60 bytes. Numbers are big-endian,
 /// addresses 16 bytes, IPv4 as `::ffff:a.b.c.d`. Or a request to a NAT-PMP server at the same port (RFC 6886, sections

@@ -1,5 +1,5 @@
 import CLinux
-import Crypto
+import Cryptography
 import DequeModule
 import Glibc
 import NIOCore

@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 
 /// Shown before any cryptography: 16 bytes that look random without their secret (Links.md, "Routing tokens").
 package struct RoutingToken: Hashable, Sendable {

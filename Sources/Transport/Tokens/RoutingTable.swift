@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 
 /// Maps routing tokens to routes (Links.md, "Routing tokens"). Time is an argument: a day number.
 ///

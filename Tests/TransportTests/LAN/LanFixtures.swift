@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 import Transport
 
 let noon: Int64 = 2_000_000 * LanLimits.slotLength + LanLimits.slotLength / 2

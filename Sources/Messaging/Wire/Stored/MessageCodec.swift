@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 
 /// The format of stored messages:
 ///

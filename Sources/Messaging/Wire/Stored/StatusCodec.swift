@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 
 package struct MessageStatus: Hashable, Sendable {
     package var message: MessageID

@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 import FoundationEssentials
 
 /// Values that the store seals: messages and statuses as bytes, tombstones as protobuf, inbox records as JSON.

@@ -1,7 +1,7 @@
 import ArgumentParser
 import CLinux
 import Control
-import Crypto
+import Cryptography
 import Glibc
 import NodeRuntime
 import Store

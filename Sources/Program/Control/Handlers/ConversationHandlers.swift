@@ -1,5 +1,5 @@
 import Control
-import Crypto
+import Cryptography
 import FoundationEssentials
 import Messaging
 import NIOCore

@@ -1,5 +1,5 @@
 import Control
-import Crypto
+import Cryptography
 import Logging
 import Messaging
 import NIOCore

@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 
 /// Congestion control of one path: BBR version 3 (draft-ietf-ccwg-bbr-06). The inputs are the path's delivery rate, its
 /// minimum RTT and its losses.

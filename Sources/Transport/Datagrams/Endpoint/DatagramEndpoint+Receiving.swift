@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 
 extension DatagramEndpoint {
     /// Most handshake replies that wait for the owner to send them.

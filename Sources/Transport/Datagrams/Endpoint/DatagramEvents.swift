@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 
 package struct DatagramSource {
     package var randomBytes: (Int) -> [UInt8]

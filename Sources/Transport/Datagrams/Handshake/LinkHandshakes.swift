@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 
 /// An outgoing dial until the link is open.
 /// Each of our acts is retransmitted after 1 s, or three RTTs once the RTT is known, then with doubling intervals (RFC

@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 
 /// The keys of a link's packets (DatagramLinks.md, "Keys").
 ///

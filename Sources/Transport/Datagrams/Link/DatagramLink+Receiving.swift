@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 
 extension DatagramLink {
     /// Processes a packet; true if it is authentic and new. Any other changes only a counter.

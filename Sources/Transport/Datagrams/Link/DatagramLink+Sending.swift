@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 
 extension DatagramLink {
     /// The next datagram to send now, or `nil`. Call until it returns `nil`.

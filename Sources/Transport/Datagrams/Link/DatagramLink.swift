@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 
 /// One authenticated UDP link, without I/O: it gets packets and the time, and returns packets and its next deadline.
 /// A lingering link repeats its close to a peer that still sends.

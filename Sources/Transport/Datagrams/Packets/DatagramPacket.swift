@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 
 /// A datagram before any cryptography (DatagramLinks.md, "Datagrams").
 enum DatagramPacket: Hashable {

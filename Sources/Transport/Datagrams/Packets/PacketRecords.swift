@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 import DequeModule
 
 /// The contents of an ack-eliciting packet, to retransmit if it is lost.

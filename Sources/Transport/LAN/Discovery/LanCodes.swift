@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 
 /// A multicast question for an open code, or its answer (Join.md, "Code on one network"). Both have the same length,
 /// so that the answer amplifies nothing.

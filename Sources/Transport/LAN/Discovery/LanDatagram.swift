@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 
 /// An announcement, or the answer to one (Discovery.md, "Datagrams"). Dummy entries are random and look like the
 /// others.

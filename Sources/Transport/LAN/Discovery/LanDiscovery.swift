@@ -1,4 +1,4 @@
-import Crypto
+import Cryptography
 
 /// Finds peers of a conversation on the local network (Discovery.md, "The machine"). A check follows soon after any
 /// event that may make a peer missing.
