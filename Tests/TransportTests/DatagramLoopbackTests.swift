@@ -152,7 +152,7 @@ private struct UDPLoopback {
         try await net.dial()
         #expect(net.near.failures.isEmpty)
         let frames =
-            (0..<1_500).map { [UInt8](repeating: UInt8($0 & 0xff), count: $0) } + [[UInt8](repeating: 1, count: 65_535)]
+            (0..<1_500).map { [UInt8](repeating: UInt8($0 & 0x7f), count: $0) } + [[UInt8](repeating: 1, count: 65_535)]
         try await net.until(
             net.near, { $0.frames.count == frames.count },
             after: { near, far in
@@ -217,7 +217,7 @@ private struct UDPLoopback {
     @Test func `a link hands over at most 128 frames in one turn of the loop`() async throws {
         let net = try await UDPLoopback()
         try await net.dial()
-        let frames = (0..<500).map { [UInt8($0 & 255), UInt8($0 >> 8)] }
+        let frames = (0..<500).map { [UInt8($0 >> 8), UInt8($0 & 255)] }
         try await net.fill(with: frames)
         try await net.until(
             net.far, { $0.frames.count == 500 },

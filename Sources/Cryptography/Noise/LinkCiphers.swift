@@ -93,7 +93,7 @@ extension SecretBytes {
     }
 }
 
-/// The secrets of a link, from its handshake (Links.md, "Keys").
+/// The secrets of a link, from its handshake or a rekey (Links.md, "Keys").
 package struct LinkSecrets: ~Copyable, Sendable {
     fileprivate let chainingKey: SecretBytes
     fileprivate let sending: SecretBytes
@@ -117,6 +117,21 @@ package struct LinkSecrets: ~Copyable, Sendable {
         self.chainingKey = chainingKey
     }
 
+    /// New secrets from those before, which `rootKey` stands for, and from an exchange: MixKey of the Noise
+    /// specification for both secrets, then Split.
+    package init(
+        rootKey: borrowing SecretBytes, curve: borrowing SecretBytes, encapsulated: borrowing SecretBytes, role: Role
+    ) {
+        var chainingKey = rootKey.clone()
+        _ = curve.withBytes { chainingKey.expand($0) }
+        _ = encapsulated.withBytes { chainingKey.expand($0) }
+        self.init(chainingKey: chainingKey, role: role)
+    }
+
+    fileprivate borrowing func cipher(_ key: borrowing SecretBytes) -> RotatingCipher {
+        RotatingCipher(cipher: CipherState(key: key.clone()), chainingKey: chainingKey.clone())
+    }
+
     package var packetSender: PacketCipher { PacketCipher(key: sending.clone(), chainingKey: chainingKey.clone()) }
     package var packetReceiver: PacketCipher { PacketCipher(key: receiving.clone(), chainingKey: chainingKey.clone()) }
 }
@@ -135,6 +150,8 @@ package struct TransportState: ~Copyable, Sendable {
 
     private var sending: RotatingCipher
     private var receiving: RotatingCipher
+    /// Opens the peer's frames from the first one that only this opens.
+    private var nextReceiving: RotatingCipher?
     /// Without its tag; `nil` while the length is expected.
     private var bodyByteCount: Int?
 
@@ -143,11 +160,24 @@ package struct TransportState: ~Copyable, Sendable {
         self.receiving = RotatingCipher(cipher: receiving, chainingKey: chainingKey)
     }
 
-    package init(_ secrets: consuming LinkSecrets) {
-        self.init(
-            sending: CipherState(key: secrets.sending), receiving: CipherState(key: secrets.receiving),
-            chainingKey: secrets.chainingKey)
+    package init(_ secrets: borrowing LinkSecrets) {
+        sending = secrets.cipher(secrets.sending)
+        receiving = secrets.cipher(secrets.receiving)
     }
+
+    /// Replaces the keys after a frame: ours from the next one on, the peer's the same or, with `later`, when the peer
+    /// does. Call again only once the peer has.
+    package mutating func replace(by secrets: borrowing LinkSecrets, receivingLater later: Bool) {
+        sending = secrets.cipher(secrets.sending)
+        if later {
+            nextReceiving = secrets.cipher(secrets.receiving)
+        } else {
+            receiving = secrets.cipher(secrets.receiving)
+        }
+    }
+
+    /// The peer has not used the new keys yet.
+    package var awaitsPeer: Bool { nextReceiving != nil }
 
     /// - Throws: ``NoiseError/tooLong``.
     package mutating func seal(_ frame: some Collection<UInt8>) throws(NoiseError) -> [UInt8] {
@@ -169,13 +199,23 @@ package struct TransportState: ~Copyable, Sendable {
     ///   after either.
     package mutating func open(_ bytes: some Collection<UInt8>) throws(NoiseError) -> [UInt8]? {
         guard bytes.count == expectedByteCount else { throw .truncated }
-        let opened = try receiving.decrypt(bytes)
+        let opened = try decrypt(bytes)
         guard bodyByteCount == nil else {
             bodyByteCount = nil
             return opened
         }
         bodyByteCount = Int(opened[0]) << 8 | Int(opened[1])
         return nil
+    }
+
+    private mutating func decrypt(_ bytes: some Collection<UInt8>) throws(NoiseError) -> [UInt8] {
+        do { return try receiving.decrypt(bytes) } catch {
+            // A frame has one key, so only a length may be the first under the next one.
+            guard bodyByteCount == nil, let opened = try nextReceiving?.decrypt(bytes), let next = nextReceiving.take()
+            else { throw error }
+            receiving = next
+            return opened
+        }
     }
 }
 

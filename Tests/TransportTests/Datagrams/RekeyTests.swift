@@ -4,8 +4,12 @@ import Testing
 @testable import Transport
 
 @Suite struct RekeyTests {
-    private func pair(_ seed: UInt64, _ conditions: Conditions = Conditions()) throws -> Pair {
-        let pair = Pair(seed: seed, conditions)
+    private static let minute: Microseconds = 60_000_000
+
+    private func pair(
+        _ seed: UInt64, _ conditions: Conditions = Conditions(), limits: DatagramLimits = DatagramLimits()
+    ) throws -> Pair {
+        let pair = Pair(seed: seed, conditions, limits: limits)
         try #require(pair.open())
         return pair
     }
@@ -41,6 +45,7 @@ import Testing
             near.nextNumber += LinkKeys.packetsPerKey
             near.keys.rotate(at: near.nextNumber, acknowledged: acknowledged)
         }
+        near.keys.rotate(at: near.nextNumber, acknowledged: nil)
         let first = near.nextNumber
         rotate(acknowledged: 0)
         rotate(acknowledged: first - 1)
@@ -65,6 +70,100 @@ import Testing
         #expect(!isTaken(late[1]) && far.keyDiscardAt == nil)
         #expect(isTaken(beyond) && far.keyReceivingEpoch == 2)
     }
+
+    // MARK: New secrets
+
+    @Test func `a link has new secrets each hour and refuses packets under old keys`() throws {
+        let pair = try pair(1)
+        // An open link needs no inbox key, which a lock wipes.
+        for side in [pair.near, pair.far] { side.identity.wipe() }
+        let (near, far) = (try #require(pair.nearLink), try #require(pair.farLink))
+        var seen: Set<[UInt8]> = []
+        for hour in 0..<4 as Range<UInt8> {
+            #expect(near.rootBytes == far.rootBytes && seen.insert(near.rootBytes).inserted)
+            #expect(near.keyEpoch == hour << 4 && far.keyEpoch == hour << 4)
+            #expect(near.keyDiscardAt == nil && far.keyDiscardAt == nil)
+            let old = near.forge([1])
+            pair.network.run(for: 61 * Self.minute)
+            let before = far.fingerprint
+            pair.far.endpoint.receive(old, from: pair.near.address, at: pair.network.now)
+            #expect(far.fingerprint == before)
+        }
+        #expect(pair.near.closed.isEmpty && pair.far.closed.isEmpty)
+        #expect(pair.near.received.isEmpty && pair.far.received.isEmpty)
+    }
+
+    @Test(arguments: 1...20 as ClosedRange<UInt64>)
+    func `a transfer over a lossy network goes on through many exchanges`(seed: UInt64) throws {
+        var limits = DatagramLimits()
+        limits.rekey.frameCount = 30
+        limits.outboundHighWater = 8 << 10
+        limits.outboundLowWater = 2 << 10
+        var conditions = Conditions()
+        conditions.lost = 100
+        conditions.reordered = 300
+        conditions.jitter = 60_000
+        conditions.duplicated = 100
+        let pair = try pair(seed, conditions, limits: limits)
+        pair.near.waiting = makeMessages(300, seed: 1)
+        pair.far.waiting = makeMessages(300, seed: 2)
+        let (near, far) = (try #require(pair.nearLink), try #require(pair.farLink))
+        var seen: Set<[UInt8]> = []
+        let isDone = pair.network.run(for: 300_000_000) {
+            seen.insert(far.rootBytes)
+            return pair.far.received.count == 300 && pair.near.received.count == 300
+        }
+        #expect(isDone && pair.far.received == pair.near.waiting && pair.near.received == pair.far.waiting)
+        pair.network.run(for: 20_000_000)
+        #expect(near.rootBytes == far.rootBytes && seen.count > 5)
+        #expect(near.keyEpoch == far.keyReceivingEpoch && far.keyEpoch == near.keyReceivingEpoch)
+        #expect(near.keyDiscardAt == nil && far.keyDiscardAt == nil)
+    }
+
+    @Test func `a link ends ten minutes after its dialer has asked, if no answer comes`() throws {
+        let pair = try pair(4)
+        // The frame waits behind what the owner does not read.
+        pair.far.reads = false
+        #expect(pair.network.run(for: 69 * Self.minute) { !pair.near.closed.isEmpty } == false)
+        #expect(pair.network.run(for: 2 * Self.minute) { !pair.near.closed.isEmpty && !pair.far.closed.isEmpty })
+        #expect(pair.near.closed.values.first == .rekeyOverdue || pair.far.closed.values.first == .rekeyOverdue)
+    }
+
+    @Test(arguments: [0xfe, 0xff] as [UInt8]) func `a frame of an exchange at the wrong time or side ends the link`(
+        kind: UInt8
+    ) throws {
+        for isFromDialer in [true, false] {
+            let pair = try pair(5)
+            let (sender, receiver) = isFromDialer ? (pair.near, pair.far) : (pair.far, pair.near)
+            try sender.endpoint.send(
+                [kind] + [UInt8](repeating: 2, count: kind == 0xfe ? 1_217 : 1_121), on: try #require(sender.link),
+                at: pair.network.now)
+            sender.settle()
+            pair.network.run(for: 1_000_000)
+            #expect(receiver.closed.values.first == .protocolViolation)
+            #expect(sender.closed.values.first == .closedByPeer && receiver.received.isEmpty)
+        }
+    }
+
+    @Test func `after an answer with another ciphertext nothing opens, and the link ends by silence`() throws {
+        let pair = try pair(6)
+        let (near, far) = (try #require(pair.nearLink), try #require(pair.farLink))
+        pair.network.run(for: 59 * Self.minute)
+        var isForged = false
+        pair.network.tap = { _, _, _ in
+            // The listener's machine has other secrets than its answer says.
+            if !isForged, far.rootBytes != near.rootBytes {
+                far.keys.replace(
+                    by: LinkSecrets(
+                        rootKey: SecretBytes(randomByteCount: 32), curve: SecretBytes(randomByteCount: 32),
+                        encapsulated: SecretBytes(randomByteCount: 32), role: .responder), .responder)
+                isForged = true
+            }
+            return true
+        }
+        #expect(pair.network.run(for: 3 * Self.minute) { !pair.near.closed.isEmpty && !pair.far.closed.isEmpty })
+        #expect(isForged && pair.far.closed.values.first == .silent)
+    }
 }
 
 // `#expect` cannot take noncopyable values.
@@ -72,4 +171,5 @@ extension DatagramLink {
     var keyEpoch: UInt8 { keys.epoch }
     var keyReceivingEpoch: UInt8 { keys.receivingEpoch }
     var keyDiscardAt: Microseconds? { keys.discardAt }
+    var rootBytes: [UInt8] { rekeying.rootBytes }
 }

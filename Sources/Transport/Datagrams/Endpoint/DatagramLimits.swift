@@ -17,6 +17,7 @@ package struct DatagramLimits: Sendable {
     package var handshakesPerPrefix = 8
     /// Datagram size in bytes until a probe shows that larger ones get through.
     package var datagramByteCount = 1_200
+    package var rekey = RekeyLimits()
 
     // MARK: RFC 9002
 
@@ -92,6 +93,15 @@ package struct DatagramLimits: Sendable {
     package var burst = 32
 
     package init() {}
+}
+
+/// When a link gets new secrets (Links.md, "New secrets").
+package struct RekeyLimits: Hashable, Sendable {
+    package var after: Microseconds = 3_600_000_000
+    /// Frames of both directions after which the dialer asks earlier.
+    package var frameCount = 1 << 20
+    /// From the beginning of an exchange to its end.
+    package var patience: Microseconds = 600_000_000
 }
 
 /// Limits the responder handshakes in flight, in total and per source network.

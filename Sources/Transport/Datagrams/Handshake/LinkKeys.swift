@@ -3,7 +3,8 @@ import Cryptography
 /// The keys of a link's packets (DatagramLinks.md, "Keys").
 ///
 ///     sending    current ──4,096 packets, the peer has one──▶ its rotation
-///     receiving  current ──packet of its rotation──▶ previous and current
+///                current ──new secrets; the listener's wait for the dialer's first packet──▶ the next generation
+///     receiving  current ──packet of its rotation or the next generation──▶ previous and current
 ///                previous ──3 probe timeouts──▶ wiped
 struct LinkKeys: ~Copyable {
     /// Packets of a key. More than ``ReplayWindow/size``, so every acceptable packet has one of the last two keys.
@@ -15,12 +16,19 @@ struct LinkKeys: ~Copyable {
         let cipher: PacketCipher
 
         var rotated: Key { Key(epoch: epoch & 0xf0 | (epoch &+ 1) & 0x0f, cipher: cipher.rotated()) }
+        var nextGeneration: UInt8 { (epoch & 0xf0) &+ 0x10 }
     }
 
+    enum Opened { case known, newGeneration }
+
     private var sending: Key
-    private var firstNumber: UInt64 = 0
+    /// The first packet under the current key, once it is begun.
+    private var firstNumber: UInt64?
     private var receiving: Key
     private var previous: Key?
+    // The next generation.
+    private var nextSending: Key?
+    private var nextReceiving: Key?
     /// When the previous key is wiped.
     private(set) var discardAt: Microseconds?
 
@@ -35,9 +43,27 @@ struct LinkKeys: ~Copyable {
 
     /// Call before the packet with `number` is begun. The peer knows one key beyond the last packet that it has.
     mutating func rotate(at number: UInt64, acknowledged: UInt64?) {
-        guard number - firstNumber >= Self.packetsPerKey, let acknowledged, acknowledged >= firstNumber else { return }
+        guard let first = firstNumber else {
+            firstNumber = number
+            return
+        }
+        guard number - first >= Self.packetsPerKey, let acknowledged, acknowledged >= first else { return }
         sending = sending.rotated
         firstNumber = number
+    }
+
+    /// New secrets: the dialer seals with them at once, because the listener has them. Call again only after
+    /// ``Opened/newGeneration``.
+    mutating func replace(by secrets: borrowing LinkSecrets, _ role: Role) {
+        nextReceiving = Key(epoch: receiving.nextGeneration, cipher: secrets.packetReceiver)
+        nextSending = Key(epoch: sending.nextGeneration, cipher: secrets.packetSender)
+        if role == .initiator { useNextSending() }
+    }
+
+    private mutating func useNextSending() {
+        guard let next = nextSending.take() else { return }
+        sending = next
+        firstNumber = nil
     }
 
     borrowing func seal(_ packet: inout [UInt8], number: UInt64) {
@@ -46,27 +72,38 @@ struct LinkKeys: ~Copyable {
 
     /// Opens a packet in place.
     /// - Parameter keepFor: how long the previous key is kept.
-    /// - Returns: false if it does not open; the state is unchanged then.
+    /// - Returns: `nil` if it does not open; the state is unchanged then.
     mutating func open(
         _ packet: inout [UInt8], epoch: UInt8, number: UInt64, keepFor: Microseconds, at now: Microseconds
-    ) -> Bool {
+    ) -> Opened? {
         let header = DatagramPacket.sealedHeaderByteCount
         do throws(NoiseError) {
             if epoch == receiving.epoch {
                 try receiving.cipher.open(&packet, headerByteCount: header, number: number)
-                return true
+                return .known
             }
             if let candidate = previous?.epoch, epoch == candidate {
                 try previous?.cipher.open(&packet, headerByteCount: header, number: number)
-                return true
+                return .known
+            }
+            if let candidate = nextReceiving?.epoch, epoch == candidate {
+                try nextReceiving?.cipher.open(&packet, headerByteCount: header, number: number)
+                if let next = nextReceiving.take() { promote(next, discardAt: now + keepFor) }
+                useNextSending()
+                return .newGeneration
             }
             let next = receiving.rotated
-            guard epoch == next.epoch else { return false }
+            guard epoch == next.epoch else { return nil }
             try next.cipher.open(&packet, headerByteCount: header, number: number)
-            previous = exchange(&receiving, with: next)
-            discardAt = now + keepFor
-            return true
-        } catch { return false }
+            promote(next, discardAt: now + keepFor)
+            return .known
+        } catch { return nil }
+    }
+
+    private mutating func promote(_ key: consuming Key, discardAt time: Microseconds) {
+        swap(&receiving, &key)
+        previous = consume key
+        discardAt = time
     }
 
     mutating func timeout(at now: Microseconds) {
@@ -74,10 +111,4 @@ struct LinkKeys: ~Copyable {
         previous = nil
         self.discardAt = nil
     }
-}
-
-private func exchange<Value: ~Copyable>(_ place: inout Value, with value: consuming Value) -> Value {
-    let old = consume place
-    place = value
-    return old
 }

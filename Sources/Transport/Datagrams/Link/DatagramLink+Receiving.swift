@@ -12,7 +12,7 @@ extension DatagramLink {
             events.append(.rejected(.replayed))
             return false
         }
-        guard keys.open(&datagram, epoch: epoch, number: number, keepFor: 3 * probeTimeout, at: now) else {
+        guard let opened = keys.open(&datagram, epoch: epoch, number: number, keepFor: 3 * probeTimeout, at: now) else {
             refusedPackets += 1
             events.append(.rejected(.notAuthentic))
             return false
@@ -20,6 +20,11 @@ extension DatagramLink {
         let isLatest = number >= replay.next
         replay.mark(number)
         bytesIn += UInt64(byteCount)
+        if opened == .newGeneration {
+            rekeying.completed()
+            // The dialer wipes the old keys when it sees the new ones.
+            owesPing = true
+        }
         if case .lingering = state {
             lingering(datagram)
             return true

@@ -31,6 +31,7 @@ package final class DatagramLink {
     var events: [Event] = []
 
     var keys: LinkKeys
+    var rekeying: Rekeying
     var replay = ReplayWindow()
     var received: ReceivedPackets
     var sent = SentPackets()
@@ -87,6 +88,7 @@ package final class DatagramLink {
         self.remoteID = remoteID
         peer = link.peer
         keys = LinkKeys(link.secrets)
+        rekeying = Rekeying(role, rootKey: link.secrets.rootKey.clone(), limits: limits.rekey, at: now)
         received = ReceivedPackets(limits: limits)
         outbound = SendStream(credit: UInt64(limits.initialReceiveWindow))
         inbound = ReceiveStream(limits: limits)
@@ -114,6 +116,7 @@ package final class DatagramLink {
         guard state == .open, !outbound.isFinished else { throw .closed }
         guard message.count <= limits.messageByteCount else { throw .tooLong }
         outbound.write(message)
+        rekeying.countFrame()
         if outbound.byteCount > limits.outboundByteCount {
             end(.outboundOverflow, at: now)
             throw .outboundOverflow
@@ -135,13 +138,30 @@ package final class DatagramLink {
     /// The next message, or `nil`. Reading extends the peer's credit.
     func read(at now: Microseconds) -> [UInt8]? {
         do throws(ReceiveStream.Malformed) {
-            let message = try inbound.next()
+            while let message = try inbound.next() {
+                rekeying.countFrame()
+                if Rekeying.kind(of: message) != nil {
+                    renew(message, at: now)
+                    continue
+                }
+                if inbound.isEnded { inboundEnded(at: now) }
+                return message
+            }
             if inbound.isEnded { inboundEnded(at: now) }
-            return message
-        } catch {
-            end(.protocolViolation, at: now)
-            return nil
-        }
+        } catch { end(.protocolViolation, at: now) }
+        return nil
+    }
+
+    /// A closing link gets no new secrets.
+    private func renew(_ message: [UInt8], at now: Microseconds) {
+        guard state == .open else { return }
+        do throws(Rekeying.Violation) {
+            let renewal = try rekeying.receive(message, at: now, makeEphemeral: source.makeEphemeral)
+            if let answer = renewal.answer { try? send(answer, at: now) }
+            keys.replace(by: renewal.secrets, role)
+            // The listener uses the new keys when it sees them.
+            owesPing = true
+        } catch { end(.protocolViolation, at: now) }
     }
 
     /// Trusts the peer: it may send more at once than a stranger.
@@ -238,6 +258,7 @@ package final class DatagramLink {
         }
         var earliest = lastReceivedAt + limits.silence
         if case .finishing(_, let until) = state { earliest = min(earliest, until) }
+        if state == .open { earliest = min(earliest, rekeying.deadline) }
         if outbound.isInFlight { earliest = min(earliest, stallDeadline) }
         func consider(_ other: Microseconds?) { if let other { earliest = min(earliest, other) } }
         // Loss detection replaces the probe timeout (RFC 9002, section 6.2.1).
@@ -261,7 +282,9 @@ package final class DatagramLink {
             if until <= now { state = .gone }
             return
         case .finishing(let reason, let until): if until <= now { return end(reason, at: now) }
-        case .open: break
+        case .open:
+            if rekeying.isOverdue(at: now) { return end(.rekeyOverdue, at: now) }
+            if rekeying.deadline <= now { try? send(rekeying.ask(at: now, ephemeral: source.makeEphemeral()), at: now) }
         }
         if lastReceivedAt + limits.silence <= now { return end(.silent, at: now) }
         if outbound.isInFlight, stallDeadline <= now { return end(.unacknowledged, at: now) }
