@@ -58,7 +58,7 @@ func seal(_ plaintext: [UInt8], largely: Bool, _ key: [UInt8], _ nonce: [UInt8],
             #expect(record == sealed)
             #expect(try XChaChaPoly.open(sealed, key: key, authenticating: data) == plaintext)
             var packet = data + plaintext
-            let cipher = PacketCipher(key: SecretBytes(copying: Self.key))
+            let cipher = PacketCipher(key: SecretBytes(copying: Self.key), chainingKey: key.clone())
             cipher.seal(&packet, headerByteCount: 24, number: 1 << 40)
             #expect(packet.count == 24 + length + 16)
             try cipher.open(&packet, headerByteCount: 24, number: 1 << 40)

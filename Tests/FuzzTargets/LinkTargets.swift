@@ -52,6 +52,18 @@ let linkTargets: [FuzzTarget] = [
                 FuzzScript().byte(0, 10, 11, 12).run([9]).byte(7).bytes,
             ]
         }, run: { bytes in try checkSession(bytes) }),
+    // Both ends are ours; a script lets time pass and sends frames of the exchange of new secrets, changed or not.
+    FuzzTarget(
+        "rekey", byteCountLimit: 2_048, cost: 40,
+        seeds: {
+            [
+                FuzzScript().byte(0, 61, 1).run([5]).byte(8, 2).run([6]).byte(8, 0, 61, 1).run([7]).byte(8).bytes,
+                FuzzScript().byte(0, 31, 3).short(0).byte(0, 8, 1).run([5]).byte(8).bytes,
+                FuzzScript().byte(0, 61, 1).run([5]).byte(6).short(0).byte(0, 8, 2).run([6]).byte(8).bytes,
+                FuzzScript().byte(4).short(40).byte(1, 8, 5).short(2).byte(9, 8).bytes,
+                FuzzScript().byte(7).run([1, 2, 3]).byte(8).bytes,
+            ]
+        }, run: { bytes in try checkRekeys(bytes) }),
 ]
 
 /// Two transports on one embedded loop, with fixed keys, so that recorded bytes replay.
@@ -61,6 +73,12 @@ final class FuzzLink {
     static let knockToken = KnockSecret(SecretBytes(copying: [UInt8](repeating: 6, count: 32))).token(day: 20_000)
 
     static let codeToken = KnockSecret(SecretBytes(copying: [UInt8](repeating: 7, count: 32))).token(day: 20_000)
+
+    static let rekey =
+        [0xfe] + FuzzKeys.cid.publicKey.bytes
+        + KeyEncapsulationSecret(seed: SecretBytes(copying: [UInt8](repeating: 3, count: 64))).encapsulationKey
+    /// Any ciphertext is decapsulated.
+    static let answer = [0xff] + FuzzKeys.cid.publicKey.bytes + [UInt8](repeating: 4, count: 1_088)
 
     let loop = EmbeddedEventLoop()
     // Lazy: most inputs need one of them.
@@ -270,6 +288,62 @@ private func checkSession(_ bytes: [UInt8]) throws {
     for side in 0..<2 {
         let got = link.received[side]
         try expect(sent[side].starts(with: got), "\(got.count) frames arrived, and not as they were sent")
+    }
+    try link.finish([near, far])
+}
+
+/// An honest exchange loses no frame; a forged one ends the link, and its frames never reach an owner.
+private func checkRekeys(_ bytes: [UInt8]) throws {
+    var input = FuzzInput(bytes)
+    let link = FuzzLink()
+    let (near, far) = (try link.dial(), try link.connection())
+    var sent: [[[UInt8]]] = [[], []]
+    func pump() throws {
+        for _ in 0..<64 {
+            let (there, back) = (try link.written(near), try link.written(far))
+            try link.deliver(there, to: far, piece: 0)
+            try link.deliver(back, to: near, piece: 0)
+            link.loop.run()
+            if there.isEmpty, back.isEmpty { return }
+        }
+    }
+    try pump()
+    FuzzTarget.preludeEnded()
+    var isForged = false
+    for _ in 0..<64 where !input.isAtEnd {
+        let operation = input.index(below: 9)
+        let side = operation & 1
+        let connection = side == 1 ? link.atDialer : link.atResponder
+        var frame: [UInt8]
+        switch operation {
+        case 0:
+            link.loop.advanceTime(by: .minutes(Int64(input.byte())))
+            continue
+        case 1, 2:
+            frame = [8] + input.run()
+            if (try? connection?.send(frame)) != nil { sent[side].append(frame) }
+            continue
+        case 3, 4, 5, 6:
+            frame = operation < 5 ? FuzzLink.rekey : FuzzLink.answer
+            let (at, change) = (Int(input.short()), input.byte())
+            frame[1 + at % (frame.count - 1)] ^= change
+        case 7: frame = [0xfe | UInt8(bytes.count & 1)] + input.run(isLong: true)
+        default:
+            link.atDialer?.flush()
+            link.atResponder?.flush()
+            try pump()
+            continue
+        }
+        isForged = true
+        try? connection?.send(frame)
+    }
+    link.atDialer?.flush()
+    link.atResponder?.flush()
+    try pump()
+    for side in 0..<2 {
+        let got = link.received[side]
+        try expect(sent[side].starts(with: got), "\(got.count) frames arrived, and not as they were sent")
+        try expect(isForged || link.ends > 0 || got == sent[side], "an honest exchange loses frames")
     }
     try link.finish([near, far])
 }

@@ -152,7 +152,7 @@ private struct UDPLoopback {
         try await net.dial()
         #expect(net.near.failures.isEmpty)
         let frames =
-            (0..<1_500).map { [UInt8](repeating: UInt8($0 & 0xff), count: $0) } + [[UInt8](repeating: 1, count: 65_535)]
+            (0..<1_500).map { [UInt8](repeating: UInt8($0 & 0x7f), count: $0) } + [[UInt8](repeating: 1, count: 65_535)]
         try await net.until(
             net.near, { $0.frames.count == frames.count },
             after: { near, far in
@@ -203,21 +203,6 @@ private struct UDPLoopback {
         try await net.end()
     }
 
-    @Test func `a transfer goes on while the packet count forces new keys`() async throws {
-        var limits = DatagramLimits()
-        limits.rekeyPacketCount = 40
-        let net = try await UDPLoopback(datagramLimits: limits)
-        try await net.dial()
-        try await net.until(
-            net.far, { $0.frames.count == 2_048 },
-            after: { near, _ in
-                near.waiting = [[UInt8]](repeating: [UInt8](repeating: 3, count: 1 << 15), count: 2_048)
-                near.write()
-            })
-        #expect(net.near.closed.isEmpty && net.far.closed.isEmpty)
-        try await net.end()
-    }
-
     @Test func `a paused link hands over no frame, and all frames once it resumes`() async throws {
         let net = try await UDPLoopback()
         try await net.dial()
@@ -232,7 +217,7 @@ private struct UDPLoopback {
     @Test func `a link hands over at most 128 frames in one turn of the loop`() async throws {
         let net = try await UDPLoopback()
         try await net.dial()
-        let frames = (0..<500).map { [UInt8($0 & 255), UInt8($0 >> 8)] }
+        let frames = (0..<500).map { [UInt8($0 >> 8), UInt8($0 & 255)] }
         try await net.fill(with: frames)
         try await net.until(
             net.far, { $0.frames.count == 500 },

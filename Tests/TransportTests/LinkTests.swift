@@ -36,14 +36,14 @@ import Transport
         let (near, far) = try wire.link()
         for number in 0..<3_000 {
             try wire.dialer.links[0].send([UInt8(number >> 8), UInt8(number & 0xff)])
-            try wire.responder.links[0].send([UInt8(number & 0xff)])
+            try wire.responder.links[0].send([0, UInt8(number & 0xff)])
             if number.isMultiple(of: 100) { try flushAndPump(wire, near, far) }
         }
         try flushAndPump(wire, near, far)
         #expect(wire.responder.frames == (0..<3_000).map { [UInt8($0 >> 8), UInt8($0 & 0xff)] })
-        #expect(wire.dialer.frames == (0..<3_000).map { [UInt8($0 & 0xff)] })
+        #expect(wire.dialer.frames == (0..<3_000).map { [0, UInt8($0 & 0xff)] })
         #expect(wire.dialer.links[0].bytesOut == wire.responder.links[0].bytesIn)
-        #expect(wire.responder.links[0].bytesOut == 3_000 * 35)
+        #expect(wire.responder.links[0].bytesOut == 3_000 * 36)
     }
 
     private func flushAndPump(_ wire: Wire, _ near: EmbeddedChannel, _ far: EmbeddedChannel) throws {

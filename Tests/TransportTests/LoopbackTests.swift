@@ -147,7 +147,7 @@ private struct Loopback {
         let net = try await Loopback()
         try await net.far.echo()
         #expect(try await net.near.dial(net.endpoint, net.token, net.farKey) == nil)
-        let short = (0..<10_000).map { [UInt8(truncatingIfNeeded: $0), UInt8(truncatingIfNeeded: $0 >> 8)] }
+        let short = (0..<10_000).map { [UInt8(truncatingIfNeeded: $0 >> 8), UInt8(truncatingIfNeeded: $0)] }
         let frames = short[..<5_000] + [[UInt8](repeating: 1, count: 65_535)] + short[5_000...]
         #expect(try await net.near.exchange(Array(frames)) == Array(frames))
         let share = TransportLimits().turnFrameCount + 1

@@ -6,15 +6,14 @@ import mlkem
 from primitives import *
 from values import ANN, ANN_KEY, BOB, BOB_KEY, TOKEN
 
-# Of the handshake that opens the link, and of the one that replaces its keys.
-EPHEMERAL = {"dialer": b"\x33" * 32, "listener": b"\x44" * 32, "beginner": b"\x55" * 32, "other": b"\x66" * 32}
+EPHEMERAL = {"dialer": b"\x33" * 32, "listener": b"\x44" * 32}
 # Of ML-KEM: the dialer's d ‖ z, and the listener's m (FIPS 203, algorithms 16 and 17).
 SEED, MESSAGE = b"\x77" * 32 + b"\x88" * 32, b"\x99" * 32
 DIALER_ID, LISTENER_ID = bytes(range(0x10, 0x18)), bytes(range(0x18, 0x20))
 
 
 class Side:
-    """SymmetricState and HandshakeState of XK and XKhfs, as far as both sides share them."""
+    """SymmetricState and HandshakeState of XKhfs, as far as both sides share them."""
 
     def __init__(self, name, prologue, responder_key):
         self.h = self.ck = sha256(name)
@@ -48,26 +47,23 @@ def encapsulation():
     return key, ciphertext, secret
 
 
-def handshake(prologue, initiator, responder, initiator_ephemeral, responder_ephemeral, kem=None):
-    """The three acts, both directions' keys (the initiator's first), and the handshake hash. Without ML-KEM: XK."""
-    names = b"XKhfs_secp256k1+MLKEM768", b"XK_secp256k1"
-    state = Side(b"Noise_%s_ChaChaPoly_SHA256" % names[kem is None], prologue, public(responder))
+def handshake(prologue, initiator, responder, initiator_ephemeral, responder_ephemeral, kem):
+    """The three acts, both directions' keys (the initiator's first), the handshake hash and the chaining key."""
+    state = Side(b"Noise_XKhfs_secp256k1+MLKEM768_ChaChaPoly_SHA256", prologue, public(responder))
     e = public(initiator_ephemeral)
     state.mix_hash(e)
     state.mix_key(ecdh(initiator_ephemeral, public(responder)))
-    one = b"\0" + e + (state.seal(kem[0]) if kem else b"") + state.seal(b"")
+    one = b"\0" + e + state.seal(kem[0]) + state.seal(b"")
     e = public(responder_ephemeral)
     state.mix_hash(e)
     state.mix_key(ecdh(responder_ephemeral, public(initiator_ephemeral)))
-    two = b"\0" + e
-    if kem:
-        two += state.seal(kem[1])
-        state.mix_key(kem[2])
+    two = b"\0" + e + state.seal(kem[1])
+    state.mix_key(kem[2])
     two += state.seal(b"")
     s = state.seal(public(initiator))
     state.mix_key(ecdh(initiator, public(responder_ephemeral)))
     three = b"\0" + s + state.seal(b"")
-    return (one, two, three), split(hkdf(b"", b"", state.ck, 64)), state.h
+    return (one, two, three), split(hkdf(b"", b"", state.ck, 64)), state.h, state.ck
 
 
 def packet(key, epoch, receiver, number, frames):
@@ -87,14 +83,14 @@ def data(offset, message):
     return b"\x03" + integer(offset) + integer(len(stream)) + stream
 
 
-def rekey(act, epoch, bytes_):
-    return b"\x08" + bytes([act, epoch]) + bytes_
+def rotated(key, chaining):
+    return hkdf(key, b"", chaining, 64)[32:]
 
 
 def blocks():
     prologue = b"mayfly\x01\x0d" + TOKEN
     kem = encapsulation()
-    acts, keys, h = handshake(prologue, ANN, BOB, EPHEMERAL["dialer"], EPHEMERAL["listener"], kem)
+    acts, keys, h, chaining = handshake(prologue, ANN, BOB, EPHEMERAL["dialer"], EPHEMERAL["listener"], kem)
     half = len(acts[0]) // 2
     dials = [
         b"\x0d\x11" + TOKEN + DIALER_ID + bytes([number, 0]) + acts[0][number * half :][:half]
@@ -105,8 +101,6 @@ def blocks():
     # 0 to 9 received but for 4: largest 9, 250 µs, one further range, 5 to 9, a gap of one, 0 to 3.
     ack = b"\x02" + integer(9) + integer(250) + integer(1) + integer(4) + integer(0) + integer(3)
     frames = ack + data(0, b"\x20\x07")
-    again = b"mayfly\x01\x0drekey" + h + b"\x01"
-    new_acts, new_keys, new_h = handshake(again, ANN, BOB, EPHEMERAL["beginner"], EPHEMERAL["other"])
     return {
         "datagram handshake": [
             ("dialer's ephemeral", EPHEMERAL["dialer"]), ("listener's ephemeral", EPHEMERAL["listener"]),
@@ -118,14 +112,7 @@ def blocks():
         "sealed packets": [
             ("ping", packet(keys[1], 0, DIALER_ID, 0, b"\x01")),
             ("number", 10), ("frames", frames), ("packet", packet(keys[0], 0, LISTENER_ID, 10, frames)),
-            ("close", packet(keys[0], 0, LISTENER_ID, 11, b"\x09\x00")),
-        ],
-        "rekey": [
-            ("beginner's ephemeral", EPHEMERAL["beginner"]), ("other's ephemeral", EPHEMERAL["other"]),
-            ("prologue", again),
-            ("act 1", rekey(1, 1, new_acts[0])), ("act 2", rekey(2, 1, new_acts[1])),
-            ("act 3", rekey(3, 1, new_acts[2])),
-            ("beginner's key", new_keys[0]), ("other's key", new_keys[1]), ("handshake hash", new_h),
-            ("packet of epoch 1", packet(new_keys[1], 1, DIALER_ID, 7, b"\x01")),
+            ("close", packet(keys[0], 0, LISTENER_ID, 11, b"\x08\x00")),
+            ("rotated", packet(rotated(keys[0], chaining), 1, LISTENER_ID, 4096, b"\x01")),
         ],
     }  # fmt: skip

@@ -2,7 +2,7 @@
 
 import struct
 
-from datagrams import EPHEMERAL, MESSAGE, SEED, encapsulation, handshake
+from datagrams import EPHEMERAL, MESSAGE, SEED, encapsulation, handshake, split
 from primitives import *
 from values import ANN, ANN_TO_BOB, BOB, INVITE_KNOCK, INVITE_ROUTE, TOKEN
 
@@ -20,10 +20,23 @@ def sealed(key, frame):
     return length + chacha20poly1305(key, bytes(4) + struct.pack("<Q", 1), frame, b"")
 
 
+def secrets(chaining):
+    """Both keys, the dialer's first, and the root key."""
+    return split(hkdf(b"", b"", chaining, 64)), hkdf(b"", b"root", chaining)
+
+
+def new_secrets(root, curve, encapsulated):
+    chaining = split(hkdf(curve, b"", root, 64))[0]
+    return secrets(split(hkdf(encapsulated, b"", chaining, 64))[0])
+
+
 def blocks():
     prologue = b"mayfly\x01M" + TOKEN
     kem = encapsulation()
-    acts, keys, h = handshake(prologue, ANN, BOB, EPHEMERAL["dialer"], EPHEMERAL["listener"], kem)
+    acts, keys, h, chaining = handshake(prologue, ANN, BOB, EPHEMERAL["dialer"], EPHEMERAL["listener"], kem)
+    root = secrets(chaining)[1]
+    near, far, encapsulated = b"\x55" * 32, b"\x66" * 32, b"\x77" * 32
+    new_keys, new_root = new_secrets(root, ecdh(near, public(far)), encapsulated)
     return {
         "routing tokens": [
             ("day", DAY), ("generation's day", GENERATION[0]), ("generation's counter", GENERATION[1]),
@@ -41,6 +54,12 @@ def blocks():
             ("act 1", acts[0]), ("act 2", acts[1]), ("act 3", acts[2]),
             ("dialer's key", keys[0]), ("listener's key", keys[1]), ("handshake hash", h),
             ("frame", FRAME), ("first from the dialer", sealed(keys[0], FRAME)),
-            ("first from the listener", sealed(keys[1], FRAME)),
+            ("first from the listener", sealed(keys[1], FRAME)), ("root key", root),
+        ],
+        "new secrets": [
+            ("root key", root), ("dialer's ephemeral", near), ("listener's ephemeral", far),
+            ("secret of ekem1", encapsulated), ("new root key", new_root), ("frame", FRAME),
+            ("first from the dialer", sealed(new_keys[0], FRAME)),
+            ("first from the listener", sealed(new_keys[1], FRAME)),
         ],
     }  # fmt: skip

@@ -79,12 +79,61 @@ extension SecretBytes {
     /// the first output.
     /// - Returns: the second output.
     mutating func expand(_ input: UnsafeRawBufferPointer) -> SecretBytes {
-        var salt = withBytes { Array($0) }
-        defer { wipe(&salt) }
-        let outputs = HKDF.derive(secret: input, salt: salt, info: [], byteCount: 64)
+        let outputs = derive(input, byteCount: 64)
         self = outputs.withBytes { SecretBytes(copying: $0[..<32]) }
         return outputs.withBytes { SecretBytes(copying: $0[32...]) }
     }
+
+    fileprivate borrowing func derive(_ input: UnsafeRawBufferPointer, info: String = "", byteCount: Int = 32)
+        -> SecretBytes
+    {
+        var salt = withBytes { Array($0) }
+        defer { wipe(&salt) }
+        return HKDF.derive(secret: input, salt: salt, info: Array(info.utf8), byteCount: byteCount)
+    }
+}
+
+/// The secrets of a link, from its handshake or a rekey (Links.md, "Keys").
+package struct LinkSecrets: ~Copyable, Sendable {
+    fileprivate let chainingKey: SecretBytes
+    fileprivate let sending: SecretBytes
+    fileprivate let receiving: SecretBytes
+    /// Reveals none of the other secrets.
+    package let rootKey: SecretBytes
+
+    /// Split of the Noise specification (section 5.2): the first key is for what the dialer sends.
+    package init(chainingKey: consuming SecretBytes, role: Role) {
+        let empty = UnsafeRawBufferPointer(start: nil, count: 0)
+        rootKey = chainingKey.derive(empty, info: "root")
+        var first = chainingKey.clone()
+        let second = first.expand(empty)
+        if role == .initiator {
+            sending = first
+            receiving = second
+        } else {
+            sending = second
+            receiving = first
+        }
+        self.chainingKey = chainingKey
+    }
+
+    /// New secrets from those before, which `rootKey` stands for, and from an exchange: MixKey of the Noise
+    /// specification for both secrets, then Split.
+    package init(
+        rootKey: borrowing SecretBytes, curve: borrowing SecretBytes, encapsulated: borrowing SecretBytes, role: Role
+    ) {
+        var chainingKey = rootKey.clone()
+        _ = curve.withBytes { chainingKey.expand($0) }
+        _ = encapsulated.withBytes { chainingKey.expand($0) }
+        self.init(chainingKey: chainingKey, role: role)
+    }
+
+    fileprivate borrowing func cipher(_ key: borrowing SecretBytes) -> RotatingCipher {
+        RotatingCipher(cipher: CipherState(key: key.clone()), chainingKey: chainingKey.clone())
+    }
+
+    package var packetSender: PacketCipher { PacketCipher(key: sending.clone(), chainingKey: chainingKey.clone()) }
+    package var packetReceiver: PacketCipher { PacketCipher(key: receiving.clone(), chainingKey: chainingKey.clone()) }
 }
 
 /// Messages after the handshake, in the frames of BOLT 8 ("Lightning Message Specification"): a sealed 2-byte length,
@@ -101,6 +150,8 @@ package struct TransportState: ~Copyable, Sendable {
 
     private var sending: RotatingCipher
     private var receiving: RotatingCipher
+    /// Opens the peer's frames from the first one that only this opens.
+    private var nextReceiving: RotatingCipher?
     /// Without its tag; `nil` while the length is expected.
     private var bodyByteCount: Int?
 
@@ -108,6 +159,25 @@ package struct TransportState: ~Copyable, Sendable {
         self.sending = RotatingCipher(cipher: sending, chainingKey: chainingKey.clone())
         self.receiving = RotatingCipher(cipher: receiving, chainingKey: chainingKey)
     }
+
+    package init(_ secrets: borrowing LinkSecrets) {
+        sending = secrets.cipher(secrets.sending)
+        receiving = secrets.cipher(secrets.receiving)
+    }
+
+    /// Replaces the keys after a frame: ours from the next one on, the peer's the same or, with `later`, when the peer
+    /// does. Call again only once the peer has.
+    package mutating func replace(by secrets: borrowing LinkSecrets, receivingLater later: Bool) {
+        sending = secrets.cipher(secrets.sending)
+        if later {
+            nextReceiving = secrets.cipher(secrets.receiving)
+        } else {
+            receiving = secrets.cipher(secrets.receiving)
+        }
+    }
+
+    /// The peer has not used the new keys yet.
+    package var awaitsPeer: Bool { nextReceiving != nil }
 
     /// - Throws: ``NoiseError/tooLong``.
     package mutating func seal(_ frame: some Collection<UInt8>) throws(NoiseError) -> [UInt8] {
@@ -129,13 +199,23 @@ package struct TransportState: ~Copyable, Sendable {
     ///   after either.
     package mutating func open(_ bytes: some Collection<UInt8>) throws(NoiseError) -> [UInt8]? {
         guard bytes.count == expectedByteCount else { throw .truncated }
-        let opened = try receiving.decrypt(bytes)
+        let opened = try decrypt(bytes)
         guard bodyByteCount == nil else {
             bodyByteCount = nil
             return opened
         }
         bodyByteCount = Int(opened[0]) << 8 | Int(opened[1])
         return nil
+    }
+
+    private mutating func decrypt(_ bytes: some Collection<UInt8>) throws(NoiseError) -> [UInt8] {
+        do { return try receiving.decrypt(bytes) } catch {
+            // A frame has one key, so only a length may be the first under the next one.
+            guard bodyByteCount == nil, let opened = try nextReceiving?.decrypt(bytes), let next = nextReceiving.take()
+            else { throw error }
+            receiving = next
+            return opened
+        }
     }
 }
 
@@ -144,9 +224,19 @@ package struct TransportState: ~Copyable, Sendable {
 package struct PacketCipher: ~Copyable, Sendable {
     package static let overheadByteCount = ChaChaPoly.tagByteCount
     private let key: SecretBytes
+    private let chainingKey: SecretBytes
 
     /// - Precondition: `key` has 32 bytes.
-    package init(key: consuming SecretBytes) { self.key = key }
+    package init(key: consuming SecretBytes, chainingKey: consuming SecretBytes) {
+        self.key = key
+        self.chainingKey = chainingKey
+    }
+
+    /// The cipher of the next key, as in BOLT 8 ("Lightning Message Key Rotation").
+    package borrowing func rotated() -> PacketCipher {
+        var next = chainingKey.clone()
+        return PacketCipher(key: key.withBytes { next.expand($0) }, chainingKey: next)
+    }
 
     /// Seals the packet behind its header in place, authenticates the header and appends the tag.
     package borrowing func seal(_ packet: inout [UInt8], headerByteCount: Int, number: UInt64) {

@@ -198,42 +198,19 @@ package struct LinkHandshake: ~Copyable, Sendable {
         nextAct = Act(rawValue: act.rawValue + 1)
     }
 
-    /// For a reliable, ordered transport.
     /// - Precondition: ``isFinished``.
     package consuming func finish() -> Link {
-        let peer = peer
-        let keys = symmetric.split(role)
-        return Link(
-            peer: peer,
-            transport: TransportState(
-                sending: CipherState(key: keys.sending), receiving: CipherState(key: keys.receiving),
-                chainingKey: symmetric.chainingKey))
-    }
-
-    /// For packets that may be lost or reordered.
-    /// - Precondition: ``isFinished``.
-    package consuming func finishForPackets() -> PacketLink {
-        let keys = symmetric.split(role)
-        return PacketLink(
-            peer: peer, sending: PacketCipher(key: keys.sending), receiving: PacketCipher(key: keys.receiving))
-    }
-
-    private var peer: AuthenticatedPeer {
         guard isFinished, let remoteStatic else { preconditionFailure("the handshake has three acts") }
-        return AuthenticatedPeer(publicKey: remoteStatic, handshakeHash: symmetric.hash, pattern: pattern)
+        return Link(
+            peer: AuthenticatedPeer(publicKey: remoteStatic, handshakeHash: symmetric.hash, pattern: pattern),
+            secrets: LinkSecrets(chainingKey: symmetric.chainingKey, role: role))
     }
 
     package struct Link: ~Copyable, Sendable {
         package let peer: AuthenticatedPeer
-        package var transport: TransportState
+        package let secrets: LinkSecrets
 
-        package consuming func takeTransport() -> TransportState { transport }
-    }
-
-    package struct PacketLink: ~Copyable, Sendable {
-        package let peer: AuthenticatedPeer
-        package let sending: PacketCipher
-        package let receiving: PacketCipher
+        package consuming func takeTransport() -> TransportState { TransportState(secrets) }
     }
 }
 
@@ -285,20 +262,5 @@ private struct SymmetricState: ~Copyable, Sendable {
         guard let plaintext = try? cipher.decrypt(ciphertext, authenticating: hash) else { return nil }
         mixHash(ciphertext)
         return plaintext
-    }
-
-    struct Keys: ~Copyable {
-        let sending: SecretBytes
-        let receiving: SecretBytes
-    }
-
-    /// Split: the first key is for what the initiator sends.
-    borrowing func split(_ role: Role) -> Keys {
-        var first = chainingKey.clone()
-        let second = first.expand(UnsafeRawBufferPointer(start: nil, count: 0))
-        return switch role {
-        case .initiator: Keys(sending: first, receiving: second)
-        case .responder: Keys(sending: second, receiving: first)
-        }
     }
 }

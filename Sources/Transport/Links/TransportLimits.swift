@@ -30,6 +30,7 @@ package struct TransportLimits: Sendable {
     package var codeExchangesPerPrefix = 4
     /// Largest sealed knock, and largest answer, in bytes. A UInt16 on the wire.
     package var knockByteCount = 1_024
+    package var rekey = RekeyLimits()
 
     // MARK: Implementation
 

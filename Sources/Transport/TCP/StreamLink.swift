@@ -39,8 +39,9 @@ final class StreamLink: LinkEnd {
     var phase: Phase
     /// Before the link is open.
     private var handshake: LinkHandshake?
-    /// Of the open link.
+    // Of the open link.
     private var keys: TransportState?
+    var rekeying: Rekeying?
     /// Bytes of the next piece outside of a handshake and a link; 0 while none is expected.
     var expected = 0
     /// `nil` before the connection is established, and after its end: the socket holds its link, too.
@@ -251,10 +252,40 @@ final class StreamLink: LinkEnd {
             do throws(NoiseError) {
                 let frame = try keys?.open(piece)
                 connection.bytesIn += UInt64(piece.count)
-                if let frame { transport.events.frame(connection, frame) }
+                if let frame { received(frame, on: connection) }
             } catch { end(.notAuthentic, .disconnected) }
         case .ended: break
         }
+    }
+
+    private func received(_ frame: [UInt8], on connection: PeerConnection) {
+        rekeying?.countFrame()
+        if keys?.awaitsPeer == false { rekeying?.completed() }
+        if Rekeying.kind(of: frame) == nil { transport.events.frame(connection, frame) } else { renew(frame) }
+        rekeyIfDue()
+    }
+
+    /// A closing link gets no new secrets.
+    private func renew(_ frame: [UInt8]) {
+        guard case .open(let connection) = phase else { return }
+        do throws(Rekeying.Violation) {
+            guard let renewal = try rekeying?.receive(frame, at: transport.now, makeEphemeral: transport.makeEphemeral)
+            else { return }
+            if let answer = renewal.answer { try? queue(answer, on: connection) }
+            keys?.replace(by: renewal.secrets, receivingLater: renewal.answer != nil)
+            flush()
+        } catch { end(.protocolViolation, .disconnected) }
+    }
+
+    /// Checked with each frame: a key that seals nothing need not change.
+    private func rekeyIfDue() {
+        guard case .open(let connection) = phase, let deadline = rekeying?.deadline else { return }
+        let now = transport.now
+        guard deadline <= now else { return }
+        if rekeying?.isOverdue(at: now) ?? true { return end(.rekeyOverdue, .disconnected) }
+        guard let frame = rekeying?.ask(at: now, ephemeral: transport.makeEphemeral()) else { return }
+        try? queue(frame, on: connection)
+        flush()
     }
 
     private func greet(_ bytes: [UInt8]) {
@@ -296,8 +327,9 @@ final class StreamLink: LinkEnd {
             let link = finished.finish()
             let peer = link.peer
             guard remote == nil || remote == peer.publicKey else { return end(.requested, .wrongPeer) }
+            let rootKey = link.secrets.rootKey.clone()
             keys = link.takeTransport()
-            opened(peer, answer)
+            opened(peer, rootKey, answer)
         } catch { end(.requested, .handshake(error)) }
     }
 
@@ -333,7 +365,7 @@ final class StreamLink: LinkEnd {
         return true
     }
 
-    private func opened(_ peer: AuthenticatedPeer, _ actThree: [UInt8]) {
+    private func opened(_ peer: AuthenticatedPeer, _ rootKey: consuming SecretBytes, _ actThree: [UInt8]) {
         guard let socket else { return }
         let (route, token, role): (UInt64, RoutingToken, Role)
         switch phase {
@@ -353,6 +385,7 @@ final class StreamLink: LinkEnd {
             localAddress: socket.localAddress, remoteAddress: socket.remoteAddress, isRelayed: socket.relay != nil,
             loop: transport.loop, end: self)
         forgetTime()
+        rekeying = Rekeying(role, rootKey: rootKey, limits: limits.rekey, at: transport.now)
         phase = .open(connection)
         socket.setOptions(limits)
         transport.opened(connection)
@@ -361,7 +394,13 @@ final class StreamLink: LinkEnd {
     // MARK: Outbound
 
     func send(_ frame: [UInt8]) throws(LinkSendError) {
+        rekeyIfDue()
         guard case .open(let connection) = phase else { throw .closed }
+        try queue(frame, on: connection)
+    }
+
+    private func queue(_ frame: [UInt8], on connection: PeerConnection) throws(LinkSendError) {
+        rekeying?.countFrame()
         let bytes: [UInt8]?
         do { bytes = try keys?.seal(frame) } catch { throw .tooLong }
         guard let sealed = bytes else { throw .closed }
@@ -536,6 +575,7 @@ final class StreamLink: LinkEnd {
         }
         handshake = nil
         keys = nil
+        rekeying = nil
         expected = 0
         forgetTime()
         transport.forget(self)

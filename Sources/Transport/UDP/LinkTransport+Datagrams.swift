@@ -217,6 +217,7 @@ extension DatagramLimits {
         result.silence = limits.silence.nanoseconds / 1_000
         result.keepAlive = result.silence / 3
         result.closeTimeout = limits.closeTimeout.nanoseconds / 1_000
+        result.rekey = limits.rekey
         result.outboundByteCount = limits.outboundByteCount
         result.outboundHighWater = limits.outboundHighWater
         result.outboundLowWater = limits.outboundLowWater

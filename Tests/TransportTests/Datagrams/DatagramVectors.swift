@@ -27,14 +27,15 @@ import Testing
         try SecretKey(SecretBytes(copying: try vector.bytes(field)))
     }
 
-    private func source(_ ephemeral: [UInt8], _ encapsulation: KeyEncapsulationSource = KeyEncapsulationSource())
-        -> DatagramSource
-    {
+    /// - Parameter ephemeral: `nil` if no handshake may begin.
+    private func source(
+        _ ephemeral: [UInt8]? = nil, _ encapsulation: KeyEncapsulationSource = KeyEncapsulationSource()
+    ) -> DatagramSource {
         DatagramSource(
             randomBytes: { [UInt8](repeating: 7, count: $0) },
             makeEphemeral: {
-                guard let key = try? SecretKey(SecretBytes(copying: ephemeral)) else {
-                    preconditionFailure("the page names keys")
+                guard let ephemeral, let key = try? SecretKey(SecretBytes(copying: ephemeral)) else {
+                    preconditionFailure("no handshake, or no key on the page")
                 }
                 return key
             }, encapsulation: encapsulation)
@@ -67,13 +68,11 @@ import Testing
             source: source(try vector.bytes("listener's ephemeral"), encapsulation), limits: limits, at: 0)
         #expect(answering.firstAnswer.bytes == (try vector.bytes("answer")))
         let rejection = dialing.receiveAnswer(
-            try act(answering.firstAnswer.bytes), responder: listenerID, from: there,
-            source: source(try examples["rekey"].bytes("beginner's ephemeral")), at: 0)
+            try act(answering.firstAnswer.bytes), responder: listenerID, from: there, source: source(), at: 0)
         #expect(rejection == nil)
         let finish = try #require(dialing.poll(at: 0)).bytes
         #expect(finish == (try vector.bytes("finish")))
-        let outcome = answering.receiveFinish(
-            try act(finish), source: source(try examples["rekey"].bytes("other's ephemeral")), at: 0)
+        let outcome = answering.receiveFinish(try act(finish), source: source(), at: 0)
         guard case .link(let listener) = outcome else { throw Vector.Failure(description: "no link: \(outcome)") }
         let ping = try examples["sealed packets"].bytes("ping")
         let dialer = dialing.receiveSealed(ping, epoch: 0, number: 0, from: there, at: 0)
@@ -83,15 +82,16 @@ import Testing
     @Test func `a datagram handshake and its keys match the page's example`() throws {
         let vector = try examples["datagram handshake"]
         let (dialer, listener) = try links()
-        #expect(dialer.keys.handshakeHash == (try vector.bytes("handshake hash")))
-        #expect(listener.keys.handshakeHash == (try vector.bytes("handshake hash")))
+        #expect(dialer.peer.handshakeHash == (try vector.bytes("handshake hash")))
+        #expect(listener.peer.handshakeHash == (try vector.bytes("handshake hash")))
         for (name, link, remote) in [
             ("dialer's key", dialer, "listener's id"), ("listener's key", listener, "dialer's id"),
         ] {
             let header: [UInt8] = [0x0d, 0x15, 0] + (try vector.bytes(remote)) + [UInt8](repeating: 0, count: 8)
             var expected = header + [0x01]
-            PacketCipher(key: SecretBytes(copying: try vector.bytes(name))).seal(
-                &expected, headerByteCount: header.count, number: 0)
+            PacketCipher(
+                key: SecretBytes(copying: try vector.bytes(name)), chainingKey: SecretBytes(byteCount: 32) { _ in }
+            ).seal(&expected, headerByteCount: header.count, number: 0)
             var packet = header + [0x01]
             link.keys.seal(&packet, number: 0)
             #expect(packet == expected)
@@ -128,62 +128,17 @@ import Testing
         #expect(listener.receive(close, epoch: 0, number: number + 1, from: here, at: 0) && listener.isGone)
     }
 
-    @Test func `a rekey matches the page's example`() throws {
-        let vector = try examples["rekey"]
+    @Test func `the rotation of a key matches the page's example`() throws {
         let (dialer, listener) = try links()
-        let prologue = DatagramPacket.prologue(rekeying: dialer.keys.handshakeHash, epoch: 1)
-        #expect(prologue == (try vector.bytes("prologue")))
-        func frame(_ outgoing: Rekeying.Outgoing?) throws -> [UInt8] {
-            let outgoing = try #require(outgoing)
-            var bytes: [UInt8] = []
-            DatagramFrame.appendRekey(outgoing.act, epoch: outgoing.epoch, outgoing.bytes, to: &bytes)
-            return bytes
-        }
-        dialer.rekeying.begin(
-            identity: ann, remote: bob.publicKey, keys: dialer.keys, ephemeral: try key(vector, "beginner's ephemeral"))
-        #expect(try frame(dialer.rekeying.outgoing) == vector.bytes("act 1"))
-
-        var isOffered = false
-        var isInstalled = false
-        func pass(_ act: Act, from: DatagramLink, to link: DatagramLink, _ own: IdentityKey, _ remote: IdentityKey)
-            throws
-        {
-            let bytes = Array(try frame(from.rekeying.outgoing).dropFirst(3))
-            let outcome = link.rekeying.receive(
-                act, epoch: 1, bytes, identity: own, remote: remote.publicKey, keys: link.keys,
-                makeEphemeral: link.source.makeEphemeral)
-            switch consume outcome {
-            case .nothing: break
-            case .offered(let keys):
-                link.keys.offer(keys)
-                isOffered = true
-            case .installed(let keys):
-                link.keys.install(keys, at: 0)
-                isInstalled = true
-            case .violation: throw Vector.Failure(description: "a violation at act \(act)")
-            }
-        }
-        try pass(.one, from: dialer, to: listener, bob, ann)
-        #expect(try frame(listener.rekeying.outgoing) == vector.bytes("act 2"))
-        try pass(.two, from: listener, to: dialer, ann, bob)
-        #expect(isOffered && !isInstalled)
-        #expect(try frame(dialer.rekeying.outgoing) == vector.bytes("act 3"))
-        try pass(.three, from: dialer, to: listener, bob, ann)
-        #expect(isInstalled && listener.keys.epoch == 1 && dialer.keys.epoch == 0)
-        #expect(listener.keys.handshakeHash == (try vector.bytes("handshake hash")))
-
-        var packet = DatagramPacket.sealed(epoch: 1, receiver: listener.remoteID, number: 7).bytes + [0x01]
-        listener.keys.seal(&packet, number: 7)
-        #expect(packet == (try vector.bytes("packet of epoch 1")))
-        #expect(dialer.receive(packet, epoch: 1, number: 7, from: there, at: 0) && dialer.keys.epoch == 1)
-
-        // The dialer initiated the rekey, so the first key of the handshake is its own.
-        var answer = DatagramPacket.sealed(epoch: 1, receiver: dialer.remoteID, number: 3).bytes + [0x01]
-        var expected = answer
-        dialer.keys.seal(&answer, number: 3)
-        PacketCipher(key: SecretBytes(copying: try vector.bytes("beginner's key"))).seal(
-            &expected, headerByteCount: DatagramPacket.sealedHeaderByteCount, number: 3)
-        #expect(answer == expected)
+        var packet = DatagramPacket.sealed(epoch: 1, receiver: dialer.remoteID, number: 4_096).bytes + [0x01]
+        for number in [0, 4_095] as [UInt64] { dialer.keys.rotate(at: number, acknowledged: 0) }
+        #expect(dialer.keys.epoch == 0)
+        dialer.keys.rotate(at: 4_096, acknowledged: 0)
+        #expect(dialer.keys.epoch == 1)
+        dialer.keys.seal(&packet, number: 4_096)
+        #expect(packet == (try examples["sealed packets"].bytes("rotated")))
+        #expect(listener.receive(packet, epoch: 1, number: 4_096, from: here, at: 0))
+        #expect(listener.keys.receivingEpoch == 1 && listener.keys.epoch == 0)
     }
 
     @Test(

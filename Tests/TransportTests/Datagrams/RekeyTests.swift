@@ -4,213 +4,172 @@ import Testing
 @testable import Transport
 
 @Suite struct RekeyTests {
-    private func pair(_ seed: UInt64, _ change: (inout DatagramLimits) -> Void = { _ in }) throws -> Pair {
-        var limits = DatagramLimits()
-        change(&limits)
-        let pair = Pair(seed: seed, Conditions(), limits: limits)
+    private static let minute: Microseconds = 60_000_000
+
+    private func pair(
+        _ seed: UInt64, _ conditions: Conditions = Conditions(), limits: DatagramLimits = DatagramLimits()
+    ) throws -> Pair {
+        let pair = Pair(seed: seed, conditions, limits: limits)
         try #require(pair.open())
         return pair
     }
 
-    @Test func `a link replaces its keys every 120 seconds and refuses packets under old keys`() throws {
+    @Test(arguments: 1...5 as ClosedRange<UInt64>)
+    func `a transfer over a lossy network goes on through rotations of both keys`(seed: UInt64) throws {
+        var conditions = Conditions()
+        conditions.delay = 1_000
+        conditions.lost = 20
+        conditions.reordered = 300
+        conditions.jitter = 3_000
+        conditions.duplicated = 100
+        let pair = try pair(seed, conditions)
+        pair.near.waiting = [[UInt8]](repeating: [UInt8](repeating: 1, count: 10_000), count: 1_500)
+        pair.far.waiting = [[UInt8]](repeating: [UInt8](repeating: 2, count: 10_000), count: 1_500)
+        let isDone = pair.network.run(for: 300_000_000) {
+            pair.far.received.count == 1_500 && pair.near.received.count == 1_500
+        }
+        #expect(isDone && pair.far.received == pair.near.waiting && pair.near.received == pair.far.waiting)
+        let (near, far) = (try #require(pair.nearLink), try #require(pair.farLink))
+        pair.network.run(for: 1_000_000)
+        #expect(near.keyEpoch >= 2 && near.keyEpoch == far.keyReceivingEpoch)
+        #expect(far.keyEpoch >= 2 && far.keyEpoch == near.keyReceivingEpoch)
+        #expect(near.keyDiscardAt == nil && far.keyDiscardAt == nil)
+    }
+
+    @Test func `a key rotates only when the peer has a packet of it, and only the last two keys open`() throws {
         let pair = try pair(1)
         let (near, far) = (try #require(pair.nearLink), try #require(pair.farLink))
-        let hash = near.keyHash
-        pair.network.run(for: 119_000_000)
-        #expect(near.keyEpoch == 0)
-        let old = near.forge([1])
-        pair.network.run(for: 2_000_000)
-        #expect(near.keyEpoch == 1 && far.keyEpoch == 1)
-        #expect(near.keyHash == far.keyHash && near.keyHash != hash)
-        #expect(near.rekeyCount == 1 && far.rekeyCount == 1)
-        #expect(!near.keysAwaitPeer && near.keysDiscardAt == nil && far.keysDiscardAt == nil)
-        // A packet sealed with the old keys is refused.
-        let before = far.fingerprint
-        pair.far.endpoint.receive(old, from: pair.near.address, at: pair.network.now)
-        #expect(far.fingerprint == before)
-        pair.network.run(for: 600_000_000)
-        #expect(near.keyEpoch == 6 && far.keyEpoch == 6 && pair.near.closed.isEmpty && pair.far.closed.isEmpty)
+        pair.network.run(for: 1_000_000)
+        let late = [near.forge([1]), near.forge([1])]
+        func rotate(acknowledged: UInt64) {
+            near.nextNumber += LinkKeys.packetsPerKey
+            near.keys.rotate(at: near.nextNumber, acknowledged: acknowledged)
+        }
+        near.keys.rotate(at: near.nextNumber, acknowledged: nil)
+        let first = near.nextNumber
+        rotate(acknowledged: 0)
+        rotate(acknowledged: first - 1)
+        #expect(near.keyEpoch == 1)
+        far.replay = ReplayWindow()
+        // The next rotation is accepted, and an earlier packet afterwards; a packet two rotations ahead is not.
+        let next = near.forge([1])
+        rotate(acknowledged: near.nextNumber)
+        let beyond = near.forge([1])
+        #expect(near.keyEpoch == 2)
+        func isTaken(_ packet: [UInt8]) -> Bool {
+            let before = far.bytesIn
+            pair.far.endpoint.receive(packet, from: pair.near.address, at: pair.network.now)
+            return far.bytesIn > before
+        }
+        #expect(!isTaken(beyond) && far.keyReceivingEpoch == 0)
+        #expect(isTaken(next) && far.keyReceivingEpoch == 1)
+        far.replay = ReplayWindow()
+        #expect(isTaken(late[0]))
+        // The previous key is wiped after three probe timeouts.
+        pair.network.run(for: 3_000_000)
+        #expect(!isTaken(late[1]) && far.keyDiscardAt == nil)
+        #expect(isTaken(beyond) && far.keyReceivingEpoch == 2)
+    }
+
+    // MARK: New secrets
+
+    @Test func `a link has new secrets each hour and refuses packets under old keys`() throws {
+        let pair = try pair(1)
+        // An open link needs no inbox key, which a lock wipes.
+        for side in [pair.near, pair.far] { side.identity.wipe() }
+        let (near, far) = (try #require(pair.nearLink), try #require(pair.farLink))
+        var seen: Set<[UInt8]> = []
+        for hour in 0..<4 as Range<UInt8> {
+            #expect(near.rootBytes == far.rootBytes && seen.insert(near.rootBytes).inserted)
+            #expect(near.keyEpoch == hour << 4 && far.keyEpoch == hour << 4)
+            #expect(near.keyDiscardAt == nil && far.keyDiscardAt == nil)
+            let old = near.forge([1])
+            pair.network.run(for: 61 * Self.minute)
+            let before = far.fingerprint
+            pair.far.endpoint.receive(old, from: pair.near.address, at: pair.network.now)
+            #expect(far.fingerprint == before)
+        }
+        #expect(pair.near.closed.isEmpty && pair.far.closed.isEmpty)
+        #expect(pair.near.received.isEmpty && pair.far.received.isEmpty)
     }
 
     @Test(arguments: 1...20 as ClosedRange<UInt64>)
-    func `a transfer over a lossy network goes on through many rekeys from either side`(seed: UInt64) throws {
+    func `a transfer over a lossy network goes on through many exchanges`(seed: UInt64) throws {
         var limits = DatagramLimits()
-        limits.rekeyPacketCount = 30
-        limits.rekeyPacketDeadline = 10_000
-        limits.rekeyAfter = 2_000_000
-        limits.rekeyStagger = 0
+        limits.rekey.frameCount = 30
+        limits.outboundHighWater = 8 << 10
+        limits.outboundLowWater = 2 << 10
         var conditions = Conditions()
         conditions.lost = 100
         conditions.reordered = 300
         conditions.jitter = 60_000
         conditions.duplicated = 100
-        let pair = Pair(seed: seed, conditions, limits: limits)
-        try #require(pair.open())
+        let pair = try pair(seed, conditions, limits: limits)
         pair.near.waiting = makeMessages(300, seed: 1)
         pair.far.waiting = makeMessages(300, seed: 2)
-        var earliest = Microseconds.max
+        let (near, far) = (try #require(pair.nearLink), try #require(pair.farLink))
+        var seen: Set<[UInt8]> = []
         let isDone = pair.network.run(for: 300_000_000) {
-            for side in [pair.near, pair.far] { earliest = min(earliest, side.endpoint.nextDeadline ?? earliest) }
+            seen.insert(far.rootBytes)
             return pair.far.received.count == 300 && pair.near.received.count == 300
         }
-        #expect(isDone)
-        // The deadline covers keys that are due.
-        #expect(earliest >= 0)
-        #expect(pair.far.received == pair.near.waiting && pair.near.received == pair.far.waiting)
-        let (near, far) = (try #require(pair.nearLink), try #require(pair.farLink))
-        #expect(near.rekeyCount > 5 && near.rekeyCount.distance(to: far.rekeyCount).magnitude <= 1)
+        #expect(isDone && pair.far.received == pair.near.waiting && pair.near.received == pair.far.waiting)
+        pair.network.run(for: 20_000_000)
+        #expect(near.rootBytes == far.rootBytes && seen.count > 5)
+        #expect(near.keyEpoch == far.keyReceivingEpoch && far.keyEpoch == near.keyReceivingEpoch)
+        #expect(near.keyDiscardAt == nil && far.keyDiscardAt == nil)
     }
 
-    @Test func `two simultaneous rekeys make one set of keys`() throws {
-        let pair = try pair(3) { $0.rekeyStagger = 0 }
-        pair.network.run(for: 61_000_000)
-        let (near, far) = (try #require(pair.nearLink), try #require(pair.farLink))
-        try begin(near)
-        try begin(far)
-        pair.near.endpoint.touch(near.localID)
-        pair.far.endpoint.touch(far.localID)
-        pair.network.run(for: 2_000_000)
-        #expect(near.keyEpoch == 1 && far.keyEpoch == 1)
-        #expect(near.keyHash == far.keyHash)
-        #expect(near.isRekeyIdle && far.isRekeyIdle)
+    @Test func `a link ends ten minutes after its dialer has asked, if no answer comes`() throws {
+        let pair = try pair(4)
+        // The frame waits behind what the owner does not read.
+        pair.far.reads = false
+        #expect(pair.network.run(for: 69 * Self.minute) { !pair.near.closed.isEmpty } == false)
+        #expect(pair.network.run(for: 2 * Self.minute) { !pair.near.closed.isEmpty && !pair.far.closed.isEmpty })
+        #expect(pair.near.closed.values.first == .rekeyOverdue || pair.far.closed.values.first == .rekeyOverdue)
     }
 
-    @Test func `a link closes after 180 seconds if its peer takes no part in rekeying`() throws {
-        let pair = try pair(4) { $0.rekeyAfter = 120_000_000 }
-        // A side whose new keys wait for the peer's first packet takes part in no other handshake.
-        let far = try #require(pair.farLink)
-        var random = SplitMix64(state: 1)
-        let mine = makeSecretKey(&random)
-        let theirs = makeSecretKey(&random)
-        var ours = try LinkHandshake.initiator(
-            identity: mine, remote: theirs.publicKey, ephemeral: makeSecretKey(&random), prologue: [])
-        var other = LinkHandshake.responder(identity: theirs, ephemeral: makeSecretKey(&random), prologue: [])
-        try other.read(ours.write())
-        try ours.read(other.write())
-        try other.read(ours.write())
-        far.keys.offer(ours.finishForPackets())
-        #expect(pair.network.run(for: 200_000_000) { !pair.near.closed.isEmpty })
-        #expect(pair.near.closed.values.first == .rekeyOverdue)
-        #expect(pair.network.now > 180_000_000)
-    }
-
-    @Test func `a link closes after too many packets under old keys`() throws {
-        let pair = try pair(5) {
-            $0.rekeyPacketCount = .max
-            $0.rekeyPacketDeadline = 200
-        }
-        pair.near.waiting = makeMessages(600, seed: 1)
-        #expect(pair.network.run(for: 100_000_000) { !pair.near.closed.isEmpty || !pair.far.closed.isEmpty })
-        #expect(pair.near.closed.values.contains(.rekeyOverdue) || pair.far.closed.values.contains(.rekeyOverdue))
-    }
-
-    @Test func `a peer that begins a rekey before half the keys' time violates the protocol`() throws {
-        let pair = try pair(7)
-        pair.network.run(for: 59_000_000)
-        let far = try #require(pair.farLink)
-        try begin(far)
-        pair.far.endpoint.touch(far.localID)
-        pair.network.run(for: 1_000_000)
-        #expect(pair.near.closed.values.first == .protocolViolation)
-        #expect(pair.far.closed.values.first == .closedByPeer)
-    }
-
-    @Test func `a rekey needs no inbox key, so it works after the key is wiped`() throws {
-        let pair = try pair(8)
-        for side in [pair.near, pair.far] { side.identity.wipe() }
-        pair.network.run(for: 300_000_000)
-        let (near, far) = (try #require(pair.nearLink), try #require(pair.farLink))
-        #expect(near.keyEpoch == 2 && far.keyEpoch == 2 && pair.near.closed.isEmpty && pair.far.closed.isEmpty)
-        // The rekey uses fresh keys, not the identity keys.
-        #expect(near.identities.own?.publicKey != pair.near.identity.publicKey)
-        #expect(near.identities.remote == far.identities.own?.publicKey)
-    }
-
-    @Test func `a link accepts only one key from its peer, also repeated, and never its own`() throws {
-        let pair = try pair(9)
-        pair.network.run(for: 12_000_000)
-        let (near, far) = (try #require(pair.nearLink), try #require(pair.farLink))
-        let known = try #require(far.identities.own).publicKey
-        var random = SplitMix64(state: 1)
-        #expect(near.identities.receive(known.bytes) && near.identities.remote == known)
-        #expect(!near.identities.receive(makeSecretKey(&random).publicKey.bytes) && near.identities.remote == known)
-        var fresh = LinkIdentities()
-        let own = fresh.send(near.source.makeEphemeral)
-        #expect(!fresh.areKnown && !fresh.receive(own.bytes) && !fresh.receive([UInt8](repeating: 0, count: 33)))
-        #expect(fresh.receive(known.bytes) && !fresh.areKnown)
-        fresh.lost()
-        #expect(fresh.isOwed && fresh.send(near.source.makeEphemeral) == own)
-        fresh.acknowledged()
-        #expect(fresh.areKnown && !fresh.isOwed)
-    }
-
-    // MARK: Every state and act
-
-    private func begin(_ link: DatagramLink) throws {
-        link.rekeying.begin(
-            identity: try #require(link.identities.own), remote: try #require(link.identities.remote), keys: link.keys,
-            ephemeral: link.source.makeEphemeral())
-    }
-
-    private func give(_ act: Rekeying.Outgoing, to link: DatagramLink) throws -> String {
-        let outcome = link.rekeying.receive(
-            act.act, epoch: act.epoch, act.bytes, identity: try #require(link.identities.own),
-            remote: try #require(link.identities.remote), keys: link.keys, makeEphemeral: link.source.makeEphemeral)
-        switch consume outcome {
-        case .nothing: return "nothing"
-        case .offered: return "offered"
-        case .installed: return "installed"
-        case .violation: return "violation"
+    @Test(arguments: [0xfe, 0xff] as [UInt8]) func `a frame of an exchange at the wrong time or side ends the link`(
+        kind: UInt8
+    ) throws {
+        for isFromDialer in [true, false] {
+            let pair = try pair(5)
+            let (sender, receiver) = isFromDialer ? (pair.near, pair.far) : (pair.far, pair.near)
+            try sender.endpoint.send(
+                [kind] + [UInt8](repeating: 2, count: kind == 0xfe ? 1_217 : 1_121), on: try #require(sender.link),
+                at: pair.network.now)
+            sender.settle()
+            pair.network.run(for: 1_000_000)
+            #expect(receiver.closed.values.first == .protocolViolation)
+            #expect(sender.closed.values.first == .closedByPeer && receiver.received.isEmpty)
         }
     }
 
-    @Test func `rekey acts out of turn change nothing, and a forged act is a violation`() throws {
+    @Test func `after an answer with another ciphertext nothing opens, and the link ends by silence`() throws {
         let pair = try pair(6)
-        let (a, b) = (try #require(pair.nearLink), try #require(pair.farLink))
-        // The first keep-alive carries each side's key to the other.
-        pair.network.run(for: 12_000_000)
-        let keys = (try #require(a.identities.own), try #require(b.identities.own))
-        let (small, large) = keys.0.publicKey < keys.1.publicKey ? (a, b) : (b, a)
-        // idle: acts 2 and 3 match no handshake.
-        try begin(large)
-        let foreign = try #require(large.rekeyAct)
-        #expect(try give(.init(act: .two, epoch: 1, bytes: foreign.bytes), to: small) == "nothing")
-        #expect(try give(.init(act: .three, epoch: 1, bytes: foreign.bytes + foreign.bytes), to: small) == "nothing")
-        #expect(small.isRekeyIdle)
-        // Only the next epoch is accepted.
-        for epoch in [0, 2, 255] as [UInt8] {
-            #expect(try give(.init(act: .one, epoch: epoch, bytes: foreign.bytes), to: small) == "nothing")
+        let (near, far) = (try #require(pair.nearLink), try #require(pair.farLink))
+        pair.network.run(for: 59 * Self.minute)
+        var isForged = false
+        pair.network.tap = { _, _, _ in
+            // The listener's machine has other secrets than its answer says.
+            if !isForged, far.rootBytes != near.rootBytes {
+                far.keys.replace(
+                    by: LinkSecrets(
+                        rootKey: SecretBytes(randomByteCount: 32), curve: SecretBytes(randomByteCount: 32),
+                        encapsulated: SecretBytes(randomByteCount: 32), role: .responder), .responder)
+                isForged = true
+            }
+            return true
         }
-        #expect(small.isRekeyIdle)
-        // initiating: the smaller key goes on, act 3 means nothing, a forged act 2 is a violation.
-        try begin(small)
-        let actOne = try #require(small.rekeyAct)
-        #expect(try give(foreign, to: small) == "nothing" && small.rekeyAct?.act == .one)
-        #expect(try give(.init(act: .three, epoch: 1, bytes: foreign.bytes), to: small) == "nothing")
-        // The side with the larger key gives up its own handshake.
-        #expect(try give(actOne, to: large) == "nothing")
-        let actTwo = try #require(large.rekeyAct)
-        #expect(actTwo.act == .two)
-        // answering: repeated acts 1 and 2 mean nothing.
-        #expect(try give(actOne, to: large) == "nothing" && give(actTwo, to: large) == "nothing")
-        #expect(large.rekeyAct?.bytes == actTwo.bytes)
-        #expect(try give(actTwo, to: small) == "offered")
-        let actThree = try #require(small.rekeyAct)
-        #expect(actThree.act == .three && small.isRekeyIdle)
-        var forged = actThree.bytes
-        forged[40] ^= 1
-        #expect(try give(.init(act: .three, epoch: 1, bytes: forged), to: large) == "violation")
-        // The violation ends the link; the rekey is idle.
-        #expect(large.isRekeyIdle)
+        #expect(pair.network.run(for: 3 * Self.minute) { !pair.near.closed.isEmpty && !pair.far.closed.isEmpty })
+        #expect(isForged && pair.far.closed.values.first == .silent)
     }
 }
 
 // `#expect` cannot take noncopyable values.
 extension DatagramLink {
     var keyEpoch: UInt8 { keys.epoch }
-    var keyHash: [UInt8] { keys.handshakeHash }
-    var keysAwaitPeer: Bool { keys.awaitsPeer }
-    var keysDiscardAt: Microseconds? { keys.discardAt }
-    var isRekeyIdle: Bool { rekeying.isIdle }
-    var rekeyAct: Rekeying.Outgoing? { rekeying.outgoing }
+    var keyReceivingEpoch: UInt8 { keys.receivingEpoch }
+    var keyDiscardAt: Microseconds? { keys.discardAt }
+    var rootBytes: [UInt8] { rekeying.rootBytes }
 }

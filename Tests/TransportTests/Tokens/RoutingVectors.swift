@@ -89,6 +89,8 @@ import Testing
         #expect(three == (try vector.bytes("act 3")))
         let near = dialer.finish()
         #expect(near.peer.handshakeHash == (try vector.bytes("handshake hash")))
+        let root = near.secrets.rootKey.withBytes { Array($0) }
+        #expect(root == (try vector.bytes("root key")))
         let frame = try vector.bytes("frame")
         var out = near.takeTransport()
         let first = try out.seal(frame)

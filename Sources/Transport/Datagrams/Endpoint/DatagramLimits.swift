@@ -19,10 +19,7 @@ package struct DatagramLimits: Sendable {
     package var handshakesPerPrefix = 8
     /// Datagram size in bytes until a probe shows that larger ones get through.
     package var datagramByteCount = 1_200
-    /// Age at which a link's keys are replaced.
-    package var rekeyAfter: Microseconds = 120_000_000
-    /// Packets of one direction after which a link's keys are replaced.
-    package var rekeyPacketCount: UInt64 = 1 << 20
+    package var rekey = RekeyLimits()
 
     // MARK: RFC 9002
 
@@ -80,12 +77,6 @@ package struct DatagramLimits: Sendable {
     package var keepAlive: Microseconds = 10_000_000
     /// From the request to close to the end, for messages in transit in either direction.
     package var closeTimeout: Microseconds = 5_000_000
-    /// A link whose keys have not been replaced is closed at this age.
-    package var rekeyDeadline: Microseconds = 180_000_000
-    /// The same in packets of one direction.
-    package var rekeyPacketDeadline: UInt64 = (1 << 20) + (1 << 16)
-    /// Delay of the responder's rekey after the dialer's, so that both rarely rekey at once.
-    package var rekeyStagger: Microseconds = 5_000_000
     /// Challenges to a new address before it is given up. Their interval starts at the RTT and doubles.
     package var pathChallenges = 5
     /// Challenge responses waiting to be sent.
@@ -104,6 +95,15 @@ package struct DatagramLimits: Sendable {
     package var burst = 32
 
     package init() {}
+}
+
+/// When a link gets new secrets (Links.md, "New secrets").
+package struct RekeyLimits: Hashable, Sendable {
+    package var after: Microseconds = 3_600_000_000
+    /// Frames of both directions after which the dialer asks earlier.
+    package var frameCount = 1 << 20
+    /// From the beginning of an exchange to its end.
+    package var patience: Microseconds = 600_000_000
 }
 
 /// Limits the responder handshakes in flight, in total and per source network.

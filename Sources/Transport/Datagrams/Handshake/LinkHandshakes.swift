@@ -92,7 +92,7 @@ final class Dialing {
             act = try handshake?.write() ?? []
         } catch { return .handshake(error) }
         guard let finished = handshake.take() else { return nil }
-        let link = finished.finishForPackets()
+        let link = finished.finish()
         owesHalf = false
         // After a retransmission the RTT is ambiguous (Karn's algorithm).
         let roundTrip = retransmission.count == 1 ? now - retransmission.lastSentAt : nil
@@ -207,7 +207,7 @@ final class ResponderHandshake {
             try handshake?.read(actThree)
         } catch { return .refused(error) }
         guard let finished = handshake.take() else { return .refused(.outOfTurn) }
-        let link = finished.finishForPackets()
+        let link = finished.finish()
         guard route.remote == nil || route.remote == link.peer.publicKey else { return .wrongPeer }
         return .link(
             DatagramLink(

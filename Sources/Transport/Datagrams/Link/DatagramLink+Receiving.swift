@@ -20,7 +20,11 @@ extension DatagramLink {
         let isLatest = number >= replay.next
         replay.mark(number)
         bytesIn += UInt64(byteCount)
-        if opened == .next { rekeyCount += 1 }
+        if opened == .newGeneration {
+            rekeying.completed()
+            // The dialer wipes the old keys when it sees the new ones.
+            owesPing = true
+        }
         if case .lingering = state {
             lingering(datagram)
             return true
@@ -102,40 +106,9 @@ extension DatagramLink {
                 fallback = nil
                 events.append(.pathChanged(path.address))
             }
-        case .rekey(let act, let epoch, let bytes): try rekey(act, epoch, bytes, at: now)
-        case .linkKey(let bytes): guard identities.receive(bytes) else { throw .badValue }
         case .close: closedByPeer()
         }
         return true
-    }
-
-    private func rekey(_ act: Act, _ epoch: UInt8, _ bytes: [UInt8], at now: Microseconds) throws(DatagramFrame
-        .Malformed)
-    {
-        // Each rekey costs us three curve operations: reject one long before it is due.
-        if act == .one, epoch == keys.epoch &+ 1, rekeying.isIdle, !keys.awaitsPeer, isTooEarlyForKeys(now) {
-            throw .badValue
-        }
-        // The initiator begins only after our key is acknowledged, and so has sent its own before.
-        guard let own = identities.own, let remote = identities.remote else { throw .badValue }
-        let outcome = rekeying.receive(
-            act, epoch: epoch, bytes, identity: own, remote: remote, keys: keys, makeEphemeral: source.makeEphemeral)
-        switch consume outcome {
-        case .nothing: break
-        case .offered(let link): keys.offer(link)
-        case .installed(let link):
-            keys.install(link, at: now)
-            rekeyCount += 1
-            // The peer switches to the new keys once it sees us use them.
-            owesPing = true
-        case .violation: throw .badValue
-        }
-    }
-
-    /// Less than half of the keys' time and packets is used: clocks and counts do not differ by that much.
-    private func isTooEarlyForKeys(_ now: Microseconds) -> Bool {
-        now < keys.since + limits.rekeyAfter / 2
-            && max(keys.sentCount, keys.receivedCount) < limits.rekeyPacketCount / 2
     }
 
     // MARK: Acknowledgements (RFC 9002)
@@ -156,8 +129,6 @@ extension DatagramLink {
         let base = outbound.base
         for packet in acknowledgedScratch {
             if let piece = packet.piece { outbound.acknowledge(piece) }
-            if let act = packet.rekey { rekeying.acknowledged(act) }
-            if packet.carriesLinkKey { identities.acknowledged() }
             if let number = packet.acknowledges { received.forget(through: number) }
             if packet.isSizeProbe {
                 guard packet.path == path.number else { continue }

@@ -62,9 +62,7 @@ extension DatagramLink {
 
     // MARK: Messages and all that goes with them
 
-    private var wantsToAsk: Bool {
-        outbound.hasWork || rekeying.hasWork || owesCredit || inbound.owesCredit || owesPing || probesDue > 0
-    }
+    private var wantsToAsk: Bool { outbound.hasWork || owesCredit || inbound.owesCredit || owesPing || probesDue > 0 }
 
     private func pollData(at now: Microseconds) -> DatagramTransmit? {
         let mayAsk = wantsToAsk && mayAsk(at: now)
@@ -80,18 +78,6 @@ extension DatagramLink {
                 DatagramFrame.appendCredit(inbound.writeCredit(path.roundTrip, at: now), to: &packet)
                 owesCredit = false
                 record.carriesCredit = true
-                asks = true
-            }
-            if rekeying.hasWork, let outgoing = rekeying.outgoing, packet.count + 3 + outgoing.bytes.count <= space {
-                DatagramFrame.appendRekey(outgoing.act, epoch: outgoing.epoch, outgoing.bytes, to: &packet)
-                rekeying.sent()
-                record.rekey = outgoing.act
-                asks = true
-            }
-            // Added to any packet, at the latest to a keep-alive: rekeying needs it.
-            if identities.isOwed, packet.count + 1 + PublicKey.byteCount <= space {
-                DatagramFrame.appendLinkKey(identities.send(source.makeEphemeral), to: &packet)
-                record.carriesLinkKey = true
                 asks = true
             }
             if !outbound.isInFlight { progressAt = now }
@@ -152,6 +138,7 @@ extension DatagramLink {
     // MARK: Packets
 
     private func startPacket(_ capacity: Int = 128) -> [UInt8] {
+        keys.rotate(at: nextNumber, acknowledged: sent.largestAcknowledged)
         var packet: [UInt8] = []
         packet.reserveCapacity(capacity)
         packet.append(DatagramPacket.protocolByte)

@@ -31,8 +31,7 @@ package final class DatagramLink {
     var events: [Event] = []
 
     var keys: LinkKeys
-    var rekeying = Rekeying()
-    var identities = LinkIdentities()
+    var rekeying: Rekeying
     var replay = ReplayWindow()
     var received: ReceivedPackets
     var sent = SentPackets()
@@ -76,13 +75,11 @@ package final class DatagramLink {
     package internal(set) var lostPackets: UInt64 = 0
     /// Datagrams that did not open or were replays.
     package internal(set) var refusedPackets: UInt64 = 0
-    package internal(set) var rekeyCount: UInt64 = 0
 
     /// The handshake has validated the address and may have measured the round trip.
     init(
-        _ link: consuming LinkHandshake.PacketLink, role: Role, localID: UInt64, remoteID: UInt64,
-        address: DatagramAddress, roundTrip: Microseconds?, limits: DatagramLimits, source: DatagramSource,
-        at now: Microseconds
+        _ link: borrowing LinkHandshake.Link, role: Role, localID: UInt64, remoteID: UInt64, address: DatagramAddress,
+        roundTrip: Microseconds?, limits: DatagramLimits, source: DatagramSource, at now: Microseconds
     ) {
         self.limits = limits
         self.source = source
@@ -90,7 +87,8 @@ package final class DatagramLink {
         self.localID = localID
         self.remoteID = remoteID
         peer = link.peer
-        keys = LinkKeys(link, at: now)
+        keys = LinkKeys(link.secrets)
+        rekeying = Rekeying(role, rootKey: link.secrets.rootKey.clone(), limits: limits.rekey, at: now)
         received = ReceivedPackets(limits: limits)
         outbound = SendStream(credit: UInt64(limits.initialReceiveWindow))
         inbound = ReceiveStream(limits: limits)
@@ -118,6 +116,7 @@ package final class DatagramLink {
         guard state == .open, !outbound.isFinished else { throw .closed }
         guard message.count <= limits.messageByteCount else { throw .tooLong }
         outbound.write(message)
+        rekeying.countFrame()
         if outbound.byteCount > limits.outboundByteCount {
             end(.outboundOverflow, at: now)
             throw .outboundOverflow
@@ -139,13 +138,30 @@ package final class DatagramLink {
     /// The next message, or `nil`. Reading extends the peer's credit.
     func read(at now: Microseconds) -> [UInt8]? {
         do throws(ReceiveStream.Malformed) {
-            let message = try inbound.next()
+            while let message = try inbound.next() {
+                rekeying.countFrame()
+                if Rekeying.kind(of: message) != nil {
+                    renew(message, at: now)
+                    continue
+                }
+                if inbound.isEnded { inboundEnded(at: now) }
+                return message
+            }
             if inbound.isEnded { inboundEnded(at: now) }
-            return message
-        } catch {
-            end(.protocolViolation, at: now)
-            return nil
-        }
+        } catch { end(.protocolViolation, at: now) }
+        return nil
+    }
+
+    /// A closing link gets no new secrets.
+    private func renew(_ message: [UInt8], at now: Microseconds) {
+        guard state == .open else { return }
+        do throws(Rekeying.Violation) {
+            let renewal = try rekeying.receive(message, at: now, makeEphemeral: source.makeEphemeral)
+            if let answer = renewal.answer { try? send(answer, at: now) }
+            keys.replace(by: renewal.secrets, role)
+            // The listener uses the new keys when it sees them.
+            owesPing = true
+        } catch { end(.protocolViolation, at: now) }
     }
 
     /// Trusts the peer: it may send more at once than a stranger.
@@ -233,13 +249,6 @@ package final class DatagramLink {
         return max(lastReceivedAt, lastAskedAt) + limits.keepAlive
     }
 
-    private var rekeyBegin: Microseconds? {
-        guard rekeying.isIdle, !keys.awaitsPeer, identities.areKnown else { return nil }
-        // Overdue since an unknown time: any past time is correct.
-        if max(keys.sentCount, keys.receivedCount) >= limits.rekeyPacketCount { return keys.since }
-        return keys.since + limits.rekeyAfter + (role == .responder ? limits.rekeyStagger : 0)
-    }
-
     /// When ``timeout(at:)`` or a poll has work, apart from data to send at once.
     var deadline: Microseconds? {
         switch state {
@@ -247,14 +256,14 @@ package final class DatagramLink {
         case .lingering(let until): return until
         case .open, .finishing: break
         }
-        var earliest = min(lastReceivedAt + limits.silence, keys.since + limits.rekeyDeadline)
+        var earliest = lastReceivedAt + limits.silence
         if case .finishing(_, let until) = state { earliest = min(earliest, until) }
+        if state == .open { earliest = min(earliest, rekeying.deadline) }
         if outbound.isInFlight { earliest = min(earliest, stallDeadline) }
         func consider(_ other: Microseconds?) { if let other { earliest = min(earliest, other) } }
         // Loss detection replaces the probe timeout (RFC 9002, section 6.2.1).
         consider(sent.lossTime ?? probeDeadline)
         consider(keepAliveDeadline)
-        consider(rekeyBegin)
         consider(path.challengeDeadline)
         consider(path.size.deadline)
         consider(keys.discardAt)
@@ -273,22 +282,16 @@ package final class DatagramLink {
             if until <= now { state = .gone }
             return
         case .finishing(let reason, let until): if until <= now { return end(reason, at: now) }
-        case .open: break
+        case .open:
+            if rekeying.isOverdue(at: now) { return end(.rekeyOverdue, at: now) }
+            if rekeying.deadline <= now { try? send(rekeying.ask(at: now, ephemeral: source.makeEphemeral()), at: now) }
         }
         if lastReceivedAt + limits.silence <= now { return end(.silent, at: now) }
         if outbound.isInFlight, stallDeadline <= now { return end(.unacknowledged, at: now) }
-        if keys.since + limits.rekeyDeadline <= now || keys.sentCount >= limits.rekeyPacketDeadline
-            || keys.receivedCount >= limits.rekeyPacketDeadline
-        {
-            return end(.rekeyOverdue, at: now)
-        }
         keys.timeout(at: now)
         path.size.timeout(at: now)
         if let pacedUntil, pacedUntil <= now { self.pacedUntil = nil }
         if path.challengeIsHopeless(limits, at: now) { pathFailed() }
-        if let rekeyBegin, rekeyBegin <= now, let own = identities.own, let remote = identities.remote {
-            rekeying.begin(identity: own, remote: remote, keys: keys, ephemeral: source.makeEphemeral())
-        }
         if let keepAliveDeadline, keepAliveDeadline <= now { owesPing = true }
         if let lossTime = sent.lossTime {
             if lossTime <= now { detectLost(at: now) }
@@ -309,8 +312,6 @@ package final class DatagramLink {
     func sendAgain(_ packet: SentPacket) {
         if let piece = packet.piece { outbound.lose(piece) }
         if packet.carriesCredit { owesCredit = true }
-        if let act = packet.rekey { rekeying.lost(act) }
-        if packet.carriesLinkKey { identities.lost() }
     }
 
     /// The new address did not answer any challenge.

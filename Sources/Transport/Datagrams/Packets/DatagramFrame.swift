@@ -1,10 +1,6 @@
-import Cryptography
-
 /// A frame of a sealed packet, after RFC 9000, section 19 (DatagramLinks.md, "Frames").
 enum DatagramFrame: Hashable {
-    enum Kind: UInt8 {
-        case padding, ping, acknowledgement, data, lastData, credit, challenge, response, rekey, close, linkKey
-    }
+    enum Kind: UInt8 { case padding, ping, acknowledgement, data, lastData, credit, challenge, response, close }
 
     case ping
     case acknowledgement(Acknowledgement)
@@ -13,10 +9,7 @@ enum DatagramFrame: Hashable {
     case credit(UInt64)
     case challenge(UInt64)
     case response(UInt64)
-    case rekey(Act, epoch: UInt8, [UInt8])
     case close(UInt8)
-    /// The sender's static key for rekey handshakes.
-    case linkKey([UInt8])
 
     struct Acknowledgement: Hashable {
         static let maximumRanges = 64
@@ -28,7 +21,7 @@ enum DatagramFrame: Hashable {
     /// Whether the frame is ack-eliciting.
     var asksForAcknowledgement: Bool {
         switch self {
-        case .ping, .data, .credit, .challenge, .response, .rekey, .linkKey: true
+        case .ping, .data, .credit, .challenge, .response: true
         case .acknowledgement, .close: false
         }
     }
@@ -55,17 +48,9 @@ enum DatagramFrame: Hashable {
         case .challenge, .response:
             guard let number = reader.number() else { throw .truncated }
             return kind == .challenge ? .challenge(number) : .response(number)
-        case .rekey:
-            guard let number = reader.byte(), let epoch = reader.byte() else { throw .truncated }
-            guard let act = Act(rawValue: Int(number) - 1) else { throw .badValue }
-            guard let bytes = reader.array(act.byteCount(in: .classical)) else { throw .truncated }
-            return .rekey(act, epoch: epoch, bytes)
         case .close:
             guard let reason = reader.byte() else { throw .truncated }
             return .close(reason)
-        case .linkKey:
-            guard let bytes = reader.array(PublicKey.byteCount) else { throw .truncated }
-            return .linkKey(bytes)
         }
     }
 
@@ -129,20 +114,8 @@ enum DatagramFrame: Hashable {
         VariableInteger.append(offset, to: &packet)
     }
 
-    static func appendLinkKey(_ key: PublicKey, to packet: inout [UInt8]) {
-        packet.append(Kind.linkKey.rawValue)
-        packet += key.bytes
-    }
-
     static func append(_ kind: Kind, _ number: UInt64, to packet: inout [UInt8]) {
         packet.append(kind.rawValue)
         packet.appendBigEndian(number)
-    }
-
-    static func appendRekey(_ act: Act, epoch: UInt8, _ bytes: [UInt8], to packet: inout [UInt8]) {
-        packet.append(Kind.rekey.rawValue)
-        packet.append(UInt8(act.rawValue + 1))
-        packet.append(epoch)
-        packet += bytes
     }
 }

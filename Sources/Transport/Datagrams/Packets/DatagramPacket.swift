@@ -112,11 +112,6 @@ enum DatagramPacket: Hashable {
 
     /// The handshake prologue: magic ‖ version ‖ transport kind ‖ token, as over TCP.
     static func prologue(token: [UInt8]) -> [UInt8] { Array("mayfly".utf8) + [version, protocolByte] + token }
-
-    /// The prologue of a rekey: magic ‖ version ‖ transport kind ‖ `rekey` ‖ previous handshake hash ‖ epoch.
-    static func prologue(rekeying hash: [UInt8], epoch: UInt8) -> [UInt8] {
-        Array("mayfly".utf8) + [version, protocolByte] + Array("rekey".utf8) + hash + [epoch]
-    }
 }
 
 /// The first or second half of act 1: number 0 or 1.

@@ -10,8 +10,6 @@ struct SentPacket: Sendable {
     var path: UInt32
     var piece: StreamPiece?
     var carriesCredit = false
-    var rekey: Act?
-    var carriesLinkKey = false
     /// The largest number that it acknowledged.
     var acknowledges: UInt64?
     /// The delivery state at its departure.

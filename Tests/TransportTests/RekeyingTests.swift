@@ -1,0 +1,341 @@
+import Cryptography
+import NIOCore
+import NIOEmbedded
+import TestSupport
+import Testing
+
+@testable import Transport
+
+private let minute: Microseconds = 60_000_000
+private let hour: Microseconds = 60 * minute
+
+extension Rekeying {
+    var rootBytes: [UInt8] { rootKey.withBytes { Array($0) } }
+
+    /// For an optional, which a test cannot borrow.
+    fileprivate mutating func takeRootBytes() -> [UInt8] { rootBytes }
+}
+
+extension StreamLink {
+    /// Equal at both sides if and only if all secrets are.
+    var rootBytes: [UInt8] { rekeying?.takeRootBytes() ?? [] }
+}
+
+private func secretKey(_ byte: UInt8) -> SecretKey {
+    guard let key = try? SecretKey(SecretBytes(copying: [UInt8](repeating: byte, count: 32))) else {
+        preconditionFailure("32 equal bytes other than 0 and 255 are a key")
+    }
+    return key
+}
+
+private func makeMachine(_ role: Role, _ limits: RekeyLimits = RekeyLimits()) -> Rekeying {
+    Rekeying(role, rootKey: SecretBytes(copying: [UInt8](repeating: 7, count: 32)), limits: limits, at: 0)
+}
+
+/// The machine of ``Rekeying`` in each of its states.
+@Suite struct RekeyingTests {
+    enum State: CaseIterable {
+        case dialerIdle, dialerAsked, dialerSwitching, listenerEarly, listenerReady, listenerSwitching
+    }
+
+    enum Event: CaseIterable {
+        case rekey, shortRekey, longRekey, rekeyWithoutPoint, rekeyWithoutKey
+        case answer, shortAnswer, longAnswer, answerWithoutPoint
+    }
+
+    /// A machine in a state, and an answer to it if it has asked.
+    private static func machine(_ state: State) throws -> (Box, answer: [UInt8]) {
+        let (dialer, listener) = (Box(.initiator), Box(.responder))
+        guard state != .dialerIdle else { return (dialer, []) }
+        guard state != .listenerEarly, state != .listenerReady else { return (listener, []) }
+        let rekey = dialer.machine.ask(at: hour, ephemeral: secretKey(1))
+        let answer = try #require(try listener.take(rekey, at: hour))
+        if state == .dialerAsked { return (dialer, answer) }
+        _ = try dialer.take(answer, at: hour)
+        return (state == .dialerSwitching ? dialer : listener, answer)
+    }
+
+    /// Holds a noncopyable machine for the macros.
+    final class Box {
+        var machine: Rekeying
+        init(_ role: Role) { machine = makeMachine(role) }
+
+        /// The answer; `nil` for new secrets without one.
+        func take(_ frame: [UInt8], at now: Microseconds) throws(Rekeying.Violation) -> [UInt8]? {
+            try machine.receive(frame, at: now, makeEphemeral: { secretKey(2) }).answer
+        }
+    }
+
+    private static func frame(_ event: Event, answer: [UInt8]) -> [UInt8] {
+        let rekey = [0xfe] + secretKey(1).publicKey.bytes + KeyEncapsulationSecret.generate().encapsulationKey
+        let some = [0xff] + secretKey(1).publicKey.bytes + [UInt8](repeating: 1, count: 1_088)
+        let answer = answer.isEmpty ? some : answer
+        return switch event {
+        case .rekey: rekey
+        case .shortRekey: rekey.dropLast()
+        case .longRekey: rekey + [0]
+        case .rekeyWithoutPoint: [0xfe, 5] + rekey[2...]
+        // Coefficients above 3,328.
+        case .rekeyWithoutKey: rekey[..<34] + [UInt8](repeating: 0xff, count: 1_184)
+        case .answer: answer
+        case .shortAnswer: answer.dropLast()
+        case .longAnswer: answer + [0]
+        case .answerWithoutPoint: [0xff, 5] + answer[2...]
+        }
+    }
+
+    /// The table of the page, section "New secrets".
+    private static func expected(_ state: State, _ event: Event) -> String {
+        switch (state, event) {
+        case (.dialerAsked, .answer): "secrets"
+        case (.dialerAsked, .shortAnswer), (.dialerAsked, .longAnswer): "badLength"
+        case (.dialerAsked, .answerWithoutPoint): "badKey"
+        case (.listenerReady, .rekey): "answer"
+        case (.listenerReady, .rekeyWithoutPoint), (.listenerReady, .rekeyWithoutKey): "badKey"
+        case (.listenerReady, .shortRekey), (.listenerReady, .longRekey): "badLength"
+        case (.listenerEarly, .shortRekey), (.listenerEarly, .longRekey): "badLength"
+        case (.listenerEarly, .rekey), (.listenerEarly, .rekeyWithoutPoint), (.listenerEarly, .rekeyWithoutKey):
+            "tooEarly"
+        default: "outOfTurn"
+        }
+    }
+
+    @Test(arguments: State.allCases, Event.allCases)
+    func `a frame in any state has the effect of the page, and a refused one has none`(state: State, event: Event)
+        throws
+    {
+        let (box, answer) = try Self.machine(state)
+        let frame = Self.frame(event, answer: answer)
+        let now = state == .listenerEarly ? hour / 2 - 1 : hour
+        let (root, deadline) = (box.machine.rootBytes, box.machine.deadline)
+        let outcome: String
+        do throws(Rekeying.Violation) {
+            let answer = try box.take(frame, at: now)
+            outcome = answer == nil ? "secrets" : "answer"
+            if let answer { #expect(answer.count == 1 + 33 + 1_088 && answer[0] == 0xff) }
+        } catch { outcome = "\(error)" }
+        #expect(outcome == Self.expected(state, event))
+        let isTaken = outcome == "secrets" || outcome == "answer"
+        #expect((box.machine.rootBytes != root) == isTaken)
+        if !isTaken { #expect(box.machine.deadline == deadline) }
+    }
+
+    @Test func `both sides have the same new secrets, which differ in each exchange`() throws {
+        let (dialer, listener) = (Box(.initiator), Box(.responder))
+        var roots: Set<[UInt8]> = [dialer.machine.rootBytes]
+        for round in 1...5 as ClosedRange<Microseconds> {
+            // The same key of the curve each time: ML-KEM's and the root key differ.
+            let rekey = dialer.machine.ask(at: round * hour, ephemeral: secretKey(1))
+            #expect(rekey.count == 1 + 33 + 1_184 && rekey[0] == 0xfe)
+            let answer = try #require(try listener.take(rekey, at: round * hour))
+            #expect(try dialer.take(answer, at: round * hour) == nil)
+            #expect(dialer.machine.rootBytes == listener.machine.rootBytes)
+            #expect(roots.insert(dialer.machine.rootBytes).inserted)
+            dialer.machine.completed()
+            listener.machine.completed()
+        }
+    }
+
+    @Test func `new secrets depend on the root key, the curve and ML-KEM`() throws {
+        func root(_ root: UInt8, _ curve: UInt8, _ encapsulated: UInt8) -> [UInt8] {
+            func secret(_ byte: UInt8) -> SecretBytes { SecretBytes(copying: [UInt8](repeating: byte, count: 32)) }
+            let secrets = LinkSecrets(
+                rootKey: secret(root), curve: secret(curve), encapsulated: secret(encapsulated), role: .initiator)
+            return secrets.rootKey.withBytes { Array($0) }
+        }
+        #expect(Set([root(1, 2, 3), root(9, 2, 3), root(1, 9, 3), root(1, 2, 9), root(1, 3, 2)]).count == 5)
+    }
+
+    @Test func `new secrets match the page's example`() throws {
+        let vector = try VectorFile("Links")["new secrets"]
+        func secret(_ field: String) throws -> SecretBytes { SecretBytes(copying: try vector.bytes(field)) }
+        func key(_ field: String) throws -> SecretKey { try SecretKey(try secret(field)) }
+        let near = try key("dialer's ephemeral")
+        let far = try key("listener's ephemeral")
+        var listener = Rekeying(.responder, rootKey: try secret("root key"), limits: RekeyLimits(), at: 0)
+        let rekey = [0xfe] + near.publicKey.bytes + KeyEncapsulationSecret.generate().encapsulationKey
+        let encapsulated = try secret("secret of ekem1")
+        let renewal = try listener.receive(
+            rekey, at: hour, makeEphemeral: { far.clone() },
+            encapsulate: { _ in
+                KeyEncapsulation(ciphertext: [UInt8](repeating: 0, count: 1_088), secret: encapsulated.clone())
+            })
+        let frame = try vector.bytes("frame")
+        var ours = TransportState(renewal.secrets)
+        let first = try ours.seal(frame)
+        #expect(first == (try vector.bytes("first from the listener")))
+        let dialers = LinkSecrets(
+            rootKey: try secret("root key"), curve: near.sharedSecret(with: far.publicKey), encapsulated: encapsulated,
+            role: .initiator)
+        var theirs = TransportState(dialers)
+        let answer = try theirs.seal(frame)
+        #expect(answer == (try vector.bytes("first from the dialer")))
+        let (root, same) = (listener.rootBytes, dialers.rootKey.withBytes { Array($0) })
+        #expect(try vector.bytes("new root key") == root && root == same)
+    }
+
+    @Test func `a dialer asks after an hour or a number of frames, and either side waits so long`() throws {
+        var limits = RekeyLimits()
+        limits.frameCount = 10
+        var dialer = makeMachine(.initiator, limits)
+        var listener = makeMachine(.responder, limits)
+        var times = [dialer.deadline, listener.deadline]
+        #expect(times == [hour, 70 * minute])
+        var answers = [dialer.isOverdue(at: 70 * minute - 1), dialer.isOverdue(at: 70 * minute)]
+        #expect(answers == [false, true])
+        for _ in 0..<10 { dialer.countFrame() }
+        times = [dialer.deadline]
+        #expect(times == [0])
+        let rekey = dialer.ask(at: minute, ephemeral: secretKey(1))
+        answers = [dialer.isOverdue(at: 11 * minute - 1), dialer.isOverdue(at: 11 * minute)]
+        #expect(answers == [false, true])
+        times = [dialer.deadline]
+        #expect(times == [11 * minute])
+        // Nothing completes an exchange without an answer.
+        dialer.completed()
+        times = [dialer.deadline]
+        #expect(times == [11 * minute])
+        for _ in 0..<5 { listener.countFrame() }
+        let answer = try listener.receive(rekey, at: 2 * minute, makeEphemeral: { secretKey(2) }).answer
+        _ = try dialer.receive(try #require(answer), at: 3 * minute, makeEphemeral: { secretKey(3) })
+        times = [dialer.deadline, listener.deadline]
+        #expect(times == [11 * minute, 12 * minute])
+        dialer.completed()
+        listener.completed()
+        times = [dialer.deadline, listener.deadline]
+        #expect(times == [63 * minute, 72 * minute])
+    }
+}
+
+/// The exchange over TCP: two transports on an embedded loop.
+@Suite struct StreamRekeyTests {
+    private let wire: Wire
+    private let near: EmbeddedChannel
+    private let far: EmbeddedChannel
+
+    init() throws { self = try Self(TransportLimits()) }
+
+    private init(_ limits: TransportLimits) throws {
+        wire = try Wire(limits: limits)
+        (near, far) = try wire.link()
+    }
+
+    private func link(_ side: Side) throws -> StreamLink {
+        try #require(side.transport.streamLinks.values.first { $0.rootBytes != [] })
+    }
+
+    private func roots() throws -> [[UInt8]] { [try link(wire.dialer).rootBytes, try link(wire.responder).rootBytes] }
+
+    private func send(_ frame: [UInt8], from side: Side) throws {
+        try side.links[0].send(frame)
+        side.links[0].flush()
+    }
+
+    /// A frame each way every minute.
+    private func pass(minutes: Int) throws {
+        for _ in 0..<minutes {
+            wire.loop.advanceTime(by: .minutes(1))
+            for side in [wire.dialer, wire.responder] { try send([1], from: side) }
+            try wire.pump(near, far)
+        }
+    }
+
+    @Test func `a link has new secrets each hour, which both sides share`() throws {
+        var seen: Set<[UInt8]> = []
+        for round in 0..<4 {
+            let roots = try roots()
+            #expect(roots[0] == roots[1] && seen.insert(roots[0]).inserted, "hour \(round)")
+            try pass(minutes: 58)
+            #expect(try self.roots() == roots)
+            try pass(minutes: 2)
+        }
+        #expect(wire.dialer.frames.count == 4 * 60 && wire.responder.frames.count == 4 * 60)
+        #expect(wire.dialer.closed.isEmpty && wire.responder.closed.isEmpty)
+    }
+
+    @Test(arguments: 1...20 as ClosedRange<UInt64>)
+    func `frames in flight in both directions arrive in order across many exchanges`(seed: UInt64) throws {
+        var limits = TransportLimits()
+        limits.rekey.frameCount = 40
+        let this = try Self(limits)
+        var random = SplitMix64(state: seed)
+        var sent = [0, 0]
+        var seen: Set<[UInt8]> = []
+        for _ in 0..<1_500 {
+            let which = Int.random(in: 0...1, using: &random)
+            let side = which == 0 ? this.wire.dialer : this.wire.responder
+            let (from, to) = which == 0 ? (this.near, this.far) : (this.far, this.near)
+            if Int.random(in: 0..<3, using: &random) > 0 {
+                try side.links[0].send([UInt8(sent[which] >> 8), UInt8(sent[which] & 255)])
+                sent[which] += 1
+                continue
+            }
+            side.links[0].flush()
+            let bytes = try this.wire.written(from)
+            let piece = Int.random(in: 1...2_000, using: &random)
+            for start in stride(from: 0, to: bytes.count, by: piece) {
+                try to.writeInbound(ByteBuffer(bytes: bytes[start..<min(bytes.count, start + piece)]))
+            }
+            seen.insert(try this.link(this.wire.dialer).rootBytes)
+        }
+        for _ in 0..<2 {
+            for side in [this.wire.dialer, this.wire.responder] { side.links[0].flush() }
+            try this.wire.pump(this.near, this.far)
+        }
+        func frames(_ count: Int) -> [[UInt8]] { (0..<count).map { [UInt8($0 >> 8), UInt8($0 & 255)] } }
+        #expect(this.wire.responder.frames == frames(sent[0]) && this.wire.dialer.frames == frames(sent[1]))
+        #expect(this.wire.dialer.closed.isEmpty && this.wire.responder.closed.isEmpty)
+        let roots = try this.roots()
+        #expect(roots[0] == roots[1] && seen.count > 5)
+    }
+
+    @Test func `a link ends if the answer does not come in ten minutes, and if nobody asks in 70`() throws {
+        // The listener's frames arrive, but not its answer.
+        wire.loop.advanceTime(by: .minutes(61))
+        try send([1], from: wire.dialer)
+        try send([2], from: wire.responder)
+        try wire.send(try wire.written(far), to: near)
+        #expect(wire.dialer.frames == [[2]] && wire.dialer.closed.isEmpty)
+        wire.loop.advanceTime(by: .minutes(10))
+        #expect(throws: LinkSendError.closed) { try send([3], from: wire.dialer) }
+        #expect(wire.dialer.closed == [.rekeyOverdue])
+        #expect(throws: LinkSendError.closed) { try send([3], from: wire.responder) }
+        #expect(wire.responder.closed == [.rekeyOverdue])
+    }
+
+    @Test(arguments: [true, false]) func `a frame of an exchange that nobody asked for ends the link`(
+        isFromDialer: Bool
+    ) throws {
+        let (sender, receiver) = isFromDialer ? (wire.dialer, wire.responder) : (wire.responder, wire.dialer)
+        // The owner's frame is the peer's own: the transport does not look at frames to be sent.
+        try send([0xff] + [UInt8](repeating: 0, count: 1_121), from: sender)
+        try wire.pump(near, far)
+        #expect(receiver.closed == [.protocolViolation] && receiver.frames.isEmpty)
+    }
+
+    @Test func `an answer with another key's ciphertext ends the link`() throws {
+        wire.loop.advanceTime(by: .minutes(61))
+        try send([1], from: wire.dialer)
+        // The dialer has asked; a valid answer without the listener's knowledge.
+        let answer = try KeyEncapsulation(to: KeyEncapsulationSecret.generate().encapsulationKey).ciphertext
+        _ = try wire.written(near)
+        try send([0xff] + secretKey(3).publicKey.bytes + answer, from: wire.responder)
+        try wire.send(try wire.written(far), to: near)
+        #expect(wire.dialer.closed.isEmpty)
+        // The next frames are sealed by different keys.
+        try send([2], from: wire.responder)
+        try wire.pump(near, far)
+        #expect(wire.dialer.closed == [.notAuthentic] && wire.dialer.frames.isEmpty)
+    }
+
+    @Test func `a link that closes drops the frames of an exchange`() throws {
+        wire.loop.advanceTime(by: .minutes(61))
+        try send([1], from: wire.dialer)
+        let bytes = try wire.written(near)
+        wire.responder.links[0].pauseReading()
+        try wire.send(bytes, to: far)
+        wire.responder.links[0].close(.requested)
+        wire.loop.run()
+        #expect(try wire.responder.frames == [[1]] && wire.written(far).isEmpty)
+    }
+}
