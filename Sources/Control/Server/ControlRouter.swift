@@ -1,17 +1,17 @@
 import NIOCore
 
-/// Answers the requests of the control socket.
+/// Answers the requests of the control socket, on its loop.
 package protocol ControlService: Sendable {
-    /// Creates a call. On the control loop.
+    /// Creates a call.
     /// - Parameter params: the service reads one value; an empty object when the request has no parameters.
     func call(_ method: String, id: RequestID?, params: inout JSONReader, session: ControlSession) throws(ControlError)
         -> ControlCall
 
-    /// Runs the calls of one socket read, in order. On the service's loop.
+    /// Runs the calls of one socket read, in order.
     func perform(_ calls: [ControlCall])
 }
 
-/// The node's method table. Parameters are parsed on the control loop, bodies run on the node's loop.
+/// The node's method table.
 ///
 ///     var router = ControlRouter()
 ///     router.on(method) { call in call.succeed(result) }
@@ -25,7 +25,7 @@ package struct ControlRouter: ControlService {
 
     /// - Parameters:
     ///   - isDescribed: whether the schema has a method of this name.
-    ///   - batch: runs its argument, which executes a batch of calls, on the service's loop.
+    ///   - batch: runs its argument, which executes a batch of calls.
     package init(
         isDescribed: @escaping @Sendable (String) -> Bool = { _ in false },
         batch: @escaping @Sendable (_ perform: () -> Void) -> Void = { perform in perform() }
@@ -34,7 +34,7 @@ package struct ControlRouter: ControlService {
         self.batch = batch
     }
 
-    /// Registers `body` for `method`. It runs on the service's loop, with validated parameters.
+    /// Registers `body` for `method`. It runs with validated parameters.
     package mutating func on<Params: MethodParams, Output: MethodResult>(
         _ method: RPCMethod<Params, Output>, _ body: @escaping MethodCall<Params, Output>.Body
     ) {
@@ -60,11 +60,9 @@ package struct ControlRouter: ControlService {
     package func perform(_ calls: [ControlCall]) { batch { for call in calls { call.perform() } } }
 }
 
-/// A request in progress, the only allocation per request. The control loop creates it, the service's loop runs it and
-/// hands it back with its answer.
+/// A request in progress, the only allocation per request. On the loop.
 package class ControlCall: @unchecked Sendable {
-    // @unchecked: one loop at a time owns a call. The control loop creates it and hands it over. The service's loop
-    // runs and settles it, then hands it back.
+    // @unchecked: mutable state is confined to the loop.
 
     /// The client that sent the request.
     package let session: ControlSession
@@ -89,20 +87,20 @@ package class ControlCall: @unchecked Sendable {
         self.session = session
     }
 
-    /// Runs the method, which settles the call now or later. On the service's loop.
+    /// Runs the method, which settles the call now or later.
     package func perform() { preconditionFailure("a call has a method") }
 
-    /// On the control loop, after a success.
+    /// After a success.
     func writeResult(to writer: inout JSONWriter) { preconditionFailure("a call has a result") }
 
-    /// Delivers the result. Only the first call has an effect. On the service's loop.
+    /// Delivers the result. Only the first call has an effect.
     package final func settle() {
         guard !isSettled else { return }
         isSettled = true
-        session.deliver(.answer(self))
+        session.deliver(self)
     }
 
-    /// Delivers a failure. On the service's loop.
+    /// Delivers a failure.
     package final func fail(_ error: any Error) {
         guard !isSettled else { return }
         // An error of another type may name files or addresses, which must not reach the client.
@@ -148,14 +146,14 @@ package final class MethodCall<Params: MethodParams, Output: MethodResult>: Cont
         body = nil
     }
 
-    /// Delivers a result. On the service's loop.
+    /// Delivers a result.
     package func succeed(_ result: Output) {
         guard self.result == nil else { return }
         self.result = result
         settle()
     }
 
-    /// Delivers a result or a failure. On the service's loop.
+    /// Delivers a result or a failure.
     package func complete(_ outcome: Result<Output, any Error>) {
         switch outcome {
         case .success(let result): succeed(result)
