@@ -49,21 +49,28 @@ import Testing
         }
     }
 
-    @Test func `all requests of one read reach the service in one hop`() async throws {
-        let hops = Mutex<[Int]>([])
-        let service = HandlerService { _, session in
-            session.eventLoop.makeSucceededFuture(.null)
-        } performs: { count in
-            hops.withLock { $0.append(count) }
+    @Test func `requests of one read reach the service together, and run as one where they may`() async throws {
+        let runs = Mutex<[[String?]]>([])
+        @Sendable func areOfOne(_ first: SendParams, _ next: SendParams) -> Bool {
+            first.conversation == next.conversation
         }
-        try await ControlNode.serving(service: service) { node in
+        var router = Methods.router()
+        router.on(Methods.send, joins: areOfOne) { call in
+            let calls = [call] + call.followers
+            runs.withLock { $0.append(calls.map(\.params.text)) }
+            for one in calls { one.succeed(SendResult(results: [])) }
+        }
+        router.on(Methods.status) { call in call.fail(ControlError(.failed, "only a test")) }
+        try await ControlNode.serving(service: router) { node in
             let raw = try node.rawClient()
-            raw.send((1...20).map { #"{"jsonrpc":"2.0","id":\#($0),"method":"m"}"# + "\n" }.joined())
-            for id in 1...20 { #expect(try raw.line()?["id"] == .integer(Int64(id))) }
-            #expect(hops.withLock { $0 } == [20])
-            raw.send(#"{"jsonrpc":"2.0","id":21,"method":"m"}"# + "\n")
-            #expect(try raw.line()?["id"] == 21)
-            #expect(hops.withLock { $0 } == [20, 1])
+            func send(_ id: Int, _ conversation: String) -> String {
+                #"{"jsonrpc":"2.0","id":\#(id),"method":"send","params":{"conversation":"\#(conversation)","text":"\#(id)"}}"#
+                    + "\n"
+            }
+            let other = #"{"jsonrpc":"2.0","id":23,"method":"status"}"# + "\n"
+            raw.send((1...20).map { send($0, "c") }.joined() + send(21, "d") + send(22, "c") + other + send(24, "c"))
+            for id in 1...24 { #expect(try raw.line()?["id"] == .integer(Int64(id))) }
+            #expect(runs.withLock { $0 } == [(1...20).map(String.init), ["21"], ["22"], ["24"]])
         }
     }
 

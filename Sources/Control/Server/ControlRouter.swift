@@ -35,8 +35,11 @@ package struct ControlRouter: ControlService {
     }
 
     /// Registers `body` for `method`. It runs with validated parameters.
+    /// - Parameter joins: whether a call of the same client may run together with the call directly before it: see
+    ///   ``MethodCall/followers``. `nil` for a body that takes one call at a time.
     package mutating func on<Params: MethodParams, Output: MethodResult>(
-        _ method: RPCMethod<Params, Output>, _ body: @escaping MethodCall<Params, Output>.Body
+        _ method: RPCMethod<Params, Output>, joins: MethodCall<Params, Output>.Joins? = nil,
+        _ body: @escaping MethodCall<Params, Output>.Body
     ) {
         methods[method.name] = { id, params, session in
             var read = Params()
@@ -44,7 +47,7 @@ package struct ControlRouter: ControlService {
                 // Strict, so that a misspelled option fails.
                 try params.record(&read) { _ in "`\(method.name)` has no such parameter" }
             } catch { return .failure(.invalidParameter(error)) }
-            return .success(MethodCall(method, id: id, session: session, params: read, body: body))
+            return .success(MethodCall(method, id: id, session: session, params: read, joins: joins, body: body))
         }
     }
 
@@ -57,7 +60,15 @@ package struct ControlRouter: ControlService {
         throw .unknownMethod(method)
     }
 
-    package func perform(_ calls: [ControlCall]) { batch { for call in calls { call.perform() } } }
+    package func perform(_ calls: [ControlCall]) {
+        batch {
+            var rest = calls[...]
+            while let call = rest.popFirst() {
+                while let next = rest.first, call.take(next) { rest.removeFirst() }
+                call.perform()
+            }
+        }
+    }
 }
 
 /// A request in progress, the only allocation per request. On the loop.
@@ -89,6 +100,9 @@ package class ControlCall: @unchecked Sendable {
 
     /// Runs the method, which settles the call now or later.
     package func perform() { preconditionFailure("a call has a method") }
+
+    /// Takes the call directly after this one, if both may run together.
+    func take(_ next: ControlCall) -> Bool { false }
 
     /// After a success.
     func writeResult(to writer: inout JSONWriter) { preconditionFailure("a call has a result") }
@@ -124,17 +138,22 @@ package class ControlCall: @unchecked Sendable {
 /// A call of a method of the catalogue.
 package final class MethodCall<Params: MethodParams, Output: MethodResult>: ControlCall, @unchecked Sendable {
     package typealias Body = @Sendable (MethodCall) -> Void
+    package typealias Joins = @Sendable (_ first: Params, _ next: Params) -> Bool
 
     /// Cleared when the body returns, so that a text does not stay in memory until its message is delivered.
     package private(set) var params: Params
+    /// Calls that run together with this one, and that its body settles too.
+    package private(set) var followers: [MethodCall] = []
+    private let joins: Joins?
     private let answer: Body
     private var result: Output?
 
     package init(
         _ method: RPCMethod<Params, Output>, id: RequestID?, session: ControlSession, params: Params,
-        body: @escaping Body
+        joins: Joins? = nil, body: @escaping Body
     ) {
         self.params = params
+        self.joins = joins
         answer = body
         super.init(
             id: id, method: method.name, takesBody: method.takesBody, waits: method.waits(params), session: session)
@@ -142,8 +161,22 @@ package final class MethodCall<Params: MethodParams, Output: MethodResult>: Cont
 
     override package func perform() {
         answer(self)
+        for call in followers { call.forget() }
+        followers = []
+        forget()
+    }
+
+    private func forget() {
         params = Params()
         body = nil
+    }
+
+    override func take(_ next: ControlCall) -> Bool {
+        guard let joins, next.session === session, let next = next as? MethodCall, joins(params, next.params) else {
+            return false
+        }
+        followers.append(next)
+        return true
     }
 
     /// Delivers a result.
