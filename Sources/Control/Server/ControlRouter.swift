@@ -42,12 +42,12 @@ package struct ControlRouter: ControlService {
         _ body: @escaping MethodCall<Params, Output>.Body
     ) {
         methods[method.name] = { id, params, session in
-            var read = Params()
+            var values = Params()
             do throws(JSONMismatch) {
                 // Strict, so that a misspelled option fails.
-                try params.record(&read) { _ in "`\(method.name)` has no such parameter" }
+                try values.read(from: &params) { _ in "`\(method.name)` has no such parameter" }
             } catch { return .failure(.invalidParameter(error)) }
-            return .success(MethodCall(method, id: id, session: session, params: read, joins: joins, body: body))
+            return .success(MethodCall(method, id: id, session: session, params: values, joins: joins, body: body))
         }
     }
 
