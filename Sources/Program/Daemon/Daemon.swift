@@ -25,6 +25,8 @@ enum Daemon {
     ) async throws {
         InheritedSockets.adopt()
         hardenProcess()
+        // The parser of the command line.
+        process_give_back()
         let threshold = LogThreshold(logLevel ?? .notice)
         let logOutput = OutputQueue(STDERR_FILENO) { output, count in
             StreamLogHandler(label: "mayfly", stream: output).log(
@@ -230,6 +232,6 @@ private struct NodeService: Service {
         if status.erasure.erasure != .inPlace {
             log.warning("erasure on this file system is \(status.erasure.erasure.rawValue): \(status.erasure.reason)")
         }
-        ProgramText.giveBack()
+        process_give_back()
     }
 }
