@@ -20,7 +20,7 @@ import Store
         ("sender", 13.4), ("receiver", 5.6), ("control socket", 2.2),
     ]
     /// Allocations per idle tick, independent of the number of inboxes.
-    private static let tickLimit = 26.2
+    private static let tickLimit = 13.7
     private static let inboxes = 10_000
     private static let messages = 4_096
     private static let batch = 32
