@@ -30,10 +30,11 @@ package struct SentMessage: JSONRecord, Hashable, Sendable {
     package init() {}
 
     package mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
+        // Sorted by name, so the writer need not sort them.
+        try fields.field("expiresAt", &_expiresAt)
         try fields.field("message", &message)
         try fields.field("state", &state)
         try fields.field("stored", &stored)
-        try fields.field("expiresAt", &_expiresAt)
     }
 }
 

@@ -19,7 +19,9 @@ final class NodeServices {
     /// By the system's clock, which may differ from the node's.
     let startedAt: Timestamp
     let storage: StorageHealth
-    private(set) var configuration: NodeConfiguration
+    private(set) var configuration: NodeConfiguration { didSet { readSettings() } }
+    private(set) var defaultPolicy = LifetimePolicy.ask
+    private(set) var defaultCap = LifetimeCap.none
     var counters = NodeCounters()
     let turns: TurnQueue
     private var clock: NodeClock
@@ -50,6 +52,7 @@ final class NodeServices {
                 home: options.home, limits: configuration.storage ?? NodeConfiguration.Storage(),
                 space: environment.space))
         clock = NodeClock(mark: store.clockMark(), realtime: realtime, boottime: environment.boottime())
+        readSettings()
     }
 
     func stop() { isStopped = true }
@@ -80,9 +83,11 @@ final class NodeServices {
 
     // MARK: Settings
 
-    var defaultPolicy: LifetimePolicy { LifetimePolicy(configuration.policy) ?? .ask }
-
-    var defaultCap: LifetimeCap { configuration.cap.flatMap { LifetimeCap($0) } ?? .none }
+    /// Parses what every turn of the core is given.
+    private func readSettings() {
+        defaultPolicy = LifetimePolicy(configuration.policy) ?? .ask
+        defaultCap = configuration.cap.flatMap { LifetimeCap($0) } ?? .none
+    }
 
     var sendsReadReceipts: Bool { configuration.readReceipts ?? false }
 

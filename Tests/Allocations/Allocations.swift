@@ -20,7 +20,7 @@ import Store
         ("sender", 13.4), ("receiver", 5.6), ("control socket", 2.2),
     ]
     /// Allocations per idle tick, independent of the number of inboxes.
-    private static let tickLimit = 26.2
+    private static let tickLimit = 13.7
     private static let inboxes = 10_000
     private static let messages = 4_096
     private static let batch = 32
@@ -209,24 +209,18 @@ private final class Delivery: @unchecked Sendable {
 private enum ControlSocketCount {
     static func measure(home: String) async throws -> Double {
         let group = MultiThreadedEventLoopGroup(numberOfThreads: 2)
-        let controlLoop = group.next()
-        let serviceLoop = group.next()
+        let loop = group.next()
         var router = ControlRouter()
         router.on(RPCMethod<SendParams, SendResult>.send) { call in
             let sent = SentMessage(message: HexID(1, 2), state: .delivered, stored: true)
             let texts = call.params.texts ?? []
             call.succeed(SendResult(results: texts.map { _ in TextOutcome(sent) }))
         }
-        let server = try await ControlServer.start(
-            home: home, on: controlLoop, for: serviceLoop, later: { $0() }, service: router
-        ).get()
+        let server = try await ControlServer.start(home: home, on: loop, later: { $0() }, service: router).get()
         let client = try ControlClient(home: home)
         let texts = [String](repeating: String(repeating: "mayfly ", count: 28), count: 32)
         let params = JSONValue(of: SendParams(conversation: "tea", texts: texts, wait: .delivered))
-        func counts() async throws -> UInt64 {
-            let control = try await controlLoop.submit { heap_allocations_of_this_thread() }.get()
-            return try await serviceLoop.submit { heap_allocations_of_this_thread() }.get() + control
-        }
+        func counts() async throws -> UInt64 { try await loop.submit { heap_allocations_of_this_thread() }.get() }
         for _ in 0..<8 { _ = try client.call("send", params) }
         let before = try await counts()
         for _ in 0..<64 { _ = try client.call("send", params) }

@@ -38,15 +38,14 @@ final class ControlNode: Sendable {
         _ body: @Sendable @escaping (ControlNode) throws -> Void
     ) async throws {
         let home = try home ?? makeHome()
-        let group = MultiThreadedEventLoopGroup(numberOfThreads: 2)
-        let controlLoop = group.next()
-        let serviceLoop = group.next()
+        let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
+        let loop = group.next()
         let server = try await ControlServer.start(
-            home: home, on: controlLoop, for: serviceLoop,
-            later: { work in serviceLoop.assumeIsolated().scheduleTask(in: .microseconds(50)) { work() } }, user: user,
+            home: home, on: loop,
+            later: { work in loop.assumeIsolated().scheduleTask(in: .microseconds(50)) { work() } }, user: user,
             service: service
         ).get()
-        let node = ControlNode(home: home, server: server, eventLoop: serviceLoop)
+        let node = ControlNode(home: home, server: server, eventLoop: loop)
         let outcome: Result<Void, any Error>
         do {
             // Clients block, so they run outside of the cooperative pool.

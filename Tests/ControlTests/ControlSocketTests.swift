@@ -89,7 +89,7 @@ import Testing
         let home = try ControlNode.makeHome()
         try await ControlNode.serving(home: home) { node in
             let loop = MultiThreadedEventLoopGroup.singleton.next()
-            let second = ControlServer.start(home: home, on: loop, for: loop, later: { $0() }, service: ControlRouter())
+            let second = ControlServer.start(home: home, on: loop, later: { $0() }, service: ControlRouter())
             #expect(failure { try second.wait() }?.message.hasPrefix("home in use") == true)
             _ = try node.client().call("m")
         }
@@ -100,7 +100,7 @@ import Testing
         let path = "\(home)/control.sock"
         close(open(path, O_CREAT | O_WRONLY, 0o600))
         let loop = MultiThreadedEventLoopGroup.singleton.next()
-        let server = ControlServer.start(home: home, on: loop, for: loop, later: { $0() }, service: ControlRouter())
+        let server = ControlServer.start(home: home, on: loop, later: { $0() }, service: ControlRouter())
         await #expect(throws: ControlError.self) { try await server.get() }
         #expect(access(path, F_OK) == 0)
         unlink(path)

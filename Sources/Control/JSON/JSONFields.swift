@@ -20,6 +20,9 @@ package protocol JSONRecord: JSONConvertible {
     /// Default values, which decoding overwrites.
     init()
     mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure)
+    /// Reads the fields. A requirement, so that the compiler specialises it for the records of its module.
+    /// - Parameter unknown: the message for a member that the record does not have; `nil` ignores such members.
+    mutating func read(from reader: inout JSONReader, unknown: ((String) -> String)?) throws(JSONMismatch)
 }
 
 /// A record whose fields are its properties, in the order of their declaration, by synthesised `Codable`.
@@ -66,7 +69,11 @@ package protocol FieldVisitor {
 extension JSONRecord {
     package init(from reader: inout JSONReader) throws(JSONMismatch) {
         self.init()
-        try reader.record(&self)
+        try read(from: &reader, unknown: nil)
+    }
+
+    package mutating func read(from reader: inout JSONReader, unknown: ((String) -> String)?) throws(JSONMismatch) {
+        try reader.record(&self, unknown: unknown)
     }
 
     package func write(to writer: inout JSONWriter) { writer.record(self) }

@@ -184,9 +184,8 @@ package struct JSONReader {
 
     // MARK: Objects
 
-    /// Reads the members of the record.
-    /// - Parameter unknown: the message for a member that the record does not have; `nil` ignores such members.
-    mutating func record<Record: JSONRecord>(_ record: inout Record, unknown: ((String) -> String)? = nil)
+    /// As ``JSONRecord/read(from:unknown:)``.
+    mutating func record<Record: JSONRecord>(_ record: inout Record, unknown: ((String) -> String)?)
         throws(JSONMismatch)
     {
         let first = try openObject()

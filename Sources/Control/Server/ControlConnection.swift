@@ -1,17 +1,14 @@
 import NIOCore
-import Synchronization
 
 /// Turns the bytes of one connection into requests, and answers into bytes.
 ///
 ///     accepted ──credentials──▶ serving ──end of input──▶ draining ──last answer──▶ closed
 ///         └──refused──▶ closed     └──oversize line──▶ closed
 ///
-/// Backpressure: the connection stops reading at ``ControlLimits/requestsInFlight`` requests. All requests of one read
-/// cross to the service in one hop.
-///
-/// Used on the control loop; the two atomic counters also on the service's loop.
+/// Backpressure: the connection stops reading at ``ControlLimits/requestsInFlight`` requests. The service gets all
+/// requests of one read together. Used on the loop only.
 final class ControlConnection: ChannelDuplexHandler, @unchecked Sendable {
-    // @unchecked: mutable state is confined to the control loop.
+    // @unchecked: mutable state is confined to the loop.
 
     typealias InboundIn = ByteBuffer
     typealias OutboundIn = ByteBuffer
@@ -27,12 +24,10 @@ final class ControlConnection: ChannelDuplexHandler, @unchecked Sendable {
     }
 
     let channel: any Channel
-    private let bridge: ControlBridge
+    private let queue: ControlQueue
     private let connections: ControlConnections
     /// Processes of this user, and of root, are served.
     private let user: UInt32
-    /// Runs after requests were read.
-    private let whenRead: @Sendable () -> Void
     /// `nil` after the connection has closed.
     private var session: ControlSession?
     private var state = State.accepted
@@ -44,7 +39,7 @@ final class ControlConnection: ChannelDuplexHandler, @unchecked Sendable {
     private var isReading = false
     /// The expected body and its call; the call is `nil` when the request was refused.
     private var awaitedBody: (call: ControlCall?, byteCount: Int)?
-    /// Calls for the next hop.
+    /// Calls of this read.
     private var calls: [ControlCall] = []
     /// Failures wait for a flush.
     private var needsFlush = false
@@ -64,33 +59,26 @@ final class ControlConnection: ChannelDuplexHandler, @unchecked Sendable {
     private var pendingEventByteCount = 0
     /// Writes without a completion.
     private var writesInFlight = 0
-    /// Bytes of events between the service and the kernel.
-    let backlogByteCount = Atomic(0)
-    /// Uploads and waiting calls, which end with the client. The service counts them.
-    let dependentCount = Atomic(0)
-    /// True while a subscription is open.
+    /// Bytes of events that the kernel has not taken.
+    private(set) var backlogByteCount = 0
+    /// Uploads and waiting calls, which end with the client.
+    var dependentCount = 0
+    /// Subscribed, and not dropped for reading too slowly.
     var isStreaming = false
 
-    init(
-        channel: any Channel, bridge: ControlBridge, connections: ControlConnections, user: UInt32,
-        whenRead: @escaping @Sendable () -> Void
-    ) {
-        self.channel = channel
-        self.bridge = bridge
-        self.connections = connections
-        self.user = user
-        self.whenRead = whenRead
+    init(channel: any Channel, queue: ControlQueue, connections: ControlConnections, user: UInt32) {
+        (self.channel, self.queue, self.connections, self.user) = (channel, queue, connections, user)
     }
 
     /// Joins the channel's pipeline. The session ends with the channel.
     func begin() throws {
-        let session = ControlSession(bridge: bridge, connection: self)
+        let session = ControlSession(queue: queue, connection: self)
         self.session = session
         connections.add(self)
         channel.closeFuture.whenComplete { [self] _ in
             self.session = nil
             connections.remove(self)
-            bridge.end(session)
+            queue.end(session)
         }
         try channel.pipeline.syncOperations.addHandler(self)
     }
@@ -234,7 +222,7 @@ final class ControlConnection: ChannelDuplexHandler, @unchecked Sendable {
                     if head.bodyByteCount > 0 { awaitedBody = (nil, head.bodyByteCount) }
                     do throws(ControlError) {
                         guard let session else { return }
-                        let call = try bridge.service.call(head.method, id: head.id, params: &params, session: session)
+                        let call = try queue.service.call(head.method, id: head.id, params: &params, session: session)
                         call.byteCount = bytes.count
                         if call.waits { try beginWaiting() }
                         if head.bodyByteCount == 0 {
@@ -264,9 +252,8 @@ final class ControlConnection: ChannelDuplexHandler, @unchecked Sendable {
     /// Submits the calls and flushes the failures.
     private func submit() {
         if !calls.isEmpty {
-            bridge.submit(calls)
+            queue.submit(calls)
             calls = []
-            whenRead()
         }
         if needsFlush {
             needsFlush = false
@@ -275,9 +262,7 @@ final class ControlConnection: ChannelDuplexHandler, @unchecked Sendable {
     }
 
     /// No request, subscription, upload or waiting call depends on the connection.
-    var isIdle: Bool {
-        requestsInFlight == 0 && !isStreaming && !hasUnwritten && dependentCount.load(ordering: .relaxed) == 0
-    }
+    var isIdle: Bool { requestsInFlight == 0 && !isStreaming && !hasUnwritten && dependentCount == 0 }
 
     var isWaiting: Bool { mayWait && !isIdle }
 
@@ -339,7 +324,9 @@ final class ControlConnection: ChannelDuplexHandler, @unchecked Sendable {
 
     func add(_ line: ByteBuffer, isCounted: Bool) {
         pending.buffer.writeImmutableBuffer(line)
-        if isCounted { pendingEventByteCount += line.readableBytes }
+        guard isCounted else { return }
+        pendingEventByteCount += line.readableBytes
+        backlogByteCount += line.readableBytes
     }
 
     /// Writes all queued lines at once. A request stays in flight until the kernel takes its answer.
@@ -357,7 +344,7 @@ final class ControlConnection: ChannelDuplexHandler, @unchecked Sendable {
         writesInFlight += 1
         channel.writeAndFlush(lines).assumeIsolated().whenComplete { [self] _ in
             writesInFlight -= 1
-            backlogByteCount.subtract(events, ordering: .relaxed)
+            backlogByteCount -= events
             finish(calls)
         }
     }

@@ -1,17 +1,17 @@
 import NIOCore
 
-/// Answers the requests of the control socket.
+/// Answers the requests of the control socket, on its loop.
 package protocol ControlService: Sendable {
-    /// Creates a call. On the control loop.
+    /// Creates a call.
     /// - Parameter params: the service reads one value; an empty object when the request has no parameters.
     func call(_ method: String, id: RequestID?, params: inout JSONReader, session: ControlSession) throws(ControlError)
         -> ControlCall
 
-    /// Runs the calls of one socket read, in order. On the service's loop.
+    /// Runs the calls of one socket read, in order.
     func perform(_ calls: [ControlCall])
 }
 
-/// The node's method table. Parameters are parsed on the control loop, bodies run on the node's loop.
+/// The node's method table.
 ///
 ///     var router = ControlRouter()
 ///     router.on(method) { call in call.succeed(result) }
@@ -25,7 +25,7 @@ package struct ControlRouter: ControlService {
 
     /// - Parameters:
     ///   - isDescribed: whether the schema has a method of this name.
-    ///   - batch: runs its argument, which executes a batch of calls, on the service's loop.
+    ///   - batch: runs its argument, which executes a batch of calls.
     package init(
         isDescribed: @escaping @Sendable (String) -> Bool = { _ in false },
         batch: @escaping @Sendable (_ perform: () -> Void) -> Void = { perform in perform() }
@@ -34,17 +34,20 @@ package struct ControlRouter: ControlService {
         self.batch = batch
     }
 
-    /// Registers `body` for `method`. It runs on the service's loop, with validated parameters.
+    /// Registers `body` for `method`. It runs with validated parameters.
+    /// - Parameter joins: whether a call of the same client may run together with the call directly before it: see
+    ///   ``MethodCall/followers``. `nil` for a body that takes one call at a time.
     package mutating func on<Params: MethodParams, Output: MethodResult>(
-        _ method: RPCMethod<Params, Output>, _ body: @escaping MethodCall<Params, Output>.Body
+        _ method: RPCMethod<Params, Output>, joins: MethodCall<Params, Output>.Joins? = nil,
+        _ body: @escaping MethodCall<Params, Output>.Body
     ) {
         methods[method.name] = { id, params, session in
-            var read = Params()
+            var values = Params()
             do throws(JSONMismatch) {
                 // Strict, so that a misspelled option fails.
-                try params.record(&read) { _ in "`\(method.name)` has no such parameter" }
+                try values.read(from: &params) { _ in "`\(method.name)` has no such parameter" }
             } catch { return .failure(.invalidParameter(error)) }
-            return .success(MethodCall(method, id: id, session: session, params: read, body: body))
+            return .success(MethodCall(method, id: id, session: session, params: values, joins: joins, body: body))
         }
     }
 
@@ -57,14 +60,20 @@ package struct ControlRouter: ControlService {
         throw .unknownMethod(method)
     }
 
-    package func perform(_ calls: [ControlCall]) { batch { for call in calls { call.perform() } } }
+    package func perform(_ calls: [ControlCall]) {
+        batch {
+            var rest = calls[...]
+            while let call = rest.popFirst() {
+                while let next = rest.first, call.take(next) { rest.removeFirst() }
+                call.perform()
+            }
+        }
+    }
 }
 
-/// A request in progress, the only allocation per request. The control loop creates it, the service's loop runs it and
-/// hands it back with its answer.
+/// A request in progress, the only allocation per request. On the loop.
 package class ControlCall: @unchecked Sendable {
-    // @unchecked: one loop at a time owns a call. The control loop creates it and hands it over. The service's loop
-    // runs and settles it, then hands it back.
+    // @unchecked: mutable state is confined to the loop.
 
     /// The client that sent the request.
     package let session: ControlSession
@@ -89,20 +98,23 @@ package class ControlCall: @unchecked Sendable {
         self.session = session
     }
 
-    /// Runs the method, which settles the call now or later. On the service's loop.
+    /// Runs the method, which settles the call now or later.
     package func perform() { preconditionFailure("a call has a method") }
 
-    /// On the control loop, after a success.
+    /// Takes the call directly after this one, if both may run together.
+    func take(_ next: ControlCall) -> Bool { false }
+
+    /// After a success.
     func writeResult(to writer: inout JSONWriter) { preconditionFailure("a call has a result") }
 
-    /// Delivers the result. Only the first call has an effect. On the service's loop.
+    /// Delivers the result. Only the first call has an effect.
     package final func settle() {
         guard !isSettled else { return }
         isSettled = true
-        session.deliver(.answer(self))
+        session.deliver(self)
     }
 
-    /// Delivers a failure. On the service's loop.
+    /// Delivers a failure.
     package final func fail(_ error: any Error) {
         guard !isSettled else { return }
         // An error of another type may name files or addresses, which must not reach the client.
@@ -126,17 +138,22 @@ package class ControlCall: @unchecked Sendable {
 /// A call of a method of the catalogue.
 package final class MethodCall<Params: MethodParams, Output: MethodResult>: ControlCall, @unchecked Sendable {
     package typealias Body = @Sendable (MethodCall) -> Void
+    package typealias Joins = @Sendable (_ first: Params, _ next: Params) -> Bool
 
     /// Cleared when the body returns, so that a text does not stay in memory until its message is delivered.
     package private(set) var params: Params
+    /// Calls that run together with this one, and that its body settles too.
+    package private(set) var followers: [MethodCall] = []
+    private let joins: Joins?
     private let answer: Body
     private var result: Output?
 
     package init(
         _ method: RPCMethod<Params, Output>, id: RequestID?, session: ControlSession, params: Params,
-        body: @escaping Body
+        joins: Joins? = nil, body: @escaping Body
     ) {
         self.params = params
+        self.joins = joins
         answer = body
         super.init(
             id: id, method: method.name, takesBody: method.takesBody, waits: method.waits(params), session: session)
@@ -144,18 +161,32 @@ package final class MethodCall<Params: MethodParams, Output: MethodResult>: Cont
 
     override package func perform() {
         answer(self)
+        for call in followers { call.forget() }
+        followers = []
+        forget()
+    }
+
+    private func forget() {
         params = Params()
         body = nil
     }
 
-    /// Delivers a result. On the service's loop.
+    override func take(_ next: ControlCall) -> Bool {
+        guard let joins, next.session === session, let next = next as? MethodCall, joins(params, next.params) else {
+            return false
+        }
+        followers.append(next)
+        return true
+    }
+
+    /// Delivers a result.
     package func succeed(_ result: Output) {
         guard self.result == nil else { return }
         self.result = result
         settle()
     }
 
-    /// Delivers a result or a failure. On the service's loop.
+    /// Delivers a result or a failure.
     package func complete(_ outcome: Result<Output, any Error>) {
         switch outcome {
         case .success(let result): succeed(result)

@@ -2,42 +2,37 @@ import Glibc
 import NIOCore
 import NIOPosix
 
-/// The server of the control socket: JSON-RPC 2.0, one object per line, on its own event loop.
+/// The server of the control socket: JSON-RPC 2.0, one object per line.
+///
+/// It is on the service's loop, so that a request wakes no other thread.
 package final class ControlServer: Sendable {
     private let socket: ControlSocket
     private let identity: ControlSocket.FileIdentity?
     private let listener: any Channel
     private let connections: NIOLoopBound<ControlConnections>
-    private let bridge: ControlBridge
+    private let queue: ControlQueue
 
     private init(
-        socket: ControlSocket, identity: ControlSocket.FileIdentity?, listener: any Channel,
-        connections: NIOLoopBound<ControlConnections>, bridge: ControlBridge
+        _ socket: ControlSocket, _ identity: ControlSocket.FileIdentity?, _ listener: any Channel,
+        _ connections: NIOLoopBound<ControlConnections>, _ queue: ControlQueue
     ) {
-        self.bridge = bridge
-        self.socket = socket
-        self.identity = identity
-        self.listener = listener
-        self.connections = connections
+        (self.socket, self.identity, self.listener) = (socket, identity, listener)
+        (self.connections, self.queue) = (connections, queue)
     }
 
     /// Serves the socket of `home` until ``close()``.
     ///
     /// - Parameters:
     ///   - home: the node's home directory; it must exist.
-    ///   - loop: the control loop, which reads and writes lines.
-    ///   - serviceLoop: the loop on which `service` runs calls.
-    ///   - later: runs its argument in a later turn of the service's loop, after a poll of its sockets. Called on that
-    ///     loop.
+    ///   - loop: reads and writes lines, and runs the calls.
+    ///   - later: runs its argument in a later turn of the loop, after a poll of its sockets. Called on the loop.
     ///   - user: processes of this user, and of root, may send commands.
-    ///   - whenRead: runs on the control loop after requests were read.
     /// - Returns: fails with a ``ControlError``: "home in use" when a live node answers on the socket.
     package static func start(
-        home: String, on loop: any EventLoop, for serviceLoop: any EventLoop,
-        later: @escaping @Sendable (@escaping () -> Void) -> Void, user: UInt32 = geteuid(),
-        whenRead: @escaping @Sendable () -> Void = {}, service: any ControlService
+        home: String, on loop: any EventLoop, later: @escaping @Sendable (@escaping () -> Void) -> Void,
+        user: UInt32 = geteuid(), service: any ControlService
     ) -> EventLoopFuture<ControlServer> {
-        let bridge = ControlBridge(from: loop, to: serviceLoop, later: later, service)
+        let queue = ControlQueue(on: loop, later: later, service)
         return loop.submit { () -> EventLoopFuture<ControlServer> in
             let socket = ControlSocket(home: home)
             let descriptor = try socket.listen()
@@ -53,14 +48,11 @@ package final class ControlServer: Sendable {
                 }.childChannelOption(.allowRemoteHalfClosure, value: true).childChannelInitializer { channel in
                     channel.eventLoop.makeCompletedFuture {
                         try ControlConnection(
-                            channel: channel, bridge: bridge, connections: connections.value, user: user,
-                            whenRead: whenRead
+                            channel: channel, queue: queue, connections: connections.value, user: user
                         ).begin()
                     }
                 }.withBoundSocket(descriptor).map { listener in
-                    ControlServer(
-                        socket: socket, identity: socket.fileIdentity, listener: listener, connections: connections,
-                        bridge: bridge)
+                    ControlServer(socket, socket.fileIdentity, listener, connections, queue)
                 }
         }.flatMap { $0 }
     }
@@ -71,25 +63,24 @@ package final class ControlServer: Sendable {
     /// and every ``ControlSession/onClose(_:)`` action has run.
     package func close() -> EventLoopFuture<Void> {
         let loop = listener.eventLoop
-        // Flushes the answers made so far.
-        return bridge.serviceLoop.submit { [bridge] in bridge.close() }.hop(to: loop).flatMap { [self] in
+        return loop.flatSubmit { [self] in
+            // Flushes the answers made so far.
+            queue.close()
             if let identity { socket.remove(identity) }
             // Waits for closeFuture, because its callbacks run one turn after the close.
             let closing = ([listener] + connections.value.channels).map { channel in
                 channel.close(promise: nil)
                 return channel.closeFuture
             }
-            // The sessions are notified by hops queued before this one.
-            return EventLoopFuture.whenAllComplete(closing, on: loop).flatMap { [bridge] _ in
-                bridge.serviceLoop.submit {}
-            }
+            // The sessions are notified by tasks queued before this one.
+            return EventLoopFuture.whenAllComplete(closing, on: loop).flatMap { _ in loop.submit {} }
         }
     }
 }
 
 /// The open connections. An idle one is closed to make room, so a short call always gets in.
 ///
-/// Used on the control loop only.
+/// Used on the loop only.
 final class ControlConnections {
     /// Grace period of a new client before its first request.
     private static let idleTime = TimeAmount.seconds(1)

@@ -1,29 +1,23 @@
 import DequeModule
 import NIOCore
-import Synchronization
 
 /// A client of the control socket: its cleanup actions and its event stream.
 ///
-/// Confined to the service's loop, which is asserted.
+/// Confined to the loop, which is asserted.
 package final class ControlSession: @unchecked Sendable {
-    // @unchecked: mutable state is confined to the service's loop, which each entry point asserts.
+    // @unchecked: mutable state is confined to the loop, which each entry point asserts.
 
-    private let bridge: ControlBridge
+    private let queue: ControlQueue
     let connection: ControlConnection
-    /// Subscribed, and not dropped for reading too slowly.
-    private var isStreaming = false
     private var closeActions: [UInt64: () -> Void] = [:]
     private var nextCloseAction: UInt64 = 1
     private var isClosed = false
     /// Ends the source of the stream.
     private var endSubscription: (() -> Void)?
 
-    init(bridge: ControlBridge, connection: ControlConnection) {
-        self.bridge = bridge
-        self.connection = connection
-    }
+    init(queue: ControlQueue, connection: ControlConnection) { (self.queue, self.connection) = (queue, connection) }
 
-    package var eventLoop: any EventLoop { bridge.serviceLoop }
+    package var eventLoop: any EventLoop { queue.loop }
 
     func clientHasGone() {
         eventLoop.assertInEventLoop()
@@ -43,14 +37,14 @@ package final class ControlSession: @unchecked Sendable {
         }
         defer { nextCloseAction += 1 }
         closeActions[nextCloseAction] = body
-        connection.dependentCount.add(1, ordering: .relaxed)
+        connection.dependentCount += 1
         return nextCloseAction
     }
 
     package func removeOnClose(_ number: UInt64) {
         eventLoop.assertInEventLoop()
         guard closeActions.removeValue(forKey: number) != nil else { return }
-        connection.dependentCount.subtract(1, ordering: .relaxed)
+        connection.dependentCount -= 1
     }
 
     // MARK: Events
@@ -62,9 +56,8 @@ package final class ControlSession: @unchecked Sendable {
         eventLoop.assertInEventLoop()
         endStream()
         guard !isClosed else { return body() }
-        isStreaming = true
         endSubscription = body
-        deliver(.streamBegan(connection))
+        connection.isStreaming = true
     }
 
     /// For `unsubscribe`.
@@ -74,8 +67,7 @@ package final class ControlSession: @unchecked Sendable {
     }
 
     private func endStream() {
-        if isStreaming { deliver(.streamEnded(connection)) }
-        isStreaming = false
+        connection.isStreaming = false
         let body = endSubscription
         endSubscription = nil
         body?()
@@ -99,96 +91,73 @@ package final class ControlSession: @unchecked Sendable {
     /// notification. It gets no further events until it subscribes again, from its last cursor.
     package func notify(_ line: ByteBuffer) -> NotifyOutcome {
         eventLoop.assertInEventLoop()
-        guard isStreaming, !isClosed else { return .dropped }
-        let backlog = connection.backlogByteCount.load(ordering: .relaxed)
-        guard backlog + line.readableBytes <= ControlLimits.eventBacklogByteCount else {
+        guard connection.isStreaming, !isClosed else { return .dropped }
+        guard connection.backlogByteCount + line.readableBytes <= ControlLimits.eventBacklogByteCount else {
             endStream()
             let error = ControlError(
                 .failed, "events were read too slowly", hint: "subscribe again with `since` set to the last cursor seen"
             )
             var writer = JSONWriter()
             writer.notification(ControlResponse.droppedMethod, error.jsonValue)
-            deliver(.event(connection, writer.buffer, isCounted: false))
+            connection.add(writer.buffer, isCounted: false)
+            queue.flushSoon(connection)
             return .dropped
         }
-        connection.backlogByteCount.add(line.readableBytes, ordering: .relaxed)
-        deliver(.event(connection, line, isCounted: true))
+        connection.add(line, isCounted: true)
+        queue.flushSoon(connection)
         return .queued
     }
 
-    func deliver(_ delivery: ControlBridge.Delivery) {
+    func deliver(_ call: ControlCall) {
         eventLoop.assertInEventLoop()
-        bridge.deliver(delivery)
+        connection.add(call)
+        queue.flushSoon(connection)
     }
 }
 
-/// Moves batches between the two event loops: one hop per socket read for requests, one hop per turn of the service's
-/// loop for answers.
-final class ControlBridge: @unchecked Sendable {
-    // @unchecked: mutable state is confined to the service's loop, which is asserted.
+/// Calls that wait for their turn, and connections with lines of this turn. On the loop.
+final class ControlQueue: @unchecked Sendable {
+    // @unchecked: mutable state is confined to the loop, which is asserted.
 
-    /// Bytes of requests executed per turn of the service's loop. The rest is deferred, so that a busy client does not
-    /// starve the links, and disk writes proceed meanwhile.
+    /// Bytes of requests executed per turn of the loop. The rest is deferred, so that a busy client does not starve the
+    /// links, and disk writes proceed meanwhile.
     private static let turnByteCount = 32 << 10
 
-    /// Control loop to service.
     private enum Arrival {
         case call(ControlCall)
         /// The client disconnected; queued behind its calls.
         case end(ControlSession)
     }
 
-    /// Service to control loop, in order.
-    enum Delivery: Sendable {
-        case answer(ControlCall)
-        /// - Parameter isCounted: the line counts in the backlog of its connection.
-        case event(ControlConnection, ByteBuffer, isCounted: Bool)
-        case streamBegan(ControlConnection)
-        case streamEnded(ControlConnection)
-    }
-
-    let controlLoop: any EventLoop
-    let serviceLoop: any EventLoop
+    let loop: any EventLoop
     private let later: @Sendable (@escaping () -> Void) -> Void
     let service: any ControlService
     /// A queue, in order of arrival.
     private var incoming: Deque<Arrival> = []
     private var isClosed = false
-    /// The deliveries of this turn of the service's loop.
-    private var outgoing: [Delivery] = []
+    private var unflushed: [ControlConnection] = []
 
-    /// - Parameter later: runs its argument in a later turn of the service's loop.
+    /// - Parameter later: runs its argument in a later turn of the loop.
     init(
-        from controlLoop: any EventLoop, to serviceLoop: any EventLoop,
-        later: @escaping @Sendable (@escaping () -> Void) -> Void, _ service: any ControlService
-    ) {
-        self.later = later
-        self.controlLoop = controlLoop
-        self.serviceLoop = serviceLoop
-        self.service = service
-    }
+        on loop: any EventLoop, later: @escaping @Sendable (@escaping () -> Void) -> Void, _ service: any ControlService
+    ) { (self.loop, self.later, self.service) = (loop, later, service) }
 
-    /// Passes calls to the service. On the control loop.
-    func submit(_ calls: [ControlCall]) {
-        controlLoop.assertInEventLoop()
-        serviceLoop.execute { self.take(calls.lazy.map(Arrival.call)) }
-    }
+    /// Passes calls to the service.
+    func submit(_ calls: [ControlCall]) { loop.execute { self.take(calls.lazy.map(Arrival.call)) } }
 
-    /// Reports a disconnected client to the service. On the control loop.
+    /// Reports a disconnected client to the service.
     func end(_ session: ControlSession) {
-        controlLoop.assertInEventLoop()
-        serviceLoop.execute {
-            if self.isClosed { session.clientHasGone() } else { self.take(CollectionOfOne(.end(session))) }
-        }
+        loop.execute { if self.isClosed { session.clientHasGone() } else { self.take(CollectionOfOne(.end(session))) } }
     }
 
-    /// Drops queued and future calls. On the service's loop.
+    /// Drops queued and future calls.
     func close() {
-        serviceLoop.assertInEventLoop()
+        loop.assertInEventLoop()
         isClosed = true
         let dropped = incoming
         incoming = []
         for case .end(let session) in dropped { session.clientHasGone() }
+        flush()
     }
 
     private func take(_ arrivals: some Collection<Arrival>) {
@@ -217,28 +186,17 @@ final class ControlBridge: @unchecked Sendable {
         if !incoming.isEmpty { later { self.performSome() } }
     }
 
-    /// On the service's loop.
-    func deliver(_ delivery: Delivery) {
-        serviceLoop.assertInEventLoop()
-        outgoing.append(delivery)
-        if outgoing.count == 1 { serviceLoop.execute { self.flush() } }
+    /// The lines of one turn leave with one write a connection.
+    func flushSoon(_ connection: ControlConnection) {
+        loop.assertInEventLoop()
+        if unflushed.isEmpty { loop.execute { self.flush() } }
+        if unflushed.last !== connection { unflushed.append(connection) }
     }
 
     private func flush() {
-        let deliveries = outgoing
-        outgoing = []
-        controlLoop.execute {
-            for delivery in deliveries {
-                switch delivery {
-                case .answer(let call): call.session.connection.add(call)
-                case .event(let connection, let line, let isCounted): connection.add(line, isCounted: isCounted)
-                case .streamBegan(let connection): connection.isStreaming = true
-                case .streamEnded(let connection): connection.isStreaming = false
-                }
-            }
-            // Only the first flush of a connection writes.
-            for case .answer(let call) in deliveries { call.session.connection.flush() }
-            for case .event(let connection, _, _) in deliveries { connection.flush() }
-        }
+        let connections = unflushed
+        unflushed = []
+        // Only the first flush of a connection writes.
+        for connection in connections { connection.flush() }
     }
 }

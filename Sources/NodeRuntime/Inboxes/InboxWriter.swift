@@ -143,6 +143,7 @@ final class InboxWriter: Part {
     private func write(_ snapshot: InboxSnapshot, _ inbox: Inbox) throws(StoreError) {
         try store.saveState(inbox.row, StoredCodec.encode(record: snapshot))
         inbox.archive.isShownSaved = true
+        inbox.owesCounters = false
         shell.commits.changed(inbox)
     }
 

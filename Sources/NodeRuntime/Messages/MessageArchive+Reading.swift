@@ -91,10 +91,10 @@ extension MessageArchive {
         return read(id, now: now)?.message.content
     }
 
-    func deliveries(of id: Messaging.MessageID, now: Timestamp) -> [Delivery] {
+    func deliveries(of id: Messaging.MessageID, now: @autoclosure () -> Timestamp) -> [Delivery] {
         // While the storage is locked, only the deliveries of a message may be known.
         let cached = heldIndex[id] == nil ? outgoing.deliveries(of: id) : nil
-        if cached == nil, let message = read(id, now: now)?.message { return message.deliveries }
+        if cached == nil, let message = read(id, now: now())?.message { return message.deliveries }
         var said = cached ?? []
         if let status = learned[id] { said.merge(status.said) }
         if let more = deliveries[id] { said.merge(more) }

@@ -114,7 +114,7 @@ final class OwnAddresses: Part {
 
     func forgetRelayPlaces() { relayPlacesNow = nil }
 
-    /// ``direct`` as of the last tick.
+    /// ``direct`` as of the last change, at most ten seconds old.
     var advertised: [Messaging.Endpoint] {
         if let advertisedNow { return advertisedNow }
         let endpoints = direct

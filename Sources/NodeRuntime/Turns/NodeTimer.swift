@@ -16,8 +16,10 @@ final class NodeTimer: Part {
         let reading = readClock()
         let now = reading.confirmed
         let looks = shell.expiry.looks(at: now)
-        shell.addresses.forgetAdvertised()
-        if looks { shell.addresses.refresh(at: now) }
+        if looks {
+            shell.addresses.forgetAdvertised()
+            shell.addresses.refresh(at: now)
+        }
         // First, because the store destroys the keys at the same time, and they still sign the receipts.
         for client in core.machine.sleepersDue(now: now) { shell.sleep.wakeIfPossible(client, .activityRanking) }
         shell.explosions.explodeAsleep(now: now)

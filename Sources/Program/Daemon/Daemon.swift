@@ -25,6 +25,8 @@ enum Daemon {
     ) async throws {
         InheritedSockets.adopt()
         hardenProcess()
+        // The parser of the command line.
+        process_give_back()
         let threshold = LogThreshold(logLevel ?? .notice)
         let logOutput = OutputQueue(STDERR_FILENO) { output, count in
             StreamLogHandler(label: "mayfly", stream: output).log(
@@ -35,12 +37,12 @@ enum Daemon {
         defer { logOutput.finish() }
         let logger = threshold.logger("mayfly", on: logOutput)
         let hangup = Hangup.ofThisProcess
-        // One thread for the node, one for the lines of the control socket.
-        let group = MultiThreadedEventLoopGroup(numberOfThreads: 2)
+        // One thread for the node and its control socket: a request then wakes no other thread.
+        let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
         let service = NodeService(
             options: options, passphraseFile: passphraseFile, passphrase: passphrase, loop: group.next(),
-            controlLoop: group.next(), metrics: metrics, threshold: logLevel == nil ? threshold : nil,
-            reloads: hangup == .reloads, log: logger, logOutput: logOutput)
+            metrics: metrics, threshold: logLevel == nil ? threshold : nil, reloads: hangup == .reloads, log: logger,
+            logOutput: logOutput)
         // The group's own messages ("Starting service lifecycle…") are noise for the operator.
         var lifecycleLogger = Logger(label: "mayfly", factory: { StreamLogHandler(label: $0, stream: logOutput) })
         lifecycleLogger.logLevel = max(.warning, logger.logLevel)
@@ -99,7 +101,6 @@ private struct NodeService: Service {
     let passphraseFile: String?
     let passphrase: SecretBox?
     let loop: any EventLoop
-    let controlLoop: any EventLoop
     /// HTTP address of the metrics; `nil` for the configured one.
     let metrics: LoopbackEndpoint?
     /// `nil` when the command line sets the log level.
@@ -130,15 +131,13 @@ private struct NodeService: Service {
             try await start(node)
             let metrics = Metrics(node, home: options.home, hooks: hooks, log: logOutput)
             if let endpoint = self.metrics ?? configuration.metrics?.listen {
-                figures = try await MetricsServer.start(endpoint, on: controlLoop, metrics)
+                figures = try await MetricsServer.start(endpoint, on: loop, metrics)
             }
             let stack = StackWiper(loop)
-            let controlStack = StackWiper(controlLoop)
             await follow(node, stack)
             let turns = await node.turns
             server = try await ControlServer.start(
-                home: options.home, on: controlLoop, for: loop, later: { turns.add($0) },
-                whenRead: { controlStack.wipeSoon() },
+                home: options.home, on: loop, later: { turns.add($0) },
                 service: ControlHandlers.router(
                     node,
                     NodeHandlers(
@@ -184,12 +183,11 @@ private struct NodeService: Service {
         node.homeGone = { stop.succeed(()) }
     }
 
-    /// Each ping passes both event loops, so it is missing when one hangs. Pings continue until the loops end, because
-    /// the watchdog also covers shutdown.
+    /// Pings are missing when the loop hangs. They continue until it ends, because the watchdog also covers shutdown.
     private func startWatchdogPings() {
         guard let interval = ServiceNotifier.watchdogInterval else { return }
-        controlLoop.scheduleRepeatedTask(initialDelay: .zero, delay: .microseconds(interval)) { [loop] _ in
-            loop.execute { ServiceNotifier.tell("WATCHDOG=1") }
+        loop.scheduleRepeatedTask(initialDelay: .zero, delay: .microseconds(interval)) { _ in
+            ServiceNotifier.tell("WATCHDOG=1")
         }
     }
 
@@ -234,6 +232,6 @@ private struct NodeService: Service {
         if status.erasure.erasure != .inPlace {
             log.warning("erasure on this file system is \(status.erasure.erasure.rawValue): \(status.erasure.reason)")
         }
-        ProgramText.giveBack()
+        process_give_back()
     }
 }

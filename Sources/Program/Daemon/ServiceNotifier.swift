@@ -1,4 +1,6 @@
+import CLinux
 import Cryptography
+import Dispatch
 import Glibc
 import NIOCore
 
@@ -50,52 +52,37 @@ enum ServiceNotifier {
     }
 }
 
-/// The resident code pages of the program and its libraries.
-enum ProgramText {
-    /// Drops the code pages from memory; pages that are used again come back from the page cache. Startup touches much
-    /// code that an idle node never runs again, and the kernel maps 16 pages around each touched one.
-    ///
-    /// Only executable, non-writable mappings: they equal their files. Other mappings may hold relocated pages, which
-    /// exist nowhere else.
-    static func giveBack() {
-        guard let maps = try? InputFile.read("/proc/self/maps", byteLimit: 1 << 20) else { return }
-        for line in maps.split(separator: UInt8(ascii: "\n")) {
-            let fields = line.split(separator: UInt8(ascii: " "), maxSplits: 5)
-            guard fields.count == 6, fields[5].contains(UInt8(ascii: "/")), fields[1].elementsEqual("r-xp".utf8) else {
-                continue
-            }
-            let ends = fields[0].split(separator: UInt8(ascii: "-")).compactMap { digits in
-                UInt(String(decoding: digits, as: UTF8.self), radix: 16)
-            }
-            guard ends.count == 2, ends[0] < ends[1], let start = UnsafeMutableRawPointer(bitPattern: ends[0]) else {
-                continue
-            }
-            madvise(start, Int(ends[1] - ends[0]), MADV_DONTNEED)
-        }
-    }
-}
-
 /// Overwrites the unused stack of the node's thread soon after each request and event. Swift keeps strings of up to 15
 /// bytes inline, so copies stay on the stack.
+///
+/// Some time after the first of them, what they took of memory is given back.
 final class StackWiper: Sendable {
     private static let delay = TimeAmount.milliseconds(100)
+    private static let burst = TimeAmount.seconds(20)
 
     private let loop: any EventLoop
-    private let isScheduled: NIOLoopBoundBox<Bool>
+    private let planned: NIOLoopBoundBox<(wipe: Bool, return: Bool)>
 
     init(_ loop: any EventLoop) {
         self.loop = loop
-        isScheduled = .makeBoxSendingValue(false, eventLoop: loop)
+        planned = .makeBoxSendingValue((false, false), eventLoop: loop)
     }
 
     /// On the loop.
     func wipeSoon() {
-        guard !isScheduled.value else { return }
-        isScheduled.value = true
+        guard !planned.value.wipe else { return }
+        planned.value.wipe = true
         // Run from the loop itself, where the stack is shallowest.
-        loop.scheduleTask(in: Self.delay) { [isScheduled] in
-            isScheduled.value = false
+        loop.scheduleTask(in: Self.delay) { [planned] in
+            planned.value.wipe = false
             wipeStack()
+        }
+        guard !planned.value.return else { return }
+        planned.value.return = true
+        loop.scheduleTask(in: Self.burst) { [planned] in
+            planned.value.return = false
+            // The heap of a large node takes some milliseconds.
+            DispatchQueue.global(qos: .utility).async { process_give_back() }
         }
     }
 }

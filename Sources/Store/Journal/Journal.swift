@@ -178,18 +178,29 @@ final class Journal: @unchecked Sendable {
 
     /// The valid blocks in order. Reports damage in the rest.
     func recover(_ key: JournalKey, _ damage: DamageList) -> [JournalBlock] {
-        let bytes = read(damage)
         var found: [JournalBlock] = []
         var page = 0
         var isTorn = false
         used = [0, halfPageCount]
-        while page < 2 * halfPageCount {
-            if Self.isZero(bytes, page: page) {
+        let end = 2 * halfPageCount
+        // A stretch at a time: the whole journal would be the largest piece of memory that a node ever takes.
+        var (stretch, base): ([UInt8], Int) = ([], 0)
+        while page < end {
+            if page >= base + stretch.count / Self.pageByteCount {
+                (stretch, base) = (read(page..<min(page + Self.stretchPageCount, end), damage), page)
+            }
+            var start = (page - base) * Self.pageByteCount
+            if Self.isZero(stretch, at: start) {
                 page += 1
                 continue
             }
+            if let count = JournalBlock.pageCount(stretch, at: start), count <= end - page,
+                start + count * Self.pageByteCount > stretch.count
+            {
+                (stretch, base, start) = (read(page..<page + count, damage), page, 0)
+            }
             let half = page / halfPageCount
-            if let block = JournalBlock(bytes, page: page, key: key) {
+            if let block = JournalBlock(stretch, at: start, page: page, key: key) {
                 found.append(block)
                 page += block.pageCount
                 if block.isMarker, block.page == markerPage(of: half) { continue }
@@ -217,10 +228,9 @@ final class Journal: @unchecked Sendable {
     }
 
     /// Compares a page in one call: most pages of a journal are zeros.
-    private static func isZero(_ bytes: [UInt8], page: Int) -> Bool {
-        let range = (page * pageByteCount)..<((page + 1) * pageByteCount)
-        return bytes.withUnsafeBytes { bytes in
-            zeros.withUnsafeBytes { memcmp(bytes.baseAddress! + range.lowerBound, $0.baseAddress!, pageByteCount) == 0 }
+    private static func isZero(_ bytes: [UInt8], at start: Int) -> Bool {
+        bytes.withUnsafeBytes { bytes in
+            zeros.withUnsafeBytes { memcmp(bytes.baseAddress! + start, $0.baseAddress!, pageByteCount) == 0 }
         }
     }
 
@@ -249,26 +259,23 @@ final class Journal: @unchecked Sendable {
         damage.report("\(path) is damaged: commits \(from) to \(last) cannot be opened")
     }
 
-    private func read(_ damage: DamageList) -> [UInt8] {
-        let count = 2 * halfPageCount * Self.pageByteCount
-        guard let file, count > 0 else { return [] }
-        if let bytes = try? disk.read(file, at: 0, count: count), bytes.count == count { return bytes }
-        var bytes: [UInt8] = []
-        bytes.reserveCapacity(count)
-        var isWhole = true
-        for page in 0..<(2 * halfPageCount) {
-            let found = try? disk.read(file, at: Int64(page) * Int64(Self.pageByteCount), count: Self.pageByteCount)
-            if let found, found.count == Self.pageByteCount {
-                bytes += found
-            } else {
-                isWhole = false
-                bytes += [UInt8](repeating: 0, count: Self.pageByteCount)
+    private static let stretchPageCount = 64
+
+    /// Zeros in place of unreadable pages.
+    private func read(_ pages: Range<Int>, _ damage: DamageList) -> [UInt8] {
+        func read(_ pages: Range<Int>) -> [UInt8]? {
+            let count = pages.count * Self.pageByteCount
+            let bytes = file.flatMap {
+                try? disk.read($0, at: Int64(pages.lowerBound) * Int64(Self.pageByteCount), count: count)
             }
+            return bytes?.count == count ? bytes : nil
         }
-        if !isWhole {
+        if let bytes = read(pages) { return bytes }
+        return pages.flatMap { page in
+            if let bytes = read(page..<page + 1) { return bytes }
             needsReset = true
             damage.report("pages of \(path) cannot be read: what was stored last may be lost")
+            return Self.zeros
         }
-        return bytes
     }
 }

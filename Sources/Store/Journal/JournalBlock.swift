@@ -118,9 +118,16 @@ struct JournalBlock {
         return block
     }
 
-    /// Decodes the block at a page of the journal; `nil` unless it is whole and authentic.
-    init?(_ journal: [UInt8], page: Int, key: JournalKey) {
-        let start = page * Self.pageByteCount
+    /// Pages of the block that begins at `start`, as its header says; `nil` without a header.
+    static func pageCount(_ journal: [UInt8], at start: Int) -> Int? {
+        guard magic.begins(journal[start...]), let bodyCount = journal.integer(UInt32.self, at: start + 40),
+            let tableCount = journal.integer(UInt32.self, at: start + 44)
+        else { return nil }
+        return pageCount(byteCount: headerByteCount + Int(bodyCount) + Int(tableCount))
+    }
+
+    /// Decodes the block at `start`, which is `page` of the file; `nil` unless it is whole and authentic.
+    init?(_ journal: [UInt8], at start: Int = 0, page: Int, key: JournalKey) {
         guard start >= 0, start <= journal.count - Self.pageByteCount, Self.magic.begins(journal[start...]),
             journal.integer(UInt64.self, at: start + 8) == UInt64(page),
             let sequence = journal.integer(UInt64.self, at: start + 16),

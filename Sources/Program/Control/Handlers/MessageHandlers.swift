@@ -8,18 +8,17 @@ struct MessageHandlers: Sendable {
     let sends: PendingSends
 
     func add(to router: inout NodeRouter) {
-        router.call(Methods.send) { node, call in
+        router.call(Methods.send, joins: SendParams.goTogether) { node, call in
             if let texts = call.params.texts { try send(texts, call, node) } else { try sendOne(call, node) }
         }
         router.call(Methods.react) { node, call in
             let params = call.params
-            try sends.send(stage: params.wait, timeout: params.timeout, call.session, node) { whenDurable in
+            let answer = PendingSend.Answer.each { call.complete($1.result) }
+            try sends.send(stage: params.wait, timeout: params.timeout, call.session, node, answer) { whenDurable in
                 let sent = try node.react(
                     params.conversation, to: params.message, emoji: params.reaction, isRemoved: params.remove ?? false,
                     whenDurable: whenDurable)
                 return [.success(sent)]
-            } answer: { outcomes in
-                call.complete(outcomes.single)
             }
         }
         router.on(Methods.read) { node, params in
@@ -71,19 +70,20 @@ struct MessageHandlers: Sendable {
                 "\(texts.count) texts are too many for one request, the limit is \(ControlLimits.textsInRequest)",
                 hint: "send them in several requests", field: "texts")
         }
-        try sends.send(stage: params.wait, timeout: params.timeout, call.session, node) { whenDurable in
+        let answer = PendingSend.Answer.all { call.succeed(SendResult(results: $0.map(TextOutcome.init))) }
+        try sends.send(stage: params.wait, timeout: params.timeout, call.session, node, answer) { whenDurable in
             try node.send(params.conversation, texts: texts, whenDurable: whenDurable)
-        } answer: { outcomes in
-            call.succeed(SendResult(results: outcomes.map(TextOutcome.init)))
         }
     }
 
+    /// The texts of several calls are sent in one turn.
     private func sendOne(_ call: MethodCall<SendParams, SendResult>, _ node: isolated Node) throws {
         let params = call.params
-        try sends.send(stage: params.wait, timeout: params.timeout, call.session, node) { whenDurable in
-            try Self.make(params, node, whenDurable)
-        } answer: { outcomes in
-            call.complete(outcomes.single.map { SendResult($0) })
+        let calls = [call] + call.followers
+        let answer = PendingSend.Answer.each { calls[$0].complete($1.result.map { SendResult($0) }) }
+        try sends.send(stage: params.wait, timeout: params.timeout, call.session, node, answer) { whenDurable in
+            guard calls.count > 1 else { return try Self.make(params, node, whenDurable) }
+            return try node.send(params.conversation, texts: calls.compactMap(\.params.text), whenDurable: whenDurable)
         }
     }
 
@@ -113,12 +113,24 @@ struct MessageHandlers: Sendable {
     }
 }
 
-extension [PendingSend.Outcome] {
-    var single: Result<SentMessage, any Error> {
-        switch first {
-        case .done(let sent)?: .success(sent)
-        case .failed(let error, _)?: .failure(error)
-        case .waiting?, nil: .failure(ControlError.internalFailure("a message has no outcome"))
+extension SendParams {
+    /// One text, and nothing besides.
+    fileprivate var isText: Bool {
+        text != nil && texts == nil && replyTo == nil && type == nil && payload == nil && fallback == nil
+    }
+
+    @Sendable fileprivate static func goTogether(_ first: SendParams, _ next: SendParams) -> Bool {
+        first.isText && next.isText && first.conversation == next.conversation && first.wait == next.wait
+            && first.timeout == next.timeout
+    }
+}
+
+extension PendingSend.Outcome {
+    var result: Result<SentMessage, any Error> {
+        switch self {
+        case .done(let sent): .success(sent)
+        case .failed(let error, _): .failure(error)
+        case .waiting: .failure(ControlError.internalFailure("a message has no outcome"))
         }
     }
 }
@@ -194,10 +206,9 @@ struct AttachmentHandlers: Sendable {
         router.call(Methods.attachmentCommit) { node, call in
             let params = call.params
             let upload = try Self.upload(params.upload)
-            try sends.send(stage: params.wait, timeout: params.timeout, call.session, node) { whenDurable in
+            let answer = PendingSend.Answer.each { call.complete($1.result) }
+            try sends.send(stage: params.wait, timeout: params.timeout, call.session, node, answer) { whenDurable in
                 [.success(try node.commitUpload(upload, whenDurable: whenDurable))]
-            } answer: { outcomes in
-                call.complete(outcomes.single)
             }
         }
         router.durably(Methods.attachmentCancel) { node, params in

@@ -60,11 +60,13 @@ struct NodeRouter {
     }
 
     mutating func call<Params: MethodParams, Output: MethodResult>(
-        _ method: RPCMethod<Params, Output>,
+        _ method: RPCMethod<Params, Output>, joins: MethodCall<Params, Output>.Joins? = nil,
         _ body: @escaping @Sendable (isolated Node, MethodCall<Params, Output>) throws -> Void
     ) {
-        router.on(method) { [node, fail] call in
-            node.assumeIsolated { node in do { try body(node, call) } catch { fail(call, error) } }
+        router.on(method, joins: joins) { [node, fail] call in
+            node.assumeIsolated { node in
+                do { try body(node, call) } catch { for one in [call] + call.followers { fail(one, error) } }
+            }
         }
     }
 

@@ -5,7 +5,7 @@ import NIOCore
 import NodeRuntime
 import Transport
 
-/// The messages of one `send`, and the delivery stage that they must reach before its answer.
+/// Messages sent in one turn, and the delivery stage that they must reach before their answer.
 final class PendingSend: @unchecked Sendable {
     // @unchecked: mutable state is confined to the node's loop.
 
@@ -16,21 +16,29 @@ final class PendingSend: @unchecked Sendable {
         case failed(ControlError, Messaging.MessageID?)
     }
 
+    enum Answer {
+        /// Runs for each message, by its index, when it waits no longer.
+        case each((Int, Outcome) -> Void)
+        /// Runs once, when no message waits.
+        case all(([Outcome]) -> Void)
+    }
+
     fileprivate let stage: DeliveryStage
     fileprivate var outcomes: [Outcome] = []
     fileprivate var waitingCount = 0
     /// The refused messages, once all others are durable, or in memory as their lifetime says; `nil` until then.
     fileprivate var refused: [Messaging.MessageID: any Error]?
     fileprivate var deadline: UInt64?
-    fileprivate var closeAction: UInt64?
-    fileprivate var endSession: ((UInt64) -> Void)?
-    /// Runs once, when no message waits.
-    fileprivate var answer: (([Outcome]) -> Void)?
+    fileprivate var closeAction: (ControlSession, UInt64)?
+    /// `nil` once it is given, or the client has disconnected.
+    fileprivate var answer: Answer?
 
-    fileprivate init(_ stage: DeliveryStage, _ answer: @escaping ([Outcome]) -> Void) {
+    fileprivate init(_ stage: DeliveryStage, _ answer: Answer) {
         self.stage = stage
         self.answer = answer
     }
+
+    fileprivate func answer(_ index: Int) { if case .each(let body)? = answer { body(index, outcomes[index]) } }
 }
 
 /// The `send` requests that wait for their messages; events of the messages complete them.
@@ -60,11 +68,9 @@ final class PendingSends: @unchecked Sendable {
     /// Makes messages and answers when each has reached `stage`.
     /// - Parameters:
     ///   - make: makes the messages; its argument runs when all are durable.
-    ///   - answer: gets one outcome per message.
     func send(
         stage: DeliveryStage?, timeout: Interval?, _ session: ControlSession, _ node: isolated Node,
-        make: (@escaping Node.WhenDurable) throws -> [Result<Node.Sent, NodeError>],
-        answer: @escaping ([PendingSend.Outcome]) -> Void
+        _ answer: PendingSend.Answer, make: (@escaping Node.WhenDurable) throws -> [Result<Node.Sent, NodeError>]
     ) throws {
         if watcher == nil { watcher = node.watch { [weak self] entry in self?.happened(entry) } }
         let request = PendingSend(stage ?? .queued, answer)
@@ -81,7 +87,9 @@ final class PendingSends: @unchecked Sendable {
                 request.outcomes.append(.waiting(sent, reached: .queued))
                 request.waitingCount += 1
                 slots[sent.message] = Slot(request: request, index: index)
-            case .failure(let error): request.outcomes.append(.failed(controlError(error), nil))
+            case .failure(let error):
+                request.outcomes.append(.failed(controlError(error), nil))
+                request.answer(index)
             }
         }
         for (message, state) in early ?? [] { advance(message, state) }
@@ -91,12 +99,12 @@ final class PendingSends: @unchecked Sendable {
         request.deadline = deadlines.add(after: .milliseconds(timeout?.milliseconds ?? 60_000)) { [self] in
             timedOut(request)
         }
-        request.closeAction = session.onClose { [self] in
+        let number = session.onClose { [self] in
             request.answer = nil
             for index in request.outcomes.indices { end(request, index, .done(SentMessage())) }
             _ = answerIfDone(request)
         }
-        request.endSession = { number in session.removeOnClose(number) }
+        request.closeAction = (session, number)
     }
 
     private func becameDurable(_ request: PendingSend) {
@@ -141,18 +149,17 @@ final class PendingSends: @unchecked Sendable {
         slots[sent.message] = nil
         request.waitingCount -= 1
         request.outcomes[index] = outcome
+        request.answer(index)
     }
 
     private func answerIfDone(_ request: PendingSend) -> Bool {
         guard request.waitingCount == 0 else { return false }
         if let deadline = request.deadline { deadlines.remove(deadline) }
         request.deadline = nil
-        if let number = request.closeAction { request.endSession?(number) }
+        if let (session, number) = request.closeAction { session.removeOnClose(number) }
         request.closeAction = nil
-        request.endSession = nil
-        let answer = request.answer
+        if case .all(let body)? = request.answer { body(request.outcomes) }
         request.answer = nil
-        answer?(request.outcomes)
         return true
     }
 
