@@ -28,9 +28,9 @@ import Testing
     }
 
     /// - Parameter ephemeral: `nil` if no handshake may begin.
-    private func source(
-        _ ephemeral: [UInt8]? = nil, _ encapsulation: KeyEncapsulationSource = KeyEncapsulationSource()
-    ) -> DatagramSource {
+    private func source(_ ephemeral: [UInt8]? = nil, _ encapsulation: KeyEncapsulationSource = KeyEncapsulationSource())
+        -> DatagramSource
+    {
         DatagramSource(
             randomBytes: { [UInt8](repeating: 7, count: $0) },
             makeEphemeral: {
