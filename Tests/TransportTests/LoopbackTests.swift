@@ -136,7 +136,7 @@ private struct Loopback {
         try await net.far.echo()
         #expect(try await net.near.dial(net.endpoint, net.token, net.farKey) == nil)
         let frames =
-            (0..<1_500).map { [UInt8](repeating: UInt8($0 & 0xff), count: $0) } + [[UInt8](repeating: 1, count: 65_535)]
+            (0..<1_500).map { [UInt8](repeating: UInt8($0 & 0x7f), count: $0) } + [[UInt8](repeating: 1, count: 65_535)]
         #expect(try await net.near.exchange(frames) == frames)
         #expect(try await net.near.sendAndClose([]) == .requested)
         #expect(try await net.far.awaitClosed().reasons == [.closedByPeer])
