@@ -56,12 +56,12 @@ enum Strangers {
         let token = SharedTokens.cached(target)[number]
         switch number % 5 {
         case 0: connection.write(randomBytes(1 + number % 2_000))
-        case 1: connection.write(HostileLink.preamble(token.bytes) + randomBytes(50))
+        case 1: connection.write(HostileLink.preamble(token.bytes) + randomBytes(Act.one.byteCount))
         case 2:
             let greeting = try HostileLink.greeting(token, identity: identity, remote: target.card.key)
             connection.write(greeting.bytes)
             _ = connection.read(Act.two.byteCount)
-            connection.write(randomBytes(66))
+            connection.write(randomBytes(Act.three.byteCount))
         case 3:
             let link = try HostileLink(connection, token: token, identity: identity, remote: target.card.key)
             link.connection.write(randomBytes(1 + number % 3_000))

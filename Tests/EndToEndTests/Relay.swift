@@ -1,3 +1,4 @@
+import Cryptography
 import Dispatch
 import Foundation
 import Glibc
@@ -48,8 +49,8 @@ final class Relay: Sendable {
 
     var endpoint: String { "tcp://\(host):\(port)" }
 
-    /// From now on only the server's part of the handshake (50 bytes, BOLT 8) comes through.
-    func holdAnswers() { state.withLock { $0.allowance = 50 } }
+    /// From now on only act 2 of the handshake comes through.
+    func holdAnswers() { state.withLock { $0.allowance = Act.two.byteCount } }
     /// On new connections the server's bytes after its part of the handshake arrive together with the end of the
     /// connection: as on a machine that is too busy to read in between.
     func batchAnswers() { state.withLock { $0.batches = true } }
@@ -140,7 +141,7 @@ final class Relay: Sendable {
                 let before = fromServer
                 if index == 1 { fromServer += count }
                 if index == 1, isBatched {
-                    let passed = min(count, max(0, 50 - before))
+                    let passed = min(count, max(0, Act.two.byteCount - before))
                     batch += bytes[passed...]
                     bytes = Array(bytes[..<passed])
                     _ = Glibc.send(to, bytes, bytes.count, Int32(MSG_NOSIGNAL))

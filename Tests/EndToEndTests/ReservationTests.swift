@@ -96,7 +96,7 @@ import Testing
                 let greeting = try HostileLink.greeting(token, identity: makeIdentity(), remote: key)
                 let said = try answer(try openStream(hub, known), to: greeting.bytes)
                 if case .data(let bytes)? = said {
-                    #expect(isOurs && bytes.count == 50, "act 2")
+                    #expect(isOurs && bytes.count == Act.two.byteCount, "act 2")
                 } else {
                     #expect(!isOurs, "\(String(describing: said))")
                 }

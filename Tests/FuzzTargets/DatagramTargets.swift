@@ -12,7 +12,7 @@ let datagramTargets: [FuzzTarget] = [
                 FuzzScript().run(acts[0]).run(acts[1]).bytes, FuzzScript().run(acts[1]).run(acts[1]).bytes,
                 FuzzScript().run(acts[1]).run(acts[0]).run(acts[0]).run(acts[2]).bytes,
                 FuzzScript().run([0x0d, 0x15, 0] + [UInt8](repeating: 0, count: 40)).bytes,
-                FuzzScript().run([0x0d, 0x12] + [UInt8](repeating: 0, count: 66)).bytes,
+                FuzzScript().run([0x0d, 0x12] + [UInt8](repeating: 0, count: 16 + Act.two.byteCount)).bytes,
                 FuzzScript().run([0x0d, 0x14] + [UInt8](repeating: 0, count: 24)).bytes,
             ]
         },

@@ -35,6 +35,8 @@ final class ControlConnection: ChannelDuplexHandler, @unchecked Sendable {
     private var requestsInFlight = 0
     private var isReadHeld = false
     private var isDispatching = false
+    /// ``dispatch()`` was called while it ran.
+    private var dispatchesAgain = false
     /// True until the end of this read.
     private var isReading = false
     /// The expected body and its call; the call is `nil` when the request was refused.
@@ -154,23 +156,36 @@ final class ControlConnection: ChannelDuplexHandler, @unchecked Sendable {
 
     /// Parses the received requests, up to the limit.
     private func dispatch() {
-        guard !isDispatching else { return }
+        guard !isDispatching else {
+            dispatchesAgain = true
+            return
+        }
         isDispatching = true
         defer { isDispatching = false }
+        repeat {
+            dispatchesAgain = false
+            guard dispatchOnce() else { return }
+            // Failures are answered at once, which makes room for the next lines.
+            if !isReading { submit() }
+        } while dispatchesAgain
+        finishIfDrained()
+    }
+
+    /// - Returns: false after a line that ends the connection.
+    private func dispatchOnce() -> Bool {
         // The body first: its request already counts against the limit.
         while isServing, takeBody(), requestsInFlight < ControlLimits.requestsInFlight {
             let line: ByteBuffer?
             do { line = try nextLine() } catch {
                 submit()
                 refuse(.parse("the line is longer than \(ControlLimits.requestByteCount) bytes"))
-                return
+                return false
             }
             guard let line else { break }
             requestsInFlight += 1
             read(line)
         }
-        if !isReading { submit() }
-        finishIfDrained()
+        return true
     }
 
     /// - Returns: false when the body is incomplete.

@@ -119,9 +119,11 @@ package final class ControlSession: @unchecked Sendable {
 final class ControlQueue: @unchecked Sendable {
     // @unchecked: mutable state is confined to the loop, which is asserted.
 
-    /// Bytes of requests executed per turn of the loop. The rest is deferred, so that a busy client does not starve the
-    /// links, and disk writes proceed meanwhile.
+    /// Bytes of requests executed between two polls of the loop's sockets. The rest is deferred, so that a busy client
+    /// does not starve the links, and disk writes proceed meanwhile.
     private static let turnByteCount = 32 << 10
+    /// The least that a request counts: a short one may take as long as any.
+    private static let requestByteCount = 256
 
     private enum Arrival {
         case call(ControlCall)
@@ -135,6 +137,9 @@ final class ControlQueue: @unchecked Sendable {
     /// A queue, in order of arrival.
     private var incoming: Deque<Arrival> = []
     private var isClosed = false
+    /// Bytes executed since the last poll, at least; a poll that finds few does not set it to 0.
+    private var spent = 0
+    private var isResetPlanned = false
     private var unflushed: [ControlConnection] = []
 
     /// - Parameter later: runs its argument in a later turn of the loop.
@@ -164,17 +169,21 @@ final class ControlQueue: @unchecked Sendable {
         guard !isClosed else { return }
         let isIdle = incoming.isEmpty
         incoming.append(contentsOf: arrivals)
-        if isIdle { performSome() }
+        guard isIdle else { return }
+        if spent < Self.turnByteCount { performSome() } else { later { self.performSome() } }
     }
 
     /// Executes the first queued calls, then ends the sessions that follow them.
     private func performSome() {
         var calls: [ControlCall] = []
-        var byteCount = 0
-        while byteCount < Self.turnByteCount, case .call(let call)? = incoming.first {
-            byteCount += call.byteCount + (call.body?.readableBytes ?? 0)
+        while spent < Self.turnByteCount, case .call(let call)? = incoming.first {
+            spent += max(Self.requestByteCount, call.byteCount + (call.body?.readableBytes ?? 0))
             calls.append(call)
             incoming.removeFirst()
+        }
+        if spent >= Self.turnByteCount / 2, !isResetPlanned {
+            isResetPlanned = true
+            later { (self.spent, self.isResetPlanned) = (0, false) }
         }
         var ended: [ControlSession] = []
         while case .end(let session)? = incoming.first {

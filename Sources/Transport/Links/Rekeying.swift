@@ -32,10 +32,10 @@ struct Rekeying: ~Copyable {
         let secrets: LinkSecrets
     }
 
-    /// The dialer's keys until the answer.
+    /// The dialer's keys until the answer; of ML-KEM the seed, which locked memory holds.
     private struct Asked: ~Copyable {
         let ephemeral: SecretKey
-        let encapsulation: KeyEncapsulationSecret
+        let seed: SecretBytes
     }
 
     let role: Role
@@ -81,11 +81,12 @@ struct Rekeying: ~Copyable {
     /// The dialer's frame at the ``deadline``.
     mutating func ask(
         at now: Microseconds, ephemeral: consuming SecretKey,
-        encapsulation: consuming KeyEncapsulationSecret = .generate()
+        seed: consuming SecretBytes = SecretBytes(randomByteCount: KeyEncapsulationSecret.seedByteCount)
     ) -> [UInt8] {
         startedAt = now
-        let frame = [Kind.rekey.rawValue] + ephemeral.publicKey.bytes + encapsulation.encapsulationKey
-        asked = Asked(ephemeral: ephemeral, encapsulation: encapsulation)
+        let frame =
+            [Kind.rekey.rawValue] + ephemeral.publicKey.bytes + KeyEncapsulationSecret(seed: seed).encapsulationKey
+        asked = Asked(ephemeral: ephemeral, seed: seed)
         return frame
     }
 
@@ -104,7 +105,7 @@ struct Rekeying: ~Copyable {
         guard let remote = try? PublicKey(frame[1..<1 + PublicKey.byteCount]) else { throw .badKey }
         let rest = frame[(1 + PublicKey.byteCount)...]
         if let asked = asked.take() {
-            guard let secret = try? asked.encapsulation.decapsulate(rest) else { throw .badKey }
+            guard let secret = try? KeyEncapsulationSecret(seed: asked.seed).decapsulate(rest) else { throw .badKey }
             return renewal(nil, now, asked.ephemeral.sharedSecret(with: remote), secret)
         }
         let made: KeyEncapsulation

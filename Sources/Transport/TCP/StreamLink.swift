@@ -265,9 +265,15 @@ final class StreamLink: LinkEnd {
         rekeyIfDue()
     }
 
-    /// A closing link gets no new secrets.
+    /// A closing link asks for no new secrets, and gives none.
     private func renew(_ frame: [UInt8]) {
-        guard case .open(let connection) = phase else { return }
+        let connection: PeerConnection
+        switch phase {
+        case .open(let open): connection = open
+        // The peer seals by the new secrets what follows its answer.
+        case .closing(let closing, _) where Rekeying.kind(of: frame) == .answer: connection = closing
+        default: return
+        }
         do throws(Rekeying.Violation) {
             guard let renewal = try rekeying?.receive(frame, at: transport.now, makeEphemeral: transport.makeEphemeral)
             else { return }

@@ -104,7 +104,8 @@ extension DatagramEndpoint {
         }
         guard source.isKnown(token) else { return reject(.unknownToken) }
         guard connections.count < limits.connectionCount else { return reject(.tooManyHandshakes) }
-        if handshakes.inFlight >= limits.handshakesBeforeCookie,
+        let network = DatagramAddress.Network(name.address)
+        if handshakes.inFlight >= limits.handshakesBeforeCookie || handshakes.isCrowded(network),
             !cookies.isValid(cookie, name.address, dialer: name.dialer, token: token, at: now)
         {
             let fresh = cookies.make(name.address, dialer: name.dialer, token: token, at: now)
@@ -112,7 +113,7 @@ extension DatagramEndpoint {
             reply(DatagramTransmit(address: name.address, bytes: packet.bytes))
             return reject(.cookieSent)
         }
-        if let rejection = handshakes.begin(DatagramAddress.Network(name.address)) { return reject(rejection) }
+        if let rejection = handshakes.begin(network) { return reject(rejection) }
         let id = freshID()
         add(.hearing(HalfDial(token: token, half: half, deadline: now + limits.halfTimeout)), id, takeNumber())
         answering[name] = id
@@ -135,7 +136,10 @@ extension DatagramEndpoint {
             reply(handshake.firstAnswer)
             touch(id)
         } catch {
-            remove(id)
+            // Half of a forger, who must not end the dial by it. A few tries: each costs curve operations.
+            var kept = dial
+            kept.triesLeft -= 1
+            if kept.triesLeft > 0 { connections[id] = .hearing(kept) } else { remove(id) }
             reject(.handshake(error))
         }
     }

@@ -11,8 +11,8 @@ package struct DatagramLimits: Sendable {
     package var actTimeout: Microseconds = 5_000_000
     /// From the first datagram to the open link.
     package var handshakeTimeout: Microseconds = 10_000_000
-    /// How long one half of act 1 waits for the other, in the place of a handshake.
-    package var halfTimeout: Microseconds = 1_000_000
+    /// How long one half of act 1 waits for the other, in the place of a handshake: longer than a repetition takes.
+    package var halfTimeout: Microseconds = 1_300_000
     /// Responder handshakes in flight.
     package var handshakesInFlight = 256
     /// Responder handshakes in flight from one /24 (IPv4) or /48 (IPv6).
@@ -119,6 +119,11 @@ struct HandshakeAdmission: Sendable {
     init(limit: Int, perNetwork: Int) {
         self.limit = limit
         limitPerNetwork = perNetwork
+    }
+
+    /// Half of the places of the network are taken: whoever wants one more shows that it receives there.
+    func isCrowded(_ network: DatagramAddress.Network?) -> Bool {
+        byNetwork[network, default: 0] >= limitPerNetwork / 2
     }
 
     /// - Returns: why no further handshake may begin; `nil` if it may.

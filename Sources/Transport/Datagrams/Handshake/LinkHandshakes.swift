@@ -130,6 +130,8 @@ struct HalfDial {
     let token: [UInt8]
     let half: ActHalf
     let deadline: Microseconds
+    /// Other halves that may fail to complete it.
+    var triesLeft = 4
 
     func isCompleted(by other: ActHalf, _ token: [UInt8]) -> Bool { other.number != half.number && token == self.token }
 }

@@ -15,7 +15,8 @@ struct LinkKeys: ~Copyable {
         let epoch: UInt8
         let cipher: PacketCipher
 
-        var rotated: Key { Key(epoch: epoch & 0xf0 | (epoch &+ 1) & 0x0f, cipher: cipher.rotated()) }
+        var rotated: Key { Key(epoch: rotatedEpoch, cipher: cipher.rotated()) }
+        var rotatedEpoch: UInt8 { epoch & 0xf0 | (epoch &+ 1) & 0x0f }
         var nextGeneration: UInt8 { (epoch & 0xf0) &+ 0x10 }
     }
 
@@ -29,6 +30,8 @@ struct LinkKeys: ~Copyable {
     // The next generation.
     private var nextSending: Key?
     private var nextReceiving: Key?
+    /// The next rotation of ``receiving``, once a packet has named it: forged packets must not cost a derivation each.
+    private var rotatedReceiving: Key?
     /// When the previous key is wiped.
     private(set) var discardAt: Microseconds?
 
@@ -92,10 +95,10 @@ struct LinkKeys: ~Copyable {
                 useNextSending()
                 return .newGeneration
             }
-            let next = receiving.rotated
-            guard epoch == next.epoch else { return nil }
-            try next.cipher.open(&packet, headerByteCount: header, number: number)
-            promote(next, discardAt: now + keepFor)
+            guard epoch == receiving.rotatedEpoch else { return nil }
+            if rotatedReceiving == nil { rotatedReceiving = receiving.rotated }
+            try rotatedReceiving?.cipher.open(&packet, headerByteCount: header, number: number)
+            if let next = rotatedReceiving.take() { promote(next, discardAt: now + keepFor) }
             return .known
         } catch { return nil }
     }
@@ -103,6 +106,7 @@ struct LinkKeys: ~Copyable {
     private mutating func promote(_ key: consuming Key, discardAt time: Microseconds) {
         swap(&receiving, &key)
         previous = consume key
+        rotatedReceiving = nil
         discardAt = time
     }
 

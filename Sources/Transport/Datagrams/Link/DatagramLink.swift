@@ -52,6 +52,8 @@ package final class DatagramLink {
     /// sent.
     var progressAt: Microseconds
     var owesPing = false
+    /// Messages behind a wrong frame of the exchange are not read.
+    private var isViolated = false
     var owesCredit = false
     var owesClose = false
     /// Probe packets that may exceed the window after a timeout.
@@ -137,11 +139,13 @@ package final class DatagramLink {
 
     /// The next message, or `nil`. Reading extends the peer's credit.
     func read(at now: Microseconds) -> [UInt8]? {
+        guard !isViolated else { return nil }
         do throws(ReceiveStream.Malformed) {
             while let message = try inbound.next() {
                 rekeying.countFrame()
                 if Rekeying.kind(of: message) != nil {
                     renew(message, at: now)
+                    if isViolated { return nil }
                     continue
                 }
                 if inbound.isEnded { inboundEnded(at: now) }
@@ -161,7 +165,10 @@ package final class DatagramLink {
             keys.replace(by: renewal.secrets, role)
             // The listener uses the new keys when it sees them.
             owesPing = true
-        } catch { end(.protocolViolation, at: now) }
+        } catch {
+            isViolated = true
+            end(.protocolViolation, at: now)
+        }
     }
 
     /// Trusts the peer: it may send more at once than a stranger.
