@@ -55,32 +55,40 @@ enum ServiceNotifier {
 /// Overwrites the unused stack of the node's thread soon after each request and event. Swift keeps strings of up to 15
 /// bytes inline, so copies stay on the stack.
 ///
-/// Some time after the first of them, what they took of memory is given back.
+/// When none has come for a while, what they took of memory is given back.
 final class StackWiper: Sendable {
     private static let delay = TimeAmount.milliseconds(100)
-    private static let burst = TimeAmount.seconds(20)
+    private static let quiet = TimeAmount.seconds(20)
 
     private let loop: any EventLoop
-    private let planned: NIOLoopBoundBox<(wipe: Bool, return: Bool)>
+    private let state: NIOLoopBoundBox<(wipes: Bool, returns: Bool, isActive: Bool)>
 
     init(_ loop: any EventLoop) {
         self.loop = loop
-        planned = .makeBoxSendingValue((false, false), eventLoop: loop)
+        state = .makeBoxSendingValue((false, false, false), eventLoop: loop)
     }
 
     /// On the loop.
     func wipeSoon() {
-        guard !planned.value.wipe else { return }
-        planned.value.wipe = true
+        guard !state.value.wipes else { return }
+        (state.value.wipes, state.value.isActive) = (true, true)
         // Run from the loop itself, where the stack is shallowest.
-        loop.scheduleTask(in: Self.delay) { [planned] in
-            planned.value.wipe = false
+        loop.scheduleTask(in: Self.delay) { [state] in
+            state.value.wipes = false
             wipeStack()
         }
-        guard !planned.value.return else { return }
-        planned.value.return = true
-        loop.scheduleTask(in: Self.burst) { [planned] in
-            planned.value.return = false
+        guard !state.value.returns else { return }
+        state.value.returns = true
+        giveBackWhenQuiet()
+    }
+
+    private func giveBackWhenQuiet() {
+        loop.scheduleTask(in: Self.quiet) { [self] in
+            state.value.returns = state.value.isActive
+            guard !state.value.isActive else {
+                state.value.isActive = false
+                return giveBackWhenQuiet()
+            }
             // The heap of a large node takes some milliseconds.
             DispatchQueue.global(qos: .utility).async { process_give_back() }
         }
