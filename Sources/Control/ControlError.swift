@@ -130,9 +130,6 @@ extension ControlError {
         return ["code": .integer(code), "message": .string(message), "data": .object(data)]
     }
 
-    /// The line that the command line prints with `--json`.
-    package var reportValue: JSONValue { ["error": JSONValue(of: self)] }
-
     /// A kind of a newer node reads as `failed`.
     package init(jsonValue value: JSONValue) {
         let data = value["data"] ?? .null

@@ -49,13 +49,7 @@ package struct UnreadableRequest: Error, Hashable, Sendable {
     package let id: RequestID
     package let error: ControlError
     /// The start of the next request is unknown, so the connection closes.
-    let endsStream: Bool
-
-    init(id: RequestID, error: ControlError, endsStream: Bool = false) {
-        self.id = id
-        self.error = error
-        self.endsStream = endsStream
-    }
+    var endsStream = false
 }
 
 /// Parses one request line: it checks the envelope, and the caller reads the parameters.

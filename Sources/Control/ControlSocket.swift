@@ -19,12 +19,6 @@ package struct ControlSocket: Hashable, Sendable {
         package let user: UInt32
         package let group: UInt32
 
-        package init(process: Int32, user: UInt32, group: UInt32) {
-            self.process = process
-            self.user = user
-            self.group = group
-        }
-
         /// Only the node's user and root may send commands.
         package func mayCommand(nodeOf user: UInt32) -> Bool { self.user == user || self.user == 0 }
     }

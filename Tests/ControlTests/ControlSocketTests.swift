@@ -1,8 +1,9 @@
-import Control
 import Glibc
 import NIOCore
 import NIOPosix
 import Testing
+
+@testable import Control
 
 @Suite(.timeLimit(.minutes(30))) struct ControlSocketTests {
     @Test func `only the node's user and root may command it`() {

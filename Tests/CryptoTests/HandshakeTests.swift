@@ -141,7 +141,7 @@ private func key(_ byte: UInt8) throws -> SecretKey {
             for _ in 0..<3 { try pair.step() }
             let initiator = pair.initiator
             let link = initiator.finish()
-            #expect(link.peer.pattern.isPostQuantum)
+            #expect(link.peer.isPostQuantum)
             var transport = link.takeTransport()
             return try transport.seal([1, 2, 3])
         }

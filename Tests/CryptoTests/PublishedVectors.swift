@@ -14,7 +14,7 @@ import Testing
     ) throws {
         let handshake = try LinkHandshake.initiator(
             identity: vector.secretKey("ls.priv"), remote: vector.publicKey("rs.pub"),
-            ephemeral: vector.secretKey("e.priv"), prologue: Array("lightning".utf8), pattern: .classical)
+            ephemeral: vector.secretKey("e.priv"), prologue: Array("lightning".utf8), encapsulation: nil)
         try replay(vector, handshake)
     }
 
@@ -23,7 +23,7 @@ import Testing
     ) throws {
         let handshake = try LinkHandshake.responder(
             identity: vector.secretKey("ls.priv"), ephemeral: vector.secretKey("e.priv"),
-            prologue: Array("lightning".utf8), pattern: .classical)
+            prologue: Array("lightning".utf8), encapsulation: nil)
         try replay(vector, handshake)
     }
 

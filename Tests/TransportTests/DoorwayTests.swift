@@ -3,7 +3,8 @@ import NIOCore
 import NIOEmbedded
 import NIOPosix
 import Testing
-import Transport
+
+@testable import Transport
 
 private struct Street {
     private let group = MultiThreadedEventLoopGroup(numberOfThreads: 2)

@@ -445,7 +445,10 @@ extension JSONReader {
             let byte = try peek()
             switch byte {
             case UInt8(ascii: "\""):
-                guard isASCII || Self.isUTF8(bytes[start + 1..<offset]) else { throw .invalidString(offset: start) }
+                // A string of up to 15 bytes needs no allocation; a longer one is freed at once.
+                guard isASCII || String(validating: bytes[start + 1..<offset], as: UTF8.self) != nil else {
+                    throw .invalidString(offset: start)
+                }
                 offset += 1
                 return hasEscapes
             case UInt8(ascii: "\\"):
@@ -458,11 +461,6 @@ extension JSONReader {
                 offset += 1
             }
         }
-    }
-
-    private static func isUTF8(_ bytes: Slice<UnsafeBufferPointer<UInt8>>) -> Bool {
-        // A string of up to 15 bytes needs no allocation; a longer one is freed at once.
-        String(validating: bytes, as: UTF8.self) != nil
     }
 
     /// The offset is behind the backslash.

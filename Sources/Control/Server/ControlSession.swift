@@ -2,8 +2,6 @@ import DequeModule
 import NIOCore
 
 /// A client of the control socket: its cleanup actions and its event stream.
-///
-/// Confined to the loop, which is asserted.
 package final class ControlSession: @unchecked Sendable {
     // @unchecked: mutable state is confined to the loop, which each entry point asserts.
 
@@ -20,9 +18,8 @@ package final class ControlSession: @unchecked Sendable {
     package var eventLoop: any EventLoop { queue.loop }
 
     func clientHasGone() {
-        eventLoop.assertInEventLoop()
         isClosed = true
-        endStream()
+        stopStream()
         let actions = closeActions
         closeActions = [:]
         for number in actions.keys.sorted() { actions[number]?() }
@@ -53,8 +50,7 @@ package final class ControlSession: @unchecked Sendable {
     /// - Parameter whenEnded: runs once, when the stream ends: by `subscribe`, `unsubscribe`, a slow client or a
     ///   disconnect.
     package func startStream(whenEnded body: @escaping () -> Void = {}) {
-        eventLoop.assertInEventLoop()
-        endStream()
+        stopStream()
         guard !isClosed else { return body() }
         endSubscription = body
         connection.isStreaming = true
@@ -63,10 +59,6 @@ package final class ControlSession: @unchecked Sendable {
     /// For `unsubscribe`.
     package func stopStream() {
         eventLoop.assertInEventLoop()
-        endStream()
-    }
-
-    private func endStream() {
         connection.isStreaming = false
         let body = endSubscription
         endSubscription = nil
@@ -90,10 +82,9 @@ package final class ControlSession: @unchecked Sendable {
     /// A client with more than ``ControlLimits/eventBacklogByteCount`` unread bytes gets a `subscription.dropped`
     /// notification. It gets no further events until it subscribes again, from its last cursor.
     package func notify(_ line: ByteBuffer) -> NotifyOutcome {
-        eventLoop.assertInEventLoop()
         guard connection.isStreaming, !isClosed else { return .dropped }
         guard connection.backlogByteCount + line.readableBytes <= ControlLimits.eventBacklogByteCount else {
-            endStream()
+            stopStream()
             let error = ControlError(
                 .failed, "events were read too slowly", hint: "subscribe again with `since` set to the last cursor seen"
             )
@@ -109,7 +100,6 @@ package final class ControlSession: @unchecked Sendable {
     }
 
     func deliver(_ call: ControlCall) {
-        eventLoop.assertInEventLoop()
         connection.add(call)
         queue.flushSoon(connection)
     }

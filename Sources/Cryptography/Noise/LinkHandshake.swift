@@ -5,26 +5,16 @@ package enum Act: Int, Hashable, Sendable {
     case one, two, three
 
     /// Exact length: the version byte, the keys or the key and the ciphertext, and the tags.
-    package var byteCount: Int { byteCount(in: .hybrid) }
+    package var byteCount: Int { byteCount(isHybrid: true) }
 
-    package func byteCount(in pattern: NoisePattern) -> Int {
+    fileprivate func byteCount(isHybrid: Bool) -> Int {
         let curve = 1 + PublicKey.byteCount + 16
         return switch self {
-        case .one: curve + (pattern == .hybrid ? KeyEncapsulationSecret.keyByteCount + 16 : 0)
-        case .two: curve + (pattern == .hybrid ? KeyEncapsulationSecret.ciphertextByteCount + 16 : 0)
+        case .one: curve + (isHybrid ? KeyEncapsulationSecret.keyByteCount + 16 : 0)
+        case .two: curve + (isHybrid ? KeyEncapsulationSecret.ciphertextByteCount + 16 : 0)
         case .three: curve + 16
         }
     }
-}
-
-/// The name of the protocol, which every key of a handshake depends on.
-package enum NoisePattern: String, Hashable, Sendable {
-    /// Hybrid forward secrecy (Noise's HFS extension): a quantum computer must break ML-KEM, too.
-    case hybrid = "Noise_XKhfs_secp256k1+MLKEM768_ChaChaPoly_SHA256"
-    /// BOLT 8.
-    case classical = "Noise_XK_secp256k1_ChaChaPoly_SHA256"
-
-    package var isPostQuantum: Bool { self == .hybrid }
 }
 
 /// Why a handshake failed, by act (BOLT 8, appendix A, has one name for each).
@@ -52,10 +42,11 @@ package struct AuthenticatedPeer: Hashable, Sendable {
     package let publicKey: PublicKey
     /// Names the handshake (Noise, section 11.2), 32 bytes.
     package let handshakeHash: [UInt8]
-    package let pattern: NoisePattern
+    /// A quantum computer must break ML-KEM, too.
+    package let isPostQuantum: Bool
 }
 
-/// The handshake of a link: ``NoisePattern/hybrid`` in acts like BOLT 8's.
+/// The handshake of a link: `Noise_XKhfs_secp256k1+MLKEM768_ChaChaPoly_SHA256` in acts like BOLT 8's.
 ///
 ///     initiator                                                  responder
 ///     one     version 0 ‖ e ‖ sealed ML-KEM key ‖ tag      ──▶   e, es, e1
@@ -68,8 +59,7 @@ package struct LinkHandshake: ~Copyable, Sendable {
     private let role: Role
     private let identity: SecretKey
     private let ephemeral: SecretKey
-    private let pattern: NoisePattern
-    private let encapsulation: KeyEncapsulationSource
+    private let encapsulation: KeyEncapsulationSource?
     /// The initiator has it from act 1 to act 2.
     private var decapsulation: KeyEncapsulationSecret?
     /// The responder has it from act 1 to act 2.
@@ -84,35 +74,34 @@ package struct LinkHandshake: ~Copyable, Sendable {
     ///   - remote: the expected key of the other side.
     ///   - ephemeral: a fresh key for this handshake only.
     ///   - prologue: `lightning` in the vectors; ours names magic, version, transport kind and routing token.
-    ///   - pattern: a link always has the hybrid one.
+    ///   - encapsulation: `nil` only for the vectors of BOLT 8, which have no ML-KEM.
     /// - Throws: ``HandshakeError/reflection`` if `remote` is our own key.
     package static func initiator(
         identity: borrowing SecretKey, remote: PublicKey, ephemeral: consuming SecretKey, prologue: [UInt8],
-        pattern: NoisePattern = .hybrid, encapsulation: KeyEncapsulationSource = KeyEncapsulationSource()
+        encapsulation: KeyEncapsulationSource? = KeyEncapsulationSource()
     ) throws(HandshakeError) -> LinkHandshake {
         guard remote != identity.publicKey else { throw .reflection }
-        return LinkHandshake(.initiator, identity, remote, ephemeral, prologue, pattern, encapsulation)
+        return LinkHandshake(.initiator, identity, remote, ephemeral, prologue, encapsulation)
     }
 
     package static func responder(
         identity: borrowing SecretKey, ephemeral: consuming SecretKey, prologue: [UInt8],
-        pattern: NoisePattern = .hybrid, encapsulation: KeyEncapsulationSource = KeyEncapsulationSource()
-    ) -> LinkHandshake { LinkHandshake(.responder, identity, nil, ephemeral, prologue, pattern, encapsulation) }
+        encapsulation: KeyEncapsulationSource? = KeyEncapsulationSource()
+    ) -> LinkHandshake { LinkHandshake(.responder, identity, nil, ephemeral, prologue, encapsulation) }
 
     init(
         _ role: Role, _ identity: borrowing SecretKey, _ remote: PublicKey?, _ ephemeral: consuming SecretKey,
-        _ prologue: [UInt8], _ pattern: NoisePattern = .hybrid,
-        _ encapsulation: KeyEncapsulationSource = KeyEncapsulationSource()
+        _ prologue: [UInt8], _ encapsulation: KeyEncapsulationSource? = KeyEncapsulationSource()
     ) {
         self.role = role
         self.identity = identity.clone()
         self.ephemeral = ephemeral
-        self.pattern = pattern
         self.encapsulation = encapsulation
         decapsulation = nil
         encapsulated = nil
         remoteStatic = remote
-        symmetric = SymmetricState(protocolName: pattern.rawValue)
+        symmetric = SymmetricState(
+            protocolName: "Noise_XK\(encapsulation == nil ? "_secp256k1" : "hfs_secp256k1+MLKEM768")_ChaChaPoly_SHA256")
         symmetric.mixHash(prologue)
         symmetric.mixHash((remote ?? identity.publicKey).bytes)
     }
@@ -135,7 +124,7 @@ package struct LinkHandshake: ~Copyable, Sendable {
             bytes += ephemeral.publicKey.bytes
             symmetric.mixHash(ephemeral.publicKey.bytes)
             symmetric.mixKey(ephemeral.sharedSecret(with: remote))
-            if pattern == .hybrid { bytes += encapsulate(act) }
+            if let encapsulation { bytes += encapsulate(act, encapsulation) }
         }
         bytes += symmetric.encryptAndHash([])
         nextAct = Act(rawValue: act.rawValue + 1)
@@ -143,9 +132,9 @@ package struct LinkHandshake: ~Copyable, Sendable {
     }
 
     /// The token e1 of act 1, or ekem1 of act 2.
-    private mutating func encapsulate(_ act: Act) -> [UInt8] {
+    private mutating func encapsulate(_ act: Act, _ source: KeyEncapsulationSource) -> [UInt8] {
         if act == .one {
-            let secret = encapsulation.makeSecret()
+            let secret = source.makeSecret()
             let sealed = symmetric.encryptAndHash(secret.encapsulationKey)
             decapsulation = consume secret
             return sealed
@@ -160,7 +149,7 @@ package struct LinkHandshake: ~Copyable, Sendable {
     /// - Throws: ``HandshakeError``; the state is then unchanged.
     package mutating func read(_ bytes: [UInt8]) throws(HandshakeError) {
         guard let act = nextAct, !isOurTurn else { throw .outOfTurn }
-        guard bytes.count == act.byteCount(in: pattern) else { throw .badLength(act) }
+        guard bytes.count == act.byteCount(isHybrid: encapsulation != nil) else { throw .badLength(act) }
         guard bytes[0] == Self.version else { throw .badVersion(act, bytes[0]) }
         let (sent, tag) = (bytes[1...].dropLast(ChaChaPoly.tagByteCount), bytes.suffix(ChaChaPoly.tagByteCount))
         var next = symmetric.clone()
@@ -177,7 +166,7 @@ package struct LinkHandshake: ~Copyable, Sendable {
             next.mixHash(point)
             next.mixKey(act == .one ? identity.sharedSecret(with: key) : ephemeral.sharedSecret(with: key))
             var opened: [UInt8] = []
-            if pattern == .hybrid {
+            if encapsulation != nil {
                 guard let bytes = next.decryptAndHash(sealed) else { throw .badCiphertext(act) }
                 opened = bytes
                 // A ciphertext for another key gives another secret: the tag does not match.
@@ -187,7 +176,7 @@ package struct LinkHandshake: ~Copyable, Sendable {
                 }
             }
             guard next.decryptAndHash(tag) != nil else { throw .badMAC(act) }
-            if pattern == .hybrid, act == .one {
+            if let encapsulation, act == .one {
                 guard let made = try? encapsulation.encapsulate(opened) else { throw .badKey(act) }
                 encapsulated = consume made
             }
@@ -202,7 +191,8 @@ package struct LinkHandshake: ~Copyable, Sendable {
     package consuming func finish() -> Link {
         guard isFinished, let remoteStatic else { preconditionFailure("the handshake has three acts") }
         return Link(
-            peer: AuthenticatedPeer(publicKey: remoteStatic, handshakeHash: symmetric.hash, pattern: pattern),
+            peer: AuthenticatedPeer(
+                publicKey: remoteStatic, handshakeHash: symmetric.hash, isPostQuantum: encapsulation != nil),
             secrets: LinkSecrets(chainingKey: symmetric.chainingKey, role: role))
     }
 

@@ -214,9 +214,6 @@ extension Conversation {
         }
     }
 
-    /// A file is arriving. A stalled one, without a moving chunk, keeps no inbox awake.
-    var isFileMoving: Bool { files.values.contains { $0.stallsAt != nil && isOnline($0.sender) } }
-
     /// Received and total chunks of a file; `nil` when it is not being received.
     package func progress(of id: MessageID) -> (count: Int, of: Int)? {
         files[id].map { ($0.machine.count, $0.machine.chunkCount) }

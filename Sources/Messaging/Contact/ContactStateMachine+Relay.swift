@@ -103,13 +103,7 @@ extension ContactStateMachine {
         return perform(remotes[remote]?.rendezvous?.reservation.opened(link, now: turn.now) ?? [], of: remote)
     }
 
-    mutating func advanceReservation(_ remote: PublicKey, _ turn: Turn) -> [NodeAction] {
-        perform(remotes[remote]?.rendezvous?.reservation.advance(now: turn.now) ?? [], of: remote)
-    }
-
-    private mutating func perform(_ actions: [RelayReservationStateMachine.Action], of remote: PublicKey)
-        -> [NodeAction]
-    {
+    mutating func perform(_ actions: [RelayReservationStateMachine.Action], of remote: PublicKey) -> [NodeAction] {
         if !actions.isEmpty { noteReservations(at: remote) }
         return noteGrant(at: remote)
             + actions.map { action in

@@ -310,7 +310,7 @@ package struct ContactStateMachine: Sendable {
                 case .use, .retire: preconditionFailure("time opens no link: \(action)")
                 }
             }
-            result += advanceReservation(remote, turn)
+            result += perform(remotes[remote]?.rendezvous?.reservation.advance(now: turn.now) ?? [], of: remote)
             if let link = release(remote) { result.append(.close(link)) }
         }
         return dismissing(result) + relay.advance(now: turn.now) + mailbox.advance(client, turn)

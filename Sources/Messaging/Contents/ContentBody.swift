@@ -103,7 +103,8 @@ package struct Attachment: Hashable, Sendable {
             // Control characters, path separators, and characters that change the writing direction.
             case 0..<0x20, 0x7f..<0xa0, 0x2f, 0x5c, 0x61c, 0x200e, 0x200f, 0x2028...0x202e, 0x2066...0x2069:
                 isHarmless = false
-            default: isHarmless = !isInvisible(scalar)
+            // Other characters that take no place on a screen.
+            default: isHarmless = !scalar.properties.isDefaultIgnorableCodePoint || joins(scalar)
             }
             let kept: Unicode.Scalar = isHarmless ? scalar : "_"
             byteCount += UTF8.width(kept)
@@ -112,11 +113,6 @@ package struct Attachment: Hashable, Sendable {
         }
         let visible = scalars.drop { $0 == "." || $0 == "-" || $0.properties.isWhitespace || joins($0) }
         return visible.isEmpty ? "attachment" : String(String.UnicodeScalarView(visible))
-    }
-
-    /// A character that takes no place on a screen, and does nothing to its neighbours.
-    private static func isInvisible(_ scalar: Unicode.Scalar) -> Bool {
-        scalar.properties.isDefaultIgnorableCodePoint && !joins(scalar)
     }
 
     /// A character that joins others, as in an emoji: zero width (non-)joiners, variation selectors and tags.

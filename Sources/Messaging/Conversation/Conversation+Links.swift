@@ -186,7 +186,7 @@ extension Conversation {
         // Not saved at once: an expired invite is still expired after a restart.
         forgetInvites(after: Limits.joinLifetime, &turn)
         advanceRelay(&turn)
-        showEndIfDue(&turn)
+        if let held = lifetimes.heldEnd, held.until <= turn.now { showEnd(&turn) }
         if let actions = lifetimes.machine?.expire(now: turn.now) { perform(actions, &turn) }
         let policy = policy(turn)
         if let actions = lifetimes.machine?.renewIfDue(policy: policy, now: turn.now, key: key, random: &turn.random) {
@@ -369,10 +369,9 @@ extension Conversation {
     var isFound: Bool { peers.allSatisfy { record.told[$0.key] == record.own.version } }
 
     /// A file is under way on a link. A stalled one, without a moving chunk, keeps no inbox awake.
-    package var isTransferring: Bool { isFileMoving || peers.contains(where: \.isTaking) }
-
-    /// Sleep would lose messages of ours that are in memory only and undelivered.
-    var holdsUndelivered: Bool { peers.contains { $0.outbox.holdsMemoryOnly } }
+    package var isTransferring: Bool {
+        files.values.contains { $0.stallsAt != nil && isOnline($0.sender) } || peers.contains(where: \.isTaking)
+    }
 
     /// A member went to sleep: no loss. It is dialled when there is news for it.
     func receiveSleep(of peer: Peer, on link: LinkID, _ turn: inout Turn) {

@@ -282,7 +282,9 @@ extension Conversation {
         let gone = record.members.filter { !present.contains($0.key) }
         let forgotten = Set(gone.dropLast(Limits.departedCount).map(\.key))
         record.members.removeAll { forgotten.contains($0.key) }
-        forgetMail(of: peer)
+        record.mailbox.outgoing[peer.key] = nil
+        record.mailbox.incoming[peer.key] = nil
+        record.mailbox.acknowledgements[peer.key] = nil
         for id in undelivered where isSettled(id) { waited(for: id, by: peer, &turn) }
         abandonFiles(of: peer, &turn)
     }

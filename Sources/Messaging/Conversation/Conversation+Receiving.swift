@@ -272,7 +272,9 @@ extension Conversation {
     private func acknowledge(_ said: Acknowledgement, to peer: Peer, _ turn: inout Turn) {
         guard !said.isEmpty else { return }
         if let link = peer.establishedLink { return turn.send(.acknowledgement(said), on: link) }
-        mailAcknowledgement(said, to: peer)
+        if !record.mailbox.acknowledgements[peer.key, default: Acknowledgement()].merge(said) {
+            record.mailbox.acknowledgements[peer.key] = said
+        }
         noteMail(for: peer, turn)
     }
 

@@ -131,7 +131,8 @@ struct InboxTable {
             setCounts(
                 entry, heldByteCount: conversation.heldByteCount, outboxCount: conversation.outboxCount,
                 usesMailbox: conversation.usesMailbox)
-            entry.isBusy = conversation.holdsUndelivered || conversation.isTransferring
+            // Sleep would lose messages of ours that are in memory only and undelivered.
+            entry.isBusy = conversation.peers.contains { $0.outbox.holdsMemoryOnly } || conversation.isTransferring
             setBox(entry, until: conversation.boxUntil)
             setRelaySeeds(entry, conversation.relaySeeds)
             setCopies(entry, conversation.hasShownCopies)

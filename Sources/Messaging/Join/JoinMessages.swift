@@ -60,7 +60,7 @@ package struct Welcome: Hashable, Sendable {
 }
 
 /// Why a creator refuses a join (seed 002). Values of later versions are kept as they are.
-package enum JoinErrorType: Hashable, Sendable, Codable {
+package enum JoinErrorType: RawRepresentable, Hashable, Sendable, Codable {
     case conversationExpired
     case genericFailure
     case singleUseConsumed
@@ -98,15 +98,6 @@ package enum JoinErrorType: Hashable, Sendable, Codable {
         case .singleUseConsumed: "This invite was already used by someone else"
         case .genericFailure, .unknown: "Failed to join conversation"
         }
-    }
-
-    package init(from decoder: any Decoder) throws {
-        self.init(rawValue: try decoder.singleValueContainer().decode(String.self))
-    }
-
-    package func encode(to encoder: any Encoder) throws {
-        var container = encoder.singleValueContainer()
-        try container.encode(rawValue)
     }
 }
 

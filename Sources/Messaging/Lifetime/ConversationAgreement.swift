@@ -76,7 +76,9 @@ extension Conversation {
 
     /// The agreement on mailboxes may have changed: publishes our mailbox or not, and requests keys.
     private func settleMailAgreement(_ turn: inout Turn) {
-        guard mailAgreementIsNews() else { return }
+        let agreed = usesMailbox ? agreement?.id : nil
+        guard mailAgreement != agreed else { return }
+        mailAgreement = agreed
         endpointsChanged(&turn)
         askForSlices(&turn)
     }
@@ -143,8 +145,6 @@ extension Conversation {
 
     /// How long the report of a session's end waits for a renewal by the policies of all members.
     private static let renewalTime = 5 * Milliseconds.second
-
-    func showEndIfDue(_ turn: inout Turn) { if let held = lifetimes.heldEnd, held.until <= turn.now { showEnd(&turn) } }
 
     /// Reports the held end of the session, if there is one.
     func showEnd(_ turn: inout Turn) {

@@ -162,19 +162,6 @@ extension Conversation {
         return slices.key(now: now, width: SliceSchedule(agreement.terms).width) != nil
     }
 
-    /// - Returns: whether the agreement on mailboxes has changed since the last call.
-    func mailAgreementIsNews() -> Bool {
-        let agreement = usesMailbox ? agreement?.id : nil
-        defer { mailAgreement = agreement }
-        return mailAgreement != agreement
-    }
-
-    func forgetMail(of peer: Peer) {
-        record.mailbox.outgoing[peer.key] = nil
-        record.mailbox.incoming[peer.key] = nil
-        record.mailbox.acknowledgements[peer.key] = nil
-    }
-
     // MARK: Keys
 
     /// Asks members for slice keys: with each session, at the start of an agreement, and when a member names a box.
@@ -240,13 +227,6 @@ extension Conversation {
     }
 
     // MARK: Putting
-
-    /// Keeps the acknowledgement of contents from our box. Without a link it goes into the sender's box.
-    func mailAcknowledgement(_ said: Acknowledgement, to peer: Peer) {
-        if !record.mailbox.acknowledgements[peer.key, default: Acknowledgement()].merge(said) {
-            record.mailbox.acknowledgements[peer.key] = said
-        }
-    }
 
     /// A link to the member is established, so nothing more goes into its box.
     /// - Returns: the acknowledgement that goes over the link in place of the member's box.

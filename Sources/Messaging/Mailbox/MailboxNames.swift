@@ -66,13 +66,7 @@ package final class MailboxSecret: Sendable {
 
 extension RelaySeed {
     /// Another label for each mailbox, and another than at a rendezvous node.
-    package func boxLabel(at mailbox: PublicKey) -> BoxLabel {
-        let info = Array("mayfly/1 mailbox label".utf8) + mailbox.bytes
-        return bytes.withUnsafeBytes { seed in
-            let derived = HKDF.derive(secret: seed, info: info)
-            return BoxLabel(unchecked: derived.withBytes { Array($0.prefix(BoxLabel.byteCount)) })
-        }
-    }
+    package func boxLabel(at mailbox: PublicKey) -> BoxLabel { label("mayfly/1 mailbox label", at: mailbox) }
 }
 
 /// Our mailbox, as addresses of boxes need it.

@@ -62,9 +62,7 @@ package struct RelayReservationStateMachine: Hashable, Sendable {
     /// `nil`: advertise nothing.
     package var advertised: RelayGrant? { grant }
 
-    package var advertisedLabels: ArraySlice<RelayLabel> { wanted.prefix(advertisedCount) }
-
-    private var advertisedCount: Int { grant.map { min($0.reservationCount, wanted.count) } ?? 0 }
+    package var advertisedLabels: ArraySlice<RelayLabel> { wanted.prefix(grant?.reservationCount ?? 0) }
 
     private var isShort: Bool { grant.map { wanted.count > $0.reservationCount } ?? false }
 

@@ -18,11 +18,12 @@ package struct RelaySeed: FixedBytes {
     }
 
     /// The label differs at each rendezvous node, so two nodes cannot link one inbox's labels.
-    package func label(at rendezvous: PublicKey) -> RelayLabel {
-        let info = Array("mayfly/1 relay label".utf8) + rendezvous.bytes
-        return bytes.withUnsafeBytes { seed in
-            let derived = HKDF.derive(secret: seed, info: info)
-            return RelayLabel(unchecked: derived.withBytes { Array($0.prefix(RelayLabel.byteCount)) })
+    package func label(at rendezvous: PublicKey) -> RelayLabel { label("mayfly/1 relay label", at: rendezvous) }
+
+    func label<Label: FixedBytes>(_ purpose: String, at node: PublicKey) -> Label {
+        bytes.withUnsafeBytes { seed in
+            let derived = HKDF.derive(secret: seed, info: Array(purpose.utf8) + node.bytes)
+            return Label(unchecked: derived.withBytes { Array($0.prefix(Label.byteCount)) })
         }
     }
 }

@@ -38,10 +38,6 @@ final class Uploads: Part {
 
     var count: Int { uploads.count }
 
-    func checkCount() throws(NodeError) {
-        guard count < Limits.uploadCount else { throw .tooManyUploads(limit: Limits.uploadCount) }
-    }
-
     /// Starts an upload.
     /// - Parameter byteCount: the size as far as known; a size above the limit is refused at once.
     func begin(

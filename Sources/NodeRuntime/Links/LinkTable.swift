@@ -139,7 +139,6 @@ extension LinkPath {
             kind: kind, carrier: connection.carrier, address: address,
             openedAt: now - (loop.now - connection.openedAt).nanoseconds / 1_000_000,
             rttMilliseconds: connection.roundTrip.map { Double($0.nanoseconds) / 1_000_000 },
-            bytesIn: connection.bytesIn, bytesOut: connection.bytesOut,
-            isPostQuantum: connection.peer.pattern.isPostQuantum)
+            bytesIn: connection.bytesIn, bytesOut: connection.bytesOut, isPostQuantum: connection.peer.isPostQuantum)
     }
 }

@@ -230,7 +230,7 @@ extension Node {
     package func beginUpload(_ conversation: String, name: String, byteCount: Int64?, text: String, replyTo: String?)
         throws(NodeError) -> UploadID
     {
-        try shell.uploads.checkCount()
+        guard shell.uploads.count < Limits.uploadCount else { throw .tooManyUploads(limit: Limits.uploadCount) }
         let target: Messaging.MessageID? =
             if let replyTo { try resolveMessage(replyTo, in: conversation).id } else { nil }
         let byteCount = byteCount ?? 0

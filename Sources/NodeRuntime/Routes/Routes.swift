@@ -84,7 +84,11 @@ final class Routes: Part {
         case .contact:
             guard let secret = core.machine.contact?.record.routingSecret else { return }
             table.addShared(number, secret: .derive(shared: SecretBytes(copying: secret), purpose: "card"))
-            execute { self.shell.network.contactRegistered() }
+            // Its key is used toward rendezvous nodes, and a derived key toward gateways.
+            execute {
+                self.shell.peerServices.changed()
+                self.shell.portMapper.look()
+            }
         }
     }
 

@@ -176,12 +176,7 @@ struct RendezvousNote {
 
     var seen: RelayReservationStateMachine.Standing?
     var since: Timestamp
-    private var told: String?
-
-    init(seen: RelayReservationStateMachine.Standing?, since: Timestamp) {
-        self.seen = seen
-        self.since = since
-    }
+    var told: String?
 
     /// - Returns: whether to log the state.
     mutating func take(_ standing: RelayReservationStateMachine.Standing?, now: Timestamp) -> Bool {

@@ -63,7 +63,7 @@ struct MessageRows {
             var piece = rows(of: entry)
             let local = model.calendar(entry.at)
             if index == 0 || !model.calendar(entries[index - 1].at).isSameDay(local) {
-                piece.insert(dayRow(local), at: 0)
+                piece.insert(Row(Span(Wrapping.cut(" ── \(local.date) ──", width: columns), .dim)), at: 0)
             }
             pieces.append(piece)
             total += piece.count
@@ -86,10 +86,6 @@ struct MessageRows {
                 Row(Span("\(index == 0 ? clock(note.at) : "     ") \(index == 0 ? "· " : "  ")\(line)", .dim))
             }
         }
-    }
-
-    private func dayRow(_ local: LocalTime) -> Row {
-        Row(Span(Wrapping.cut(" ── \(local.date) ──", width: columns), .dim))
     }
 
     private func clock(_ time: Timestamp) -> String { model.calendar(time).clock }

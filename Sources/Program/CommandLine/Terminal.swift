@@ -103,7 +103,7 @@ struct Terminal {
     /// Reports a failure. The caller sets the exit code.
     func report(_ error: ControlError) {
         if json {
-            result(error.reportValue, exitCode: error.kind.exitCode)
+            result(["error": JSONValue(of: error)], exitCode: error.kind.exitCode)
         } else {
             warn("\(safe(error.message))\(error.hint.map { "; \(safe($0))" } ?? "")")
         }

@@ -348,7 +348,8 @@ final class Row {
     func removeFromIndex(_ id: Bytes16) {
         guard let place = index.removeValue(forKey: id) else { return }
         if let record = record(at: place) { count(record, -1) }
-        if timeline.count > 2 * index.count + 64 { sweepTimeline() }
+        guard timeline.count > 2 * index.count + 64 else { return }
+        timeline.removeAll { entry in index[entry.id].flatMap { record(at: $0)?.order } != entry.order }
     }
 
     func sortTimeline() {
@@ -361,9 +362,5 @@ final class Row {
             return entry.order == last
         }
         timelineIsSorted = true
-    }
-
-    private func sweepTimeline() {
-        timeline.removeAll { entry in index[entry.id].flatMap { record(at: $0)?.order } != entry.order }
     }
 }

@@ -117,7 +117,9 @@ extension LinkTransport {
         guard let race = races[number] else { return }
         guard let token = race.dial.owner.token() else {
             race.connection?.close()
-            return failLater(attempt, of: number, .unresolvable)
+            return loop.assumeIsolated().execute {
+                self.step(number) { $0.failed(attempt, .unresolvable, now: self.loop.now) }
+            }
         }
         switch attempt.carrier {
         case .tcp:
@@ -136,7 +138,11 @@ extension LinkTransport {
                     hasShortSegments: loss?.carrier == .tcp || loss?.reason == .unacknowledged)
             }
         case .udp:
-            guard attempt.endpoint.isAddress else { return lookUp(attempt, of: number) }
+            guard attempt.endpoint.isAddress else {
+                return addresses(of: attempt.endpoint) { addresses in
+                    self.step(number) { $0.resolved(attempt, as: addresses, now: self.loop.now) }
+                }
+            }
             let name = endpoint.takeNumber()
             note(name, attempt, of: number)
             loop.assumeIsolated().execute { self.dialByDatagram(name, race, attempt.endpoint, token, route: number) }
@@ -149,22 +155,12 @@ extension LinkTransport {
         attempts[name] = (number, attempt)
     }
 
-    private func lookUp(_ attempt: DialRace.Attempt, of number: UInt64) {
-        addresses(of: attempt.endpoint) { addresses in
-            self.step(number) { $0.resolved(attempt, as: addresses, now: self.loop.now) }
-        }
-    }
-
     /// Resolves a name on another thread. TCP resolves names itself.
     package func addresses(of endpoint: Endpoint, _ body: @escaping ([Endpoint]) -> Void) {
         if endpoint.isAddress { return body([endpoint]) }
         NameResolver.shared.addresses(of: endpoint.host, on: loop).assumeIsolated().whenSuccess { addresses in
             body(addresses.map { Endpoint(host: $0, port: endpoint.port) })
         }
-    }
-
-    private func failLater(_ attempt: DialRace.Attempt, of number: UInt64, _ failure: DialFailure) {
-        loop.assumeIsolated().execute { self.step(number) { $0.failed(attempt, failure, now: self.loop.now) } }
     }
 
     /// Forgets the attempt before its connection reports the end: the race expects no event of it.
@@ -253,9 +249,14 @@ extension LinkTransport {
                 let targets = addresses.prefix(Self.knockAddressCount)
                 race.underWay += targets.count
                 for target in targets {
-                    self.knockByDatagram(at: target, token: token, sealed: sealed) { answer in
-                        guard let answer else { return race.failed(.timedOut) }
-                        race.end(.success(answer.isEmpty ? nil : answer))
+                    self.withTarget(target) { target in
+                        guard case .success(let target) = target else { return race.failed(.timedOut) }
+                        let name = self.endpoint.knock(sealed, token: token.bytes, at: target, now: self.now)
+                        self.knocks[name] = { answer in
+                            guard let answer else { return race.failed(.timedOut) }
+                            race.end(.success(answer.isEmpty ? nil : answer))
+                        }
+                        self.pump()
                     }
                 }
                 // The lookup counted as an attempt, too.

@@ -160,11 +160,6 @@ package struct Opening: Sendable {
     package let bytes: [UInt8]
     /// When it was accepted: the timeouts start there.
     package let since: NIODeadline
-
-    package init(bytes: [UInt8], since: NIODeadline) {
-        self.bytes = bytes
-        self.since = since
-    }
 }
 
 /// A listener's callbacks to its owner, on the owner's loop.

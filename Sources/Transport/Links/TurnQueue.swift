@@ -36,12 +36,12 @@ package final class TurnQueue: @unchecked Sendable {
         isUnderWay = true
         // After tasks that this turn has scheduled, such as a commit: the pause begins when they have run.
         let loop = loop.assumeIsolated()
-        loop.execute { loop.scheduleTask(in: self.pause) { self.runNext() } }
-    }
-
-    private func runNext() {
-        if let work = waiting.popFirst() { work() }
-        schedule()
+        loop.execute {
+            loop.scheduleTask(in: self.pause) {
+                self.waiting.popFirst()?()
+                self.schedule()
+            }
+        }
     }
 }
 

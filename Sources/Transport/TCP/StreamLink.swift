@@ -504,13 +504,10 @@ final class StreamLink: LinkEnd {
         guard let error else { return end(.connectionLost(0), .disconnected) }
         // A reset is not a refusal: a node that refuses reads its input and closes.
         fail(DialFailure(error))
-        end(lossReason(error), .disconnected)
-    }
-
-    /// ETIMEDOUT also ends unanswered keep-alives; then nothing was retransmitted.
-    private func lossReason(_ error: IOError) -> LinkCloseReason {
-        let isRetransmitting = socket?.kernelInfo.map { $0.tcpi_retransmits > 0 } ?? true
-        return error.errnoCode == ETIMEDOUT && isRetransmitting ? .unacknowledged : .connectionLost(error.errnoCode)
+        // ETIMEDOUT also ends unanswered keep-alives; then nothing was retransmitted.
+        let isUnacknowledged =
+            error.errnoCode == ETIMEDOUT && socket?.kernelInfo.map { $0.tcpi_retransmits > 0 } ?? true
+        end(isUnacknowledged ? .unacknowledged : .connectionLost(error.errnoCode), .disconnected)
     }
 
     /// The connection has ended.

@@ -7,7 +7,7 @@ extension LinkTransport {
     /// Statistics of the links over UDP, for measurements.
     package var summary: String {
         datagramLinks.keys.sorted().compactMap { endpoint.link($0) }.map {
-            "datagrams of \($0.datagramByteCount) B, \($0.lostPackets) lost, window \($0.windowByteCount) B, "
+            "datagrams of \($0.datagramByteCount) B, \($0.lostPackets) lost, window \(Int($0.path.congestion.window)) B, "
                 + "round trip \($0.roundTripTime) µs"
         }.joined(separator: "; ")
     }
@@ -106,18 +106,6 @@ extension LinkTransport {
                 self.endpoint.dial(dial, number: name, at: self.now)
                 self.pump()
             } catch { self.attemptFailed(name, error) }
-        }
-    }
-
-    /// - Parameter completion: called once, on the loop: with the answer, empty for none; `nil` if the knock did not
-    ///   arrive.
-    func knockByDatagram(
-        at endpoint: Endpoint, token: RoutingToken, sealed: [UInt8], completion: @escaping ([UInt8]?) -> Void
-    ) {
-        withTarget(endpoint) { target in
-            guard case .success(let target) = target else { return completion(nil) }
-            self.knocks[self.endpoint.knock(sealed, token: token.bytes, at: target, now: self.now)] = completion
-            self.pump()
         }
     }
 

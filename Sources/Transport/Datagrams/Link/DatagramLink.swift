@@ -110,7 +110,6 @@ package final class DatagramLink {
     /// Smoothed, or assumed before the first measurement.
     package var roundTripTime: Microseconds { path.roundTrip.smoothed }
     package var datagramByteCount: Int { path.size.current }
-    package var windowByteCount: Int { Int(path.congestion.window) }
     package var isWritable: Bool { state == .open && !wasUnwritable }
     var isGone: Bool { state == .gone }
 
