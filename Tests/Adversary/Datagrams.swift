@@ -35,8 +35,6 @@ struct Datagrams: Sendable {
 
     private func token(_ number: Int) -> [UInt8] { SharedTokens.cached(target)[number].bytes }
 
-    // MARK: Strangers
-
     /// Every kind of packet that needs no token, valid and broken.
     func garbage() -> Tally {
         flood(isSilent: true) { number in
@@ -55,8 +53,6 @@ struct Datagrams: Sendable {
 
     /// Knocks for an unknown conversation.
     func knocks() -> Tally { flood(isSilent: true) { _ in [Self.header(6) + randomBytes(16 + 8 + 512)] } }
-
-    // MARK: Senders with a token
 
     /// Dials that do not continue after act 1.
     func dials() -> Tally {
@@ -116,8 +112,6 @@ struct Datagrams: Sendable {
             if others.received > 0 { tally.failure = "\(others.received) answers to elsewhere" }
         }
     }
-
-    // MARK: How
 
     /// - Parameter isSilent: The node must not answer.
     private func flood(isSilent: Bool, _ packets: @escaping @Sendable (Int) -> [[UInt8]]) -> Tally {

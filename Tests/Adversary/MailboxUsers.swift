@@ -99,8 +99,6 @@ package struct MailboxUsers: Sendable {
         }
     }
 
-    // MARK: How
-
     private func goesOn(_ tally: Tally) -> Bool { (effort.goesOn || tally.count == 0) && tally.count < effort.limit }
 
     private func with(_ kind: Int, _ body: @escaping @Sendable (BoxOwner, [BoxLabel], inout Tally) throws -> Void)

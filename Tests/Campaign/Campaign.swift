@@ -43,8 +43,7 @@ import StoreCampaigns
     }
 
     private func forensic() throws {
-        let home = SimulatedDisk()
-        try Verification.makeHome(on: home)
+        let home = try Verification.makeHome()
         let canary = ForensicCampaign(on: home)
         try canary.run(seed: seed, steps: 60, leavesOldBlocks: true)
         guard !canary.violations.isEmpty else { finish(["the thief does not see what a rename leaves"]) }
@@ -71,8 +70,7 @@ import StoreCampaigns
 
     /// A mailbox's bodies with the owner's disk, and the mailbox's own disk.
     private func mailbox() throws {
-        let home = SimulatedDisk()
-        try Verification.makeHome(on: home)
+        let home = try Verification.makeHome()
         let canaries: [(String, (MailboxCampaign, UInt64) throws -> Void)] = [
             ("what a rename leaves", { try $0.run(seed: $1, steps: 24, leavesOldBlocks: true) }),
             ("keys of slices that are stored", { try $0.run(seed: $1, steps: 24, keepsKeys: true) }),
@@ -113,8 +111,7 @@ import StoreCampaigns
     }
 
     private func faults() throws {
-        let home = SimulatedDisk()
-        try Verification.makeHome(on: home)
+        let home = try Verification.makeHome()
         guard let canary = try FaultCampaign.canary(on: home) else {
             finish(["the campaign does not see that a failed commit counts as done"])
         }
@@ -146,8 +143,7 @@ import StoreCampaigns
     }
 
     private func kill() throws {
-        let home = SimulatedDisk()
-        try Verification.makeHome(on: home)
+        let home = try Verification.makeHome()
         guard let canary = try KillCampaign.canary(on: home) else {
             finish(["the campaign does not see that a start trusts the cache"])
         }
@@ -169,8 +165,7 @@ import StoreCampaigns
     }
 
     private func crash() throws {
-        let home = SimulatedDisk()
-        try Verification.makeHome(on: home)
+        let home = try Verification.makeHome()
         guard let canary = try CrashCampaign.canary(on: home) else {
             finish(["the campaign does not see that a disk lies about its barriers"])
         }

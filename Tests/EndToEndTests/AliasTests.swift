@@ -62,11 +62,9 @@ import Testing
             try ann.ok("inbox", "sleep", "ops")
             #expect(try ann.ok("conversation", "show", "ops")["alias"].string == "ops")
             try script("from sleep")
-            try ann.stop()
-            try ann.start()
+            try ann.restart()
             try script("after a restart")
-            ann.crash()
-            try ann.start()
+            try ann.restart(kills: true)
             try script("after a crash")
             let aliases = try ann.ok("conversation", "list").lines.compactMap { $0["alias"].string }
             #expect(Set(aliases) == ["ops", "ops-2", "harmless"])
@@ -76,9 +74,7 @@ import Testing
 
     @Test("A taken name creates nothing; another alias works; an alias is set, changed and removed") func given() throws
     {
-        try withHomes("ann") { nodes in
-            let ann = nodes[0]
-            try ann.start()
+        try withNode { ann in
             let first = try ann.ok("conversation", "create", "--name", "ops")
             #expect(first["alias"].string == "ops")
             let taken = try ann.fails(1, "conversation", "create", "--name", "Ops")
@@ -113,8 +109,7 @@ import Testing
             #expect(try ann.ok("conversation", "alias", "ops", "--remove")["alias"].isNull)
             // No conversation has the alias, and three have the name: it is ambiguous.
             try ann.fails(64, "conversation", "show", "ops")
-            try ann.stop()
-            try ann.start()
+            try ann.restart()
             // An alias that the user has removed does not return by itself.
             #expect(try ann.ok("conversation", "rename", id, "ops and more")["alias"].isNull)
             #expect(try conversation("ops and more", ann) == id)
@@ -128,15 +123,13 @@ import Testing
     @Test("A join sets an alias, refuses a taken one, and releases it when the join fails") func joined() throws {
         try withPair { ann, bob in
             try bob.ok("conversation", "create", "--name", "mine")
-            try ann.ok("conversation", "create", "--name", "room")
-            let slug = try ann.ok("invite", "create", "room")["slug"].string ?? ""
+            let slug = try inviteToRoom(ann)
             try bob.fails(1, "join", slug, "--alias", "MINE")
             try bob.fails(64, "join", slug, "--alias", "4f1c09ab")
             #expect(try bob.ok("join", "list").lines.isEmpty, "nothing has begun")
             try ann.stop()
             try bob.fails(4, "join", slug, "--alias", "theirs", "--timeout", "0.3")
-            try bob.stop()
-            try bob.start()
+            try bob.restart()
             try bob.fails(1, "conversation", "create", "--name", "theirs")
             try ann.start()
             try bob.wait("joined")

@@ -5,9 +5,7 @@ import Testing
 @Suite("Automation", .script) struct AutomationTests {
     @Test("The schema lists every command, method, field, event and exit code, and the node knows every method")
     func schema() throws {
-        try withHomes("ann") { nodes in
-            let ann = nodes[0]
-            try ann.start()
+        try withNode { ann in
             let schema = try ann.ok("schema")
             let methods = schema["methods"].list
             let names = methods.compactMap { $0["name"].string }
@@ -183,8 +181,7 @@ import Testing
             try ann.ok("send", "room", "meanwhile")
             try bob.start()
             try eventually("the watcher has the second") { texts() == ["before", "meanwhile"] }
-            bob.crash()
-            try bob.start()
+            try bob.restart(kills: true)
             try ann.ok("send", "room", "after", "--wait", "delivered", "--timeout", "90")
             try eventually("the watcher has the third") { texts() == ["before", "meanwhile", "after"] }
             let gaps = watcher.lines.filter { $0["event"].string == "gap" }
@@ -235,14 +232,12 @@ import Testing
             try ann.wait("lifetimeReset:previous=1d")
             try ann.ok("explode", "room", "--force")
             try ann.wait("exploded")
-            try bob.wait("exploded")
-            try ann.wait("deletionReceipt")
+            try explosionReaches(bob, ann)
         }
     }
 
     @Test("Wrong usage gives an error object with --json, and a hint names the given home") func errors() throws {
-        try withHomes("ann") { nodes in
-            let ann = nodes[0]
+        try withHome { ann in
             for arguments in [["frobnicate"], ["peer", "frobnicate"], ["send"], ["watch", "--nonsense"], ["join"]] {
                 let answer = try Program.run([Program.mayfly] + arguments + ["--json"], in: ann.directory)
                 #expect(answer.code == 64, "\(answer)")
@@ -307,9 +302,7 @@ import Testing
     }
 
     @Test("Text that is not UTF-8 is refused, not changed") func encoding() throws {
-        try withHomes("ann") { nodes in
-            let ann = nodes[0]
-            try ann.start()
+        try withNode { ann in
             try ann.ok("conversation", "create", "--name", "room")
             func run(_ script: String) throws -> Answer {
                 try Program.run(["bash", "-c", script, "bash", Program.mayfly, ann.home], in: ann.directory)
@@ -329,8 +322,7 @@ import Testing
     }
 
     @Test("The service manager is told when the node is ready and when it stops") func readiness() throws {
-        try withHomes("ann") { nodes in
-            let ann = nodes[0]
+        try withHome { ann in
             let manager = try ServiceManagerSocket("\(ann.directory)/notify")
             ann.prefix = ["env", "NOTIFY_SOCKET=\(manager.path)"]
             try ann.start()
@@ -349,8 +341,7 @@ import Testing
     @Test("Watchdog pings are sent, never block the node, and only come from the watched process") func watchdogPings()
         throws
     {
-        try withHomes("ann") { nodes in
-            let ann = nodes[0]
+        try withHome { ann in
             let manager = try ServiceManagerSocket("\(ann.directory)/notify")
             let variables = ["env", "NOTIFY_SOCKET=\(manager.path)", "WATCHDOG_USEC=50000"]
             ann.prefix = variables

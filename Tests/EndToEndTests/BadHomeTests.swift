@@ -53,8 +53,7 @@ import Testing
     }
 
     @Test("A home of a later format is refused with a clear message, and left unchanged") func laterFormat() throws {
-        try withHomes("ann") { nodes in
-            let ann = nodes[0]
+        try withHome { ann in
             let intact = ann.contents("keystore")
             var later = intact
             for copy in [0, 4_096] { later[copy + 6] += 1 }

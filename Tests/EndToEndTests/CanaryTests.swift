@@ -175,8 +175,7 @@ func expectNone(_ canaries: [Canary], in data: Data, _ place: String, at locatio
             search(ann, for: canaries + [Canary("bob's address", text: bobAddress)])
             search(bob, for: canaries + [Canary("ann's address", text: annAddress)], except: ["key"])
             try ann.ok("explode", room, "--force")
-            try bob.wait("exploded")
-            try ann.wait("deletionReceipt")
+            try explosionReaches(bob, ann)
             for line in ["link up", "member joined", "agreement began", "message state", "exploded"] {
                 #expect(Program.text(ann.log).contains("[NodeRuntime] \(line)"), "\(line)")
             }

@@ -55,9 +55,7 @@ import Testing
     @Test("A conversation is named by name, id or unique prefix of its id; an ambiguous name is refused") func naming()
         throws
     {
-        try withHomes("ann") { nodes in
-            let ann = nodes[0]
-            try ann.start()
+        try withNode { ann in
             let first = try ann.ok("conversation", "create", "--name", "same")["conversation"].string ?? ""
             // Two of one name: each has an alias. Without its alias the name is ambiguous.
             let other = try ann.ok("conversation", "create", "--name", "same", "--alias", "second")

@@ -9,8 +9,7 @@ import Testing
 @Suite("Many clients") struct ClientLimitTests {
     @Test("Idle clients that hold all the node's descriptors lock no client out, and use no processor time")
     func descriptors() throws {
-        try withHomes("ann") { nodes in
-            let ann = nodes[0]
+        try withHome { ann in
             ann.prefix = ["prlimit", "--nofile=64:64"]
             try ann.start()
             // More than the node has descriptors for: the last ones wait in the kernel.

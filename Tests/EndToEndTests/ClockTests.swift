@@ -6,11 +6,10 @@ import Testing
 @Suite("A wrong clock", .script, .enabled(if: TestClock.canBeMade, "needs a C compiler")) struct ClockTests {
     /// `ann`, on the test's clock, and `bob` keep a message for an hour.
     private func withMessage(_ body: (_ ann: TestNode, _ bob: TestNode, _ clock: TestClock) throws -> Void) throws {
-        try withHomes("ann", "bob") { nodes in
-            let (ann, bob) = (nodes[0], nodes[1])
+        try withHomes { ann, bob in
             let clock = try TestClock(in: ann.directory)
             ann.prefix = clock.prefix
-            for node in nodes { try node.start() }
+            for node in [ann, bob] { try node.start() }
             try meet(ann, bob)
             try agree(ann, bob, "1h")
             try say("for an hour", ann)
@@ -43,8 +42,7 @@ import Testing
                 try eventually("they are back", seconds: 30) { try ann.texts() == Self.both }
                 #expect(try signs() == ["🎉"])
             }
-            try ann.stop()
-            try ann.start()
+            try ann.restart()
             #expect(try ann.texts() == Self.both)
             clock.realtime = 10 * TestClock.year
             #expect(try ann.texts() == [])
@@ -55,8 +53,7 @@ import Testing
                 clock.realtime = realtime
                 #expect(try ann.texts() == [], "a correction restores none")
             }
-            try ann.stop()
-            try ann.start()
+            try ann.restart()
             #expect(try ann.texts() == [])
             // The other member's clock is right, so its copy stays.
             #expect(try bob.texts() == Self.both)
@@ -107,9 +104,7 @@ import Testing
     @Test("A message expires undelivered: its sender is told, a waiting `send` ends with 3, the other side sees a gap")
     func undelivered() throws {
         try withMessage { ann, bob, clock in
-            let cursor = try ann.cursor()
-            try bob.stop()
-            try ann.wait("peerOffline", after: cursor)
+            let cursor = try bob.stop(seenBy: ann)
             let sent = try ann.ok("send", "room", "too late")
             #expect(sent["state"].string == "queued" && sent["stored"].bool == true)
             let id = sent["message"].string ?? ""

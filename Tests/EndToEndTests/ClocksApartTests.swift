@@ -33,20 +33,15 @@ import Testing
             try say("and back", bob)
             for (one, other) in [(ann, bob), (bob, ann)] {
                 for isStopped in [true, false] {
-                    let cursor = try other.cursor()
-                    if isStopped { try one.stop() } else { one.crash() }
-                    try other.wait("peerOffline", after: cursor)
+                    try one.stop(seenBy: other, kills: !isStopped)
                     try one.start()
                     try say("again", other)
                 }
             }
-            let cursor = try ann.cursor()
-            try bob.stop()
-            try ann.wait("peerOffline", after: cursor)
+            try bob.stop(seenBy: ann)
             try ann.ok("explode", "room", "--force")
             try bob.start()
-            try bob.wait("exploded")
-            try ann.wait("deletionReceipt")
+            try explosionReaches(bob, ann)
             try bob.fails(3, "read", id)
         }
     }

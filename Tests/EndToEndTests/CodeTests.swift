@@ -77,20 +77,19 @@ import Testing
 
     @Test("A code suffices if the invite's addresses are wrong: the creator is dialled where it was reached")
     func wrongAddresses() throws {
-        try withHomes("ann", "bob") { nodes in
-            let (ann, bob) = (nodes[0], nodes[1])
+        try withHomes { ann, bob in
             var config =
                 try JSONSerialization.jsonObject(with: Data(ann.contents("config.json"))) as? [String: Any] ?? [:]
             config["advertise"] = ["tcp://127.0.0.1:1"]
             try ann.replace("config.json", with: Array(try JSONSerialization.data(withJSONObject: config)))
-            for node in nodes { try node.start() }
+            for node in [ann, bob] { try node.start() }
             try ann.ok("conversation", "create", "--name", "room", "--as", "ann")
             let code = try ann.ok("invite", "create", "room", "--code", "--no-wait")
             #expect(code["endpoints"][0].string == "tcp://127.0.0.1:1")
             let place = String((ann.listen ?? "").dropFirst("tcp://".count))
             let joined = try bob.ok("join", code["code"].string ?? "", "--at", place, "--as", "bob", "--timeout", "90")
             #expect(joined["state"].string == "ready")
-            for node in nodes { try node.stop() }
+            for node in [ann, bob] { try node.stop() }
         }
     }
 
@@ -208,8 +207,7 @@ private final class Stranger {
             try say("found", ann)
             try eventually("the group is left") { try !cable.isListening() }
             // A node without discovery does not look.
-            try bob.stop()
-            try bob.start(["--listen", "tcp://0.0.0.0:7440", "--discover", "off"])
+            try bob.restart(["--listen", "tcp://0.0.0.0:7440", "--discover", "off"])
             #expect("\(try bob.fails(5, "join", code))".contains("off"))
         }
     }

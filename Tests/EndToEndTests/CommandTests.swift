@@ -4,9 +4,7 @@ import Testing
 
 @Suite("Commands", .script) struct CommandTests {
     @Test("An empty --home is wrong usage, not the default home") func emptyHome() throws {
-        try withHomes("ann") { nodes in
-            let ann = nodes[0]
-            try ann.start()
+        try withNode { ann in
             try ann.ok("conversation", "create", "--name", "room")
             for command in [["status"], ["explode", "room", "--force"], ["doctor"], ["reap"], ["init"], ["run"]] {
                 let answer = try Program.run(

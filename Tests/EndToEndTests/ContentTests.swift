@@ -34,10 +34,7 @@ import Testing
             try ann.ok("react", "room", first, "🎉", "--wait", "delivered")
             let event = try ann.wait("message:type=mayfly/reaction:1.0,from=bob")
             #expect(event["reactsTo"].string == first)
-            for node in [ann, bob] {
-                node.crash()
-                try node.start()
-            }
+            for node in [ann, bob] { try node.restart(kills: true) }
             #expect(try ann.texts() == ["done"], "a reaction is no line of its own")
             let reactions = try line(first, ann)["reactions"].list
             #expect(reactions.map { $0["reaction"].string } == ["👍", "🎉"])
@@ -81,8 +78,7 @@ import Testing
             let deliveries = try line(second, ann)["deliveries"].list
             #expect(deliveries.count == 1 && deliveries[0]["state"].string == "read")
             #expect(deliveries[0]["member"].string == "bob" && deliveries[0]["at"].time != nil)
-            ann.crash()
-            try ann.start()
+            try ann.restart(kills: true)
             // States are written with a commit 100 ms later. The node asks again for an unwritten one.
             try eventually("it is known again") {
                 try ["read", "delivered"].contains(line(second, ann)["state"].string)

@@ -41,16 +41,14 @@ import Testing
                 try eventually("a delivery in round \(round)") { delivered.withLock { $0.count } > count }
                 Thread.sleep(forTimeInterval: Double.random(in: 0...0.3, using: &generator))
                 let node = round % 2 == 0 ? bob : ann
-                node.crash()
-                try node.start()
+                try node.restart(kills: true)
             }
             isOver.withLock { $0 = true }
             sender.wait()
             let expected = delivered.withLock { $0 }
             #expect(expected.count >= 8, "\(expected)")
             for node in [bob, ann] {
-                node.crash()
-                try node.start()
+                try node.restart(kills: true)
                 let texts = try node.texts()
                 for text in expected { #expect(texts.count { $0 == text } == 1, "\(text) at \(node.name)") }
                 #expect(Set(texts).count == texts.count, "nothing is there twice")
@@ -115,28 +113,23 @@ import Testing
     }
 
     @Test("Every answer of the command line is still true after kill -9 and a restart") func everyAnswer() throws {
-        try withHomes("ann", "bob") { nodes in
-            let (ann, bob) = (nodes[0], nodes[1])
-            for node in nodes { try node.start() }
+        try withPair { ann, bob in
             let id = try ann.ok("conversation", "create", "--name", "room")["conversation"].string ?? ""
-            ann.crash()
-            try ann.start()
+            try ann.restart(kills: true)
             #expect(try ann.ok("conversation", "list")["conversation"].string == id)
             let slug = try ann.ok("invite", "create", "room", "--single-use")["slug"].string ?? ""
-            ann.crash()
-            try ann.start()
+            try ann.restart(kills: true)
             try bob.ok("join", slug, "--timeout", "90")
             ann.crash()
             bob.crash()
-            for node in nodes { try node.start() }
+            for node in [ann, bob] { try node.start() }
             #expect(try bob.ok("conversation", "list")["conversation"].string == id)
             #expect(try ann.ok("conversation", "show", "room")["members"].list.count == 1)
-            for node in nodes { try node.wait("peerOnline") }
+            for node in [ann, bob] { try node.wait("peerOnline") }
             try ann.ok("lifetime", "propose", "room", "1d")
             try bob.wait("lifetimeProposed:ours=false")
             try bob.ok("lifetime", "accept", "room")
-            bob.crash()
-            try bob.start()
+            try bob.restart(kills: true)
             // The session is over; bob's signature remains.
             let signed = try bob.ok("lifetime", "agreements", "room").lines
             #expect(signed.map { $0["agreement"]["lifetime"].string } == ["1d"], "\(signed)")
@@ -145,16 +138,13 @@ import Testing
             try agree(ann, bob, "7d")
             let sent = try ann.ok("send", "room", "durable before it is said")
             #expect(sent["stored"].bool == true)
-            ann.crash()
-            try ann.start()
+            try ann.restart(kills: true)
             #expect(try ann.texts().contains("durable before it is said"))
             try ann.ok("conversation", "lock", "room")
-            ann.crash()
-            try ann.start()
+            try ann.restart(kills: true)
             #expect(try ann.ok("conversation", "show", "room")["locked"].bool == true)
             try bob.ok("conversation", "leave", "room", "--force")
-            bob.crash()
-            try bob.start()
+            try bob.restart(kills: true)
             #expect(try bob.ok("conversation", "list").lines.isEmpty)
         }
     }

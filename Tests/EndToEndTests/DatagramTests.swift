@@ -88,15 +88,14 @@ import Testing
     }
 
     @Test("With --no-udp a node has no UDP socket and is dialled over TCP") func off() throws {
-        try withHomes("ann", "bob") { nodes in
-            let (ann, bob) = (nodes[0], nodes[1])
+        try withHomes { ann, bob in
             try ann.start(["--no-udp"])
             try bob.start()
             try meet(ann, bob)
             try say("over TCP", ann)
             #expect(try link(ann)["transport"].string == "tcp" && link(bob)["transport"].string == "tcp")
             #expect(!hasSocket(ann) && hasSocket(bob))
-            for node in nodes { try node.stop() }
+            for node in [ann, bob] { try node.stop() }
         }
     }
 

@@ -9,8 +9,7 @@ import Testing
     }
 
     @Test("A healthy home has no failing check, with the node running and without") func healthy() throws {
-        try withHomes("ann") { nodes in
-            let ann = nodes[0]
+        try withHome { ann in
             let names: Set = [
                 "home", "keystore", "clock", "erasure", "config", "peers", "listen", "advertise", "space", "socket",
                 "swap", "descriptors", "node",
@@ -33,8 +32,7 @@ import Testing
     }
 
     @Test("Each fault is found, with a remedy, and the exit code is 1") func findings() throws {
-        try withHomes("ann") { nodes in
-            let ann = nodes[0]
+        try withHome { ann in
             func expectFailure(_ name: String, _ words: String, at location: SourceLocation = #_sourceLocation) throws {
                 let answer = try ann.fails(1, "doctor", at: location)
                 let found = answer.lines.first { $0["name"].string == name && $0["state"].string == "failed" }
@@ -82,9 +80,7 @@ import Testing
     }
 
     @Test("A UDP port of another program, and an interface that does not exist, are found") func network() throws {
-        try withHomes("ann") { nodes in
-            let ann = nodes[0]
-            try ann.start()
+        try withNode { ann in
             try ann.stop()
             let other = try LoopbackSocket.bound(SOCK_DGRAM, at: ann.host, port: ann.port)
             defer { close(other.descriptor) }
@@ -101,9 +97,7 @@ import Testing
     }
 
     @Test("A clock behind the newest time of the home is found") func clock() throws {
-        try withHomes("ann") { nodes in
-            let ann = nodes[0]
-            try ann.start()
+        try withNode { ann in
             try ann.stop()
             #expect(try check(ann, "clock")["state"].string == "ok")
             // As if it had run an hour later: see ClockMark.

@@ -105,8 +105,7 @@ import Testing
             try terminal.type("room\n")
             try terminal.expect("exploded")
             #expect(agreed.wait(seconds: 30) == 0)
-            try bob.wait("exploded")
-            try ann.wait("deletionReceipt")
+            try explosionReaches(bob, ann)
             #expect(try ann.ok("explode", "status", id)["confirmed"].list.count == 1)
         }
     }
@@ -207,7 +206,7 @@ import Testing
             try ann.wait("messageState:message=\(sent),state=delivered", seconds: 30)
             try cable.move(cable.names[1], to: "10.77.0.9/24")
             try bob.ok("send", "room", "moved", "--wait", "delivered", "--timeout", "30")
-            for node in nodes { try node.stop() }
+            for node in [ann, bob] { try node.stop() }
         }
     }
 }

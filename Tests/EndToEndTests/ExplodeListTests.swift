@@ -24,8 +24,7 @@ import Testing
             #expect(table.output.contains(String(id.prefix(12))) && table.output.contains("exploded"), "\(table)")
             let member = try bob.ok("explode", "list")
             #expect(member["conversation"].string == id && member["waiting"].list.isEmpty)
-            try ann.stop()
-            try ann.start()
+            try ann.restart()
             #expect(try ann.ok("explode", "list").output == listed.output)
             try ann.fails(3, "send", "room", "too late")
             // A living conversation takes precedence.
@@ -38,9 +37,7 @@ import Testing
     }
 
     @Test("Scheduled explosions are listed by their time among past ones, asleep or awake") func scheduled() throws {
-        try withHomes("ann") { nodes in
-            let ann = nodes[0]
-            try ann.start()
+        try withNode { ann in
             func create(_ name: String) throws -> String {
                 try ann.ok("conversation", "create", "--name", name)["conversation"].string ?? ""
             }
@@ -61,9 +58,7 @@ import Testing
     }
 
     @Test("A list of several pages is shown completely, each explosion once") func pages() throws {
-        try withHomes("ann") { nodes in
-            let ann = nodes[0]
-            try ann.start()
+        try withNode { ann in
             // A page of the list holds 256.
             let count = 300
             func all(_ request: (Int) -> String) throws -> [JSON] {

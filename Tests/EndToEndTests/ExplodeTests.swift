@@ -7,12 +7,9 @@ import Testing
     func offline() throws {
         try withRoom(lifetime: "1d") { ann, bob, id in
             try say("gone soon", ann)
-            let cursor = try ann.cursor()
-            try bob.stop()
-            try ann.wait("peerOffline", after: cursor)
+            try bob.stop(seenBy: ann)
             try ann.ok("explode", "room", "--force")
-            ann.crash()
-            try ann.start()
+            try ann.restart(kills: true)
             try ann.fails(3, "read", id)
             #expect(try ann.ok("conversation", "list").lines.isEmpty)
             let waiting = try ann.ok("explode", "status", id)
@@ -21,8 +18,7 @@ import Testing
             try bob.start()
             #expect(try bob.texts() == ["gone soon"])
             try ann.start()
-            try bob.wait("exploded")
-            try ann.wait("deletionReceipt")
+            try explosionReaches(bob, ann)
             try bob.fails(3, "read", id)
             try eventually("the files are gone") { bob.files(".seg").isEmpty }
             let status = try ann.ok("explode", "status", id)
@@ -48,9 +44,7 @@ import Testing
     }
 
     @Test("A conversation whose name is the prefix of an exploded one's id is the one meant") func named() throws {
-        try withHomes("ann") { nodes in
-            let ann = nodes[0]
-            try ann.start()
+        try withNode { ann in
             func create(_ name: String) throws -> String {
                 try ann.ok("conversation", "create", "--name", name)["conversation"].string ?? ""
             }

@@ -9,8 +9,7 @@ extension ExplodeTests {
             let id = try ann.ok("conversation", "show", "room")["conversation"].string ?? ""
             try eve.stop()
             try ann.ok("explode", "room", "--force")
-            try bob.wait("exploded")
-            try ann.wait("deletionReceipt")
+            try explosionReaches(bob, ann)
             ann.crash()
             try eve.start()
             try eve.wait("exploded")
@@ -65,8 +64,7 @@ extension ExplodeTests {
             #expect(try cem.ok("conversation", "list").lines.isEmpty)
             let waiting = try dan.fails(4, "join", old, "--timeout", "2")
             try dan.ok("join", "cancel", try #require(waiting["join"].string))
-            try ann.stop()
-            try ann.start()
+            try ann.restart()
             try dan.fails(3, "join", slug, "--timeout", "90")
         }
     }
@@ -98,20 +96,16 @@ extension ExplodeTests {
 
     @Test("With --no-trace no list is kept, and an absent member still learns of the explosion") func noTrace() throws {
         try withRoom { ann, bob, id in
-            let cursor = try ann.cursor()
-            try bob.stop()
-            try ann.wait("peerOffline", after: cursor)
+            try bob.stop(seenBy: ann)
             let exploded = try ann.ok("explode", "room", "--no-trace", "--force")
             #expect(exploded["trace"].bool == false && exploded["waiting"].list.count == 1)
             // The list would be a segment without an inbox.
             try ann.writtenOut()
             try eventually("the files are gone") { ann.files(".seg").isEmpty }
-            try ann.stop()
-            try ann.start()
+            try ann.restart()
             #expect(try ann.ok("explode", "status", id)["trace"].bool == false)
             try bob.start()
-            try bob.wait("exploded")
-            try ann.wait("deletionReceipt")
+            try explosionReaches(bob, ann)
         }
     }
 
@@ -195,8 +189,7 @@ extension ExplodeTests {
             try eventually("ann has no link") { try ann.ok("status")["links"].integer == 0 }
             // A repeat changes nothing, nor does a restart.
             #expect(try ann.ok("explode", id, "--force")["expiresAt"].string == exploded["expiresAt"].string)
-            try ann.stop()
-            try ann.start()
+            try ann.restart()
             try ann.fails(3, "read", id)
             #expect(try ann.ok("explode", "status", id)["confirmed"].list.count == 1)
         }

@@ -109,8 +109,6 @@ final class GatewayHouse {
             """)
     }
 
-    // MARK: miniupnpd
-
     func startGateway() throws {
         let path = "\(directory)/miniupnpd.conf"
         try """

@@ -67,8 +67,7 @@ import Testing
             // A member that is away is told on its return.
             try bob.stop()
             try ann.ok("conversation", "remove", "room", "bob")
-            try ann.stop()
-            try ann.start()
+            try ann.restart()
             try bob.start()
             try bob.wait("removed")
         }
@@ -120,9 +119,7 @@ import Testing
                 try ann.ok("conversation", "members", "room")["members"].list.allSatisfy { $0["online"].bool == true }
             }
             for node in [bob, eve] {
-                let before = try ann.cursor()
-                try node.stop()
-                try ann.wait("peerOffline", after: before)
+                let before = try node.stop(seenBy: ann)
                 try node.start(["--listen", node.anyPort])
                 try ann.wait("peerOnline", after: before)
             }
@@ -134,9 +131,7 @@ import Testing
 
 /// Running nodes, all invited to `room` by the first, each linked to each.
 func withGroup(_ names: String..., body: ([TestNode]) throws -> Void) throws {
-    try withDirectory { directory in
-        let nodes = names.map { TestNode(name: $0, directory: directory) }
-        defer { for node in nodes { node.crash() } }
+    try withNodes(names) { nodes in
         for node in nodes {
             try node.initialise()
             try node.start()

@@ -32,13 +32,12 @@ import Testing
     @Test("The timeout of a send counts from the command, with and without --wait, and the node goes on") func timeout()
         throws
     {
-        try withHomes("ann", "bob") { nodes in
-            let (ann, bob) = (nodes[0], nodes[1])
+        try withHomes { ann, bob in
             let base = "\(ann.directory)/hang"
             try Data(Self.source.utf8).write(to: URL(fileURLWithPath: "\(base).c"))
             try Program.tool(TestClock.compiler ?? "cc", "-shared", "-fPIC", "-o", "\(base).so", "\(base).c", "-ldl")
             ann.prefix = ["env", "LD_PRELOAD=\(base).so", "TEST_HANG=\(base)"]
-            for node in nodes { try node.start() }
+            for node in [ann, bob] { try node.start() }
             try meet(ann, bob)
             try agree(ann, bob, "1d")
             try Data().write(to: URL(fileURLWithPath: base))

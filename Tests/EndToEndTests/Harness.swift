@@ -420,6 +420,20 @@ final class TestNode {
         self.process = nil
     }
 
+    func restart(_ arguments: [String] = [], kills: Bool = false, at location: SourceLocation = #_sourceLocation) throws
+    {
+        if kills { crash() } else { try stop(at: location) }
+        try start(arguments, at: location)
+    }
+
+    /// - Returns: the other node's cursor from before the stop.
+    @discardableResult func stop(seenBy other: TestNode, kills: Bool = false) throws -> Int64 {
+        let cursor = try other.cursor()
+        if kills { crash() } else { try stop() }
+        try other.wait("peerOffline", after: cursor)
+        return cursor
+    }
+
     // MARK: Its disk
 
     /// Waits until commits are in the inbox files and the journal holds only its last marker: some seconds after the
@@ -536,13 +550,34 @@ func withDirectory<Result>(_ body: (String) throws -> Result) throws -> Result {
     return try body(directory)
 }
 
-/// Initialised nodes, not yet running, that are removed after `body`.
-func withHomes(_ names: String..., body: ([TestNode]) throws -> Void) throws {
+/// Nodes without a home, which are removed after `body`.
+func withNodes(_ names: [String], body: ([TestNode]) throws -> Void) throws {
     try withDirectory { directory in
         let nodes = names.map { TestNode(name: $0, directory: directory) }
         defer { for node in nodes { node.crash() } }
+        try body(nodes)
+    }
+}
+
+/// Initialised nodes, not yet running, that are removed after `body`.
+func withHomes(_ names: String..., body: ([TestNode]) throws -> Void) throws {
+    try withNodes(names) { nodes in
         for node in nodes { try node.initialise() }
         try body(nodes)
+    }
+}
+
+func withHomes(_ body: (_ ann: TestNode, _ bob: TestNode) throws -> Void) throws {
+    try withHomes("ann", "bob") { try body($0[0], $0[1]) }
+}
+
+func withHome(_ body: (_ ann: TestNode) throws -> Void) throws { try withHomes("ann") { try body($0[0]) } }
+
+/// A running node.
+func withNode(_ body: (_ ann: TestNode) throws -> Void) throws {
+    try withHome { ann in
+        try ann.start()
+        try body(ann)
     }
 }
 
@@ -565,6 +600,14 @@ func withRoom(
         if let lifetime { try agree(ann, bob, lifetime) }
         try body(ann, bob, id)
     }
+}
+
+/// - Returns: an invite to the new conversation `room`.
+func inviteToRoom(_ ann: TestNode, _ options: String...) throws -> String {
+    try ann.ok("conversation", "create", "--name", "room")
+    let invite = try ann.run(["invite", "create", "room"] + options)
+    #expect(invite.code == 0, "\(invite)")
+    return invite["slug"].string ?? ""
 }
 
 /// `ann` makes the conversation `room` and `bob` joins it.
@@ -600,6 +643,11 @@ func agree(_ ann: TestNode, _ bob: TestNode, _ lifetime: String, at location: So
 
 func message(_ text: String, at node: TestNode, location: SourceLocation = #_sourceLocation) throws -> JSON {
     try node.ok("read", "room", at: location).lines.first { $0["text"].string == text } ?? JSON(value: nil)
+}
+
+func explosionReaches(_ bob: TestNode, _ ann: TestNode) throws {
+    try bob.wait("exploded")
+    try ann.wait("deletionReceipt")
 }
 
 /// Polls for a condition without an event, at most this long.

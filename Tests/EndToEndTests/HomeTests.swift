@@ -45,9 +45,7 @@ import Testing
     }
 
     @Test("A home is used by one node at a time, made once, and only in an empty directory") func inUse() throws {
-        try withHomes("ann") { nodes in
-            let ann = nodes[0]
-            try ann.start()
+        try withNode { ann in
             let second = try ann.run(["run"])
             #expect(second.code == 1)
             #expect(second.message.contains("in use") && second.message.contains(String(ann.pid)), "\(second)")
@@ -79,8 +77,7 @@ import Testing
     @Test("Files and directories that others can open are refused, with the command that corrects it") func modes()
         throws
     {
-        try withHomes("ann") { nodes in
-            let ann = nodes[0]
+        try withHome { ann in
             for (file, wrong, right) in [
                 ("", mode_t(0o755), mode_t(0o700)), ("/key", 0o644, 0o600), ("/keystore", 0o640, 0o600),
                 ("/rows.slots", 0o604, 0o600),
@@ -151,9 +148,7 @@ import Testing
         "Another user gets no answer from the node, even if the socket's modes allow the connection",
         .enabled(if: Program.isRoot, "being another user needs root")) func anotherUser() throws
     {
-        try withHomes("ann") { nodes in
-            let ann = nodes[0]
-            try ann.start()
+        try withNode { ann in
             let socket = "\(ann.home)/control.sock"
             func ask(as user: Int) throws -> Answer {
                 try Program.run(["python3", "-c", Self.client, socket, String(user)], in: ann.directory)
@@ -208,8 +203,7 @@ import Testing
             try eventually("the node sees that there is room", seconds: 25) { try failure("disk") == nil }
             try say("after", ann)
             // The refused text never arrives, and each accepted one once.
-            ann.crash()
-            try ann.start()
+            try ann.restart(kills: true)
             try say("after the restart", ann)
             for node in [ann, bob] { #expect(try node.texts() == taken + ["after", "after the restart"]) }
             fill("\(disk)/filler")
@@ -218,8 +212,7 @@ import Testing
             unlink("\(disk)/filler")
             #expect(ann.isRunning)
             #expect(try ann.ok("conversation", "list").lines.isEmpty)
-            ann.crash()
-            try ann.start()
+            try ann.restart(kills: true)
             #expect(try ann.ok("conversation", "list").lines.isEmpty)
         }
     }

@@ -4,15 +4,14 @@ import Testing
 @Suite("Hooks", .script) struct HookTests {
     @Test("A hook gets the event, the clientId, the cursor and the time, and nothing that only members may know")
     func privacy() throws {
-        try withHomes("ann", "bob") { nodes in
-            let (ann, bob) = (nodes[0], nodes[1])
+        try withHomes { ann, bob in
             try ann.setHooks([
                 (
                     ["message", "memberJoined"],
                     #"{ read -r line; echo "IN $line ARGS $# $2"; env | tr '\n' ' '; echo; } >> "$1""#
                 )
             ])
-            for node in nodes { try node.start() }
+            for node in [ann, bob] { try node.start() }
             let id = try meet(ann, bob)
             let secret = "the kettle is behind the door"
             try bob.ok("send", "room", secret, "--wait", "delivered", "--timeout", "90")
@@ -43,14 +42,13 @@ import Testing
 
     @Test("Hooks that fail, print, or cannot be started are counted and logged by exit code, without other effect")
     func failing() throws {
-        try withHomes("ann", "bob") { nodes in
-            let (ann, bob) = (nodes[0], nodes[1])
+        try withHomes { ann, bob in
             try ann.setHooks([
                 (["message"], "echo printed-by-the-hook; echo printed-by-the-hook >&2; exit 7"),
                 (["message"], "kill -USR1 $$"), (["message"], "exit 0"),
             ])
             let third = "\(ann.directory)/ann-hook-2"
-            for node in nodes { try node.start() }
+            for node in [ann, bob] { try node.start() }
             chmod(third, 0o722)
             try meet(ann, bob)
             try bob.ok("send", "room", "hello", "--wait", "delivered", "--timeout", "90")
@@ -85,10 +83,9 @@ import Testing
 
     @Test("At most four hooks run, 256 wait, the rest is dropped and counted; the node goes on, and its stop ends them")
     func bounded() throws {
-        try withHomes("ann", "bob") { nodes in
-            let (ann, bob) = (nodes[0], nodes[1])
+        try withHomes { ann, bob in
             try ann.setHooks([(["message"], "echo started >> \"$1\"; exec sleep 1000")])
-            for node in nodes { try node.start() }
+            for node in [ann, bob] { try node.start() }
             try meet(ann, bob)
             let begin = ContinuousClock.now
             for index in 0..<4 { try bob.ok("send", "room", "first \(index)") }
@@ -131,8 +128,7 @@ import Testing
     }
 
     @Test("A hook that ignores SIGTERM is killed with its children") func stubborn() throws {
-        try withHomes("ann") { nodes in
-            let ann = nodes[0]
+        try withHome { ann in
             try ann.setHooks([
                 (["locked"], "trap '' TERM; sleep 1000 & echo $! >> \"$1\"; echo $$ >> \"$1\"; sleep 1000; sleep 1000")
             ])
@@ -153,8 +149,7 @@ import Testing
 
     @Test("Invalid hooks are refused at the start with file, line and field; doctor names an unsafe program")
     func wrong() throws {
-        try withHomes("ann") { nodes in
-            let ann = nodes[0]
+        try withHome { ann in
             for (hook, words) in [
                 (#"{"events":["message","mesage"],"command":["/bin/true"]}"#, "hooks[0].events[1]"),
                 (#"{"command":["true"]}"#, "hooks[0].command"), (#"{"command":"x"}"#, "hooks[0].command"),

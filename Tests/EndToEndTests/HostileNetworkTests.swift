@@ -101,10 +101,8 @@ import Testing
 
     @Test("Under every abuse of a rendezvous node by its users it lives, and the others talk through it")
     func relayUsers() throws {
-        try withDirectory { directory in
-            let nodes = ["hub", "ann", "bob"].map { TestNode(name: $0, directory: directory) }
+        try withNodes(["hub", "ann", "bob"]) { nodes in
             let (hub, ann, bob) = (nodes[0], nodes[1], nodes[2])
-            defer { for node in nodes { node.crash() } }
             try hub.initialise()
             try hub.start(["--rendezvous"])
             // The members are absent. Over UDP the two would punch a path past the third.
@@ -147,9 +145,7 @@ import Testing
     }
 
     @Test("Holders of invites wake sleeping inboxes at the limited rate") func wakes() throws {
-        try withHomes("ann") { nodes in
-            let ann = nodes[0]
-            try ann.start()
+        try withNode { ann in
             let target = try target(ann, sleepers: 40)
             func awake() throws -> Int {
                 try ann.ok("inbox", "list").lines.count { $0["state"].string == "awake" && !$0["conversation"].isNull }

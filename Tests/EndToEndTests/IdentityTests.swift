@@ -53,9 +53,7 @@ import Testing
     @Test("With an empty pool an inbox is made at once: any number of conversations, each with its own") func empty()
         throws
     {
-        try withHomes("ann") { nodes in
-            let ann = nodes[0]
-            try ann.start()
+        try withNode { ann in
             let requests = (0..<40).map {
                 #"{"jsonrpc":"2.0","id":\#($0),"method":"conversation.create","params":{"name":"c\#($0)"}}"#
             }

@@ -167,19 +167,17 @@ import Testing
             try ann.ok("inbox", "sleep", "room")
             try bob.ok("inbox", "sleep", "room")
             try ann.ok("explode", "room", "--force")
-            try bob.wait("exploded")
-            try ann.wait("deletionReceipt")
+            try explosionReaches(bob, ann)
             #expect(bob.files(holding: "gone soon") == [])
             try eventually("the files are gone") { bob.files(".seg") == [] }
         }
     }
 
     @Test("capacity 20 with 60 conversations") func sixty() throws {
-        try withHomes("ann", "bob") { nodes in
-            let (ann, bob) = (nodes[0], nodes[1])
-            for node in nodes { try node.start(["--capacity", "20"]) }
+        try withHomes { ann, bob in
+            for node in [ann, bob] { try node.start(["--capacity", "20"]) }
             try meetOften(ann, bob, 60)
-            for node in nodes {
+            for node in [ann, bob] {
                 try eventually("20 are awake") {
                     let counts = try node.ok("status")["inboxes"]
                     return counts["awake"].integer == 20 && counts["sleeping"].integer == 40
@@ -194,8 +192,7 @@ import Testing
                 })
             #expect(sent.allSatisfy { $0["state"].string == "delivered" })
             // The start wakes the most recently active inboxes, and the others exist.
-            try ann.stop()
-            try ann.start(["--capacity", "20"])
+            try ann.restart(["--capacity", "20"])
             try eventually("20 are awake again") { try inboxes(ann, "awake").count == 20 }
             #expect(try inboxes(ann, "awake").contains { $0["wakeReason"].string == "appLaunch" })
             #expect(try ann.ok("conversation", "list").lines.count == 60)
@@ -214,8 +211,7 @@ import Testing
             try node.fails(64, "run", "--capacity", "10001")
             try node.start()
             #expect(try node.ok("inbox", "rebalance")["capacity"].integer == 2)
-            try node.stop()
-            try node.start(["--capacity", "5"])
+            try node.restart(["--capacity", "5"])
             #expect(try node.ok("inbox", "rebalance")["capacity"].integer == 5)
             try node.stop()
             let file = String(decoding: node.contents("config.json"), as: UTF8.self)

@@ -35,8 +35,7 @@ import Testing
     @Test("A node listens on its inherited sockets, over TCP and UDP, and closes an unknown one") func inherited()
         throws
     {
-        try withHomes("ann", "bob") { nodes in
-            let (ann, bob) = (nodes[0], nodes[1])
+        try withHomes { ann, bob in
             ann.prefix = ["/usr/bin/env", "python3", "-c", Self.manager, ann.host]
             try ann.start()
             try bob.start()

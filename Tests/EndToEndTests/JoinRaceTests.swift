@@ -67,8 +67,7 @@ import Testing
     @Test("A refusal while the joiner is offline is repeated when the joiner returns") func offlineError() throws {
         try withRelay(["bob"]) { ann, others, relay in
             let bob = others[0]
-            try ann.ok("conversation", "create", "--name", "room")
-            let slug = try ann.ok("invite", "create", "room")["slug"].string ?? ""
+            let slug = try inviteToRoom(ann)
             try ann.ok("invite", "revoke", "room")
             relay.holdAnswers()
             try bob.ok("join", slug, "--no-wait")
@@ -93,8 +92,7 @@ import Testing
     {
         try withRelay(["bob"]) { ann, others, relay in
             let bob = others[0]
-            try ann.ok("conversation", "create", "--name", "room")
-            let slug = try ann.ok("invite", "create", "room")["slug"].string ?? ""
+            let slug = try inviteToRoom(ann)
             try ann.ok("conversation", "lock", "room")
             relay.holdAnswers()
             let id = try bob.ok("join", slug, "--no-wait")["join"].string ?? ""
@@ -117,8 +115,7 @@ import Testing
     func cancelledAfter() throws {
         try withRelay(["bob", "carol"]) { ann, others, relay in
             let (bob, carol) = (others[0], others[1])
-            try ann.ok("conversation", "create", "--name", "room")
-            let slug = try ann.ok("invite", "create", "room", "--single-use")["slug"].string ?? ""
+            let slug = try inviteToRoom(ann, "--single-use")
             relay.holdAnswers()
             let id = try bob.ok("join", slug, "--no-wait")["join"].string ?? ""
             try ann.wait("memberJoined")
@@ -136,8 +133,7 @@ import Testing
 
     @Test("Joins are listed with their attempts and the next one, and retried on request") func retry() throws {
         try withPair { ann, bob in
-            try ann.ok("conversation", "create", "--name", "room")
-            let slug = try ann.ok("invite", "create", "room")["slug"].string ?? ""
+            let slug = try inviteToRoom(ann)
             try ann.stop()
             let id = try bob.ok("join", slug, "--no-wait")["join"].string ?? ""
             try eventually("three attempts") { try bob.ok("join", "list")["attempts"].integer ?? 0 >= 3 }
@@ -179,9 +175,7 @@ import Testing
 
     @Test("On a terminal an invite comes with the command to paste and a QR code; a script gets only the invite")
     func terminal() throws {
-        try withHomes("ann") { nodes in
-            let ann = nodes[0]
-            try ann.start()
+        try withNode { ann in
             try ann.ok("conversation", "create", "--name", "room")
             let command = [Program.mayfly, "invite", "create", "room", "--home", ann.home]
             let large = try PseudoTerminal(size: (80, 60))
@@ -211,11 +205,8 @@ import Testing
 
     @Test("A hostile invite is parsed without harm: truncated at any byte, a zip bomb, a foreign signature, garbage")
     func hostile() throws {
-        try withHomes("ann") { nodes in
-            let ann = nodes[0]
-            try ann.start()
-            try ann.ok("conversation", "create", "--name", "room")
-            let slug = try ann.ok("invite", "create", "room")["slug"].string ?? ""
+        try withNode { ann in
+            let slug = try inviteToRoom(ann)
             try ann.stop()
             for length in stride(from: 0, to: slug.count, by: 37) {
                 try ann.fails(64, "invite", "inspect", String(slug.prefix(length)))

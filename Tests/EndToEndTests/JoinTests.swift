@@ -24,13 +24,11 @@ import Testing
 
     @Test("A join waits for an absent creator, survives restarts, and completes") func creatorOffline() throws {
         try withPair { ann, bob in
-            try ann.ok("conversation", "create", "--name", "room")
-            let slug = try ann.ok("invite", "create", "room")["slug"].string ?? ""
+            let slug = try inviteToRoom(ann)
             try ann.stop()
             let pending = try bob.fails(4, "join", slug, "--timeout", "0.5")
             #expect(pending["state"].string == "joining")
-            try bob.stop()
-            try bob.start()
+            try bob.restart()
             let listed = try bob.ok("join", "list")
             #expect(listed.lines.count == 1)
             #expect(listed["state"].string == "joining")
@@ -48,8 +46,7 @@ import Testing
         throws
     {
         try withPair { ann, bob in
-            try ann.ok("conversation", "create", "--name", "room")
-            let slug = try ann.ok("invite", "create", "room")["slug"].string ?? ""
+            let slug = try inviteToRoom(ann)
             try ann.stop()
             let started = try bob.ok("join", slug, "--no-wait")
             #expect(started["state"].string == "joining")
@@ -69,8 +66,7 @@ import Testing
         throws
     {
         try withPair { ann, bob in
-            try ann.ok("conversation", "create", "--name", "room")
-            let slug = try ann.ok("invite", "create", "room")["slug"].string ?? ""
+            let slug = try inviteToRoom(ann)
             try ann.stop()
             let waiting = try Background(bob, ["join", slug, "--timeout", "140"])
             try eventually("it waits") { try bob.ok("join", "list").lines.count == 1 }
@@ -88,8 +84,7 @@ import Testing
         try withRoom { ann, bob, id in
             let slug = try ann.ok("invite", "create", "room")["slug"].string ?? ""
             #expect(try bob.ok("join", slug, "--timeout", "90")["conversation"].string == id)
-            try bob.stop()
-            try bob.start()
+            try bob.restart()
             #expect(try bob.ok("join", slug, "--timeout", "90")["conversation"].string == id)
             #expect(try bob.ok("conversation", "list").lines.count == 1)
             #expect(try ann.ok("conversation", "show", "room")["members"].list.count == 1)
@@ -120,8 +115,7 @@ import Testing
 
     @Test("An unusable invite is refused at once, with the reason") func unusable() throws {
         try withPair { ann, bob in
-            try ann.ok("conversation", "create", "--name", "room")
-            let slug = try ann.ok("invite", "create", "room")["slug"].string ?? ""
+            let slug = try inviteToRoom(ann)
             #expect(try ann.fails(1, "join", slug).message.contains("this node"))
             for garbage in [
                 "hello", "mayfly:join/", "mayfly:join/!!!!", "https://example.org/join", "mayfly:card/AQ",
@@ -144,8 +138,7 @@ import Testing
 
     @Test("An expired invite is refused with exit code 3") func expired() throws {
         try withPair { ann, bob in
-            try ann.ok("conversation", "create", "--name", "room")
-            let slug = try ann.ok("invite", "create", "room", "--expires-in", "1s")["slug"].string ?? ""
+            let slug = try inviteToRoom(ann, "--expires-in", "1s")
             // Waits until the invite has expired.
             try ann.fails(4, "watch", "--until", "joined", "--timeout", "1.2")
             let answer = try bob.fails(3, "join", slug, "--timeout", "5")

@@ -69,8 +69,7 @@ import Testing
             // Both policies name the mailbox, so a restart renews it.
             try ann.ok("lifetime", "policy", "room", "accept-up-to:7d:disk")
             let cursor = try ann.cursor()
-            try bob.stop()
-            try bob.start()
+            try bob.restart()
             try ann.wait("lifetimeAgreed:lifetime=1d,mailbox=disk", after: cursor)
 
             try ann.ok("lifetime", "propose", "room", "ephemeral", "--mailbox", "ram")

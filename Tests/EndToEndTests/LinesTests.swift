@@ -38,9 +38,7 @@ import Testing
             #expect(done[0]["state"].string == "delivered" && done[2]["state"].string == "delivered")
             #expect(done[1]["error"]["message"].string == "the text is empty" && done[1]["message"].string == nil)
             #expect(try bob.texts() == ["a", "c"])
-            let cursor = try ann.cursor()
-            try bob.stop()
-            try ann.wait("peerOffline", after: cursor)
+            try bob.stop(seenBy: ann)
             let late = try ask(#""texts":["d","e"],"wait":"delivered","timeout":0.2"#)["result"]["results"]
             #expect(late[0]["error"]["kind"].string == "timedOut" && late[1]["error"]["kind"].string == "timedOut")
             // Both may have the same millisecond, and are then listed by their ids.
@@ -61,11 +59,7 @@ import Testing
 
     @Test("A waiting `send` is told of a lock, where its message is safe, and of an explosion") func told() throws {
         try withRoom(lifetime: "1d") { ann, bob, _ in
-            func leave() throws {
-                let cursor = try ann.cursor()
-                try bob.stop()
-                try ann.wait("peerOffline", after: cursor)
-            }
+            func leave() throws { try bob.stop(seenBy: ann) }
             try leave()
             let waiting = try Background(ann, ["send", "room", "later", "--wait", "delivered", "--timeout", "60"])
             try eventually("it is queued") { try ann.ok("outbox", "list").lines.count == 1 }

@@ -52,9 +52,8 @@ import Testing
     /// Makes, joins, agrees, sends, removes, explodes and leaves; then searches the logs for secrets.
     @Test("At info the log tells the fate of each conversation by clientId, at debug also of links, dials and sleep")
     func debug() throws {
-        try withHomes("ann", "bob") { nodes in
-            let (ann, bob) = (nodes[0], nodes[1])
-            for node in nodes { try node.start(["--log-level", "debug"]) }
+        try withHomes { ann, bob in
+            for node in [ann, bob] { try node.start(["--log-level", "debug"]) }
             let id = try meet(ann, bob)
             let clients = (ann: try client(ann), bob: try client(bob))
             let slug = try ann.ok("invite", "create", "room")["slug"].string ?? ""
@@ -134,19 +133,16 @@ import Testing
                 expectNone(canaries, in: Data(Program.text(node.log).utf8), "the log of \(node.name)")
                 #expect(log.contains("joined") || log.contains("created"), "the search has something to look at")
             }
-            for node in nodes { try node.stop() }
+            for node in [ann, bob] { try node.stop() }
         }
     }
 
     @Test("A failed dial is logged with its kind") func dials() throws {
-        try withHomes("ann", "bob") { nodes in
-            let (ann, bob) = (nodes[0], nodes[1])
-            for node in nodes { try node.start(["--log-level", "debug"]) }
+        try withHomes { ann, bob in
+            for node in [ann, bob] { try node.start(["--log-level", "debug"]) }
             try meet(ann, bob)
             let own = try client(ann)
-            let cursor = try ann.cursor()
-            bob.crash()
-            try ann.wait("peerOffline", after: cursor)
+            try bob.stop(seenBy: ann, kills: true)
             expect("debug", "member offline", of: own, at: ann)
             expect("debug", "dial failed", ["kind": "refused"], of: own, at: ann)
             let port = ":\(bob.listen?.split(separator: ":").last ?? "?")"

@@ -42,9 +42,7 @@ import Testing
 
     @Test("An outbox of several pages is listed completely, each entry once") func outbox() throws {
         try withRoom(lifetime: "1d") { ann, bob, _ in
-            let cursor = try ann.cursor()
-            try bob.stop()
-            try ann.wait("peerOffline", after: cursor)
+            try bob.stop(seenBy: ann)
             try send((0..<3_000).map { "\($0)" }, ann)
             let page = try ann.ok("rpc", input: #"{"jsonrpc":"2.0","id":1,"method":"outbox.list"}"# + "\n")["result"]
             #expect(page["next"].string != nil && (1..<3_000).contains(page["messages"].list.count))

@@ -35,8 +35,7 @@ struct MachineNetworkTests {
             for node in [ann, bob] { try node.start(["--listen"] + listen) }
             #expect(try check(ann, "addresses")["message"].string == "others are told tcp://[fd77::1]:7440")
             try meet(ann, bob)
-            try ann.stop()
-            try ann.start(["--listen", "tcp://0.0.0.0:7440"])
+            try ann.restart(["--listen", "tcp://0.0.0.0:7440"])
             let found = try check(ann, "addresses")
             #expect(found["state"].string == "warning" && found["hint"].string?.contains("[::]") == true, "\(found)")
         }

@@ -50,8 +50,7 @@ import Testing
             #expect(own["hint"].string?.contains("--mailbox disk") == true)
             #expect(try check(ann).map { $0["state"].string } == ["ok"])
             // The setting survives a restart, and can be moved to another peer.
-            try ann.stop()
-            try ann.start()
+            try ann.restart()
             #expect(try ann.ok("mailbox", "status").json["own"]["peer"].string == "hub")
             try ann.ok("peer", "set", "hub", "mailbox=off")
             #expect(try ann.ok("peer", "set", "den", "mailbox=on")["mailbox"].bool == true)

@@ -8,10 +8,8 @@ import Testing
         _ names: [String] = ["ann", "bob"], terms: [String] = ["1d", "--mailbox", "disk"],
         accepts: (TestNode) -> Bool = { _ in true }, _ body: (_ hub: TestNode, _ members: [TestNode]) throws -> Void
     ) throws {
-        try withDirectory { directory in
-            let nodes = (["hub"] + names).map { TestNode(name: $0, directory: directory) }
+        try withNodes(["hub"] + names) { nodes in
             let (hub, members) = (nodes[0], Array(nodes.dropFirst()))
-            defer { for node in nodes { node.crash() } }
             for node in nodes { try node.initialise() }
             try hub.start(["--mailbox"])
             for node in members {
@@ -107,8 +105,7 @@ import Testing
             try hub.start(["--mailbox"])
             try bob.start()
             try eventually("all of them") { try bob.texts().count { $0.hasPrefix("before") } == 3 }
-            bob.crash()
-            try bob.start()
+            try bob.restart(kills: true)
             try ann.start()
             try eventually("all are delivered") {
                 try (0..<3).allSatisfy { try message("before \($0)", at: ann)["state"].string == "delivered" }

@@ -174,8 +174,7 @@ import Testing
         try withRoom(lifetime: nil) { room in
             let (ann, bob) = (room.ann, room.bob)
             try bob.ok("lock")
-            try ann.stop()
-            try ann.start()
+            try ann.restart()
             let cursor = try ann.cursor()
             #expect(try ann.run(["watch", "--since", "0", "--until", "peerOnline", "--timeout", "3"]).code == 4)
             try bob.ok("unlock")

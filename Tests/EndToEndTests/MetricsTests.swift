@@ -54,10 +54,9 @@ import Testing
 
     @Test("The metrics follow messages, links, joins, agreements, explosions, commits and inboxes") func counts() throws
     {
-        try withHomes("ann", "bob") { nodes in
-            let (ann, bob) = (nodes[0], nodes[1])
+        try withHomes { ann, bob in
             try bob.setHooks([(["exploded"], "exit 3")])
-            for node in nodes { try node.start() }
+            for node in [ann, bob] { try node.start() }
             let before = try figures(of: ann)
             #expect(value(before, "mayfly_messages_total") == 0 && value(before, "mayfly_links") == 0)
             #expect(value(before, "mayfly_locked") == 0 && value(before, "mayfly_inboxes", ["state": "unused"]) == 1)
@@ -97,7 +96,9 @@ import Testing
                 value(try figures(of: bob), "mayfly_hooks_total", ["outcome": "failed"]) == 1
             }
             let event = ["event": "exploded"]
-            for node in nodes { #expect(value(try figures(of: node), "mayfly_conversation_events_total", event) == 1) }
+            for node in [ann, bob] {
+                #expect(value(try figures(of: node), "mayfly_conversation_events_total", event) == 1)
+            }
             // A locked node returns its metrics, too.
             try ann.ok("lock")
             #expect(value(try figures(of: ann), "mayfly_locked") == 1)
@@ -105,9 +106,8 @@ import Testing
     }
 
     @Test("Refused strangers are counted by reason, and failed dials, too") func rejections() throws {
-        try withHomes("ann", "bob") { nodes in
-            let (ann, bob) = (nodes[0], nodes[1])
-            for node in nodes { try node.start(["--no-udp"]) }
+        try withHomes { ann, bob in
+            for node in [ann, bob] { try node.start(["--no-udp"]) }
             try meet(ann, bob)
             for bytes in [Array("GET / HTTP/1.1\r\n\r\n".utf8), [UInt8](repeating: 7, count: 200)] {
                 let stranger = try HTTPClient(host: ann.host, port: ann.port)
@@ -129,7 +129,7 @@ import Testing
     @Test("No metric or label contains an id, a name, an address or a text") func privacy() throws {
         try withHomes("ann", "bob") { nodes in
             let (ann, bob) = (nodes[0], nodes[1])
-            for node in nodes { try node.start() }
+            for node in [ann, bob] { try node.start() }
             let id = try meet(ann, bob)
             try say("the kettle is behind the door", bob)
             let card = try bob.ok("peer", "card")["contact"].string ?? ""
@@ -167,9 +167,7 @@ import Testing
     @Test("GET /metrics is served on a loopback port only if configured: config.json, then --metrics") func overHTTP()
         throws
     {
-        try withHomes("ann") { nodes in
-            let ann = nodes[0]
-            try ann.start()
+        try withNode { ann in
             #expect(try ann.ok("status")["metrics"].isNull)
             try ann.stop()
             for text in [
@@ -215,8 +213,7 @@ import Testing
 
     @Test("Any request other than GET /metrics is refused, however slow or malformed, and the node goes on")
     func refusals() throws {
-        try withHomes("ann") { nodes in
-            let ann = nodes[0]
+        try withHome { ann in
             try ann.start(["--metrics", "\(ann.host):0"])
             let served = try port(of: ann, host: ann.host)
             let cases: [(String, Int)] = [

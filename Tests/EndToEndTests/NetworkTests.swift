@@ -60,8 +60,7 @@ import Testing
             #expect(isClosed(slow, within: 90_000), "who does not finish a handshake is closed")
             // A node that was away gets through, too.
             let cursor = try bob.cursor()
-            try ann.stop()
-            try ann.start()
+            try ann.restart()
             try bob.wait("peerOnline", after: cursor)
             try ann.wait("peerOnline")
             try say("still here", ann)

@@ -6,9 +6,7 @@ import Testing
     {
         try withRoom(lifetime: "1d") { ann, bob, _ in
             try say("first", ann)
-            let cursor = try ann.cursor()
-            try bob.stop()
-            try ann.wait("peerOffline", after: cursor)
+            try bob.stop(seenBy: ann)
             let sent = try ann.ok("send", "room", "second")
             #expect(sent["state"].string == "queued")
             #expect(sent["stored"].bool == true)
@@ -18,14 +16,12 @@ import Testing
             #expect(listed.lines.map { $0["to"].string } == ["bob", "bob"])
             #expect(listed.lines.contains { $0["message"].string == id })
             #expect(listed["expiresAt"].time != nil)
-            try ann.stop()
-            try ann.start()
+            try ann.restart()
             #expect(try ann.ok("outbox", "list").lines.count == 2)
             // No member has met since, so the agreement still stands.
             let fourth = try ann.ok("send", "room", "fourth")
             #expect(fourth["stored"].bool == true)
-            ann.crash()
-            try ann.start()
+            try ann.restart(kills: true)
             #expect(try ann.ok("outbox", "list").lines.count == 3)
             #expect(try ann.ok("status")["outbox"].integer == 3)
             try bob.start()
@@ -44,9 +40,7 @@ import Testing
 
     @Test("A queued message is cancelled, also by a prefix of its id, and is never delivered") func cancel() throws {
         try withRoom(lifetime: "1d") { ann, bob, _ in
-            let cursor = try ann.cursor()
-            try bob.stop()
-            try ann.wait("peerOffline", after: cursor)
+            try bob.stop(seenBy: ann)
             let wrong = try ann.ok("send", "room", "never mind")["message"].string ?? ""
             let right = try ann.ok("send", "room", "this one")["message"].string ?? ""
             #expect(try ann.ok("outbox", "cancel", String(wrong.prefix(10)))["state"].string == "cancelled")
@@ -64,9 +58,7 @@ import Testing
     @Test("Messages in memory only are queued while both nodes run, and delivered when the link is back")
     func ephemeral() throws {
         try withRoom { ann, bob, _ in
-            let cursor = try ann.cursor()
-            bob.crash()
-            try ann.wait("peerOffline", after: cursor)
+            let cursor = try bob.stop(seenBy: ann, kills: true)
             let sent = try ann.ok("send", "room", "in memory")
             #expect(sent["state"].string == "queued" && sent["stored"].bool == false && sent["expiresAt"].isNull)
             try bob.start()

@@ -57,8 +57,7 @@ private let setPipeSize: Int32 = 1_031
     }
 
     @Test("A node with unread output goes on, and logs that lines were dropped") func unread() throws {
-        try withHomes("ann", "bob") { nodes in
-            let (ann, bob) = (nodes[0], nodes[1])
+        try withHomes { ann, bob in
             let pipe = "\(ann.directory)/log.pipe"
             try #require(mkfifo(pipe, 0o600) == 0)
             // Both ends, so that the pipe has a reader that does not read.
@@ -86,13 +85,12 @@ private let setPipeSize: Int32 = 1_031
                 if count > 0 { text += chunk[..<count] }
                 return String(decoding: text, as: UTF8.self).contains("lines of the log were dropped")
             }
-            for node in nodes { try node.stop() }
+            for node in [ann, bob] { try node.stop() }
         }
     }
 
     @Test("A node whose ready line is not read serves, and stops on request") func readyLine() throws {
-        try withHomes("ann") { nodes in
-            let ann = nodes[0]
+        try withHome { ann in
             let pipe = "\(ann.directory)/ready.pipe"
             try #require(mkfifo(pipe, 0o600) == 0)
             let output = try Descriptor(pipe, O_RDWR | O_NONBLOCK)

@@ -30,8 +30,7 @@ import Testing
     }
 
     @Test("With a closed pipe a result ends with 0, a failure with its own code") func nobodyReads() throws {
-        try withHomes("ann") { nodes in
-            let ann = nodes[0]
+        try withHome { ann in
             func toNobody(_ arguments: String...) throws -> Int32? {
                 try run(arguments, ann, to: try brokenPipe(ann)).code
             }
@@ -65,9 +64,7 @@ import Testing
     @Test("A closed pipe ends a watch at once: with 0, or with 1 if it awaited something") func watchNobodyReads()
         throws
     {
-        try withHomes("ann") { nodes in
-            let ann = nodes[0]
-            try ann.start()
+        try withNode { ann in
             try ann.ok("lock")
             try ann.ok("unlock")
             for (until, expected) in [([], 0), (["--only", "locked,unlocked", "--until", "exploded"], 1)]
@@ -94,8 +91,7 @@ import Testing
     }
 
     @Test("A full disk is a failure, reported on standard error") func full() throws {
-        try withHomes("ann") { nodes in
-            let ann = nodes[0]
+        try withHome { ann in
             for arguments in [["schema"], ["version"], ["version", "--json"]] {
                 let (code, errors) = try run(arguments, ann, to: try Descriptor("/dev/full", O_WRONLY))
                 #expect(code == 1 && errors.contains("cannot write to standard output"), "\(arguments): \(errors)")
@@ -106,8 +102,7 @@ import Testing
     }
 
     @Test("A full non-blocking pipe is waited for") func fullPipe() throws {
-        try withHomes("ann") { nodes in
-            let ann = nodes[0]
+        try withHome { ann in
             let wanted = try ann.ok("schema").output
             let (writer, reader) = try pipe(ann, O_NONBLOCK)
             // The smallest size on Linux, fcntl(2).
@@ -130,9 +125,7 @@ import Testing
     }
 
     @Test("A closed standard error is no failure, and its text goes nowhere else") func closedErrors() throws {
-        try withHomes("ann") { nodes in
-            let ann = nodes[0]
-            try ann.start()
+        try withNode { ann in
             let path = "\(ann.directory)/output"
             for (arguments, code) in [
                 (["lock"], 0), (["unlock"], 0), (["outbox", "list"], 0), (["peer", "show", "x"], 7),

@@ -73,8 +73,7 @@ import Testing
             try ann.ok("unlock", "--passphrase-file", next)
             try ann.ok("passphrase", "drop", "--passphrase-file", next)
             #expect(ann.contents("key").count == 32 && ann.contents("key") != key)
-            ann.crash()
-            try ann.start()
+            try ann.restart(kills: true)
             #expect(try ann.ok("status")["locked"].bool == false)
             try ann.stop()
             #expect(
@@ -200,8 +199,7 @@ func expectOneOpens(_ ann: TestNode, _ old: String, _ new: String, isAcknowledge
     if first.code != 0 { try ann.ok("unlock", "--passphrase-file", old) }
     #expect(try ann.ok("conversation", "list")["name"].string == "room")
     let (winner, loser) = first.code == 0 ? (new, old) : (old, new)
-    ann.crash()
-    try ann.start()
+    try ann.restart(kills: true)
     try ann.fails(1, "unlock", "--passphrase-file", loser)
     try ann.ok("unlock", "--passphrase-file", winner)
     #expect(try ann.ok("conversation", "list")["name"].string == "room")

@@ -104,8 +104,7 @@ func withProtected(_ body: (_ ann: TestNode, _ file: String, _ wrong: String) th
             // One that the locked node loses with its process is sent again.
             try ann.ok("lock")
             let lost = try reach("lost", from: bob, to: ann)
-            ann.crash()
-            try ann.start(["--passphrase-file", file])
+            try ann.restart(["--passphrase-file", file], kills: true)
             try bob.wait("messageState:message=\(lost["message"].string ?? ""),state=delivered,stored=true")
             #expect(try ann.texts() == ["before", "while locked", "lost"])
             for (text, sent) in [("while locked", sent), ("lost", lost)] {

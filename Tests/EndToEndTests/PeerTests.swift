@@ -96,8 +96,7 @@ import Testing
             try introduce(ann, bob)
             try bob.stop()
             try ann.ok("conversation", "create", "--name", "room", "--with", "bob")
-            try ann.stop()
-            try ann.start()
+            try ann.restart()
             try bob.start()
             try bob.wait("invited")
             let id = try bob.ok("join", "list")["join"].string ?? ""
@@ -132,8 +131,7 @@ import Testing
             try ann.ok("conversation", "create", "--name", "room", "--with", "bob")
             // Each dial for a ping carries the invitation first.
             try ann.fails(5, "peer", "ping", "bob", "--timeout", "1.5")
-            try bob.stop()
-            try bob.start()
+            try bob.restart()
             #expect(try bob.ok("peer", "show", "ann")["blocked"].bool == true)
             try ann.fails(5, "peer", "ping", "bob", "--timeout", "1.5")
             // A received invitation would be listed, before the restart or after.
@@ -237,9 +235,7 @@ import Testing
 
     @Test("An edit of config.json while the node runs stays when a command changes a setting")
     func configurationEditedMeanwhile() throws {
-        try withHomes("ann") { nodes in
-            let ann = nodes[0]
-            try ann.start()
+        try withNode { ann in
             let before = Program.text("\(ann.home)/config.json")
             let edited = before.replacingOccurrences(of: "\"policy\"", with: "\"readReceipts\" : true,\n  \"policy\"")
             #expect(edited != before)
@@ -297,8 +293,7 @@ extension PeerTests {
             #expect(try bob.ok("conversation", "members", "room")["members"][0]["peer"].isNull)
             try ann.ok("inbox", "sleep", "room")
             #expect(try ann.ok("conversation", "list")["members"][0]["peer"].string == "bob")
-            try ann.stop()
-            try ann.start()
+            try ann.restart()
             #expect(try ann.ok("conversation", "members", "room")["members"][0]["peer"].string == "bob")
             try ann.wait("peerOnline")
             try say("hello", bob)
@@ -351,9 +346,7 @@ extension PeerTests {
             try eventually("the round trip is known") { try ann.ok("peer", "list")["rttMs"].double != nil }
             let table = try ann.show("peer", "list").output
             #expect(table.contains("yes") && table.contains("direct"), "\(table)")
-            let cursor = try ann.cursor()
-            try bob.stop()
-            try ann.wait("peerOffline", after: cursor)
+            try bob.stop(seenBy: ann)
             let gone = try ann.ok("peer", "show", "bob")
             #expect(gone["online"].bool == false && gone["lastSeen"].time != nil && gone["path"].string == "direct")
         }

@@ -169,8 +169,7 @@ import Testing
             // A search for unread messages is not reading, nor is a restart or sleep.
             try bob.ok("inbox", "sleep", "room")
             #expect(try count() == 3)
-            bob.crash()
-            try bob.start()
+            try bob.restart(kills: true)
             #expect(try count() == 3)
             try bob.wait("lifetimeAgreed")
             try bob.ok("read", "room", "--last", "1")
@@ -178,16 +177,14 @@ import Testing
             // The state saved at the fall asleep has none unread: after a crash it must not count.
             try bob.ok("inbox", "sleep", "room")
             try say("after the sleep", ann)
-            bob.crash()
-            try bob.start()
+            try bob.restart(kills: true)
             #expect(try count() == 1)
             try bob.wait("lifetimeAgreed")
             try bob.ok("read", "room", "--last", "1")
             #expect(try count() == 0)
             try say("four", ann)
             #expect(try count() == 1)
-            try bob.stop()
-            try bob.start()
+            try bob.restart()
             #expect(try count() == 1)
             try bob.wait("lifetimeAgreed")
             let cursor = try bob.cursor()
@@ -233,8 +230,7 @@ import Testing
             // No policy covers a lifetime of 60 days, and then nothing is proposed, either.
             try ann.fails(64, "lifetime", "propose", "room", "30d", "--timer", "read", "--unopened", "30d", "--renew")
             #expect(try ann.ok("lifetime", "show", "room")["proposal"].isNull)
-            try bob.stop()
-            try bob.start()
+            try bob.restart()
             try bob.wait("lifetimeAgreed:lifetime=1d")
             let shown = try ann.show("lifetime", "show", "room")
             #expect(shown.output.contains("accept-up-to:7d"), "\(shown)")
@@ -301,8 +297,7 @@ import Testing
 
     @Test("An invite is read from standard input, and empty input is an error") func joinFromInput() throws {
         try withPair { ann, bob in
-            try ann.ok("conversation", "create", "--name", "room")
-            let slug = try ann.ok("invite", "create", "room")["slug"].string ?? ""
+            let slug = try inviteToRoom(ann)
             try bob.fails(64, "join", "-", input: " \n")
             try bob.fails(64, "join", "-", input: "mayfly:join/nonsense\n")
             let joined = try bob.ok("join", "-", "--timeout", "90", input: "\u{FEFF}\(slug)\r\nand more\n")

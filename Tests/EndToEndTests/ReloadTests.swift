@@ -20,9 +20,7 @@ import Testing
     @Test(
         "An edited config.json takes effect at once, and the answer names the changes; without an edit there are none")
     func settings() throws {
-        try withHomes("ann", "bob") { nodes in
-            let (ann, bob) = (nodes[0], nodes[1])
-            for node in nodes { try node.start() }
+        try withPair { ann, bob in
             let nothing = try ann.ok("config", "reload")
             for list in ["changed", "pending", "overridden"] { #expect(strings(nothing[list]).isEmpty, "\(nothing)") }
             try meet(ann, bob)
@@ -59,9 +57,7 @@ import Testing
 
     @Test("Log level and hooks are reloaded; command-line options and start-time settings are not")
     func levelHooksAndFixed() throws {
-        try withHomes("ann") { nodes in
-            let ann = nodes[0]
-            try ann.start()
+        try withNode { ann in
             try ann.ok("conversation", "create", "--name", "quiet")
             try edit(ann, ["logLevel": "info"])
             #expect(strings(try ann.ok("config", "reload")["changed"]) == ["logLevel"])
@@ -85,8 +81,7 @@ import Testing
             #expect(try ann.ok("status")["discovery"].isNull && ann.ok("status")["portMappings"].isNull)
             try edit(ann, ["discover": nil, "udp": nil, "mapPorts": nil])
             #expect(strings(try ann.ok("config", "reload")["pending"]).isEmpty)
-            try ann.stop()
-            try ann.start(["--listen", ann.anyPort, "--log-level", "error", "--capacity", "3"])
+            try ann.restart(["--listen", ann.anyPort, "--log-level", "error", "--capacity", "3"])
             try edit(ann, ["listen": ["tcp://127.0.0.1:1"], "logLevel": "debug", "capacity": 9, "policy": "refuse"])
             let held = try ann.ok("config", "reload")
             #expect(strings(held["changed"]) == ["policy"], "\(held)")
@@ -96,10 +91,9 @@ import Testing
 
     @Test("Listeners are added and removed; a kept one is not closed, and no link ends", arguments: [false, true])
     func listeners(isUDP: Bool) throws {
-        try withHomes("ann", "bob") { nodes in
-            let (ann, bob) = (nodes[0], nodes[1])
-            for node in nodes { try edit(node, ["udp": isUDP]) }
-            for node in nodes { try node.start() }
+        try withHomes { ann, bob in
+            for node in [ann, bob] { try edit(node, ["udp": isUDP]) }
+            for node in [ann, bob] { try node.start() }
             try meet(ann, bob)
             let first = try #require(try listening(ann).first)
             let cursor = try bob.cursor()
@@ -125,9 +119,7 @@ import Testing
 
     @Test("A listener moves to another address with its port, and back; a taken port refuses the whole file")
     func samePort() throws {
-        try withHomes("ann", "bob") { nodes in
-            let (ann, bob) = (nodes[0], nodes[1])
-            for node in nodes { try node.start() }
+        try withPair { ann, bob in
             let first = try #require(try listening(ann).first)
             let taken = try #require(try listening(bob).first)
             let wide = first.replacingOccurrences(of: ann.host, with: "0.0.0.0")
@@ -144,8 +136,7 @@ import Testing
             #expect(try listening(ann) == [first])
             #expect(try ann.ok("lifetime", "policy", "--default")["policy"].string == "ask")
             try say("it goes on", bob)
-            try bob.stop()
-            try bob.start()
+            try bob.restart()
             try bob.wait("peerOnline")
             for wrong in ["tcp://192.0.2.1:0", "tcp://nobody.invalid:1"] {
                 try edit(ann, ["listen": [first, wrong]])
@@ -160,9 +151,7 @@ import Testing
     @Test("A file with a mistake is refused as a whole, with its line, and the node keeps its settings") func mistakes()
         throws
     {
-        try withHomes("ann") { nodes in
-            let ann = nodes[0]
-            try ann.start()
+        try withNode { ann in
             let right = ann.contents("config.json")
             let mistakes = [
                 ("{\n\"advertise\":[],\n\"listen\":[],\n\"policy\":\"sometimes\"}", "line 4", "policy"),
@@ -205,8 +194,7 @@ import Testing
     @Test("SIGHUP without a terminal reloads the files and logs the changes, or why there are none") func signal()
         throws
     {
-        try withHomes("ann") { nodes in
-            let ann = nodes[0]
+        try withHome { ann in
             ann.prefix = ["setsid"]
             try ann.start()
             try edit(ann, ["policy": "refuse", "udp": false])
@@ -225,8 +213,7 @@ import Testing
     @Test("SIGHUP from a terminal stops a foreground node, but not under nohup or a service manager") func terminal()
         throws
     {
-        try withHomes("ann") { nodes in
-            let ann = nodes[0]
+        try withHome { ann in
             let command = [Program.mayfly, "run", "--home", ann.home]
             // nohup(1) leaves a file in its working directory.
             let nohup = ["env", "-C", ann.directory, "nohup"]
@@ -256,8 +243,7 @@ import Testing
     }
 
     @Test("The service manager is told the start, the time and the end of a reload") func serviceManager() throws {
-        try withHomes("ann") { nodes in
-            let ann = nodes[0]
+        try withHome { ann in
             let path = "\(ann.directory)/notify"
             let manager = try ServiceManagerSocket(path)
             ann.prefix = ["env", "NOTIFY_SOCKET=\(path)"]

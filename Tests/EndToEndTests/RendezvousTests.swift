@@ -14,10 +14,8 @@ import Testing
         advertise: String = nowhere, arguments: [String] = relayedOnly,
         _ body: (_ hub: TestNode, _ ann: TestNode, _ bob: TestNode) throws -> Void
     ) throws {
-        try withDirectory { directory in
-            let nodes = ["hub", "ann", "bob"].map { TestNode(name: $0, directory: directory) }
+        try withNodes(["hub", "ann", "bob"]) { nodes in
             let (hub, ann, bob) = (nodes[0], nodes[1], nodes[2])
-            defer { for node in nodes { node.crash() } }
             try hub.initialise()
             try hub.start(["--rendezvous", "--log-level", "trace"])
             try ann.initialise(["--advertise", advertise])
@@ -108,8 +106,7 @@ import Testing
             try introduce(hub, bob)
             try meet(ann, bob)
             try say("before", bob)
-            try ann.stop()
-            try ann.start(Self.relayedOnly)
+            try ann.restart(Self.relayedOnly)
             try say("after ann", bob)
             try hub.stop()
             // Neither can reach the other; both report it and lose nothing.

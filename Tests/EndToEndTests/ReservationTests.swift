@@ -14,9 +14,7 @@ import Testing
     private func withHub(
         _ names: String..., body: (_ hub: TestNode, _ ann: TestNode, _ others: [TestNode]) throws -> Void
     ) throws {
-        try withDirectory { directory in
-            let nodes = (["hub", "ann"] + names).map { TestNode(name: $0, directory: directory) }
-            defer { for node in nodes { node.crash() } }
+        try withNodes(["hub", "ann"] + names) { nodes in
             try nodes[0].initialise()
             try nodes[0].start(["--rendezvous"])
             for node in nodes.dropFirst() {
@@ -112,8 +110,7 @@ import Testing
             try say("still here", bob)
             let now = try reservation(named: try slug(ann, "room"))
             #expect(now != known)
-            try bob.stop()
-            try bob.start(Self.relayedOnly)
+            try bob.restart(Self.relayedOnly)
             try say("back again", bob)
             #expect(try ann.texts().last == "back again")
             #expect(
@@ -133,8 +130,7 @@ import Testing
             // Three conversations, the card, and the pooled inbox.
             try eventually("places") { try count(hub, "reservations") == 5 }
             for name in ["one", "two", "three"] { try ann.ok("inbox", "sleep", name) }
-            try hub.stop()
-            try hub.start(["--rendezvous"])
+            try hub.restart(["--rendezvous"])
             try eventually("places again") { try count(hub, "reservations") == 5 }
             for isClean in [true, false] {
                 if isClean { try ann.stop() } else { ann.crash() }

@@ -119,9 +119,7 @@ extension ExplodeTests {
             let (ann, bob, cem) = (nodes[0], nodes[1], nodes[2])
             for node in nodes { try node.start() }
             let id = try meet(ann, bob)
-            let cursor = try ann.cursor()
-            try bob.stop()
-            try ann.wait("peerOffline", after: cursor)
+            try bob.stop(seenBy: ann)
             let end = try ann.ok("explode", "room", "--in", "3h", "--force")["expiresAt"].time
             #expect(try ann.ok("explode", "status", "room")["waiting"].list.count == 1)
             try bob.start()
@@ -147,14 +145,12 @@ extension ExplodeTests {
             for node in [ann, bob] {
                 // A schedule that was shown or answered holds.
                 if node.name == "bob" { try bob.wait("explosionScheduled") }
-                node.crash()
-                try node.start()
+                try node.restart(kills: true)
                 #expect(try node.ok("conversation", "show", id)["expiresAt"].time == end)
             }
             // Leaving removes the prepared tombstone.
             try bob.ok("conversation", "leave", "room", "--force")
-            bob.crash()
-            try bob.start()
+            try bob.restart(kills: true)
             try bob.fails(7, "explode", "status", id)
         }
     }

@@ -130,9 +130,7 @@ import Testing
             // 1. Both agree on "1 Day".
             try agree(ann, bob, "1d")
             // 2. Client B disconnects.
-            let cursor = try ann.cursor()
-            try bob.stop()
-            try ann.wait("peerOffline", after: cursor)
+            let cursor = try bob.stop(seenBy: ann)
             // 3. Client A sends a message: saved with 1 Day.
             let sent = try ann.ok("send", "room", "while you were away")
             #expect(sent["state"].string == "queued")

@@ -40,8 +40,7 @@ import Testing
     }
 
     @Test("Suggested commands name the given home, and can be pasted") func notes() throws {
-        try withHomes("ann") { nodes in
-            let ann = nodes[0]
+        try withHome { ann in
             func told(_ arguments: String...) throws -> String {
                 try Program.run([Program.mayfly] + arguments, in: ann.directory).errors
             }

@@ -88,8 +88,7 @@ import Testing
                     if sent["stored"].bool == true, sent["state"].string == "delivered" { confirmed.append(text) }
                     if number == 1 { try tracer.strikes() }
                     tracer.stop()
-                    bob.crash()
-                    try bob.start()
+                    try bob.restart(kills: true)
                     let texts = try bob.texts()
                     for text in confirmed { #expect(texts.count { $0 == text } == 1, "\(text): \(texts)") }
                     for node in [ann, bob] { try node.wait("peerOnline", after: node === ann ? cursor : 0) }
@@ -119,8 +118,7 @@ import Testing
                     if number == 1 { try tracer.strikes() }
                     tracer.stop()
                     let isConfirmed = sent["stored"].bool == true && sent["state"].string == "delivered"
-                    bob.crash()
-                    try bob.start()
+                    try bob.restart(kills: true)
                     if isConfirmed { #expect(try bob.texts().count { $0 == text } == 1, "\(text)") }
                     for node in [ann, bob] { try node.wait("peerOnline", after: node === ann ? cursor : 0) }
                     try agree(ann, bob, "1d")

@@ -4,53 +4,41 @@ import Transport
 
 /// Spoken codes: typed text, network input, and both sides of the exchange.
 let codeTargets: [FuzzTarget] = [
-    FuzzTarget(
-        "code-text", byteCountLimit: 128, cost: 10,
-        seeds: {
-            ["7-harvest-lamp", "7 Harvset LAMP", "0-a-b", "mayfly:join/abc", "99-zoo-zoo-zoo"].map { Array($0.utf8) }
-        },
-        run: { bytes in
-            let text = String(decoding: bytes, as: UTF8.self)
-            let code: SpokenCode
-            do throws(SpokenCode.Failure) { code = try SpokenCode(text) } catch {
-                guard case .unknownWord(let word, let nearest) = error else { return }
-                return try expect(!CodeWords.contains(word) && CodeWords.contains(nearest), "the nearest word is none")
-            }
-            try expect(SpokenCode.isMeant(by: text), "a code was not meant")
-            try expect((try? SpokenCode(code.description)) == code, "a code does not read back")
-        }),
-    FuzzTarget(
-        "code-datagram", byteCountLimit: 64,
-        seeds: {
-            [
-                LanCodeDatagram(.question, number: 7, id: 5).bytes,
-                LanCodeDatagram(.answer, number: 7_440, id: .max).bytes,
-            ]
-        },
-        run: { bytes in
-            guard let datagram = LanCodeDatagram(bytes) else { return }
-            try expect(datagram.bytes == bytes, "a datagram is not what it was read from")
-        }),
-    FuzzTarget(
-        "code-exchange", byteCountLimit: 8_192, cost: 20,
-        seeds: {
-            [
-                // A valid exchange; wrong words; silence; two at once; bytes of strangers; time.
-                FuzzScript().byte(0, 1, 0, 2, 0, 3, 3, 0).bytes, FuzzScript().byte(0, 1, 1, 2, 0).bytes,
-                FuzzScript().byte(0, 1, 0, 4, 0).bytes, FuzzScript().byte(0, 1, 0, 1, 0, 2, 1, 2, 0).bytes,
-                FuzzScript().byte(0, 5, 0).run([UInt8](repeating: 7, count: 32), isLong: true).bytes,
-                FuzzScript().byte(0, 1, 0, 6, 0, 2, 9, 1).bytes,
-                FuzzScript().byte(0, 1, 0, 7).number(400_000).byte(2, 0).bytes,
-            ]
-        },
-        run: { bytes in
-            var exchange = FuzzExchange(bytes)
-            var left = FuzzPatience(bytes) == .long ? 256 : 24
-            while !exchange.isAtEnd && left > 0 {
-                try exchange.step()
-                left -= 1
-            }
-        }),
+    FuzzTarget("code-text", byteCountLimit: 128, cost: 10) {
+        ["7-harvest-lamp", "7 Harvset LAMP", "0-a-b", "mayfly:join/abc", "99-zoo-zoo-zoo"].map { Array($0.utf8) }
+    } run: { bytes in
+        let text = String(decoding: bytes, as: UTF8.self)
+        let code: SpokenCode
+        do throws(SpokenCode.Failure) { code = try SpokenCode(text) } catch {
+            guard case .unknownWord(let word, let nearest) = error else { return }
+            return try expect(!CodeWords.contains(word) && CodeWords.contains(nearest), "the nearest word is none")
+        }
+        try expect(SpokenCode.isMeant(by: text), "a code was not meant")
+        try expect((try? SpokenCode(code.description)) == code, "a code does not read back")
+    },
+    FuzzTarget("code-datagram", byteCountLimit: 64) {
+        [LanCodeDatagram(.question, number: 7, id: 5).bytes, LanCodeDatagram(.answer, number: 7_440, id: .max).bytes]
+    } run: { bytes in
+        guard let datagram = LanCodeDatagram(bytes) else { return }
+        try expect(datagram.bytes == bytes, "a datagram is not what it was read from")
+    },
+    FuzzTarget("code-exchange", byteCountLimit: 8_192, cost: 20) {
+        [
+            // A valid exchange; wrong words; silence; two at once; bytes of strangers; time.
+            FuzzScript().byte(0, 1, 0, 2, 0, 3, 3, 0).bytes, FuzzScript().byte(0, 1, 1, 2, 0).bytes,
+            FuzzScript().byte(0, 1, 0, 4, 0).bytes, FuzzScript().byte(0, 1, 0, 1, 0, 2, 1, 2, 0).bytes,
+            FuzzScript().byte(0, 5, 0).run([UInt8](repeating: 7, count: 32), isLong: true).bytes,
+            FuzzScript().byte(0, 1, 0, 6, 0, 2, 9, 1).bytes,
+            FuzzScript().byte(0, 1, 0, 7).number(400_000).byte(2, 0).bytes,
+        ]
+    } run: { bytes in
+        var exchange = FuzzExchange(bytes)
+        var left = FuzzPatience(bytes) == .long ? 256 : 24
+        while !exchange.isAtEnd && left > 0 {
+            try exchange.step()
+            left -= 1
+        }
+    },
 ]
 
 /// A node with codes, joiners with right and wrong words, and an attacker that changes and forges their messages.

@@ -16,35 +16,33 @@ private let endings: [(first: Milliseconds, second: Milliseconds?)] = [
 private let shortEnding: (first: Milliseconds, second: Milliseconds?) = (2 * .second, nil)
 
 private func core(_ name: String, _ scenario: CoreScenario) -> FuzzTarget {
-    FuzzTarget(
-        name, byteCountLimit: 1_024, cost: 50, seeds: { scenario.seeds },
-        run: { bytes in
-            var session = try scenario.start()
-            FuzzTarget.preludeEnded()
-            var input = FuzzInput(bytes)
-            let head = input.byte()
-            let patience = FuzzPatience(bytes)
-            let ending = patience == .short ? shortEnding : endings[min(Int(head & 15), endings.count - 1)]
-            session.all.random = .seeded(UInt64(head >> 4))
-            session.all.count = 0
-            switch patience {
-            case .long: break
-            case .middling: session.all.limit = 240
-            case .short:
-                session.all.limit = 48
-                session.all.checksFrames = false
-            }
-            for _ in 0..<24 where !input.isAtEnd && !session.all.isOver {
-                session.act(&input)
-                try session.all.check()
-            }
-            session.all.run(for: ending.first)
-            if let second = ending.second, !session.all.isOver {
-                session.all.restart()
-                session.all.run(for: second)
-            }
+    FuzzTarget(name, byteCountLimit: 1_024, cost: 50, seeds: scenario.seeds) { bytes in
+        var session = try scenario.start()
+        FuzzTarget.preludeEnded()
+        var input = FuzzInput(bytes)
+        let head = input.byte()
+        let patience = FuzzPatience(bytes)
+        let ending = patience == .short ? shortEnding : endings[min(Int(head & 15), endings.count - 1)]
+        session.all.random = .seeded(UInt64(head >> 4))
+        session.all.count = 0
+        switch patience {
+        case .long: break
+        case .middling: session.all.limit = 240
+        case .short:
+            session.all.limit = 48
+            session.all.checksFrames = false
+        }
+        for _ in 0..<24 where !input.isAtEnd && !session.all.isOver {
+            session.act(&input)
             try session.all.check()
-        })
+        }
+        session.all.run(for: ending.first)
+        if let second = ending.second, !session.all.isOver {
+            session.all.restart()
+            session.all.run(for: second)
+        }
+        try session.all.check()
+    }
 }
 
 enum CoreScenario: Sendable {

@@ -3,52 +3,46 @@ import Transport
 
 /// Datagrams of strangers, and packets of an authenticated hostile peer.
 let datagramTargets: [FuzzTarget] = [
-    FuzzTarget(
-        "datagram-stranger", byteCountLimit: 4_096, cost: 10,
-        seeds: {
-            let peer = FuzzDatagrams()
-            let acts = try peer.open()
-            return [
-                FuzzScript().run(acts[0]).run(acts[1]).bytes, FuzzScript().run(acts[1]).run(acts[1]).bytes,
-                FuzzScript().run(acts[1]).run(acts[0]).run(acts[0]).run(acts[2]).bytes,
-                FuzzScript().run([0x0d, 0x15, 0] + [UInt8](repeating: 0, count: 40)).bytes,
-                FuzzScript().run([0x0d, 0x12] + [UInt8](repeating: 0, count: 16 + Act.two.byteCount)).bytes,
-                FuzzScript().run([0x0d, 0x14] + [UInt8](repeating: 0, count: 24)).bytes,
-            ]
-        },
-        run: { bytes in
-            let peer = FuzzDatagrams()
-            var input = FuzzInput(bytes)
-            while !input.isAtEnd { try peer.give(input.run()) }
-            try peer.finish()
-        }),
-    FuzzTarget(
-        "datagram-peer", byteCountLimit: 2_048, cost: 20,
-        seeds: {
-            [
-                FuzzScript().run([1]).byte(0).run([3, 0, 5, 0, 0, 0, 1, 7]).bytes,
-                FuzzScript().run([2, 0, 0, 0, 0]).byte(9).run([4, 0, 0]).bytes,
-                FuzzScript().run([5, 0x80, 0x20, 0, 0]).byte(3).run([6] + [UInt8](repeating: 1, count: 8)).bytes,
-                FuzzScript().run([8, 0]).bytes,
-                FuzzScript().run([3, 2, 1, 9]).byte(1).run([3, 0, 2, 0, 0]).byte(200).run([1]).bytes,
-                FuzzScript().run([2, 5, 0, 1, 0, 1, 1, 0, 0, 0]).byte(0x81).run([1, 0, 0, 0]).bytes,
-            ]
-        },
-        run: { bytes in
-            let peer = FuzzDatagrams()
-            try peer.open()
-            FuzzTarget.preludeEnded()
-            var input = FuzzInput(bytes)
-            while !input.isAtEnd {
-                // Frames, after an event: time, our messages, another address.
-                let frames = input.run()
-                try peer.happen(input.byte())
-                try peer.give(peer.seal(frames))
-            }
-            // A timeout of a silent peer takes a hundred steps, so most inputs close the link.
-            if FuzzPatience(bytes) == .short { try peer.happen(0b1100_0001) }
-            try peer.finish()
-        }),
+    FuzzTarget("datagram-stranger", byteCountLimit: 4_096, cost: 10) {
+        let peer = FuzzDatagrams()
+        let acts = try peer.open()
+        return [
+            FuzzScript().run(acts[0]).run(acts[1]).bytes, FuzzScript().run(acts[1]).run(acts[1]).bytes,
+            FuzzScript().run(acts[1]).run(acts[0]).run(acts[0]).run(acts[2]).bytes,
+            FuzzScript().run([0x0d, 0x15, 0] + [UInt8](repeating: 0, count: 40)).bytes,
+            FuzzScript().run([0x0d, 0x12] + [UInt8](repeating: 0, count: 16 + Act.two.byteCount)).bytes,
+            FuzzScript().run([0x0d, 0x14] + [UInt8](repeating: 0, count: 24)).bytes,
+        ]
+    } run: { bytes in
+        let peer = FuzzDatagrams()
+        var input = FuzzInput(bytes)
+        while !input.isAtEnd { try peer.give(input.run()) }
+        try peer.finish()
+    },
+    FuzzTarget("datagram-peer", byteCountLimit: 2_048, cost: 20) {
+        [
+            FuzzScript().run([1]).byte(0).run([3, 0, 5, 0, 0, 0, 1, 7]).bytes,
+            FuzzScript().run([2, 0, 0, 0, 0]).byte(9).run([4, 0, 0]).bytes,
+            FuzzScript().run([5, 0x80, 0x20, 0, 0]).byte(3).run([6] + [UInt8](repeating: 1, count: 8)).bytes,
+            FuzzScript().run([8, 0]).bytes,
+            FuzzScript().run([3, 2, 1, 9]).byte(1).run([3, 0, 2, 0, 0]).byte(200).run([1]).bytes,
+            FuzzScript().run([2, 5, 0, 1, 0, 1, 1, 0, 0, 0]).byte(0x81).run([1, 0, 0, 0]).bytes,
+        ]
+    } run: { bytes in
+        let peer = FuzzDatagrams()
+        try peer.open()
+        FuzzTarget.preludeEnded()
+        var input = FuzzInput(bytes)
+        while !input.isAtEnd {
+            // Frames, after an event: time, our messages, another address.
+            let frames = input.run()
+            try peer.happen(input.byte())
+            try peer.give(peer.seal(frames))
+        }
+        // A timeout of a silent peer takes a hundred steps, so most inputs close the link.
+        if FuzzPatience(bytes) == .short { try peer.happen(0b1100_0001) }
+        try peer.finish()
+    },
 ]
 
 /// An endpoint and a peer with only the handshake and fixed keys.

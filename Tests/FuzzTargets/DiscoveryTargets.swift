@@ -3,43 +3,37 @@ import Transport
 
 /// Datagrams of LAN discovery from any sender on the network.
 let discoveryTargets: [FuzzTarget] = [
-    FuzzTarget(
-        "lan-datagram", byteCountLimit: 1_200,
-        seeds: {
-            var random = SplitMix64(state: 1)
-            return [0, 9, 64].flatMap { count in
-                [LanDatagram.Kind.announcement, .answer].map { kind in
-                    let entries = (0..<count).map { LanDatagram.Entry(tag: UInt64($0), proof: UInt64($0)) }
-                    return LanDatagram(kind, port: 7_440, nonce: 5, entries: entries, using: &random).bytes
-                }
+    FuzzTarget("lan-datagram", byteCountLimit: 1_200) {
+        var random = SplitMix64(state: 1)
+        return [0, 9, 64].flatMap { count in
+            [LanDatagram.Kind.announcement, .answer].map { kind in
+                let entries = (0..<count).map { LanDatagram.Entry(tag: UInt64($0), proof: UInt64($0)) }
+                return LanDatagram(kind, port: 7_440, nonce: 5, entries: entries, using: &random).bytes
             }
-        },
-        run: { bytes in
-            guard let datagram = LanDatagram(bytes) else { return }
-            try expect(datagram.bytes == bytes, "a datagram is not what it was read from")
-        }),
-    FuzzTarget(
-        "lan-network", byteCountLimit: 2_048, cost: 4,
-        seeds: {
-            [
-                FuzzScript().byte(0, 1, 2).bytes, FuzzScript().byte(0, 3, 1).short(40).byte(7).bytes,
-                FuzzScript().byte(4).number(900_000).byte(0, 1).bytes, FuzzScript().byte(5, 3, 9, 0, 2).bytes,
-                FuzzScript().byte(6).run([1, 1, 0, 1] + [UInt8](repeating: 3, count: 136), isLong: true).bytes,
-            ]
-        },
-        run: { bytes in
-            var network = FuzzLan(bytes)
-            var left =
-                switch FuzzPatience(bytes) {
-                case .long: Int.max
-                case .middling: 96
-                case .short: 24
-                }
-            while !network.isAtEnd && left > 0 {
-                try network.step()
-                left -= 1
+        }
+    } run: { bytes in
+        guard let datagram = LanDatagram(bytes) else { return }
+        try expect(datagram.bytes == bytes, "a datagram is not what it was read from")
+    },
+    FuzzTarget("lan-network", byteCountLimit: 2_048, cost: 4) {
+        [
+            FuzzScript().byte(0, 1, 2).bytes, FuzzScript().byte(0, 3, 1).short(40).byte(7).bytes,
+            FuzzScript().byte(4).number(900_000).byte(0, 1).bytes, FuzzScript().byte(5, 3, 9, 0, 2).bytes,
+            FuzzScript().byte(6).run([1, 1, 0, 1] + [UInt8](repeating: 3, count: 136), isLong: true).bytes,
+        ]
+    } run: { bytes in
+        var network = FuzzLan(bytes)
+        var left =
+            switch FuzzPatience(bytes) {
+            case .long: Int.max
+            case .middling: 96
+            case .short: 24
             }
-        }),
+        while !network.isAtEnd && left > 0 {
+            try network.step()
+            left -= 1
+        }
+    },
 ]
 
 /// Two machines with one pair of inboxes, and an attacker that repeats, changes and forges their datagrams.
@@ -126,35 +120,32 @@ private struct FuzzLan {
 
 /// Datagrams of a possible gateway.
 let portMappingTargets: [FuzzTarget] = [
-    FuzzTarget(
-        "pcp", byteCountLimit: 1_200,
-        seeds: {
-            [PCPRequest.Operation.map(asked), .natPMP(nil), .natPMP(natPMP)].map { operation in
-                // An answer has the form of its question; the time replaces our address.
-                var bytes = PCPRequest(operation, lifetime: 3_600, client: IPAddress(5, 5, 5, 2)).bytes
-                bytes[1] |= 0x80
-                return bytes.count >= 12 ? bytes : bytes + [UInt8](repeating: 0, count: 10)
-            } + [[0, 0x81, 0, 1, 0, 0, 0, 9]]
-        },
-        run: { bytes in
-            for operation in [PCPRequest.Operation.map(asked), .natPMP(nil), .natPMP(natPMP)] {
-                var exchange = PCPExchange(
-                    PCPRequest(operation, lifetime: 3_600, client: IPAddress(192, 168, 1, 2)), now: 0)
-                guard case .granted(_, let map)? = exchange.receive(bytes) else { continue }
-                let message: PCPMessage? =
-                    if case .natPMP = operation { PCPMessage(natPMP: bytes) } else { PCPMessage(bytes) }
-                guard case .answer(0, _, map)? = message else { throw FuzzFailure("another message was granted") }
-                try expect(exchange.receive(bytes) == nil, "an exchange ends twice")
-                let asked: PCPMap
-                switch operation {
-                case .map(let map), .natPMP(let map?): asked = map
-                case .natPMP(nil): continue
-                }
-                try expect(
-                    map.nonce == asked.nonce && map.carrier == asked.carrier && map.innerPort == asked.innerPort,
-                    "another mapping's answer is taken")
+    FuzzTarget("pcp", byteCountLimit: 1_200) {
+        [PCPRequest.Operation.map(asked), .natPMP(nil), .natPMP(natPMP)].map { operation in
+            // An answer has the form of its question; the time replaces our address.
+            var bytes = PCPRequest(operation, lifetime: 3_600, client: IPAddress(5, 5, 5, 2)).bytes
+            bytes[1] |= 0x80
+            return bytes.count >= 12 ? bytes : bytes + [UInt8](repeating: 0, count: 10)
+        } + [[0, 0x81, 0, 1, 0, 0, 0, 9]]
+    } run: { bytes in
+        for operation in [PCPRequest.Operation.map(asked), .natPMP(nil), .natPMP(natPMP)] {
+            var exchange = PCPExchange(
+                PCPRequest(operation, lifetime: 3_600, client: IPAddress(192, 168, 1, 2)), now: 0)
+            guard case .granted(_, let map)? = exchange.receive(bytes) else { continue }
+            let message: PCPMessage? =
+                if case .natPMP = operation { PCPMessage(natPMP: bytes) } else { PCPMessage(bytes) }
+            guard case .answer(0, _, map)? = message else { throw FuzzFailure("another message was granted") }
+            try expect(exchange.receive(bytes) == nil, "an exchange ends twice")
+            let asked: PCPMap
+            switch operation {
+            case .map(let map), .natPMP(let map?): asked = map
+            case .natPMP(nil): continue
             }
-        })
+            try expect(
+                map.nonce == asked.nonce && map.carrier == asked.carrier && map.innerPort == asked.innerPort,
+                "another mapping's answer is taken")
+        }
+    }
 ]
 
 private let asked = PCPMap(

@@ -37,6 +37,12 @@ package struct FuzzTarget: Sendable {
         self.run = run
     }
 
+    init(
+        _ name: String, byteCountLimit: Int, cost: Int = 1,
+        seeds: @autoclosure @escaping @Sendable () throws -> [[UInt8]],
+        run: @escaping @Sendable ([UInt8]) throws -> Void
+    ) { self.init(name, byteCountLimit: byteCountLimit, cost: cost, seeds: seeds, run: run) }
+
     /// Every target except the canaries.
     package static let all: [FuzzTarget] =
         of(core, wireTargets) + of(control, textTargets) + of(crypto, handshakeTargets) + of(transport, linkTargets)
@@ -73,24 +79,21 @@ func expect(_ condition: Bool, _ description: @autoclosure () -> String) throws 
 
 extension FuzzTarget {
     /// A decoder with a planted defect behind four magic bytes: a fuzzer that misses it does not work.
-    package static let canary = FuzzTarget(
-        "canary", byteCountLimit: 64, seeds: { [Array("MFLY".utf8) + [3, 1, 2, 3]] },
-        run: { bytes in
-            guard bytes.starts(with: Array("MFLY".utf8)), bytes.count > 5 else { return }
-            let count = Int(bytes[4])
-            guard count <= bytes.count - 4, count > 0 else { return }
-            try expect(4 + count < bytes.count, "reads byte \(4 + count) of \(bytes.count)")
-        })
+    package static let canary = FuzzTarget("canary", byteCountLimit: 64, seeds: [Array("MFLY".utf8) + [3, 1, 2, 3]]) {
+        bytes in
+        guard bytes.starts(with: Array("MFLY".utf8)), bytes.count > 5 else { return }
+        let count = Int(bytes[4])
+        guard count <= bytes.count - 4, count > 0 else { return }
+        try expect(4 + count < bytes.count, "reads byte \(4 + count) of \(bytes.count)")
+    }
 
     /// Reads one byte past the end of its allocation, which only a sanitizer detects. Never run it without one.
-    package static let memoryCanary = FuzzTarget(
-        "memory-canary", byteCountLimit: 64, seeds: { [[0]] },
-        run: { bytes in
-            let memory = UnsafeMutablePointer<UInt8>.allocate(capacity: 64)
-            defer { memory.deallocate() }
-            memory.update(repeating: 1, count: 64)
-            try expect(memory[64 + bytes.count / 1_000] != memory[bytes.count % 64] &+ 1, "")
-        })
+    package static let memoryCanary = FuzzTarget("memory-canary", byteCountLimit: 64, seeds: [[0]]) { bytes in
+        let memory = UnsafeMutablePointer<UInt8>.allocate(capacity: 64)
+        defer { memory.deallocate() }
+        memory.update(repeating: 1, count: 64)
+        try expect(memory[64 + bytes.count / 1_000] != memory[bytes.count % 64] &+ 1, "")
+    }
 }
 
 /// Mutates inputs like libFuzzer without coverage, for tests on every machine.

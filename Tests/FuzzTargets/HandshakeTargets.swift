@@ -2,40 +2,34 @@ import Cryptography
 
 /// The acts of the handshake with fixed keys, and the sealed frames after it.
 let handshakeTargets: [FuzzTarget] = [
-    FuzzTarget(
-        "act-1", byteCountLimit: 1_536, cost: 10, seeds: { [try Acts().one] },
-        run: { bytes in
-            let acts = try Acts.recorded.get()
-            var responder = Acts.responder()
-            try refuseOrTake(bytes, &responder, good: acts.one)
-        }),
-    FuzzTarget(
-        "act-2", byteCountLimit: 1_536, cost: 10, seeds: { [try Acts().two] },
-        run: { bytes in
-            let acts = try Acts.recorded.get()
-            var initiator = try Acts.initiator()
-            _ = try initiator.write()
-            try refuseOrTake(bytes, &initiator, good: acts.two)
-        }),
-    FuzzTarget(
-        "act-3", byteCountLimit: 1_536, cost: 10, seeds: { [try Acts().three] },
-        run: { bytes in
-            let acts = try Acts.recorded.get()
-            var responder = Acts.responder()
-            try responder.read(acts.one)
-            _ = try responder.write()
-            try refuseOrTake(bytes, &responder, good: acts.three)
-        }),
-    FuzzTarget(
-        "sealed-frames", byteCountLimit: 4_096, cost: 10,
-        seeds: {
-            let plain = FuzzScript().byte(2, 0).run(Array("hello".utf8)).byte(0).run([]).byte(0).run([1, 2, 3])
-            return [
-                plain.bytes, FuzzScript(plain.bytes).byte(1, 3, 1).run([9, 9]).bytes,
-                FuzzScript(plain.bytes).byte(2).run([UInt8](repeating: 0, count: 18)).bytes,
-                FuzzScript().byte(1, 3).length(256, doubled: 8).byte(4, 60, 0).run([7]).bytes,
-            ]
-        }, run: checkSealedFrames),
+    FuzzTarget("act-1", byteCountLimit: 1_536, cost: 10, seeds: [try Acts().one]) { bytes in
+        let acts = try Acts.recorded.get()
+        var responder = Acts.responder()
+        try refuseOrTake(bytes, &responder, good: acts.one)
+    },
+    FuzzTarget("act-2", byteCountLimit: 1_536, cost: 10, seeds: [try Acts().two]) { bytes in
+        let acts = try Acts.recorded.get()
+        var initiator = try Acts.initiator()
+        _ = try initiator.write()
+        try refuseOrTake(bytes, &initiator, good: acts.two)
+    },
+    FuzzTarget("act-3", byteCountLimit: 1_536, cost: 10, seeds: [try Acts().three]) { bytes in
+        let acts = try Acts.recorded.get()
+        var responder = Acts.responder()
+        try responder.read(acts.one)
+        _ = try responder.write()
+        try refuseOrTake(bytes, &responder, good: acts.three)
+    },
+    FuzzTarget("sealed-frames", byteCountLimit: 4_096, cost: 10) {
+        let plain = FuzzScript().byte(2, 0).run(Array("hello".utf8)).byte(0).run([]).byte(0).run([1, 2, 3])
+        return [
+            plain.bytes, FuzzScript(plain.bytes).byte(1, 3, 1).run([9, 9]).bytes,
+            FuzzScript(plain.bytes).byte(2).run([UInt8](repeating: 0, count: 18)).bytes,
+            FuzzScript().byte(1, 3).length(256, doubled: 8).byte(4, 60, 0).run([7]).bytes,
+        ]
+    } run: {
+        try checkSealedFrames($0)
+    },
 ]
 
 private struct Acts {

@@ -7,63 +7,57 @@ import Transport
 /// Whole connections in memory, with the stream split anywhere.
 let linkTargets: [FuzzTarget] = [
     // A stranger at our listener.
-    FuzzTarget(
-        "link-responder", byteCountLimit: 8_192, cost: 10,
-        seeds: {
-            let recorded = try FuzzLink.record()
-            var seeds = [0, 1, 17, 63].map { [UInt8($0)] + recorded.fromDialer }
-            for piece in [0, 5] {
-                seeds.append([UInt8(piece)] + [0x6b] + FuzzLink.knockToken.bytes + [0, 4, 1, 2, 3, 4])
-                seeds.append([UInt8(piece)] + [0x6b] + FuzzLink.knockToken.bytes + [4, 1])
-                for last in [2, 3] as [UInt8] {
-                    seeds.append([UInt8(piece)] + [0x63] + FuzzLink.codeToken.bytes + [1, 2, 3, 4, last, 6, 7])
-                }
+    FuzzTarget("link-responder", byteCountLimit: 8_192, cost: 10) {
+        let recorded = try FuzzLink.record()
+        var seeds = [0, 1, 17, 63].map { [UInt8($0)] + recorded.fromDialer }
+        for piece in [0, 5] {
+            seeds.append([UInt8(piece)] + [0x6b] + FuzzLink.knockToken.bytes + [0, 4, 1, 2, 3, 4])
+            seeds.append([UInt8(piece)] + [0x6b] + FuzzLink.knockToken.bytes + [4, 1])
+            for last in [2, 3] as [UInt8] {
+                seeds.append([UInt8(piece)] + [0x63] + FuzzLink.codeToken.bytes + [1, 2, 3, 4, last, 6, 7])
             }
-            return seeds + [[0, 0x4d], [0] + Array("GET / HTTP/1.1\r\n\r\n".utf8)]
-        },
-        run: { bytes in
-            let link = FuzzLink()
-            let channel = try link.connection()
-            try link.feed(bytes, to: channel)
-            try link.finish([channel])
-        }),
+        }
+        return seeds + [[0, 0x4d], [0] + Array("GET / HTTP/1.1\r\n\r\n".utf8)]
+    } run: { bytes in
+        let link = FuzzLink()
+        let channel = try link.connection()
+        try link.feed(bytes, to: channel)
+        try link.finish([channel])
+    },
     // A dialled peer that is the wrong one or misbehaves.
-    FuzzTarget(
-        "link-dialer", byteCountLimit: 8_192, cost: 10,
-        seeds: {
-            let recorded = try FuzzLink.record()
-            return [0, 1, 17, 63].map { [UInt8($0)] + recorded.fromResponder }
-        },
-        run: { bytes in
-            let link = FuzzLink()
-            let channel = try link.dial()
-            try link.feed(bytes, to: channel)
-            try link.finish([channel])
-        }),
+    FuzzTarget("link-dialer", byteCountLimit: 8_192, cost: 10) {
+        let recorded = try FuzzLink.record()
+        return [0, 1, 17, 63].map { [UInt8($0)] + recorded.fromResponder }
+    } run: { bytes in
+        let link = FuzzLink()
+        let channel = try link.dial()
+        try link.feed(bytes, to: channel)
+        try link.finish([channel])
+    },
     // Both ends are ours; a script sends, splits, changes, pauses and closes.
-    FuzzTarget(
-        "link-session", byteCountLimit: 1_024, cost: 30,
-        seeds: {
-            [
-                FuzzScript().byte(0, 0).run([1, 2, 3]).byte(1).run([4]).byte(7).bytes,
-                FuzzScript().byte(1, 0).run([1, 2, 3]).byte(2).length(250, doubled: 2).byte(8, 9).bytes,
-                FuzzScript().byte(40, 0).run([5]).byte(3).short(20).byte(7, 0).run([6]).byte(7).bytes,
-                FuzzScript().byte(0, 4, 0).run([5]).byte(7, 5, 7, 6, 7).bytes,
-                FuzzScript().byte(0, 10, 11, 12).run([9]).byte(7).bytes,
-            ]
-        }, run: { bytes in try checkSession(bytes) }),
+    FuzzTarget("link-session", byteCountLimit: 1_024, cost: 30) {
+        [
+            FuzzScript().byte(0, 0).run([1, 2, 3]).byte(1).run([4]).byte(7).bytes,
+            FuzzScript().byte(1, 0).run([1, 2, 3]).byte(2).length(250, doubled: 2).byte(8, 9).bytes,
+            FuzzScript().byte(40, 0).run([5]).byte(3).short(20).byte(7, 0).run([6]).byte(7).bytes,
+            FuzzScript().byte(0, 4, 0).run([5]).byte(7, 5, 7, 6, 7).bytes,
+            FuzzScript().byte(0, 10, 11, 12).run([9]).byte(7).bytes,
+        ]
+    } run: { bytes in
+        try checkSession(bytes)
+    },
     // Both ends are ours; a script lets time pass and sends frames of the exchange of new secrets, changed or not.
-    FuzzTarget(
-        "rekey", byteCountLimit: 2_048, cost: 40,
-        seeds: {
-            [
-                FuzzScript().byte(0, 61, 1).run([5]).byte(8, 2).run([6]).byte(8, 0, 61, 1).run([7]).byte(8).bytes,
-                FuzzScript().byte(0, 31, 3).short(0).byte(0, 8, 1).run([5]).byte(8).bytes,
-                FuzzScript().byte(0, 61, 1).run([5]).byte(6).short(0).byte(0, 8, 2).run([6]).byte(8).bytes,
-                FuzzScript().byte(4).short(40).byte(1, 8, 5).short(2).byte(9, 8).bytes,
-                FuzzScript().byte(7).run([1, 2, 3]).byte(8).bytes,
-            ]
-        }, run: { bytes in try checkRekeys(bytes) }),
+    FuzzTarget("rekey", byteCountLimit: 2_048, cost: 40) {
+        [
+            FuzzScript().byte(0, 61, 1).run([5]).byte(8, 2).run([6]).byte(8, 0, 61, 1).run([7]).byte(8).bytes,
+            FuzzScript().byte(0, 31, 3).short(0).byte(0, 8, 1).run([5]).byte(8).bytes,
+            FuzzScript().byte(0, 61, 1).run([5]).byte(6).short(0).byte(0, 8, 2).run([6]).byte(8).bytes,
+            FuzzScript().byte(4).short(40).byte(1, 8, 5).short(2).byte(9, 8).bytes,
+            FuzzScript().byte(7).run([1, 2, 3]).byte(8).bytes,
+        ]
+    } run: { bytes in
+        try checkRekeys(bytes)
+    },
 ]
 
 /// Two transports on one embedded loop, with fixed keys, so that recorded bytes replay.
@@ -176,6 +170,27 @@ final class FuzzLink {
         }
     }
 
+    /// Carries what both sides send until neither has more. The closure may change a stream; side 0 is the dialer's.
+    func pump(
+        _ near: EmbeddedChannel, _ far: EmbeddedChannel, piece: Int = 0,
+        _ change: (_ side: Int, _ stream: inout [UInt8]) -> Void = { _, _ in }
+    ) throws {
+        atDialer?.flush()
+        atResponder?.flush()
+        for _ in 0..<64 {
+            var isQuiet = true
+            for (side, (from, to)) in [(near, far), (far, near)].enumerated() {
+                var stream = try written(from)
+                guard !stream.isEmpty else { continue }
+                isQuiet = false
+                change(side, &stream)
+                try deliver(stream, to: to, piece: piece)
+            }
+            loop.run()
+            if isQuiet { return }
+        }
+    }
+
     /// Lets time pass and closes everything: every connection must have been reported as ended, and none may remain.
     func finish(_ channels: [EmbeddedChannel]) throws {
         loop.advanceTime(by: .seconds(11))
@@ -193,27 +208,13 @@ final class FuzzLink {
         let link = FuzzLink()
         let (near, far) = (try link.dial(), try link.connection())
         var sent: [[UInt8]] = [[], []]
-        func pump() throws {
-            while true {
-                let there = try link.written(near)
-                try link.deliver(there, to: far, piece: 0)
-                let back = try link.written(far)
-                try link.deliver(back, to: near, piece: 0)
-                link.loop.run()
-                sent[0] += there
-                sent[1] += back
-                if there.isEmpty, back.isEmpty { return }
-            }
-        }
-        try pump()
+        try link.pump(near, far) { sent[$0] += $1 }
         try expect(link.atDialer != nil && link.atResponder != nil, "the link does not open")
         for frame in [[1, 2, 3], [], [UInt8](repeating: 4, count: 300)] {
             try link.atDialer?.send(frame)
             try link.atResponder?.send(frame)
         }
-        link.atDialer?.flush()
-        link.atResponder?.flush()
-        try pump()
+        try link.pump(near, far) { sent[$0] += $1 }
         try link.finish([near, far])
         return (sent[0], sent[1])
     }
@@ -236,22 +237,11 @@ private func checkSession(_ bytes: [UInt8]) throws {
     var sent: [[[UInt8]]] = [[], []]
     var change: (at: Int, value: UInt8)?
 
-    func carry(_ from: EmbeddedChannel, _ to: EmbeddedChannel) throws -> Bool {
-        var stream = try link.written(from)
-        guard !stream.isEmpty else { return false }
-        if let (at, value) = change {
+    func pump() throws {
+        try link.pump(near, far, piece: piece) { _, stream in
+            guard let (at, value) = change else { return }
             stream[at % stream.count] ^= value | 1
             change = nil
-        }
-        try link.deliver(stream, to: to, piece: piece)
-        return true
-    }
-    func pump() throws {
-        for _ in 0..<64 {
-            let there = try carry(near, far)
-            let back = try carry(far, near)
-            link.loop.run()
-            if !there, !back { return }
         }
     }
     try pump()
@@ -270,10 +260,7 @@ private func checkSession(_ bytes: [UInt8]) throws {
         case 4: link.atResponder?.pauseReading()
         case 5: link.atResponder?.resumeReading()
         case 6: near.pipeline.fireUserInboundEventTriggered(ChannelEvent.inputClosed)
-        case 7:
-            link.atDialer?.flush()
-            link.atResponder?.flush()
-            try pump()
+        case 7: try pump()
         case 8: link.atDialer?.close()
         case 9: link.atResponder?.abort(.protocolViolation)
         case 10: link.loop.advanceTime(by: .milliseconds(Int64(input.short())))
@@ -282,8 +269,6 @@ private func checkSession(_ bytes: [UInt8]) throws {
         }
     }
     link.atResponder?.resumeReading()
-    link.atDialer?.flush()
-    link.atResponder?.flush()
     try pump()
     for side in 0..<2 {
         let got = link.received[side]
@@ -298,16 +283,7 @@ private func checkRekeys(_ bytes: [UInt8]) throws {
     let link = FuzzLink()
     let (near, far) = (try link.dial(), try link.connection())
     var sent: [[[UInt8]]] = [[], []]
-    func pump() throws {
-        for _ in 0..<64 {
-            let (there, back) = (try link.written(near), try link.written(far))
-            try link.deliver(there, to: far, piece: 0)
-            try link.deliver(back, to: near, piece: 0)
-            link.loop.run()
-            if there.isEmpty, back.isEmpty { return }
-        }
-    }
-    try pump()
+    try link.pump(near, far)
     FuzzTarget.preludeEnded()
     var isForged = false
     for _ in 0..<64 where !input.isAtEnd {
@@ -329,17 +305,13 @@ private func checkRekeys(_ bytes: [UInt8]) throws {
             frame[1 + at % (frame.count - 1)] ^= change
         case 7: frame = [0xfe | UInt8(bytes.count & 1)] + input.run(isLong: true)
         default:
-            link.atDialer?.flush()
-            link.atResponder?.flush()
-            try pump()
+            try link.pump(near, far)
             continue
         }
         isForged = true
         try? connection?.send(frame)
     }
-    link.atDialer?.flush()
-    link.atResponder?.flush()
-    try pump()
+    try link.pump(near, far)
     for side in 0..<2 {
         let got = link.received[side]
         try expect(sent[side].starts(with: got), "\(got.count) frames arrived, and not as they were sent")

@@ -3,58 +3,51 @@ import Messaging
 
 /// Network input of a mailbox, its owner and its senders.
 let mailboxTargets: [FuzzTarget] = [
-    FuzzTarget(
-        "mailbox-slot", byteCountLimit: 4_200, cost: 10,
-        seeds: {
-            let frame = FrameCodec.encode(.contents([]))
-            let (secret, box) = (FuzzSlots.secret, FuzzSlots.box)
-            let body = FuzzSlots.seal(plain: [0, 0, 0, 2, 7, 7], number: 3)
-            let nonce = [UInt8](repeating: 1, count: 24)
-            let frames = FuzzScript([1, 9]).run(frame, isLong: true).run([], isLong: true).run([1], isLong: true)
-            return [
-                [0, 3] + body, [0, 4] + body, frames.bytes,
-                [2, 1, 0, 0, 0, 1, 9, 0, 0, 0, 4, 1, 2, 3, 4, 0, 0, 0, 0, 1], [2, 0, 255, 255, 255, 255, 1],
-                [3] + frame, [3] + SlotSealing.seal(notice: [], secret, box: box, nonce: nonce),
-            ]
-        }, run: checkSlot),
-    FuzzTarget(
-        "mailbox-address", byteCountLimit: 512,
-        seeds: {
-            let bytes = FuzzKeys.cid.publicKey.bytes + [UInt8](repeating: 3, count: 48)
-            let hosts = ["192.0.2.1:7440", "[2001:db8::1]:1", "example.org:65535", "[fe80::1%25eth0]:9", ":1"]
-            let bodies = hosts.map { FuzzScript([1]).run(Array($0.utf8)).bytes + bytes }
-            return bodies + hosts.map { [0] + Array("mailbox://\($0)/\(Base64URL.encode(bytes))".utf8) }
-        },
-        run: { bytes in
-            var input = FuzzInput(bytes)
-            // Odd: an address with a well-formed coded part, whatever its bytes are.
-            let isBody = input.byte() & 1 == 1
-            let host = isBody ? input.text() : ""
-            let rest = input.rest
-            let text = isBody ? "mailbox://\(host)/\(Base64URL.encode(rest))" : String(decoding: rest, as: UTF8.self)
-            guard let address = MailboxAddress(text) else { return }
-            try expect(MailboxAddress(address.text) == address, "\(text.debugDescription) reads as \(address.text)")
-            try expect(Endpoint(text) == nil, "\(text.debugDescription) is an endpoint, too")
-            try expect(address.port > 0 && !address.host.isEmpty, "\(text.debugDescription) leads nowhere")
-        }),
-    FuzzTarget(
-        "mailbox-service", byteCountLimit: 1_024, cost: 10, seeds: { FuzzMailbox.seeds },
-        run: { bytes in
-            var input = FuzzInput(bytes)
-            var mailbox = FuzzMailbox()
-            for _ in 0..<64 where !input.isAtEnd {
-                try mailbox.act(&input)
-                try mailbox.check()
-            }
-            try mailbox.end()
-        }),
-    FuzzTarget(
-        "mailbox-owner", byteCountLimit: 512, seeds: { FuzzMailboxOwner.seeds },
-        run: { bytes in
-            var input = FuzzInput(bytes)
-            var owner = FuzzMailboxOwner()
-            for _ in 0..<128 where !input.isAtEnd { try owner.act(&input) }
-        }),
+    FuzzTarget("mailbox-slot", byteCountLimit: 4_200, cost: 10) {
+        let frame = FrameCodec.encode(.contents([]))
+        let (secret, box) = (FuzzSlots.secret, FuzzSlots.box)
+        let body = FuzzSlots.seal(plain: [0, 0, 0, 2, 7, 7], number: 3)
+        let nonce = [UInt8](repeating: 1, count: 24)
+        let frames = FuzzScript([1, 9]).run(frame, isLong: true).run([], isLong: true).run([1], isLong: true)
+        return [
+            [0, 3] + body, [0, 4] + body, frames.bytes, [2, 1, 0, 0, 0, 1, 9, 0, 0, 0, 4, 1, 2, 3, 4, 0, 0, 0, 0, 1],
+            [2, 0, 255, 255, 255, 255, 1], [3] + frame,
+            [3] + SlotSealing.seal(notice: [], secret, box: box, nonce: nonce),
+        ]
+    } run: {
+        try checkSlot($0)
+    },
+    FuzzTarget("mailbox-address", byteCountLimit: 512) {
+        let bytes = FuzzKeys.cid.publicKey.bytes + [UInt8](repeating: 3, count: 48)
+        let hosts = ["192.0.2.1:7440", "[2001:db8::1]:1", "example.org:65535", "[fe80::1%25eth0]:9", ":1"]
+        let bodies = hosts.map { FuzzScript([1]).run(Array($0.utf8)).bytes + bytes }
+        return bodies + hosts.map { [0] + Array("mailbox://\($0)/\(Base64URL.encode(bytes))".utf8) }
+    } run: { bytes in
+        var input = FuzzInput(bytes)
+        // Odd: an address with a well-formed coded part, whatever its bytes are.
+        let isBody = input.byte() & 1 == 1
+        let host = isBody ? input.text() : ""
+        let rest = input.rest
+        let text = isBody ? "mailbox://\(host)/\(Base64URL.encode(rest))" : String(decoding: rest, as: UTF8.self)
+        guard let address = MailboxAddress(text) else { return }
+        try expect(MailboxAddress(address.text) == address, "\(text.debugDescription) reads as \(address.text)")
+        try expect(Endpoint(text) == nil, "\(text.debugDescription) is an endpoint, too")
+        try expect(address.port > 0 && !address.host.isEmpty, "\(text.debugDescription) leads nowhere")
+    },
+    FuzzTarget("mailbox-service", byteCountLimit: 1_024, cost: 10, seeds: FuzzMailbox.seeds) { bytes in
+        var input = FuzzInput(bytes)
+        var mailbox = FuzzMailbox()
+        for _ in 0..<64 where !input.isAtEnd {
+            try mailbox.act(&input)
+            try mailbox.check()
+        }
+        try mailbox.end()
+    },
+    FuzzTarget("mailbox-owner", byteCountLimit: 512, seeds: FuzzMailboxOwner.seeds) { bytes in
+        var input = FuzzInput(bytes)
+        var owner = FuzzMailboxOwner()
+        for _ in 0..<128 where !input.isAtEnd { try owner.act(&input) }
+    },
 ]
 
 // MARK: - Slots
@@ -146,24 +139,22 @@ private func checkSlot(_ bytes: [UInt8]) throws {
 /// Two members with a mailbox. The owner finds slots that the other sealed with real keys, with any contents, as often,
 /// late and reordered as the mailbox likes.
 let mailedTargets: [FuzzTarget] = [
-    FuzzTarget(
-        "core-mailed", byteCountLimit: 1_024, cost: 50, seeds: { FuzzMail.seeds },
-        run: { bytes in
-            var session = try FuzzMail.start()
-            FuzzTarget.preludeEnded()
-            var input = FuzzInput(bytes)
-            session.all.random = .seeded(UInt64(input.byte()))
-            session.all.count = 0
-            if FuzzPatience(bytes) == .short { session.all.limit = 96 }
-            for _ in 0..<24 where !input.isAtEnd && !session.all.isOver {
-                if input.byte() & 1 == 0 { try FuzzMail.take(&session, &input) } else { session.act(&input) }
-                try session.all.check()
-            }
-            session.all.run(for: 2 * .second)
-            session.all.restart()
-            session.all.run(for: .second)
+    FuzzTarget("core-mailed", byteCountLimit: 1_024, cost: 50, seeds: FuzzMail.seeds) { bytes in
+        var session = try FuzzMail.start()
+        FuzzTarget.preludeEnded()
+        var input = FuzzInput(bytes)
+        session.all.random = .seeded(UInt64(input.byte()))
+        session.all.count = 0
+        if FuzzPatience(bytes) == .short { session.all.limit = 96 }
+        for _ in 0..<24 where !input.isAtEnd && !session.all.isOver {
+            if input.byte() & 1 == 0 { try FuzzMail.take(&session, &input) } else { session.act(&input) }
             try session.all.check()
-        })
+        }
+        session.all.run(for: 2 * .second)
+        session.all.restart()
+        session.all.run(for: .second)
+        try session.all.check()
+    }
 ]
 
 enum FuzzMail {

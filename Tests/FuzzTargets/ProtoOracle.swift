@@ -38,8 +38,6 @@ package enum ProtoOracle {
         return try? type.init(serializedBytes: bytes, options: options).serializedBytes()
     }
 
-    // MARK: Comparisons
-
     package static func compareFrame(_ bytes: [UInt8]) throws {
         guard !hasReplacedBody(bytes) else { return }
         try compare(bytes, frame(bytes), FrameCodec.decode)
@@ -113,8 +111,6 @@ package enum ProtoOracle {
         }
         try expect(frame(bytes) == bytes, "a frame is written otherwise: \(bytes)")
     }
-
-    // MARK: Frames of contents
 
     /// The body `content`, whatever the type.
     package static func frame(_ type: ContentType, _ payload: [UInt8]) -> [UInt8] {

@@ -5,70 +5,60 @@
     /// The store's formats. An attacker with the disk has no keys; sealed input is made here with keys, so that the
     /// readers behind the seals are tested, too.
     let storeTargets: [FuzzTarget] = [
-        FuzzTarget(
-            "sidecar", byteCountLimit: 128, seeds: { [StoreForms.sidecar] },
-            run: { bytes in
-                let body = Array((bytes + [UInt8](repeating: 0, count: 96)).prefix(96))
-                let whole = body + BLAKE2b.authenticate(key: StoreForms.key, Array("mayfly sidecar".utf8), body)
-                let segment = Array(whole[8..<24])
-                let tag = Array(whole[48..<64])
-                let sidecar = ExpirySidecar(whole, segmentID: segment, inboxTag: tag, key: StoreForms.key)
-                try expect(sidecar?.encoded ?? whole == whole, "a sidecar changes")
-                try expect(
-                    ExpirySidecar(bytes, segmentID: segment, inboxTag: tag, key: StoreForms.otherKey) == nil,
-                    "a sidecar of another row is taken")
-            }),
-        FuzzTarget(
-            "column-header", byteCountLimit: 64, seeds: { StoreForms.columnHeaders },
-            run: { bytes in
-                let body = Array((bytes + [UInt8](repeating: 0, count: 48)).prefix(48))
-                let page = body + BLAKE2b.hash(Array("mayfly column header".utf8), body, byteCount: 16)
-                _ = ColumnHeader(page: bytes)
-                guard let header = ColumnHeader(page: page) else { return }
-                try expect(header.encoded == page, "\(header) comes back otherwise")
-            }),
-        FuzzTarget(
-            "tombstone-page", byteCountLimit: 4_096, seeds: { StoreForms.tombstones },
-            run: { bytes in
-                let keys = StoreForms.keys
-                _ = TombstonePage.open(bytes, index: 0, keys: keys)
-                let header = StoreForms.tombstoneHeader(bytes)
-                let plain = (bytes.dropFirst(8) + [UInt8](repeating: 0, count: SlotFile.pageByteCount)).prefix(
-                    SlotFile.pageByteCount - header.count - XChaChaPoly.overheadByteCount)
-                let page =
-                    header
-                    + XChaChaPoly.seal(
-                        Array(plain), key: keys.tombstones,
-                        nonce: [UInt8](repeating: 1, count: XChaChaPoly.nonceByteCount),
-                        authenticating: KeyPage.associatedData(file: SlotFile.tombstonesName, index: 0, header: header))
-                guard let tombstone = TombstonePage.open(page, index: 0, keys: keys) else { return }
-                try expect(tombstone.payload.count <= TombstonePage.maximumPayload, "\(tombstone.payload.count) bytes")
-                let again = TombstonePage.open(tombstone.seal(index: 0, keys: keys), index: 0, keys: keys)
-                try expect(again?.payload == tombstone.payload && again?.id == tombstone.id, "a tombstone changes")
-            }),
-        FuzzTarget(
-            "record", byteCountLimit: 256, seeds: { StoreForms.records },
-            run: { bytes in
-                let span = RecordFile.Span(offset: 144, length: bytes.count + XChaChaPoly.overheadByteCount)
-                guard let record = MessageRecord(bytes, number: 0, span: span) else { return }
-                let again =
-                    MessageRecord.header(
-                        id: record.id, expiresAt: record.expiresAt, order: record.order, version: record.version,
-                        kind: record.kind, bounds: MessageRecord.bounds(bytes) ?? MessageRecord.Bounds())
-                    + Array(bytes.dropFirst(MessageRecord.headerByteCount))
-                try expect(again == bytes, "a record changes")
-                try StoreForms.insert(record)
-            }),
-        FuzzTarget(
-            "record-file", byteCountLimit: 1_024,
-            seeds: {
-                let two = FuzzScript().byte(0).run([1, 2]).byte(0).run([3])
-                return [
-                    two.bytes, two.byte(3, 40, 0).run([4]).bytes, two.byte(2).run([1, 2, 3, 4]).bytes,
-                    two.byte(1).number(5).byte(60).bytes, FuzzScript().byte(4).short(7).byte(0).run([9]).bytes,
-                ]
-            }, run: StoreForms.checkRecordFile),
-        FuzzTarget("store-open", byteCountLimit: 512, cost: 50, seeds: { FuzzHome.seeds }, run: FuzzHome.check),
+        FuzzTarget("sidecar", byteCountLimit: 128, seeds: [StoreForms.sidecar]) { bytes in
+            let body = Array((bytes + [UInt8](repeating: 0, count: 96)).prefix(96))
+            let whole = body + BLAKE2b.authenticate(key: StoreForms.key, Array("mayfly sidecar".utf8), body)
+            let segment = Array(whole[8..<24])
+            let tag = Array(whole[48..<64])
+            let sidecar = ExpirySidecar(whole, segmentID: segment, inboxTag: tag, key: StoreForms.key)
+            try expect(sidecar?.encoded ?? whole == whole, "a sidecar changes")
+            try expect(
+                ExpirySidecar(bytes, segmentID: segment, inboxTag: tag, key: StoreForms.otherKey) == nil,
+                "a sidecar of another row is taken")
+        },
+        FuzzTarget("column-header", byteCountLimit: 64, seeds: StoreForms.columnHeaders) { bytes in
+            let body = Array((bytes + [UInt8](repeating: 0, count: 48)).prefix(48))
+            let page = body + BLAKE2b.hash(Array("mayfly column header".utf8), body, byteCount: 16)
+            _ = ColumnHeader(page: bytes)
+            guard let header = ColumnHeader(page: page) else { return }
+            try expect(header.encoded == page, "\(header) comes back otherwise")
+        },
+        FuzzTarget("tombstone-page", byteCountLimit: 4_096, seeds: StoreForms.tombstones) { bytes in
+            let keys = StoreForms.keys
+            _ = TombstonePage.open(bytes, index: 0, keys: keys)
+            let header = StoreForms.tombstoneHeader(bytes)
+            let plain = (bytes.dropFirst(8) + [UInt8](repeating: 0, count: SlotFile.pageByteCount)).prefix(
+                SlotFile.pageByteCount - header.count - XChaChaPoly.overheadByteCount)
+            let page =
+                header
+                + XChaChaPoly.seal(
+                    Array(plain), key: keys.tombstones, nonce: [UInt8](repeating: 1, count: XChaChaPoly.nonceByteCount),
+                    authenticating: KeyPage.associatedData(file: SlotFile.tombstonesName, index: 0, header: header))
+            guard let tombstone = TombstonePage.open(page, index: 0, keys: keys) else { return }
+            try expect(tombstone.payload.count <= TombstonePage.maximumPayload, "\(tombstone.payload.count) bytes")
+            let again = TombstonePage.open(tombstone.seal(index: 0, keys: keys), index: 0, keys: keys)
+            try expect(again?.payload == tombstone.payload && again?.id == tombstone.id, "a tombstone changes")
+        },
+        FuzzTarget("record", byteCountLimit: 256, seeds: StoreForms.records) { bytes in
+            let span = RecordFile.Span(offset: 144, length: bytes.count + XChaChaPoly.overheadByteCount)
+            guard let record = MessageRecord(bytes, number: 0, span: span) else { return }
+            let again =
+                MessageRecord.header(
+                    id: record.id, expiresAt: record.expiresAt, order: record.order, version: record.version,
+                    kind: record.kind, bounds: MessageRecord.bounds(bytes) ?? MessageRecord.Bounds())
+                + Array(bytes.dropFirst(MessageRecord.headerByteCount))
+            try expect(again == bytes, "a record changes")
+            try StoreForms.insert(record)
+        },
+        FuzzTarget("record-file", byteCountLimit: 1_024) {
+            let two = FuzzScript().byte(0).run([1, 2]).byte(0).run([3])
+            return [
+                two.bytes, two.byte(3, 40, 0).run([4]).bytes, two.byte(2).run([1, 2, 3, 4]).bytes,
+                two.byte(1).number(5).byte(60).bytes, FuzzScript().byte(4).short(7).byte(0).run([9]).bytes,
+            ]
+        } run: {
+            try StoreForms.checkRecordFile($0)
+        }, FuzzTarget("store-open", byteCountLimit: 512, cost: 50, seeds: { FuzzHome.seeds }, run: FuzzHome.check),
     ]
 
     enum StoreForms {

@@ -2,9 +2,35 @@ import Cryptography
 import Messaging
 import Testing
 
+/// Nodes with one inbox each.
+protocol TestNodes {
+    var clients: [ClientID] { get }
+    mutating func step(_ node: Int, _ body: (inout NodeStateMachine, inout Turn) -> Void)
+}
+
+extension TestNodes {
+    @discardableResult mutating func command(_ node: Int, _ body: (Conversation, inout Turn) throws -> Void)
+        -> CommandError?
+    {
+        var refusal: CommandError?
+        let client = clients[node]
+        step(node) { core, turn in core.command(client, &turn, refusal: &refusal, body) }
+        return refusal
+    }
+
+    mutating func say(_ text: String, from node: Int) throws -> MessageID {
+        var id: MessageID?
+        command(node) { (machine, turn) throws(CommandError) in
+            let message = try machine.send(text, &turn)
+            id = message.content.id
+        }
+        return try #require(id)
+    }
+}
+
 /// Several nodes with one inbox each, back to back in memory. Actions are performed at once, frames keep the order of
 /// their link, and a dial succeeds where the token is known.
-struct Assembly {
+struct Assembly: TestNodes {
     struct Frames {
         var to: Int
         var link: LinkID
@@ -251,24 +277,6 @@ struct Assembly {
     mutating func heal(for time: Milliseconds) {
         heal()
         run(for: time)
-    }
-
-    @discardableResult mutating func command(_ node: Int, _ body: (Conversation, inout Turn) throws -> Void)
-        -> CommandError?
-    {
-        var refusal: CommandError?
-        let client = clients[node]
-        step(node) { core, turn in core.command(client, &turn, refusal: &refusal, body) }
-        return refusal
-    }
-
-    mutating func say(_ text: String, from node: Int) throws -> MessageID {
-        var id: MessageID?
-        command(node) { (machine, turn) throws(CommandError) in
-            let message = try machine.send(text, &turn)
-            id = message.content.id
-        }
-        return try #require(id)
     }
 
     func machine(_ node: Int) -> Conversation? { nodes[node].conversation(clients[node]) }

@@ -54,7 +54,7 @@ import Testing
     /// A message of node 0 has arrived at node 1, which sends read receipts.
     private func read() throws -> (pair: Pair, id: MessageID) {
         var pair = try joined()
-        let id = try pair.send("hello", from: 0)
+        let id = try pair.say("hello", from: 0)
         pair.run()
         pair.readReceipts[1] = true
         return (pair, id)
@@ -208,7 +208,7 @@ import Testing
 
     @Test func `a reply and a reaction to a known message reach the other member`() throws {
         var pair = try joined()
-        let id = try pair.send("hello", from: 0)
+        let id = try pair.say("hello", from: 0)
         pair.run()
         pair.command(1) { _ = try $0.reply("hi", to: id, &$1) }
         pair.command(1) { _ = try $0.react("👍", to: id, isRemoved: false, &$1) }
@@ -226,7 +226,7 @@ import Testing
 
     @Test func `a reaction expires with its message`() throws {
         var pair = try joined(lifetime: .oneHour)
-        let id = try pair.send("hello", from: 0)
+        let id = try pair.say("hello", from: 0)
         pair.run()
         pair.now = pair.now + 30 * .minute
         pair.command(1) { _ = try $0.react("👍", to: id, isRemoved: false, &$1) }
@@ -238,7 +238,7 @@ import Testing
 
     @Test func `read receipts are sent only when enabled, once per message and in batches`() throws {
         var pair = try joined()
-        let ids = try (0..<300).map { try pair.send("\($0)", from: 0) }
+        let ids = try (0..<300).map { try pair.say("\($0)", from: 0) }
         pair.run()
         markRead(ids, &pair)
         #expect(pair.wire.isEmpty)
@@ -251,7 +251,7 @@ import Testing
         #expect(pair.wire.isEmpty)
         // A conversation's own setting beats the default.
         pair.command(1) { (machine, turn) throws(CommandError) in machine.setReadReceipts(false, &turn) }
-        let last = try pair.send("last", from: 0)
+        let last = try pair.say("last", from: 0)
         pair.run()
         markRead([last], &pair)
         #expect(pair.wire.isEmpty)
@@ -286,7 +286,7 @@ import Testing
 
     @Test func `a receipt for a message that we did not send changes nothing`() throws {
         var pair = try joined()
-        let id = try pair.send("hello", from: 1)
+        let id = try pair.say("hello", from: 1)
         pair.run()
         let link = try #require(pair.machines[0]?.link(to: pair.keys[1].publicKey))
         for kind in [Receipt.Kind.read, .tooLarge, .damaged] {

@@ -101,8 +101,6 @@ import Testing
         #expect(events(ours: true) == 2)
     }
 
-    // MARK: Both copies and another member, as they run
-
     /// - Parameter creator: the node whose peer runs twice, so that each side has the smaller key once.
     @Test(arguments: [0, 1]) func `two copies running at once are warned, and open only a few links a minute`(
         creator: Int

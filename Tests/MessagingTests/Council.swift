@@ -50,8 +50,6 @@ struct Council {
             conversation: conversation, own: key(index), members: others(index), membership: membership, record: record)
     }
 
-    // MARK: Links
-
     func isLinked(_ one: Int, _ two: Int) -> Bool { sent[[one, two]] != nil || established.contains([one, two]) }
 
     mutating func link(_ one: Int, _ two: Int) {
@@ -149,8 +147,6 @@ struct Council {
         return deliverAll()
     }
 
-    // MARK: Members
-
     mutating func learn(_ index: Int) {
         guard known[index] != membership, present.contains(index) else { return }
         known[index] = membership
@@ -185,8 +181,6 @@ struct Council {
         for other in machines.indices where other != index { unlink(index, other) }
         membership += 1
     }
-
-    // MARK: Users
 
     @discardableResult mutating func propose(_ terms: LifetimeTerms, _ index: Int) -> LifetimeStateMachine.Refusal? {
         attempt(index) { machine, now, key, random throws(LifetimeStateMachine.Refusal) in
@@ -226,8 +220,6 @@ struct Council {
         for index in present where index != proposer { accept(index) }
         deliverAll()
     }
-
-    // MARK: Invariants
 
     /// The agreement in force at each member; one value when all agree.
     var inForce: Set<AgreementID?> { Set(present.map { machines[$0].inForce?.id }) }

@@ -111,8 +111,6 @@ import Testing
         #expect(all.pauses[1, default: 0] > 0)
     }
 
-    // MARK: Files
-
     @Test func `a read receipt does not end the transfer of a file`() throws {
         var all = try scene(2)
         var sent: MessageID?

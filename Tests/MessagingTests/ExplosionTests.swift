@@ -379,9 +379,8 @@ import Testing
     @Test func `the creator's statement ends a pending join with its tag, and no other`() throws {
         var pair = Pair()
         try pair.createAndInvite()
-        let invite = try #require(pair.invite)
-        let client = pair.clients[1]
-        pair.step(1) { core, turn in _ = try? core.join(client, invite: invite, profile: nil, &turn) }
+        try pair.askToJoin()
+        let (invite, client) = (try #require(pair.invite), pair.clients[1])
         let creator = pair.keys[0].publicKey
         pair.step(1) { core, turn in core.dialFailed(client, to: creator, isUnknownThere: false, &turn) }
         #expect(pair.knocks[1].isEmpty)

@@ -229,9 +229,7 @@ private struct Door {
 @Suite("A join under way") struct JoinUnderWayTests {
     private func joining(_ pair: inout Pair) throws {
         try pair.createAndInvite()
-        let client = pair.clients[1]
-        let invite = try #require(pair.invite)
-        pair.step(1) { core, turn in _ = try? core.join(client, invite: invite, profile: nil, &turn) }
+        try pair.askToJoin()
     }
 
     @Test("A link that closes without an answer doubles the wait before the next dial, up to 48 s") func waits() throws

@@ -8,8 +8,6 @@ import Testing
     private static let memory = LifetimeTerms(.ephemeral, mailbox: .ram)
     private static let disk = LifetimeTerms(.oneDay, mailbox: .disk)
 
-    // MARK: Values
-
     @Test func `mailbox consents are ordered as none, memory, disk`() {
         #expect(MailboxConsent.allCases.sorted() == [.no, .ram, .disk])
         #expect(MailboxConsent.allCases.map(\.rawValue) == ["no", "ram", "disk"])
@@ -90,8 +88,6 @@ import Testing
         #expect(LifetimePolicy.accepting(Self.memory) == .acceptUpTo(.ephemeral, mailbox: .ram))
         #expect(LifetimePolicy.accepting(LifetimeTerms(.thirtyDays, timer: .read, mailbox: .ram)) == nil)
     }
-
-    // MARK: Negotiation
 
     @Test func `a mailbox without a lifetime is proposed, accepted and in force like other terms`() {
         var talk = Negotiation()
@@ -178,8 +174,6 @@ import Testing
             #expect(talk.isAgreed)
         }
     }
-
-    // MARK: Display
 
     @Test func `system messages describe the mailbox that members have agreed on`() throws {
         var pair = try Pair.joined()

@@ -22,8 +22,6 @@ import Testing
             keys: slices.map { $0.map(key) } ?? [])
     }
 
-    // MARK: The owner's side
-
     @Test("the age of a slot's contents comes from the mailbox, is bounded below by the slice, and doubtful before it")
     func ages() {
         let schedule = SliceSchedule(.oneHour)
@@ -96,8 +94,6 @@ import Testing
         #expect(schedule.slice(at: .latest) == schedule.last(at: .latest))
         #expect(schedule.end(of: .max) == .latest && schedule.keyEnd(of: .max) == .latest)
     }
-
-    // MARK: The sender's side
 
     private let width: Milliseconds = 1_000
 

@@ -3,7 +3,7 @@ import Messaging
 import Testing
 
 /// Two nodes back to back in memory. Actions are performed at once and frames arrive in order.
-struct Pair {
+struct Pair: TestNodes {
     var random = Randomness.seeded(1)
     var nodes = [NodeStateMachine(), NodeStateMachine()]
     var clients: [ClientID] = []
@@ -35,10 +35,11 @@ struct Pair {
         takeFreshInboxes()
     }
 
-    static func joined() throws -> Pair {
+    static func joined(agreed terms: LifetimeTerms? = nil) throws -> Pair {
         var pair = Pair()
         try pair.createAndInvite()
         try pair.join()
+        if let terms { pair.agree(on: terms) }
         return pair
     }
 
@@ -182,24 +183,6 @@ struct Pair {
         }
     }
 
-    @discardableResult mutating func command(_ node: Int, _ body: (Conversation, inout Turn) throws -> Void)
-        -> CommandError?
-    {
-        var refusal: CommandError?
-        let client = clients[node]
-        step(node) { core, turn in core.command(client, &turn, refusal: &refusal, body) }
-        return refusal
-    }
-
-    mutating func send(_ text: String, from node: Int) throws -> MessageID {
-        var id: MessageID?
-        command(node) { (machine, turn) throws(CommandError) in
-            let message = try machine.send(text, &turn)
-            id = message.content.id
-        }
-        return try #require(id)
-    }
-
     mutating func meet(dialer: Int) {
         connect(dialer: dialer)
         run()
@@ -236,10 +219,14 @@ struct Pair {
             SignedInvite(payload: [1, 2, 3], signedBy: keys[0].secret), decoded: try #require(made))
     }
 
-    mutating func join() throws {
+    mutating func askToJoin(as profile: String? = nil) throws {
         let client = clients[1]
         let invite = try #require(invite)
-        step(1) { core, turn in _ = try? core.join(client, invite: invite, profile: "two", &turn) }
+        step(1) { core, turn in _ = try? core.join(client, invite: invite, profile: profile, &turn) }
+    }
+
+    mutating func join() throws {
+        try askToJoin(as: "two")
         #expect(dials[1]?.remote == keys[0].publicKey)
         connect(dialer: 1)
         run()
@@ -258,7 +245,7 @@ struct Pair {
         #expect(pair.machines[0]?.record.members.first?.profile == "two")
 
         // Without an agreement nothing reaches the disk.
-        let fleeting = try pair.send("fleeting", from: 0)
+        let fleeting = try pair.say("fleeting", from: 0)
         pair.run()
         #expect(pair.archive[0][fleeting]?.keeping == .memory && pair.archive[1][fleeting]?.keeping == .memory)
         #expect(pair.archive[0][fleeting]?.message.state == .delivered)
@@ -271,7 +258,7 @@ struct Pair {
         pair.run()
         #expect(pair.lifetimes() == [.oneDay, .oneDay])
         for from in 0..<2 {
-            let kept = try pair.send("kept", from: from)
+            let kept = try pair.say("kept", from: from)
             pair.run()
             for node in 0..<2 {
                 #expect(pair.archive[node][kept]?.keeping == .disk(.oneDay))
@@ -283,7 +270,7 @@ struct Pair {
         pair.command(1) { machine, turn in machine.close(&turn) }
         #expect(pair.archive[1][fleeting] == nil)
         pair.disconnect()
-        let between = try pair.send("between", from: 0)
+        let between = try pair.say("between", from: 0)
         #expect(pair.archive[0][between]?.keeping == .disk(.oneDay))
         pair.now = pair.now + Milliseconds.hour
         pair.meet(dialer: 0)
@@ -355,8 +342,7 @@ struct Pair {
     @Test(arguments: [0, 1]) func `a link replaced twice at once ends no session, despite an old loss`(dialer: Int)
         throws
     {
-        var pair = try Pair.joined()
-        pair.agree(on: .oneDay)
+        var pair = try Pair.joined(agreed: .oneDay)
         pair.disconnect()
         pair.now = pair.now + .second
         pair.meet(dialer: 1)
@@ -410,9 +396,8 @@ struct Pair {
     @Test func `a joiner that lost its welcome gets it again`() throws {
         var pair = Pair()
         try pair.createAndInvite()
-        let client = pair.clients[1]
-        let invite = try #require(pair.invite)
-        pair.step(1) { core, turn in _ = try? core.join(client, invite: invite, profile: nil, &turn) }
+        try pair.askToJoin()
+        let invite = pair.invite
         pair.connect(dialer: 1)
         let request = pair.wire.removeFirst()
         pair.step(0) { core, turn in core.receive(request.2, on: request.1, verify: { _ in invite }, &turn) }
@@ -428,9 +413,7 @@ struct Pair {
         var pair = Pair()
         try pair.createAndInvite()
         pair.isLocked[0] = true
-        let client = pair.clients[1]
-        let invite = try #require(pair.invite)
-        pair.step(1) { core, turn in _ = try? core.join(client, invite: invite, profile: nil, &turn) }
+        try pair.askToJoin()
         pair.meet(dialer: 1)
         #expect(pair.machines[0]?.currentMembers.isEmpty == true && pair.machines[1] == nil)
         pair.disconnect()
@@ -440,20 +423,18 @@ struct Pair {
     }
 
     @Test func `a message to be kept waits in memory while the storage is locked`() throws {
-        var pair = try Pair.joined()
-        pair.agree(on: .oneDay)
+        var pair = try Pair.joined(agreed: .oneDay)
         pair.isLocked = [true, true]
-        let id = try pair.send("hello", from: 0)
+        let id = try pair.say("hello", from: 0)
         pair.run()
         for node in 0..<2 { #expect(pair.archive[node][id]?.keeping == .untilUnlocked(.oneDay)) }
     }
 
     /// Bob's storage is locked, a day is agreed, and Ann has sent `hello`.
     private func heldForBob() throws -> (pair: Pair, MessageID) {
-        var pair = try Pair.joined()
-        pair.agree(on: .oneDay)
+        var pair = try Pair.joined(agreed: .oneDay)
         pair.isLocked[1] = true
-        let id = try pair.send("hello", from: 0)
+        let id = try pair.say("hello", from: 0)
         pair.run()
         return (pair, id)
     }
@@ -515,16 +496,15 @@ struct Pair {
     @Test func `an ephemeral message is acknowledged as held in memory while the storage is locked`() throws {
         var pair = try Pair.joined()
         pair.isLocked[1] = true
-        let id = try pair.send("hello", from: 0)
+        let id = try pair.say("hello", from: 0)
         pair.run()
         #expect(pair.archive[1][id]?.keeping == .memory)
         #expect(pair.events[0].contains(.messageState(id, .delivered, stored: false)))
     }
 
     @Test func `a stored message that is resent to a locked node is neither shown nor acknowledged`() throws {
-        var pair = try Pair.joined()
-        pair.agree(on: .oneDay)
-        let id = try pair.send("hello", from: 0)
+        var pair = try Pair.joined(agreed: .oneDay)
+        let id = try pair.say("hello", from: 0)
         pair.run()
         let content = try #require(pair.archive[1][id]?.message.content)
         let link = try #require(pair.machines[1]?.link(to: pair.keys[0].publicKey))
@@ -539,7 +519,7 @@ struct Pair {
     @Test func `a message beyond the memory bound is not acknowledged until there is room`() throws {
         var pair = try Pair.joined()
         let text = String(repeating: "x", count: Limits.textByteCount)
-        for _ in 0..<40 { _ = try pair.send(text, from: 0) }
+        for _ in 0..<40 { _ = try pair.say(text, from: 0) }
         pair.run()
         let held = pair.archive[1].count
         #expect(held < 40 && held > 25)
@@ -553,9 +533,8 @@ struct Pair {
     }
 
     @Test func `a departed member's undelivered message is cancelled, not kept for the next member`() throws {
-        var pair = try Pair.joined()
-        pair.agree(on: .oneDay)
-        let id = try pair.send("for you alone", from: 0)
+        var pair = try Pair.joined(agreed: .oneDay)
+        let id = try pair.say("for you alone", from: 0)
         pair.wire.removeAll()
         pair.command(1) { machine, turn in machine.leave(&turn) }
         pair.run()
@@ -571,7 +550,7 @@ struct Pair {
             if !held.isEmpty { pair.takeFreshInboxes() }
             try pair.createAndInvite()
             try pair.join()
-            for _ in 0..<40 { _ = try pair.send(text, from: 0) }
+            for _ in 0..<40 { _ = try pair.say(text, from: 0) }
             pair.run()
             held.append(try #require(pair.machines[1]).heldByteCount)
         }
@@ -582,7 +561,7 @@ struct Pair {
         #expect(pair.machines[0]?.outboxCount == 40)
         let client = try #require(pair.nodes[1].clients.first)
         pair.nodes[1].releaseMemory(client)
-        _ = try pair.send(text, from: 0)
+        _ = try pair.say(text, from: 0)
         pair.disconnect()
         pair.meet(dialer: 0)
         #expect(try #require(pair.machines[1]).heldByteCount == held[0])
@@ -591,7 +570,7 @@ struct Pair {
     @Test func `closing cancels undelivered messages that are held only in memory`() throws {
         var pair = try Pair.joined()
         pair.disconnect()
-        let id = try pair.send("fleeting", from: 0)
+        let id = try pair.say("fleeting", from: 0)
         pair.command(0) { machine, turn in machine.close(&turn) }
         #expect(pair.archive[0][id] == nil)
         #expect(pair.machines[0]?.outboxCount == 0)

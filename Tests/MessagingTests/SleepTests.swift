@@ -13,7 +13,7 @@ import Testing
 
     @Test func `an inbox's sleep of any length does not reset the agreement`() throws {
         var pair = try joined()
-        let kept = try pair.send("kept", from: 0)
+        let kept = try pair.say("kept", from: 0)
         pair.run()
         pair.sleep(0)
         pair.run()
@@ -27,7 +27,7 @@ import Testing
         #expect(pair.dials[1] == nil)
         #expect(pair.archive[0][kept] != nil)
         pair.now = pair.now + 12 * .hour
-        let late = try pair.send("late", from: 1)
+        let late = try pair.say("late", from: 1)
         pair.step(1) { core, turn in core.advance(&turn) }
         #expect(pair.dials[1]?.remote == pair.keys[0].publicKey)
         pair.wake(0, .pushNotification)
@@ -49,7 +49,7 @@ import Testing
         pair.run()
         pair.now = pair.now + .day / 2
         pair.wake(1, .userInteraction)
-        let message = try pair.send("hello", from: 1)
+        let message = try pair.say("hello", from: 1)
         pair.wake(0, .pushNotification)
         pair.meet(dialer: 1)
         #expect(pair.archive[0][message]?.keeping == .disk(.oneDay))
@@ -97,7 +97,7 @@ import Testing
             pair.command(0) { try $0.propose(.sevenDays, &$1) }
             pair.run()
             pair.command(1) { try $0.accept(&$1) }
-            let lost = try pair.send("lost", from: 1)
+            let lost = try pair.say("lost", from: 1)
             #expect(pair.archive[1][lost]?.keeping == .disk(.sevenDays))
             #expect(pair.command(0) { try $0.withdraw(&$1) } == nil)
             pair.disconnect()
@@ -152,8 +152,8 @@ import Testing
     @Test func `an inbox with unsent messages wakes to retry, after growing waits, in the same order`() throws {
         var pair = try joined()
         pair.disconnect()
-        let first = try pair.send("first", from: 0)
-        let second = try pair.send("second", from: 0)
+        let first = try pair.say("first", from: 0)
+        let second = try pair.say("second", from: 0)
         var waits: [Milliseconds] = []
         for _ in 0..<4 {
             pair.now = pair.now + .minute
@@ -179,7 +179,7 @@ import Testing
     @Test func `an inbox with unread or undelivered messages in memory does not sleep`() throws {
         var pair = try joined(nil)
         // Unread, in memory only.
-        _ = try pair.send("hello", from: 0)
+        _ = try pair.say("hello", from: 0)
         pair.run()
         #expect(pair.nodes[1].protection(pair.clients[1]) == .unread)
         #expect(pair.sleep(1) == .inboxProtected(.unread))
@@ -188,7 +188,7 @@ import Testing
         pair.run()
         // Undelivered, in memory only.
         pair.disconnect()
-        _ = try pair.send("to nobody", from: 0)
+        _ = try pair.say("to nobody", from: 0)
         #expect(pair.nodes[0].protection(pair.clients[0]) == .undelivered)
         #expect(pair.sleep(0) == .inboxProtected(.undelivered))
         // Open in front of its user.
@@ -201,9 +201,8 @@ import Testing
     @Test func `an inbox with a join under way does not sleep`() throws {
         var pair = Pair()
         try pair.createAndInvite()
+        try pair.askToJoin()
         let client = pair.clients[1]
-        let invite = try #require(pair.invite)
-        pair.step(1) { core, turn in _ = try? core.join(client, invite: invite, profile: nil, &turn) }
         #expect(pair.nodes[1].protection(client) == .pendingInvite)
         #expect(pair.nodes[1].wakeReason(client) == .pendingInvite)
         #expect(pair.sleep(1) == .inboxProtected(.pendingInvite))
@@ -233,7 +232,7 @@ import Testing
             pair.run()
         case .readReceipt:
             pair.readReceipts[0] = true
-            read = try pair.send("read me", from: 1)
+            read = try pair.say("read me", from: 1)
             pair.run()
         }
         let (client, other) = (pair.clients[0], pair.keys[1].publicKey)
@@ -291,7 +290,7 @@ import Testing
 
     @Test func `a peer that falls asleep with a message in flight is dialled again`() throws {
         var pair = try joined()
-        let message = try pair.send("crossing", from: 1)
+        let message = try pair.say("crossing", from: 1)
         // The content arrives at a node that has closed the link.
         pair.sleep(0)
         pair.run()

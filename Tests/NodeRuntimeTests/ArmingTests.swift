@@ -11,9 +11,7 @@ import Testing
 @Suite("Arming timers of the store") struct ArmingTests {
     /// A started node with the conversation `tea`; the test sets its clock in seconds.
     private static func node(on disk: SimulatedDisk, _ loop: any EventLoop, _ seconds: Seconds) async throws -> Node {
-        try Store.create(
-            home: "/home", protection: .keyFile, passphrase: nil, fileSystem: disk,
-            journal: SimulatedDisk.journalByteCount)
+        try disk.makeHome()
         let node = try await Node.quiet(home: "/home", on: disk, loop) {
             $0.realtime = { 1_700_000_000_000 + seconds.value.withLock { $0 } * .second }
             $0.boottime = { seconds.value.withLock { $0 } * .second }

@@ -26,9 +26,7 @@ import Testing
 
     init() throws {
         let disk = SimulatedDisk()
-        try Store.create(
-            home: "/home", protection: .keyFile, passphrase: nil, fileSystem: disk,
-            journal: SimulatedDisk.journalByteCount)
+        try disk.makeHome()
         var environment = Environment()
         environment.disk = disk
         environment.commitThread = .later { [standstill] in standstill.add($0) }

@@ -78,9 +78,7 @@ import Transport
     private func withNode(_ body: @Sendable (isolated Node, SimulatedDisk) throws -> Void) async throws {
         let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
         let disk = SimulatedDisk()
-        try Store.create(
-            home: "/home", protection: .keyFile, passphrase: nil, fileSystem: disk,
-            journal: SimulatedDisk.journalByteCount)
+        try disk.makeHome()
         let node = try await Node.quiet(home: "/home", on: disk, group.next()) { _ in }
         try await node.start(passphrase: nil)
         try await body(node, disk)

@@ -15,11 +15,7 @@ private final class Machine: Sendable {
     private let minutes = Mutex<Milliseconds>(0)
     private let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
 
-    init() throws {
-        try Store.create(
-            home: Self.home, protection: .keyFile, passphrase: nil, fileSystem: disk,
-            journal: SimulatedDisk.journalByteCount)
-    }
+    init() throws { try disk.makeHome(Self.home) }
 
     func start() async throws -> Node {
         let node = try await Node.quiet(home: Self.home, on: disk, group.next()) {

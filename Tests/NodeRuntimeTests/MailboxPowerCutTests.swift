@@ -184,9 +184,7 @@ extension Node {
         async throws -> (peers: PeersFile, all: [(disk: SimulatedDisk, promise: BoxPromise)])
     {
         let disk = SimulatedDisk()
-        try Store.create(
-            home: Self.home, protection: .keyFile, passphrase: nil, fileSystem: disk,
-            journal: SimulatedDisk.journalByteCount)
+        try disk.makeHome(Self.home)
         let listen = [Messaging.Endpoint(host: "127.0.0.1", port: 0)]
         let identity = makeIdentity()
         let card = ContactCard(

@@ -25,9 +25,7 @@ private final class Household: Sendable {
             for parent in directory.indices.dropFirst().filter({ directory[$0] == "/" }) {
                 try disk.makeDirectory(String(directory[..<parent]), in: nil)
             }
-            try Store.create(
-                home: directory, protection: .keyFile, passphrase: nil, fileSystem: disk,
-                journal: SimulatedDisk.journalByteCount)
+            try disk.makeHome(directory)
         }
         hub = try await Self.node(directory, disks.hub, group.next()) { $0.isMailbox = true }
         try await hub.start(passphrase: nil)

@@ -17,9 +17,7 @@ import Testing
 
     init() throws {
         sender = try SecretKey(SecretBytes(copying: [UInt8](repeating: 7, count: 32))).publicKey
-        try Store.create(
-            home: "/home", protection: .keyFile, passphrase: nil, fileSystem: disk,
-            journal: SimulatedDisk.journalByteCount)
+        try disk.makeHome()
         store = try Store.open(home: "/home", fileSystem: disk, now: now.milliseconds, committingOn: .caller)
         try store.unlock(passphrase: nil)
         row = try store.createRow()

@@ -117,9 +117,7 @@ private final class Machine: Sendable {
 
     func withNode(_ body: (Node) async throws -> Void) async throws {
         let disk = SimulatedDisk()
-        try Store.create(
-            home: "/home", protection: .keyFile, passphrase: nil, fileSystem: disk,
-            journal: SimulatedDisk.journalByteCount)
+        try disk.makeHome()
         let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
         let node = try await Node.quiet(home: "/home", on: disk, group.next()) {
             $0.realtime = { [self] in 1_700_000_000_000 + time.withLock { $0 } }

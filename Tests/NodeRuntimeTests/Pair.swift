@@ -15,11 +15,7 @@ final class Pair: Sendable {
     private static let home = "/home"
 
     init() async throws {
-        for disk in [disks.ann, disks.bob] {
-            try Store.create(
-                home: Self.home, protection: .keyFile, passphrase: nil, fileSystem: disk,
-                journal: SimulatedDisk.journalByteCount)
-        }
+        for disk in [disks.ann, disks.bob] { try disk.makeHome(Self.home) }
         var nodes: [Node] = []
         for disk in [disks.ann, disks.bob] { nodes.append(try await Self.node(disk, group.next())) }
         (ann, bob) = (nodes[0], nodes[1])

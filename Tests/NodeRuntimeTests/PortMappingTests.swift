@@ -57,11 +57,7 @@ private final class StubGateways: GatewayNetwork {
         let gateways = StubGateways()
         private let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
 
-        init() throws {
-            try Store.create(
-                home: "/home", protection: .keyFile, passphrase: nil, fileSystem: disk,
-                journal: SimulatedDisk.journalByteCount)
-        }
+        init() throws { try disk.makeHome() }
 
         func start(mapPorts: Bool?, configured: Bool? = nil, advertise: [Endpoint] = []) async throws -> Node {
             var environment = Environment()

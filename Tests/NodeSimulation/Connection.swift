@@ -52,8 +52,6 @@ final class Connection: @unchecked Sendable {
 
     var isOpen: Bool { isOver != [true, true] }
 
-    // MARK: From a side
-
     func send(_ bytes: ByteBuffer, from side: Side) {
         guard !isOver[side.rawValue] else { return }
         network.sent(bytes, on: self, from: side)
@@ -73,8 +71,6 @@ final class Connection: @unchecked Sendable {
 
     /// Answers bytes for a connection that is closed there.
     func reset(by side: Side) { tell(side.other, network.error(.reset), after: delay) }
-
-    // MARK: To a side
 
     private func plan(_ side: Side, at time: Int64) {
         guard let channel = channels[side.rawValue] else { return }

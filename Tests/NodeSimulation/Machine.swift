@@ -83,11 +83,9 @@ final class Machine: @unchecked Sendable {
     var endpoint: Messaging.Endpoint { Messaging.Endpoint(host: host, port: Self.port) }
 
     func initialize() {
-        do {
-            try Store.create(
-                home: Self.home, protection: .keyFile, passphrase: nil, fileSystem: disk,
-                journal: SimulatedDisk.journalByteCount)
-        } catch { world.violation("machine \(index) could not make a home: \(error)") }
+        do { try disk.makeHome(Self.home) } catch {
+            world.violation("machine \(index) could not make a home: \(error)")
+        }
         disk.isInUse = true
     }
 

@@ -68,8 +68,6 @@ final class MachineDisk: FileSystem, @unchecked Sendable {
         throw SystemError(name, code)
     }
 
-    // MARK: FileSystem
-
     func open(_ name: String, in directory: FileDescriptor?, _ access: FileAccess) throws(SystemError) -> FileDescriptor
     {
         try look("open", EMFILE)

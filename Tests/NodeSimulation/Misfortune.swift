@@ -85,8 +85,6 @@ extension NodeSimulation {
         look(at: machine)
     }
 
-    // MARK: Crash and restart
-
     func crash(_ machine: Machine, isPowerCut: Bool) {
         count(isPowerCut ? "power cuts" : "killed processes")
         note("machine \(machine.index): \(isPowerCut ? "power cut" : "killed")")

@@ -61,8 +61,6 @@ final class SimulatedChannel: Channel, ChannelCore, @unchecked Sendable {
     /// Activates a dial's channel, which has no handler yet.
     func activateQuietly() { isActive = true }
 
-    // MARK: From the network
-
     func arrive(_ bytes: ByteBuffer) {
         guard isOpen else { return connection.reset(by: side) }
         var bytes = bytes
@@ -95,8 +93,6 @@ final class SimulatedChannel: Channel, ChannelCore, @unchecked Sendable {
         if outputIsClosed { return close0(error: ChannelError.eof, mode: .all, promise: nil) }
         pipeline.fireUserInboundEventTriggered(ChannelEvent.inputClosed)
     }
-
-    // MARK: ChannelCore
 
     func localAddress0() throws -> SocketAddress { localAddress! }
     func remoteAddress0() throws -> SocketAddress { remoteAddress! }

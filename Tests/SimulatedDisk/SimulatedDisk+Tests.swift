@@ -1,3 +1,14 @@
+import Store
+
+extension FileSystem {
+    /// A home with a key file.
+    package func makeHome(_ home: String = "/home") throws {
+        try Store.create(
+            home: home, protection: .keyFile, passphrase: nil, fileSystem: self, journal: SimulatedDisk.journalByteCount
+        )
+    }
+}
+
 extension SimulatedDisk {
     /// Size of a store's journal, which is written whole when a home is made and read whole at each start.
     package static let journalByteCount = 128 << 10
@@ -32,12 +43,7 @@ extension SimulatedDisk {
     package func copy() -> SimulatedDisk {
         let other = snapshot()
         other.with { state in
-            for number in state.nodes.keys {
-                guard let node = state.nodes[number] else { continue }
-                state.nodes[number]?.durable = node.content
-                state.nodes[number]?.durableEntries = node.entries
-                state.nodes[number]?.restart()
-            }
+            state.synchronize()
             state.operations = 0
             state.history = []
             state.keepsHistory = false
@@ -48,17 +54,7 @@ extension SimulatedDisk {
     }
 
     /// Makes all writes durable, like `sync`. A disk without power has no cache to write.
-    package func synchronizeAll() {
-        with { state in
-            guard !state.isCrashed else { return }
-            for number in state.nodes.keys {
-                guard let node = state.nodes[number] else { continue }
-                state.nodes[number]?.durable = node.content
-                state.nodes[number]?.durableEntries = node.entries
-                state.nodes[number]?.restart()
-            }
-        }
-    }
+    package func synchronizeAll() { with { state in if !state.isCrashed { state.synchronize() } } }
 
     /// The durable content only, as on the platter of a removed disk.
     package func durableCopy() -> SimulatedDisk {
@@ -147,6 +143,16 @@ extension SimulatedDisk {
             state.nodes[number]?.durable = SimulatedBytes(bytes)
             if let entries = state.nodes[number]?.entries { state.nodes[number]?.durableEntries = entries }
             state.nodes[number]?.restart()
+        }
+    }
+}
+
+extension SimulatedDisk.State {
+    fileprivate mutating func synchronize() {
+        for (number, node) in nodes {
+            nodes[number]?.durable = node.content
+            nodes[number]?.durableEntries = node.entries
+            nodes[number]?.restart()
         }
     }
 }

@@ -151,8 +151,6 @@ extension Simulation {
         }
     }
 
-    // MARK: Knocks
-
     func receiveKnock(_ knock: NodeAction.Knock, from sender: Int) {
         guard nodes[sender].isUp else { return }
         switch knock {

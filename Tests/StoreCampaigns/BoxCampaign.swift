@@ -155,9 +155,7 @@ package final class BoxCampaign {
     private func search(
         _ disk: SimulatedDisk, _ boxes: Boxes, _ image: [(offset: Int, bytes: [UInt8])], _ written: [[UInt8]]
     ) throws -> Set<Int> {
-        guard let keystore = disk.files()["/home/keystore"],
-            var thief = Thief(keystore: keystore, keyFile: disk.files()["/home/key"] ?? [])
-        else { throw Violation("the keystore cannot be opened by its specification") }
+        var thief = try Thief(of: disk, passphrase: nil)
         thief.known = noise
         thief.search(image: image, written: written)
         let bodies = thief.payloads.filter { $0.starts(with: [2, 2, 2]) }

@@ -45,34 +45,20 @@ package final class ForensicCampaign {
         lockedWaits += history.lockedWaits
 
         let image = disk.image()
-        guard let keystore = disk.files()["/home/keystore"], let secret = history.promise.secrets.last else {
-            throw Violation("the keystore is gone")
-        }
-        let key = Key(keystore: keystore, passphrase: secret, keyFile: disk.files()["/home/key"] ?? [])
+        guard let secret = history.promise.secrets.last else { throw Violation("the keystore is gone") }
+        let thief = try Thief(of: disk, passphrase: secret)
         reportSecrets(seed, history.promise, image)
         let written = disk.with { $0.history }
-        let everything = try search(key, image, written, isThorough)
+        let everything = try search(thief, image, written, isThorough)
         let withoutKeys = history.withoutKeys
         deadTried += withoutKeys.count
         report(seed, everything.intersection(withoutKeys), "readable with every byte ever written, and dead")
         let live = history.live
         liveRead += live.intersection(everything).count
         report(seed, live.subtracting(everything), "alive and not readable")
-        let left = try search(key, image, image.map(\.bytes), false)
+        let left = try search(thief, image, image.map(\.bytes), false)
         deadTried += history.promise.destroyed.count
         report(seed, left.intersection(history.promise.destroyed), "readable on the disk, and dead")
-    }
-
-    private struct Key {
-        let keystore: [UInt8]
-        /// `nil` for a home with a key file.
-        let passphrase: String?
-        let keyFile: [UInt8]
-
-        var thief: Thief? {
-            guard let passphrase else { return Thief(keystore: keystore, keyFile: keyFile) }
-            return Thief(keystore: keystore, passphrase: passphrase)
-        }
     }
 
     /// Former secrets must open nothing on the disk, and the current one must open the home.
@@ -88,10 +74,10 @@ package final class ForensicCampaign {
         }
     }
 
-    private func search(_ key: Key, _ image: [(offset: Int, bytes: [UInt8])], _ written: [[UInt8]], _ isThorough: Bool)
-        throws -> Set<Int>
-    {
-        guard var thief = key.thief else { throw Violation("the keystore cannot be opened by its specification") }
+    private func search(
+        _ thief: Thief, _ image: [(offset: Int, bytes: [UInt8])], _ written: [[UInt8]], _ isThorough: Bool
+    ) throws -> Set<Int> {
+        var thief = thief
         if !isThorough { thief.known = noise }
         thief.search(image: image, written: written, slotCount: isThorough ? 128 : 0)
         placesTried += thief.placesTried

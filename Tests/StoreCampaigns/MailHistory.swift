@@ -63,8 +63,6 @@ package final class MailHistory {
         luck = SimulatedDisk.Generator(seed: seed ^ 0x6d61_696c)
     }
 
-    // MARK: - Luck
-
     private func pick(_ range: Range<Int>) -> Int { range.lowerBound + Int(luck.next() % UInt64(range.count)) }
     private func pick<Element>(_ elements: [Element]) -> Element? {
         elements.isEmpty ? nil : elements[pick(0..<elements.count)]
@@ -103,8 +101,6 @@ package final class MailHistory {
         let longest: [Milliseconds] = [.minute, 20 * .minute, 2 * .hour, 8 * .hour, .day, 9 * .day]
         return 1 + Int64(luck.next() % UInt64(pick(longest) ?? .minute))
     }
-
-    // MARK: - The owner
 
     private func publish() throws {
         guard let row = pick(history.liveRows), let terms = pick(Self.terms) else { return }
@@ -200,8 +196,6 @@ package final class MailHistory {
     private func isAligned(_ slice: UInt32, _ schedule: SliceSchedule) -> Bool {
         schedule.keyEnd(of: slice).milliseconds % tier(of: schedule).bucketWidth == 0
     }
-
-    // MARK: - What a thief may find
 
     package func isDead(_ one: Mailed) -> Bool {
         history.promise.destroyedInboxes.contains(one.row) || one.keyEnds <= history.lastReap

@@ -59,10 +59,10 @@ package final class MailboxCampaign {
     }
 
     private func visit(_ mail: MailHistory, _ seed: UInt64, _ isThorough: Bool) throws {
-        guard let disk = mail.history.disk as? SimulatedDisk, let keystore = disk.files()["/home/keystore"],
-            let secret = mail.history.promise.secrets.last,
-            var thief = thief(keystore, secret, disk.files()["/home/key"] ?? [])
-        else { throw Violation("the keystore cannot be opened by its specification") }
+        guard let disk = mail.history.disk as? SimulatedDisk, let secret = mail.history.promise.secrets.last else {
+            throw Violation("the keystore is gone")
+        }
+        var thief = try Thief(of: disk, passphrase: secret)
         if !isThorough { thief.known = noise }
         thief.search(image: disk.image(), written: disk.with { $0.history }, slotCount: isThorough ? 128 : 0)
         let (opened, keyCount) = thief.open(mail.mailed.map(\.body), isThorough: isThorough)
@@ -84,11 +84,6 @@ package final class MailboxCampaign {
                 if !isOpen { report(seed, "\(mail.text(one)) is alive and does not open") }
             }
         }
-    }
-
-    private func thief(_ keystore: [UInt8], _ passphrase: String?, _ keyFile: [UInt8]) -> Thief? {
-        guard let passphrase else { return Thief(keystore: keystore, keyFile: keyFile) }
-        return Thief(keystore: keystore, passphrase: passphrase)
     }
 
     private func report(_ seed: UInt64, _ what: String) {

@@ -75,8 +75,6 @@ package struct Promise {
 
     package init() {}
 
-    // MARK: - Narrowing
-
     package mutating func destroy(_ id: RowID) {
         guard let inbox = inboxes.removeValue(forKey: id) else { return }
         destroyedInboxes.insert(id)

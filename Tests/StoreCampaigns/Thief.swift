@@ -1,5 +1,6 @@
 import Cryptography
 import Glibc
+import SimulatedDisk
 
 /// An attacker with the raw disk, the passphrase (here: the key file) and every byte ever written to a segment, log or
 /// page file. It follows the specification and shares only the primitives with the store.
@@ -20,6 +21,16 @@ package struct Thief {
     private let tombstones: Secret
     private let control: Secret
     private let journal: Secret
+
+    /// - Parameter passphrase: `nil` for a home with a key file.
+    init(of disk: SimulatedDisk, passphrase: String?) throws {
+        let keystore = disk.files()["/home/keystore"] ?? []
+        let thief = passphrase.map { Thief(keystore: keystore, passphrase: $0) }
+        guard let thief = thief ?? Thief(keystore: keystore, keyFile: disk.files()["/home/key"] ?? []) else {
+            throw Violation("the keystore cannot be opened by its specification")
+        }
+        self = thief
+    }
 
     package init?(keystore: [UInt8], keyFile: [UInt8]) {
         guard keystore.count >= 144 else { return nil }

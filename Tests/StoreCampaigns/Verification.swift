@@ -53,6 +53,12 @@ package struct Verification {
         return secret
     }
 
+    package static func makeHome() throws -> SimulatedDisk {
+        let disk = SimulatedDisk()
+        try makeHome(on: disk)
+        return disk
+    }
+
     package static func makeHome(on disk: any FileSystem, home: String = home) throws {
         try Store.create(
             home: home, protection: .keyFile, passphrase: nil, fileSystem: disk, argon2: argon2,

@@ -5,14 +5,8 @@ import StoreCampaigns
 import Testing
 
 @Suite struct CampaignTests {
-    private func makeHome() throws -> SimulatedDisk {
-        let home = SimulatedDisk()
-        try Verification.makeHome(on: home)
-        return home
-    }
-
     @Test func `a power cut at any call of any operation breaks no promise`() throws {
-        let disk = try makeHome()
+        let disk = try Verification.makeHome()
         let campaign = CrashCampaign(limit: 3, thoroughness: 4, seed: 1)
         let history = History(on: disk, seed: 1)
         try campaign.run(history, on: disk, named: "every operation", FaultCampaign.everyOperation)
@@ -27,7 +21,7 @@ import Testing
 
     @Test func `a power cut during an erasure with undurable versions brings back no version`() throws {
         for seed in 1...2 as ClosedRange<UInt64> {
-            let disk = try makeHome()
+            let disk = try Verification.makeHome()
             let campaign = CrashCampaign(limit: 200, thoroughness: 64, seed: seed)
             let history = History(on: disk, seed: seed)
             let updates: [Operation] = [.update, .update, .commit, .update]
@@ -40,7 +34,7 @@ import Testing
     @Test func `a power cut after a twice refused erasure brings back no version of the message`() throws {
         var refusedCount = 0
         for (seed, call) in (1...3).flatMap({ seed in (0..<40).map { (UInt64(seed), $0) } }) {
-            let disk = try makeHome()
+            let disk = try Verification.makeHome()
             let history = History(on: disk, seed: seed)
             history.isHarmed = true
             try history.open()
@@ -84,7 +78,7 @@ import Testing
     }
 
     @Test func `a failed call causes no false acknowledgement and no false destruction, and later calls work`() throws {
-        let campaign = FaultCampaign(on: try makeHome(), seed: 1, steps: FaultCampaign.everyOperation)
+        let campaign = FaultCampaign(on: try Verification.makeHome(), seed: 1, steps: FaultCampaign.everyOperation)
         let count = try campaign.callCount()
         #expect(count > 400)
         // Every seventh call with one errno and one kind of fault; `make crash` tries all combinations.
@@ -97,7 +91,7 @@ import Testing
     }
 
     @Test func `data shown after a kill at any call or a refused barrier survives a power cut`() throws {
-        let campaign = KillCampaign(on: try makeHome(), seed: 1, steps: FaultCampaign.everyOperation)
+        let campaign = KillCampaign(on: try Verification.makeHome(), seed: 1, steps: FaultCampaign.everyOperation)
         let count = try campaign.callCount()
         for (index, call) in stride(from: 1, through: count, by: 3).enumerated() {
             campaign.run(at: call, KillCampaign.End.allCases[index % KillCampaign.End.allCases.count])
@@ -107,11 +101,11 @@ import Testing
     }
 
     @Test func `canary: the campaign catches a start that serves cached data lost in a power cut`() throws {
-        #expect(try KillCampaign.canary(on: try makeHome()) != nil)
+        #expect(try KillCampaign.canary(on: try Verification.makeHome()) != nil)
     }
 
     @Test func `a thief with the disk, the key and every byte ever written reads only live records`() throws {
-        let campaign = ForensicCampaign(on: try makeHome())
+        let campaign = ForensicCampaign(on: try Verification.makeHome())
         // These histories have every operation, a fired fuse, and messages and notes that expire.
         for seed in [1, 6, 17] as [UInt64] { try campaign.run(seed: seed, steps: 40, isThorough: seed == 1) }
         #expect(campaign.violations == [])
@@ -120,13 +114,13 @@ import Testing
     }
 
     @Test func `canary: the thief reads dead records on a disk that keeps overwritten blocks`() throws {
-        let campaign = ForensicCampaign(on: try makeHome())
+        let campaign = ForensicCampaign(on: try Verification.makeHome())
         try campaign.run(seed: 1, steps: 60, leavesOldBlocks: true)
         #expect(!campaign.violations.isEmpty)
     }
 
     @Test func `canary: the thief reads a journal that outlives its erasure`() throws {
-        let campaign = ForensicCampaign(on: try makeHome())
+        let campaign = ForensicCampaign(on: try Verification.makeHome())
         for seed in 1...20 as ClosedRange<UInt64> where campaign.violations.isEmpty {
             try campaign.run(seed: seed, steps: 60, outlivesErasure: true)
         }
@@ -134,11 +128,11 @@ import Testing
     }
 
     @Test func `canary: the campaign catches the loss of a commit acknowledged before the journal's barrier`() throws {
-        #expect(try CrashCampaign.journalCanary(on: try makeHome()) != nil)
+        #expect(try CrashCampaign.journalCanary(on: try Verification.makeHome()) != nil)
     }
 
     @Test func `canary: the campaign catches a disk that reports a barrier too early`() throws {
-        let disk = try makeHome()
+        let disk = try Verification.makeHome()
         disk.with { $0.liesAboutBarriers = true }
         let campaign = CrashCampaign(limit: 8, thoroughness: 4, seed: 1)
         let history = History(on: disk, seed: 1)
@@ -148,7 +142,7 @@ import Testing
     }
 
     @Test func `expiry and explosion work on a full disk`() throws {
-        let disk = try makeHome()
+        let disk = try Verification.makeHome()
         let history = History(on: disk, seed: 3)
         try history.open()
         for operation in FaultCampaign.everyOperation.prefix(18) { try history.step(operation) }

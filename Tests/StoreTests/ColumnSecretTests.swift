@@ -16,8 +16,7 @@ import Testing
     }
 
     @Test func `a column secret is the same when read again, after a lock, and after reopening`() throws {
-        let (_, first, row) = try makeRow()
-        var store = first
+        var (_, store, row) = try makeRow()
         try store.saveState(row, text("state"))
         try store.commitNow()
         let made = try #require(try secret(store, row, isMade: true))

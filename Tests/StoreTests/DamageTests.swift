@@ -278,8 +278,7 @@ import Testing
 
     @Test(arguments: [.max, .min, -1, (1 << 48) + 1] as [Int64], [0, 512])
     func `an impossible time in the clock file is ignored and reported as damage`(time: Int64, offset: Int) throws {
-        let disk = try makeHome()
-        var store = try openHome(disk)
+        var (disk, store) = try makeStore()
         for step in 1...2 as ClosedRange<Int64> { try store.saveClockMark(start + step) }
         store.close()
         let bytes = time.littleEndianBytes

@@ -6,8 +6,7 @@ import Testing
 
 @Suite struct ExpiryTests {
     @Test func `a message is readable until exactly its expiry, before any reap and after reopening`() throws {
-        let (disk, first, row) = try makeRow()
-        var store = first
+        var (disk, store, row) = try makeRow()
         let expiry = start + 3_456
         try store.put(row, 1, at: expiry, "one")
         try store.put(row, 2, at: start + 9_000, "two")
@@ -108,8 +107,7 @@ import Testing
     }
 
     @Test func `an inbox unused since the unlock loses its messages at their expiry`() throws {
-        let (disk, first, row) = try makeRow()
-        var store = first
+        var (disk, store, row) = try makeRow()
         try store.put(row, 1, .thirtyDays, at: start + hour, "one")
         try store.put(row, 2, .thirtyDays, at: start + 2 * hour, "two")
         try store.commitNow()
@@ -151,8 +149,7 @@ import Testing
     }
 
     @Test func `a read-only home is readable, but refuses to unlock with an overdue message`() throws {
-        let (disk, first, row) = try makeRow()
-        var store = first
+        var (disk, store, row) = try makeRow()
         try store.put(row, 1, at: start + 3_000, "one")
         try store.saveState(row, text("state"))
         try store.commitNow()

@@ -88,8 +88,7 @@ import Testing
     }
 
     @Test func `a full disk that takes part of a checkpoint loses no record served from the journal`() throws {
-        let (disk, first, row) = try makeRow()
-        var store = first
+        var (disk, store, row) = try makeRow()
         try store.saveState(row, text("state"))
         try store.put(row, 0, at: start + lifetime, "in the files")
         try store.checkpointNow()
@@ -111,8 +110,7 @@ import Testing
     }
 
     @Test func `an erasure after a move of the journal stays, despite an earlier run's old blocks`() throws {
-        let disk = try makeHome()
-        var store = try openHome(disk)
+        var (disk, store) = try makeStore()
         let rows = [try store.createRow(), try store.createRow()]
         for row in rows { try store.put(row, 0, at: start + lifetime, "message") }
         try store.commitNow()

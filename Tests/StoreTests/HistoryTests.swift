@@ -72,8 +72,7 @@ import Testing
         try store.erase(row, id: messageID(7))
         try store.update(row, id: messageID(8), payload: text("8|changed"))
         try store.commitNow()
-        store.close()
-        let again = try openHome(disk)
+        let again = try store.reopened()
         #expect(try again.get(row, 7, now: start) == nil)
         #expect(try again.get(row, 8, now: start) == "8|changed")
         #expect(numbers(try again.list(row, now: start)) == Array(0..<2_000).filter { $0 != 7 })
@@ -126,8 +125,7 @@ import Testing
         let (store, row) = try reopened(400)
         for number in 200..<400 { try store.erase(row, id: messageID(number)) }
         try store.commitNow()
-        store.close()
-        let again = try openHome(disk)
+        let again = try store.reopened()
         #expect(numbers(try again.list(row, last: 3, now: start)) == [197, 198, 199] && again.damage.isEmpty)
         again.close()
         let segment = try #require(disk.files().first { $0.key.hasSuffix(".seg") })
@@ -136,8 +134,6 @@ import Testing
         #expect(numbers(try last.list(row, now: start)) == Array(0..<200) && last.damage.count == 1)
         last.close()
     }
-
-    // MARK: - Statuses
 
     private func statuses(_ store: Store, _ row: RowID, _ places: ClosedRange<UInt64> = 0...(.max)) throws -> [String] {
         var found: [String] = []

@@ -3,14 +3,8 @@ import StoreCampaigns
 import Testing
 
 @Suite struct MailboxForensicTests {
-    private func makeHome() throws -> SimulatedDisk {
-        let home = SimulatedDisk()
-        try Verification.makeHome(on: home)
-        return home
-    }
-
     @Test func `a thief with a mailbox's bodies, the owner's disk and its secret opens only live bodies`() throws {
-        let campaign = MailboxCampaign(on: try makeHome())
+        let campaign = MailboxCampaign(on: try Verification.makeHome())
         for seed in 1...5 as ClosedRange<UInt64> { try campaign.run(seed: seed, steps: 24, isThorough: seed == 4) }
         #expect(campaign.violations == [])
         // The attacker can read live bodies.
@@ -21,7 +15,7 @@ import Testing
     }
 
     @Test func `canary: the thief opens a mailbox's bodies on a disk that keeps destroyed pages`() throws {
-        let campaign = MailboxCampaign(on: try makeHome())
+        let campaign = MailboxCampaign(on: try Verification.makeHome())
         for seed in 1...4 as ClosedRange<UInt64> where campaign.violations.isEmpty {
             try campaign.run(seed: seed, steps: 24, leavesOldBlocks: true)
         }
@@ -29,7 +23,7 @@ import Testing
     }
 
     @Test func `canary: the thief opens a mailbox's bodies if the slices' keys are stored`() throws {
-        let campaign = MailboxCampaign(on: try makeHome())
+        let campaign = MailboxCampaign(on: try Verification.makeHome())
         for seed in 1...8 as ClosedRange<UInt64> where campaign.violations.isEmpty {
             try campaign.run(seed: seed, steps: 24, keepsKeys: true)
         }
@@ -37,14 +31,14 @@ import Testing
     }
 
     @Test func `a mailbox's own disk keeps no discarded or expired slot, and none of a destroyed box`() throws {
-        let campaign = BoxCampaign(on: try makeHome())
+        let campaign = BoxCampaign(on: try Verification.makeHome())
         for seed in 1...8 as ClosedRange<UInt64> { try campaign.run(seed: seed, steps: 24) }
         #expect(campaign.violations == [])
         #expect(campaign.goneTried > 10 && campaign.withoutKeysTried > 5 && campaign.liveRead > 3)
     }
 
     @Test func `canary: the thief reads a mailbox's journal that outlives its erasure`() throws {
-        let campaign = BoxCampaign(on: try makeHome())
+        let campaign = BoxCampaign(on: try Verification.makeHome())
         for seed in 1...20 as ClosedRange<UInt64> where campaign.violations.isEmpty {
             try campaign.run(seed: seed, steps: 24, outlivesErasure: true)
         }

@@ -77,8 +77,7 @@ import Testing
             #expect(store.grid.segments.isEmpty && !store.isWhole(row))
         }
         refuse(disk, [])
-        store.close()
-        let again = try openHome(disk)
+        let again = try store.reopened()
         #expect(try again.list(row, now: start).count == 1 && again.isWhole(row))
         again.close()
     }

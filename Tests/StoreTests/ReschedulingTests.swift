@@ -39,8 +39,7 @@ import Testing
         try store.reschedule(row, id: messageID(2), tier: .oneHour, expiresAt: start + hour, payload: text("text 8"))
         try store.commitNow()
         #expect(try store.get(row, 2, now: start) == "text 8")
-        store.close()
-        let again = try openHome(disk)
+        let again = try store.reopened()
         #expect(try again.get(row, 1, now: start) == "text 9" && again.get(row, 2, now: start) == "text 8")
         again.close()
     }
@@ -80,8 +79,7 @@ import Testing
         try store.reschedule(row, id: messageID(1), tier: .thirtyDays, expiresAt: start + 700 * hour - 7)
         try store.commitNow()
         #expect(segments(disk).count == 1 && erasedCount(before, segments(disk)) > 60)
-        store.close()
-        let again = try openHome(disk)
+        let again = try store.reopened()
         #expect(try again.list(row, now: start).map(\.expiresAt) == [-7, 0, 0].map { start + 700 * hour + $0 })
     }
 
@@ -118,8 +116,7 @@ import Testing
         store.reap(hide: start + 2_000, destroy: start + 2_000)
         #expect(try store.get(row, 2, now: start) == "text 2")
         let expiry = try store.list(row, now: start)[1].expiresAt
-        store.close()
-        let again = try openHome(disk)
+        let again = try store.reopened()
         let listed = try again.list(row, now: start)
         #expect(listed.map(\.id.bytes) == [1, 2, 3].map { messageID($0) } && listed[1].payload == text("text 2"))
         #expect(listed[1].expiresAt == expiry)

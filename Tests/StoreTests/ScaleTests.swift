@@ -35,8 +35,7 @@ import Testing
     }
 
     @Test func `the explosion of an unread inbox does not read it`() throws {
-        let (disk, first, row) = try makeRow()
-        var store = first
+        var (disk, store, row) = try makeRow()
         try fill(store, row, 10)
         store = try store.reopened()
         try store.destroyRow(row)
@@ -73,8 +72,7 @@ import Testing
         try store.destroyRow(doomed)
         try store.commitNow()
         #expect(try store.get(kept, 1, now: start) == "kept")
-        store.close()
-        let again = try openHome(disk)
+        let again = try store.reopened()
         #expect(again.liveRows() == [kept] && again.damage.isEmpty)
         #expect(try again.get(kept, 1, now: start) == "kept")
         #expect(size > 0 && segments(disk).count == 1)
@@ -133,8 +131,7 @@ import Testing
     }
 
     @Test func `a home of many inboxes is searched in slices, and every due message is overwritten`() throws {
-        let disk = try makeHome()
-        var store = try openHome(disk)
+        var (disk, store) = try makeStore()
         let count = 3 * Store.scanLimit
         for number in 0..<count {
             let row = try store.createRow()
@@ -164,8 +161,7 @@ import Testing
     }
 
     @Test func `counts and bytes include live messages only, due or not yet reaped`() throws {
-        let (_, first, row) = try makeRow()
-        var store = first
+        var (_, store, row) = try makeRow()
         func byteCount() throws -> Int64 { try store.storedAmount(row).byteCount }
         #expect(try byteCount() == 0)
         try store.put(row, 1, at: start + 5_000, "four")
@@ -189,8 +185,7 @@ import Testing
     }
 
     @Test func `a directory without a key page is set aside and reported; it returns with its page`() throws {
-        let disk = try makeHome()
-        var store = try openHome(disk)
+        var (disk, store) = try makeStore()
         let rows = [try store.createRow(), try store.createRow()]
         for row in rows { try fill(store, row, 2, at: start + 700 * hour) }
         store.close()
@@ -241,8 +236,7 @@ import Testing
     }
 
     @Test func `a restart right after an explosion reports no damage`() throws {
-        let (disk, first, row) = try makeRow()
-        var store = first
+        var (disk, store, row) = try makeRow()
         try fill(store, row, 2)
         try store.destroyRow(row)
         #expect(segments(disk).count == 1)

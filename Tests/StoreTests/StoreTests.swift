@@ -7,8 +7,7 @@ import Testing
 
 @Suite struct StoreTests {
     @Test func `a message is stored, committed and read after reopening`() throws {
-        let (disk, first, row) = try makeRow()
-        var store = first
+        var (disk, store, row) = try makeRow()
         try store.put(row, 1, at: start + hour, "one")
         try store.put(row, 2, .thirtyDays, at: start + 700 * hour, "two")
         #expect(try store.get(row, 1, now: start) == "one")
@@ -207,8 +206,7 @@ import Testing
     }
 
     @Test func `an updated message keeps place and expiry, an erased one is gone, a duplicate is refused`() throws {
-        let (_, first, row) = try makeRow()
-        var store = first
+        var (_, store, row) = try makeRow()
         for number in 1...5 { try store.put(row, number, at: start + hour, "v0 of \(number)") }
         try store.commitNow()
         try store.update(row, id: messageID(2), payload: text("v1 of 2"))
@@ -234,8 +232,7 @@ import Testing
     }
 
     @Test func `a state log is compacted and keeps its last state`() throws {
-        let (disk, first, row) = try makeRow()
-        var store = first
+        var (disk, store, row) = try makeRow()
         #expect(try store.loadState(row) == nil)
         for number in 0..<100 {
             try store.saveState(row, [UInt8](repeating: UInt8(number), count: 20_000))
@@ -267,8 +264,7 @@ import Testing
     }
 
     @Test func `tombstones are kept, updated, removed and end at their time`() throws {
-        let disk = try makeHome()
-        var store = try openHome(disk)
+        var (disk, store) = try makeStore()
         let one = try store.addTombstone(keepUntil: start + 100, payload: text("one"))
         let two = try store.addTombstone(
             keepUntil: start + 200, payload: [UInt8](repeating: 9, count: Store.maximumTombstonePayload))
@@ -294,8 +290,7 @@ import Testing
     }
 
     @Test func `a fan-out list outlives every row and dies with its bucket`() throws {
-        let (_, first, row) = try makeRow()
-        var store = first
+        var (_, store, row) = try makeRow()
         try store.saveFanOut(id: messageID(1), expiresAt: start + 160 * hour, payload: text("members"))
         try store.saveFanOut(id: messageID(2), expiresAt: start + 160 * hour, payload: text("other"))
         try store.commitNow()
@@ -315,8 +310,7 @@ import Testing
     }
 
     @Test func `the clock mark only rises and survives a torn write`() throws {
-        let disk = try makeHome()
-        var store = try openHome(disk)
+        var (disk, store) = try makeStore()
         #expect(store.clockMark() == 0)
         try store.saveClockMark(start)
         try store.saveClockMark(start + 5)
@@ -370,8 +364,7 @@ import Testing
     }
 
     @Test func `hidden records are found by their identifier and are in no list, count or report`() throws {
-        let (_, first, row) = try makeRow()
-        var store = first
+        var (_, store, row) = try makeRow()
         func hide(_ number: Int, at expiry: Int64) throws {
             try store.append(
                 row, id: messageID(number), tier: .oneHour, expiresAt: expiry, payload: text("part \(number)"),

@@ -91,8 +91,6 @@ package final class Child {
         return output
     }
 
-    // MARK: - /proc
-
     /// The first line of /proc/PID/`file` that begins with `prefix`.
     package func line(_ file: String, _ prefix: String) -> String? {
         guard let file = fopen("/proc/\(pid)/\(file)", "r") else { return nil }

@@ -172,8 +172,7 @@ import Transport
     }
 
     @Test func `an idle open link outlives the deadlines of its handshake`() throws {
-        let wire = try Wire()
-        let (near, far) = try wire.link()
+        let (wire, near, far) = try Wire.linked()
         wire.loop.advanceTime(by: .hours(1))
         #expect(near.isActive && far.isActive)
         try wire.dialer.links[0].send([1])

@@ -32,8 +32,7 @@ import Transport
     }
 
     @Test func `a link carries three thousand frames each way over many keys`() throws {
-        let wire = try Wire()
-        let (near, far) = try wire.link()
+        let (wire, near, far) = try Wire.linked()
         for number in 0..<3_000 {
             try wire.dialer.links[0].send([UInt8(number >> 8), UInt8(number & 0xff)])
             try wire.responder.links[0].send([0, UInt8(number & 0xff)])
@@ -53,8 +52,7 @@ import Transport
     }
 
     @Test func `empty and longest frames arrive, and a frame one byte longer is refused`() throws {
-        let wire = try Wire()
-        let (near, far) = try wire.link()
+        let (wire, near, far) = try Wire.linked()
         let link = wire.dialer.links[0]
         let longest = [UInt8](repeating: 9, count: 65_535)
         #expect(throws: LinkSendError.tooLong) { try link.send(longest + [9]) }
@@ -76,8 +74,7 @@ import Transport
     }
 
     @Test func `an answer sent within a frame's event leaves with its batch`() throws {
-        let wire = try Wire()
-        let (near, far) = try wire.link()
+        let (wire, near, far) = try Wire.linked()
         wire.responder.onFrame = { link, frame in try? link.send(frame + frame) }
         for byte in 1...3 { try wire.dialer.links[0].send([UInt8(byte)]) }
         wire.dialer.links[0].flush()
@@ -96,8 +93,7 @@ import Transport
     }
 
     @Test func `a link reads nothing while frames wait for another turn`() throws {
-        let wire = try Wire()
-        let (near, far) = try wire.link()
+        let (wire, near, far) = try Wire.linked()
         let reads = ReadCounter()
         try far.pipeline.syncOperations.addHandler(reads, position: .first)
         wire.responder.onFrame = { link, frame in
@@ -118,8 +114,7 @@ import Transport
 
     @Test func `frames waiting for another turn are handed over when the peer closes, and none later`() throws {
         for closes in [false, true] {
-            let wire = try Wire()
-            let (near, far) = try wire.link()
+            let (wire, near, far) = try Wire.linked()
             for _ in 0..<400 { try wire.dialer.links[0].send([1]) }
             wire.dialer.links[0].flush()
             try wire.send(try wire.written(near), to: far)
@@ -135,8 +130,7 @@ import Transport
 
     @Test func `a flipped bit in any byte of a frame closes the link`() throws {
         for index in 0..<39 {
-            let wire = try Wire()
-            let (near, far) = try wire.link()
+            let (wire, near, far) = try Wire.linked()
             try wire.dialer.links[0].send(Array("hello".utf8))
             wire.dialer.links[0].flush()
             var bytes = try wire.written(near)
@@ -151,8 +145,7 @@ import Transport
     }
 
     @Test func `a closed link sends nothing more and reports its close once`() throws {
-        let wire = try Wire()
-        let (near, far) = try wire.link()
+        let (wire, near, far) = try Wire.linked()
         let link = wire.dialer.links[0]
         try link.send([1])
         link.close(.duplicate)
@@ -180,8 +173,7 @@ import Transport
     }
 
     @Test func `a paused link hands over no frame and loses none`() throws {
-        let wire = try Wire()
-        let (near, far) = try wire.link()
+        let (wire, near, far) = try Wire.linked()
         let link = wire.responder.links[0]
         wire.responder.onFrame = { link, frame in if frame == [1] { link.pauseReading() } }
         for byte in 0..<5 { try wire.dialer.links[0].send([UInt8(byte)]) }
@@ -193,8 +185,7 @@ import Transport
     }
 
     @Test func `frames before the peer's end arrive after a paused link resumes`() throws {
-        let wire = try Wire()
-        let (near, far) = try wire.link()
+        let (wire, near, far) = try Wire.linked()
         wire.responder.links[0].pauseReading()
         for byte in 0..<3 { try wire.dialer.links[0].send([UInt8(byte)]) }
         wire.dialer.links[0].flush()
@@ -209,8 +200,7 @@ import Transport
     @Test(arguments: [false, true]) func `closing a paused link hands over its waiting frames, but only after the call`(
         hasEnded: Bool
     ) throws {
-        let wire = try Wire()
-        let (near, far) = try wire.link()
+        let (wire, near, far) = try Wire.linked()
         let link = wire.responder.links[0]
         link.pauseReading()
         for byte in 0..<3 { try wire.dialer.links[0].send([UInt8(byte)]) }
@@ -230,8 +220,7 @@ import Transport
     @Test(arguments: [false, true]) func `a connection lost while its link closes still hands over all received frames`(
         hasRest: Bool
     ) throws {
-        let wire = try Wire()
-        let (near, far) = try wire.link()
+        let (wire, near, far) = try Wire.linked()
         let link = wire.responder.links[0]
         let count = hasRest ? 300 : 3
         if !hasRest { link.pauseReading() }

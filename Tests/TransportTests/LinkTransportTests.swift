@@ -23,10 +23,6 @@ private struct Firewall: Network {
         case .swallows: loop.scheduleTask(in: .hours(1)) { throw ChannelError.connectTimeout(.hours(1)) }.futureResult
         }
     }
-
-    func listen(at endpoint: Endpoint, limits: TransportLimits, on loop: any EventLoop, reception: Reception)
-        -> EventLoopFuture<TCPListener>
-    { Sockets().listen(at: endpoint, limits: limits, on: loop, reception: reception) }
 }
 
 /// UDP where other programs hold the first port numbers that are tried.
@@ -74,10 +70,6 @@ private final class HeldSockets: Network, @unchecked Sendable {
             return channel
         }
     }
-
-    func listen(at endpoint: Endpoint, limits: TransportLimits, on loop: any EventLoop, reception: Reception)
-        -> EventLoopFuture<TCPListener>
-    { Sockets().listen(at: endpoint, limits: limits, on: loop, reception: reception) }
 }
 
 /// A node with links over TCP and UDP, and the events it received. Confined to its loop.

@@ -169,6 +169,12 @@ final class Wire {
         return (near, far)
     }
 
+    static func linked() throws -> (Wire, near: EmbeddedChannel, far: EmbeddedChannel) {
+        let wire = try Wire()
+        let (near, far) = try wire.link()
+        return (wire, near, far)
+    }
+
     func pump(_ near: EmbeddedChannel, _ far: EmbeddedChannel, piece: Int? = nil) throws {
         while true {
             let there = try carry(near, far, piece: piece)
@@ -200,12 +206,14 @@ final class Wire {
     }
 }
 
+extension Network {
+    func listen(at endpoint: Endpoint, limits: TransportLimits, on loop: any EventLoop, reception: Reception)
+        -> EventLoopFuture<TCPListener>
+    { Sockets().listen(at: endpoint, limits: limits, on: loop, reception: reception) }
+}
+
 /// A network on which every TCP connection fails, for a reason that says least.
 struct NoTCP: Network {
     func connect(to endpoint: Endpoint, limits: TransportLimits, on loop: any EventLoop) -> EventLoopFuture<any Channel>
     { loop.makeFailedFuture(SocketAddressError.unsupported) }
-
-    func listen(at endpoint: Endpoint, limits: TransportLimits, on loop: any EventLoop, reception: Reception)
-        -> EventLoopFuture<TCPListener>
-    { Sockets().listen(at: endpoint, limits: limits, on: loop, reception: reception) }
 }

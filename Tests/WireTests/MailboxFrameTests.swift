@@ -51,8 +51,6 @@ func field(_ number: UInt64, _ value: UInt64) -> [UInt8] { varint(number << 3) +
 
     private mutating func name<Name: FixedBytes>() -> Name { .random(&fixtures.random) }
 
-    // MARK: Limits
-
     @Test mutating func `the greatest numbers, and every kind and time class, are read back unchanged`() throws {
         let most = Int(UInt32.max)
         let grant = MailboxGrant(boxCount: most, slotCount: most, byteCount: most, longest: .max)
@@ -137,8 +135,6 @@ func field(_ number: UInt64, _ value: UInt64) -> [UInt8] { varint(number << 3) +
         let claim = Frame.mailboxRequest(.claim(owner: fixtures.ann.publicKey, proof: proof, []))
         isRefused(claim, .malformed("mailbox_claim.proof"))
     }
-
-    // MARK: Bytes
 
     private static let box = field(1, [UInt8](repeating: 1, count: 16))
     private static let slot = field(2, [UInt8](repeating: 2, count: 16))

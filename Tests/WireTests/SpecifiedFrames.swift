@@ -63,8 +63,6 @@ struct SpecifiedFrames {
         ]
     }
 
-    // MARK: Contents
-
     private func content(
         _ type: String, _ payload: [UInt8] = [], _ body: ContentBody = .opaque, fallback: String = "",
         shouldPush: Bool = true
@@ -104,8 +102,6 @@ struct SpecifiedFrames {
             ), ("unknown type", content("example.org/poll:2.1", [0x00, 0xff], fallback: "a poll")),
         ]
     }
-
-    // MARK: Control messages
 
     private mutating func lifetimes() throws -> [(String, Frame)] {
         let proposal = try values.plainProposal()
@@ -147,8 +143,6 @@ struct SpecifiedFrames {
         ]
     }
 
-    // MARK: Relay
-
     private func relays() throws -> [(String, Frame)] {
         let reservation = try SpecifiedValues.known(ReservationID(nonce))
         let punch = try SpecifiedValues.known(PunchNonce(nonce))
@@ -171,8 +165,6 @@ struct SpecifiedFrames {
             ("punch go", .punch(PunchMessage(step: .go, nonce: punch, candidates: []))),
         ]
     }
-
-    // MARK: Mailbox
 
     private func mailbox() throws -> [(String, Frame)] {
         let (box, slot) = (BoxID(unchecked: [UInt8](0x40..<0x50)), SlotID(unchecked: [UInt8](0x50..<0x60)))

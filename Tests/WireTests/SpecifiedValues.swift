@@ -33,14 +33,10 @@ struct SpecifiedValues {
         return value
     }
 
-    // MARK: Names
-
     func message() throws -> MessageID {
         var random = ReplayedRandomness(try examples["names"].bytes("nonce"))
         return MessageID.make(by: ann.publicKey, in: conversation, &random)
     }
-
-    // MARK: The group
 
     mutating func genesis() -> Genesis { Genesis(conversation: conversation, createdAt: time, key: ann, &zeros) }
 
@@ -68,8 +64,6 @@ struct SpecifiedValues {
         Departure(of: bob.publicKey, conversation: conversation, key: bob, &zeros)
     }
 
-    // MARK: Lifetime
-
     mutating func proposal(_ name: String) throws -> LifetimeProposal {
         let vector = try examples[name]
         let unopened = try vector.number("unopened")
@@ -96,8 +90,6 @@ struct SpecifiedValues {
 
     mutating func agreement() throws -> Agreement { Agreement(proposal: try plainProposal(), accepts: [try accept()]) }
 
-    // MARK: Explosions
-
     mutating func notice(isImmediate: Bool) -> ExplodeNotice {
         ExplodeNotice(genesis: genesis(), expiresAt: time, isImmediate: isImmediate, key: ann, &zeros)
     }
@@ -116,8 +108,6 @@ struct SpecifiedValues {
         let at = Timestamp(milliseconds: try examples["statement"].number("statedAt"))
         return ExpiredStatement(tag: tag, timestamp: at, key: ann, &zeros)
     }
-
-    // MARK: Invites
 
     func invite() throws -> Invite {
         Invite(

@@ -129,8 +129,6 @@ import Testing
         #expect(far.address == pair.near.address && near.address == elsewhere)
     }
 
-    // MARK: Sizes
-
     @Test(arguments: [(1_500, 1_472), (1_471, 1_452), (1_400, 1_372), (1_250, 1_232), (1_231, 1_200), (1_200, 1_200)])
     func `datagrams grow to the largest size that gets through`(largest: Int, expected: Int) throws {
         var conditions = Conditions()

@@ -107,8 +107,6 @@ import Testing
         #expect(first?.lost == 1_000 && second?.lost == 0)
     }
 
-    // MARK: Filters
-
     @Test func `the filter always knows the greatest value of the last slots`() {
         var random = SplitMix64(state: 3)
         for length in [1, 2, 10] as [UInt64] {

@@ -71,8 +71,6 @@ import Testing
         #expect(isTaken(beyond) && far.keyReceivingEpoch == 2)
     }
 
-    // MARK: New secrets
-
     @Test func `a link has new secrets each hour and refuses packets under old keys`() throws {
         let pair = try pair(1)
         // An open link needs no inbox key, which a lock wipes.

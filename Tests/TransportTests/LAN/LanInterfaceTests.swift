@@ -42,8 +42,6 @@ import Testing
         #expect(cable.dropFirst().map { $0 }.near(named: nil).map(\.index) == [2])
     }
 
-    // MARK: Answers of the kernel
-
     private func native(_ number: some FixedWidthInteger) -> [UInt8] { withUnsafeBytes(of: number) { Array($0) } }
 
     private func attribute(_ type: UInt16, _ value: [UInt8]) -> [UInt8] {

@@ -82,8 +82,6 @@ import Transport
         #expect(seen.count == 12)
     }
 
-    // MARK: NAT-PMP
-
     @Test("NAT-PMP's requests and answers have the bytes of RFC 6886, and only the matching answer is taken")
     func natPMP() {
         let asked = PCPMap(nonce: [], carrier: .udp, innerPort: 7_440, outerPort: 40_000, outer: IPAddress(0, 0, 0, 0))
@@ -123,8 +121,6 @@ import Transport
         var modern = exchange(.natPMP(nil))
         #expect(modern.receive([2, 128, 0, 1] + [UInt8](repeating: 0, count: 20)) == .failed(.unsupported))
     }
-
-    // MARK: Exchanges
 
     private func exchange(_ operation: PCPRequest.Operation? = nil) -> PCPExchange {
         PCPExchange(PCPRequest(operation ?? .map(map), lifetime: 3_600, client: local), now: 1_000)

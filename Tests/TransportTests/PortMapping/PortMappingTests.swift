@@ -138,8 +138,6 @@ private typealias Machine = PortMappingStateMachine
         #expect(least == [.changed] && machine.mapping?.ports == [1, 65_535])
     }
 
-    // MARK: Every cell
-
     @Test("A place, another place, and none have the expected effect in each state") func places() {
         for state in State.allCases {
             var machine = machine(state)

@@ -14,6 +14,12 @@ private func identity(_ byte: UInt8) throws -> IdentityKey {
 
 private let today: UInt32 = 20_000
 
+private func memberTable() -> RoutingTable {
+    var table = RoutingTable(day: today)
+    table.addMember(1, secret: secret(1))
+    return table
+}
+
 @Suite struct RoutingSecretTests {
     @Test func `a token is the first half of the HMAC of day and counter`() {
         let key = [UInt8](repeating: 4, count: 32)
@@ -59,8 +65,7 @@ private let today: UInt32 = 20_000
 
 @Suite struct RoutingTableTests {
     @Test func `a member has 24 counter tokens, 6 on each of three days, and knock tokens`() {
-        var table = RoutingTable(day: today)
-        table.addMember(1, secret: secret(1))
+        let table = memberTable()
         #expect(table.count == 24 + 3 * 6 + 4)
         let there = RoutingTable.Match(route: .member(1), isKnock: false)
         for counter in 0...60 as ClosedRange<UInt32> {
@@ -82,8 +87,7 @@ private let today: UInt32 = 20_000
     }
 
     @Test func `a shown token moves the window ahead, and a completed token is used up`() {
-        var table = RoutingTable(day: today)
-        table.addMember(1, secret: secret(1))
+        var table = memberTable()
         func known() -> [UInt32] { (0...100).filter { table.match(secret(1).token(.first, counter: $0)) != nil } }
         table.show(secret(1).token(.first, counter: 20))
         // The window begins V below the shown counter: no dial was completed.
@@ -104,8 +108,7 @@ private let today: UInt32 = 20_000
     }
 
     @Test func `a listener asks to save its counters before a crash can lose eight`() {
-        var table = RoutingTable(day: today)
-        table.addMember(1, secret: secret(1))
+        var table = memberTable()
         var saved: UInt32 = 0
         for counter in 1...100 as ClosedRange<UInt32> {
             if table.show(secret(1).token(.first, counter: counter)) { saved = counter }
@@ -116,8 +119,7 @@ private let today: UInt32 = 20_000
     }
 
     @Test func `the old generation of tokens stays until a token of the new one is shown`() {
-        var table = RoutingTable(day: today)
-        table.addMember(1, secret: secret(1))
+        var table = memberTable()
         table.use(secret(1).token(.first, counter: 3))
         table.use(secret(1).token(day: today, counter: 2))
         let next = TokenGeneration(day: today, counter: 2)
@@ -139,8 +141,7 @@ private let today: UInt32 = 20_000
     }
 
     @Test func `a route never has more than 99 tokens`() {
-        var table = RoutingTable(day: today)
-        table.addMember(1, secret: secret(1))
+        var table = memberTable()
         for day in today - 1...today + 1 { for _ in 0..<9 { table.show(secret(1).token(day: day, counter: 6)) } }
         for counter in [24, 48, 72] as [UInt32] { table.show(secret(1).token(.first, counter: counter)) }
         for day in today - 1...today + 1 { table.show(secret(1).token(day: day, counter: 12)) }
@@ -198,8 +199,7 @@ private let today: UInt32 = 20_000
     }
 
     @Test func `removing one route leaves the others whole, even with shared tokens`() {
-        var table = RoutingTable(day: today)
-        table.addMember(1, secret: secret(1))
+        var table = memberTable()
         table.addMember(2, secret: secret(2))
         // A tombstone with the tokens of a live member neither takes nor removes them.
         table.addKnockOnly(3, secret: secret(1).knock)
@@ -219,8 +219,7 @@ private let today: UInt32 = 20_000
     }
 
     @Test func `a new day adds its tokens, removes the oldest day and keeps the counters`() {
-        var table = RoutingTable(day: today)
-        table.addMember(1, secret: secret(1))
+        var table = memberTable()
         table.addShared(2, secret: secret(2))
         table.use(secret(1).token(.first, counter: 1))
         table.show(secret(1).token(day: today, counter: 1))
@@ -289,8 +288,7 @@ private let today: UInt32 = 20_000
     }
 
     @Test func `counters survive a restart`() {
-        var table = RoutingTable(day: today)
-        table.addMember(1, secret: secret(1))
+        var table = memberTable()
         table.show(secret(1).token(.first, counter: 20))
         table.use(secret(1).token(.first, counter: 9))
         table.use(secret(1).token(day: today - 1, counter: 2))
@@ -319,8 +317,7 @@ private let today: UInt32 = 20_000
     }
 
     @Test func `a dialer with only successful dials never shows a token twice`() {
-        var table = RoutingTable(day: today)
-        table.addMember(1, secret: secret(1))
+        var table = memberTable()
         var tokens = DialTokens(secret: secret(1))
         var seen: Set<RoutingToken> = []
         for step in 0..<200 {

@@ -33,8 +33,6 @@ private struct TokenModel {
 
     private mutating func roll(_ bound: Int) -> Int { Int.random(in: 0..<bound, using: &random) }
 
-    // MARK: Dialer and listener
-
     private mutating func saveListener() { savedListener = table.counters(ofMember: 1) }
     private mutating func saveDialer() { savedDialer = dialer.counters }
 
@@ -86,8 +84,6 @@ private struct TokenModel {
         unanswered = 0
         seen = seen.mapValues { _ in -1_000 }
     }
-
-    // MARK: Attacker
 
     mutating func disturb() {
         let token = show(ofDay: roll(4) == 0)
