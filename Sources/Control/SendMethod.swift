@@ -95,24 +95,19 @@ package struct SendParams: JSONRecord, Hashable, Sendable {
     package init() {}
 
     package init(
-        conversation: String, text: String?, wait: DeliveryStage? = nil, timeout: Interval? = nil,
-        replyTo: String? = nil, type: String? = nil, payload: String? = nil, fallback: String? = nil
+        conversation: String, text: String? = nil, texts: [String]? = nil, wait: DeliveryStage? = nil,
+        timeout: Interval? = nil, replyTo: String? = nil, type: String? = nil, payload: String? = nil,
+        fallback: String? = nil
     ) {
         self.conversation = conversation
         self.text = text
+        self.texts = texts
         self.wait = wait
         self.timeout = timeout
         self.replyTo = replyTo
         self.type = type
         self.payload = payload
         self.fallback = fallback
-    }
-
-    package init(conversation: String, texts: [String], wait: DeliveryStage? = nil, timeout: Interval? = nil) {
-        self.conversation = conversation
-        self.texts = texts
-        self.wait = wait
-        self.timeout = timeout
     }
 
     package mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {

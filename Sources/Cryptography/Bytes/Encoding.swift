@@ -75,10 +75,11 @@ package func bigEndian<Number: FixedWidthInteger>(_ number: Number) -> [UInt8] {
     withUnsafeBytes(of: number.bigEndian) { Array($0) }
 }
 
-extension Array {
-    /// Binary search for the first element for which `isBehind` holds, in an array partitioned by it; `count` for none.
-    package func partitioningIndex(_ isBehind: (Element) -> Bool) -> Int {
-        var (low, high) = (0, count)
+extension RandomAccessCollection where Index == Int {
+    /// Binary search for the first element for which `isBehind` holds, in a collection partitioned by it; `endIndex`
+    /// for none.
+    @inlinable package func partitioningIndex(_ isBehind: (Element) -> Bool) -> Int {
+        var (low, high) = (startIndex, endIndex)
         while low < high {
             let middle = low + (high - low) / 2
             if isBehind(self[middle]) { high = middle } else { low = middle + 1 }

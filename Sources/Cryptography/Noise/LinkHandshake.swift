@@ -100,8 +100,8 @@ package struct LinkHandshake: ~Copyable, Sendable {
         decapsulation = nil
         encapsulated = nil
         remoteStatic = remote
-        symmetric = SymmetricState(
-            protocolName: "Noise_XK\(encapsulation == nil ? "_secp256k1" : "hfs_secp256k1+MLKEM768")_ChaChaPoly_SHA256")
+        let pattern = encapsulation == nil ? "XK_secp256k1" : "XKhfs_secp256k1+MLKEM768"
+        symmetric = SymmetricState(protocolName: "Noise_\(pattern)_ChaChaPoly_SHA256")
         symmetric.mixHash(prologue)
         symmetric.mixHash((remote ?? identity.publicKey).bytes)
     }

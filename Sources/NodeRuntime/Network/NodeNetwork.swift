@@ -51,6 +51,12 @@ final class NodeNetwork: Part {
         announce()
     }
 
+    /// The contact inbox has a route: its key is used toward rendezvous nodes, and a derived key toward gateways.
+    func contactRegistered() {
+        shell.peerServices.changed()
+        shell.portMapper.look()
+    }
+
     /// Closes or moves links on lost addresses, dials again, and announces new endpoints. An address that reaches no
     /// other machine, such as a container's, triggers no dial.
     private func noteAddresses() {
@@ -71,6 +77,11 @@ final class NodeNetwork: Part {
         endpointsMayHaveChanged()
         shell.portMapper.look()
         core.schedule()
+    }
+
+    func relaysMayHaveChanged() {
+        shell.addresses.relaysHaveChanged = true
+        endpointsMayHaveChanged()
     }
 
     func endpointsMayHaveChanged() {

@@ -84,11 +84,7 @@ final class Routes: Part {
         case .contact:
             guard let secret = core.machine.contact?.record.routingSecret else { return }
             table.addShared(number, secret: .derive(shared: SecretBytes(copying: secret), purpose: "card"))
-            // Its key is used toward rendezvous nodes, and a derived key toward gateways.
-            execute {
-                self.shell.peerServices.changed()
-                self.shell.portMapper.look()
-            }
+            execute { self.shell.network.contactRegistered() }
         }
     }
 

@@ -69,9 +69,7 @@ final class ActionPerformer: Part {
         case .pauseReading(let link, let time): shell.output.pauseForHaste(link, time)
         case .forward(let link, let frame): shell.output.transmit(frame, on: link)
         case .relayed(let link, let answer): shell.streams.relayed(answer, on: link)
-        case .endpointsMayHaveChanged:
-            shell.addresses.relaysHaveChanged = true
-            shell.network.endpointsMayHaveChanged()
+        case .endpointsMayHaveChanged: shell.network.relaysMayHaveChanged()
         case .gatherCandidates(let client, let remote): shell.punching.gatherCandidates(client, remote)
         case .dialPunching(let client, let dial, let nonce): shell.dials.dial(client, dial, punchingWith: nonce)
         case .punch(let nonce, let candidates): shell.punching.punch(nonce, candidates)

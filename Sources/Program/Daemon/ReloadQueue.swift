@@ -21,12 +21,8 @@ struct ReloadQueue: Sendable {
 
     func ask(on loop: any EventLoop) -> EventLoopFuture<ConfigReloadResult> {
         let promise = loop.makePromise(of: ConfigReloadResult.self)
-        switch waiting.yield(promise) {
-        case .enqueued: break
-        case .dropped, .terminated:
-            promise.fail(ControlError(.failed, "too many reloads wait already", hint: "try again"))
-        @unknown default: promise.fail(ControlError(.failed, "too many reloads wait already", hint: "try again"))
-        }
+        if case .enqueued = waiting.yield(promise) { return promise.futureResult }
+        promise.fail(ControlError(.failed, "too many reloads wait already", hint: "try again"))
         return promise.futureResult
     }
 

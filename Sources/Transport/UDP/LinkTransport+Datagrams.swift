@@ -7,8 +7,8 @@ extension LinkTransport {
     /// Statistics of the links over UDP, for measurements.
     package var summary: String {
         datagramLinks.keys.sorted().compactMap { endpoint.link($0) }.map {
-            "datagrams of \($0.datagramByteCount) B, \($0.lostPackets) lost, window \(Int($0.path.congestion.window)) B, "
-                + "round trip \($0.roundTripTime) µs"
+            "datagrams of \($0.datagramByteCount) B, \($0.lostPackets) lost, "
+                + "window \(Int($0.path.congestion.window)) B, round trip \($0.roundTripTime) µs"
         }.joined(separator: "; ")
     }
 

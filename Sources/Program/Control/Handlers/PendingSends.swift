@@ -42,8 +42,6 @@ final class PendingSend: @unchecked Sendable {
 }
 
 /// The `send` requests that wait for their messages; events of the messages complete them.
-///
-/// Used on the node's loop only.
 final class PendingSends: @unchecked Sendable {
     // @unchecked: mutable state is confined to the node's loop.
 
@@ -243,8 +241,6 @@ extension SentMessage {
 }
 
 /// A queue of timers with one scheduled task, for the earliest deadline.
-///
-/// Used on its loop only.
 final class DeadlineQueue: @unchecked Sendable {
     // @unchecked: mutable state is confined to the loop, which each entry point asserts.
 

@@ -48,7 +48,7 @@ struct SentPackets {
         guard let largest = ranges.first?.upperBound else { return }
         largestAcknowledged = max(largestAcknowledged ?? 0, largest)
         for range in ranges.reversed() {
-            var index = firstIndex(from: range.lowerBound)
+            var index = packets.partitioningIndex { $0.number >= range.lowerBound }
             while index < packets.count, packets[index].number <= range.upperBound {
                 if packets[index].isOutstanding {
                     packets[index].isOutstanding = false
@@ -93,16 +93,6 @@ struct SentPackets {
     }
 
     private mutating func trim() { while let first = packets.first, !first.isOutstanding { packets.removeFirst() } }
-
-    private func firstIndex(from number: UInt64) -> Int {
-        var low = 0
-        var high = packets.count
-        while low < high {
-            let middle = (low + high) / 2
-            if packets[middle].number < number { low = middle + 1 } else { high = middle }
-        }
-        return low
-    }
 }
 
 /// Received packet numbers, and when to acknowledge them (RFC 9000, section 13.2).

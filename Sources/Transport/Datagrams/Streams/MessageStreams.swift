@@ -1,3 +1,4 @@
+import Cryptography
 import DequeModule
 
 /// The part of the stream in one packet.
@@ -97,7 +98,7 @@ struct SendStream {
         DatagramFrame.appendDataHeader(offset: piece.offset, length: piece.length, isLast: piece.isLast, to: &packet)
         var position = piece.offset
         let stop = piece.range.upperBound
-        var index = chunkIndex(position)
+        var index = chunks.partitioningIndex { $0.end > position }
         while position < stop {
             let chunk = chunks[index]
             let from = Int(position - chunk.offset)
@@ -106,16 +107,6 @@ struct SendStream {
             position += UInt64(count)
             index += 1
         }
-    }
-
-    private func chunkIndex(_ offset: UInt64) -> Int {
-        var low = 0
-        var high = chunks.count
-        while low < high {
-            let middle = (low + high) / 2
-            if chunks[middle].end <= offset { low = middle + 1 } else { high = middle }
-        }
-        return low
     }
 
     mutating func acknowledge(_ piece: StreamPiece) {
@@ -295,15 +286,7 @@ struct OffsetRanges: Hashable, Sendable {
     var first: Range<UInt64>? { ranges.first }
     var last: Range<UInt64>? { ranges.last }
 
-    private func firstIndex(endingFrom offset: UInt64) -> Int {
-        var low = 0
-        var high = ranges.count
-        while low < high {
-            let middle = (low + high) / 2
-            if ranges[middle].upperBound < offset { low = middle + 1 } else { high = middle }
-        }
-        return low
-    }
+    private func firstIndex(endingFrom offset: UInt64) -> Int { ranges.partitioningIndex { $0.upperBound >= offset } }
 
     func contains(_ offset: UInt64) -> Bool {
         let index = firstIndex(endingFrom: offset)
