@@ -40,8 +40,6 @@ package struct Turn {
         (self.now, self.random, self.endpoints, self.isLocked) = (now, random, endpoints, isLocked)
     }
 
-    // MARK: Effects
-
     package mutating func add(_ action: NodeAction) {
         // One block of memory for most turns.
         if actions.isEmpty { actions.reserveCapacity(8) }
@@ -77,8 +75,6 @@ package struct Turn {
         defer { actions.removeSubrange(mark...) }
         return Array(actions[mark...])
     }
-
-    // MARK: Endpoints
 
     /// An inbox's direct endpoints and, last, its endpoints at rendezvous nodes.
     package func endpoints(of seed: RelaySeed, atMost count: Int = Limits.endpointCount) -> [Endpoint] {

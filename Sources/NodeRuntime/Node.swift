@@ -36,8 +36,6 @@ package actor Node {
         set { shell.timer.homeGone = newValue }
     }
 
-    // MARK: Starting and stopping
-
     /// Opens and locks the home. Destroys overdue data before it serves anything.
     package static func open(_ options: NodeOptions, on loop: any EventLoop, log: Logger) throws -> Node {
         let configuration = try NodeConfiguration.load(home: options.home)

@@ -168,8 +168,6 @@ import Testing
         }
     }
 
-    // MARK: Disks
-
     @Test(
         "On a full disk sends are refused, messages stay readable, exploding works, and free space ends the failure",
         .enabled(if: Program.canMount, "mounting a small file system needs root")) func full() throws

@@ -50,8 +50,6 @@ package struct AttachmentReceiverStateMachine: Hashable, Sendable {
 
     private var flight: Flight? { if case .receiving(let flight) = state { flight } else { nil } }
 
-    // MARK: Events
-
     /// - Parameter window: how many chunks may be requested at once.
     package mutating func linkUp(now: Timestamp, window: Int) -> [Action] {
         guard !isVerifying, !hasEnded else { return [] }
@@ -100,8 +98,6 @@ package struct AttachmentReceiverStateMachine: Hashable, Sendable {
         state = .failed
         return true
     }
-
-    // MARK: Steps
 
     private mutating func begin(now: Timestamp, window: Int) -> [Action] {
         if count == chunkCount {

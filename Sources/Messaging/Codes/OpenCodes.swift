@@ -36,8 +36,6 @@ package struct OpenCodes {
 
     package init() {}
 
-    // MARK: Codes
-
     /// - Returns: `nil` when ``Limits/codeCount`` codes are open.
     package mutating func open(
         _ client: ClientID, _ conversation: ConversationID, now: Timestamp, _ random: inout Randomness
@@ -62,8 +60,6 @@ package struct OpenCodes {
 
     /// The outcome of one of the last ``Limits/codeOutcomeCount`` codes; `nil` for one that is open or forgotten.
     package func outcome(of number: Number) -> CodeOutcome? { outcomes.last { $0.number == number }?.outcome }
-
-    // MARK: Events
 
     package mutating func receive(
         share: [UInt8], _ greeting: CodeExchange.Greeting, from attempt: CodeAttempt, _ random: inout Randomness
@@ -107,15 +103,11 @@ package struct OpenCodes {
         changeAll { machine, entry in reason(entry).map { machine.end($0) } ?? [] }
     }
 
-    // MARK: Time
-
     package var nextDeadline: Timestamp? { entries.map(\.expiresAt).min() }
 
     package mutating func advance(now: Timestamp) -> [Action] {
         changeAll { machine, entry in entry.expiresAt <= now ? machine.expire() : [] }
     }
-
-    // MARK: Changes
 
     private mutating func changeAll(_ event: (inout CodeIssuerStateMachine, Entry) -> [CodeIssuerStateMachine.Action])
         -> [Action]

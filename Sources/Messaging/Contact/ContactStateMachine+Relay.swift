@@ -1,8 +1,6 @@
 import Cryptography
 
 extension ContactStateMachine {
-    // MARK: Our rendezvous nodes
-
     /// The state of our reservations at this node; `nil` if it is none of our rendezvous nodes.
     package func standing(at rendezvous: PublicKey) -> RelayReservationStateMachine.Standing? {
         remotes[rendezvous]?.rendezvous?.reservation.standing
@@ -131,8 +129,6 @@ extension ContactStateMachine {
             return [.relayed(link, answer)] + (wait.map { [.pauseReading(link, $0)] } ?? [])
         }
     }
-
-    // MARK: This node as a rendezvous node and mailbox
 
     package mutating func serve(_ terms: RelayTerms, _ turn: Turn) -> [NodeAction] {
         relay.configure(terms, isPeer: turn.isNamedPeer)

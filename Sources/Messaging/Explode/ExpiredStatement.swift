@@ -36,8 +36,6 @@ package struct ExpiredStatement: Hashable, Sendable, Codable {
         JoinError(errorType: .conversationExpired, inviteTag: tag, timestamp: timestamp)
     }
 
-    // MARK: Sealing
-
     /// - Parameters:
     ///   - key: 32 bytes from the invite's knock secret.
     ///   - token: the routing token of the knock that it answers.

@@ -51,8 +51,6 @@ extension ExplodeNotice {
             && hasSignature(of: genesis.creator)
     }
 
-    // MARK: Sealing
-
     /// Seals notices and receipts outside a handshake: members derive the key, strangers cannot.
     static func key(_ conversation: ConversationID) -> SecretBytes {
         HKDF.derive(secret: SecretBytes(copying: conversation.bytes), info: "mayfly explode notice v1")

@@ -46,8 +46,6 @@ package struct InboxDirectory {
         [client.bytes, conversation.bytes].map { UInt16($0[0]) << 8 | UInt16($0[1]) }
     }
 
-    // MARK: Finding
-
     /// The present member's copy, if there are several.
     package func client(of conversation: ConversationID) -> ClientID? { entries[conversation]?.last?.client }
     package func clients(of conversation: ConversationID) -> [ClientID] { copies(of: conversation).map(\.client) }

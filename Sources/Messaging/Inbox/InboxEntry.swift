@@ -30,8 +30,6 @@ package final class InboxEntry {
     /// It is in the line of inboxes to be woken to deliver.
     var isInLine = false
 
-    // MARK: Its entries in the indices of the table
-
     /// See ``DeadlineQueue``.
     var queuedDeadline: Timestamp?
     var heldByteCount = 0

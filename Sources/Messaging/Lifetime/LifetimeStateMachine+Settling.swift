@@ -96,8 +96,6 @@ extension LifetimeStateMachine {
         }
     }
 
-    // MARK: Void proposals
-
     mutating func takeBack(_ proposal: LifetimeProposal) -> [Action] {
         void(proposal)
         negotiation = .settled

@@ -154,8 +154,6 @@ package enum SlotSealing {
         return frames
     }
 
-    // MARK: Notices
-
     /// The body of a reserved slot. The sealed notice is sealed again for this box, so that a mailbox cannot recognize
     /// the same notice in two boxes.
     package static func seal(notice: [UInt8], _ secret: SlotSecret, box: BoxID, nonce: [UInt8]) -> [UInt8] {

@@ -98,8 +98,6 @@ extension NodeStateMachine {
         advance(inbox, &turn)
     }
 
-    // MARK: Loading from the disk
-
     /// Adds the routes of the inbox.
     package func load(
         _ record: InboxRecord, key: IdentityKey, sessionGoesOn: Bool = false, lastActivity: Timestamp? = nil,

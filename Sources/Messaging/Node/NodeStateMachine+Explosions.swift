@@ -90,8 +90,6 @@ extension NodeStateMachine {
         explosions[conversation]?.record.set(knocks, name: name)
     }
 
-    // MARK: The lock of the storage, which wipes the keys of all inboxes
-
     /// Call before the storage is locked and the keys are wiped.
     package func prepareForLock(_ turn: inout Turn) {
         stepAll(&turn) { $0.prepareForLock(&$1) }

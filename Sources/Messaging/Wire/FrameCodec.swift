@@ -82,8 +82,6 @@ package enum FrameCodec {
         }
     }
 
-    // MARK: Reading
-
     private static let bodies = [8, 3, 21, 1, 2, 7, 20, 22, 30, 31, 32, 40, 41, 42]
     private static let numbers = [4, 5, 6]
 

@@ -26,8 +26,6 @@ struct ProtoWriter {
         bytes.append(UInt8(truncatingIfNeeded: rest))
     }
 
-    // MARK: Numbers
-
     mutating func put(_ field: Int, _ value: some FixedWidthInteger, always: Bool = false) {
         guard value != 0 || always else { return }
         tag(field, .varint)
@@ -42,8 +40,6 @@ struct ProtoWriter {
     mutating func put(_ field: Int, optional time: Timestamp?) {
         if let time { put(field, time.milliseconds, always: true) }
     }
-
-    // MARK: Bytes
 
     mutating func put(_ field: Int, _ value: some Collection<UInt8>, always: Bool = false) {
         guard !value.isEmpty || always else { return }
@@ -75,8 +71,6 @@ struct ProtoWriter {
         varint(UInt64(ids.count * ID.byteCount))
         for id in ids { id.value.append(to: &bytes) }
     }
-
-    // MARK: Messages
 
     /// Writes the length when it is known: in front of the message, which moves.
     mutating func put(_ field: Int, _ write: (inout ProtoWriter) -> Void) {

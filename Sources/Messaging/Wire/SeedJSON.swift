@@ -146,8 +146,6 @@ package enum SeedJSON {
         return JoinError(errorType: JoinErrorType(rawValue: body.errorType), inviteTag: tag, timestamp: timestamp)
     }
 
-    // MARK: Steps
-
     private static func encode(_ value: some Encodable) -> [UInt8] {
         let encoder = JSONEncoder()
         encoder.outputFormatting = [.sortedKeys, .withoutEscapingSlashes]

@@ -44,8 +44,6 @@ struct JSONIndex {
         return nil
     }
 
-    // MARK: Parsing
-
     private func failure(_ words: String) -> Failure { Failure(line: line, words: words) }
 
     private var next: UInt8? { index < bytes.count ? bytes[index] : nil }

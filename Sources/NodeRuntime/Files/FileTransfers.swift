@@ -10,8 +10,6 @@ final class FileTransfers: Part {
     private var served: Set<LinkID> = []
     private var isServing = false
 
-    // MARK: Out
-
     /// Sends chunks while the link accepts them, interleaved with other frames.
     func serve(_ link: LinkID) {
         guard links[link] != nil else { return }
@@ -56,8 +54,6 @@ final class FileTransfers: Part {
             if let chunk { shell.output.transmit(.attachmentChunk(chunk), on: link) }
         } catch { log.error("a chunk could not be read", metadata: ["client": "\(client)", "error": "\(error)"]) }
     }
-
-    // MARK: In
 
     private static let verificationChunkCount = 16
 

@@ -13,8 +13,6 @@ final class StorageLock: Part {
     /// The number of lock requests: a lock cancels unlocks requested before it.
     private var lockCount = 0
 
-    // MARK: Lock
-
     func lock() {
         lockCount += 1
         guard !store.isLocked else { return }
@@ -38,8 +36,6 @@ final class StorageLock: Part {
         store.lock()
         core.schedule()
     }
-
-    // MARK: Unlock
 
     /// Unlocks synchronously.
     /// - Parameter passphrase: `nil` for a home with a key file.

@@ -6,8 +6,6 @@ import Store
 
 /// Puts inboxes to sleep and wakes them (Delivery.md), at the core's request.
 final class InboxSleep: Part {
-    // MARK: Waking
-
     /// Wakes a sleeping inbox; marks an awake one as used by the user.
     /// - Throws: ``NodeError/locked``, ``NodeError/stopping``, ``NodeError/store(_:)``.
     func wake(_ client: ClientID, _ reason: WakeReason) throws(NodeError) {
@@ -65,8 +63,6 @@ final class InboxSleep: Part {
         return core.machine.preview(snapshot.record, key: key, undelivered: undelivered, now: now)
     }
 
-    // MARK: The outbox
-
     /// Our stored messages without an acknowledgement, oldest first. Without contents: those are read when sent.
     /// - Parameter place: a lower bound of their positions; `nil` if there are none.
     func undelivered(_ inbox: Inbox, from place: UInt64?) -> [Message] {
@@ -112,8 +108,6 @@ final class InboxSleep: Part {
         }
     }
 
-    // MARK: Sleep
-
     /// Saves an inbox whose links the core has closed. Only row, summary, routes and unsaved contents stay in memory.
     func putToSleep(_ client: ClientID) {
         guard let inbox = inboxes[client], core.machine.conversation(client) != nil else { return }
@@ -127,8 +121,6 @@ final class InboxSleep: Part {
         inboxes.noteSleep(inbox)
         store.release(inbox.row)
     }
-
-    // MARK: Users
 
     /// A user follows this conversation until ``stoppedWatching(_:)``. Wakes the conversation if possible.
     func watching(_ client: ClientID) {

@@ -68,8 +68,6 @@ final class AnonymousLinks: Part {
 
     private var linked: [LinkID: Link] = [:]
 
-    // MARK: Dials
-
     /// - Returns: `nil` if no dial was started, and no callback follows.
     @discardableResult func open(_ remote: Remote, for purpose: Purpose) -> Dial? {
         let dial = Dial(self, remote, purpose)
@@ -118,8 +116,6 @@ final class AnonymousLinks: Part {
         }
     }
 
-    // MARK: Frames
-
     func connection(_ link: LinkID) -> PeerConnection? { linked[link]?.connection }
 
     func key(of link: LinkID) -> PublicKey? { linked[link]?.key }
@@ -165,8 +161,6 @@ final class AnonymousLinks: Part {
         linked[id]?.connection.pauseReading()
         after(time) { self.linked[id]?.connection.resumeReading() }
     }
-
-    // MARK: Ends
 
     func close(_ link: LinkID) { linked[link]?.connection.close() }
 

@@ -41,8 +41,6 @@ final class LinkEvents: Part {
         }
     }
 
-    // MARK: Handshakes
-
     private func route(_ token: RoutingToken) -> RouteMatch? {
         // Without a key there is no handshake.
         guard !store.isLocked, let match = shell.routes.match(token), !match.isKnock else { return nil }
@@ -70,8 +68,6 @@ final class LinkEvents: Part {
         guard core.machine.isSleeping(inbox.client), !store.isLocked else { return nil }
         return try? inbox.deriveKey(in: store)
     }
-
-    // MARK: Links
 
     /// A link of an inbox is open: an incoming one, or a dial's.
     func opened(_ connection: PeerConnection, of client: ClientID) {

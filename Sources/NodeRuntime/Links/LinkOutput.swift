@@ -11,8 +11,6 @@ final class LinkOutput: Part {
     private var closingGuests = ClosingGuests()
     private var acknowledged: [Inbox] = []
 
-    // MARK: Frames
-
     func transmit(_ frame: Frame, on id: LinkID) {
         guard let link = links[id] else { return }
         switch frame {
@@ -74,8 +72,6 @@ final class LinkOutput: Part {
         noteAcknowledgements()
     }
 
-    // MARK: Ends
-
     func close(_ link: LinkID) {
         guard let open = links[link] else { return }
         sendContents(on: open)
@@ -91,8 +87,6 @@ final class LinkOutput: Part {
     func abort(_ name: LinkName) {
         for link in inboxes[name.client]?.links ?? [] where link.remote == name.remote { link.connection.abort() }
     }
-
-    // MARK: Backpressure
 
     /// Rate limit: pauses reading from a peer that sends too fast, so that the backlog stays with the peer.
     func pauseForHaste(_ id: LinkID, _ time: Milliseconds) {
@@ -114,8 +108,6 @@ final class LinkOutput: Part {
         guard links[id]?.pauses.remove(reason) ?? false else { return }
         links[id]?.connection.resumeReading()
     }
-
-    // MARK: The log
 
     /// Counts acknowledgements for the log line of the batch.
     func count(_ frame: Frame, of inbox: Inbox, isSent: Bool) {

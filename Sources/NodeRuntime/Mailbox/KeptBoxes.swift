@@ -18,8 +18,6 @@ final class KeptBoxes: Part {
     /// In a fixed order.
     var boxesInMemory: [BoxID] { bodies.keys.sorted() }
 
-    // MARK: Loading
-
     /// Takes over a box's row, at the start.
     func adopt(_ snapshot: Snapshot, _ row: RowID) {
         rows[snapshot.box] = row
@@ -53,8 +51,6 @@ final class KeptBoxes: Part {
         }
         return KeptSlots(inMemory + onDisk, isWhole: store.isWhole(row))
     }
-
-    // MARK: Actions
 
     func perform(_ action: MailboxAction) {
         switch action {

@@ -37,8 +37,6 @@ final class MailNotices: Part {
 
     private var rounds: [ConversationID: Round] = [:]
 
-    // MARK: Lists
-
     func begin(_ conversation: ConversationID, _ notices: [MailNotice]) {
         let entries = notices.map { one in
             Entry(
@@ -88,8 +86,6 @@ final class MailNotices: Part {
         try? store.removeFanOut(id: Self.id(conversation))
         shell.commits.schedule()
     }
-
-    // MARK: Rounds
 
     private func schedule(_ conversation: ConversationID, in time: Milliseconds) {
         rounds[conversation]?.timer?.cancel()

@@ -62,8 +62,6 @@ extension Message {
 }
 
 extension MessageArchive {
-    // MARK: Writing
-
     /// Writes pending status changes: one record for all messages of a bucket, so that the record expires with them.
     /// Drops changes of absent messages; keeps those of unreadable ones.
     func writeStatuses() throws(StoreError) {
@@ -106,8 +104,6 @@ extension MessageArchive {
         learned.removeAll()
         for status in kept { learned.add(status, at: nil) }
     }
-
-    // MARK: Reading
 
     /// Visits stored messages in their current state, oldest first.
     func visitStored(

@@ -49,8 +49,6 @@ final class NetworkCheck: Part {
         if underWay == 0 { promise.succeed(()) }
     }
 
-    // MARK: Rendezvous nodes
-
     private struct Target {
         let name: String?
         let endpoint: Messaging.Endpoint
@@ -121,8 +119,6 @@ final class NetworkCheck: Part {
         }
     }
 
-    // MARK: Gateways
-
     private func probeGateways() {
         guard let network = environment.gateways else { return }
         self.probed = []
@@ -148,8 +144,6 @@ final class NetworkCheck: Part {
         }
         self.promise.futureResult.whenComplete { _ in thread.shutdownGracefully { _ in } }
     }
-
-    // MARK: Findings
 
     private func findings() -> NetworkFindings {
         let families = [true, false].map { isIPv4 in

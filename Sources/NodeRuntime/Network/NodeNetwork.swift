@@ -11,8 +11,6 @@ final class NodeNetwork: Part {
     /// Changes arrive in bursts.
     private static let gathering = TimeAmount.milliseconds(50)
 
-    // MARK: Local addresses
-
     func start() {
         watchAddresses()
         shell.routes.startSearch()

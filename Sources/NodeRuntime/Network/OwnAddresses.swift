@@ -38,8 +38,6 @@ final class OwnAddresses: Part {
     /// Relayed endpoints have changed since the last announcement.
     var relaysHaveChanged = false
 
-    // MARK: Local addresses
-
     /// After a failed query, the previous interfaces.
     private var interfaces: [LanInterface] {
         if let interfacesNow { return interfacesNow }
@@ -87,8 +85,6 @@ final class OwnAddresses: Part {
             hasNew: !now.outward.isSubset(of: seen.outward))
     }
 
-    // MARK: Changes
-
     func watched(by channel: any Channel) { watch = channel }
 
     func stopWatching() { watch?.close(promise: nil) }
@@ -104,8 +100,6 @@ final class OwnAddresses: Part {
             look()
         }
     }
-
-    // MARK: Reachable endpoints
 
     func forgetAdvertised() {
         advertisedNow = nil

@@ -134,8 +134,6 @@ final class NodeEvents: Part {
         note(.event(shown, counts))
     }
 
-    // MARK: Cursors across restarts
-
     /// Continues the last run's cursors if it stopped cleanly. Removes the mark first, because it would be wrong after
     /// a crash of this run.
     func goOn() {

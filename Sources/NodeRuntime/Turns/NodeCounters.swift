@@ -42,8 +42,6 @@ package struct NodeCounters: Sendable {
     package private(set) var failedDials: [String: Int] = [:]
     package private(set) var rejections: [String: Int] = [:]
 
-    // MARK: Counting
-
     mutating func made(count: Int) { messages[.made, default: 0] += count }
 
     mutating func happened(_ event: Event.Kind) {

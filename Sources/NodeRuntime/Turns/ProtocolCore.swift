@@ -13,8 +13,6 @@ final class ProtocolCore: Part {
         super.init(shell)
     }
 
-    // MARK: Turns
-
     func turn(_ body: (inout Turn) -> Void) {
         guard !isStopped else { return }
         var turn = makeTurn()
@@ -87,8 +85,6 @@ final class ProtocolCore: Part {
         turn.sleeperKey = { [self] client in inboxes[client].flatMap { try? $0.deriveKey(in: store) } }
         return turn
     }
-
-    // MARK: Room on the disk
 
     private func hasRoom(_ client: ClientID) -> Bool {
         // The store keeps the count; while locked, nothing is stored.

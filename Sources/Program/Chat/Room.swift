@@ -89,8 +89,6 @@ struct Room {
 
     func message(_ id: HexID?) -> Message? { id.flatMap { id in messages.first { $0.message == id } } }
 
-    // MARK: Changes
-
     mutating func show(_ read: [Message], now: Timestamp) {
         messages = read.filter { $0.reactsTo == nil }
         unreadCount = 0

@@ -78,8 +78,6 @@ final class DeadlineQueue {
         return nil
     }
 
-    // MARK: - Withheld records
-
     func noteWithholding(_ segment: Segment) { withholding.insert(segment.file.number) }
     func forgetWithholding(_ segment: Segment) { withholding.remove(segment.file.number) }
 

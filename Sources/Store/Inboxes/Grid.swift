@@ -29,8 +29,6 @@ final class Grid {
     /// Directories of the rows that were live at the lock.
     private var rowsAtLock: [RowID: String] = [:]
 
-    // MARK: - Rows
-
     func insert(_ row: Row) {
         rows[row.id] = row
         rowOfSlot[row.id.slot] = row
@@ -42,8 +40,6 @@ final class Grid {
     }
 
     func takeRowAtLock(_ id: RowID) -> String? { rowsAtLock.removeValue(forKey: id) }
-
-    // MARK: - Columns
 
     func column(_ tier: Tier, _ bucket: Int64) -> Column? { columnOfBucket[BucketKey(tier, bucket)] }
 
@@ -60,8 +56,6 @@ final class Grid {
         if columnOfBucket[key] === column { columnOfBucket[key] = nil }
     }
 
-    // MARK: - Segments
-
     func insert(_ segment: Segment) {
         segments[segment.file.number] = segment
         segment.row.segments[segment.file.number] = segment
@@ -73,8 +67,6 @@ final class Grid {
         segments[segment.file.number] = nil
         segment.column.segments[segment.file.number] = nil
     }
-
-    // MARK: - Unlocking and locking
 
     func begin(controlRow: Row) {
         rowsAtLock = [:]

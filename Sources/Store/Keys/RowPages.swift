@@ -14,8 +14,6 @@ final class RowPages: SealedPages {
         super.init(file, isReadOnly: isReadOnly, findings)
     }
 
-    // MARK: - Opening
-
     /// - Parameters:
     ///   - fused: slots that fuses refer to.
     ///   - enter: called with each row.
@@ -57,8 +55,6 @@ final class RowPages: SealedPages {
         return (isComplete && !isCut, fingerprints)
     }
 
-    // MARK: - Making
-
     /// Creates a page. It is durable on return.
     func make(_ keys: GridKeys) throws(StoreError) -> (slot: UInt32, secret: SharedSecret) {
         settleAbandoned()
@@ -72,8 +68,6 @@ final class RowPages: SealedPages {
     }
 
     func fingerprint(_ slot: UInt32) throws(StoreError) -> [UInt8] { KeyPage.fingerprint(try file.read(Int(slot))) }
-
-    // MARK: - Destroying
 
     /// `directory`: the row's.
     func doom(_ slot: Int, directory: String) {

@@ -8,8 +8,6 @@ final class TombstoneTable: SealedPages {
     /// Slots by tombstone id, as of the lock.
     private var slotsAtLock: [[UInt8]: Int] = [:]
 
-    // MARK: - Opening
-
     func readHeaders() {
         _ = readAll { slot, page in
             if let time = TombstonePage.keepUntil(page) {
@@ -52,8 +50,6 @@ final class TombstoneTable: SealedPages {
         slotsAtLock = Dictionary(pages.map { ($1.id, $0) }) { first, _ in first }
         pages = [:]
     }
-
-    // MARK: - Tombstones
 
     /// In slot order.
     var all: [Tombstone] {
@@ -99,8 +95,6 @@ final class TombstoneTable: SealedPages {
         guard let found = pages.first(where: { $0.value.id == id.bytes }) else { throw .unknownTombstone }
         return (found.key, found.value)
     }
-
-    // MARK: - Ends
 
     var ends: Dictionary<Int, Int64>.Values { keepUntil.values }
 

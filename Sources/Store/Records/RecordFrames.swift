@@ -35,8 +35,6 @@ struct RecordFrames {
 
     func wipeKey() { key.wipe() }
 
-    // MARK: - Sealing
-
     /// Seals a record in its frame: writes both parts of the plaintext and seals them in place.
     /// - Parameters:
     ///   - target: as long as the record with its frame and trailer.
@@ -75,8 +73,6 @@ struct RecordFrames {
         target.storeBytes(of: number.littleEndian, toByteOffset: 4, as: UInt32.self)
         target.storeBytes(of: check(length: length, number: number).littleEndian, toByteOffset: 8, as: UInt64.self)
     }
-
-    // MARK: - Opening
 
     func open(_ sealed: UnsafeRawBufferPointer, number: UInt32) -> FoundRecord {
         let plaintext = withAssociatedData(number) { data in

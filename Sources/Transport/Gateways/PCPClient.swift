@@ -52,8 +52,6 @@ struct PCPClient {
         return method == .pcp ? .map(map) : .natPMP(map)
     }
 
-    // MARK: The socket
-
     private func exchange(_ operation: PCPRequest.Operation, _ lifetime: UInt32 = 0) -> PCPExchange.Step {
         guard let descriptor = connected() else { return .failed(.silent) }
         defer { close(descriptor) }

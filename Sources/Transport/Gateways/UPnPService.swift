@@ -96,8 +96,6 @@ struct UPnPService {
         }
     }
 
-    // MARK: The library
-
     /// Calls `body` with the gateway's service. Searches for it if its location is unknown or outdated.
     private mutating func with(
         _ place: MappingPlace, _ body: (inout igd_service) -> (PortMappingStateMachine.Outcome, CInt)

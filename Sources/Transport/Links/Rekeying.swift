@@ -58,8 +58,6 @@ struct Rekeying: ~Copyable {
 
     static func kind(of frame: [UInt8]) -> Kind? { frame.first.flatMap { Kind(rawValue: $0) } }
 
-    // MARK: Time
-
     /// Any past time means at once.
     private var dueAt: Microseconds? {
         guard role == .initiator, startedAt == nil else { return nil }
@@ -75,8 +73,6 @@ struct Rekeying: ~Copyable {
     func isOverdue(at now: Microseconds) -> Bool { overdueAt <= now }
 
     mutating func countFrame() { frameCount += 1 }
-
-    // MARK: Exchange
 
     /// The dialer's frame at the ``deadline``.
     mutating func ask(

@@ -59,8 +59,6 @@ package final class RelayedSocket: StreamSocket, @unchecked Sendable {
         link.start()
     }
 
-    // MARK: The owner's side
-
     /// Starts reading, once its link is in place.
     package func begin() { link?.readRequested() }
 
@@ -144,8 +142,6 @@ package final class RelayedSocket: StreamSocket, @unchecked Sendable {
             if outputIsClosed { close() } else { link?.inputEnded() }
         }
     }
-
-    // MARK: The link's side
 
     var localAddress: SocketAddress? { nil }
     var relay: LinkCarrier? { carrier }

@@ -25,8 +25,6 @@ extension LinkTransport {
         }
     }
 
-    // MARK: Incoming connections
-
     var reception: Reception {
         let bound = NIOLoopBound(self, eventLoop: loop)
         return Reception(
@@ -81,8 +79,6 @@ extension LinkTransport {
         if let victim = waiting.arrive(link.id, using: &generator) { streamLinks[victim]?.end(.requested, .crowdedOut) }
     }
 
-    // MARK: Outgoing connections
-
     func makeInitiator(_ dial: StreamLink.Dial? = nil, exchange: ExchangeDial? = nil) -> StreamLink {
         let link = StreamLink(initiator: takeNumber(), dial: dial, exchange: exchange, transport: self)
         streamLinks[link.id] = link
@@ -132,8 +128,6 @@ extension LinkTransport {
         dial.kind = .knock
         return makeInitiator(exchange: dial)
     }
-
-    // MARK: Time
 
     /// Calls ``StreamLink/timePassed(_:)`` at `deadline`, or soon after it when many are due at once.
     func watch(_ id: UInt64, until deadline: NIODeadline) {

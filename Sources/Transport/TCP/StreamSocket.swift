@@ -71,8 +71,6 @@ final class ChannelSocket: ChannelInboundHandler, ChannelOutboundHandler, Stream
         context.fireChannelInactive()
     }
 
-    // MARK: The link's side
-
     var localAddress: SocketAddress? { context?.channel.localAddress }
     var remoteAddress: SocketAddress? { context?.channel.remoteAddress }
     var relay: LinkCarrier? { nil }

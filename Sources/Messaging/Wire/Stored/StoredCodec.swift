@@ -38,8 +38,6 @@ package enum StoredCodec {
     }
 }
 
-// MARK: Tombstones
-
 /// Length of a knock's secret.
 private let secretByteCount = 32
 

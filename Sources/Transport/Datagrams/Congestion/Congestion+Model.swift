@@ -16,8 +16,6 @@ extension Congestion {
         }
     }
 
-    // MARK: Rounds and rates
-
     /// Section 5.5.10.3: UpdateLatestDeliverySignals.
     mutating func updateLatest(_ sample: RateSample) {
         latestRate = max(latestRate, sample.rate)
@@ -58,8 +56,6 @@ extension Congestion {
         guard sample.rate > 0, sample.rate >= greatestRate || !sample.isApplicationLimited else { return }
         rates.insert(sample.rate, at: cycle, length: 2)
     }
-
-    // MARK: Losses
 
     /// Section 5.5.10.2: HandleLostPacket.
     mutating func lost(_ byteCount: Int, _ packet: PacketDelivery, number: UInt64, at now: Microseconds) {

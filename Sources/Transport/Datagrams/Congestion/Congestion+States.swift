@@ -10,8 +10,6 @@ extension Congestion {
     /// BBR.ProbeRTTDuration
     private static let probeRTTDuration: Microseconds = 200_000
 
-    // MARK: Startup and drain
-
     mutating func leaveStartupOrDrain(_ inFlight: Double, at now: Microseconds) {
         if state == .startup, wasFull {
             state = .drain
@@ -19,8 +17,6 @@ extension Congestion {
         }
         if state == .drain, inFlight <= volume(1) || round > slowStart + Self.slowRounds { startDown(at: now) }
     }
-
-    // MARK: The cycle of probes for more
 
     mutating func startDown(at now: Microseconds) {
         state = .down
@@ -135,8 +131,6 @@ extension Congestion {
         raiseRounds = min(raiseRounds + 1, 30)
     }
 
-    // MARK: The round trip
-
     /// Section 5.3.4.3: CheckProbeRTT.
     mutating func probeRoundTrip(_ sample: RateSample, _ inFlight: Double, at now: Microseconds) {
         if state != .probeRTT, roundTrip.isStale, !isRestarting {
@@ -173,8 +167,6 @@ extension Congestion {
             state = .startup
         }
     }
-
-    // MARK: After an idle time
 
     /// Section 5.4.1: HandleRestartFromIdle.
     mutating func restart(at now: Microseconds) {

@@ -11,8 +11,6 @@ extension DatagramLink {
         return pollResponse() ?? pollChallenge(at: now) ?? pollSizeProbe(at: now) ?? pollData(at: now)
     }
 
-    // MARK: Small packets
-
     private func pollClose() -> DatagramTransmit? {
         guard owesClose, path.allowance >= 64 else { return nil }
         owesClose = false
@@ -59,8 +57,6 @@ extension DatagramLink {
         record.isSizeProbe = true
         return self.record(packet, record)
     }
-
-    // MARK: Messages and all that goes with them
 
     private var wantsToAsk: Bool { outbound.hasWork || owesCredit || inbound.owesCredit || owesPing || probesDue > 0 }
 
@@ -134,8 +130,6 @@ extension DatagramLink {
         DatagramFrame.append(acknowledgement, to: &packet)
         record.acknowledges = acknowledgement.ranges.first?.upperBound
     }
-
-    // MARK: Packets
 
     private func startPacket(_ capacity: Int = 128) -> [UInt8] {
         keys.rotate(at: nextNumber, acknowledged: sent.largestAcknowledged)

@@ -81,8 +81,6 @@ enum DatagramFrame: Hashable {
         return Acknowledgement(ranges: ranges, delay: delay)
     }
 
-    // MARK: Writing
-
     static func append(_ acknowledgement: Acknowledgement, to packet: inout [UInt8]) {
         guard let first = acknowledgement.ranges.first else { return }
         packet.append(Kind.acknowledgement.rawValue)
