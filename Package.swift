@@ -97,8 +97,8 @@ let package = Package(
         .target(
             name: "FuzzTargets",
             dependencies: [
-                "SimulatedDisk", "Program", "NodeRuntime", "Control", "Transport", "Store", "Messaging", "Cryptography",
-                nioCore, nioEmbedded, .product(name: "SwiftProtobuf", package: "swift-protobuf"),
+                "Simulation", "SimulatedDisk", "Program", "NodeRuntime", "Control", "Transport", "Store", "Messaging",
+                "Cryptography", nioCore, nioEmbedded, .product(name: "SwiftProtobuf", package: "swift-protobuf"),
             ],
             path: "Tests/FuzzTargets",
             exclude: ["mayfly.proto"],

@@ -174,6 +174,7 @@ package struct Environment: Sendable {
     package var datagrams: (any DatagramNetwork)? = Sockets()
     package var lan: (any LanNetwork)? = Sockets()
     package var gateways: (any GatewayNetwork)? = SystemGateways()
+    package var encapsulation = KeyEncapsulationSource()
     /// `CLOCK_REALTIME` in milliseconds.
     package var realtime: @Sendable () -> Milliseconds = { NodeClock.realtime() }
     /// `CLOCK_BOOTTIME` in milliseconds.

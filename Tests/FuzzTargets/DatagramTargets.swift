@@ -1,4 +1,5 @@
 import Cryptography
+import Simulation
 import Transport
 
 /// Datagrams of strangers, and packets of an authenticated hostile peer.
@@ -72,7 +73,7 @@ final class FuzzDatagrams {
                 randomBytes: { count in
                     counter.value += 1
                     return (0..<count).map { UInt8(truncatingIfNeeded: counter.value >> (8 * ($0 % 4))) }
-                }, makeEphemeral: { FuzzDatagrams.key(0x31) }, encapsulation: FuzzKeys.encapsulation,
+                }, makeEphemeral: { FuzzDatagrams.key(0x31) }, encapsulation: .repeating,
                 route: { $0 == Self.token ? RouteMatch(identity: own, route: 1, remote: nil) : nil },
                 isKnown: { $0 == Self.token }))
     }
@@ -105,7 +106,7 @@ final class FuzzDatagrams {
         let peer = FuzzDatagrams()
         var handshake = try LinkHandshake.initiator(
             identity: key(0x11), remote: peer.own.publicKey, ephemeral: key(0x12),
-            prologue: Array("mayfly".utf8) + [1, 0x0d] + token, encapsulation: FuzzKeys.encapsulation)
+            prologue: Array("mayfly".utf8) + [1, 0x0d] + token, encapsulation: .repeating)
         let act = try handshake.write()
         let dials = [0, 1].map { half in
             [0x0d, 0x11] + token + [1, 2, 3, 4, 5, 6, 7, 8] + [UInt8(half), 0]

@@ -1,4 +1,5 @@
 import Cryptography
+import Simulation
 
 /// The acts of the handshake with fixed keys, and the sealed frames after it.
 let handshakeTargets: [FuzzTarget] = [
@@ -43,13 +44,13 @@ private struct Acts {
     static func responder() -> LinkHandshake {
         .responder(
             identity: FuzzKeys.bob.secret, ephemeral: FuzzKeys.key(0x42).secret.clone(), prologue: prologue,
-            encapsulation: FuzzKeys.encapsulation)
+            encapsulation: .repeating)
     }
 
     static func initiator() throws -> LinkHandshake {
         try .initiator(
             identity: FuzzKeys.ann.secret, remote: FuzzKeys.bob.publicKey, ephemeral: FuzzKeys.key(0x41).secret.clone(),
-            prologue: prologue, encapsulation: FuzzKeys.encapsulation)
+            prologue: prologue, encapsulation: .repeating)
     }
 
     init() throws {

@@ -2,6 +2,7 @@ import Cryptography
 import Glibc
 import NIOCore
 import NIOEmbedded
+import Simulation
 import Transport
 
 /// Whole connections in memory, with the stream split anywhere.
@@ -97,8 +98,7 @@ final class FuzzLink {
     private func transport(_ side: Int) -> LinkTransport {
         let transport = LinkTransport(
             loop: loop, datagrams: nil, generator: FuzzGenerator(),
-            makeEphemeral: { FuzzKeys.key(side == 0 ? 0x41 : 0x42).secret.clone() },
-            encapsulation: FuzzKeys.encapsulation)
+            makeEphemeral: { FuzzKeys.key(side == 0 ? 0x41 : 0x42).secret.clone() }, encapsulation: .repeating)
         transport.events = events(side)
         transports.append(transport)
         return transport

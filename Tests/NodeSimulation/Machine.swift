@@ -106,6 +106,7 @@ final class Machine: @unchecked Sendable {
         var result = Environment()
         result.disk = disk
         result.lan = nil
+        result.encapsulation = .repeating
         result.gateways = nil
         result.datagrams = MachineDatagrams(datagrams: world.datagrams, machine: index)
         result.network = MachineNetwork(network: world.network, machine: index, host: host)

@@ -28,7 +28,7 @@ final class Listening: Part {
         let transport = LinkTransport(
             loop: loop, network: environment.network,
             datagrams: (options.datagrams ?? configuration.datagrams ?? true) ? environment.datagrams : nil,
-            turns: services.turns)
+            turns: services.turns, encapsulation: environment.encapsulation)
         self.transport = transport
         shell.linkEvents.connect(transport)
         shell.codes.connect(transport)

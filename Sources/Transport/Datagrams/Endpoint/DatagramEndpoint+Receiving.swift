@@ -104,8 +104,7 @@ extension DatagramEndpoint {
         }
         guard source.isKnown(token) else { return reject(.unknownToken) }
         guard connections.count < limits.connectionCount else { return reject(.tooManyHandshakes) }
-        let network = DatagramAddress.Network(name.address)
-        if handshakes.inFlight >= limits.handshakesBeforeCookie || handshakes.isCrowded(network),
+        if handshakes.inFlight >= limits.handshakesBeforeCookie,
             !cookies.isValid(cookie, name.address, dialer: name.dialer, token: token, at: now)
         {
             let fresh = cookies.make(name.address, dialer: name.dialer, token: token, at: now)
@@ -113,7 +112,7 @@ extension DatagramEndpoint {
             reply(DatagramTransmit(address: name.address, bytes: packet.bytes))
             return reject(.cookieSent)
         }
-        if let rejection = handshakes.begin(network) { return reject(rejection) }
+        if let rejection = handshakes.begin(DatagramAddress.Network(name.address)) { return reject(rejection) }
         let id = freshID()
         add(.hearing(HalfDial(token: token, half: half, deadline: now + limits.halfTimeout)), id, takeNumber())
         answering[name] = id

@@ -121,11 +121,6 @@ struct HandshakeAdmission: Sendable {
         limitPerNetwork = perNetwork
     }
 
-    /// Half of the places of the network are taken: whoever wants one more shows that it receives there.
-    func isCrowded(_ network: DatagramAddress.Network?) -> Bool {
-        byNetwork[network, default: 0] >= limitPerNetwork / 2
-    }
-
     /// - Returns: why no further handshake may begin; `nil` if it may.
     mutating func begin(_ network: DatagramAddress.Network?) -> Rejection? {
         guard inFlight < limit else { return .tooManyHandshakes }
