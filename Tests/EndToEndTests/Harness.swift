@@ -434,8 +434,6 @@ final class TestNode {
         return cursor
     }
 
-    // MARK: Its disk
-
     /// Waits until commits are in the inbox files and the journal holds only its last marker: some seconds after the
     /// first commit.
     func writtenOut() throws {
@@ -474,14 +472,10 @@ final class TestNode {
 
     func replace(_ file: String, with text: String) throws { try replace(file, with: Array(text.utf8)) }
 
-    // MARK: Its process
-
     var residentByteCount: Int {
         let line = Program.text("/proc/\(pid)/status").split(separator: "\n").first { $0.hasPrefix("VmRSS:") }
         return (line.flatMap { Int($0.filter(\.isNumber)) } ?? 0) << 10
     }
-
-    // MARK: Its hooks
 
     /// Gives the stopped node hooks that run shell scripts. The `$1` of each is the path of ``told``.
     func setHooks(_ hooks: [(events: [String]?, script: String)]) throws {

@@ -254,8 +254,6 @@ import Testing
         }
     }
 
-    // MARK: Damage
-
     /// A stopped `ann` with the conversations `room` and `other`, both with stored messages.
     private func withHistory(_ body: (_ ann: TestNode, _ roomSegment: String, _ otherSegment: String) throws -> Void)
         throws

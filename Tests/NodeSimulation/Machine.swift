@@ -3,6 +3,7 @@ import Logging
 import Messaging
 import NIOCore
 import NodeRuntime
+import Simulation
 import SimulatedDisk
 import Store
 import Transport
