@@ -3,8 +3,8 @@ import Logging
 import Messaging
 import NIOCore
 import NodeRuntime
-import Simulation
 import SimulatedDisk
+import Simulation
 import Store
 import Transport
 
