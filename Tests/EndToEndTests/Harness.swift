@@ -280,8 +280,6 @@ final class TestNode {
     var anyPort: String { "tcp://\(host):0" }
     var port: UInt16 { listen.flatMap { UInt16($0.split(separator: ":").last ?? "") } ?? 0 }
 
-    // MARK: Commands
-
     /// Runs a command with `--json`.
     func run(_ arguments: [String], input: String = "", seconds: Int = 150) throws -> Answer {
         // Arguments after `--` are no options.
@@ -343,8 +341,6 @@ final class TestNode {
             $0["text"].string
         }
     }
-
-    // MARK: The daemon
 
     func initialise(_ arguments: [String] = [], at location: SourceLocation = #_sourceLocation) throws {
         let answer = try run(["init", "--name", name, "--listen", anyPort] + arguments)

@@ -112,7 +112,7 @@ final class ControlQueue: @unchecked Sendable {
     /// Bytes of requests executed between two polls of the loop's sockets. The rest is deferred, so that a busy client
     /// does not starve the links, and disk writes proceed meanwhile.
     private static let turnByteCount = 32 << 10
-    /// The least that a request counts: a short one may take as long as any.
+    /// A request counts at least as much: a short one may take as long as any.
     private static let requestByteCount = 256
 
     private enum Arrival {
@@ -127,7 +127,8 @@ final class ControlQueue: @unchecked Sendable {
     /// A queue, in order of arrival.
     private var incoming: Deque<Arrival> = []
     private var isClosed = false
-    /// Bytes executed since the last poll, at least; a poll that finds few does not set it to 0.
+    /// Bytes executed since the last reset. A reset follows a poll, and only half a turn's bytes plan one: a single
+    /// request needs no timer.
     private var spent = 0
     private var isResetPlanned = false
     private var unflushed: [ControlConnection] = []

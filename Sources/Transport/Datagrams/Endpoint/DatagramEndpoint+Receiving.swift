@@ -135,7 +135,7 @@ extension DatagramEndpoint {
             reply(handshake.firstAnswer)
             touch(id)
         } catch {
-            // Half of a forger, who must not end the dial by it. A few tries: each costs curve operations.
+            // A forged half must not end the dial. Each try costs curve operations, so there are few.
             var kept = dial
             kept.triesLeft -= 1
             if kept.triesLeft > 0 { connections[id] = .hearing(kept) } else { remove(id) }

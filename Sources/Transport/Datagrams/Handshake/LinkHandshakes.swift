@@ -130,7 +130,7 @@ struct HalfDial {
     let token: [UInt8]
     let half: ActHalf
     let deadline: Microseconds
-    /// Other halves that may fail to complete it.
+    /// Wrong other halves until the place is freed.
     var triesLeft = 4
 
     func isCompleted(by other: ActHalf, _ token: [UInt8]) -> Bool { other.number != half.number && token == self.token }
