@@ -41,12 +41,6 @@ import Testing
                 == "3cb25f25faacd57a90434f64d0362f2a2d2d0a90cf1a5a4c5db02d56ecc4c5bf34007208d5b887185865")
     }
 
-    @Test func `SHA-256 reproduces the digest of abc`() {
-        #expect(
-            Hex.encode(SHA256.hash(Array("abc".utf8)))
-                == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad")
-    }
-
     @Test(arguments: [
         (bytes(0x0b, 20), text("Hi There"), "b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e32cff7"),
         (

@@ -22,7 +22,7 @@ import Testing
 
     @Test("a file of any size goes both ways and arrives unchanged") func bothWays() throws {
         try withRoom(lifetime: "1d") { ann, bob, _ in
-            for (byteCount, (from, to)) in [0, 1, 32_768, 32_769, 5_000_000].flatMap({ size in
+            for (byteCount, (from, to)) in [0, 1, 32_768, 32_769, 2_000_000].flatMap({ size in
                 [(size, (ann, bob)), (size, (bob, ann))]
             }) {
                 let (path, bytes) = try file("\(from.name).bin", byteCount, in: from.directory)
@@ -210,7 +210,7 @@ import Testing
             try ann.ok("lifetime", "propose", "room", "1d")
             try ann.wait("lifetimeAgreed:lifetime=1d")
             for victim in [bob, ann] {
-                let (path, bytes) = try file("big.bin", 8_000_000, in: ann.directory)
+                let (path, bytes) = try file("big.bin", 4_000_000, in: ann.directory)
                 let cursor = try bob.cursor()
                 let id = try ann.ok("send", "room", "--file", path)["message"].string ?? ""
                 let progress = try bob.wait("attachmentProgress:message=\(id)", after: cursor)

@@ -191,7 +191,7 @@ import Testing
                     ("send", ["conversation": "talk\($0)", "text": "hello", "wait": "delivered", "timeout": "90s"])
                 })
             #expect(sent.allSatisfy { $0["state"].string == "delivered" })
-            // The start wakes the most recently active inboxes, and the others exist.
+            try bob.stop()  // He would wake others.
             try ann.restart(["--capacity", "20"])
             try eventually("20 are awake again") { try inboxes(ann, "awake").count == 20 }
             #expect(try inboxes(ann, "awake").contains { $0["wakeReason"].string == "appLaunch" })

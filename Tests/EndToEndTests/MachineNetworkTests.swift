@@ -77,6 +77,26 @@ struct MachineNetworkTests {
         }
     }
 
+    @Test("Texts pass a path that swallows long packets without ICMP", arguments: [1_300, 900]) func swallowingPath(
+        limit: Int
+    ) throws {
+        try withMachines { cable, ann, bob in
+            try cable.move(to: 77)
+            for name in cable.names {
+                // The kernel's own packets of many segments would be too long, too.
+                try Program.tool("ip", "-n", name, "link", "set", "dev", "veth0", "gso_max_segs", "1")
+                for rule in [
+                    "add table inet path", "add chain inet path input { type filter hook input priority 0; }",
+                    "add rule inet path input iif veth0 meta length > \(limit) drop",
+                ] { try Program.tool("ip", "netns", "exec", name, "nft", rule) }
+            }
+            for node in [ann, bob] { try node.start(both) }
+            try meet(ann, bob)
+            try say(String(repeating: "long ", count: 4_000), ann)
+            try say("back", bob)
+        }
+    }
+
     @Test("A link-local listener is told to no peer: init, run and doctor report it and name --discover lan")
     func linkLocal() throws {
         try withMachines { cable, ann, _ in

@@ -7,13 +7,13 @@ import Testing
 @testable import NodeRuntime
 
 @Suite("Message archive") struct MessageArchiveTests {
-    private var random = Randomness.seeded(1)
-    private let sender: PublicKey
-    private let disk = SimulatedDisk()
-    private let store: Store
-    private let row: RowID
-    private var archive: MessageArchive
-    private let now = Timestamp(milliseconds: 1_800_000_000_000)
+    var random = Randomness.seeded(1)
+    let sender: PublicKey
+    let disk = SimulatedDisk()
+    let store: Store
+    let row: RowID
+    var archive: MessageArchive
+    var now = Timestamp(milliseconds: 1_800_000_000_000)
 
     init() throws {
         sender = try SecretKey(SecretBytes(copying: [UInt8](repeating: 7, count: 32))).publicKey

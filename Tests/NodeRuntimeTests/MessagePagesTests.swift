@@ -1,4 +1,3 @@
-import Cryptography
 import Messaging
 import SimulatedDisk
 import Store
@@ -7,24 +6,7 @@ import Testing
 @testable import NodeRuntime
 
 /// Pages of an inbox's messages, merged from the disk and from memory.
-@Suite("Message pages") struct MessagePagesTests {
-    private var random = Randomness.seeded(1)
-    private let sender: PublicKey
-    private let disk = SimulatedDisk()
-    private let store: Store
-    private let row: RowID
-    private var archive: MessageArchive
-    private var now = Timestamp(milliseconds: 1_800_000_000_000)
-
-    init() throws {
-        sender = try SecretKey(SecretBytes(copying: [UInt8](repeating: 7, count: 32))).publicKey
-        try disk.makeHome()
-        store = try Store.open(home: "/home", fileSystem: disk, now: now.milliseconds, committingOn: .caller)
-        try store.unlock(passphrase: nil)
-        row = try store.createRow()
-        archive = MessageArchive(store: store, row: row, memory: MessageMemory())
-    }
-
+extension MessageArchiveTests {
     /// Adds a message, on the disk or in memory, one millisecond after the last.
     @discardableResult private mutating func come(
         _ number: Int, _ keeping: NodeAction.Keeping, lasting lifetime: Milliseconds? = nil, fromUs: Bool = false,

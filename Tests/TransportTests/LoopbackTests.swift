@@ -48,6 +48,8 @@ private actor Node {
         }
     }
 
+    func loss(of peer: PublicKey) throws -> LinkLoss? { try running.transport.loss(of: peer) }
+
     func exchange(_ frames: [[UInt8]]) async throws -> [[UInt8]] {
         let side = try running
         await withCheckedContinuation { (continuation: CheckedContinuation<Void, Never>) in
@@ -248,6 +250,8 @@ private struct Loopback {
         let silent = try await ServerBootstrap(group: net.group).bind(host: "127.0.0.1", port: 0).get()
         let endpoint = Endpoint(host: "127.0.0.1", port: silent.localAddress?.port ?? 0)
         #expect(try await net.near.dial(endpoint, net.token, net.farKey) == .timedOut)
+        // The next dial announces short segments.
+        #expect(try await net.near.loss(of: net.farKey)?.carrier == .tcp)
         let result = try await net.near.knock(endpoint, net.token, [1])
         #expect(result == .failure(.timedOut))
         try await silent.close().get()

@@ -22,14 +22,16 @@ package struct KeyEncapsulationSecret: ~Copyable, Sendable {
     /// - Precondition: ``seedByteCount`` bytes.
     package init(seed: borrowing SecretBytes) {
         precondition(seed.byteCount == Self.seedByteCount)
-        key = seed.withBytes { try! MLKEM768.PrivateKey(seedRepresentation: $0, publicKey: nil) }
+        self.init(seed.withBytes { try! MLKEM768.PrivateKey(seedRepresentation: $0, publicKey: nil) })
+    }
+
+    private init(_ key: MLKEM768.PrivateKey) {
+        self.key = key
         encapsulationKey = Array(key.publicKey.rawRepresentation)
     }
 
-    /// From the operating system's generator.
-    package static func generate() -> KeyEncapsulationSecret {
-        KeyEncapsulationSecret(seed: SecretBytes(randomByteCount: seedByteCount))
-    }
+    /// From the library's generator. With a seed the library hashes the public key once more.
+    package static func generate() -> KeyEncapsulationSecret { KeyEncapsulationSecret(try! MLKEM768.PrivateKey()) }
 
     /// A ciphertext for another key gives another secret, without an error (implicit rejection).
     package borrowing func decapsulate(_ ciphertext: some Collection<UInt8>) throws(KeyEncapsulationError)

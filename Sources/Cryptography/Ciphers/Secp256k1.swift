@@ -33,15 +33,9 @@ package struct PublicKey: Hashable, Sendable, Comparable {
 
     package func _rawHashValue(seed: Int) -> Int { value._rawHashValue(seed: seed) }
 
-    package init(_ bytes: some Collection<UInt8>) throws(CurveError) {
-        let bytes = Array(bytes)
-        guard bytes.count == Self.byteCount, bytes[0] == 2 || bytes[0] == 3 else { throw .invalidPublicKey }
-        var parsed = secp256k1_pubkey()
-        guard secp256k1_ec_pubkey_parse(Secp256k1.context, &parsed, bytes, bytes.count) == 1 else {
-            throw .invalidPublicKey
-        }
-        value = bytes.withUnsafeBytes { Bytes33(copying: $0) }
-    }
+    package init(_ bytes: some Collection<UInt8>) throws(CurveError) { self = try Point(bytes).key }
+
+    fileprivate init(value: Bytes33) { self.value = value }
 
     /// For keys that we sealed ourselves: parsing them again would be the largest cost of a start.
     /// - Returns: `nil` for bytes that cannot be a compressed key.
@@ -59,25 +53,34 @@ package struct PublicKey: Hashable, Sendable, Comparable {
         }
     }
 
-    var parsed: secp256k1_pubkey {
-        var parsed = secp256k1_pubkey()
-        let result = withUnsafeTemporaryAllocation(byteCount: Self.byteCount, alignment: 1) { buffer in
-            value.copy(to: buffer)
-            return secp256k1_ec_pubkey_parse(Secp256k1.context, &parsed, buffer.octets, Self.byteCount)
-        }
-        precondition(result == 1, "a PublicKey is valid by construction")
-        return parsed
-    }
-
     /// BIP 340 verification under this key's x coordinate.
     package func isValid(_ signature: SchnorrSignature, for message: [UInt8]) -> Bool {
-        var (point, xOnly) = (parsed, secp256k1_xonly_pubkey())
+        var (point, xOnly) = (Point(self).parsed, secp256k1_xonly_pubkey())
         _ = secp256k1_xonly_pubkey_from_pubkey(Secp256k1.context, &xOnly, nil, &point)
         return secp256k1_schnorrsig_verify(Secp256k1.context, signature.bytes, message, message.count, &xOnly) == 1
     }
 
     /// Order of the compressed bytes: the tie-break of simultaneous dialling.
     package static func < (left: PublicKey, right: PublicKey) -> Bool { left.value < right.value }
+}
+
+/// A public key beside its point, for several uses: a compressed key is parsed with a square root (5 µs).
+struct Point: Sendable {
+    let key: PublicKey
+    fileprivate var parsed = secp256k1_pubkey()
+
+    /// A key is valid by construction.
+    init(_ key: PublicKey) { self = try! Point(key.bytes) }
+
+    /// - Parameter bytes: the compressed encoding.
+    init(_ bytes: some Collection<UInt8>) throws(CurveError) {
+        let bytes = Array(bytes)
+        guard bytes.count == PublicKey.byteCount, bytes[0] == 2 || bytes[0] == 3 else { throw .invalidPublicKey }
+        guard secp256k1_ec_pubkey_parse(Secp256k1.context, &parsed, bytes, bytes.count) == 1 else {
+            throw .invalidPublicKey
+        }
+        key = PublicKey(value: bytes.withUnsafeBytes { Bytes33(copying: $0) })
+    }
 }
 
 /// A BIP 340 signature: 64 bytes, checked only by verification.
@@ -156,7 +159,9 @@ package struct SecretKey: ~Copyable, Sendable {
     }
 
     /// ECDH as in BOLT 8: SHA-256 of the compressed shared point.
-    package borrowing func sharedSecret(with other: PublicKey) -> SecretBytes {
+    package borrowing func sharedSecret(with other: PublicKey) -> SecretBytes { sharedSecret(with: Point(other)) }
+
+    borrowing func sharedSecret(with other: Point) -> SecretBytes {
         var point = other.parsed
         return secret.withBytes { secret in
             SecretBytes(byteCount: 32) { output in

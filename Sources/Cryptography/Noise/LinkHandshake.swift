@@ -65,7 +65,7 @@ package struct LinkHandshake: ~Copyable, Sendable {
     /// The responder has it from act 1 to act 2.
     private var encapsulated: KeyEncapsulation?
     private var remoteStatic: PublicKey?
-    private var remoteEphemeral: PublicKey?
+    private var remoteEphemeral: Point?
     private var symmetric: SymmetricState
     /// The act to be written or read next; `nil` when finished.
     package private(set) var nextAct: Act? = .one
@@ -113,9 +113,8 @@ package struct LinkHandshake: ~Copyable, Sendable {
     /// - Returns: ``Act/byteCount`` bytes of ``nextAct``.
     /// - Throws: ``HandshakeError/outOfTurn``.
     package mutating func write() throws(HandshakeError) -> [UInt8] {
-        guard let act = nextAct, isOurTurn, let remote = act == .one ? remoteStatic : remoteEphemeral else {
-            throw .outOfTurn
-        }
+        guard let act = nextAct, isOurTurn, let remote = act == .one ? remoteStatic.map(Point.init) : remoteEphemeral
+        else { throw .outOfTurn }
         var bytes = [Self.version]
         if act == .three {
             bytes += symmetric.encryptAndHash(identity.publicKey.bytes)
@@ -155,16 +154,16 @@ package struct LinkHandshake: ~Copyable, Sendable {
         var next = symmetric.clone()
         if act == .three {
             guard let opened = next.decryptAndHash(sent) else { throw .badCiphertext(act) }
-            guard let key = try? PublicKey(opened) else { throw .badKey(act) }
-            guard key != identity.publicKey else { throw .reflection }
-            next.mixKey(ephemeral.sharedSecret(with: key))
+            guard let point = try? Point(opened) else { throw .badKey(act) }
+            guard point.key != identity.publicKey else { throw .reflection }
+            next.mixKey(ephemeral.sharedSecret(with: point))
             guard next.decryptAndHash(tag) != nil else { throw .badMAC(act) }
-            remoteStatic = key
+            remoteStatic = point.key
         } else {
-            let (point, sealed) = (sent.prefix(PublicKey.byteCount), sent.dropFirst(PublicKey.byteCount))
-            guard let key = try? PublicKey(point) else { throw .badKey(act) }
-            next.mixHash(point)
-            next.mixKey(act == .one ? identity.sharedSecret(with: key) : ephemeral.sharedSecret(with: key))
+            let (key, sealed) = (sent.prefix(PublicKey.byteCount), sent.dropFirst(PublicKey.byteCount))
+            guard let point = try? Point(key) else { throw .badKey(act) }
+            next.mixHash(key)
+            next.mixKey(act == .one ? identity.sharedSecret(with: point) : ephemeral.sharedSecret(with: point))
             var opened: [UInt8] = []
             if encapsulation != nil {
                 guard let bytes = next.decryptAndHash(sealed) else { throw .badCiphertext(act) }
@@ -181,7 +180,7 @@ package struct LinkHandshake: ~Copyable, Sendable {
                 encapsulated = consume made
             }
             if act == .two { decapsulation = nil }
-            remoteEphemeral = key
+            remoteEphemeral = point
         }
         symmetric = next
         nextAct = Act(rawValue: act.rawValue + 1)

@@ -81,7 +81,7 @@ package enum LinkCloseReason: Hashable, Sendable {
     case protocolViolation
     case shutDown
     case closedByPeer
-    /// Over UDP no authentic packet came for ``DatagramLimits/silence``.
+    /// No authentic packet came for ``DatagramLimits/silence``, or over TCP no act 2.
     case silent
     /// Over UDP new keys were not established in time.
     case rekeyOverdue

@@ -574,7 +574,12 @@ final class StreamLink: LinkEnd {
             if let waiting, waiting.hasPlace { transport.finishHandshake(waiting.network) }
         case .admitted(let network, _, _): transport.finishHandshake(network)
         case .exchanging(let network, _): transport.codes.finish(network)
-        case .dialling, .asking, .open, .closing: break
+        case .dialling(let dial):
+            // A connection without act 2: the path may swallow packets of this length. A relayed one has no kernelInfo.
+            if rejection == .timedOut, socket?.kernelInfo != nil {
+                transport.losses.note(dial.remote, .tcp, .silent, now: now)
+            }
+        case .asking, .open, .closing: break
         }
         handshake = nil
         keys = nil
