@@ -50,7 +50,7 @@ import Testing
             }
             try say("past the third", ann)
             #expect(try ann.texts() == sent + ["past the third"] && bob.texts() == ann.texts())
-            #expect(try hub.ok("status")["rendezvous"]["streams"].integer == 0)
+            try eventually("no stream is left") { try hub.ok("status")["rendezvous"]["streams"].integer == 0 }
             let link = try ann.ok("conversation", "members", "room").json["members"].list.map { $0["link"] }
             #expect(link.contains { $0["transport"].string == "udp" })
         }
@@ -66,7 +66,7 @@ import Testing
             for node in [ann, bob] { #expect(try path(node) == "relayed") }
             try bob.ok("peer", "add", "ann", try ann.ok("peer", "card")["contact"].string ?? "")
             #expect(try bob.ok("peer", "ping", "ann", "--timeout", "60")["path"].string == "relayed")
-            let indirect = try bob.fails(4, "peer", "ping", "ann", "--direct", "--timeout", "0.5")
+            let indirect = try bob.fails(4, "peer", "ping", "ann", "--direct", "--timeout", "4")
             #expect(indirect.json["error"]["hint"].string?.contains("netcheck") == true, "\(indirect)")
             let file = "\(ann.directory)/file"
             var random = SystemRandomNumberGenerator()
@@ -76,8 +76,10 @@ import Testing
             try bob.wait("messageState:state=received")
             #expect(try ann.texts() == bob.texts())
 
+            // Those of the pings end after their answers.
+            try eventually("one stream is left") { try hub.ok("status")["rendezvous"]["streams"].integer == 1 }
             let status = try hub.ok("status")["rendezvous"]
-            #expect(status["users"].integer == 1 && status["streams"].integer == 1, "\(status)")
+            #expect(status["users"].integer == 1, "\(status)")
             #expect(status["bytes"].integer ?? 0 > 600_000 && status["violations"].integer == 0, "\(status)")
 
             // The third has seen sealed bytes only, and stored none.

@@ -195,7 +195,11 @@ private struct NodeService: Service {
         _ = node.watch { entry in if !hooks.isIdle { hooks.happened(HookRunner.Occurrence(entry)) } }
     }
 
-    private func follow(_ node: isolated Node, _ stack: StackWiper) { _ = node.watch { _ in stack.wipeSoon() } }
+    private func follow(_ node: isolated Node, _ stack: StackWiper) {
+        // The first ticks run code that an idle node does not run again.
+        stack.wipeSoon()
+        _ = node.watch { _ in stack.wipeSoon() }
+    }
 
     private func start(_ node: Node) async throws {
         if let passphraseFile {

@@ -126,23 +126,30 @@ extension PeerCommand {
         func perform(_ terminal: Terminal) throws {
             let client = try connect()
             let end = ContinuousClock.now + timeout.duration
-            while true {
+            let relayedOnly = ControlError(
+                .timedOut, "`\(name)` is reached through a rendezvous node only",
+                hint: "`mayfly netcheck` says what prevents a direct path")
+            var isRelayed = false
+            repeat {
                 let left = Interval(milliseconds: max(1, Int64((end - .now) / .milliseconds(1))))
-                let value = try client.call(
-                    Methods.peerPing, PeerPingParams(name: name, timeout: left), timeout: left.withGrace)
+                let value: JSONValue
+                do {
+                    value = try client.call(
+                        Methods.peerPing, PeerPingParams(name: name, timeout: left), timeout: left.withGrace)
+                } catch {
+                    // The last ping has little time.
+                    throw isRelayed && error.kind == .unreachable ? relayedOnly : error
+                }
                 let peer = try understand(value, as: Peer.self)
                 if !direct || peer.path != "relayed" {
                     if terminal.json { return terminal.result(value) }
                     let words = [peer.path.map(safe), peer.link.map(shown), peer.rttMs.map { milliseconds($0) }]
                     return terminal.result("\(safe(peer.name)): " + words.compactMap(\.self).joined(separator: ", "))
                 }
-                guard ContinuousClock.now + .microseconds(Int64(Self.pause)) < end else {
-                    throw ControlError(
-                        .timedOut, "`\(name)` is reached through a rendezvous node only",
-                        hint: "`mayfly netcheck` says what prevents a direct path")
-                }
+                isRelayed = true
                 usleep(Self.pause)
-            }
+            } while .now < end
+            throw relayedOnly
         }
     }
 
