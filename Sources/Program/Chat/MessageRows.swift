@@ -19,7 +19,7 @@ struct MessageRows {
         let names = room.messages.suffix(200).filter { !$0.isOfNode }.map { CellWidth.of(safe($0.from)) }
         nameWidth = min(names.max() ?? 0, columns >= 60 ? 16 : min(8, columns - 28))
         let isMixed = room.retention != .ephemeral && room.messages.contains { $0.expiresAt == nil }
-        leftWidth = isMixed ? Self.memoryOnly.count : columns >= 60 ? 9 : 8
+        leftWidth = isMixed ? Self.memoryOnly.count + 1 : columns >= 60 ? 9 : 8
     }
 
     /// Columns of time and name before the text.
@@ -96,7 +96,7 @@ struct MessageRows {
     }
 
     private func system(_ message: Message) -> [Row] {
-        wrap(message.text ?? message.type, max(8, columns - 9 - leftWidth)).enumerated().map { index, line in
+        wrap(message.text ?? message.type, max(8, columns - 8 - leftWidth)).enumerated().map { index, line in
             let tone: Tone = message.message == model.selection ? .selected : .dim
             let head = index == 0 ? "\(clock(message.sentAt)) · " : "        "
             return Row(Span(head + line, tone), right: index == 0 ? left(message) : nil)
