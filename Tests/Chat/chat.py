@@ -312,7 +312,7 @@ def play(scene, ann, bob, cat):
     cat.command("lock")
     cat.sees("mayfly · locked", "Enter here opens it", without=["trio"])
     cat.press("Enter")
-    cat.sees("passphrase: ")
+    cat.sees("\npassphrase:")
     cat.keys("correct horse")
     cat.sees("passphrase: •••••••••••••", without=["horse"])
     cat.press("Enter")
