@@ -19,7 +19,8 @@ package enum NodeError: Error {
     case unknownMessage(String)
     case unknownMember(String)
     case ambiguous(String, matches: [String])
-    case exploded(ConversationID)
+    /// - Parameter called: the user's alias.
+    case exploded(ConversationID, called: String?)
     case joinFailed(JoinErrorType)
     case joinCancelled
     case invalidPeerName(String)

@@ -30,16 +30,17 @@ class Failure(Exception):
 class Desk:
     """A node, and a terminal beside it."""
 
-    def __init__(self, scene, name, columns, rows):
+    def __init__(self, scene, name, columns, rows, secret=()):
         self.scene, self.name = scene, name
         self.home = os.path.join(scene.directory, name)
-        self.command("init", "--listen", "tcp://127.0.0.1:0")
+        self.secret = secret
+        self.command("init", "--listen", "tcp://127.0.0.1:0", *secret)
         self.start()
         scene.tmux("new-session", "-d", "-s", name, "-x", str(columns), "-y", str(rows), "sh")
         scene.tmux("set-option", "-t", name, "status", "off")
 
     def start(self):
-        self.node = subprocess.Popen([MAYFLY, "run", "--home", self.home, "--session-grace", str(GRACE)],
+        self.node = subprocess.Popen([MAYFLY, "run", "--home", self.home, "--session-grace", str(GRACE), *self.secret],
                                      stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         if json.loads(self.node.stdout.readline())["event"] != "ready":
             raise Failure(f"{self.name}: no node")
@@ -120,7 +121,11 @@ class Scene:
 
 
 def talk(scene):
-    ann, bob, cat = Desk(scene, "ann", 80, 24), Desk(scene, "bob", 40, 12), Desk(scene, "cat", 80, 24)
+    secret = os.path.join(scene.directory, "secret")
+    with open(os.open(secret, os.O_WRONLY | os.O_CREAT, 0o600), "w") as file:
+        file.write("correct horse\n")
+    ann, bob = Desk(scene, "ann", 80, 24), Desk(scene, "bob", 40, 12)
+    cat = Desk(scene, "cat", 80, 24, ("--passphrase-file", secret))
     try:
         play(scene, ann, bob, cat)
     finally:
@@ -205,7 +210,6 @@ def play(scene, ann, bob, cat):
     ann.press("Enter")
     ann.sees("rotate the key?", without=["mayfly · locked"])
 
-    # A file.
     path, saved = os.path.join(scene.directory, "report.txt"), os.path.join(scene.directory, "saved")
     content = os.urandom(200_000)
     with open(path, "wb") as file:
@@ -220,6 +224,8 @@ def play(scene, ann, bob, cat):
     with open(saved, "rb") as file:
         if file.read() != content:
             raise Failure("the file is another one")
+    ann.say(f"/save {saved}")
+    ann.sees(f"{saved} exists; /save OTHER-NAME")
 
     # An image is a card; on a key it is drawn, by a program without rights.
     image = os.path.join(scene.directory, "map.png")
@@ -255,7 +261,6 @@ def play(scene, ann, bob, cat):
     ann.press("Escape")
     ann.sees("nothing was done")
 
-    # Ctrl-Z and back.
     ann.press("C-z")
     ann.sees("Stopped", without=["rotate the key?"])
     ann.say("fg")
@@ -267,7 +272,7 @@ def play(scene, ann, bob, cat):
     bob.start()
     # A restart ends the agreement. Both have agreed to renew it, so what is said is kept again.
     bob.sees(" room · ann●", "KEPT 1 DAY", without=["no node", "MEMORY"])
-    ann.sees("KEPT 1 DAY on disk", "bob●", without=["has ended: in memory only now"])
+    ann.sees("KEPT 1 DAY on disk", "bob●", without=["nothing is stored"])
     ann.say("after the restart")
     bob.sees("after the restart")
     ann.sees("after the restart ✓✓ 1/1", "What you send now is kept until")
@@ -275,7 +280,7 @@ def play(scene, ann, bob, cat):
     # A lid that is closed for longer than the grace ends the agreement, and it is there again by itself: one line.
     bob.close_lid(ann)
     ann.sees("as before: bob was out of reach for over", "KEPT 1 DAY on disk", "bob●",
-             without=["nothing is stored", "memory only now"])
+             without=["nothing is stored"])
     bob.sees("KEPT 1 DAY", "as before", without=["MEMORY"])
     ann.say("after the lid")
     bob.sees("after the lid")
@@ -303,6 +308,15 @@ def play(scene, ann, bob, cat):
     cat.press("M-a")
     for desk in (ann, bob, cat):
         desk.sees("KEPT 1 DAY")
+    # A home with a passphrase asks for it, without an echo.
+    cat.command("lock")
+    cat.sees("mayfly · locked", "Enter here opens it", without=["trio"])
+    cat.press("Enter")
+    cat.sees("\npassphrase:")
+    cat.keys("correct horse")
+    cat.sees("passphrase: •••••••••••••", without=["horse"])
+    cat.press("Enter")
+    cat.sees(" trio · ", "KEPT 1 DAY", without=["locked", "passphrase"])
     # What is written is not lost by one key.
     cat.keys("half a text")
     cat.press("C-c")

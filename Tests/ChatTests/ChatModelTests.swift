@@ -16,13 +16,18 @@ struct ChatDesk {
     static let room = String(repeating: "a", count: 64)
     static func id(_ number: Int) -> String { String(String(repeating: "\(number)", count: 32).prefix(32)) }
 
-    init(opening room: String? = "room", size: Picture.Size = .init(columns: 80, rows: 14)) {
-        model = ChatModel(room: room, now: Timestamp(milliseconds: Self.begin), calendar: Self.calendar)
+    init(
+        opening room: String? = "room", size: Picture.Size = .init(columns: 80, rows: 14), asksName: Bool = false,
+        paths: @escaping @Sendable (String) -> [String] = { _ in [] },
+        makeQRCode: @escaping @Sendable (String) -> [String]? = { _ in nil }
+    ) {
+        model = ChatModel(
+            room: room, now: Timestamp(milliseconds: Self.begin), calendar: Self.calendar, asksName: asksName,
+            paths: paths, makeQRCode: makeQRCode)
         self.size = size
         effects = model.begin()
     }
 
-    /// UTC.
     @Sendable static func calendar(_ time: Timestamp) -> LocalTime {
         let minutes = time.milliseconds / 60_000
         let days = minutes / 1_440
@@ -105,7 +110,6 @@ struct ChatDesk {
         ["lifetime": .string(value), "state": .string(state), "proposal": proposal, "agreement": .null]
     }
 
-    /// A desk whose room shows these messages, without requests.
     static func opened(
         _ messages: [JSONValue] = [], conversation: JSONValue = Self.conversation(),
         lifetime: JSONValue = Self.lifetime("ephemeral", "none")
@@ -126,13 +130,11 @@ struct ChatDesk {
         return .object(fields.merging(more) { $1 })
     }
 
-    /// Types a line, and Enter.
     mutating func enter(_ line: String) {
         type(line)
         press(.enter)
     }
 
-    /// Opens a room with these messages.
     mutating func open(
         _ messages: [JSONValue], conversation: JSONValue = Self.conversation(),
         lifetime: JSONValue = Self.lifetime("ephemeral", "none")
@@ -185,7 +187,18 @@ struct ChatDesk {
     @Test func `a room without an agreement says so in the first line and at the input`() {
         let desk = ChatDesk.opened([ChatDesk.message(1, from: "bob", "hi")])
         #expect(desk.lines.first == " room · bob● carl○                                                  MEMORY ONLY")
-        #expect(desk.lines.last?.hasPrefix("What you send now is in memory only, gone when a node stops") == true)
+        #expect(desk.lines.last?.hasPrefix("What you send now is memory only, gone when a node stops") == true)
+    }
+
+    @Test(arguments: [100, 80, 40, 32]) func `a long message beyond the agreement loses no word beside its label`(
+        columns: Int
+    ) {
+        let words = (1...30).map { "word\($0)" }
+        var desk = ChatDesk(size: .init(columns: columns, rows: 40))
+        let message = ChatDesk.message(1, from: "isabella", words.joined(separator: " "))
+        desk.open([message], lifetime: ChatDesk.lifetime("1d", "agreed"))
+        let shown = Set(desk.text.split(whereSeparator: \.isWhitespace).map(String.init))
+        #expect(shown.isSuperset(of: words) && desk.text.contains("memory only"), "\(desk.text)")
     }
 
     @Test func `a typed line is sent, and shown as the node reports it`() {
@@ -224,7 +237,7 @@ struct ChatDesk {
     @Test func `an ended agreement stays on the screen until it is answered`() {
         var desk = ChatDesk.opened(lifetime: ChatDesk.lifetime("ephemeral", "none"))
         desk.event("lifetimeReset", ["previous": "1d"])
-        #expect(desk.text.contains("The agreement of 1 day has ended: in memory only now"))
+        #expect(desk.text.contains("From now on nothing is stored: the agreement of 1 day has ended"))
         desk.effects = []
         desk.press(.alt("p"))
         #expect(desk.takeCalls() == [#"lifetime.propose {"conversation":"ROOM","lifetime":"1d","renew":true}"#])
@@ -282,6 +295,10 @@ struct ChatDesk {
         #expect(desk.text.contains("EXPLODED"))
         #expect(desk.text.contains("bob ✓ 08:41"))
         #expect(desk.text.contains("carl offline, notified again for 7 days"))
+        desk.enter("/explode 2h")
+        #expect(desk.text.contains("has exploded: Alt-X closes it") && desk.takeCalls().isEmpty)
+        desk.size.columns = 40
+        #expect(desk.lines.contains("can be read any more."), "\(desk.text)")
         // The node's list no longer has it; it stays on the screen until it is closed.
         desk.event("peerOffline", ["member": "bob000000000"])
         desk.press(.alt("x"))
@@ -365,7 +382,7 @@ struct ChatDesk {
         let invite: JSONValue = ["url": "mayfly:join/x", "singleUse": true, "tag": "1", "slug": "mayfly:join/x"]
         desk.handle(.answer(.action(.invite(ChatDesk.room)), .success(invite)))
         desk.handle(.answer(.conversations, .success(["conversations": [ChatDesk.conversation()]])))
-        desk.handle(.said("saved /home/ann/plan.pdf", isFailure: false))
+        desk.handle(.said("saved /home/ann/plan.pdf"))
         for secret in ["Invitation", "mayfly:join", "room", "plan.pdf"] {
             #expect(!desk.text.contains(secret), "\(secret)")
         }
@@ -573,7 +590,7 @@ struct ChatDesk {
         #expect(desk.text.contains("> kept for later") && desk.takeCalls().isEmpty)
         desk.effects = desk.model.begin()
         desk.open([])
-        #expect(desk.text.contains("MEMORY ONLY") && desk.text.contains("The agreement of 1 day has ended"))
+        #expect(desk.text.contains("MEMORY ONLY") && desk.text.contains("the agreement of 1 day has ended"))
         #expect(!desk.text.contains("lost with the node") && desk.text.contains("> kept for later"))
     }
 
@@ -594,9 +611,36 @@ struct ChatDesk {
     @Test func `a text that fails to send returns to the input line`() {
         var desk = ChatDesk.opened()
         desk.enter("hello")
-        let hint = "`mayfly conversation unlock C` first"
-        desk.answer("send", .failure(ControlError(.failed, "joining is locked", hint: hint)))
-        #expect(desk.lines.contains("> hello") && desk.text.contains("joining is locked; `/joins on` first"))
+        desk.answer("send", .failure(ControlError(.failed, "joining is locked")))
+        #expect(desk.lines.contains("> hello") && desk.text.contains("joining is locked"))
+    }
+
+    @Test(arguments: [
+        ("`mayfly conversation unlock C` first", "`/joins on` first"),
+        ("`mayfly lifetime propose C 1d --mailbox disk`", "`/propose 1d disk`"),
+        ("`mayfly send C --file FILE`", "`/file FILE`"), ("`mayfly invite create C --code`", "`/invite --code`"),
+        ("`mayfly read C` first", "`mayfly read room` first"),
+        ("`mayfly join CODE --at HOST`", "`mayfly join CODE --at HOST`"),
+    ]) func `a hint names a slash command, or the room`(hint: String, shown: String) {
+        var desk = ChatDesk.opened()
+        let error = ControlError(.failed, "refused", hint: hint)
+        desk.enter("/rename tea")
+        desk.answer("conversation.rename", .failure(error))
+        #expect(desk.text.contains("refused; \(shown)"), "\(desk.text)")
+        // A file job may end while another page is on the screen.
+        desk.press(.alt("0"))
+        desk.handle(.failed(error.about(ChatDesk.room)))
+        #expect(desk.text.contains("refused; \(shown)"), "\(desk.text)")
+    }
+
+    @Test(arguments: [
+        ("/exlpode", "there is no /exlpode: did you mean /explode?"),
+        ("/nothing", "there is no /nothing: /help lists the commands"),
+        ("/open Rom", "no conversation Rom: did you mean /open room?"), ("/open lab", "no conversation lab"),
+    ]) func `a mistyped command or conversation is answered with the nearest name`(line: String, words: String) {
+        var desk = ChatDesk.opened()
+        desk.enter(line)
+        #expect(desk.text.contains(words), "\(desk.text)")
     }
 
     @Test func `a key does not accept a proposal that has just replaced another`() {

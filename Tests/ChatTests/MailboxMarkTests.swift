@@ -3,7 +3,6 @@ import Testing
 
 @testable import Program
 
-/// How the chat shows mailboxes.
 @Suite struct MailboxMarkTests {
     private static func deliveries(_ states: [String]) -> [String: JSONValue] {
         let members = ["bob", "carl", "dora"]

@@ -1,9 +1,7 @@
 import Foundation
 import Testing
 
-/// Local aliases of conversations.
 @Suite("Aliases", .script) struct AliasTests {
-    /// `host` makes a conversation of this name and `guest` joins it.
     @discardableResult private func meet(_ host: TestNode, _ guest: TestNode, _ name: String, _ more: [String] = [])
         throws -> Answer
     {

@@ -1,7 +1,6 @@
 import Foundation
 import Testing
 
-/// The interface for scripts and bots: `rpc`, `schema`, `watch`, exit codes, hints, readiness.
 @Suite("Automation", .script) struct AutomationTests {
     @Test("The schema lists every command, method, field, event and exit code, and the node knows every method")
     func schema() throws {
@@ -338,9 +337,7 @@ import Testing
         }
     }
 
-    @Test("Watchdog pings are sent, never block the node, and only come from the watched process") func watchdogPings()
-        throws
-    {
+    @Test("Watchdog pings are sent, never block the node, and only come from the watched process") func pings() throws {
         try withHome { ann in
             let manager = try ServiceManagerSocket("\(ann.directory)/notify")
             let variables = ["env", "NOTIFY_SOCKET=\(manager.path)", "WATCHDOG_USEC=50000"]
@@ -484,7 +481,6 @@ final class ServiceManagerSocket {
         }
     }
 
-    /// - Parameter milliseconds: the timeout.
     func next(within milliseconds: Int32 = 20_000) -> String {
         var polled = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)
         guard poll(&polled, 1, milliseconds) == 1 else { return "nothing" }
@@ -492,7 +488,6 @@ final class ServiceManagerSocket {
         return String(decoding: bytes[..<max(0, recv(descriptor, &bytes, bytes.count, 0))], as: UTF8.self)
     }
 
-    /// Fills the socket's buffer.
     func fill() {
         let sender = socket(AF_UNIX, Int32(SOCK_DGRAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)
         defer { close(sender) }

@@ -2,7 +2,6 @@ import Foundation
 import Glibc
 import Testing
 
-/// Invalid homes, and disks that fail under a running node.
 @Suite("Bad homes", .script) struct BadHomeTests {
     private static let nobody: uid_t = 65_534
 

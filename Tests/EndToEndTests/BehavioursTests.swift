@@ -36,7 +36,6 @@ import Testing
         let isConditional: Bool
     }
 
-    /// A suite, or an extension of one.
     struct Suite {
         let at: String.Index
         let type: String

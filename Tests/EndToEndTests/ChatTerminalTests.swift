@@ -1,7 +1,6 @@
 import Glibc
 import Testing
 
-/// The chat on a terminal whose output is not read.
 @Suite("Terminal of the chat", .script) struct ChatTerminalTests {
     @Test("A terminal whose output is not read does not delay the end of the chat; a crash restores the terminal")
     func ends() throws {
@@ -29,22 +28,6 @@ import Testing
                 try terminal.expect("\u{1B}[?1049l")
                 #expect(terminal.shows)
             }
-        }
-    }
-
-    @Test("A confirmed explosion while the node is away is refused with a message") func away() throws {
-        try withRoom { ann, _, _ in
-            let terminal = try PseudoTerminal()
-            let chat = try terminal.child(["setsid", "--ctty", Program.mayfly, "chat", "room", "--home", ann.home])
-            try terminal.expect("MEMORY ONLY")
-            try terminal.type("/explode\r")
-            try terminal.expect("type room: ")
-            try ann.stop()
-            try terminal.expect("no node")
-            try terminal.type("room\r")
-            try terminal.expect("not done, there is no node")
-            chat.signal(SIGTERM)
-            #expect(chat.wait(seconds: 30) == 0)
         }
     }
 }

@@ -3,9 +3,7 @@ import Glibc
 import Testing
 
 @Suite("A chat of two nodes", .script) struct ChatTests {
-    @Test("A chat on loopback: each side gets every message once, in order, with the right member") func loopback()
-        throws
-    {
+    @Test("A chat on loopback: each side gets every message once, in order, with the right member") func both() throws {
         try withRoom { ann, bob, id in
             for turn in 1...3 {
                 let question = try say("question \(turn)", ann)

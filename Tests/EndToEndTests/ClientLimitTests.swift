@@ -5,7 +5,6 @@ import Testing
 
 @testable import Program
 
-/// Many clients of one node, waiting or idle.
 @Suite("Many clients") struct ClientLimitTests {
     @Test("Idle clients that hold all the node's descriptors lock no client out, and use no processor time")
     func descriptors() throws {

@@ -2,7 +2,6 @@ import Foundation
 import Glibc
 import Testing
 
-/// Wrong clocks under the real binary.
 @Suite("A wrong clock", .script, .enabled(if: TestClock.canBeMade, "needs a C compiler")) struct ClockTests {
     /// `ann`, on the test's clock, and `bob` keep a message for an hour.
     private func withMessage(_ body: (_ ann: TestNode, _ bob: TestNode, _ clock: TestClock) throws -> Void) throws {
@@ -21,7 +20,6 @@ import Testing
 
     private static let both = ["for an hour", "from bob"]
 
-    /// Whether no message is left on the disk.
     private func isDestroyed(_ node: TestNode) -> Bool { node.files(".seg").isEmpty }
 
     @Test("A clock ten years ahead hides messages at once, and destroys them only after a minute of it") func glitch()

@@ -145,7 +145,6 @@ import Testing
     }
 }
 
-/// A connection of a stranger.
 private final class Stranger {
     private let socket: Int32
 
@@ -173,29 +172,15 @@ private final class Stranger {
     func readToEnd() -> [UInt8] { read(1 << 20) }
 }
 
-/// A code is found on one network by multicast, without `--at`.
 @Suite(
     "Spoken codes on one network", .script,
     .enabled(if: Program.canMakeNamespaces, "making network namespaces needs root and `ip`")) struct LanCodeScenarios
 {
-    private func withMachines(_ body: (Cable, TestNode, TestNode) throws -> Void) throws {
-        let cable = try Cable()
-        try cable.move(to: 77)
-        try withHomes("ann", "bob") { nodes in
-            for (node, name) in zip(nodes, cable.names) {
-                node.prefix = ["ip", "netns", "exec", name]
-                try node.start(["--listen", "tcp://0.0.0.0:7440"])
-            }
-            try nodes[0].ok("conversation", "create", "--name", "room", "--as", "ann")
-            try body(cable, nodes[0], nodes[1])
-            for node in nodes { try node.stop() }
-        }
-    }
-
     @Test("Without --at the machine with the code is found; its socket is open only while a code is") func found()
         throws
     {
         try withMachines { cable, ann, bob in
+            try ann.ok("conversation", "create", "--name", "room", "--as", "ann")
             #expect(try !cable.isListening())
             let code = try ann.ok("invite", "create", "room", "--code", "--no-wait")["code"].string ?? ""
             try eventually("the group is joined") { try cable.isListening() }

@@ -2,7 +2,6 @@ import Foundation
 import Glibc
 import Testing
 
-/// A program without rights, as the chat starts chafa.
 @Suite("Confinement", .script) struct ConfinementTests {
     private func confined(_ script: String, in directory: String) throws -> Answer {
         try Program.run([Program.mayfly, "confine", "/usr/bin/python3", "-c", script], in: directory)

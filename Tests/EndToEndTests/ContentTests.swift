@@ -46,9 +46,7 @@ import Testing
         }
     }
 
-    @Test("a content of an unknown type is shown by its fallback and passed to bots unchanged") func unknownType()
-        throws
-    {
+    @Test("a content of an unknown type is shown by its fallback and passed to bots unchanged") func unknown() throws {
         try withRoom(lifetime: "1d") { ann, bob, _ in
             let payload = "\(ann.directory)/payload"
             try Data([0, 1, 2, 0xff]).write(to: URL(fileURLWithPath: payload))

@@ -99,7 +99,6 @@ import Testing
         }
     }
 
-    /// Whether there is a UDP socket with the number of the node's port.
     private func hasSocket(_ node: TestNode) -> Bool {
         let suffix = String(format: ":%04X", Int(node.port))
         return (Program.text("/proc/net/udp") + Program.text("/proc/net/udp6")).split(separator: "\n").contains {

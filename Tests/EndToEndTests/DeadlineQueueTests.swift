@@ -4,7 +4,6 @@ import Testing
 
 @testable import Program
 
-/// The queue of all deadlines of waiting requests.
 @Suite("Deadlines") struct DeadlineQueueTests {
     private final class Told { var numbers: [Int] = [] }
 

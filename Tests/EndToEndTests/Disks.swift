@@ -30,7 +30,6 @@ func withDisk(ext4: Bool = false, _ body: (_ ann: TestNode, _ bob: TestNode, _ d
     }
 }
 
-/// Writes until the disk is full.
 func fill(_ path: String) {
     let descriptor = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0o600)
     defer { close(descriptor) }

@@ -4,9 +4,7 @@ import Testing
 
 /// Rows of `Expectations.md` that no other suite shows.
 @Suite("Expectations", .script) struct ExpectationTests {
-    @Test("A setter that runs twice changes nothing the second time, and a getter shows the value") func setters()
-        throws
-    {
+    @Test("A setter that runs twice changes nothing the second time, and a getter shows the value") func sets() throws {
         try withRoom { ann, bob, _ in
             let card = try bob.ok("peer", "card")["contact"].string ?? ""
             for _ in 0..<2 {
@@ -132,7 +130,6 @@ import Testing
         }
     }
 
-    /// The Internet sockets of a process: protocol, and the ports of both ends.
     private func sockets(_ pid: pid_t) throws -> [(kind: String, local: Int, remote: Int)] {
         let links = try FileManager.default.contentsOfDirectory(atPath: "/proc/\(pid)/fd").compactMap {
             try? FileManager.default.destinationOfSymbolicLink(atPath: "/proc/\(pid)/fd/\($0)")

@@ -6,7 +6,6 @@ import Testing
 /// `bob` outside, at 6.6.6.1, 6.6.6.3 and 2a00:1::1. The router runs Debian's miniupnpd, which speaks PCP, NAT-PMP and
 /// UPnP.
 final class GatewayHouse {
-    /// Protocols that the router offers.
     enum Methods { case all, withoutPCP, upnpOnly }
 
     let directory: String

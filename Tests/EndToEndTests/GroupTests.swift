@@ -129,7 +129,6 @@ import Testing
     }
 }
 
-/// Running nodes, all invited to `room` by the first, each linked to each.
 func withGroup(_ names: String..., body: ([TestNode]) throws -> Void) throws {
     try withNodes(names) { nodes in
         for node in nodes {

@@ -6,7 +6,6 @@ import Synchronization
 import TestSupport
 import Testing
 
-/// A line of JSON output.
 struct JSON: CustomStringConvertible {
     let value: Any?
 
@@ -280,7 +279,6 @@ final class TestNode {
     var anyPort: String { "tcp://\(host):0" }
     var port: UInt16 { listen.flatMap { UInt16($0.split(separator: ":").last ?? "") } ?? 0 }
 
-    /// Runs a command with `--json`.
     func run(_ arguments: [String], input: String = "", seconds: Int = 150) throws -> Answer {
         // Arguments after `--` are no options.
         let end = arguments.firstIndex(of: "--") ?? arguments.count
@@ -304,7 +302,6 @@ final class TestNode {
         return answer
     }
 
-    /// A command that must fail with this exit code.
     @discardableResult func fails(
         _ code: Int32, _ arguments: String..., input: String = "", at location: SourceLocation = #_sourceLocation
     ) throws -> Answer {
@@ -347,7 +344,6 @@ final class TestNode {
         #expect(answer.code == 0, "\(answer)", sourceLocation: location)
     }
 
-    /// Starts the daemon and waits until it serves.
     func start(_ arguments: [String] = [], at location: SourceLocation = #_sourceLocation) throws {
         let failure = try tryStart(arguments)
         if let failure {
@@ -494,7 +490,6 @@ final class TestNode {
     var told: String { Program.text("\(directory)/\(name).told") }
 }
 
-/// A command that runs beside the test.
 final class Background {
     private let child: Child
     private let output: String
@@ -527,7 +522,6 @@ final class Background {
 
     func signal(_ number: Int32) { child.signal(number) }
 
-    /// Waits for the end.
     /// - Returns: the exit code; `nil` after the timeout.
     func end(seconds: Int = 90) -> Int32? { child.wait(seconds: seconds) }
 }
@@ -563,7 +557,6 @@ func withHomes(_ body: (_ ann: TestNode, _ bob: TestNode) throws -> Void) throws
 
 func withHome(_ body: (_ ann: TestNode) throws -> Void) throws { try withHomes("ann") { try body($0[0]) } }
 
-/// A running node.
 func withNode(_ body: (_ ann: TestNode) throws -> Void) throws {
     try withHome { ann in
         try ann.start()

@@ -2,7 +2,6 @@ import Foundation
 import Glibc
 import Testing
 
-/// The home directory: its users, and a full, read-only or damaged disk.
 @Suite("The home directory", .script) struct HomeTests {
     @Test("With no node running every command reports it with exit code 8") func notRunning() throws {
         try withHomes("ann") { nodes in

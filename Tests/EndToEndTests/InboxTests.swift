@@ -138,7 +138,7 @@ import Testing
         try withRoom { ann, bob, _ in
             try say("unread", ann)
             let refused = try bob.fails(1, "inbox", "sleep", "room")
-            #expect(refused.message.contains("unread"))
+            #expect(refused.message.contains("unread") && refused.output.contains("mayfly read room --home "))
             #expect(try inboxes(bob, "awake").first?["protected"].bool == true)
             #expect(try bob.texts() == ["unread"])
             try bob.ok("inbox", "sleep", "room")

@@ -27,7 +27,6 @@ final class Cable {
         if let address { try Program.tool("ip", "-n", name, "addr", "add", address, "dev", "veth0") }
     }
 
-    /// A file of /proc/net in a machine's namespace.
     func file(_ path: String, _ index: Int = 0) throws -> String {
         try Program.tool("ip", "netns", "exec", names[index], "cat", "/proc/net/\(path)")
     }
@@ -50,24 +49,30 @@ final class Cable {
     }
 }
 
-/// Members find each other on one network by multicast only.
+/// Two running nodes on 10.77.0.0/24.
+func withMachines(_ body: (Cable, TestNode, TestNode) throws -> Void) throws {
+    let cable = try Cable()
+    try cable.move(to: 77)
+    try withHomes("ann", "bob") { nodes in
+        for (node, name) in zip(nodes, cable.names) {
+            node.prefix = ["ip", "netns", "exec", name]
+            try node.start(["--listen", "tcp://0.0.0.0:7440"])
+        }
+        try body(cable, nodes[0], nodes[1])
+        for node in nodes { try node.stop() }
+    }
+}
+
 @Suite(
     "LAN discovery of two nodes", .script,
     .enabled(if: Program.canMakeNamespaces, "making network namespaces needs root and `ip`")) struct LanTests
 {
-    /// Two stopped nodes that have met on 10.77.0.0/24.
+    /// Two stopped nodes that have met.
     private func withStrangers(body: (Cable, TestNode, TestNode) throws -> Void) throws {
-        let cable = try Cable()
-        try cable.move(to: 77)
-        try withHomes("ann", "bob") { nodes in
-            for (node, name) in zip(nodes, cable.names) {
-                node.prefix = ["ip", "netns", "exec", name]
-                try node.start(["--listen", "tcp://0.0.0.0:7440"])
-            }
-            try meet(nodes[0], nodes[1])
-            for node in nodes { try node.stop() }
-            try body(cable, nodes[0], nodes[1])
-            for node in nodes { try node.stop() }
+        try withMachines { cable, ann, bob in
+            try meet(ann, bob)
+            for node in [ann, bob] { try node.stop() }
+            try body(cable, ann, bob)
         }
     }
 

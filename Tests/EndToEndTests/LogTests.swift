@@ -4,7 +4,6 @@ import Glibc
 import Messaging
 import Testing
 
-/// The contents of a node's log, and what it must never contain.
 @Suite("The log", .script) struct LogTests {
     private struct Line: CustomStringConvertible {
         let level: String

@@ -22,7 +22,6 @@ enum LoopbackSocket {
         return (descriptor, UInt16(bigEndian: address.sin_port))
     }
 
-    /// - Returns: a TCP connection.
     static func connected(to host: String, port: UInt16) throws -> Int32 {
         let descriptor = socket(AF_INET, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)
         let isConnected = withUnsafePointer(to: name(host, port)) { pointer in

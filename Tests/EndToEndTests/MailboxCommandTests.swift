@@ -98,7 +98,7 @@ import Testing
             let part = try hub.ok("status")["mailbox"]
             #expect(part["own"].isNull && part["service"]["boxes"].integer == 1 && part["service"]["kept"].isNull)
             let shown = try hub.show("mailbox", "status")
-            for words in ["1 of 128, of 1 node", "256 of a box", "4.0 MiB of a box", "30d at most", "BOX OF"] {
+            for words in ["1 of 128, of 1 node", "256 of a box", "4 MiB of a box", "30d at most", "BOX OF"] {
                 #expect(shown.output.contains(words), "\(words): \(shown)")
             }
             // Only the peer's name identifies the owner there, and nothing the conversation.

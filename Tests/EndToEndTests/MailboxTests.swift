@@ -1,7 +1,6 @@
 import Foundation
 import Testing
 
-/// Members that are never online together, and a third node that stores sealed contents for them.
 @Suite("Mailboxes with real nodes", .script) struct MailboxTests {
     /// `hub` is the mailbox of all others. They have a room under these terms, and can write to each other's boxes.
     private func withHub(

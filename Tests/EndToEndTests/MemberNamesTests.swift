@@ -3,7 +3,6 @@ import Testing
 
 @testable import Program
 
-/// A member cannot impersonate another by its name.
 @Suite("Names of members", .script) struct MemberNamesTests {
     @Test(
         "A distinct name is shown alone",
@@ -24,9 +23,7 @@ import Testing
         ]) func unclear(_ name: String, _ others: [String])
     { #expect(!MemberName.isClear(name, among: others)) }
 
-    @Test("A member that calls itself me, like another member or like its id is shown with its id") func impostor()
-        throws
-    {
+    @Test("A member that calls itself me, like another member or like its id is shown with its id") func fake() throws {
         try withRoom { ann, bob, _ in
             let id = try #require(try ann.ok("conversation", "members", "room")["members"][0]["member"].string)
             let own = try #require(try bob.ok("conversation", "members", "room")["members"][0]["member"].string)
@@ -38,10 +35,16 @@ import Testing
             #expect(try message("own", at: ann)["from"].string == "me")
             let mine = try ann.ok("read", "room").lines.first { $0["text"].string == "own" }
             #expect(mine?.keys.contains("member") == true && mine?["member"].isNull == true)
+            func watched(_ event: String) throws -> String {
+                try ann.show("watch", "room", "--since", "0", "--until", event).output
+            }
+            let joined = try watched("memberJoined")
+            #expect(joined.contains("  memberJoined  room  ") && joined.contains("  member=bob"), "\(joined)")
             for (number, name) in ["me", "ann", own].enumerated() {
                 try bob.ok("conversation", "profile", "room", name)
                 try ann.wait("profileChanged:profile=\(name)")
                 try say("hello \(number)", bob)
+                #expect(try watched("profileChanged:profile=\(name)").contains("  member=\(name) (\(id))"))
                 let text = "message:text=hello \(number)"
                 let event = try ann.wait("\(text),member=\(id)")
                 #expect(event["from"].string == "\(name) (\(id))")

@@ -4,7 +4,6 @@ import Glibc
 import Store
 import Testing
 
-/// Plaintext in a node's memory after a message's end, read from /proc/PID/mem of the real nodes.
 @Suite("The memory of a node", .script) final class MemoryTests {
     /// Two nodes with readable memory in the conversation `room`, and all texts ever sent there.
     private final class Room {

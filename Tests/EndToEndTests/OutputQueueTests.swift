@@ -8,9 +8,7 @@ import Testing
 /// `F_SETPIPE_SZ` of fcntl(2), which Glibc's module leaves out.
 private let setPipeSize: Int32 = 1_031
 
-/// The node's log and ready line, which may not be read.
 @Suite("The output queue of a node") struct OutputQueueTests {
-    /// Both ends of a pipe with a buffer of one page.
     private func smallPipe() throws -> (reader: Int32, writer: Int32) {
         var ends: [Int32] = [-1, -1]
         try #require(process_pipe(&ends) == 0)

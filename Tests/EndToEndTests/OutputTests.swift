@@ -2,7 +2,6 @@ import Foundation
 import Glibc
 import Testing
 
-/// Errors and exit codes of a command whose output cannot be written.
 @Suite("Output that cannot be written", .script) struct OutputTests {
     /// Runs a command whose standard output is `output`. SIGPIPE is ignored, as many programs do for their children.
     private func run(
@@ -16,7 +15,6 @@ import Testing
         return (child.wait(seconds: 60), Program.text(path))
     }
 
-    /// The writing end of a pipe without a reader.
     private func brokenPipe(_ node: TestNode) throws -> Descriptor {
         let (writer, _) = try pipe(node)
         return writer
@@ -61,9 +59,7 @@ import Testing
         }
     }
 
-    @Test("A closed pipe ends a watch at once: with 0, or with 1 if it awaited something") func watchNobodyReads()
-        throws
-    {
+    @Test("A closed pipe ends a watch at once: with 0, or with 1 if it awaited something") func watchUnread() throws {
         try withNode { ann in
             try ann.ok("lock")
             try ann.ok("unlock")

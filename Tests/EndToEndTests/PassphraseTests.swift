@@ -115,9 +115,7 @@ func withProtected(_ body: (_ ann: TestNode, _ file: String, _ wrong: String) th
         }
     }
 
-    @Test("Ephemeral messages are delivered to a locked node; a stop reports how many are lost") func stoppedLocked()
-        throws
-    {
+    @Test("Ephemeral messages are delivered to a locked node; a stop reports how many are lost") func stopped() throws {
         try withRoom { ann, bob, _ in
             try ann.ok("lock")
             for text in ["one", "two"] { try say(text, bob) }

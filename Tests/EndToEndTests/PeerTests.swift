@@ -25,7 +25,8 @@ import Testing
             let shown = try ann.ok("peer", "show", "bob")
             #expect(shown["lastSeen"].time != nil)
             #expect(shown["endpoints"][0].string == bob.listen)
-            try ann.ok("peer", "ping", "bob", "--timeout", "90")
+            let words = try ann.show("peer", "ping", "bob", "--timeout", "90").output
+            #expect(words.hasPrefix("bob: direct, ") && words.hasSuffix(" ms\n"), "\(words)")
             try bob.stop()
             let unreachable = try ann.fails(5, "peer", "ping", "bob", "--timeout", "1")
             #expect(unreachable.kind == "unreachable")
@@ -177,8 +178,7 @@ import Testing
         }
     }
 
-    @Test("An edit of peers.json while the node runs is taken over, and no command overwrites it")
-    func editedMeanwhile() throws {
+    @Test("An edit of peers.json while the node runs is taken over, and no command overwrites it") func raced() throws {
         try withPair { ann, bob in
             let card = try bob.ok("peer", "card")["contact"].string ?? ""
             try ann.ok("peer", "add", "first", "--endpoint", "tcp://192.0.2.1:1")
@@ -233,8 +233,7 @@ import Testing
         }
     }
 
-    @Test("An edit of config.json while the node runs stays when a command changes a setting")
-    func configurationEditedMeanwhile() throws {
+    @Test("An edit of config.json while the node runs stays when a command changes a setting") func rewritten() throws {
         try withNode { ann in
             let before = Program.text("\(ann.home)/config.json")
             let edited = before.replacingOccurrences(of: "\"policy\"", with: "\"readReceipts\" : true,\n  \"policy\"")
@@ -273,9 +272,7 @@ extension PeerTests {
         }
     }
 
-    @Test("A member invited by name has that name, for the inviter only, until it chooses one") func invitedByName()
-        throws
-    {
+    @Test("A member invited by name has that name, for the inviter only, until it chooses one") func invited() throws {
         try withPair { ann, bob in
             try introduce(ann, bob)
             try ann.ok("conversation", "create", "--name", "room", "--with", "bob")

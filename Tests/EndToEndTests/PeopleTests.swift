@@ -2,7 +2,6 @@ import Foundation
 import Glibc
 import Testing
 
-/// One-shot commands as a person types them, most of them on a terminal.
 @Suite("Commands for people", .script) struct PeopleTests {
     private static func onTerminal(_ node: TestNode, _ arguments: String...) -> [String] {
         ["/usr/bin/env", "TZ=Asia/Kolkata", Program.mayfly] + arguments + ["--home", node.home]
@@ -237,9 +236,7 @@ import Testing
         }
     }
 
-    @Test("`explode --wait` names each confirming member, and ends with 4 while one is missing") func explodeAndWait()
-        throws
-    {
+    @Test("`explode --wait` names each confirming member, and ends with 4 while one is missing") func explode() throws {
         try withRoom { ann, bob, id in
             let gone = try ann.show("explode", "room", "--force", "--wait", "--timeout", "60")
             #expect(gone.code == 0, "\(gone)")
@@ -270,6 +267,40 @@ import Testing
             let command = [Program.mayfly, "conversation", "members", "room", "--home", bob.home]
             let table = try Program.run(command, in: bob.directory).output.split(separator: "\n")
             #expect(table[0].hasPrefix("\(head)MEMBER") && table[1].hasPrefix("\(name)  \(id)  "), "\(table)")
+        }
+    }
+
+    @Test("On a terminal commands ask, fit the screen, and a lock clears the texts shown") func asks() throws {
+        try withRoom { ann, bob, _ in
+            func open(_ node: TestNode, _ arguments: [String]) throws -> (PseudoTerminal, Child) {
+                let terminal = try PseudoTerminal(size: (80, 24))
+                return (terminal, try terminal.child([Program.mayfly] + arguments + ["--home", node.home]))
+            }
+            let (question, proposal) = try open(ann, ["lifetime", "propose", "room", "1d"])
+            try question.expect("[Y/n] ")
+            try question.type("\n")
+            #expect(proposal.wait(seconds: 60) == 0)
+            #expect(try ann.ok("lifetime", "policy", "room")["policy"].string == "accept-up-to:1d")
+            try ann.ok("config", "set", "name")
+            let (named, creation) = try open(ann, ["conversation", "create", "--name", "tea"])
+            try named.expect("Your name, as others see it (Enter for none): ")
+            try named.type("zoe\n")
+            #expect(creation.wait(seconds: 60) == 0)
+            #expect(try ann.ok("config", "show")["name"].string == "zoe")
+            let (table, members) = try open(ann, ["conversation", "members", "room"])
+            try table.expect("out")
+            #expect(members.wait(seconds: 60) == 0)
+            #expect(table.text.split(separator: "\r\n").allSatisfy { $0.count <= 80 }, "\(table.text)")
+            try say("secret", ann)
+            let readers = try [["read", "room", "--follow"], ["chat", "room", "--plain"]].map { try open(bob, $0) }
+            for (terminal, _) in readers { try terminal.expect("secret") }
+            let locked = try bob.show("lock")
+            #expect(locked.errors.contains("this home has a key file and no passphrase"), "\(locked)")
+            for (terminal, _) in readers { try terminal.expect("\u{1B}[2J") }
+            #expect(readers[0].1.wait(seconds: 60) == 6)
+            try readers[1].0.expect("`mayfly unlock` opens it")
+            readers[1].1.signal(SIGTERM)
+            _ = readers[1].1.wait(seconds: 60)
         }
     }
 

@@ -2,7 +2,6 @@ import Foundation
 import Glibc
 import Testing
 
-/// A node behind a real router program that makes mappings on request.
 @Suite("Port mapping of a node", .script, .enabled(if: GatewayHouse.canBeBuilt, "\(GatewayHouse.reason)"))
 struct PortMappingTests {
     private static let listen = ["--listen", "tcp://0.0.0.0:7440"]

@@ -1,7 +1,6 @@
 import Foundation
 import Glibc
 
-/// A terminal on which a test types.
 final class PseudoTerminal {
     private let master: Descriptor
     private let slave: Descriptor
@@ -28,7 +27,6 @@ final class PseudoTerminal {
         try Child(arguments, input: slave, output: slave, errors: slave)
     }
 
-    /// Whether typed characters are echoed.
     var shows: Bool {
         var settings = termios()
         tcgetattr(slave.number, &settings)

@@ -20,9 +20,7 @@ import Testing
 
     /// The limits are those of table 7 of ISO/IEC 18004. The checksum is of symbols that were compared with libqrencode
     /// 4.1.1: they are equal, except for the mask of some.
-    @Test("The largest text of each version gives the symbol that was compared with libqrencode's") func allVersions()
-        throws
-    {
+    @Test("The largest text of each version gives the symbol that was compared with libqrencode's") func all() throws {
         let limits = [
             17, 32, 53, 78, 106, 134, 154, 192, 230, 271, 321, 367, 425, 458, 520, 586, 644, 718, 792, 858, 929, 1_003,
             1_091, 1_171, 1_273, 1_367, 1_465, 1_528, 1_628, 1_732, 1_840, 1_952, 2_068, 2_188, 2_303, 2_431, 2_563,

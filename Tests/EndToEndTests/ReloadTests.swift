@@ -55,8 +55,7 @@ import Testing
         }
     }
 
-    @Test("Log level and hooks are reloaded; command-line options and start-time settings are not")
-    func levelHooksAndFixed() throws {
+    @Test("Log level and hooks are reloaded; command-line options and start-time settings are not") func live() throws {
         try withNode { ann in
             try ann.ok("conversation", "create", "--name", "quiet")
             try edit(ann, ["logLevel": "info"])
@@ -191,9 +190,7 @@ import Testing
         }
     }
 
-    @Test("SIGHUP without a terminal reloads the files and logs the changes, or why there are none") func signal()
-        throws
-    {
+    @Test("SIGHUP without a terminal reloads the files and logs the changes, or why there are none") func hup() throws {
         try withHome { ann in
             ann.prefix = ["setsid"]
             try ann.start()

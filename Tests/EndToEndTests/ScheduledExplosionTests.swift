@@ -3,9 +3,7 @@ import Testing
 
 /// Scheduled explosions (Explode.md), on test clocks, so that slow machines pass.
 extension ExplodeTests {
-    @Test("A scheduled explosion is announced, reminded of, and ends both copies with a receipt") func scheduled()
-        throws
-    {
+    @Test("A scheduled explosion is announced, reminded of, and ends both copies with a receipt") func timed() throws {
         try withClockedRoom(lifetime: "1d") { ann, bob, id, clock in
             let scheduled = try ann.ok("explode", "room", "--in", "2h", "--force")
             #expect(scheduled["state"].string == "scheduled")
@@ -112,9 +110,7 @@ extension ExplodeTests {
         }
     }
 
-    @Test("A member that missed the schedule learns it at the next link, a joiner with the welcome") func missed()
-        throws
-    {
+    @Test("A member that missed the schedule learns it at the next link, a joiner with the welcome") func off() throws {
         try withClock("ann", "bob", "cem") { nodes, clock in
             let (ann, bob, cem) = (nodes[0], nodes[1], nodes[2])
             for node in nodes { try node.start() }

@@ -1,6 +1,5 @@
 import Testing
 
-/// The testing scenarios of seed 004, step by step.
 @Suite("Seed 004: testing scenarios", .script) struct Seed004Tests {
     private static let day: Int64 = 86_400_000
 
@@ -71,7 +70,7 @@ import Testing
             // 2. Client B rejects.
             try bob.ok("lifetime", "reject", "room")
             try ann.wait("lifetimeRejected")
-            // 3. Both show "Delete on Leave (Ephemeral)".
+            // 3. Both show that nothing is kept ("Delete on Leave (Ephemeral)").
             for node in [ann, bob] {
                 let shown = try node.ok("lifetime", "show", "room")
                 #expect(shown["lifetime"].string == "ephemeral")

@@ -100,13 +100,11 @@ import Testing
 
     @Test func `a file without an agreement is held in memory, up to the memory limit`() throws {
         var pair = try joined()
-        var conversation: ConversationID?
+        let limit = Limits.attachmentMemoryByteCount
         let refusal = pair.command(0) { (machine, turn) throws(CommandError) in
-            conversation = machine.conversation
-            _ = try machine.prepareAttachment(byteCount: Limits.attachmentMemoryByteCount + 1, &turn)
+            _ = try machine.prepareAttachment(byteCount: limit + 1, &turn)
         }
-        #expect(
-            try refusal == .fileTooLargeForMemory(limit: Limits.attachmentMemoryByteCount, in: #require(conversation)))
+        #expect(refusal == .fileTooLargeForMemory(byteCount: limit + 1, limit: limit))
         let id = try sendFile(bytes(50_000), &pair)
         pair.run()
         #expect(state(id, pair, 1) == .received)

@@ -63,8 +63,8 @@ import Testing
         #expect(outbox.flush(now: noon, random: &random).transmitted.map(\.id) == (1...4).map(id))
     }
 
-    @Test("a mailed message may have arrived, so it is not given up early as a message that never left")
-    func mayHaveArrived() {
+    @Test("a mailed message may have arrived, so it is not given up early as a message that never left") func arrived()
+    {
         var random = Randomness.seeded(1)
         var outbox = OutboxStateMachine()
         for number in [1, 2] as [UInt8] {

@@ -120,8 +120,7 @@ private func label(_ number: Int) -> BoxLabel { numbered(number) }
         #expect(Limits.mailboxSilence >= 2 * Limits.mailboxKeepalive + Limits.reservationPatience)
     }
 
-    @Test("a grant that ends soon counts as a failure, as when another copy of the home takes the link")
-    func shortGrants() {
+    @Test("a grant that ends soon counts as a failure, as when another copy of the home takes the link") func short() {
         var machine = machine(.granted)
         var now = noon
         for step in 0..<6 {

@@ -250,8 +250,7 @@ private func ended(_ number: Int, _ reason: RelayCloseReason) -> [NodeAction] {
         #expect(open(20) == [1, 3, 4])
     }
 
-    @Test("the members of one conversation cannot use up a node's places or its rate of opening streams")
-    func fairness() {
+    @Test("the members of one conversation cannot use up a node's places or its rate of opening streams") func fair() {
         var service = Service { terms in (terms.streamsPerReservation, terms.streamsPerUser) = (2, 3) }
         service.hold(.reserve([label(1), label(2)]))
         let opened = [(1, 10), (1, 11), (1, 12), (2, 13), (2, 14)].map { service.opens($1, $0) }

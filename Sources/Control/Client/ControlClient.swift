@@ -73,7 +73,8 @@ package final class ControlClient {
     package func send(
         _ method: String, _ params: JSONValue, body: [UInt8] = [], until deadline: ContinuousClock.Instant?
     ) throws(ControlError) -> PendingCall {
-        let call = PendingCall(number: takeNumber(), method: method, conversation: params["conversation"]?.stringValue)
+        let subject = (params["conversation"] ?? params["inbox"])?.stringValue
+        let call = PendingCall(number: takeNumber(), method: method, conversation: subject)
         let request = ControlRequest(id: call.id, method: method, params: params, bodyByteCount: body.count)
         // Queued together: the next request first sends the rest of an abandoned one.
         unsent += request.jsonValue.utf8 + [UInt8(ascii: "\n")]

@@ -33,7 +33,7 @@ package enum CommandError: Error, Hashable, Sendable {
     case fallbackTooLong(byteCount: Int, limit: Int)
     case fileTooLarge(limit: Int64)
     /// Without an agreement a file stays in memory, and memory holds no larger one.
-    case fileTooLargeForMemory(limit: Int64, in: ConversationID)
+    case fileTooLargeForMemory(byteCount: Int64, limit: Int64)
     case fileMemoryFull(limit: Int64)
     /// The agreement changed during the upload of a file.
     case agreementChanged

@@ -215,7 +215,7 @@ extension Conversation {
             throw .fileTooLarge(limit: turn.contents.attachmentByteCount)
         }
         guard prepared.keeping == .memory, byteCount > Limits.attachmentMemoryByteCount else { return }
-        throw .fileTooLargeForMemory(limit: Limits.attachmentMemoryByteCount, in: conversation)
+        throw .fileTooLargeForMemory(byteCount: byteCount, limit: Limits.attachmentMemoryByteCount)
     }
 
     /// Sends a file whose chunks are all in the archive.

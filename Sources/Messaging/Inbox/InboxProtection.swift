@@ -30,8 +30,8 @@ package struct InboxProtection: OptionSet, Hashable, Sendable, CustomStringConve
         var words: [String] = []
         if contains(.active) { words.append("it is being watched") }
         if contains(.pendingInvite) { words.append("a join is under way") }
-        if contains(.unread) { words.append("it holds unread messages that are in memory only") }
-        if contains(.undelivered) { words.append("it holds undelivered messages that are in memory only") }
+        if contains(.unread) { words.append("it holds unread messages that are memory only") }
+        if contains(.undelivered) { words.append("it holds undelivered messages that are memory only") }
         return words.isEmpty ? "nothing" : words.joined(separator: ", ")
     }
 }

@@ -20,10 +20,10 @@ package enum Lifetime: String, Sendable, Hashable, CaseIterable, Codable, Compar
         }
     }
 
-    /// The seed's text.
+    /// The text in system messages, as in the seed but for ``ephemeral``.
     package var displayName: String {
         switch self {
-        case .ephemeral: "Delete on Leave (Ephemeral)"
+        case .ephemeral: "memory only"
         case .oneHour: "1 Hour"
         case .sixHours: "6 Hours"
         case .oneDay: "1 Day"

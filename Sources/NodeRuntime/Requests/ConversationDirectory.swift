@@ -49,18 +49,18 @@ final class ConversationDirectory: Part {
             let rest = all.count > shown.count ? ["and \(all.count - shown.count) more"] : []
             throw .ambiguous(text, matches: shown + rest)
         }
-        if let id = ConversationID(hex: lowered), core.machine.tombstone(id) != nil { throw .exploded(id) }
+        if let gone = ConversationID(hex: lowered).flatMap({ core.machine.tombstone($0) }) { throw exploded(gone) }
         // An alias goes before the prefix of an id, as for live conversations.
-        if shell.unread.error == nil, let gone = tombstones(named: text).last { throw .exploded(gone.conversation) }
+        if shell.unread.error == nil, let gone = tombstones(named: text).last { throw exploded(gone) }
         if !lowered.isEmpty,
             let gone = core.machine.tombstones.first(where: { $0.conversation.description.hasPrefix(lowered) })
         {
-            throw .exploded(gone.conversation)
+            throw exploded(gone)
         }
         if let over = core.machine.conversations.first(where: {
             shell.explosions.isOver($0) && $0.conversation.description.hasPrefix(lowered)
         }), !lowered.isEmpty {
-            throw .exploded(over.conversation)
+            throw .exploded(over.conversation, called: shell.aliases.alias(of: over.client))
         }
         // An unreadable inbox may match.
         throw shell.unread.error ?? unknown(text)
@@ -220,6 +220,8 @@ final class ConversationDirectory: Part {
         guard let match = matches.first else { throw failure }
         return match
     }
+
+    private func exploded(_ gone: ExplosionRecord) -> NodeError { .exploded(gone.conversation, called: gone.name) }
 
     /// Tombstones with this alias, newest last.
     private func tombstones(named text: String) -> [ExplosionRecord] {

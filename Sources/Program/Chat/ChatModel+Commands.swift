@@ -2,7 +2,6 @@ import Control
 import Messaging
 
 extension ChatModel {
-    /// Runs a line that starts with a slash.
     mutating func command(_ line: String) -> [ChatEffect] {
         let words = line.dropFirst().split(separator: " ", maxSplits: 1, omittingEmptySubsequences: true)
         let word = words.first.map(String.init) ?? ""
@@ -11,7 +10,9 @@ extension ChatModel {
         guard let command = SlashCommand(rawValue: word.lowercased()) ?? (matches.count == 1 ? matches.first : nil)
         else {
             editor.set(line)
-            return refuse("there is no /\(safe(word)): /help lists the commands, // begins a text with a slash")
+            let meant = SlashCommand.allCases.map(\.rawValue).nearest(to: word.lowercased())
+            let cure = meant.map { "did you mean /\($0)?" } ?? "/help lists the commands, // begins a text with a slash"
+            return refuse("there is no /\(safe(word)): \(cure)")
         }
         switch command {
         case .help: overlay = .help
@@ -233,7 +234,6 @@ extension ChatModel {
         return lines
     }
 
-    /// The terms beside the lifetime.
     static func terms(_ terms: LifetimeTermsRecord) -> [String] {
         var lines: [String] = []
         if let attachments = terms.attachments { lines.append("files: \(Words.lifetime(attachments))") }
@@ -243,11 +243,10 @@ extension ChatModel {
         return lines
     }
 
-    /// The consequences of a mailbox.
     private static func explanation(_ terms: LifetimeTermsRecord) -> [String] {
         switch terms.mailbox ?? .no {
         case .no: []
-        case .ram: ["An offline member's mailbox may keep messages: sealed, in memory only."]
+        case .ram: ["An offline member's mailbox may keep messages: sealed, memory only."]
         case .disk: ["An offline member's mailbox may keep messages: sealed, on its disk."]
         }
     }
@@ -269,12 +268,13 @@ enum SlashCommand: String, CaseIterable, Sendable {
         case .propose:
             (
                 "1h|6h|1d|7d|30d|ephemeral [ram|disk] [once]",
-                "propose how long messages are kept, with renewal after a restart",
+                "propose how long messages are kept, with renewal after a restart, or 30 s without a link",
                 "mayfly lifetime propose C VALUE --mailbox ram --renew"
             )
         case .accept:
             (
-                "[once]", "accept the proposal, with renewal after a restart; once: without renewal",
+                "[once]",
+                "accept the proposal, with renewal after a restart, or 30 s without a link; once: without renewal",
                 "mayfly lifetime accept C --renew"
             )
         case .reject: ("", "reject the proposal", "mayfly lifetime reject C")
@@ -298,7 +298,7 @@ enum SlashCommand: String, CaseIterable, Sendable {
         case .who: ("", "list the members and their paths", "mayfly conversation members C")
         case .profile: ("NAME", "set your own name in this conversation", "mayfly conversation profile C NAME")
         case .rename: ("NAME", "rename the conversation (creator)", "mayfly conversation rename C NAME")
-        case .joins: ("on|off", "allow or stop joining (creator)", "mayfly conversation unlock C, lock C")
+        case .joins: ("on|off", "allow or stop joining (creator)", "mayfly conversation unlock C or lock C")
         case .find: ("WORDS", "select the newest message with these words; again: the one before", "")
         case .remove: ("MEMBER", "remove a member (creator)", "mayfly conversation remove C MEMBER")
         case .block: ("PEER", "refuse pings and invitations from a named node", "mayfly peer block PEER")
@@ -311,10 +311,24 @@ enum SlashCommand: String, CaseIterable, Sendable {
 
     var arguments: String { words.arguments }
 
-    /// The slash command for a shell command in a node's hint, or the shell command itself.
+    /// The slash command for a shell command in a node's hint, or the shell command itself. Both begin with the same
+    /// words up to the first placeholder; arguments stay, without the options of the equivalent.
     static func inPlace(of shell: String) -> String {
-        allCases.first { $0.words.equivalent.hasPrefix(shell) }.map { $0 == .joins ? "/joins on" : "/\($0.rawValue)" }
-            ?? shell
+        let (start, arguments) = parts(shell)
+        for command in allCases {
+            let (own, options) = parts(command.words.equivalent)
+            guard own == start else { continue }
+            return arguments.filter { !$0.hasPrefix("--") || !options.contains($0) }.reduce(
+                command == .joins ? "/joins on" : "/\(command.rawValue)"
+            ) { "\($0) \($1)" }
+        }
+        return shell
+    }
+
+    private static func parts(_ command: String) -> (start: ArraySlice<Substring>, rest: ArraySlice<Substring>) {
+        let words = command.split(separator: " ")
+        let end = words.firstIndex { $0.allSatisfy(\.isUppercase) }.map { $0 + 1 } ?? words.endIndex
+        return (words[..<end], words[end...])
     }
 
     static var helpLines: [String] {

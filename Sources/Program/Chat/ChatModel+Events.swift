@@ -80,7 +80,7 @@ extension ChatModel {
         forgetList()
         forgetWhatIsShown()
         // The plain chat has no page for the locked state.
-        return refuse("the storage is locked")
+        return refuse("the storage is locked: `mayfly unlock` opens it")
     }
 
     private mutating func unlocked() -> [ChatEffect] {
@@ -89,7 +89,6 @@ extension ChatModel {
         return ask(.conversations) + ask(.joins) + (currentID.map { refresh($0) } ?? [])
     }
 
-    /// Removes everything that quotes a message.
     private mutating func forgetWhatIsShown() {
         selection = nil
         question = nil
@@ -112,7 +111,6 @@ extension ChatModel {
     /// Only for the room on the screen, because `read` marks messages as read.
     private mutating func refreshMessages(_ id: String) -> [ChatEffect] { currentID == id ? ask(.messages(id)) : [] }
 
-    /// A user's action succeeded.
     mutating func done(_ action: ChatRequest.Action, _ value: JSONValue) throws(JSONMismatch) -> [ChatEffect] {
         switch action {
         case .send(let id, _, _): return refreshMessages(id)

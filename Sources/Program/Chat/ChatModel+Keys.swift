@@ -6,7 +6,6 @@ extension ChatModel {
     /// Longer pastes, and those of several lines, need a confirmation.
     private static let pasteByteCount = 500
 
-    /// The reactions on the number keys.
     static let reactions = ["👍", "❤️", "😂", "😮", "😢", "🙏"]
 
     mutating func press(_ key: Key) -> [ChatEffect] {
@@ -368,14 +367,12 @@ extension ChatModel {
         return []
     }
 
-    /// One emoji, or `+1` or `-1`.
     static func isEmoji(_ text: String) -> Bool {
         if text == "+1" || text == "-1" { return true }
         // ASCII digits have the emoji property too.
         return text.count == 1 && text.unicodeScalars.contains { $0.properties.isEmoji && !$0.isASCII }
     }
 
-    /// Adds an emoji, or removes our own.
     mutating func react(_ room: Room, _ message: String, _ emoji: String) -> [ChatEffect] {
         let target = room.messages.first { $0.message.description == message }
         let isThere = target?.reactions?.contains { $0.member == nil && $0.reaction == emoji } ?? false
@@ -383,7 +380,6 @@ extension ChatModel {
         return act(.send(room.id, text: nil, reply: nil), Methods.react, params)
     }
 
-    /// Whether the user has typed the room's name.
     private mutating func confirms(_ id: String) -> Bool {
         let typed = editor.line
         editor.clear()

@@ -2,10 +2,8 @@ import Control
 import Messaging
 
 extension ChatModel {
-    /// The smallest screen with room for everything.
     static let smallest = Picture.Size(columns: 32, rows: 8)
 
-    /// Draws the screen.
     func picture(_ size: Picture.Size) -> Picture {
         guard size.columns >= Self.smallest.columns, size.rows >= Self.smallest.rows else {
             let rows = (0..<max(1, size.rows)).map {
@@ -24,7 +22,6 @@ extension ChatModel {
             cursor: (size.rows - 1 - input.count + cursor.row, min(size.columns - 1, cursor.column)))
     }
 
-    /// Rows between the header and the bottom lines.
     func bodyCount(_ size: Picture.Size) -> Int {
         max(1, size.rows - 2 - cardRows(size.columns).count - inputRows(size).0.count)
     }
@@ -46,7 +43,6 @@ extension ChatModel {
         return Row(Span(Wrapping.cut(left, width: max(0, columns - CellWidth.of(right.text) - 1)), .bar), right: right)
     }
 
-    /// The lifetime of the room, with its tone.
     private func retention(_ room: Room, _ columns: Int) -> Span {
         let isNarrow = columns < 60
         if room.isExploded { return Span(" EXPLODED ", .exploding) }
@@ -61,7 +57,6 @@ extension ChatModel {
 
     // MARK: The last lines
 
-    /// The rows of the input line, and the cursor in them.
     private func inputRows(_ size: Picture.Size) -> ([Row], (row: Int, column: Int)) {
         let prompt = inputPrompt
         let text = String(editor.text[..<editor.cursor]).replacing("\n", with: "↵")
@@ -146,7 +141,7 @@ extension ChatModel {
         if room.conversation.members.isEmpty { return ("nobody else is here: /invite", .dim) }
         let mailbox = room.lifetime?.agreement?.terms.mailboxWords.map { " · \($0)" } ?? ""
         guard let length = room.retention.milliseconds else {
-            return ("What you send now is in memory only, gone when a node stops\(mailbox)", .dim)
+            return ("What you send now is memory only, gone when a node stops\(mailbox)", .dim)
         }
         let end = min(now.milliseconds + length, room.explodesAt?.milliseconds ?? .max)
         let time = Words.time(Timestamp(milliseconds: end), now: now, calendar)
@@ -162,7 +157,6 @@ extension ChatModel {
 
     // MARK: Cards
 
-    /// A pending proposal, or an agreement that has ended.
     private func cardRows(_ columns: Int) -> [Row] {
         guard let room, !room.isExploded, overlay == nil else { return [] }
         if let proposal = room.lifetime?.proposal {
@@ -182,7 +176,7 @@ extension ChatModel {
         }
         if let ended = room.endedLifetime, room.retention == .ephemeral {
             return card(
-                "The agreement of \(Words.lifetime(ended)) has ended: in memory only now",
+                "From now on nothing is stored: the agreement of \(Words.lifetime(ended)) has ended",
                 "Alt-P propose it again · Alt-X close this", columns)
         }
         return []
@@ -248,7 +242,7 @@ extension ChatModel {
         if case .code(let code) = overlay {
             guard code.count <= count, code.allSatisfy({ CellWidth.of($0) <= columns }) else {
                 let needed = "\(CellWidth.of(code.first ?? "")) columns and \(code.count + 3) rows"
-                let words = "A QR code needs \(needed). `mayfly invite create C --code` makes a code to say aloud."
+                let words = "A QR code needs \(needed). /invite --code makes a code to say aloud."
                 return Wrapping.wrap(words, width: columns).prefix(count).map { Row(Span($0, .warning)) }
             }
             return code.map { Row(Span($0, .code)) }
@@ -277,7 +271,6 @@ extension ChatModel {
         }
     }
 
-    /// The unwrapped lines of a page.
     func lines(of overlay: Overlay) -> [String] {
         switch overlay {
         case .help: SlashCommand.helpLines
@@ -324,7 +317,6 @@ extension ChatModel {
         return rows
     }
 
-    /// Members that have destroyed their copy, and the others.
     private func explosionRows(_ room: Room, _ columns: Int) -> [Row] {
         guard let status = room.explosion else { return [] }
         var rows = [Row(Span(" The keys are destroyed: nothing here can be read any more.", .strong)), Row()]
@@ -344,6 +336,9 @@ extension ChatModel {
         if status.waiting.isEmpty, !(status.receipts ?? []).isEmpty {
             rows += [Row(), Row(Span(" Every member has confirmed.", .strong))]
         }
-        return rows.map { row in Row(spans: row.spans.map { Span(Wrapping.cut($0.text, width: columns), $0.tone) }) }
+        return rows.flatMap { row in
+            guard let span = row.spans.first else { return [row] }
+            return Wrapping.wrap(span.text, width: columns).map { Row(Span($0, span.tone)) }
+        }
     }
 }

@@ -6,13 +6,11 @@ import Messaging
 ///
 /// The node's state is authoritative. An event marks a part as changed, and the model requests that part again.
 struct ChatModel {
-    /// Pages that cover the conversation.
     enum Overlay {
         case help
         case text(title: String, lines: [String])
         /// `url` is the text for a QR code.
         case invite(title: String, lines: [String], url: String)
-        /// A QR code.
         case code([String])
         case image(message: String, title: String, rows: [Row])
     }
@@ -28,9 +26,7 @@ struct ChatModel {
         case unlocking
     }
 
-    /// A question for the input line.
     enum Question {
-        /// The user must type the room's name.
         case explode(room: String, params: ExplodeParams, isScheduled: Bool)
         case leave(room: String)
         /// A paste with several lines or many bytes.
@@ -46,7 +42,6 @@ struct ChatModel {
     var ownName: String?
     /// Lists the paths with this prefix; a directory ends with a slash.
     let paths: @Sendable (String) -> [String]
-    /// Ctrl-C was pressed once with text on the input line.
     var isQuitAsked = false
     var rooms: [Room] = []
     var joins: [JoinStatus] = []
@@ -57,9 +52,7 @@ struct ChatModel {
     var listIndex = 0
     private var listDraft = LineEditor()
     var selection: HexID?
-    /// Rows scrolled up.
     var scroll = 0 { didSet { if scroll == 0 { newBelow = 0 } } }
-    /// Messages received while scrolled up.
     var newBelow = 0
     /// `nil` while the storage is open. The unlock clears the input line, which may hold a part of the passphrase.
     var lock: Lock? { didSet { if lock == nil, oldValue != nil { forgetList() } } }
@@ -73,9 +66,7 @@ struct ChatModel {
     var question: Question?
     /// A message for the user, until the next key.
     var notice: (text: String, isFailure: Bool)? { didSet { isNoticePassing = false } }
-    /// See ``sayUntilChange(_:isFailure:)``.
     private(set) var isNoticePassing = false
-    /// Why the connection to the node was lost.
     var lostConnection: String?
     var now: Timestamp
     let calendar: LocalCalendar
@@ -115,7 +106,6 @@ struct ChatModel {
         return [.call(.subscription, Methods.subscribe, .init(marksRead: false))] + ask(.conversations) + ask(.joins)
     }
 
-    /// Sends a text, even with a leading slash.
     mutating func say(_ text: String) -> [ChatEffect] {
         if isLocked { return refuseLocked() }
         return text.contains { !$0.isWhitespace } ? send(text) : []
@@ -132,7 +122,6 @@ struct ChatModel {
 
     static let chooseFirst = "choose a conversation first: Alt-1, or Enter on its line"
 
-    /// An action of the user.
     func act<Params: MethodParams>(
         _ action: ChatRequest.Action, _ method: RPCMethod<Params, some MethodResult>, _ params: Params
     ) -> [ChatEffect] { [.call(.action(action), method, params)] }
@@ -140,7 +129,6 @@ struct ChatModel {
     /// Why the last text was not sent.
     var refusal: String? { notice.flatMap { $0.isFailure ? $0.text : nil } }
 
-    /// Enters a whole line as if typed.
     mutating func enter(line: String) -> [ChatEffect] {
         if isLocked { return refuseLocked() }
         // The plain chat does not show a pending reply, so it must not apply to this line.
@@ -159,8 +147,11 @@ struct ChatModel {
             self.size = size
             isTooSmall = size.columns < Self.smallest.columns || size.rows < Self.smallest.rows
             return []
-        case .said(let text, let isFailure):
-            if !isLocked { notice = (safe(text), isFailure) }
+        case .said(let text):
+            if !isLocked { notice = (safe(text), false) }
+            return []
+        case .failed(let error):
+            if !isLocked { notice = (words(error), true) }
             return []
         case .image(let id, let message, let title, let rows):
             show(image: rows, of: message, title: title, in: id)
@@ -197,7 +188,6 @@ struct ChatModel {
         return effects
     }
 
-    /// Next time the screen changes without input.
     var nextChange: Int64? {
         guard let room else { return rooms.compactMap { $0.explodesAt == nil ? nil : now.milliseconds + 1_000 }.min() }
         return room.nextChange(after: now)
@@ -227,7 +217,6 @@ struct ChatModel {
         if let index = index(of: id) { body(&rooms[index]) }
     }
 
-    /// Shows a room, or the list for `nil`.
     mutating func open(_ id: String?) -> [ChatEffect] {
         if let left = currentID, left != id { change(left) { $0.firstNew = nil } }
         currentID = id
@@ -370,7 +359,7 @@ struct ChatModel {
                 if room(id)?.isExploded ?? false { return [] }
                 return ask(.conversations)
             }
-            notice = (Self.words(error), true)
+            notice = (words(error), true)
         case .explosion: break
         case .action(.send(let id, let text?, var reply)):
             if error.kind == .notFound { reply?.isGone = true }
@@ -379,14 +368,14 @@ struct ChatModel {
                 room.draft.set(text)
                 room.reply = reply
             }
-            notice = (Self.words(error), true)
+            notice = (words(error), true)
         case .action(.unlock(let hasPassphrase)):
             guard isLocked else { return [] }
             // Without a passphrase the request has found out whether the home has one.
             let isFirst = error.kind == .locked && !hasPassphrase
             lock = isFirst || hasPassphrase ? .asking : .closed(hasDropped: false)
-            notice = isFirst ? nil : (Self.words(error), true)
-        case .subscription, .conversations, .joins, .action: notice = (Self.words(error), true)
+            notice = isFirst ? nil : (words(error), true)
+        case .subscription, .conversations, .joins, .action: notice = (words(error), true)
         }
         return []
     }
@@ -397,9 +386,11 @@ struct ChatModel {
         isNoticePassing = true
     }
 
-    static func words(_ error: ControlError) -> String {
-        let hint = error.hint.map { replacingCommands(in: $0, SlashCommand.inPlace(of:)) }
-        return safe(error.message + (hint.map { "; \($0)" } ?? ""))
+    /// The error and its hint. A hint names a slash command, or the room in place of `C`.
+    private func words(_ error: ControlError) -> String {
+        let subject = error.conversation.flatMap { room($0) } ?? room
+        let named = error.about(subject?.title).naming(home: nil, SlashCommand.inPlace)
+        return safe(named.message + (named.hint.map { "; \($0)" } ?? ""))
     }
 
     private mutating func take(_ conversations: [Conversation]) -> [ChatEffect] {
@@ -425,17 +416,15 @@ struct ChatModel {
         return open(word: wanted)
     }
 
-    /// Opens a room by its alias, its name, or a prefix of its id.
     mutating func open(word: String) -> [ChatEffect] {
         let matches =
             rooms.filter { $0.conversation.alias == word }.first.map { [$0] }
             ?? rooms.filter { $0.conversation.name == word || ($0.id.hasPrefix(word) && word.count >= 4) }
-        guard let first = matches.first, matches.count == 1 else {
-            let why = matches.isEmpty ? "no conversation" : "several conversations are called"
-            notice = ("\(why) \(safe(word))", true)
-            return open(nil)
-        }
-        return open(first.id)
+        if let first = matches.first, matches.count == 1 { return open(first.id) }
+        let why = matches.isEmpty ? "no conversation" : "several conversations are called"
+        let meant = matches.isEmpty ? rooms.map(\.title).nearest(to: word, folded: { $0.lowercased() }) : nil
+        notice = ("\(why) \(safe(word))\(meant.map { ": did you mean /open \($0)?" } ?? "")", true)
+        return open(nil)
     }
 
     // MARK: Images

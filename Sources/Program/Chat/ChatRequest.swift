@@ -1,6 +1,5 @@
 import Control
 
-/// A request to the node and its purpose.
 enum ChatRequest: Hashable, Sendable {
     case subscription
     case conversations
@@ -16,7 +15,6 @@ enum ChatRequest: Hashable, Sendable {
         /// Text and reply target are restored when the send fails.
         case send(String, text: String?, reply: ReplyTarget?)
         case invite(String)
-        /// A spoken code.
         case code(String)
         /// The room where the user asked; `nil` for the list.
         case join(from: String?)
@@ -31,13 +29,11 @@ enum ChatRequest: Hashable, Sendable {
     }
 }
 
-/// Side effects for the caller.
 enum ChatEffect {
     case call(ChatRequest, method: String, params: JSONValue)
     case upload(conversation: String, path: String, text: String?, replyTo: String?)
     /// `path` is a directory or a file.
     case save(conversation: String, message: String, path: String?)
-    /// `size` is the available space.
     case preview(conversation: String, message: String, title: String, size: Picture.Size)
     /// Saves the user's name in `config.json` for future conversations. A name not valid there holds in this chat only.
     case remember(name: String)
@@ -56,8 +52,8 @@ enum ChatInput {
     /// The node ended the subscription of a slow reader; subscribe again.
     case dropped
     /// Outcome of a file transfer.
-    case said(String, isFailure: Bool)
-    /// A rendered image.
+    case said(String)
+    case failed(ControlError)
     case image(room: String, message: String, title: String, rows: [Row])
     case disconnected(String)
     case resized(Picture.Size)

@@ -80,9 +80,8 @@ final class ChatSession {
         screen = try TerminalScreen()
         jobs = try FileJobs(home: home)
         model = ChatModel(
-            room: room, now: wallClock(), calendar: { localTime(of: $0) },
-            asksName: (try? NodeConfiguration.load(home: home))?.name == nil, paths: { FileJobs.paths($0) },
-            makeQRCode: { QRCode.rows(for: $0) })
+            room: room, now: wallClock(), calendar: { localTime(of: $0) }, asksName: OwnName.isMissing(home: home),
+            paths: { FileJobs.paths($0) }, makeQRCode: { QRCode.rows(for: $0) })
         renderer = Renderer(hasColours: (getenv("NO_COLOR").map { $0.pointee == 0 } ?? true))
     }
 

@@ -33,7 +33,7 @@ final class FileJobs: Sendable {
                 let reply = replyTo.map { ["--reply-to", $0] } ?? []
                 let command = try SendCommand.parse([conversation, "--file", path, "--home", home] + reply)
                 _ = try FileUpload(path: path, command: command).upload(text: text, Progress(isShown: false))
-                return .said("\(safe(path)) was uploaded to the node", isFailure: false)
+                return .said("\(safe(path)) was uploaded to the node")
             }
         case .save(let conversation, let message, let path):
             run { [home] in
@@ -43,7 +43,7 @@ final class FileJobs: Sendable {
                 do { saved = try command.save() } catch let error as ControlError
                     where error.hint?.contains("--force") ?? false
                 { throw ControlError(.failed, error.message, hint: "/save OTHER-NAME") }
-                return .said("saved \(safe(saved.path)), \(Words.size(saved.byteCount))", isFailure: false)
+                return .said("saved \(safe(saved.path)), \(Words.size(saved.byteCount))")
             }
         case .preview(let conversation, let message, let title, let size):
             run { [home] in
@@ -56,12 +56,10 @@ final class FileJobs: Sendable {
             run { [home] in
                 guard PeersFile.isName(name) else {
                     return .said(
-                        "used in this chat only: a saved name has 1 to 64 letters a to z, digits, `.`, `_` or `-`",
-                        isFailure: false)
+                        "used in this chat only: a saved name has 1 to 64 letters a to z, digits, `.`, `_` or `-`")
                 }
                 try OwnName.set(name, home: home)
-                return .said(
-                    "\(name) is your name from now on; /profile changes it in one conversation", isFailure: false)
+                return .said("\(name) is your name from now on; /profile changes it in one conversation")
             }
         case .call, .bell, .quit: break
         }
@@ -88,9 +86,9 @@ final class FileJobs: Sendable {
     private func run(_ job: @escaping @Sendable () throws -> ChatInput) {
         DispatchQueue.global().async { [self] in
             let outcome: ChatInput
-            do { outcome = try job() } catch let error as ControlError {
-                outcome = .said(ChatModel.words(error), isFailure: true)
-            } catch { outcome = .said(SendCommand.message(for: error), isFailure: true) }
+            do { outcome = try job() } catch {
+                outcome = .failed(error as? ControlError ?? ControlError(.failed, SendCommand.message(for: error)))
+            }
             outcomes.withLock { $0.append(outcome) }
             var byte: UInt8 = 1
             _ = write(ends[1], &byte, 1)

@@ -108,7 +108,6 @@ struct LineEditor {
         shown = next == history.count ? nil : (next, draft)
     }
 
-    /// Start of the word before the cursor.
     private var completedStart: Int { (text[..<cursor].lastIndex(of: " ") ?? -1) + 1 }
 
     var word: String { String(text[completedStart..<cursor]) }
@@ -146,7 +145,6 @@ enum Key: Hashable, Sendable {
     /// With Ctrl; lower case.
     case control(Character)
     case enter
-    /// Alt-Enter.
     case lineBreak
     case tab
     case backspace

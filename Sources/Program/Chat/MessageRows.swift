@@ -1,7 +1,6 @@
 import Control
 import Messaging
 
-/// Rows of a room's messages, with day lines and notes.
 struct MessageRows {
     private let model: ChatModel
     private let room: Room
@@ -10,6 +9,7 @@ struct MessageRows {
     private let nameWidth: Int
     /// In columns.
     private let leftWidth: Int
+    private static let memoryOnly = "memory only"
 
     init(_ model: ChatModel, _ room: Room, _ columns: Int) {
         self.model = model
@@ -17,8 +17,9 @@ struct MessageRows {
         self.columns = columns
         // Only recent names, so that the cost does not grow with the room.
         let names = room.messages.suffix(200).filter { !$0.isOfNode }.map { CellWidth.of(safe($0.from)) }
-        nameWidth = min(names.max() ?? 0, columns >= 60 ? 16 : 8)
-        leftWidth = columns >= 60 ? 9 : 8
+        nameWidth = min(names.max() ?? 0, columns >= 60 ? 16 : min(8, columns - 28))
+        let isMixed = room.retention != .ephemeral && room.messages.contains { $0.expiresAt == nil }
+        leftWidth = isMixed ? Self.memoryOnly.count + 1 : columns >= 60 ? 9 : 8
     }
 
     /// Columns of time and name before the text.
@@ -159,7 +160,6 @@ struct MessageRows {
         return "▤ \(safe(file.name)) (\(Words.size(file.byteCount))\(state))"
     }
 
-    /// Delivery mark of one of our own messages.
     private func mark(_ message: Message) -> String {
         guard message.member == nil else { return "" }
         switch message.state {
@@ -179,10 +179,9 @@ struct MessageRows {
         return "✓✓ \(count)/\(deliveries.count)" + rest
     }
 
-    /// Remaining lifetime of a message.
     private func left(_ message: Message) -> Span? {
         guard let expiresAt = message.expiresAt else {
-            return room.retention == .ephemeral ? nil : Span("memory only", .memory)
+            return room.retention == .ephemeral ? nil : Span(Self.memoryOnly, .memory)
         }
         let left = expiresAt.milliseconds - model.now.milliseconds
         return Span(Words.left(left), left <= 60_000 ? .warning : .dim)

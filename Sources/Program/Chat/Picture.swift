@@ -60,7 +60,6 @@ struct Row: Hashable, Sendable {
         return Row(spans: spans, right: right)
     }
 
-    /// Plain text.
     func text(width: Int) -> String {
         let left = spans.map(\.text).joined()
         guard let right else { return left }

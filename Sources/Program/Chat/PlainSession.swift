@@ -14,6 +14,7 @@ final class PlainSession {
     /// Whether a leading slash means a command: true for a user at a terminal, false for piped text.
     private let takesCommands: Bool
     private var isOver = false
+    private var isBlank = false
     /// First failed request of the input; it determines the exit code of a pipe.
     private var failure: ControlError?
 
@@ -21,7 +22,9 @@ final class PlainSession {
         self.takesCommands = takesCommands
         jobs = try FileJobs(home: home)
         client = try ControlClient(home: home)
-        model = ChatModel(room: room, now: wallClock(), calendar: { localTime(of: $0) })
+        model = ChatModel(
+            room: room, now: wallClock(), calendar: { localTime(of: $0) },
+            asksName: isatty(STDIN_FILENO) == 1 && OwnName.isMissing(home: home))
     }
 
     /// Runs until the input has ended and all answers are in, or the node disconnects.
@@ -31,14 +34,20 @@ final class PlainSession {
         while !isOver, !input.hasEnded || !requests.isEmpty || jobCount > 0 {
             model.now = wallClock()
             try perform(model.handle(.tick))
-            for line in transcript.update(&model) {
+            for line in newLines() {
                 guard DescriptorOutput.write("\(line)\n".utf8, to: STDOUT_FILENO) == nil else { return }
             }
             try wait()
         }
-        for line in transcript.update(&model) { _ = DescriptorOutput.write("\(line)\n".utf8, to: STDOUT_FILENO) }
+        for line in newLines() { _ = DescriptorOutput.write("\(line)\n".utf8, to: STDOUT_FILENO) }
         // At a terminal the user has already seen the notice.
         if isatty(STDIN_FILENO) == 0, let failure { throw failure }
+    }
+
+    /// At a lock the screen is cleared first, as in the full-screen chat.
+    private func newLines() -> [String] {
+        defer { isBlank = model.isLocked }
+        return (model.isLocked && !isBlank && outputIsTerminal ? [Terminal.blank] : []) + transcript.update(&model)
     }
 
     private func wait() throws(ControlError) {
@@ -71,7 +80,7 @@ final class PlainSession {
         case nil: return false
         case .refused(let error):
             failure = failure ?? error
-            _ = model.handle(.said(error.message, isFailure: true))
+            _ = model.handle(.failed(error))
         case .text(let line):
             let effects = takesCommands ? model.enter(line: line) : model.say(line)
             if effects.isEmpty, failure == nil, let refusal = model.refusal {
@@ -86,7 +95,9 @@ final class PlainSession {
         try client.sendPosted()
         for response in try client.responses() {
             guard let input = ChatInput(response, &requests) else { continue }
-            if case .answer(.action, .failure(let error)) = input { failure = failure ?? error.about(model.currentID) }
+            if case .answer(.action, .failure(let error)) = input {
+                failure = failure ?? error.about(model.room?.title)
+            }
             try perform(model.handle(input))
         }
     }
@@ -95,10 +106,10 @@ final class PlainSession {
         for effect in effects {
             switch effect {
             case .call(let request, let method, let params): requests[try client.post(method, params)] = request
-            case .upload, .save:
+            case .upload, .save, .remember:
                 jobCount += 1
                 jobs.start(effect)
-            case .bell, .preview, .remember: break
+            case .bell, .preview: break
             case .quit: isOver = true
             }
         }

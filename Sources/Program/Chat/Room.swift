@@ -8,11 +8,9 @@ extension Message {
 
 /// A conversation in the chat: the node's last answers, and the user's view.
 struct Room {
-    /// Conversation id, in hex.
     let id: String
     var conversation: Conversation { didSet { unreadCount = conversation.unread } }
     var lifetime: LifetimeStatus?
-    /// Absent without a scheduled or past explosion.
     var explosion: ExplosionStatus?
     /// In order of arrival.
     private(set) var messages: [Message] = []
@@ -20,22 +18,17 @@ struct Room {
     private(set) var faded: [Faded] = []
     /// Events that are not messages, newest last.
     private(set) var notes: [Note] = []
-    /// Number of notes ever, removed ones included.
     private(set) var noteTotal = 0
     var unreadCount = 0
     var draft = LineEditor()
     var reply: ReplyTarget?
     /// Unread messages when the room was opened, until they are loaded.
     var newCount = 0
-    /// The first unread message.
     var firstNew: HexID?
     /// An agreement that has ended, until the user reacts.
     var endedLifetime: Lifetime?
-    /// When the proposal on the screen was replaced.
     var proposalChangedAt: Timestamp?
-    /// Lifetime before the connection was lost.
     var keptBefore: Lifetime?
-    /// Number of messages to request.
     var wantedCount = Room.pageCount
     /// True when no older messages exist.
     var isWhole = false
@@ -43,7 +36,6 @@ struct Room {
     /// True when the messages exceed one answer of the node.
     var isCut = false
 
-    /// Number of messages to request at first.
     static let pageCount = 200
     /// Milliseconds that the marker of an expired message stays.
     static let fadeTime: Int64 = 2_000
@@ -73,7 +65,6 @@ struct Room {
 
     var explodesAt: Timestamp? { isExploded ? nil : conversation.expiresAt }
 
-    /// The lifetime of new messages.
     var retention: Lifetime { lifetime?.lifetime ?? conversation.lifetime }
 
     func name(of member: String) -> String {
@@ -82,7 +73,6 @@ struct Room {
         return Words.name(known?.profile ?? known?.peer ?? member)
     }
 
-    /// The members, each linked or not.
     var presence: String {
         conversation.members.map { "\(name(of: $0.member))\($0.online ? "●" : "○")" }.joined(separator: " ")
     }
@@ -105,7 +95,6 @@ struct Room {
         if notes.count > Self.noteCount { notes.removeFirst() }
     }
 
-    /// Removes expired messages, markers and drafts.
     mutating func expire(now: Timestamp) {
         let over = messages.filter { message in message.expiresAt.map { $0 <= now } ?? false }
         if !over.isEmpty {
@@ -120,7 +109,6 @@ struct Room {
         if let time = reply?.expiresAt, time <= now { reply?.isGone = true }
     }
 
-    /// Removes all content of the conversation.
     mutating func forget() {
         messages = []
         faded = []
@@ -132,7 +120,6 @@ struct Room {
         reply = nil
     }
 
-    /// Next time a countdown on the screen changes.
     func nextChange(after now: Timestamp) -> Int64? {
         let ends = messages.compactMap(\.expiresAt?.milliseconds) + [explodesAt?.milliseconds].compactMap(\.self)
         let changes = ends.filter { $0 > now.milliseconds }.map { end in

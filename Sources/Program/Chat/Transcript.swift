@@ -11,14 +11,12 @@ struct Transcript {
     private var notice: String?
     private var ended: Lifetime?
     private var receipts: Set<String> = []
-    /// Messages already reported as mailed.
     private var mailed: Set<HexID> = []
     private var listed: [String] = []
     private var question: String?
 
     init() {}
 
-    /// The new lines since the last call.
     mutating func update(_ model: inout ChatModel) -> [String] {
         var lines: [String] = []
         if let lostConnection = model.lostConnection, notice != lostConnection {
@@ -75,8 +73,8 @@ struct Transcript {
         }
         proposal = open?.id
         if let over = room.endedLifetime, over != ended {
-            lines.append(
-                "* the agreement of \(Words.lifetime(over)) has ended: in memory only now; /propose \(over.rawValue)")
+            let what = "the agreement of \(Words.lifetime(over)) has ended"
+            lines.append("* from now on nothing is stored: \(what); /propose \(over.rawValue)")
         }
         ended = room.endedLifetime
         return lines
@@ -137,7 +135,8 @@ struct Transcript {
             "* all copies are destroyed \(isScheduled ? "at that time" : "now"): "
                 + "type \(model.room(id)?.title ?? "") to go on"
         case .leave(let id): "* your copy is destroyed: type \(model.room(id)?.title ?? "") to go on"
-        case .paste, .reaction, .invitation, .name, nil: nil
+        case .name: "* your name, as others see it (Enter for none)"
+        case .paste, .reaction, .invitation, nil: nil
         }
     }
 }

@@ -3,7 +3,6 @@ import Control
 import Glibc
 import Messaging
 
-/// A time in this machine's time zone.
 struct LocalTime: Hashable, Sendable {
     var year: Int
     var month: Int
@@ -29,7 +28,6 @@ struct LocalTime: Hashable, Sendable {
     func isSameDay(_ other: LocalTime) -> Bool { (year, month, day) == (other.year, other.month, other.day) }
 }
 
-/// Converts to this machine's time zone.
 typealias LocalCalendar = @Sendable (Timestamp) -> LocalTime
 
 enum Words {
@@ -76,13 +74,11 @@ enum Words {
 
     /// `3.2 MiB`
     static func size(_ byteCount: Int64) -> String {
-        var value = Double(byteCount)
         if byteCount < 1_024 { return byteCount == 1 ? "1 byte" : "\(byteCount) bytes" }
-        for unit in ["KiB", "MiB"] {
-            value /= 1_024
-            if value < 1_024 { return "\((value * 10).rounded() / 10) \(unit)" }
-        }
-        return "\((value / 1_024 * 10).rounded() / 10) GiB"
+        var (value, units) = (Double(byteCount) / 1_024, ["KiB", "MiB", "GiB"][...])
+        while value >= 1_024, units.count > 1 { (value, units) = (value / 1_024, units.dropFirst()) }
+        let tenths = Int64((value * 10).rounded())
+        return "\(tenths / 10)\(tenths % 10 == 0 ? "" : ".\(tenths % 10)") \(units.first ?? "")"
     }
 
     static func copies(of member: String) -> String {
@@ -152,7 +148,6 @@ enum Wrapping {
         return result + "…"
     }
 
-    /// Pads or cuts a text to exactly `width` columns.
     static func fit(_ text: String, width: Int) -> String {
         let cut = cut(text, width: width)
         return cut + String(repeating: " ", count: max(0, width - CellWidth.of(cut)))

@@ -55,10 +55,8 @@ extension NodeCommand {
     }
 }
 
-/// A result that commands show to people in one way.
 protocol ShownRecord { func show(_ terminal: Terminal) }
 
-/// A command that calls a method with its one argument.
 struct Call<Action: MethodAction>: NodeCommand {
     static var configuration: CommandConfiguration { Action.configuration }
 
@@ -114,10 +112,11 @@ extension MessageParams: OneArgument {
 
 extension ControlError {
     /// Completes the commands in the hint: the conversation in place of `C`, and the given `--home`.
-    func naming(home: String?) -> ControlError {
+    /// - Parameter inPlace: replaces a whole command first.
+    func naming(home: String?, _ inPlace: (String) -> String = { $0 }) -> ControlError {
         guard let hint else { return self }
         let completed = replacingCommands(in: hint) { command in
-            let words = command.split(separator: " ", omittingEmptySubsequences: false).map { word in
+            let words = inPlace(command).split(separator: " ", omittingEmptySubsequences: false).map { word in
                 word == "C" ? conversation.map(quoted) ?? "C" : String(word)
             }
             return adding(home: home, to: words.joined(separator: " "))
@@ -133,7 +132,6 @@ private func adding(home: String?, to command: String) -> String {
     return "\(command) --home \(quoted(home))"
 }
 
-/// Replaces each command between backquotes.
 func replacingCommands(in text: String, _ replacement: (String) -> String) -> String {
     text.split(separator: "`", omittingEmptySubsequences: false).enumerated().map { index, part in
         index % 2 == 1 && part.contains("mayfly ") ? replacement(String(part)) : String(part)
@@ -196,12 +194,14 @@ extension DeliveryStage: ExpressibleByArgument {
     package static var allValueStrings: [String] { allCases.filter { $0 != .queued }.map(\.rawValue) }
 }
 
-extension Lifetime: ExpressibleByArgument {}
+extension Lifetime: ExpressibleByArgument {
+    /// `1d`; `memory only` for `ephemeral`.
+    var shown: String { self == .ephemeral ? Words.lifetime(self) : rawValue }
+}
 extension LifetimeTimer: ExpressibleByArgument {}
 extension MailboxConsent: ExpressibleByArgument {}
 
 extension Interval {
-    /// The remaining time, at least one millisecond.
     init(from now: ContinuousClock.Instant, to end: ContinuousClock.Instant) {
         self.init(milliseconds: max(1, Int64(((end - now) / .milliseconds(1)).rounded(.up))))
     }

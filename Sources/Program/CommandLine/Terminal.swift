@@ -24,6 +24,9 @@ struct Terminal {
 
     func result(_ value: JSONValue, exitCode code: Int32 = 0) { result(value.text, exitCode: code) }
 
+    /// Clears the screen with its scroll-back.
+    static let blank = "\u{1B}[H\u{1B}[2J\u{1B}[3J"
+
     /// A note for people; omitted with `--json`.
     func note(_ line: String) { if !json { Self.tell(naming(home: home, in: line) + "\n") } }
 
@@ -100,7 +103,6 @@ struct Terminal {
         }
     }
 
-    /// Reports a failure. The caller sets the exit code.
     func report(_ error: ControlError) {
         if json {
             result(["error": JSONValue(of: error)], exitCode: error.kind.exitCode)
@@ -122,7 +124,6 @@ func shown(_ link: Link) -> String { "\(safe(link.transport)) \(safe(link.addres
 
 func short(_ id: String) -> String { String(id.prefix(12)) }
 
-/// The wall clock, for relative times.
 func wallClock() -> Timestamp {
     var now = timespec()
     clock_gettime(CLOCK_REALTIME, &now)
@@ -209,5 +210,4 @@ enum ShownText {
     }
 }
 
-/// A text of others as one line of a terminal.
 func safe(_ text: String) -> String { ShownText.lines(text).joined(separator: " ") }

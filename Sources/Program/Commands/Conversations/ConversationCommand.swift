@@ -28,7 +28,7 @@ struct ConversationCommand: ParsableCommand {
             ("conversation", conversation.conversation), ("alias", conversation.alias ?? "-"),
             ("name", conversation.name ?? "-"), ("role", conversation.role), ("state", conversation.state),
             ("locked", conversation.locked ? "yes" : "no"),
-            ("lifetime", conversation.lifetime.rawValue + (conversation.mailbox?.words.map { ", \($0)" } ?? "")),
+            ("lifetime", conversation.lifetime.shown + (conversation.mailbox?.words.map { ", \($0)" } ?? "")),
             ("unread", unread(conversation.unread)), ("your name", conversation.profile ?? "-"),
             ("read receipts", conversation.readReceipts.map { $0 ? "on" : "off" }),
             ("expires", shown(conversation.expiresAt)), ("members", String(conversation.memberCount)),
@@ -133,7 +133,7 @@ extension ConversationCommand {
                             conversation.alias ?? "-", conversation.name ?? "-",
                             ConversationCommand.unread(conversation.unread), conversation.role,
                             conversation.state + (conversation.locked ? ", locked" : ""),
-                            String(conversation.memberCount), conversation.lifetime.rawValue,
+                            String(conversation.memberCount), conversation.lifetime.shown,
                             shown(conversation.expiresAt),
                         ]
                     })
@@ -295,7 +295,7 @@ extension ConversationCommand {
 
     enum Close: MethodAction {
         static let configuration = CommandConfiguration(
-            commandName: "close", abstract: "Close a conversation on this node and discard its ephemeral messages.")
+            commandName: "close", abstract: "Close a conversation on this node and discard what is memory only.")
         static let method = Methods.conversationClose
     }
 }

@@ -18,7 +18,8 @@ struct ExplodeCommand: ParsableCommand {
 
             --no-trace stores no list of members to notify (endpoints and knock keys, kept for 7 d). Offline members \
             then learn of the explosion from another member, by asking this node later, or never. In any case a sealed \
-            tombstone without content, name or endpoint stays for 45 d. It prevents the conversation from coming back.
+            tombstone without content or endpoint stays for 45 d, with your alias unless --no-trace. It prevents the \
+            conversation from coming back.
 
             Examples:
               mayfly explode room
@@ -27,7 +28,7 @@ struct ExplodeCommand: ParsableCommand {
               mayfly explode room --in 2h
               mayfly explode room --at 2026-12-24T18:00:00Z --force
               mayfly explode status 4f1c09ab      the name works, too, unless exploded with --no-trace
-              mayfly explode list                 the ids of the last 45 days, and scheduled explosions
+              mayfly explode list                 names and ids of the last 45 days, and scheduled ones
             """, subcommands: [Now.self, Status.self, List.self], defaultSubcommand: Now.self)
 
     private static func list(_ members: [String], _ status: ExplosionStatus) -> String {
@@ -129,7 +130,7 @@ extension ExplodeCommand {
             if !status.waiting.isEmpty {
                 terminal.note(
                     "see who has confirmed with `mayfly explode status \(short(safe(status.conversation)))`; "
-                        + "`mayfly explode list` shows the id again")
+                        + "`mayfly explode list` shows it again")
             }
         }
 
@@ -185,7 +186,6 @@ extension ExplodeCommand {
             }
         }
 
-        /// Call it before the explosion.
         func subscribe() throws {
             let params = SubscribeParams(
                 conversation: conversation, since: nil, events: [.deletionReceipt, .exploded], marksRead: false)

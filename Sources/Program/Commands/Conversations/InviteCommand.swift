@@ -153,7 +153,7 @@ extension InviteCommand {
             terminal.fields([
                 ("signature", invite.signature.rawValue), ("name", invite.name), ("about", invite.description),
                 ("creator", invite.creator), ("tag", invite.tag), ("expires", shown(invite.expiresAt)),
-                ("single use", invite.singleUse ? "yes" : "no"), ("lifetime", invite.lifetime.rawValue),
+                ("single use", invite.singleUse ? "yes" : "no"), ("lifetime", invite.lifetime.shown),
                 ("conversation expires", invite.conversationExpiresAt.map { shown($0) }),
             ])
         }

@@ -82,7 +82,6 @@ extension JoinCommand {
 
         @Argument(help: "The invitation, with or without `mayfly:join/`, a code, or `-`.", completion: .spokenCode)
         var slug: String
-        /// The rest of a spoken code typed with spaces.
         @Argument(help: ArgumentHelp(visibility: .hidden)) var words: [String] = []
         @Option(
             help: ArgumentHelp("The machine where the code was made. Default port: 7440.", valueName: "host[:port]"))
@@ -127,7 +126,6 @@ extension JoinCommand {
             }
         }
 
-        /// Longest standard input searched for an invite, in bytes.
         private static let inviteByteLimit = 1 << 16
 
         /// The text to join by. For `-` it is the first line of standard input, which keeps the invite out of process

@@ -24,7 +24,7 @@ struct LifetimeCommand: ParsableCommand {
 
     static func show(_ status: LifetimeStatus, _ terminal: Terminal) {
         terminal.fields([
-            ("in force", status.lifetime.rawValue), ("state", status.state.rawValue),
+            ("in force", status.lifetime.shown), ("state", status.state.rawValue),
             (
                 "proposal",
                 status.proposal.map { proposal in
@@ -43,8 +43,8 @@ struct LifetimeCommand: ParsableCommand {
     }
 
     fileprivate static func terms(_ terms: LifetimeTermsRecord) -> String {
-        var text = terms.lifetime.rawValue
-        if let attachments = terms.attachments { text += ", attachments \(attachments.rawValue)" }
+        var text = terms.lifetime.shown
+        if let attachments = terms.attachments { text += ", attachments \(attachments.shown)" }
         if let unopened = terms.unopened { text += ", unopened \(length(unopened))" }
         if terms.timer == .read { text += ", from reading" }
         if let mailbox = terms.mailboxWords { text += ", \(mailbox)" }
@@ -82,10 +82,9 @@ struct LifetimeCommand: ParsableCommand {
 }
 
 extension LifetimeCommand {
-    /// Whether the nodes agree again automatically after a session ends.
     struct Renewal: ParsableArguments {
-        @Flag(help: "Also set the policy to accept-up-to these terms, so that a restart renews the agreement.")
-        var renew = false
+        @Flag(help: "Also accept these terms again by policy: after a restart, or 30 s without a link.") var renew =
+            false
         @Flag(help: "Do not renew the agreement, and do not ask.") var once = false
 
         func validate() throws { if renew, once { throw ValidationError("--renew and --once exclude each other") } }
@@ -106,7 +105,7 @@ extension LifetimeCommand {
                   mayfly watch room --until lifetimeAgreed --timeout 60
 
                 With --mailbox, messages for an offline member go, sealed, to that member's mailbox. The member \
-                chooses a node as its mailbox (`mayfly peer set hub mailbox=on`). The mailbox keeps messages in memory \
+                chooses a node as its mailbox (`mayfly peer set hub mailbox=on`). What the mailbox keeps is memory \
                 only (ram) or also on disk (disk), at most for the lifetime. With ephemeral only ram is allowed.
 
                 Examples:

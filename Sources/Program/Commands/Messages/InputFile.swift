@@ -78,7 +78,6 @@ struct LineReader {
     }
 
     private var bytes: [UInt8] = []
-    /// Start of the first unread line.
     private var start = 0
     /// Number of the last line read, from 1.
     private(set) var number = 0

@@ -94,8 +94,7 @@ struct ReadCommand: NodeCommand {
         switch event["event"]?.stringValue {
         case EventKind.exploded.rawValue: throw ControlError(.expired, "the conversation has exploded")
         case EventKind.locked.rawValue:
-            // Clears the screen with its scroll-back, as the chat does.
-            if outputIsTerminal, !terminal.json { terminal.result("\u{1B}[H\u{1B}[2J\u{1B}[3J") }
+            if outputIsTerminal, !terminal.json { terminal.result(Terminal.blank) }
             throw ControlError(.locked, "the node was locked", hint: "unlock it with `mayfly unlock`")
         case EventKind.removed.rawValue: throw ControlError(.refused, "the creator has removed you")
         default: return
@@ -110,7 +109,6 @@ private struct History {
 
     let conversation: String
     let terminal: Terminal
-    /// New messages follow this one.
     private var newest: String?
     private var shown: Set<String> = []
     private var order: [String] = []
@@ -119,7 +117,6 @@ private struct History {
     private var announced: Set<String> = []
     /// Read but not printed: old messages, and messages without their event so far.
     private var leftOut: Set<String> = []
-    /// ``shown`` by the shortest handle.
     private var starts: [Substring: [String]] = [:]
     /// Handles by message id, for messages printed with an incomplete file.
     private var incomplete: [String: String] = [:]

@@ -45,7 +45,6 @@ struct SaveCommand: NodeCommand {
         let byteCount: Int64
     }
 
-    /// Writes the file to `--output`, or to the working directory.
     func save() throws -> Saved {
         let client = try connect()
         var piece = try read(client)

@@ -18,7 +18,7 @@ struct SendCommand: NodeCommand {
 
             Examples:
               mayfly send room 'hello'
-              journalctl -n 20 | mayfly send room -
+              journalctl -n 20 | mayfly send room
               mayfly send room 'are you there?' --wait delivered --timeout 30
               mayfly send room 'the log' --file /tmp/log.txt
               tail -f /var/log/syslog | mayfly send room --lines

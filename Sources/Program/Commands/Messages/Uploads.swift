@@ -7,11 +7,12 @@ import Messaging
 import Synchronization
 
 struct FileUpload {
-    /// Pieces without an acknowledgement.
     private static let piecesInFlight = 4
 
     let path: String
     let command: SendCommand
+
+    private var name: String { path == "-" ? "stdin" : path.split(separator: "/").last.map(String.init) ?? path }
 
     func perform(_ terminal: Terminal) throws {
         let progress = Progress(isShown: isatty(STDERR_FILENO) == 1 && !terminal.json)
@@ -25,7 +26,10 @@ struct FileUpload {
 
     func upload(text: String?, _ progress: Progress) throws -> JSONValue {
         do { return try uploadOnce(text, progress) } catch let error as ControlError {
-            throw error.about(command.conversation)
+            let isOfFile = error.message.hasPrefix("the file is ")
+            let message = isOfFile ? name + error.message.dropFirst("the file".count) : error.message
+            throw ControlError(error.kind, message, hint: error.hint, field: error.field, code: error.code).about(
+                command.conversation)
         }
     }
 
@@ -42,7 +46,6 @@ struct FileUpload {
         let isRegular = status.st_mode & S_IFMT == S_IFREG
         // A file of /proc has size 0.
         let byteCount: Int64? = isRegular && status.st_size > 0 ? Int64(status.st_size) : nil
-        let name = path == "-" ? "stdin" : path.split(separator: "/").last.map(String.init) ?? path
         let client = try command.connect()
         defer { progress.end() }
         let begin = AttachmentBeginParams(
@@ -156,7 +159,6 @@ final class Progress: Sendable {
         hasEnded.withLock { if !$0 { Terminal.ask("\r\(row)\(Self.restCleared)") } }
     }
 
-    /// Clears the line for good.
     func end() {
         guard isShown else { return }
         hasEnded.withLock { hasEnded in
@@ -201,7 +203,6 @@ struct LinesUpload {
         return batch
     }
 
-    /// - Returns: the first failure.
     private func send(_ lines: [Line], _ client: ControlClient, _ terminal: Terminal) throws(ControlError)
         -> ControlError?
     {

@@ -73,11 +73,40 @@ struct WatchCommand: NodeCommand {
         /// Cursor of the newest event seen; `nil` before the first subscription, which starts with new events.
         var cursor: Int64?
         var agreement: AwaitedAgreement?
+        var names = Names()
+    }
+
+    /// Titles of conversations and names of members, by id. The short id stands for an unknown name.
+    private struct Names {
+        private(set) var titles: [String: String] = [:]
+        private(set) var members: [String: String] = [:]
+
+        mutating func learn(_ event: JSONValue, _ client: ControlClient) {
+            guard let id = event["conversation"]?.stringValue else { return }
+            let (member, kind) = (event["member"]?.stringValue, event["event"]?.stringValue)
+            let changing: [EventKind] = [.memberJoined, .profileChanged, .conversationUpdated]
+            guard
+                titles[id] == nil || member.map({ members[$0] == nil }) ?? false
+                    || changing.contains(where: { $0.rawValue == kind })
+            else { return }
+            titles[id] = titles[id] ?? short(id)
+            if let member { members[member] = members[member] ?? short(member) }
+            guard let value = try? client.call(Methods.conversationShow, .init(conversation: id)),
+                let conversation = try? value.decoded(as: Conversation.self)
+            else { return }
+            titles[id] = conversation.title
+            let names = conversation.members.map { $0.profile ?? $0.peer } + [conversation.profile]
+            for (index, known) in conversation.members.enumerated() {
+                guard let name = names[index] else { continue }
+                let others = names.enumerated().compactMap { $0.offset == index ? nil : $0.element }
+                let isClear = MemberName.isClear(name, among: others)
+                members[known.member] = isClear ? name : "\(name) (\(known.member))"
+            }
+        }
     }
 
     private enum End {
         case happened
-        /// The node is not running, or not yet.
         case disconnected
         case timedOut
     }
@@ -109,7 +138,8 @@ struct WatchCommand: NodeCommand {
                 progress.cursor = event["cursor"]?.integerValue ?? progress.cursor
                 let isAwaited = until?.matches(event) ?? false
                 if isAwaited || isShown(event) {
-                    show(event, terminal, exitCode: until == nil || isAwaited ? 0 : 1)
+                    if !terminal.json { progress.names.learn(event, client) }
+                    show(event, progress.names, terminal, exitCode: until == nil || isAwaited ? 0 : 1)
                 } else {
                     warnOfGap(event, terminal)
                 }
@@ -168,13 +198,13 @@ struct WatchCommand: NodeCommand {
         terminal.warn("\(count) before cursor \(event["cursor"]?.text ?? "-") are no longer kept")
     }
 
-    private func show(_ event: JSONValue, _ terminal: Terminal, exitCode code: Int32) {
+    private func show(_ event: JSONValue, _ names: Names, _ terminal: Terminal, exitCode code: Int32) {
         if terminal.json { return terminal.result(event, exitCode: code) }
         let kind = event["event"]?.stringValue.flatMap(EventKind.init(rawValue:))
         var words = [
             event["at"]?.stringValue.flatMap { Timestamp(iso8601: $0) }.map { localTime(of: $0).clock } ?? "-",
             event["cursor"]?.text ?? "-", event["event"]?.stringValue ?? "-",
-            short(event["conversation"]?.stringValue ?? "-"),
+            event["conversation"]?.stringValue.flatMap { names.titles[$0] } ?? "-",
         ]
         if kind == .message {
             words.append("\(event["from"]?.stringValue ?? "-"): \(event["text"]?.stringValue ?? "-")")
@@ -182,7 +212,8 @@ struct WatchCommand: NodeCommand {
         for name in kind == .message ? ["message"] : kind?.fields ?? [] {
             guard let value = event[name], value != .null else { continue }
             let text = value.stringValue ?? value.text
-            words.append("\(name)=\(Self.ids.contains(name) && kind != .joinFailed ? short(text) : text)")
+            let isID = Self.ids.contains(name) && kind != .joinFailed
+            words.append("\(name)=\(isID ? name == "member" ? names.members[text] ?? text : short(text) : text)")
         }
         terminal.result(words.map(safe).joined(separator: "  "), exitCode: code)
     }

@@ -126,7 +126,7 @@ enum OwnName {
     static func ask(_ global: GlobalOptions, _ terminal: Terminal) throws -> String? {
         guard !terminal.json, isatty(STDIN_FILENO) == 1, isatty(STDERR_FILENO) == 1 else { return nil }
         let home = try global.resolvedHome()
-        guard let configuration = try? NodeConfiguration.load(home: home), configuration.name == nil else { return nil }
+        guard isMissing(home: home) else { return nil }
         Terminal.ask("Your name, as others see it (Enter for none): ")
         guard let name = readLine()?.split(separator: " ").joined(separator: " "), !name.isEmpty else { return nil }
         do { try set(name, home: home) } catch let error as ControlError {
@@ -134,6 +134,8 @@ enum OwnName {
         }
         return name
     }
+
+    static func isMissing(home: String) -> Bool { (try? NodeConfiguration.load(home: home).name == nil) ?? false }
 
     static func set(_ name: String, home: String) throws {
         try ConfigurationFile(home: home).set("name", to: name)

@@ -27,8 +27,8 @@ struct StopCommand: NodeCommand {
         }
         if terminal.json { return terminal.result(value) }
         let count = try understand(value, as: StopResult.self).forgotten
-        let unread = "\(count) unread message\(count == 1 ? "" : "s") that \(count == 1 ? "was" : "were")"
-        terminal.note(count == 0 ? "stopped" : "stopped; \(unread) in memory only \(count == 1 ? "is" : "are") gone")
+        let lost = count == 1 ? "1 unread message, memory only, is" : "\(count) unread messages, memory only, are"
+        terminal.note(count == 0 ? "stopped" : "stopped; \(lost) gone")
     }
 
     /// - Parameter process: a process descriptor; -1 when there is none to wait for.

@@ -70,7 +70,6 @@ extension PortMappingStatus {
 }
 
 extension InboxCounts {
-    /// `1.2 KiB of 16.0 MiB in memory`
     fileprivate var unread: String {
         "\(Words.size(Int64(unreadBytes))) of \(Words.size(Int64(unreadBytesMaximum))) in memory"
     }

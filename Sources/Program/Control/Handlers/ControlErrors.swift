@@ -45,9 +45,9 @@ private func nodeError(_ error: NodeError) -> ControlError {
     case .unknownMessage(let text): return notFound("no message `\(text)`", "it may have expired")
     case .ambiguous(let text, let matches):
         return usage("`\(text)` is ambiguous: \(matches.joined(separator: ", "))", "give more characters of the id")
-    case .exploded(let conversation):
+    case .exploded(let conversation, let name):
         return expired(
-            "conversation \(conversation.description.prefix(12)) has exploded",
+            "conversation \(name.map(quoted) ?? String(conversation.description.prefix(12))) has exploded",
             "`mayfly explode status \(conversation.description.prefix(12))` shows who has confirmed")
     case .joinFailed(let type): return refused(type.userFacingMessage.lowercasedFirst, "ask for a new invite")
     case .joinCancelled: return failed("the join was cancelled")
@@ -133,10 +133,7 @@ private func commandError(_ error: CommandError) -> ControlError {
     case .unknownConversation:
         return notFound("no such conversation", "`mayfly conversation list` shows the conversations")
     case .notJoined: return failed("the join is still in progress", "`mayfly join list` shows its state")
-    case .notCreator:
-        return failed(
-            "only the conversation's creator may do this",
-            "ask the creator; `mayfly conversation show C` shows your role")
+    case .notCreator: return failed("only the conversation's creator may do this", "ask the creator")
     case .noOtherMember:
         return failed("the conversation has no other member", "invite someone: `mayfly invite create C`")
     case .notConnected:
@@ -189,10 +186,11 @@ private func commandError(_ error: CommandError) -> ControlError {
         return usage(
             "the file is larger than \(limit) bytes",
             "split it, or raise attachmentByteCount in config.json of both nodes")
-    case .fileTooLargeForMemory(let limit, let conversation):
+    case .fileTooLargeForMemory(let byteCount, let limit):
+        let (size, most) = (Words.size(byteCount), Words.size(limit))
         return failed(
-            "the file is too large: without an agreement the limit is \(Words.size(limit))",
-            "agree on a lifetime first: `mayfly lifetime propose \(conversation.description.prefix(12)) 1d`")
+            "the file is \(size == most ? "more than \(size)" : size); without an agreement the limit is \(most)",
+            "first: `mayfly lifetime propose C 1d`")
     case .fileMemoryFull(let limit):
         return failed(
             "the memory for files without an agreement is full: \(limit) bytes",

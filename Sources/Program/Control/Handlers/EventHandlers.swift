@@ -46,7 +46,7 @@ enum EventHandlers {
     /// The conversation to follow. An exploded one still has its last events.
     private static func subscribed(_ text: String, _ node: isolated Node) throws(NodeError) -> ConversationID {
         do throws(NodeError) { return try node.conversation(text).conversation } catch {
-            if case .exploded(let conversation) = error { return conversation }
+            if case .exploded(let conversation, _) = error { return conversation }
             throw error
         }
     }

@@ -87,7 +87,7 @@ enum StatusView {
         let isNearlyFull = unread >= limit / 10 * 9
         return HealthCheck(
             name: "memory", state: isNearlyFull ? .warning : .ok,
-            message: "unread messages in memory only take \(unread) of \(limit) bytes",
+            message: "unread messages, memory only, take \(unread) of \(limit) bytes",
             hint: isNearlyFull ? "read them: messages beyond the limit wait at their senders" : nil)
     }
 }
