@@ -53,8 +53,8 @@ package enum ControlLimits {
     package static let responseByteCount = 16 << 20
     /// Deepest nesting of arrays and objects in a line, in either direction.
     package static let nestingDepth = 32
-    /// Concurrent connections. Above the limit the node closes the longest idle one; without an idle one, new
-    /// connections wait in the kernel.
+    /// Concurrent connections. Above the limit the node closes the longest idle one, else one whose short call hangs;
+    /// without either, new connections wait in the kernel.
     package static let connections = 80
     /// Concurrent connections with a subscription, an upload or a call that waits. The rest of ``connections`` stays
     /// free for short calls.

@@ -123,6 +123,7 @@ package actor Node {
     private func close() {
         for inbox in inboxes.all { shell.commits.drop(inbox, isDurable: false) }
         shell.book.pings.endAll(NodeError.stopping)
+        core.turnEnded?()
         shell.summaries.save()
         if shell.book.isFromFile, !store.isHomeGone, !store.isReadOnly { shell.events.saveMark() }
         shell.listening.transport?.close()

@@ -56,11 +56,28 @@ extension Store {
 
     /// The column for a tier and an expiry. Its page is durable on return.
     func column(_ tier: Tier, expiresAt: Int64) throws(StoreError) -> Column {
-        let keys = try unlockedKeys()
-        if let found = grid.column(tier, tier.bucket(expiresAt: expiresAt)) { return found }
-        let column = try pages.makeColumn(ColumnHeader(tier: tier, expiresAt: expiresAt), keys)
-        grid.insert(column)
+        try prepareColumns(tier, [expiresAt])
+        guard let column = try existingColumn(tier, expiresAt: expiresAt) else { throw .invalidArgument("time") }
         return column
+    }
+
+    /// Creates the missing columns for expiries in one tier. Their pages are durable on return; neighbouring ones share
+    /// a write.
+    package func prepareColumns(_ tier: Tier, _ expiries: [Int64]) throws(StoreError) {
+        let keys = try unlockedKeys()
+        var missing: [Int64: ColumnHeader] = [:]
+        for time in expiries where Tier.times.contains(time) {
+            let header = ColumnHeader(tier: tier, expiresAt: time)
+            if grid.column(tier, header.bucket) == nil { missing[header.bucket] = header }
+        }
+        // Neighbouring pages end one after another, so that their slots become free together.
+        var headers = missing.values.sorted { $0.bucket < $1.bucket }[...]
+        while !headers.isEmpty {
+            for column in try pages.makeColumns(Array(headers), keys) {
+                grid.insert(column)
+                headers.removeFirst()
+            }
+        }
     }
 
     func existingColumn(_ tier: Tier, expiresAt: Int64) throws(StoreError) -> Column? {

@@ -13,9 +13,7 @@ final class ControlNode: Sendable {
     let eventLoop: any EventLoop
 
     private init(home: String, server: ControlServer, eventLoop: any EventLoop) {
-        self.home = home
-        self.server = server
-        self.eventLoop = eventLoop
+        (self.home, self.server, self.eventLoop) = (home, server, eventLoop)
     }
 
     static func makeHome(suffix: String = "") throws -> String {

@@ -330,6 +330,28 @@ import Testing
         }
     }
 
+    @Test func `calls without an answer make room after 5 s, the oldest first, and their clients are told why`()
+        async throws
+    {
+        let hung: ControlHandler = { request, session in
+            request.method == "send"
+                ? session.eventLoop.makePromise(of: JSONValue.self).futureResultDroppedAt(session.closed)
+                : session.eventLoop.makeSucceededFuture([:])
+        }
+        try await ControlNode.serving(hung) { node in
+            let clients = try (0..<ControlLimits.connections).map { _ in
+                let client = try node.rawClient()
+                client.send(#"{"jsonrpc":"2.0","id":1,"method":"send"}"# + "\n")
+                return client
+            }
+            let began = ContinuousClock.now
+            _ = try node.client().call("status")
+            #expect(ContinuousClock.now - began > .seconds(4))
+            let answer = try clients[0].line()
+            #expect(answer?["error"]?["message"]?.stringValue?.contains("it is stored") == true, "\(answer as Any)")
+        }
+    }
+
     @Test func `a new connection waits for room when none is idle`() async throws {
         try await ControlNode.serving(Self.waiting) { node in
             let busy = try (0..<ControlLimits.connections).map { index in

@@ -1,7 +1,10 @@
 import Cryptography
 import Foundation
 import Glibc
+import Messaging
 import Testing
+
+@testable import Program
 
 @Suite("Doctor", .script) struct DoctorTests {
     private func check(_ node: TestNode, _ name: String) throws -> JSON {
@@ -110,10 +113,18 @@ import Testing
             try ann.replace("clock", with: mark)
             let behind = try ann.fails(1, "doctor").lines.first { $0["name"].string == "clock" }
             #expect(behind?["state"].string == "failed" && behind?["message"].string?.contains("behind") == true)
-            #expect(behind?["hint"].string?.contains("timedatectl") == true)
+            let hint = behind?["hint"].string ?? ""
+            #expect(hint.contains("timedatectl") && hint.contains("If it was ahead at an earlier start"), "\(hint)")
             // Garbage in both copies of the mark.
             try ann.replace("clock", with: [UInt8](repeating: 0x33, count: 528))
             #expect(try check(ann, "clock")["state"].string == "warning")
         }
+    }
+
+    @Test("Unread messages in memory are a warning from nine tenths of their limit on") func memory() {
+        let limit = Limits.memoryTotalByteCount
+        #expect(StatusView.memoryCheck(limit / 10 * 9 - 1).state == .ok)
+        let check = StatusView.memoryCheck(limit / 10 * 9)
+        #expect(check.state == .warning && check.hint?.contains("read them") == true)
     }
 }

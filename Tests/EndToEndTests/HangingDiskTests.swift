@@ -29,9 +29,8 @@ import Testing
         }
         """
 
-    @Test("The timeout of a send counts from the command, with and without --wait, and the node goes on") func timeout()
-        throws
-    {
+    /// - Parameter body: the disk of ann hangs while the file exists.
+    private func withHangingDisk(_ body: (_ ann: TestNode, _ bob: TestNode, _ base: String) throws -> Void) throws {
         try withHomes { ann, bob in
             let base = "\(ann.directory)/hang"
             try Data(Self.source.utf8).write(to: URL(fileURLWithPath: "\(base).c"))
@@ -42,6 +41,33 @@ import Testing
             try agree(ann, bob, "1d")
             try Data().write(to: URL(fileURLWithPath: base))
             defer { unlink(base) }
+            try body(ann, bob, base)
+        }
+    }
+
+    @Test("With 64 waiting sends status works while the disk hangs, and explode, lock and stop when it goes on")
+    func waiting() throws {
+        try withHangingDisk { ann, bob, base in
+            try bob.stop()
+            let clients = try (0..<ControlLimits.waitingConnections).map { _ in try ControlClient(home: ann.home) }
+            for client in clients {
+                _ = try client.send("send", ["conversation": "room", "text": "hi", "wait": "delivered"], until: nil)
+                // The answer proves that the node has read the request before.
+                _ = try client.call("version")
+            }
+            try ann.ok("status")
+            unlink(base)
+            try ann.ok("explode", "room", "--force")
+            try ann.ok("lock")
+            try ann.ok("stop")
+            _ = clients
+        }
+    }
+
+    @Test("The timeout of a send counts from the command, with and without --wait, and the node goes on") func timeout()
+        throws
+    {
+        try withHangingDisk { ann, bob, base in
             for arguments in [["--wait", "delivered"], []] {
                 let began = ContinuousClock.now
                 let answer = try ann.run(["send", "room", "hi", "--timeout", "1"] + arguments)

@@ -204,6 +204,8 @@ import Testing
             try say("after the restart", ann)
             for node in [ann, bob] { #expect(try node.texts() == taken + ["after", "after the restart"]) }
             fill("\(disk)/filler")
+            try ann.restart(kills: true)
+            #expect(try ann.texts() == taken + ["after", "after the restart"])
             try ann.ok("explode", "room", "--force")
             try bob.wait("exploded")
             unlink("\(disk)/filler")

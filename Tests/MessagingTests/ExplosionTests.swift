@@ -252,6 +252,22 @@ import Testing
         #expect(all.armed[0]?.members == [])
     }
 
+    @Test(arguments: [false, true]) func `leaving an earlier copy keeps the prepared explosion of the present one`(
+        isAsleep: Bool
+    ) throws {
+        var all = try Assembly.joined(2)
+        _ = schedule(&all, in: .hour)
+        all.run()
+        let earlier = try all.removeAndRejoin(1)
+        all.run()
+        #expect(all.nodes[1].conversation(earlier)?.record.schedule != nil && all.machine(1)?.record.schedule != nil)
+        if isAsleep { all.sleep(all.clients[1], of: 1) }
+        all.step(1) { core, turn in core.step(earlier, &turn) { $0.leave(&$1) } }
+        #expect(all.removed[1] == nil)
+        if !isAsleep { all.command(1) { machine, turn in machine.leave(&turn) } }
+        #expect((all.removed[1] == nil) == isAsleep)
+    }
+
     @Test func `a joiner learns the schedule from the welcome, and an inconsistent welcome is invalid`() throws {
         var all = Assembly(2)
         let client = all.clients[0]

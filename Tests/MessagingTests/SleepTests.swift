@@ -217,9 +217,8 @@ import Testing
     /// A frame that the other member misses because it falls asleep at that moment.
     enum Word: CaseIterable { case proposal, accept, rejection, withdrawal, readReceipt, name, description, schedule }
 
-    @Test(arguments: Word.allCases) func `an inbox with an unheard change keeps dialling the member until it hears`(
-        word: Word
-    ) throws {
+    @Test(arguments: Word.allCases.map { ($0, false) } + [(.description, true), (.schedule, true)])
+    func `an inbox with an unheard change keeps dialling the member until it hears`(word: Word, restarts: Bool) throws {
         var pair = try joined(nil)
         var read: MessageID?
         switch word {
@@ -263,7 +262,16 @@ import Testing
         // A sleeping inbox is woken for it.
         #expect(pair.sleep(0) == nil)
         pair.dials[0] = nil
-        pair.now = pair.now + Limits.sleepingRetry.first
+        if restarts {
+            pair.run()
+            let (record, key) = (try #require(pair.saved[0]), pair.keys[0])
+            pair.nodes[0] = NodeStateMachine()
+            pair.step(0) { core, turn in
+                core.load(sleeping: record, key: key, undelivered: [], lastActivity: nil, &turn)
+                core.launch(&turn)
+            }
+        }
+        pair.now = pair.now + (restarts ? 2 : 1) * Limits.sleepingRetry.first
         pair.step(0) { core, turn in core.advance(&turn) }
         #expect(
             pair.events[0].last { if case .inboxAwake = $0 { true } else { false } } == .inboxAwake(.activityRanking))

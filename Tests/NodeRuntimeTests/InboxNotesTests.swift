@@ -1,9 +1,5 @@
 import Cryptography
 import Messaging
-import NIOCore
-import NIOPosix
-import SimulatedDisk
-import Store
 import Testing
 import Transport
 
@@ -74,31 +70,24 @@ import Transport
         }
     }
 
-    /// A started node on a disk that can fail.
-    private func withNode(_ body: @Sendable (isolated Node, SimulatedDisk) throws -> Void) async throws {
-        let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
-        let disk = SimulatedDisk()
-        try disk.makeHome()
-        let node = try await Node.quiet(home: "/home", on: disk, group.next()) { _ in }
-        try await node.start(passphrase: nil)
-        try await body(node, disk)
-        await node.stop()
-        try await group.shutdownGracefully()
+    @Test("A name that is already an alias creates no conversation and uses no inbox") func refused() async throws {
+        let machine = try NodeMachine()
+        let node = try await machine.start()
+        try await refuse(node)
+        try await machine.end(node)
     }
 
-    @Test("A name that is already an alias creates no conversation and uses no inbox") func refused() async throws {
-        try await withNode { node, _ in
-            _ = try node.createConversation(name: "ops", profile: nil)
-            let holder = try node.resolve("ops")
-            let before = try node.inboxStates().count
-            for (name, alias) in [("ops", nil), ("OPS", nil), ("other", "ops"), ("other", "4f1c09ab")] {
-                #expect(throws: NodeError.self) { try node.createConversation(name: name, profile: nil, alias: alias) }
-            }
-            #expect(try node.inboxStates().count == before && node.conversations().count == 1)
-            // A name that the core refuses uses up no alias.
-            #expect(throws: NodeError.self) { try node.createConversation(name: "x", profile: "\u{7}", alias: "free") }
-            _ = try node.createConversation(name: "ops", profile: nil, alias: "free")
-            #expect(try node.resolve("ops") == holder && node.resolve("free") != holder)
+    private func refuse(_ node: isolated Node) throws {
+        _ = try node.createConversation(name: "ops", profile: nil)
+        let holder = try node.resolve("ops")
+        let before = try node.inboxStates().count
+        for (name, alias) in [("ops", nil), ("OPS", nil), ("other", "ops"), ("other", "4f1c09ab")] {
+            #expect(throws: NodeError.self) { try node.createConversation(name: name, profile: nil, alias: alias) }
         }
+        #expect(try node.inboxStates().count == before && node.conversations().count == 1)
+        // A name that the core refuses uses up no alias.
+        #expect(throws: NodeError.self) { try node.createConversation(name: "x", profile: "\u{7}", alias: "free") }
+        _ = try node.createConversation(name: "ops", profile: nil, alias: "free")
+        #expect(try node.resolve("ops") == holder && node.resolve("free") != holder)
     }
 }

@@ -11,7 +11,7 @@ import Synchronization
 
 /// A node on a simulated disk and a test clock.
 final class NodeMachine: Sendable {
-    private static let home = "/nowhere"
+    static let home = "/nowhere"
     private static let begin: Milliseconds = 1_700_000_000_000
     let disk: SimulatedDisk
     private let seconds: Mutex<Milliseconds>
@@ -35,8 +35,10 @@ final class NodeMachine: Sendable {
 
     var now: Timestamp { Timestamp(milliseconds: Self.begin + seconds.withLock { $0 } * .second) }
 
-    func node() async throws -> Node {
-        try await Node.quiet(home: Self.home, on: disk, group.next()) {
+    var loop: any EventLoop { group.next() }
+
+    func node(listen: [Messaging.Endpoint] = []) async throws -> Node {
+        try await Node.quiet(home: Self.home, on: disk, loop, listen: listen) {
             $0.realtime = { [self] in Self.begin + seconds.withLock { $0 } * .second }
             $0.boottime = { [self] in seconds.withLock { $0 } * .second }
         }

@@ -34,6 +34,26 @@ import Testing
         #expect(operations.count == 1)
     }
 
+    @Test func `256 messages for 256 new buckets take few disk operations, also with gaps among the key pages`() throws
+    {
+        let (disk, store, row) = try makeRow()
+        for number in 1...40 {
+            let tier: Tier = number % 2 == 0 ? .oneHour : .thirtyDays
+            try store.put(row, number, tier, at: start + Int64(number) * tier.bucketWidth, "text")
+        }
+        store.reap(hide: start + hour, destroy: start + hour)
+        for day in 1...2 {
+            let ends = (1...256).map { start + Int64(day) * 24 * hour + Int64($0) * Tier.oneHour.bucketWidth }
+            let before = disk.operations
+            try store.prepareColumns(.oneHour, ends)
+            for (number, end) in ends.enumerated() { try store.put(row, 1_000 * day + number, at: end, "text") }
+            #expect(disk.operations - before <= 10)
+        }
+        try store.commitNow()
+        let again = try store.reopened()
+        #expect(try again.damage.isEmpty && again.list(row, now: start + hour).count == 20 + 512)
+    }
+
     @Test func `the explosion of an unread inbox does not read it`() throws {
         var (disk, store, row) = try makeRow()
         try fill(store, row, 10)

@@ -146,9 +146,7 @@ private final class MemberEnd: @unchecked Sendable {
         func secret(_ from: UInt8) -> RoutingSecret {
             RoutingSecret(SecretBytes(copying: [UInt8](repeating: from, count: 32)))
         }
-        self.loop = loop
-        self.overUDP = overUDP
-        self.day = day
+        (self.loop, self.overUDP, self.day) = (loop, overUDP, day)
         identity = try key(own)
         self.remote = try key(remote).publicKey
         secrets = (secret(own), secret(remote))

@@ -311,4 +311,15 @@ private struct UDPLoopback {
         let sixth = DatagramAddress(IPAddress(high: 0x2001_0db8 << 32, low: 1), port: 9)
         #expect(sixth.leaving(by: [first, second, all], source: nil) == nil)
     }
+
+    @Test func `a link-local address keeps its interface as a socket address, an endpoint and a dial's address`() throws
+    {
+        // 1 is the loopback interface.
+        let address = DatagramAddress(try #require(IPAddress(text: "fe80::1")).zoned(1), port: 7)
+        let endpoint = Endpoint(address)
+        #expect(endpoint == Endpoint(host: "fe80::1%1", port: 7))
+        for socketAddress in [address.socketAddress, SocketAddress(reaching: endpoint)] {
+            #expect(DatagramAddress(try #require(socketAddress), socket: 0) == address)
+        }
+    }
 }

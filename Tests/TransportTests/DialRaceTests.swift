@@ -7,6 +7,7 @@ import Testing
 @Suite struct DialRaceTests {
     private typealias Attempt = DialRace.Attempt
     private typealias Action = DialRace.Action
+    private typealias Start = (Attempt, after: TimeAmount)
 
     private static let start = NIODeadline.uptimeNanoseconds(1_000_000_000)
     private static let first = Endpoint(host: "192.0.2.1", port: 1)
@@ -17,10 +18,10 @@ import Testing
     private static func tcp(_ endpoint: Endpoint) -> Attempt { Attempt(endpoint: endpoint, carrier: .tcp) }
     private static func udp(_ endpoint: Endpoint) -> Attempt { Attempt(endpoint: endpoint, carrier: .udp) }
 
-    private func order(_ endpoints: [Endpoint], hasDatagrams: Bool) -> [(Attempt, after: TimeAmount)] {
-        var race = DialRace(endpoints, hasDatagrams: hasDatagrams)
+    private func order(_ endpoints: [Endpoint], hasDatagrams: Bool, lost: Bool = false) -> [Start] {
+        var race = DialRace(endpoints, hasDatagrams: hasDatagrams, prefersDatagrams: lost)
         var now = Self.start
-        var result: [(Attempt, after: TimeAmount)] = []
+        var result: [Start] = []
         var actions = race.begin(now: now)
         while !actions.isEmpty {
             for case .start(let attempt) in actions { result.append((attempt, now - Self.start)) }
@@ -94,14 +95,15 @@ import Testing
         #expect(race.failed(Self.udp(Self.first), .timedOut, now: Self.start + .seconds(9)) == [.fail(.timedOut)])
     }
 
-    @Test func `a race after a link lost over TCP starts UDP a second ahead`() {
-        var race = DialRace([Self.first, Self.sixth], hasDatagrams: true, prefersDatagrams: true)
-        #expect(race.begin(now: Self.start) == [.start(Self.udp(Self.first))])
-        let second = Self.start + .milliseconds(250)
-        #expect(race.nextDeadline == second && race.advance(now: second) == [.start(Self.udp(Self.sixth))])
-        let third = second + .seconds(1)
-        #expect(race.nextDeadline == third && race.advance(now: third) == [.start(Self.tcp(Self.first))])
-        #expect(race.nextDeadline == third + .milliseconds(250))
+    @Test func `a race after a link lost over TCP starts UDP a second ahead, with any number of addresses`() {
+        let many = (1...8).map { Endpoint(host: "192.0.2.\($0)", port: 1) }
+        let order = order(many, hasDatagrams: true, lost: true)
+        #expect(order.prefix(4).map(\.0) == many.prefix(4).map(Self.udp))
+        #expect(order[4...6].map(\.0) == [Self.tcp(many[0]), Self.udp(many[4]), Self.tcp(many[1])])
+        #expect(order.map(\.after) == (0..<16).map { .milliseconds(250 * $0) })
+        let two = self.order([Self.first, Self.sixth], hasDatagrams: true, lost: true)
+        #expect(two.map(\.0.carrier) == [.udp, .udp, .tcp, .tcp])
+        #expect(two.map(\.after) == [0, 250, 1_000, 1_250].map { .milliseconds($0) })
         // Without UDP, TCP does not wait for it.
         var none = DialRace([Self.first], hasDatagrams: true, prefersDatagrams: true)
         _ = none.begin(now: Self.start)
@@ -230,7 +232,9 @@ import Testing
         for seed in 0..<2_000 {
             var random = SplitMix64(state: UInt64(seed))
             let all = [Self.first, Self.second, Self.sixth, Self.named]
-            var race = DialRace(all.filter { _ in Bool.random(using: &random) }, hasDatagrams: seed % 3 != 0)
+            var race = DialRace(
+                all.filter { _ in Bool.random(using: &random) }, hasDatagrams: seed % 3 != 0,
+                prefersDatagrams: seed % 2 == 0)
             var now = Self.start
             var open: Set<Attempt> = []
             var ends = 0

@@ -57,10 +57,7 @@ import Transport
 
         /// - Parameter end: The number of pieces before the byte was received, or the limit.
         init(_ queue: TurnQueue, _ pause: TimeAmount, sender: Int32, end: EventLoopPromise<Int>) {
-            self.queue = queue
-            self.pause = pause
-            self.sender = sender
-            self.end = end
+            (self.queue, self.pause, self.sender, self.end) = (queue, pause, sender, end)
         }
 
         func work() {

@@ -51,6 +51,8 @@ final class ControlConnection: ChannelDuplexHandler, @unchecked Sendable {
     private var mayWait = false
     /// Time of the last answer, at first of the connect.
     private(set) var activeAt = NIODeadline.now()
+    /// Time of the last call.
+    private(set) var calledAt = NIODeadline.now()
     private(set) var wasAnswered = false
 
     // MARK: Output
@@ -183,6 +185,7 @@ final class ControlConnection: ChannelDuplexHandler, @unchecked Sendable {
             }
             guard let line else { break }
             requestsInFlight += 1
+            calledAt = .now()
             read(line)
         }
         return true
@@ -281,6 +284,12 @@ final class ControlConnection: ChannelDuplexHandler, @unchecked Sendable {
 
     var isWaiting: Bool { mayWait && !isIdle }
 
+    /// Its only call should be short, and has had no answer for 5 s.
+    var isHung: Bool {
+        requestsInFlight == 1 && awaitedBody == nil && !mayWait && !isStreaming && !hasUnwritten
+            && calledAt + .seconds(5) <= .now()
+    }
+
     private func beginWaiting() throws(ControlError) {
         guard !mayWait else { return }
         guard connections.waitingCount < ControlLimits.waitingConnections else {
@@ -291,12 +300,16 @@ final class ControlConnection: ChannelDuplexHandler, @unchecked Sendable {
         mayWait = true
     }
 
-    /// Closes this idle connection to make room for another.
+    /// Closes this idle or hung connection to make room for another.
     func giveUp() {
+        let limit = "the limit is \(ControlLimits.connections) connections"
         refuse(
-            ControlError(
-                .failed, "the node closed this idle connection: the limit is \(ControlLimits.connections) connections",
-                hint: "connect again"))
+            isIdle
+                ? ControlError(.failed, "the node closed this idle connection: \(limit)", hint: "connect again")
+                : ControlError(
+                    .failed,
+                    "no answer in 5 s, as when the disk hangs, so the node closed this connection: \(limit). The call "
+                        + "goes on: a text is sent once it is stored", hint: "see `mayfly doctor`"))
     }
 
     /// The kernel took the answers of `count` requests.

@@ -78,7 +78,7 @@ package final class ControlServer: Sendable {
     }
 }
 
-/// The open connections. An idle one is closed to make room, so a short call always gets in.
+/// The open connections. An idle or hung one is closed to make room, so a short call always gets in.
 ///
 /// Used on the loop only.
 final class ControlConnections {
@@ -96,7 +96,7 @@ final class ControlConnections {
 
     var waitingCount: Int { entries.values.count { $0.isWaiting } }
 
-    /// Whether a connection can be accepted, perhaps by closing an idle one.
+    /// Whether a connection can be accepted, perhaps by closing another.
     var hasRoom: Bool { entries.count < ControlLimits.connections || idlest != nil }
 
     func add(_ connection: ControlConnection) {
@@ -118,10 +118,11 @@ final class ControlConnections {
         return true
     }
 
-    /// The longest idle connection.
+    /// The longest idle connection; without one, that whose short call has had no answer for longest.
     private var idlest: ControlConnection? {
         let idle = entries.values.filter(\.isIdle).min { $0.activeAt < $1.activeAt }
-        return idle.flatMap { $0.wasAnswered || $0.activeAt + Self.idleTime <= .now() ? $0 : nil }
+        if let idle, idle.wasAnswered || idle.activeAt + Self.idleTime <= .now() { return idle }
+        return entries.values.filter(\.isHung).min { $0.calledAt < $1.calledAt }
     }
 
     private func closeIdlest() -> Bool {

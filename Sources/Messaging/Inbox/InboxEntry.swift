@@ -73,6 +73,9 @@ package final class InboxEntry {
         }
     }
 
+    /// An explosion of it may be scheduled: of a sleeping inbox only the next deadline is known.
+    var mayHaveSchedule: Bool { conversation?.record.schedule != nil || asleep?.summary.deadline != nil }
+
     var isSleeping: Bool { if case .sleeping = role { true } else { false } }
 }
 

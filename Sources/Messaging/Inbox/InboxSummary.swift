@@ -27,6 +27,8 @@ package struct InboxSummary: Hashable, Sendable {
     package var isLocked: Bool
     package var isRemoved: Bool
     package var outboxCount: Int
+    /// See ``Conversation/hasNews``.
+    package var hasNews: Bool
     /// Digest of our endpoints that the members know: see ``mark(_:)``.
     package var endpointMark: UInt64
     /// See ``Conversation/relaySeeds``; never empty.
@@ -41,26 +43,14 @@ package struct InboxSummary: Hashable, Sendable {
     package init(
         client: ClientID, createdAt: Timestamp, own: PublicKey, conversation: ConversationID, creator: PublicKey,
         name: String?, members: [Peer], lifetime: Lifetime, isLocked: Bool, isRemoved: Bool, outboxCount: Int,
-        endpointMark: UInt64, relaySeeds: [RelaySeed], usesMailbox: Bool = false, boxUntil: Timestamp? = nil,
-        lastActivity: Timestamp?, deadline: Timestamp?
+        hasNews: Bool = false, endpointMark: UInt64, relaySeeds: [RelaySeed], usesMailbox: Bool = false,
+        boxUntil: Timestamp? = nil, lastActivity: Timestamp?, deadline: Timestamp?
     ) {
-        self.client = client
-        self.createdAt = createdAt
-        self.own = own
-        self.conversation = conversation
-        self.creator = creator
-        self.name = name
-        self.members = members
-        self.lifetime = lifetime
-        self.isLocked = isLocked
-        self.isRemoved = isRemoved
-        self.outboxCount = outboxCount
-        self.endpointMark = endpointMark
-        self.relaySeeds = relaySeeds
-        self.usesMailbox = usesMailbox
-        self.boxUntil = boxUntil
-        self.lastActivity = lastActivity
-        self.deadline = deadline
+        (self.client, self.createdAt, self.own, self.conversation) = (client, createdAt, own, conversation)
+        (self.creator, self.name, self.members, self.lifetime) = (creator, name, members, lifetime)
+        (self.isLocked, self.isRemoved, self.outboxCount, self.hasNews) = (isLocked, isRemoved, outboxCount, hasNews)
+        (self.endpointMark, self.relaySeeds, self.usesMailbox) = (endpointMark, relaySeeds, usesMailbox)
+        (self.boxUntil, self.lastActivity, self.deadline) = (boxUntil, lastActivity, deadline)
     }
 
     package var isCreator: Bool { creator == own }
@@ -82,6 +72,7 @@ package struct InboxSummary: Hashable, Sendable {
             members: conversation.currentMembers.map { Peer(key: $0.key, profile: $0.profile) },
             lifetime: conversation.lifetime, isLocked: conversation.record.group.isLocked,
             isRemoved: conversation.record.isRemoved, outboxCount: conversation.outboxCount,
+            hasNews: conversation.hasNews,
             endpointMark: conversation.isFound ? Self.mark(conversation.record.own.endpointTexts) : 0,
             relaySeeds: conversation.relaySeeds, usesMailbox: conversation.usesMailbox, boxUntil: conversation.boxUntil,
             lastActivity: lastActivity, deadline: conversation.nextDeadline)

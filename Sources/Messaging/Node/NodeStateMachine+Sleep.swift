@@ -54,7 +54,7 @@ extension NodeStateMachine {
     package func load(sleeping summary: InboxSummary, _ turn: inout Turn) {
         var inbox = SleepingInbox(summary: summary)
         inbox.hasMoved = summary.isElsewhere(turn)
-        if summary.outboxCount > 0 || inbox.hasMoved {
+        if summary.hasNews || inbox.hasMoved {
             let wait = Milliseconds(turn.random.next(upperBound: UInt64(Limits.sleepingRetry.first)))
             inbox.retryAt = turn.now + Limits.sleepingRetry.first + wait
         }
@@ -92,7 +92,7 @@ extension NodeStateMachine {
     private func settle(launched entry: InboxEntry, _ turn: inout Turn) {
         guard var inbox = entry.asleep, inbox.hasMoved, !inbox.summary.isElsewhere(turn) else { return }
         inbox.hasMoved = false
-        if inbox.summary.outboxCount == 0 { inbox.retryAt = nil }
+        if !inbox.summary.hasNews { inbox.retryAt = nil }
         inboxes.set(entry, to: .sleeping(inbox))
     }
 

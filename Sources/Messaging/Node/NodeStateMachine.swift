@@ -228,6 +228,11 @@ package final class NodeStateMachine {
                 last = nil
                 if let inbox = inboxes[client] { forget(inbox) }
                 rebalanceAt = rebalanceAt ?? turn.now + Limits.inboxTrimInterval
+            case .removeTombstone(let conversation)
+            where inboxes.directory.copies(of: conversation).contains(where: \.mayHaveSchedule):
+                // Another copy of ours still explodes as scheduled.
+                turn.actions.remove(at: index)
+                (index, end) = (index - 1, end - 1)
             case .keep(let client, let messages, _) where messages.contains { $0.content.type != .systemMessage }:
                 if let inbox = inbox(client) { lifecycle.active(inbox, at: turn.now) }
             case .setState(let client, _, .delivered): inbox(client)?.retries = 0

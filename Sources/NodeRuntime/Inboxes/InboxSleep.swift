@@ -122,6 +122,46 @@ final class InboxSleep: Part {
         store.release(inbox.row)
     }
 
+    // MARK: Waiting for links
+
+    private var reaches: [(client: ClientID, since: NIODeadline, promise: EventLoopPromise<Void>)] = []
+    /// Enough for a sleeping node on the other side of the world to answer.
+    private static let reachTime: Milliseconds = 3 * .second
+    /// Enough for a second dial after a failed one.
+    private static let retryTime: Milliseconds = 1_500
+
+    /// Waits until the members are linked: at most 3 s, and 1.5 s while no dial is running.
+    func whenReached(_ client: ClientID) -> EventLoopFuture<Void> {
+        let promise = loop.makePromise(of: Void.self)
+        reaches.append((client, loop.now, promise))
+        // A turn establishes a session, and takes a dial's failure.
+        core.turnEnded = { [unowned self] in settleReaches() }
+        for time in [Self.retryTime, Self.reachTime] { after(time) { self.settleReaches() } }
+        settleReaches()
+        return promise.futureResult
+    }
+
+    private func settleReaches() {
+        let all = reaches
+        reaches = []
+        for reach in all {
+            if isWorthwhile(reach.client, since: reach.since) {
+                reaches.append(reach)
+            } else if isStopped {
+                reach.promise.succeed()
+            } else {
+                // After this turn: the request begins one of its own.
+                execute { reach.promise.succeed() }
+            }
+        }
+        if reaches.isEmpty { core.turnEnded = nil }
+    }
+
+    private func isWorthwhile(_ client: ClientID, since start: NIODeadline) -> Bool {
+        guard let machine = core.machine.conversation(client), !isStopped, !machine.isReached else { return false }
+        return loop.now - start < .milliseconds(machine.isReaching(now: now) ? Self.reachTime : Self.retryTime)
+    }
+
     /// A user follows this conversation until ``stoppedWatching(_:)``. Wakes the conversation if possible.
     func watching(_ client: ClientID) {
         if let inbox = knownInbox(client) { inbox.watcherCount += 1 }

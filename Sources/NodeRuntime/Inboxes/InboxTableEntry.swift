@@ -100,7 +100,7 @@ extension InboxTableEntry {
             members: try reader.list { InboxSummary.Peer(key: try $0.key(), profile: try $0.text()) },
             lifetime: try Lifetime(rawValue: try reader.text().present).present, isLocked: try reader.flag(),
             isRemoved: try reader.flag(),
-            // Entries are written for empty outboxes only.
+            // Entries are written for inboxes without news only.
             outboxCount: 0, endpointMark: try reader.number(), relaySeeds: try reader.list { try $0.id() },
             usesMailbox: try reader.flag(), boxUntil: try reader.time(), lastActivity: try reader.time(),
             deadline: try reader.time())
@@ -210,12 +210,12 @@ final class InboxSummaries: Part {
     /// At each tick: saves once an hour.
     func saveIfDue(now: Timestamp) { if savedAt.map({ now - $0 >= .hour }) ?? false { save() } }
 
-    /// Writes the summaries of sleeping inboxes with an empty outbox.
+    /// Writes the summaries of sleeping inboxes that have nothing for a member.
     func save() {
         guard !store.isLocked, !store.isReadOnly, savedAt != nil else { return }
         savedAt = now
         var entries: [(row: RowID, payload: [UInt8])] = []
-        for summary in core.machine.sleepers where summary.outboxCount == 0 {
+        for summary in core.machine.sleepers where summary.outboxCount == 0 && !summary.hasNews {
             guard let inbox = inboxes[summary.client], inbox.isOutboxKnown else { continue }
             let (routes, invites) = shell.routes.entries(of: inbox)
             let entry = InboxTableEntry(summary: summary, routes: routes, invites: invites, notes: inbox.notes)

@@ -42,6 +42,10 @@ final class InboxWriter: Part {
         }
         storing(client) { inbox throws(StoreError) in
             let now = now
+            // A member may choose another bucket for each message of a frame.
+            if case .disk(let lifetime) = keeping, let tier = lifetime.tier {
+                try store.prepareColumns(tier, messages.compactMap { $0.expiresAt?.milliseconds })
+            }
             for message in messages { try inbox.archive.keep(message, keeping, now: now) }
         }
         guard case .disk = keeping else { return }

@@ -238,6 +238,11 @@ final class MessageArchive {
         var onDisk: Set<Messaging.MessageID> = []
         var failure: StoreError?
         var isAllRead = (try? countUnread(now: now)) == 0
+        let expiries = Dictionary(grouping: held.filter { ($0.message.expiresAt ?? now) > now }) { $0.tier?.tier }
+        for case (let tier?, let entries) in expiries {
+            // The first message without a column tells why.
+            try? store.prepareColumns(tier, entries.compactMap { $0.message.expiresAt?.milliseconds })
+        }
         for var entry in held {
             // In order of arrival: messages that stay in memory keep their place between stored ones.
             if entry.place == nil || !onDisk.isEmpty { entry.place = nextPlace(after: kept.last?.place) ?? entry.place }

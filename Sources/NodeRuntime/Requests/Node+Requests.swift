@@ -191,34 +191,15 @@ extension Node {
 
     // MARK: Reaching members
 
-    /// Wakes a conversation and waits at most 3 s until its members are linked, for requests that need a link. Ends at
-    /// once when all are linked or no dial is running.
+    /// Wakes a conversation and waits until its members are linked, for requests that need a link.
     package func whenReached(_ text: String) -> EventLoopFuture<Void> {
         guard let client = try? shell.directory.resolve(text), (try? shell.sleep.wake(client, .userInteraction)) != nil
         else { return loop.makeSucceededVoidFuture() }
         core.turn { core.machine.step(client, &$0) { $0.reach(&$1) } }
-        let promise = loop.makePromise(of: Void.self)
         // Keeps the inbox awake during other commands.
         watching(client)
-        awaitLinks(of: client, since: loop.now, promise)
-        return promise.futureResult.map { [self] in assumeIsolated { $0.stoppedWatching(client) } }
+        return shell.sleep.whenReached(client).map { [self] in assumeIsolated { $0.stoppedWatching(client) } }
     }
-
-    private func awaitLinks(of client: ClientID, since start: NIODeadline, _ promise: EventLoopPromise<Void>) {
-        guard let machine = core.machine.conversation(client), !services.isStopped, !machine.isReached else {
-            return promise.succeed(())
-        }
-        let patience = machine.isReaching(now: services.now) ? Self.reachTime : Self.retryTime
-        guard loop.now - start < patience else { return promise.succeed(()) }
-        loop.assumeIsolated().scheduleTask(in: .milliseconds(5)) {
-            self.assumeIsolated { $0.awaitLinks(of: client, since: start, promise) }
-        }
-    }
-
-    /// Enough for a sleeping node on the other side of the world to answer.
-    private static let reachTime: TimeAmount = .seconds(3)
-    /// Enough for a second dial after a failed one.
-    private static let retryTime: TimeAmount = .milliseconds(1_500)
 
     // MARK: Peers
 

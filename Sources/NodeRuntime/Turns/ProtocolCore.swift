@@ -6,6 +6,8 @@ import Transport
 /// Runs the protocol core: each event is one turn, and its actions are performed before the turn ends.
 final class ProtocolCore: Part {
     var machine: NodeStateMachine
+    /// Called after each turn.
+    var turnEnded: (() -> Void)?
 
     override init(_ shell: Shell) {
         let capacity = shell.services.options.capacity ?? shell.services.configuration.capacity
@@ -47,6 +49,7 @@ final class ProtocolCore: Part {
     func schedule() {
         shell.commits.turnEnded()
         shell.timer.schedule()
+        turnEnded?()
     }
 
     func makeTurn() -> Turn {

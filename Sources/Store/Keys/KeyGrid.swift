@@ -100,10 +100,7 @@ struct ColumnHeader: Equatable {
             let notAfter = page.integer(Int64.self, at: 24), Tier.times.contains(notAfter),
             bucket == tier.bucket(expiresAt: notAfter), bucket * tier.bucketWidth == notAfter
         else { return nil }
-        self.tier = tier
-        self.rowSlot = rowSlot
-        self.bucket = bucket
-        self.notAfter = notAfter
+        (self.tier, self.rowSlot, self.bucket, self.notAfter) = (tier, rowSlot, bucket, notAfter)
         rowFingerprint = Array(page[32..<48])
     }
 
@@ -163,10 +160,7 @@ struct ExpirySidecar: Equatable {
             Array(bytes[8..<24]) == segmentID, Array(bytes[48..<64]) == inboxTag, let tier = Tier(rawValue: bytes[24]),
             let bucket = bytes.integer(Int64.self, at: 32), let notAfter = bytes.integer(Int64.self, at: 40)
         else { return nil }
-        self.segmentID = segmentID
-        self.tier = tier
-        self.bucket = bucket
-        self.notAfter = notAfter
+        (self.segmentID, self.tier, self.bucket, self.notAfter) = (segmentID, tier, bucket, notAfter)
         self.inboxTag = inboxTag
         columnTag = Array(bytes[64..<80])
         encoded = bytes

@@ -57,10 +57,11 @@ final class KeyPages {
             || hasDoomed
     }
 
-    func makeColumn(_ header: ColumnHeader, _ keys: GridKeys) throws(StoreError) -> Column {
-        let column = try columns.make(header, keys)
-        noteEnd(header.notAfter)
-        return column
+    /// - Returns: columns of the first headers: as many as one write takes.
+    func makeColumns(_ headers: [ColumnHeader], _ keys: GridKeys) throws(StoreError) -> [Column] {
+        let made = try columns.make(headers, keys)
+        for column in made { noteEnd(column.header.notAfter) }
+        return made
     }
 
     // MARK: - Destroying
@@ -79,7 +80,7 @@ final class KeyPages {
 
     /// Arms a fuse, which needs no passphrase to destroy the page. Removes later fuses of the same page.
     func light(_ fuse: ColumnHeader, _ keys: GridKeys) throws(StoreError) {
-        _ = try makeColumn(fuse, keys)
+        _ = try makeColumns([fuse], keys)
         for (slot, other) in columns.fuses(of: fuse.rowSlot)
         where other.rowFingerprint == fuse.rowFingerprint && other.notAfter > fuse.notAfter { columns.end(slot) }
         destroyDoomed()
@@ -97,9 +98,7 @@ class SealedPages {
     private(set) final var doomed: [Int] = []
 
     init(_ file: SlotFile, isReadOnly: Bool, _ findings: DamageList) {
-        self.file = file
-        self.isReadOnly = isReadOnly
-        self.findings = findings
+        (self.file, self.isReadOnly, self.findings) = (file, isReadOnly, findings)
     }
 
     /// Passes every page that can be read, and reports the others.
@@ -116,17 +115,19 @@ class SealedPages {
         return isComplete
     }
 
-    /// Writes a page into a free slot. It is durable on return.
-    final func make<Made>(_ write: (_ slot: Int) throws(StoreError) -> Made) throws(StoreError) -> (slot: Int, Made) {
+    /// Writes pages into free slots that follow each other, at most `count`. They are durable on return.
+    final func make<Made>(_ count: Int = 1, _ write: (_ free: Range<Int>) throws(StoreError) -> Made) throws(StoreError)
+        -> Made
+    {
         if isReadOnly { throw .readOnly(path: file.path) }
-        let slot = try slots.take(growing: file)
+        let free = try slots.take(count, growing: file)
         do throws(StoreError) {
-            let made = try write(slot)
-            slots[slot] = .used
-            return (slot, made)
+            let made = try write(free)
+            for slot in free { slots[slot] = .used }
+            return made
         } catch {
-            // The write may have succeeded all the same: the slot is not reused before it is destroyed.
-            doom(slot)
+            // The write may have succeeded all the same: a slot is not reused before it is destroyed.
+            for slot in free { doom(slot) }
             throw error
         }
     }
@@ -205,18 +206,28 @@ final class ColumnPages: SealedPages {
         return .column(Column(slot: slot, header: header, secret: secret))
     }
 
-    /// Creates a page. It is durable on return.
-    func make(_ header: ColumnHeader, _ keys: GridKeys) throws(StoreError) -> Column {
-        let (slot, secret) = try make { slot throws(StoreError) in
-            let made = KeyPage.make(file: file.name, index: slot, header: header.encoded, keys: keys)
-            // Header last: after a power cut, a header without its page would count as altered and destroy a fuse's
+    /// Creates pages of the first headers, as many as one write takes. They are durable on return.
+    func make(_ wanted: [ColumnHeader], _ keys: GridKeys) throws(StoreError) -> [Column] {
+        let made = try make(wanted.count) { free throws(StoreError) in
+            var pages: [UInt8] = []
+            let made = zip(free, wanted).map { slot, header in
+                let (page, secret) = KeyPage.make(file: file.name, index: slot, header: header.encoded, keys: keys)
+                pages += page
+                return Column(slot: slot, header: header, secret: secret)
+            }
+            // Headers last: after a power cut, a header without its page would count as altered and destroy a fuse's
             // row.
-            try file.write(slot, randomBytes(header.encoded.count) + made.page[header.encoded.count...])
-            try file.write(slot, made.page)
-            return made.secret
+            var hidden = pages
+            for start in stride(from: 0, to: pages.count, by: SlotFile.pageByteCount) {
+                hidden.replaceSubrange(
+                    start..<start + ColumnHeader.byteCount, with: randomBytes(ColumnHeader.byteCount))
+            }
+            try file.write(free.lowerBound, hidden)
+            try file.write(free.lowerBound, pages)
+            return made
         }
-        headers[slot] = header
-        return Column(slot: slot, header: header, secret: secret)
+        for column in made { headers[column.slot] = column.header }
+        return made
     }
 
     func fuses(of slot: UInt32) -> [(slot: Int, header: ColumnHeader)] {

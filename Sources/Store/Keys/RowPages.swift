@@ -59,12 +59,11 @@ final class RowPages: SealedPages {
     func make(_ keys: GridKeys) throws(StoreError) -> (slot: UInt32, secret: SharedSecret) {
         settleAbandoned()
         guard file.pageCount + SlotFile.growth < Int(UInt32.max) else { throw .full(path: file.path) }
-        let (slot, secret) = try make { slot throws(StoreError) in
-            let made = KeyPage.make(file: file.name, index: slot, header: [], keys: keys)
-            try file.write(slot, made.page)
-            return made.secret
+        return try make { free throws(StoreError) in
+            let made = KeyPage.make(file: file.name, index: free.lowerBound, header: [], keys: keys)
+            try file.write(free.lowerBound, made.page)
+            return (UInt32(truncatingIfNeeded: free.lowerBound), made.secret)
         }
-        return (UInt32(truncatingIfNeeded: slot), secret)
     }
 
     func fingerprint(_ slot: UInt32) throws(StoreError) -> [UInt8] { KeyPage.fingerprint(try file.read(Int(slot))) }

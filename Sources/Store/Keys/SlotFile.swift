@@ -101,10 +101,12 @@ final class SlotFile {
         }
     }
 
-    func write(_ index: Int, _ page: [UInt8]) throws(StoreError) {
-        precondition(page.count == Self.pageByteCount && index < pageCount)
+    /// Writes a page, or several that follow each other.
+    func write(_ index: Int, _ pages: [UInt8]) throws(StoreError) {
+        let count = pages.count / Self.pageByteCount
+        precondition(pages.count == count * Self.pageByteCount && index + count <= pageCount)
         try onDisk(path) { () throws(SystemError) in
-            try disk.write(file, at: Int64(index) * Int64(Self.pageByteCount), page)
+            try disk.write(file, at: Int64(index) * Int64(Self.pageByteCount), pages)
         }
     }
 
@@ -120,14 +122,15 @@ final class SlotFile {
         guard try read(index) == page else { throw .io(path: path, operation: "read back", code: EIO) }
     }
 
-    /// Appends random pages, durable.
-    func grow() throws(StoreError) {
+    /// Appends at least `count` random pages, durable.
+    func grow(by count: Int) throws(StoreError) {
+        let added = (count + Self.growth - 1) / Self.growth * Self.growth
         try onDisk(path) { () throws(SystemError) in
             let offset = Int64(pageCount) * Int64(Self.pageByteCount)
-            try disk.write(file, at: offset, randomBytes(Self.growth * Self.pageByteCount))
+            try disk.write(file, at: offset, randomBytes(added * Self.pageByteCount))
             try disk.synchronize(file, dataOnly: false)
         }
-        pageCount += Self.growth
+        pageCount += added
     }
 }
 
@@ -157,19 +160,26 @@ struct SlotMap {
 
     mutating func extend(to count: Int) { if count > states.count { self[count - 1] = .free } }
 
-    /// Takes the lowest free page. Grows the file ahead of time, so that a full disk still has spare pages.
-    mutating func take(growing file: SlotFile) throws(StoreError) -> Int {
+    /// Takes the lowest free pages that follow each other, at most `count`. Grows the file ahead of time, so that a
+    /// full disk still has spare pages, and rather than fill single gaps with many pages.
+    mutating func take(_ count: Int, growing file: SlotFile) throws(StoreError) -> Range<Int> {
         extend(to: file.pageCount)
-        if freeCount == 0 {
-            try file.grow()
-            extend(to: file.pageCount)
-        } else if freeCount < 8, (try? file.grow()) != nil {
-            extend(to: file.pageCount)
+        let shortest = min(count, 8)
+        if freeCount >= count + 7, let free = free(count, atLeast: shortest) { return free }
+        do throws(StoreError) { try file.grow(by: count) } catch { if freeCount == 0 { throw error } }
+        extend(to: file.pageCount)
+        guard let free = free(count, atLeast: shortest) ?? free(count, atLeast: 1) else { throw .full(path: file.path) }
+        return free
+    }
+
+    private mutating func free(_ count: Int, atLeast shortest: Int) -> Range<Int>? {
+        while firstMaybeFree < states.count, states[firstMaybeFree] != .free { firstMaybeFree += 1 }
+        var start = firstMaybeFree
+        while start < states.count {
+            let end = states[start...].prefix(count).firstIndex { $0 != .free } ?? min(start + count, states.count)
+            if end - start >= shortest { return start..<end }
+            start = end + 1
         }
-        while firstMaybeFree < states.count {
-            if states[firstMaybeFree] == .free { return firstMaybeFree }
-            firstMaybeFree += 1
-        }
-        throw .full(path: file.path)
+        return nil
     }
 }

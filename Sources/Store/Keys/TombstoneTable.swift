@@ -65,8 +65,9 @@ final class TombstoneTable: SealedPages {
             throw .tooLarge(limit: TombstonePage.maximumPayload)
         }
         guard Tier.times.contains(tombstone.keepUntil) else { throw .invalidArgument("time \(tombstone.keepUntil)") }
-        let (slot, _) = try make { slot throws(StoreError) in
-            try file.write(slot, tombstone.seal(index: slot, keys: keys))
+        let slot = try make { free throws(StoreError) in
+            try file.write(free.lowerBound, tombstone.seal(index: free.lowerBound, keys: keys))
+            return free.lowerBound
         }
         keepUntil[slot] = tombstone.keepUntil
         pages[slot] = tombstone

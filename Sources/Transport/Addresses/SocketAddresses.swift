@@ -47,7 +47,7 @@ extension IPAddress {
         guard descriptor >= 0 else { return nil }
         defer { close(descriptor) }
         // Connecting a UDP socket sends nothing.
-        guard withSocketAddress(port: 9, zone: 0, { connect(descriptor, $0, $1) == 0 }) else { return nil }
+        guard withSocketAddress(port: 9, zone: zone, { connect(descriptor, $0, $1) == 0 }) else { return nil }
         return SocketAddress(boundBy: descriptor).flatMap { IPAddress($0) }
     }
 
@@ -92,7 +92,12 @@ extension DatagramAddress {
     }
 
     package var socketAddress: SocketAddress? {
-        try? SocketAddress(packedIPAddress: ByteBuffer(bytes: ip.bytes), port: Int(port))
+        guard ip.zone != 0, !ip.isIPv4 else {
+            return try? SocketAddress(packedIPAddress: ByteBuffer(bytes: ip.bytes), port: Int(port))
+        }
+        return ip.withSocketAddress(port: port, zone: ip.zone) { address, _ in
+            SocketAddress(UnsafeRawPointer(address).loadUnaligned(as: sockaddr_in6.self))
+        }
     }
 
     /// The own socket for a dial to this address: bound to the route's source address, or to all addresses. Any other
@@ -117,7 +122,12 @@ extension DatagramAddress.Network {
     }
 }
 
-extension Endpoint { init(_ address: DatagramAddress) { self.init(host: address.ip.text, port: Int(address.port)) } }
+extension Endpoint {
+    init(_ address: DatagramAddress) {
+        let ip = address.ip
+        self.init(host: (ip.zone == 0 ? nil : ip.host(interface: ip.zone)) ?? ip.text, port: Int(address.port))
+    }
+}
 
 extension SocketAddress {
     /// The address of a dial; `nil` for a name, and without a port.

@@ -27,6 +27,8 @@ struct DialRace: Sendable {
     private let datagramPatience: TimeAmount
     /// ``TransportLimits/datagramHeadStart``, if UDP comes first.
     private let headStart: TimeAmount?
+    /// When TCP starts after this head start; `nil` once it has.
+    private var streamsAt: NIODeadline?
     private var isPunching = false
     private var state = State.ready
     private var waiting: [Attempt]
@@ -38,7 +40,7 @@ struct DialRace: Sendable {
     /// - Parameters:
     ///   - endpoints: the best first; names as well as addresses.
     ///   - hasDatagrams: whether UDP is tried, too.
-    ///   - prefersDatagrams: UDP starts everywhere before TCP.
+    ///   - prefersDatagrams: UDP has a head start before TCP.
     init(
         _ endpoints: [Endpoint], hasDatagrams: Bool, prefersDatagrams: Bool = false,
         limits: TransportLimits = TransportLimits()
@@ -49,7 +51,10 @@ struct DialRace: Sendable {
         let endpoints = Self.interleaved(endpoints)
         let tcp = endpoints.map { Attempt(endpoint: $0, carrier: .tcp) }
         let udp = hasDatagrams ? endpoints.map { Attempt(endpoint: $0, carrier: .udp) } : []
-        let both = prefersDatagrams ? udp + tcp : tcp.indices.flatMap { [tcp[$0]] + udp.dropFirst($0).prefix(1) }
+        // As many as start before TCP.
+        let ahead = headStart.map { Int(($0.nanoseconds - 1) / limits.dialStagger.nanoseconds) + 1 } ?? 0
+        let others = udp.dropFirst(ahead)
+        let both = udp.prefix(ahead) + tcp.indices.flatMap { [tcp[$0]] + others.dropFirst($0).prefix(1) }
         var seen: Set<Attempt> = []
         waiting = both.filter { seen.insert($0).inserted }
     }
@@ -98,6 +103,7 @@ struct DialRace: Sendable {
             state = .ended
             return [.fail(.unresolvable)]
         }
+        streamsAt = headStart.map { now + $0 }
         return isPunching ? startAll(now: now) : startNext(now: now)
     }
 
@@ -182,9 +188,9 @@ struct DialRace: Sendable {
         let next = waiting.removeFirst()
         underWay.append(next)
         let isOverUDPAlone = waiting.isEmpty && underWay.allSatisfy { $0.carrier == .udp }
-        let isLastOverUDP = next.carrier == .udp && waiting.first?.carrier == .tcp
-        let wait = isLastOverUDP ? headStart ?? stagger : stagger
-        state = .running(nextAt: now + wait, giveUpAt: isOverUDPAlone ? now + datagramPatience : nil)
+        if next.carrier == .tcp { streamsAt = nil }
+        let nextAt = waiting.first?.carrier == .tcp ? streamsAt ?? now + stagger : now + stagger
+        state = .running(nextAt: nextAt, giveUpAt: isOverUDPAlone ? now + datagramPatience : nil)
         return [.start(next)]
     }
 

@@ -466,10 +466,20 @@ import Transport
         }
     }
 
-    @Test("Pairs beyond the limit are not listened for") func pairLimit() {
-        var ann = TestMachine(1)
-        let shared = lanSecret(1)
-        for number in 0...UInt64(LanLimits.pairCount) { ann.discovery.add(number, listening: shared, announcing: nil) }
+    @Test("Pairs beyond the limit wait for a place, the first one next") func pairLimit() throws {
+        var (ann, bob) = (TestMachine(1), TestMachine(2))
+        let (shared, count) = (lanSecret(1), UInt64(LanLimits.pairCount))
+        for number in 0..<count { ann.discovery.add(number, listening: shared, announcing: nil) }
+        for more in 0...2 as ClosedRange<UInt64> {
+            ann.add(count + more, announces: 10 + more, hears: 20 + more)
+            bob.add(more, announces: 20 + more, hears: 10 + more)
+        }
+        let announced = try #require(bob.announcements(missing: [0, 1, 2]).first)
+        #expect(ann.receive(announced, from: 2).found == [])
+        for number in [count, 0] { ann.discovery.remove(number) }
+        // A pair that is entered again keeps its place.
+        ann.discovery.add(1, listening: shared, announcing: nil)
+        #expect(ann.receive(announced, from: 2).found == [count + 1])
         #expect(ann.discovery.pairCount == LanLimits.pairCount)
     }
 }

@@ -82,7 +82,7 @@ enum StatusView {
         return checks.prefix(shown) + [more]
     }
 
-    private static func memoryCheck(_ unread: Int) -> HealthCheck {
+    static func memoryCheck(_ unread: Int) -> HealthCheck {
         let limit = Limits.memoryTotalByteCount
         let isNearlyFull = unread >= limit / 10 * 9
         return HealthCheck(

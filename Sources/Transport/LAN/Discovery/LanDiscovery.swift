@@ -49,6 +49,8 @@ package struct LanDiscovery: Sendable {
 
     private var state = State.quiet
     private var pairs: [UInt64: Pair] = [:]
+    /// Pairs beyond the limit, the first one next.
+    private var refused: [(number: UInt64, pair: Pair)] = []
     private var tags: LanTags
     private var interfaces: [LanInterface] = []
     private var questions: [Question] = []
@@ -92,19 +94,34 @@ package struct LanDiscovery: Sendable {
     ///   - listening: `nil` if the peer does not know us yet and so does not look for us.
     ///   - announcing: `nil` while our inbox sleeps and does not look for the peer.
     package mutating func add(_ number: UInt64, listening: LanSecret?, announcing: LanSecret?) {
-        remove(number)
-        guard pairs.count < LanLimits.pairCount else { return }
-        pairs[number] = Pair(listening: listening, announcing: announcing)
-        if let listening { tags.add(number, listening) }
+        forget(number)
+        refused.append((number, Pair(listening: listening, announcing: announcing)))
+        takeUp(refused.count - 1)
+    }
+
+    private mutating func takeUp(_ index: Int) {
+        guard pairs.count < LanLimits.pairCount, index < refused.count else { return }
+        let (number, pair) = refused.remove(at: index)
+        pairs[number] = pair
+        if let listening = pair.listening { tags.add(number, listening) }
     }
 
     /// `nil` stops announcing to the pair.
     package mutating func setAnnouncing(_ number: UInt64, _ announcing: LanSecret?) {
         pairs[number]?.announcing = announcing
+        if let index = refused.firstIndex(where: { $0.number == number }) {
+            refused[index].pair.announcing = announcing
+        }
     }
 
     package mutating func remove(_ number: UInt64) {
+        forget(number)
+        takeUp(0)
+    }
+
+    private mutating func forget(_ number: UInt64) {
         known.remove(number)
+        refused.removeAll { $0.number == number }
         if let listening = pairs.removeValue(forKey: number)?.listening { tags.remove(number, listening) }
     }
 
