@@ -29,13 +29,8 @@ package struct Target: Sendable {
         address: NodeAddress, card: ContactCard, invite: String, crowded: String, sleeping: [String], socket: String,
         day: UInt32
     ) {
-        self.address = address
-        self.card = card
-        self.invite = invite
-        self.crowded = crowded
-        self.sleeping = sleeping
-        self.socket = socket
-        self.day = day
+        (self.address, self.card, self.invite, self.crowded, self.sleeping) = (address, card, invite, crowded, sleeping)
+        (self.socket, self.day) = (socket, day)
     }
 }
 
@@ -76,9 +71,7 @@ package struct Effort: Sendable {
 
     package init(seconds: Double, crowd: Int, threads: Int = 2, limit: Int = .max) {
         until = .now + .seconds(seconds)
-        self.crowd = crowd
-        self.threads = threads
-        self.limit = limit
+        (self.crowd, self.threads, self.limit) = (crowd, threads, limit)
     }
 
     var goesOn: Bool { ContinuousClock.now < until }

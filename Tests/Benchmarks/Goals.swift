@@ -9,9 +9,7 @@ struct Goal {
     let bound: Bound
 
     private init(_ figure: Figure, to comparison: Figure? = nil, _ bound: Bound) {
-        self.figure = figure
-        self.comparison = comparison
-        self.bound = bound
+        (self.figure, self.comparison, self.bound) = (figure, comparison, bound)
     }
 
     static let all = [

@@ -95,9 +95,7 @@ final class FuzzDatagrams {
         let sending: PacketCipher
 
         init(dials: [[UInt8]], answer: [UInt8], finish: [UInt8], sending: consuming PacketCipher) {
-            self.dials = dials
-            self.answer = answer
-            self.finish = finish
+            (self.dials, self.answer, self.finish) = (dials, answer, finish)
             self.sending = sending
         }
     }

@@ -29,13 +29,7 @@ package struct FuzzTarget: Sendable {
     init(
         _ name: String, byteCountLimit: Int = 4_096, cost: Int = 1, seeds: @escaping @Sendable () throws -> [[UInt8]],
         run: @escaping @Sendable ([UInt8]) throws -> Void
-    ) {
-        self.name = name
-        self.byteCountLimit = byteCountLimit
-        self.cost = cost
-        self.seeds = seeds
-        self.run = run
-    }
+    ) { (self.name, self.byteCountLimit, self.cost, self.seeds, self.run) = (name, byteCountLimit, cost, seeds, run) }
 
     init(
         _ name: String, byteCountLimit: Int, cost: Int = 1,

@@ -37,9 +37,7 @@ final class Connection: @unchecked Sendable {
     ) {
         self.number = number
         machines = [dialer, listener]
-        self.addresses = addresses
-        self.delay = delay
-        self.network = network
+        (self.addresses, self.delay, self.network) = (addresses, delay, network)
     }
 
     func address(_ side: Side) -> SocketAddress? { addresses[side.rawValue] }

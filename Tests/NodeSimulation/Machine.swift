@@ -54,15 +54,9 @@ final class Machine: @unchecked Sendable {
         _ index: Int, world: NodeSimulation, isHostile: Bool, clockOffset: Milliseconds, capacity: Int,
         grace: Milliseconds, policy: LifetimePolicy, cap: LifetimeCap
     ) {
-        self.index = index
-        self.world = world
-        self.isHostile = isHostile
-        self.clockOffset = clockOffset
+        (self.index, self.world, self.isHostile, self.clockOffset) = (index, world, isHostile, clockOffset)
         furthestOffset = clockOffset
-        self.capacity = capacity
-        self.grace = grace
-        self.policy = policy
-        self.cap = cap
+        (self.capacity, self.grace, self.policy, self.cap) = (capacity, grace, policy, cap)
         disk = MachineDisk(
             SimulatedDisk(), mistake: world.options.mistake, time: world.time, dice: .seeded(world.dice.next()))
         disk.powerCut = { [unowned self] in

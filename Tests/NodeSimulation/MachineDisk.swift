@@ -27,10 +27,7 @@ final class MachineDisk: FileSystem, @unchecked Sendable {
     private var taken: [String: Set<Int64>] = [:]
 
     init(_ platter: SimulatedDisk, mistake: PlantedMistake?, time: SimulatedTime, dice: Randomness) {
-        self.platter = platter
-        self.mistake = mistake
-        self.time = time
-        self.dice = dice
+        (self.platter, self.mistake, self.time, self.dice) = (platter, mistake, time, dice)
     }
 
     var isInTrouble: Bool { failure != nil || readFailure != nil || platter.with { $0.isFull || $0.isCrashed } }

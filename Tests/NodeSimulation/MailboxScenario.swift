@@ -30,10 +30,7 @@ final class MailboxScenario: @unchecked Sendable {
     private var acknowledged: [String: Set<Int>] = [:]
 
     private init(_ world: NodeSimulation, _ mailbox: WorldMailbox, _ members: [Machine], _ terms: LifetimeTerms) {
-        self.world = world
-        self.mailbox = mailbox
-        self.members = members
-        self.terms = terms
+        (self.world, self.mailbox, self.members, self.terms) = (world, mailbox, members, terms)
     }
 
     /// Returns `nil` if too few clocks are near enough for tokens.

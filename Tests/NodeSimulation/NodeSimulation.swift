@@ -28,13 +28,8 @@ package final class NodeSimulation: @unchecked Sendable {
             seed: UInt64, seconds: Int64 = 60, mistake: PlantedMistake? = nil, machines: Int? = nil,
             isHostile: Bool? = nil, hasRendezvous: Bool? = nil, hasMailbox: Bool? = nil, isMailboxHostile: Bool? = nil
         ) {
-            self.seed = seed
-            self.seconds = seconds
-            self.mistake = mistake
-            self.machines = machines
-            self.isHostile = isHostile
-            self.hasRendezvous = hasRendezvous
-            self.hasMailbox = hasMailbox
+            (self.seed, self.seconds, self.mistake, self.machines) = (seed, seconds, mistake, machines)
+            (self.isHostile, self.hasRendezvous, self.hasMailbox) = (isHostile, hasRendezvous, hasMailbox)
             self.isMailboxHostile = isMailboxHostile
         }
     }

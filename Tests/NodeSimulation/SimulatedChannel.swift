@@ -25,9 +25,7 @@ final class SimulatedChannel: Channel, ChannelCore, @unchecked Sendable {
     private var wantsToRead = false
 
     init(_ loop: SimulatedEventLoop, _ connection: Connection, _ side: Connection.Side) {
-        self.loop = loop
-        self.connection = connection
-        self.side = side
+        (self.loop, self.connection, self.side) = (loop, connection, side)
         localAddress = connection.address(side)
         remoteAddress = connection.address(side.other)
         closePromise = loop.makePromise(of: Void.self)

@@ -22,11 +22,7 @@ final class SimulatedDatagrams: @unchecked Sendable {
             receive: @escaping @Sendable ((DatagramAddress, [UInt8])?) -> Void, datagrams: SimulatedDatagrams
         ) {
             localAddress = address
-            self.name = name
-            self.machine = machine
-            self.loop = loop
-            self.number = number
-            self.receive = receive
+            (self.name, self.machine, self.loop, self.number, self.receive) = (name, machine, loop, number, receive)
             self.datagrams = datagrams
             port = name.port
         }

@@ -45,9 +45,7 @@ final class SimulatedNetwork: @unchecked Sendable {
     private(set) var counts: [String: Int] = [:]
 
     init(_ time: SimulatedTime, dice: Randomness, trace: Trace) {
-        self.time = time
-        self.dice = dice
-        self.trace = trace
+        (self.time, self.dice, self.trace) = (time, dice, trace)
     }
 
     private func roll(_ bound: UInt64) -> UInt64 { dice.next(upperBound: bound) }

@@ -64,10 +64,7 @@ package final class SimulatedDisk: FileSystem {
         package var isForOneCall: Bool
 
         package init(at: Int, code: Int32, isLasting: Bool, isForOneCall: Bool = false) {
-            self.at = at
-            self.code = code
-            self.isLasting = isLasting
-            self.isForOneCall = isForOneCall
+            (self.at, self.code, self.isLasting, self.isForOneCall) = (at, code, isLasting, isForOneCall)
         }
     }
 

@@ -160,10 +160,7 @@ final class SimulatedNode {
         index: Int, random: Randomness, clockOffset: Milliseconds, capacity: Int, policy: LifetimePolicy,
         cap: LifetimeCap
     ) {
-        self.index = index
-        self.capacity = capacity
-        self.policy = policy
-        self.cap = cap
+        (self.index, self.capacity, self.policy, self.cap) = (index, capacity, policy, cap)
         core = NodeStateMachine(capacity: capacity)
         self.random = random
         self.clockOffset = clockOffset

@@ -37,12 +37,8 @@ package final class Simulation {
             seed: UInt64, seconds: Int64 = 120, bug: PlantedBug? = nil, isExplosive: Bool = false,
             hasMailbox: Bool? = nil, isCrowded: Bool = false
         ) {
-            self.seed = seed
-            self.seconds = seconds
-            self.bug = bug
-            self.isExplosive = isExplosive
-            self.hasMailbox = hasMailbox
-            self.isCrowded = isCrowded
+            (self.seed, self.seconds, self.bug, self.isExplosive) = (seed, seconds, bug, isExplosive)
+            (self.hasMailbox, self.isCrowded) = (hasMailbox, isCrowded)
         }
     }
 

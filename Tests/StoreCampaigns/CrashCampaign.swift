@@ -18,9 +18,7 @@ package final class CrashCampaign {
     private var seed: UInt64
 
     package init(limit: Int, thoroughness: Int, seed: UInt64) {
-        self.limit = limit
-        self.thoroughness = thoroughness
-        self.seed = seed
+        (self.limit, self.thoroughness, self.seed) = (limit, thoroughness, seed)
     }
 
     /// Checks that the campaign can fail: a disk whose barriers have no effect loses acknowledged data. Returns the

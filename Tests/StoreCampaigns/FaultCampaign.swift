@@ -30,10 +30,7 @@ package final class FaultCampaign {
     ///   - steps: The history whose calls fail.
     ///   - believesFailures: Plants the bug that the campaign must find; see ``History/believesFailures``.
     package init(on base: SimulatedDisk, seed: UInt64, steps: [Operation?], believesFailures: Bool = false) {
-        self.base = base
-        self.seed = seed
-        self.steps = steps
-        self.believesFailures = believesFailures
+        (self.base, self.seed, self.steps, self.believesFailures) = (base, seed, steps, believesFailures)
     }
 
     /// Checks that the campaign can fail: a failed commit that counts as done acknowledges missing data. Returns the

@@ -28,10 +28,7 @@ package final class KillCampaign {
     /// - Parameter trustsCache: Plants the bug the campaign must find: the next process assumes that the last one
     /// closed in order.
     package init(on base: SimulatedDisk, seed: UInt64, steps: [Operation?], trustsCache: Bool = false) {
-        self.base = base
-        self.seed = seed
-        self.steps = steps
-        self.trustsCache = trustsCache
+        (self.base, self.seed, self.steps, self.trustsCache) = (base, seed, steps, trustsCache)
     }
 
     /// Returns the violations found for each end; `nil` if one end missed the bug.

@@ -15,12 +15,7 @@ package struct Verification {
     let wasHarmed: Bool
 
     package init(_ promise: Promise, _ disk: any FileSystem, home: String = Verification.home, wasHarmed: Bool = false)
-    {
-        self.promise = promise
-        self.disk = disk
-        self.home = home
-        self.wasHarmed = wasHarmed
-    }
+    { (self.promise, self.disk, self.home, self.wasHarmed) = (promise, disk, home, wasHarmed) }
 
     /// - Parameter secrets: As in ``Promise/secrets``; the first that opens is used.
     package static func open(_ disk: any FileSystem, home: String = home, now: Int64, secrets: [String?] = [nil]) throws

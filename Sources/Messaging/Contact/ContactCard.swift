@@ -18,9 +18,7 @@ package struct ContactCard: Hashable, Sendable, Codable, CustomStringConvertible
     package var endpoints: [Endpoint]
 
     package init(key: PublicKey, routingSecret: [UInt8], endpoints: [Endpoint]) {
-        self.key = key
-        self.routingSecret = routingSecret
-        self.endpoints = endpoints
+        (self.key, self.routingSecret, self.endpoints) = (key, routingSecret, endpoints)
     }
 
     package enum Failure: Error, Hashable {
@@ -87,9 +85,5 @@ package struct Invitation: Hashable, Sendable, Codable {
     package var slug: String
     package var name: String?
 
-    package init(id: MessageID, slug: String, name: String?) {
-        self.id = id
-        self.slug = slug
-        self.name = name
-    }
+    package init(id: MessageID, slug: String, name: String?) { (self.id, self.slug, self.name) = (id, slug, name) }
 }

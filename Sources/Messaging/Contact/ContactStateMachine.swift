@@ -78,9 +78,7 @@ package struct ContactStateMachine: Sendable {
     package internal(set) var mailbox: MailboxServiceStateMachine
 
     package init(client: ClientID, key: IdentityKey, record: ContactRecord, now: Timestamp) {
-        self.client = client
-        self.key = key
-        self.record = record
+        (self.client, self.key, self.record) = (client, key, record)
         cardSeed = RelaySeed(card: key)
         relaySeeds = [cardSeed]
         mailbox = MailboxServiceStateMachine(record.boxes)

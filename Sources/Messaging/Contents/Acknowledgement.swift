@@ -8,9 +8,7 @@ package struct Acknowledgement: Hashable, Sendable, Codable {
     package var expired: [MessageID]
 
     package init(stored: [MessageID] = [], held: [MessageID] = [], expired: [MessageID] = []) {
-        self.stored = stored
-        self.held = held
-        self.expired = expired
+        (self.stored, self.held, self.expired) = (stored, held, expired)
     }
 
     package var count: Int { stored.count + held.count + expired.count }

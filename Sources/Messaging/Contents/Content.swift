@@ -50,15 +50,8 @@ package struct Content: Hashable, Sendable {
         type: ContentType, id: MessageID, sentAt: Timestamp, lifetime: Lifetime, agreement: AgreementID?,
         fallback: String, shouldPush: Bool, payload: [UInt8], body: ContentBody = .opaque
     ) {
-        self.type = type
-        self.id = id
-        self.sentAt = sentAt
-        self.lifetime = lifetime
-        self.agreement = agreement
-        self.fallback = fallback
-        self.shouldPush = shouldPush
-        self.payload = payload
-        self.body = body
+        (self.type, self.id, self.sentAt, self.lifetime, self.agreement) = (type, id, sentAt, lifetime, agreement)
+        (self.fallback, self.shouldPush, self.payload, self.body) = (fallback, shouldPush, payload, body)
     }
 }
 
@@ -123,10 +116,7 @@ package struct Message: Hashable, Sendable {
         content: Content, sender: PublicKey?, state: DeliveryState, expiresAt: Timestamp?,
         onReading: Retention.OnReading? = nil
     ) {
-        self.content = content
-        self.sender = sender
-        self.state = state
-        self.expiresAt = expiresAt
+        (self.content, self.sender, self.state, self.expiresAt) = (content, sender, state, expiresAt)
         self.onReading = onReading
     }
 

@@ -40,9 +40,7 @@ package struct Reaction: Hashable, Sendable {
     package var isRemoved: Bool
 
     package init(message: MessageID, emoji: String, isRemoved: Bool) {
-        self.message = message
-        self.emoji = emoji
-        self.isRemoved = isRemoved
+        (self.message, self.emoji, self.isRemoved) = (message, emoji, isRemoved)
     }
 
     package static func isEmoji(_ text: String) -> Bool {
@@ -67,11 +65,7 @@ package struct Attachment: Hashable, Sendable {
     package init(
         name: String, mediaType: String, byteCount: Int64, hash: [UInt8], text: String, replyTo: MessageID? = nil
     ) {
-        self.name = name
-        self.mediaType = mediaType
-        self.byteCount = byteCount
-        self.hash = hash
-        self.text = text
+        (self.name, self.mediaType, self.byteCount, self.hash, self.text) = (name, mediaType, byteCount, hash, text)
         self.replyTo = replyTo
     }
 
@@ -139,10 +133,7 @@ package struct AttachmentChunk: Hashable, Sendable {
     package var bytes: [UInt8]
 
     package init(message: MessageID, index: Int, isDeflated: Bool, bytes: [UInt8]) {
-        self.message = message
-        self.index = index
-        self.isDeflated = isDeflated
-        self.bytes = bytes
+        (self.message, self.index, self.isDeflated, self.bytes) = (message, index, isDeflated, bytes)
     }
 
     /// Deflates a chunk where that is smaller.
@@ -197,9 +188,7 @@ package struct Delivery: Hashable, Sendable {
     package var at: Timestamp
 
     package init(member: PublicKey, state: DeliveryState, at: Timestamp) {
-        self.member = member
-        self.state = state
-        self.at = at
+        (self.member, self.state, self.at) = (member, state, at)
     }
 }
 

@@ -8,9 +8,7 @@ package struct InboxRecord: Hashable, Sendable, Codable {
     package var role: Role
 
     package init(client: ClientID, createdAt: Timestamp, role: Role) {
-        self.client = client
-        self.createdAt = createdAt
-        self.role = role
+        (self.client, self.createdAt, self.role) = (client, createdAt, role)
     }
 
     /// An inbox serves one purpose; an unused one takes on another once.
@@ -54,11 +52,7 @@ package struct ConversationRecord: Hashable, Sendable, Codable {
     package var schedule: ExplosionSchedule?
 
     package init(genesis: Genesis, group: GroupState, own: Member, members: [Member], issuer: InviteBook?) {
-        self.genesis = genesis
-        self.group = group
-        self.own = own
-        self.members = members
-        self.issuer = issuer
+        (self.genesis, self.group, self.own, self.members, self.issuer) = (genesis, group, own, members, issuer)
     }
 
     package var name: String? { group.name }
@@ -99,9 +93,7 @@ package final class ConversationSession: Sendable {
         sides: [PublicKey: Side] = [:], lifetimeMachine: LifetimeStateMachine? = nil, unconfirmed: Set<MessageID> = [],
         deferredNotice: ConversationEnding.DeferredNotice? = nil
     ) {
-        self.sides = sides
-        self.lifetimeMachine = lifetimeMachine
-        self.unconfirmed = unconfirmed
+        (self.sides, self.lifetimeMachine, self.unconfirmed) = (sides, lifetimeMachine, unconfirmed)
         self.deferredNotice = deferredNotice
     }
 

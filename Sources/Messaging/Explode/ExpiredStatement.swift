@@ -18,9 +18,7 @@ package struct ExpiredStatement: Hashable, Sendable, Codable {
     }
 
     package init(tag: InviteTag, timestamp: Timestamp, signature: SchnorrSignature) {
-        self.tag = tag
-        self.timestamp = timestamp
-        self.signature = signature
+        (self.tag, self.timestamp, self.signature) = (tag, timestamp, signature)
     }
 
     private static func digest(_ tag: InviteTag, _ timestamp: Timestamp, _ creator: PublicKey) -> [UInt8] {

@@ -102,9 +102,7 @@ package struct DeletionReceipt: Signed, Hashable, Sendable, Codable {
     }
 
     package init(conversation: ConversationID, member: PublicKey, destroyedAt: Timestamp, signature: SchnorrSignature) {
-        self.conversation = conversation
-        self.member = member
-        self.destroyedAt = destroyedAt
+        (self.conversation, self.member, self.destroyedAt) = (conversation, member, destroyedAt)
         self.signature = signature
     }
 

@@ -20,9 +20,7 @@ package struct ExplosionRecord: Hashable, Sendable, Codable {
         package var client: ClientID?
 
         package init(receipt: DeletionReceipt, knock: [UInt8]? = nil, client: ClientID? = nil) {
-            self.receipt = receipt
-            self.knock = knock
-            self.client = client
+            (self.receipt, self.knock, self.client) = (receipt, knock, client)
         }
     }
 
@@ -32,9 +30,7 @@ package struct ExplosionRecord: Hashable, Sendable, Codable {
         package var earlierCopies: [ClientID: [UInt8]]
 
         package init(members: [PublicKey: [UInt8]], invites: [[UInt8]], earlierCopies: [ClientID: [UInt8]]) {
-            self.members = members
-            self.invites = invites
-            self.earlierCopies = earlierCopies
+            (self.members, self.invites, self.earlierCopies) = (members, invites, earlierCopies)
         }
     }
 
@@ -77,13 +73,8 @@ package struct ExplosionRecord: Hashable, Sendable, Codable {
         conversation: ConversationID, role: Role, explodedAt: Timestamp, keepUntil: Timestamp, notice: [UInt8],
         receipt: [UInt8]?, members: [PublicKey]
     ) {
-        self.conversation = conversation
-        self.role = role
-        self.explodedAt = explodedAt
-        self.keepUntil = keepUntil
-        self.notice = notice
-        self.receipt = receipt
-        self.members = members
+        (self.conversation, self.role, self.explodedAt, self.keepUntil) = (conversation, role, explodedAt, keepUntil)
+        (self.notice, self.receipt, self.members) = (notice, receipt, members)
         self.confirmed = [:]
     }
 

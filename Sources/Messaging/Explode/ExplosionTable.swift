@@ -12,9 +12,7 @@ struct Explosion: Sendable {
     fileprivate var queuedDeadline: Timestamp?
 
     init(_ record: ExplosionRecord, knockAt: Timestamp?, client: ClientID? = nil) {
-        self.record = record
-        self.knockAt = knockAt
-        self.client = client
+        (self.record, self.knockAt, self.client) = (record, knockAt, client)
     }
 
     fileprivate var nextDeadline: Timestamp {

@@ -75,11 +75,7 @@ package struct SessionStart: Hashable, Sendable {
         reset: Bool, inForce: AgreementID?, head: Agreement?, renewable: LifetimeTerms?, epoch: UInt64 = 0,
         open: ProposalID? = nil
     ) {
-        self.reset = reset
-        self.inForce = inForce
-        self.head = head
-        self.renewable = renewable
-        self.epoch = epoch
+        (self.reset, self.inForce, self.head, self.renewable, self.epoch) = (reset, inForce, head, renewable, epoch)
         self.open = open
     }
 }

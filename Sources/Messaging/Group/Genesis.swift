@@ -9,9 +9,7 @@ package struct Genesis: Signed, Hashable, Sendable, Codable {
     package var signature: SchnorrSignature
 
     package init(conversation: ConversationID, creator: PublicKey, createdAt: Timestamp, signature: SchnorrSignature) {
-        self.conversation = conversation
-        self.creator = creator
-        self.createdAt = createdAt
+        (self.conversation, self.creator, self.createdAt) = (conversation, creator, createdAt)
         self.signature = signature
     }
 

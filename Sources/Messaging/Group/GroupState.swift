@@ -17,13 +17,8 @@ package struct GroupState: Signed, Hashable, Sendable, Codable {
         conversation: ConversationID, version: UInt64, membership: UInt64, name: String?, isLocked: Bool,
         members: [PublicKey], signature: SchnorrSignature = .unsigned
     ) {
-        self.conversation = conversation
-        self.version = version
-        self.membership = membership
-        self.name = name
-        self.isLocked = isLocked
-        self.members = members
-        self.signature = signature
+        (self.conversation, self.version, self.membership, self.name) = (conversation, version, membership, name)
+        (self.isLocked, self.members, self.signature) = (isLocked, members, signature)
     }
 
     package var transcript: Transcript {
@@ -64,9 +59,7 @@ package struct Departure: Signed, Hashable, Sendable, Codable {
     package var signature: SchnorrSignature
 
     package init(conversation: ConversationID, member: PublicKey, signature: SchnorrSignature) {
-        self.conversation = conversation
-        self.member = member
-        self.signature = signature
+        (self.conversation, self.member, self.signature) = (conversation, member, signature)
     }
 
     /// - Parameter key: the member's own, or the creator's.
@@ -94,9 +87,7 @@ package struct GroupUpdate: Hashable, Sendable {
     package var departures: [Departure]
 
     package init(state: GroupState?, members: [Member], departures: [Departure]) {
-        self.state = state
-        self.members = members
-        self.departures = departures
+        (self.state, self.members, self.departures) = (state, members, departures)
     }
 
     package var isEmpty: Bool { state == nil && members.isEmpty && departures.isEmpty }

@@ -14,10 +14,7 @@ package struct Member: Signed, Hashable, Sendable, Codable {
     package init(
         key: PublicKey, profile: String?, endpointTexts: [String], version: UInt64, signature: SchnorrSignature
     ) {
-        self.key = key
-        self.profile = profile
-        self.endpointTexts = endpointTexts
-        self.version = version
+        (self.key, self.profile, self.endpointTexts, self.version) = (key, profile, endpointTexts, version)
         self.signature = signature
     }
 

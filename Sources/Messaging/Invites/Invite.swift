@@ -24,16 +24,9 @@ package struct Invite: Hashable, Sendable, Codable {
         name: String?, description: String?, lifetime: Lifetime, conversationExpiresAt: Timestamp?,
         expiresAt: Timestamp, singleUse: Bool
     ) {
-        self.tag = tag
-        self.conversationToken = conversationToken
-        self.creator = creator
-        self.joinSecret = joinSecret
-        self.endpoints = endpoints
-        self.name = name
-        self.description = description
-        self.lifetime = lifetime
-        self.conversationExpiresAt = conversationExpiresAt
-        self.expiresAt = expiresAt
+        (self.tag, self.conversationToken, self.creator) = (tag, conversationToken, creator)
+        (self.joinSecret, self.endpoints, self.name, self.description) = (joinSecret, endpoints, name, description)
+        (self.lifetime, self.conversationExpiresAt, self.expiresAt) = (lifetime, conversationExpiresAt, expiresAt)
         self.singleUse = singleUse
     }
 

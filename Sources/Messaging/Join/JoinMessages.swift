@@ -8,9 +8,7 @@ package struct JoinRequest: Hashable, Sendable {
     package var member: Member
 
     package init(invite: SignedInvite, joinSecret: [UInt8], member: Member) {
-        self.invite = invite
-        self.joinSecret = joinSecret
-        self.member = member
+        (self.invite, self.joinSecret, self.member) = (invite, joinSecret, member)
     }
 }
 
@@ -33,13 +31,8 @@ package struct Welcome: Hashable, Sendable {
         tag: InviteTag, genesis: Genesis, group: GroupState, members: [Member], expiresAt: Timestamp?,
         notice: [UInt8]? = nil, agreement: Agreement? = nil
     ) {
-        self.tag = tag
-        self.genesis = genesis
-        self.group = group
-        self.members = members
-        self.expiresAt = expiresAt
-        self.notice = notice
-        self.agreement = agreement
+        (self.tag, self.genesis, self.group, self.members, self.expiresAt) = (tag, genesis, group, members, expiresAt)
+        (self.notice, self.agreement) = (notice, agreement)
     }
 
     /// The opened notice; `nil` unless it is valid and names the welcome's time.

@@ -35,14 +35,8 @@ package struct LifetimeProposal: Signed, Hashable, Sendable, Codable {
         conversation: ConversationID, membership: UInt64, epoch: UInt64, previous: AgreementID, terms: LifetimeTerms,
         proposedAt: Timestamp, nonce: [UInt8], proposer: PublicKey, signature: SchnorrSignature = .unsigned
     ) {
-        self.conversation = conversation
-        self.membership = membership
-        self.epoch = epoch
-        self.previous = previous
-        self.terms = terms
-        self.proposedAt = proposedAt
-        self.nonce = nonce
-        self.proposer = proposer
+        (self.conversation, self.membership, self.epoch, self.previous) = (conversation, membership, epoch, previous)
+        (self.terms, self.proposedAt, self.nonce, self.proposer) = (terms, proposedAt, nonce, proposer)
         self.signature = signature
     }
 

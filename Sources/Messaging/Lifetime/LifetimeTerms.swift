@@ -24,9 +24,7 @@ package struct LifetimeTerms: Hashable, Sendable, Codable {
     ) {
         self.lifetime = lifetime
         self.attachment = attachment == lifetime ? nil : attachment
-        self.unopened = unopened
-        self.timer = timer
-        self.mailbox = mailbox
+        (self.unopened, self.timer, self.mailbox) = (unopened, timer, mailbox)
     }
 
     /// The terms without an agreement: memory only, no mailbox.

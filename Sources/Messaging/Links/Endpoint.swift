@@ -10,9 +10,7 @@ package struct Endpoint: Hashable, Sendable, TextCodable, CustomStringConvertibl
     package let relay: RelayAddress?
 
     package init(host: String, port: UInt16, relay: RelayAddress? = nil) {
-        self.host = host
-        self.port = port
-        self.relay = relay
+        (self.host, self.port, self.relay) = (host, port, relay)
     }
 
     /// Where to connect: for a relayed endpoint, the rendezvous node.

@@ -60,9 +60,7 @@ package struct LinkStateMachine: Hashable, Sendable {
     package private(set) var lostAt: Timestamp?
 
     package init(own: PublicKey, remote: PublicKey, isDialable: Bool, now: Timestamp) {
-        self.own = own
-        self.remote = remote
-        self.isDialable = isDialable
+        (self.own, self.remote, self.isDialable) = (own, remote, isDialable)
         state = .idle(dialAt: isDialable ? (own < remote ? now : now + Limits.redialYield) : nil)
     }
 

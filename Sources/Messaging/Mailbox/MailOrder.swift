@@ -25,10 +25,7 @@ package struct MailResult: Hashable, Sendable {
     package var isComplete: Bool
 
     package init(mailed: [MessageID], tooLarge: [MessageID], slotCount: Int, isComplete: Bool) {
-        self.mailed = mailed
-        self.tooLarge = tooLarge
-        self.slotCount = slotCount
-        self.isComplete = isComplete
+        (self.mailed, self.tooLarge, self.slotCount, self.isComplete) = (mailed, tooLarge, slotCount, isComplete)
     }
 }
 

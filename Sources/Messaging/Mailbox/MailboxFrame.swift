@@ -40,10 +40,7 @@ package struct SlotPut: Hashable, Sendable {
     package var body: [UInt8]
 
     package init(id: SlotID, kind: SlotKind, keeping: SlotKeeping, body: [UInt8]) {
-        self.id = id
-        self.kind = kind
-        self.keeping = keeping
-        self.body = body
+        (self.id, self.kind, self.keeping, self.body) = (id, kind, keeping, body)
     }
 }
 
@@ -145,10 +142,7 @@ package struct MailboxGrant: Hashable, Sendable, Codable {
     package var longest: Milliseconds
 
     package init(boxCount: Int, slotCount: Int, byteCount: Int, longest: Milliseconds) {
-        self.boxCount = boxCount
-        self.slotCount = slotCount
-        self.byteCount = byteCount
-        self.longest = longest
+        (self.boxCount, self.slotCount, self.byteCount, self.longest) = (boxCount, slotCount, byteCount, longest)
     }
 }
 

@@ -111,11 +111,7 @@ package struct MailboxAddress: Hashable, Sendable {
     private static let byteCount = PublicKey.byteCount + ContactCard.routingSecretByteCount + BoxID.byteCount
 
     package init(host: String, port: UInt16, key: PublicKey, routingSecret: [UInt8], box: BoxID) {
-        self.host = host
-        self.port = port
-        self.key = key
-        self.routingSecret = routingSecret
-        self.box = box
+        (self.host, self.port, self.key, self.routingSecret, self.box) = (host, port, key, routingSecret, box)
     }
 
     package init?(_ text: String) {

@@ -51,11 +51,7 @@ package struct KeptSlot: Hashable, Sendable {
     package var until: Timestamp
 
     package init(id: SlotID, kind: SlotKind, isAnswer: Bool, byteCount: Int, keptAt: Timestamp, until: Timestamp) {
-        self.id = id
-        self.kind = kind
-        self.isAnswer = isAnswer
-        self.byteCount = byteCount
-        self.keptAt = keptAt
+        (self.id, self.kind, self.isAnswer, self.byteCount, self.keptAt) = (id, kind, isAnswer, byteCount, keptAt)
         self.until = until
     }
 }

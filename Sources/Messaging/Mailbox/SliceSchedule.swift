@@ -59,9 +59,7 @@ package struct SlotAge: Hashable, Sendable {
     package var isDoubtful: Bool
 
     package init(dwell: Milliseconds, least: Milliseconds = 0, isDoubtful: Bool = false) {
-        self.dwell = dwell
-        self.least = least
-        self.isDoubtful = isDoubtful
+        (self.dwell, self.least, self.isDoubtful) = (dwell, least, isDoubtful)
     }
 }
 
@@ -76,11 +74,7 @@ package struct SliceKeys: Hashable, Sendable {
     package var keys: [PublicKey]
 
     package init(agreement: AgreementID, first: UInt32, present: UInt32, left: Milliseconds, keys: [PublicKey]) {
-        self.agreement = agreement
-        self.first = first
-        self.present = present
-        self.left = left
-        self.keys = keys
+        (self.agreement, self.first, self.present, self.left, self.keys) = (agreement, first, present, left, keys)
     }
 }
 

@@ -193,10 +193,7 @@ package struct Event: Hashable, Sendable {
     package var kind: Kind
 
     package init(client: ClientID?, conversation: ConversationID?, at: Timestamp, kind: Kind) {
-        self.client = client
-        self.conversation = conversation
-        self.at = at
-        self.kind = kind
+        (self.client, self.conversation, self.at, self.kind) = (client, conversation, at, kind)
     }
 
     package enum Kind: Hashable, Sendable {

@@ -119,9 +119,7 @@ package struct PunchMessage: Hashable, Sendable {
     package var candidates: [Endpoint]
 
     package init(step: Step, nonce: PunchNonce, candidates: [Endpoint]) {
-        self.step = step
-        self.nonce = nonce
-        self.candidates = candidates
+        (self.step, self.nonce, self.candidates) = (step, nonce, candidates)
     }
 }
 

@@ -97,9 +97,7 @@ package struct RelayGrant: Hashable, Sendable, Codable {
     package var byteRate: Int
 
     package init(reservationCount: Int, streamsPerReservation: Int, streamCount: Int, byteRate: Int) {
-        self.reservationCount = reservationCount
-        self.streamsPerReservation = streamsPerReservation
-        self.streamCount = streamCount
-        self.byteRate = byteRate
+        (self.reservationCount, self.streamsPerReservation) = (reservationCount, streamsPerReservation)
+        (self.streamCount, self.byteRate) = (streamCount, byteRate)
     }
 }

@@ -42,10 +42,7 @@ package struct FileStatus: Equatable, Sendable {
     package var byteCount: Int64
 
     package init(kind: Kind, mode: UInt32, owner: UInt32, byteCount: Int64) {
-        self.kind = kind
-        self.mode = mode
-        self.owner = owner
-        self.byteCount = byteCount
+        (self.kind, self.mode, self.owner, self.byteCount) = (kind, mode, owner, byteCount)
     }
 }
 

@@ -110,9 +110,7 @@ final class Column {
     var segments: [Int: Segment] = [:]
 
     init(slot: Int, header: ColumnHeader, secret: SharedSecret) {
-        self.slot = slot
-        self.header = header
-        self.secret = secret
+        (self.slot, self.header, self.secret) = (slot, header, secret)
         tag = BLAKE2b.authenticate(key: secret.bytes, Array("mayfly column tag".utf8), byteCount: 16)
     }
 

@@ -30,10 +30,7 @@ final class Segment {
     /// Expired and hidden, but not to be destroyed yet.
     private var withheld: [Expiry] = []
     init(file: RecordFile, sidecar: ExpirySidecar, column: Column, row: Row) {
-        self.file = file
-        self.sidecar = sidecar
-        self.column = column
-        self.row = row
+        (self.file, self.sidecar, self.column, self.row) = (file, sidecar, column, row)
         earliest = column.start + 1
         file.owner = self
     }

@@ -24,9 +24,7 @@ final class Committer: Sendable {
     private let queue = DispatchQueue(label: "mayfly.store.commit")
 
     init(journal: Journal, writer: FileWriter, thread: CommitThread) {
-        self.journal = journal
-        self.writer = writer
-        self.thread = thread
+        (self.journal, self.writer, self.thread) = (journal, writer, thread)
     }
 
     func submit(_ job: CommitJob) {

@@ -57,10 +57,7 @@ final class GroupCommit {
     private let unsettled: UnsettledDirectories
 
     init(committer: Committer, journal: Journal, damage: DamageList, unsettled: UnsettledDirectories) {
-        self.committer = committer
-        self.journal = journal
-        self.damage = damage
-        self.unsettled = unsettled
+        (self.committer, self.journal, self.damage, self.unsettled) = (committer, journal, damage, unsettled)
     }
 
     // MARK: - What there is to do

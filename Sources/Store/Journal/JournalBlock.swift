@@ -148,11 +148,7 @@ struct JournalBlock {
         guard let opened, let entries = JournalEntry.decode(opened),
             entries.reduce(0, { $0 + $1.byteCount }) == Int(bodyCount)
         else { return nil }
-        self.page = page
-        self.sequence = sequence
-        self.previous = previous
-        self.first = first
-        self.entries = entries
+        (self.page, self.sequence, self.previous, self.first, self.entries) = (page, sequence, previous, first, entries)
         bodies = Array(journal[(start + Self.headerByteCount)..<covered])
         pageCount = Self.pageCount(byteCount: end - start)
     }

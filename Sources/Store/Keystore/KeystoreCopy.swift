@@ -35,10 +35,7 @@ struct KeystoreCopy: Hashable, Sendable {
         let sealed = XChaChaPoly.seal(
             plaintext, key: wrapping, nonce: randomBytes(XChaChaPoly.nonceByteCount), authenticating: header)
         index = 0
-        self.generation = generation
-        self.protection = protection
-        self.parameters = parameters
-        self.salt = salt
+        (self.generation, self.protection, self.parameters, self.salt) = (generation, protection, parameters, salt)
         bytes = header + sealed + Self.check(header + sealed)
     }
 
@@ -50,9 +47,7 @@ struct KeystoreCopy: Hashable, Sendable {
             let generation = page.integer(UInt64.self, at: 8), let protection = Protection(rawValue: page[16]),
             let iterations = page.integer(UInt64.self, at: 24), let memory = page.integer(UInt64.self, at: 32)
         else { return nil }
-        self.index = index
-        self.generation = generation
-        self.protection = protection
+        (self.index, self.generation, self.protection) = (index, generation, protection)
         parameters = Argon2Parameters(iterations: iterations, memoryByteCount: memory)
         salt = Array(page[40..<Self.headerByteCount])
         bytes = Array(page[..<Self.byteCount])

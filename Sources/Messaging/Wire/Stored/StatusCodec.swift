@@ -8,9 +8,7 @@ package struct MessageStatus: Hashable, Sendable {
     package var said: [Delivery]
 
     package init(message: MessageID, state: DeliveryState? = nil, said: [Delivery] = []) {
-        self.message = message
-        self.state = state
-        self.said = said
+        (self.message, self.state, self.said) = (message, state, said)
     }
 }
 
