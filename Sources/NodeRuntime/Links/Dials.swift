@@ -74,7 +74,7 @@ final class Dials: Part {
     private var groups: [UInt64: DialGroup] = [:]
     private var nextGroup: UInt64 = 1
     /// Running dials that count toward the limit.
-    private var begun: Set<UInt64> = []
+    private(set) var begun: Set<UInt64> = []
     /// Dials that wait for a free slot, in order. Joins and contacts go first: a user is waiting.
     private var waiting: Deque<DialGroup> = []
     private var waitingFirst: Deque<DialGroup> = []
