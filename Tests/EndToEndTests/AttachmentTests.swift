@@ -313,8 +313,9 @@ import Testing
             let end = try #require(configuration.lastIndex(of: "}"))
             let changed = configuration[..<end].trimmingCharacters(in: .whitespacesAndNewlines)
             try bob.replace("config.json", with: changed + ",\n  \"attachmentByteCount\": 1000\n}\n")
+            let cursor = try ann.cursor()
             try bob.start()
-            try ann.wait("peerOnline")
+            for event in ["peerOnline", "lifetimeReset"] { try ann.wait(event, after: cursor) }
             let (path, _) = try file("a.bin", 1_001, in: ann.directory)
             let sent = try ann.run(["send", "room", "--file", path, "--wait", "delivered", "--timeout", "90"])
             #expect(sent.code == 2, "\(sent)")

@@ -70,7 +70,7 @@ import Testing
             // 2. Client B rejects.
             try bob.ok("lifetime", "reject", "room")
             try ann.wait("lifetimeRejected")
-            // 3. Both show that nothing is kept ("Delete on Leave (Ephemeral)").
+            // 3. Both show that nothing is kept ("memory only").
             for node in [ann, bob] {
                 let shown = try node.ok("lifetime", "show", "room")
                 #expect(shown["lifetime"].string == "ephemeral")

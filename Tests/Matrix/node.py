@@ -84,6 +84,8 @@ class Node:
         """How the other member is reached: path, transport, family; or None."""
         for member in self.call("conversation.members", conversation="room")["members"]:
             if member.get("path") and member.get("link"):
+                if not member["link"]["postQuantum"]:
+                    raise Failure(f"a link without ML-KEM: {member['link']}")
                 return member["path"], member["link"]["transport"], member["link"]["family"]
         return None
 

@@ -139,6 +139,7 @@ extension Conversation {
             if !previous.keepsSomething, previous.mailbox != .no { return noMailbox }
         }
         if !terms.keepsSomething { return "Messages are no longer kept (\(terms.displayName))" }
+        if terms.lifetime == .ephemeral { return "Messages are \(terms.displayName)" }
         return previous.keepsSomething
             ? "Changed to \(terms.displayName)" : "Messages will be deleted after \(terms.displayName)"
     }

@@ -97,7 +97,13 @@ final class Uploads: Part {
         }
         do throws(CommandError) {
             try machine.checkPrepared(upload.prepared, byteCount: upload.byteCount, core.makeTurn())
-        } catch { throw .command(error) }
+        } catch {
+            // The rest of the file has not come yet.
+            if case .fileTooLargeForMemory(_, let limit) = error {
+                throw .command(.fileTooLargeForMemory(byteCount: limit, limit: limit))
+            }
+            throw .command(error)
+        }
         try checkRoom(upload.prepared, byteCount: Int64(byteCount), client: upload.client)
     }
 

@@ -389,7 +389,7 @@ struct ChatModel {
     /// The error and its hint. A hint names a slash command, or the room in place of `C`.
     private func words(_ error: ControlError) -> String {
         let subject = error.conversation.flatMap { room($0) } ?? room
-        let named = error.about(subject?.title).naming(home: nil, SlashCommand.inPlace)
+        let named = error.about(subject?.handle).naming(home: nil, SlashCommand.inPlace)
         return safe(named.message + (named.hint.map { "; \($0)" } ?? ""))
     }
 

@@ -14,7 +14,7 @@ final class PlainSession {
     /// Whether a leading slash means a command: true for a user at a terminal, false for piped text.
     private let takesCommands: Bool
     private var isOver = false
-    private var isBlank = false
+    private var isBlank = true
     /// First failed request of the input; it determines the exit code of a pipe.
     private var failure: ControlError?
 
@@ -46,8 +46,9 @@ final class PlainSession {
 
     /// At a lock the screen is cleared first, as in the full-screen chat.
     private func newLines() -> [String] {
-        defer { isBlank = model.isLocked }
-        return (model.isLocked && !isBlank && outputIsTerminal ? [Terminal.blank] : []) + transcript.update(&model)
+        let lines = transcript.update(&model)
+        defer { if model.isLocked || !lines.isEmpty { isBlank = model.isLocked } }
+        return (model.isLocked && !isBlank && outputIsTerminal ? [Terminal.blank] : []) + lines
     }
 
     private func wait() throws(ControlError) {
@@ -96,7 +97,7 @@ final class PlainSession {
         for response in try client.responses() {
             guard let input = ChatInput(response, &requests) else { continue }
             if case .answer(.action, .failure(let error)) = input {
-                failure = failure ?? error.about(model.room?.title)
+                failure = failure ?? error.about(model.room?.handle)
             }
             try perform(model.handle(input))
         }

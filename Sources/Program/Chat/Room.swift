@@ -61,6 +61,9 @@ struct Room {
 
     var title: String { safe(conversation.alias ?? conversation.name ?? String(id.prefix(12))) }
 
+    /// In a command: another room may have this room's name as its alias.
+    var handle: String { conversation.alias.map(safe).flatMap { $0.contains("`") ? nil : $0 } ?? String(id.prefix(12)) }
+
     var isExploded: Bool { ["exploding", "exploded", "error"].contains(explosion?.state ?? "") }
 
     var explodesAt: Timestamp? { isExploded ? nil : conversation.expiresAt }

@@ -13,6 +13,7 @@ final class Committer: Sendable {
         /// Error of an internal commit. It may concern a caller, so the next commit with a completion reports it.
         var untold: StoreError?
         var failures = 0
+        var lastFailure: StoreError?
         var checkpointFailures = 0
     }
 
@@ -92,8 +93,8 @@ final class Committer: Sendable {
 
     /// - Parameter group: only the last job may have a checkpoint or erasures.
     private func perform(_ group: [CommitJob]) {
-        let counts = state.withLock { ($0.failures, $0.checkpointFailures) }
-        let stale = StoreError.io(path: journal.path, operation: "commit", code: 5)
+        let (counts, cause) = state.withLock { (($0.failures, $0.checkpointFailures), $0.lastFailure) }
+        let stale = cause ?? .io(path: journal.path, operation: "commit", code: 5)
         var sound = group.filter { $0.failures == counts.0 }
         if let last = sound.last, last.isDirect, last.checkpointFailures != counts.1 { sound.removeLast() }
         var failure: StoreError?
@@ -195,7 +196,7 @@ final class Committer: Sendable {
             defer { state.waiting.removeFirst(count) }
             let bodies = state.waiting.prefix(count).map(\.body)
             let answers = results.map { job, outcome -> StoreError? in
-                if outcome.failure != nil { state.failures += 1 }
+                if let failure = outcome.failure { (state.failures, state.lastFailure) = (state.failures + 1, failure) }
                 if case .failed = outcome.checkpoint { state.checkpointFailures += 1 }
                 if case .moved = outcome.checkpoint { state.checkpointFailures += 1 }
                 state.outcomes.append(outcome)

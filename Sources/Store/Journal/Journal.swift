@@ -103,7 +103,6 @@ final class Journal: @unchecked Sendable {
     /// page. So even if zeroing failed, a torn block cannot destroy the marker.
     func reset(_ key: JournalKey) throws(StoreError) {
         guard file != nil, !isClean || needsReset else { return }
-        if needsReset { try zero([0..<used[0], halfPageCount..<used[1]]) }
         let page = markerPage(of: half)
         let before = first
         first = sequence
@@ -212,8 +211,8 @@ final class Journal: @unchecked Sendable {
         }
         let blocks = counted(found, damage)
         if isTorn { damage.report("\(path): its end makes no commit: a write that was interrupted, or damage") }
-        // Unreadable pages may hold numbers that this process used before a lock.
-        sequence = max(sequence, (found.map(\.sequence).max() ?? 0) + 1)
+        // Unreadable pages may hold higher numbers, at most one each.
+        sequence = max(sequence, (found.map(\.sequence).max() ?? 0) + 1) + (needsReset ? UInt64(end) : 0)
         (half, position, previous, first) = (0, 0, sequence - 1, sequence)
         if let last = blocks.last {
             half = last.page / halfPageCount

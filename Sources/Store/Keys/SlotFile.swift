@@ -166,7 +166,9 @@ struct SlotMap {
         extend(to: file.pageCount)
         let shortest = min(count, 8)
         if freeCount >= count + 7, let free = free(count, atLeast: shortest) { return free }
-        do throws(StoreError) { try file.grow(by: count) } catch { if freeCount == 0 { throw error } }
+        do throws(StoreError) { try file.grow(by: count) } catch {
+            do throws(StoreError) { try file.grow(by: 1) } catch { if freeCount == 0 { throw error } }
+        }
         extend(to: file.pageCount)
         guard let free = free(count, atLeast: shortest) ?? free(count, atLeast: 1) else { throw .full(path: file.path) }
         return free

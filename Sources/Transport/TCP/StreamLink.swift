@@ -576,7 +576,8 @@ final class StreamLink: LinkEnd {
         case .exchanging(let network, _): transport.codes.finish(network)
         case .dialling(let dial):
             // A connection without act 2: the path may swallow packets of this length. A relayed one has no kernelInfo.
-            if rejection == .timedOut, socket?.kernelInfo != nil {
+            let isKnown = transport.loss(of: dial.remote)?.reason == .unacknowledged
+            if rejection == .timedOut, !isKnown, socket?.kernelInfo != nil {
                 transport.losses.note(dial.remote, .tcp, .silent, now: now)
             }
         case .asking, .open, .closing: break

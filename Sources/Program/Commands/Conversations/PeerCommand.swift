@@ -138,7 +138,7 @@ extension PeerCommand {
                         Methods.peerPing, PeerPingParams(name: name, timeout: left), timeout: left.withGrace)
                 } catch {
                     // The last ping has little time.
-                    throw isRelayed && error.kind == .unreachable ? relayedOnly : error
+                    throw isRelayed && error.kind == .unreachable && left.milliseconds < 2_000 ? relayedOnly : error
                 }
                 let peer = try understand(value, as: Peer.self)
                 if !direct || peer.path != "relayed" {

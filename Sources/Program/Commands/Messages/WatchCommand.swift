@@ -82,8 +82,9 @@ struct WatchCommand: NodeCommand {
         private(set) var members: [String: String] = [:]
 
         mutating func learn(_ event: JSONValue, _ client: ControlClient) {
-            guard let id = event["conversation"]?.stringValue else { return }
             let (member, kind) = (event["member"]?.stringValue, event["event"]?.stringValue)
+            if kind == EventKind.unlocked.rawValue { self = Names() }
+            guard let id = event["conversation"]?.stringValue else { return }
             let changing: [EventKind] = [.memberJoined, .profileChanged, .conversationUpdated]
             guard
                 titles[id] == nil || member.map({ members[$0] == nil }) ?? false
@@ -94,7 +95,9 @@ struct WatchCommand: NodeCommand {
             guard let value = try? client.call(Methods.conversationShow, .init(conversation: id)),
                 let conversation = try? value.decoded(as: Conversation.self)
             else { return }
-            titles[id] = conversation.title
+            // A name is the creator's choice, and may be that of another conversation.
+            titles[id] =
+                conversation.alias.map(safe) ?? conversation.name.map { "\(safe($0)) (\(short(id)))" } ?? short(id)
             let names = conversation.members.map { $0.profile ?? $0.peer } + [conversation.profile]
             for (index, known) in conversation.members.enumerated() {
                 guard let name = names[index] else { continue }

@@ -1,4 +1,5 @@
 import Control
+import Messaging
 
 /// The methods of the control socket, by the names of the commands.
 enum Methods {
@@ -78,7 +79,8 @@ enum Methods {
     static let inviteOutcome = RPCMethod<InviteOutcomeParams, InviteOutcomeResult>(
         "invite.outcome", "Waits until a code is used or void, and returns the outcome.", waits: { _ in true })
     static let join = RPCMethod<JoinParams, JoinStatus>(
-        "join", "Joins a conversation by an invitation or a code.", waits: { $0.wait ?? true })
+        "join", "Joins a conversation by an invitation or a code.",
+        waits: { ($0.wait ?? true) || SpokenCode.isMeant(by: $0.slug) })
     static let joinList = RPCMethod<Nothing, JoinListResult>(
         "join.list", "Lists the joins in progress and the invitations to answer.")
     static let joinCancel = RPCMethod<JoinIDParams, JoinStatus>(

@@ -49,8 +49,8 @@ package struct LanDiscovery: Sendable {
 
     private var state = State.quiet
     private var pairs: [UInt64: Pair] = [:]
-    /// Pairs beyond the limit, the first one next.
-    private var refused: [(number: UInt64, pair: Pair)] = []
+    /// Pairs beyond the limit; the lowest number is next.
+    private var refused: [UInt64: Pair] = [:]
     private var tags: LanTags
     private var interfaces: [LanInterface] = []
     private var questions: [Question] = []
@@ -95,13 +95,14 @@ package struct LanDiscovery: Sendable {
     ///   - announcing: `nil` while our inbox sleeps and does not look for the peer.
     package mutating func add(_ number: UInt64, listening: LanSecret?, announcing: LanSecret?) {
         forget(number)
-        refused.append((number, Pair(listening: listening, announcing: announcing)))
-        takeUp(refused.count - 1)
+        enter(number, Pair(listening: listening, announcing: announcing))
     }
 
-    private mutating func takeUp(_ index: Int) {
-        guard pairs.count < LanLimits.pairCount, index < refused.count else { return }
-        let (number, pair) = refused.remove(at: index)
+    private mutating func enter(_ number: UInt64, _ pair: Pair) {
+        guard pairs.count < LanLimits.pairCount else {
+            refused[number] = pair
+            return
+        }
         pairs[number] = pair
         if let listening = pair.listening { tags.add(number, listening) }
     }
@@ -109,19 +110,18 @@ package struct LanDiscovery: Sendable {
     /// `nil` stops announcing to the pair.
     package mutating func setAnnouncing(_ number: UInt64, _ announcing: LanSecret?) {
         pairs[number]?.announcing = announcing
-        if let index = refused.firstIndex(where: { $0.number == number }) {
-            refused[index].pair.announcing = announcing
-        }
+        refused[number]?.announcing = announcing
     }
 
     package mutating func remove(_ number: UInt64) {
         forget(number)
-        takeUp(0)
+        guard pairs.count < LanLimits.pairCount, let next = refused.keys.min() else { return }
+        if let pair = refused.removeValue(forKey: next) { enter(next, pair) }
     }
 
     private mutating func forget(_ number: UInt64) {
         known.remove(number)
-        refused.removeAll { $0.number == number }
+        refused[number] = nil
         if let listening = pairs.removeValue(forKey: number)?.listening { tags.remove(number, listening) }
     }
 
