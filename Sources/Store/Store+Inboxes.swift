@@ -56,6 +56,7 @@ extension Store {
 
     /// The column for a tier and an expiry. Its page is durable on return.
     func column(_ tier: Tier, expiresAt: Int64) throws(StoreError) -> Column {
+        if let known = try existingColumn(tier, expiresAt: expiresAt) { return known }
         try prepareColumns(tier, [expiresAt])
         guard let column = try existingColumn(tier, expiresAt: expiresAt) else { throw .invalidArgument("time") }
         return column
@@ -67,8 +68,8 @@ extension Store {
         let keys = try unlockedKeys()
         var missing: [Int64: ColumnHeader] = [:]
         for time in expiries where Tier.times.contains(time) {
-            let header = ColumnHeader(tier: tier, expiresAt: time)
-            if grid.column(tier, header.bucket) == nil { missing[header.bucket] = header }
+            let bucket = tier.bucket(expiresAt: time)
+            if grid.column(tier, bucket) == nil { missing[bucket] = ColumnHeader(tier: tier, expiresAt: time) }
         }
         // Neighbouring pages end one after another, so that their slots become free together.
         var headers = missing.values.sorted { $0.bucket < $1.bucket }[...]

@@ -43,7 +43,7 @@ final class InboxWriter: Part {
         storing(client) { inbox throws(StoreError) in
             let now = now
             // A member may choose another bucket for each message of a frame. The first message without one tells why.
-            if case .disk(let lifetime) = keeping, let tier = lifetime.tier {
+            if messages.count > 1, case .disk(let lifetime) = keeping, let tier = lifetime.tier {
                 try? store.prepareColumns(tier, messages.compactMap { $0.expiresAt?.milliseconds })
             }
             for message in messages { try inbox.archive.keep(message, keeping, now: now) }

@@ -31,6 +31,9 @@ final class Journal: @unchecked Sendable {
     private var isClean = true
     /// Pages are unreadable or only in the kernel's cache: all must be overwritten before the next write.
     var needsReset = false
+    /// The last write has failed: its block may be in the kernel's cache only.
+    private var isLastUncertain = false
+
     /// Creates the file with zeros, durable. The caller synchronises its directory.
     static func create(in home: HomeDirectory, byteCount: Int) throws(StoreError) {
         let disk = home.disk
@@ -89,11 +92,12 @@ final class Journal: @unchecked Sendable {
             page: page, sequence: sequence, previous: previous, first: first, batches: batches, key: key)
         let number = sequence
         sequence += 1
+        isLastUncertain = true
         try onDisk(path) { () throws(SystemError) in
             try disk.write(file, at: Int64(page) * Int64(Self.pageByteCount), block.bytes)
             try disk.synchronize(file, dataOnly: true)
         }
-        previous = number
+        (previous, isLastUncertain) = (number, false)
     }
 
     /// Overwrites all blocks with zeros once their data is in the record files. Durable on return.
@@ -181,6 +185,8 @@ final class Journal: @unchecked Sendable {
         var page = 0
         var isTorn = false
         used = [0, halfPageCount]
+        // After an unlock no block may name that one as durable.
+        if isLastUncertain { needsReset = true }
         let end = 2 * halfPageCount
         // A stretch at a time: the whole journal would be the largest piece of memory that a node ever takes.
         var (stretch, base): ([UInt8], Int) = ([], 0)
