@@ -76,7 +76,7 @@ import Testing
             try bob.wait("messageState:state=received")
             #expect(try ann.texts() == bob.texts())
 
-            // Those of the pings end after their answers.
+            // The streams of the pings end after their answers.
             try eventually("one stream is left") { try hub.ok("status")["rendezvous"]["streams"].integer == 1 }
             let status = try hub.ok("status")["rendezvous"]
             #expect(status["users"].integer == 1, "\(status)")

@@ -284,7 +284,7 @@ final class ControlConnection: ChannelDuplexHandler, @unchecked Sendable {
 
     var isWaiting: Bool { mayWait && !isIdle }
 
-    /// Its only call should be short, and has had no answer for 5 s.
+    /// The only call should be short, and has had no answer for 5 s.
     var isHung: Bool {
         requestsInFlight == 1 && awaitedBody == nil && !mayWait && !isStreaming && !hasUnwritten
             && calledAt + .seconds(5) <= .now()

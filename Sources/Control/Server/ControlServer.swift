@@ -78,7 +78,7 @@ package final class ControlServer: Sendable {
     }
 }
 
-/// The open connections. An idle or hung one is closed to make room, so a short call always gets in.
+/// The open connections. One that is idle, or whose only call hangs, is closed to make room for a short call.
 ///
 /// Used on the loop only.
 final class ControlConnections {

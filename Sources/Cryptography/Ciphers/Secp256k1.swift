@@ -64,12 +64,12 @@ package struct PublicKey: Hashable, Sendable, Comparable {
     package static func < (left: PublicKey, right: PublicKey) -> Bool { left.value < right.value }
 }
 
-/// A public key beside its point, for several uses: a compressed key is parsed with a square root (5 µs).
+/// A public key with its parsed point, for several uses. Parsing a compressed key takes a square root (5 µs).
 struct Point: Sendable {
     let key: PublicKey
     fileprivate var parsed = secp256k1_pubkey()
 
-    /// A key is valid by construction.
+    // A PublicKey is valid by construction.
     init(_ key: PublicKey) { self = try! Point(key.bytes) }
 
     /// - Parameter bytes: the compressed encoding.

@@ -73,7 +73,7 @@ package final class InboxEntry {
         }
     }
 
-    /// An explosion of it may be scheduled: of a sleeping inbox only the next deadline is known.
+    /// An explosion may be scheduled here. A sleeping inbox tells its next deadline only.
     var mayHaveSchedule: Bool { conversation?.record.schedule != nil || asleep?.summary.deadline != nil }
 
     var isSleeping: Bool { if case .sleeping = role { true } else { false } }

@@ -185,7 +185,7 @@ final class Journal: @unchecked Sendable {
         var page = 0
         var isTorn = false
         used = [0, halfPageCount]
-        // After an unlock no block may name that one as durable.
+        // After an unlock no block may name the failed one as durable.
         if isLastUncertain { needsReset = true }
         let end = 2 * halfPageCount
         // A stretch at a time: the whole journal would be the largest piece of memory that a node ever takes.
