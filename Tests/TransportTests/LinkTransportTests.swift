@@ -91,6 +91,7 @@ private final class BothSide: @unchecked Sendable {
         // Long, because a busy machine answers late; short where a test waits for the timeout.
         limits.datagramPatience = patience
         limits.dialStagger = stagger
+        limits.datagramHeadStart = max(limits.datagramHeadStart, stagger)
         transport = LinkTransport(loop: loop, network: network, datagrams: datagrams, limits: limits)
         transport.events.linkOpened = { [unowned self] in
             links.append($0)
@@ -128,7 +129,7 @@ private struct BothWays {
     let endpoint: Endpoint
     static let token = RoutingSecret(SecretBytes(copying: [UInt8](repeating: 5, count: 32))).token(day: 1, counter: 1)
 
-    /// - Parameter stagger: Head start of each attempt. Long where TCP must win, because a busy machine connects late.
+    /// - Parameter stagger: Head start of each attempt. Long where the first must win, because a busy machine is late.
     init(network: any Network = Sockets(), farHasUDP: Bool = true, stagger: TimeAmount = TransportLimits().dialStagger)
         async throws
     {
