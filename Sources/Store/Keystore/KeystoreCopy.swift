@@ -20,7 +20,6 @@ struct KeystoreCopy: Hashable, Sendable {
     let salt: [UInt8]
     let bytes: [UInt8]
 
-    /// The rest of the page is random.
     var page: [UInt8] { bytes + randomBytes(SlotFile.pageByteCount - bytes.count) }
 
     init(
@@ -145,7 +144,8 @@ final class KeyFile: Sendable {
         try onDisk(path) { () throws(SystemError) in
             defer { disk.close(file) }
             let length = Int(clamping: try disk.status(file).byteCount)
-            let noise = randomBytes(min(max(length, byteCount), SlotFile.pageByteCount))
+            // No longer than the file: a full disk takes no more, and may have taken none of it.
+            let noise = randomBytes(min(length, SlotFile.pageByteCount))
             try disk.write(file, at: 0, noise)
             try disk.synchronize(file, dataOnly: false)
             guard try disk.read(file, at: 0, count: noise.count) == noise else { throw SystemError("read back", EIO) }
