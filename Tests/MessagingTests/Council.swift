@@ -113,7 +113,8 @@ struct Council {
             ended.remove([to, from])
             if ours.reset { ended = ended.filter { $0[0] != to } }
             let actions = machines[to].sessionEstablished(
-                with: key(from), sent: ours, received: start, now: now, key: keys[to], random: &random)
+                with: key(from), sent: ours, received: start, policy: policies[to], now: now, key: keys[to],
+                random: &random)
             perform(actions, by: to)
         case .message(let message):
             guard established.contains([to, from]) else { return true }

@@ -166,8 +166,8 @@ struct Negotiation {
         for side in Side.allCases where heard[side.rawValue] {
             let index = side.rawValue
             let actions = machines[index].sessionEstablished(
-                with: keys[1 - index].publicKey, sent: starts[index], received: starts[1 - index], now: time(side),
-                key: keys[index], random: &random)
+                with: keys[1 - index].publicKey, sent: starts[index], received: starts[1 - index],
+                policy: policies[index], now: time(side), key: keys[index], random: &random)
             perform(actions, by: side)
         }
         if heard != [true, true] { loseAll() }
@@ -179,7 +179,8 @@ struct Negotiation {
         let ours = machines[index].sessionStart(reset: false, policy: .ask)
         let theirs = SessionStart(reset: false, inForce: head.id, head: head, renewable: nil)
         return machines[index].sessionEstablished(
-            with: keys[1 - index].publicKey, sent: ours, received: theirs, now: now, key: keys[index], random: &random)
+            with: keys[1 - index].publicKey, sent: ours, received: theirs, policy: .ask, now: now, key: keys[index],
+            random: &random)
     }
 
     /// Advances one side's clock to `now`.

@@ -79,7 +79,8 @@ import Testing
         var received = sent
         received.head = nil
         let actions = machine.sessionEstablished(
-            with: others[0], sent: sent, received: received, now: pair.now, key: pair.keys[1], random: &pair.random)
+            with: others[0], sent: sent, received: received, policy: .ask, now: pair.now, key: pair.keys[1],
+            random: &pair.random)
         #expect(machine.record.accepted == nil)
         #expect(actions.contains(.save))
     }

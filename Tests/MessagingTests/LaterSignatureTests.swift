@@ -98,14 +98,14 @@ import Testing
         let agreement = council.machines[0].inForce!
         let received = SessionStart(reset: true, inForce: nil, head: nil, renewable: nil)
         let actions = council.machines[0].sessionEstablished(
-            with: council.key(2), sent: said, received: received, now: council.now, key: council.keys[0],
+            with: council.key(2), sent: said, received: received, policy: .ask, now: council.now, key: council.keys[0],
             random: &council.random)
         #expect(council.machines[0].inForce?.id == agreement.id)
         #expect(actions == [.sendTo(council.key(2), .agreement(agreement))])
         // An earlier agreement ends with the session.
         let later = council.machines[0].sessionStart(reset: false, policy: .ask)
         _ = council.machines[0].sessionEstablished(
-            with: council.key(2), sent: later, received: received, now: council.now, key: council.keys[0],
+            with: council.key(2), sent: later, received: received, policy: .ask, now: council.now, key: council.keys[0],
             random: &council.random)
         #expect(council.machines[0].inForce == nil)
     }

@@ -336,6 +336,18 @@ import Testing
         }
     }
 
+    @Test(arguments: Negotiation.Side.allCases)
+    func `a proposer that restarts before the accept arrives renews the new agreement`(proposer: Negotiation.Side) {
+        var talk = Negotiation.agreed(on: .sixHours, policies: Self.renewing)
+        talk.propose(.oneDay, proposer)
+        talk.deliver(proposer.other)
+        talk.loseAll()
+        talk.restart(proposer)
+        talk.session(resets: [proposer == .one, proposer == .two])
+        talk.deliverAll()
+        #expect(talk.lifetime(.one) == .oneDay && talk.isAgreed)
+    }
+
     @Test func `an agreement ended by quick successive sessions is renewed once the rate limit allows`() throws {
         var talk = Negotiation.agreed(on: .oneDay, policies: Self.renewing)
         for _ in 0..<6 {

@@ -70,8 +70,8 @@ extension Conversation {
         peer.movesUntil = nil
         if isNews { tell(.peerOnline(peer.key), &turn) }
         if let actions = lifetimes.machine?.sessionEstablished(
-            with: peer.key, sent: sent, received: start, hasRestarted: hasRestarted, now: turn.now, key: key,
-            random: &turn.random)
+            with: peer.key, sent: sent, received: start, policy: policy(turn), hasRestarted: hasRestarted,
+            now: turn.now, key: key, random: &turn.random)
         {
             perform(actions, &turn)
         }

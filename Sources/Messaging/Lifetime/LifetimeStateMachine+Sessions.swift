@@ -25,8 +25,8 @@ extension LifetimeStateMachine {
     /// Called after the session exchange: both sides come to the same agreement, or to none.
     /// - Parameter hasRestarted: our node was restarted, or our user closed the conversation, since the last link.
     package mutating func sessionEstablished(
-        with from: PublicKey, sent: SessionStart, received: SessionStart, hasRestarted: Bool = false, now: Timestamp,
-        key: IdentityKey, random: inout some RandomNumberGenerator
+        with from: PublicKey, sent: SessionStart, received: SessionStart, policy: LifetimePolicy,
+        hasRestarted: Bool = false, now: Timestamp, key: IdentityKey, random: inout some RandomNumberGenerator
     ) -> [Action] {
         guard peers[from] != nil else { return [.dropped] }
         var actions: [Action] = []
@@ -75,6 +75,7 @@ extension LifetimeStateMachine {
             }
             let end = SessionEnd.away(hasRestarted ? own : from)
             actions += endStanding(was, inForce: wasInForce, end, telling: from, renewable: sent.renewable, now: now)
+            if caughtUp { actions += renewInstead(from, sent, policy) }
             return actions + renew(now: now, key: key, random: &random)
         }
         if let head = record.head, received.inForce == head.id, head.proposal.proposer == from {
@@ -91,12 +92,21 @@ extension LifetimeStateMachine {
             if isOfMore, let theirs = received.inForce {
                 actions.append(.sendTo(from, .ended(theirs, renewable: sent.renewable)))
             }
+            if caughtUp { actions += renewInstead(from, sent, policy) }
             if !isPair { actions += resume(with: from, received) }
             return actions + renew(now: now, key: key, random: &random)
         }
         actions += resume(with: from, received)
         // With two members both learned of the end when it happened.
         return isPair ? actions : actions + renew(now: now, key: key, random: &random)
+    }
+
+    /// Renews the agreement that we have missed: our session start could not name its terms.
+    private mutating func renewInstead(_ from: PublicKey, _ sent: SessionStart, _ policy: LifetimePolicy) -> [Action] {
+        guard let head = record.head else { return [] }
+        record.renewable = head.terms
+        ownRenewable = renewable(policy)
+        return ownRenewable == sent.renewable ? [] : [.sendTo(from, .ended(head.id, renewable: ownRenewable))]
     }
 
     /// Adopts a newer agreement that we have missed.
