@@ -244,13 +244,13 @@ extension Store {
             }
             found = file.frames.open(sealed, number: record.number)
         }
-        guard case .opened(var plaintext) = found, plaintext.count >= MessageRecord.headerByteCount else {
+        guard case .opened(var plaintext) = consume found, plaintext.count >= MessageRecord.headerByteCount else {
             report("\(inboxPath(file.path)): a message cannot be opened")
             return nil
         }
-        defer { wipe(&plaintext) }
-        return StoredMessage(
-            id: record.id, expiresAt: record.expiresAt, payload: Array(plaintext[MessageRecord.headerByteCount...]))
+        // In place: a copy of a chunk would cost as much as its opening.
+        plaintext.removeFirst(MessageRecord.headerByteCount)
+        return StoredMessage(id: record.id, expiresAt: record.expiresAt, payload: plaintext)
     }
 
     // MARK: - In arrival order

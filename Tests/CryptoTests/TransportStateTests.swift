@@ -75,8 +75,8 @@ private struct Ends: ~Copyable {
     @Test func `the nonce advances only when a message opens`() throws {
         var sealing = CipherState(key: key(1))
         var opening = CipherState(key: key(1))
-        var sealed: [UInt8] = []
-        sealing.encrypt([9], appendingTo: &sealed, authenticating: [1])
+        var sealed = [9] + [UInt8](repeating: 0, count: ChaChaPoly.tagByteCount)
+        sealed.withUnsafeMutableBytes { sealing.encrypt(inPlace: $0, authenticating: [1]) }
         for forged in [[], [0], sealed.dropLast(), sealed + [0], sealed.map { $0 ^ 1 }] as [[UInt8]] {
             #expect(throws: NoiseError.notAuthentic) { try opening.decrypt(forged, authenticating: [1]) }
         }

@@ -97,7 +97,7 @@ private struct Model {
     }
 
     private func batch(_ slots: some Sequence<Int>) -> JournalBatch {
-        var batch = JournalBatch()
+        var batch = JournalBatch(byteCount: 0)
         for slot in slots {
             let body = [UInt8](repeating: memory[slot], count: slot < 2 ? 40 : 5_000)
             body.withUnsafeBytes { batch.bodies.append($0) }

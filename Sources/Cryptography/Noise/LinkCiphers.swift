@@ -20,12 +20,10 @@ package struct CipherState: ~Copyable, Sendable {
         self.nonce = nonce
     }
 
-    /// Appends ciphertext and tag to `output`.
-    package mutating func encrypt(
-        _ plaintext: some Collection<UInt8>, appendingTo output: inout [UInt8], authenticating data: [UInt8] = []
-    ) {
-        ChaChaPoly.Nonce(counter: nonce).withBytes {
-            AEAD.seal(plaintext, appendingTo: &output, key: key, nonce: $0, authenticating: data)
+    /// - Parameter body: plaintext ‖ room for the tag.
+    package mutating func encrypt(inPlace body: UnsafeMutableRawBufferPointer, authenticating data: [UInt8] = []) {
+        ChaChaPoly.Nonce(counter: nonce).withBytes { nonce in
+            data.withUnsafeBytes { AEAD.seal(inPlace: body, key: key, nonce: nonce, authenticating: $0) }
         }
         nonce += 1
     }
@@ -57,8 +55,10 @@ private struct RotatingCipher: ~Copyable, Sendable {
         self.chainingKey = chainingKey
     }
 
-    mutating func encrypt(_ plaintext: some Collection<UInt8>, appendingTo output: inout [UInt8]) {
-        cipher.encrypt(plaintext, appendingTo: &output)
+    /// - Parameter target: room for ciphertext and tag.
+    mutating func encrypt(_ plaintext: some Collection<UInt8>, into target: UnsafeMutableRawBufferPointer) {
+        target.copyBytes(from: plaintext)
+        cipher.encrypt(inPlace: target)
         rotateIfDue()
     }
 
@@ -180,14 +180,22 @@ package struct TransportState: ~Copyable, Sendable {
     package var awaitsPeer: Bool { nextReceiving != nil }
 
     /// - Throws: ``NoiseError/tooLong``.
-    package mutating func seal(_ frame: some Collection<UInt8>) throws(NoiseError) -> [UInt8] {
-        let count = frame.count
-        guard count <= Self.maximumFrameByteCount else { throw .tooLong }
-        var sealed: [UInt8] = []
-        sealed.reserveCapacity(count + Self.overheadByteCount)
-        sending.encrypt([UInt8(count >> 8), UInt8(count & 0xff)], appendingTo: &sealed)
-        sending.encrypt(frame, appendingTo: &sealed)
+    package mutating func seal(_ frame: [UInt8]) throws(NoiseError) -> [UInt8] {
+        guard frame.count <= Self.maximumFrameByteCount else { throw .tooLong }
+        var sealed = [UInt8](repeating: 0, count: frame.count + Self.overheadByteCount)
+        sealed.withUnsafeMutableBytes { seal(frame, into: $0) }
         return sealed
+    }
+
+    /// Seals in the caller's memory.
+    /// - Precondition: `frame` has at most ``maximumFrameByteCount`` bytes, and `target` ``overheadByteCount`` more.
+    package mutating func seal(_ frame: [UInt8], into target: UnsafeMutableRawBufferPointer) {
+        precondition(target.count == frame.count + Self.overheadByteCount)
+        let lengthByteCount = 2 + ChaChaPoly.tagByteCount
+        withUnsafeBytes(of: UInt16(frame.count).bigEndian) {
+            sending.encrypt($0, into: UnsafeMutableRawBufferPointer(rebasing: target[..<lengthByteCount]))
+        }
+        sending.encrypt(frame, into: UnsafeMutableRawBufferPointer(rebasing: target[lengthByteCount...]))
     }
 
     /// The length of the next input of ``open(_:)``: 18, or up to 65,551.

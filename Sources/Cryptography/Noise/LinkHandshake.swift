@@ -240,8 +240,8 @@ private struct SymmetricState: ~Copyable, Sendable {
     }
 
     mutating func encryptAndHash(_ plaintext: [UInt8]) -> [UInt8] {
-        var ciphertext: [UInt8] = []
-        cipher.encrypt(plaintext, appendingTo: &ciphertext, authenticating: hash)
+        var ciphertext = plaintext + [UInt8](repeating: 0, count: ChaChaPoly.tagByteCount)
+        ciphertext.withUnsafeMutableBytes { cipher.encrypt(inPlace: $0, authenticating: hash) }
         mixHash(ciphertext)
         return ciphertext
     }

@@ -139,9 +139,15 @@ package struct AttachmentChunk: Hashable, Sendable {
     /// Deflates a chunk where that is smaller.
     /// - Parameter isWorthTrying: `false` keeps it plain.
     package init(message: MessageID, index: Int, plain: [UInt8], isWorthTrying: Bool) {
-        let deflated = isWorthTrying ? Deflate.compress(plain, level: 1) : plain
-        let helps = isWorthTrying && deflated.count < plain.count
+        let deflated = isWorthTrying && Self.shrinks(plain) ? Deflate.compress(plain, level: 1) : plain
+        let helps = deflated.count < plain.count
         self.init(message: message, index: index, isDeflated: helps, bytes: helps ? deflated : plain)
+    }
+
+    /// A sample decides, because most large files are compressed already.
+    private static func shrinks(_ plain: [UInt8]) -> Bool {
+        let sample = Array(plain.prefix(2_048))
+        return sample.count < 2_048 || Deflate.compress(sample, level: 1).count < sample.count
     }
 
     /// The bytes of the file; `nil` unless they are exactly `byteCount`, at most ``Limits/chunkByteCount``.

@@ -19,9 +19,8 @@ final class Upload {
     /// Less than a chunk.
     var rest: [UInt8] = []
     var chunkCount = 0
-    /// Chunks to store without trying deflate, since earlier chunks did not shrink; doubles up to 32.
-    var skip = 0
-    var skipLength = 1
+    /// The last chunk that was tried became smaller.
+    var isDeflating = true
     var whenEnded: (() -> Void)?
 
     init(client: ClientID, prepared: PreparedAttachment, name: String, text: String, replyTo: Messaging.MessageID?) {
@@ -108,17 +107,11 @@ final class Uploads: Part {
     }
 
     private func keep(_ plain: [UInt8], of upload: Upload) {
+        let isTried = upload.isDeflating || upload.chunkCount.isMultiple(of: 16)
         let chunk = AttachmentChunk(
-            message: upload.prepared.message, index: upload.chunkCount, plain: plain, isWorthTrying: upload.skip == 0)
+            message: upload.prepared.message, index: upload.chunkCount, plain: plain, isWorthTrying: isTried)
+        if isTried { upload.isDeflating = chunk.isDeflated }
         upload.chunkCount += 1
-        if upload.skip > 0 {
-            upload.skip -= 1
-        } else if chunk.isDeflated {
-            upload.skipLength = 1
-        } else {
-            upload.skip = upload.skipLength
-            upload.skipLength = min(upload.skipLength * 2, 32)
-        }
         shell.writer.keep(chunk, client: upload.client, expiresAt: upload.prepared.expiresAt, upload.prepared.keeping)
     }
 

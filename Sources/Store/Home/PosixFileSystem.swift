@@ -34,17 +34,35 @@ package struct PosixFileSystem: FileSystem {
 
     package func read(_ file: FileDescriptor, at offset: Int64, count: Int) throws(SystemError) -> [UInt8] {
         guard count > 0 else { return [] }
-        let buffer = UnsafeMutableRawBufferPointer.allocate(byteCount: count, alignment: Self.alignment)
-        defer { buffer.deallocate() }
+        // O_DIRECT needs aligned memory, and a direct file is only read in whole pages.
+        if count.isMultiple(of: Self.alignment) {
+            let buffer = UnsafeMutableRawBufferPointer.allocate(byteCount: count, alignment: Self.alignment)
+            defer { buffer.deallocate() }
+            return Array(buffer[..<(try read(file, at: offset, into: buffer))])
+        }
+        var failure: SystemError?
+        let bytes = [UInt8](unsafeUninitializedCapacity: count) { buffer, total in
+            do throws(SystemError) {
+                total = try read(file, at: offset, into: UnsafeMutableRawBufferPointer(buffer))
+            } catch { failure = error }
+        }
+        if let failure { throw failure }
+        return bytes
+    }
+
+    /// - Returns: how many bytes there are, up to the end of the file.
+    private func read(_ file: FileDescriptor, at offset: Int64, into buffer: UnsafeMutableRawBufferPointer)
+        throws(SystemError) -> Int
+    {
         var total = 0
-        while total < count {
+        while total < buffer.count {
             let got = try retrying("read") {
-                pread(file, buffer.baseAddress.map { $0 + total }, count - total, off_t(offset) + off_t(total))
+                pread(file, buffer.baseAddress.map { $0 + total }, buffer.count - total, off_t(offset) + off_t(total))
             }
             if got == 0 { break }
             total += got
         }
-        return Array(buffer[..<total])
+        return total
     }
 
     package func write(_ file: FileDescriptor, at offset: Int64, _ bytes: [UInt8]) throws(SystemError) {
@@ -56,12 +74,9 @@ package struct PosixFileSystem: FileSystem {
             buffer.copyBytes(from: bytes)
             try write(file, at: offset, UnsafeRawBufferPointer(buffer))
         } else {
-            let result = bytes.withUnsafeBytes { buffer -> Result<Void, SystemError> in
-                do throws(SystemError) { return .success(try write(file, at: offset, buffer)) } catch {
-                    return .failure(error)
-                }
+            try bytes.withUnsafeBufferPointer { bytes throws(SystemError) in
+                try write(file, at: offset, UnsafeRawBufferPointer(bytes))
             }
-            try result.get()
         }
     }
 

@@ -117,7 +117,7 @@ final class GroupCommit {
             isDirect || erasesJournaled
             || (withCheckpoint || isCrowded) && (usage > 0 || holdsEarlierRun || !unwritten.isEmpty || !backlog.isEmpty)
         let hasNews = files.contains { $0.end > $0.exposed }
-        var batch = JournalBatch()
+        var batch = JournalBatch(byteCount: isDirect ? 0 : byteCount)
         var covered: [(file: RecordFile, range: Range<Int64>)] = []
         for file in files where file.submitted < file.end {
             let range = file.submitted..<file.end
@@ -272,9 +272,9 @@ final class GroupCommit {
             // The other half again holds the backlog of the earlier run.
             holdsEarlierRun = submission.hasBacklog
             let kept = files.filter(\.isUnwritten).reduce(0) {
-                $0 + Int(clamping: $1.end - $1.written) + Self.entryByteCount
+                $0 + Int(clamping: $1.end - $1.written) + $1.unwrittenPieceCount * Self.entryByteCount
             }
-            let left = backlog.reduce(0) { $0 + $1.byteCount + Self.entryByteCount }
+            let left = backlog.reduce(0) { $0 + $1.byteCount + $1.pieces.count * Self.entryByteCount }
             usage = submissions.reduce(kept + left + JournalBlock.pageByteCount) { $0 + $1.usage }
         case .failed(let error, let directories): checkpointFailed(submission, error, directories: directories)
         }

@@ -86,7 +86,6 @@ struct JournalBlock {
 
     static func pageCount(byteCount: Int) -> Int { (byteCount + pageByteCount - 1) / pageByteCount }
 
-    /// Pages of a block, from the byte counts of its bodies and its table.
     static func pageCount(bodies: Int, table: Int) -> Int {
         pageCount(byteCount: headerByteCount + bodies + table + XChaChaPoly.overheadByteCount)
     }
@@ -156,9 +155,12 @@ struct JournalBlock {
 
 struct JournalBatch: Sendable {
     var table: [UInt8] = []
-    let bodies = RecordBuffer(capacity: 16_384)
+    let bodies: RecordBuffer
     var isEmpty: Bool { table.isEmpty }
     var pageCount: Int { isEmpty ? 0 : JournalBlock.pageCount(bodies: bodies.count, table: table.count) }
+
+    /// - Parameter byteCount: of the bodies.
+    init(byteCount: Int) { bodies = RecordBuffer(capacity: byteCount) }
 
     mutating func add(_ entry: JournalEntry) { entry.encode(to: &table) }
 }

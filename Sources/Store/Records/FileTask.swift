@@ -59,7 +59,7 @@ struct FileTask: Sendable {
 
     /// The task as a journal batch, with zeros in place of `spans`.
     func batch(without spans: [RecordFile.Span]) -> JournalBatch {
-        var batch = JournalBatch()
+        var batch = JournalBatch(byteCount: byteCount)
         for piece in pieces {
             let start = batch.bodies.count
             batch.bodies.append(piece.buffer.bytes)

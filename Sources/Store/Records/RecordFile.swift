@@ -95,7 +95,7 @@ final class RecordFile {
         submitted = 0
         isPlaced = header == nil
         if let header, !header.isEmpty {
-            makeTail().append(header)
+            makeTail(reserving: header.count).append(header)
             end = Int64(header.count)
         }
     }
@@ -103,6 +103,7 @@ final class RecordFile {
     var path: String { place.path }
     var isDirty: Bool { submitted < end || !erasures.isEmpty || needsSynchronizing }
     var isUnwritten: Bool { written < end }
+    var unwrittenPieceCount: Int { chunks.count + (tail == nil ? 0 : 1) }
 
     /// Stops opening and appending.
     func wipeKey() {
@@ -112,9 +113,15 @@ final class RecordFile {
 
     // MARK: - Appending
 
-    private func makeTail(reserving byteCount: Int = 0) -> RecordBuffer {
-        if let tail { return tail.buffer }
-        let buffer = RecordBuffer(capacity: max(4_096, byteCount))
+    /// A full buffer is followed by one of twice its size, since growing it would copy it.
+    private func makeTail(reserving byteCount: Int) -> RecordBuffer {
+        var capacity = 4_096
+        if let tail {
+            if tail.buffer.hasRoom(for: byteCount) { return tail.buffer }
+            chunks.append(tail)
+            capacity = min(2 * tail.buffer.count, 256 << 10)
+        }
+        let buffer = RecordBuffer(capacity: max(capacity, byteCount))
         tail = Chunk(offset: end, buffer: buffer)
         return buffer
     }
@@ -294,9 +301,11 @@ final class RecordBuffer: @unchecked Sendable {
 
     var bytes: UnsafeRawBufferPointer { UnsafeRawBufferPointer(rebasing: memory[..<count]) }
 
+    func hasRoom(for byteCount: Int) -> Bool { count + byteCount <= memory.count }
+
     /// Uninitialised room at the end.
     func extend(by byteCount: Int) -> UnsafeMutableRawBufferPointer {
-        if count + byteCount > memory.count {
+        if !hasRoom(for: byteCount) {
             let larger = UnsafeMutableRawBufferPointer.allocate(
                 byteCount: max(2 * memory.count, count + byteCount), alignment: 16)
             larger.copyMemory(from: bytes)

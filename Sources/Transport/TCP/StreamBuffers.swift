@@ -62,8 +62,11 @@ struct OutboundBytes {
     var stopsReading: Bool { count > limits.outboundReadStop }
     var wantsFlush: Bool { unflushed.readableBytes >= limits.flushByteCount }
 
-    mutating func append(_ bytes: [UInt8]) {
-        unflushed.writeBytes(bytes)
+    mutating func append(byteCount: Int, _ write: (UnsafeMutableRawBufferPointer) -> Void) {
+        unflushed.writeWithUnsafeMutableBytes(minimumWritableBytes: byteCount) { room in
+            write(UnsafeMutableRawBufferPointer(rebasing: room[..<byteCount]))
+            return byteCount
+        }
         if count > limits.outboundHighWater { isWritable = false }
     }
 

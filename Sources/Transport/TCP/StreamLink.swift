@@ -407,11 +407,11 @@ final class StreamLink: LinkEnd {
 
     private func queue(_ frame: [UInt8], on connection: PeerConnection) throws(LinkSendError) {
         rekeying?.countFrame()
-        let bytes: [UInt8]?
-        do { bytes = try keys?.seal(frame) } catch { throw .tooLong }
-        guard let sealed = bytes else { throw .closed }
-        outbound.append(sealed)
-        connection.bytesOut += UInt64(sealed.count)
+        guard keys != nil else { throw .closed }
+        guard frame.count <= TransportState.maximumFrameByteCount else { throw .tooLong }
+        let byteCount = frame.count + TransportState.overheadByteCount
+        outbound.append(byteCount: byteCount) { keys?.seal(frame, into: $0) }
+        connection.bytesOut += UInt64(byteCount)
         if outbound.isOverfull {
             abort(.outboundOverflow)
             throw .outboundOverflow
@@ -439,7 +439,7 @@ final class StreamLink: LinkEnd {
 
     func write(_ bytes: [UInt8]) {
         guard !bytes.isEmpty else { return }
-        outbound.append(bytes)
+        outbound.append(byteCount: bytes.count) { $0.copyBytes(from: bytes) }
         flush()
     }
 

@@ -86,7 +86,6 @@ extension StoredCodec {
 }
 
 extension [UInt8] {
-    /// 8 bytes, little-endian.
     mutating func append(number: Int64) { Swift.withUnsafeBytes(of: number.littleEndian) { append(contentsOf: $0) } }
 }
 

@@ -6,11 +6,13 @@ package enum StoredCodec {
     /// A chunk: a byte that says whether it is deflated, then its bytes. Messages begin with other bytes.
     package static func encode(_ chunk: AttachmentChunk) -> [UInt8] { [chunk.isDeflated ? 1 : 0] + chunk.bytes }
 
-    package static func decodeChunk(_ bytes: [UInt8], message: MessageID, index: Int) throws(WireError)
+    package static func decodeChunk(_ bytes: consuming [UInt8], message: MessageID, index: Int) throws(WireError)
         -> AttachmentChunk
     {
+        var bytes = bytes
         guard let first = bytes.first, first <= 1 else { throw .malformed("chunk") }
-        return AttachmentChunk(message: message, index: index, isDeflated: first == 1, bytes: Array(bytes.dropFirst()))
+        bytes.removeFirst()
+        return AttachmentChunk(message: message, index: index, isDeflated: first == 1, bytes: bytes)
     }
 
     /// - Parameter byteLimit: the size of a page of the store. A name that does not fit is left out.
