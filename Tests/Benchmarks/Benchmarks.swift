@@ -5,7 +5,7 @@ import Glibc
 
 /// `make bench`: the node's speed, beside the machine's own in the same run.
 ///
-///     benchmarks --mayfly PATH [--runs 5] [--json] [--directory DIR] [--only messages|mailbox|neighbours]
+///     benchmarks --mayfly PATH [--runs 3] [--directory DIR] [--only messages|mailbox|neighbours|curve]
 ///     benchmarks --store DIR      the store alone, once
 @main enum Benchmarks {
     static func main() {
@@ -16,11 +16,14 @@ import Glibc
             if CommandLine.arguments.count == 3, CommandLine.arguments[1] == StoreRun.aloneOption {
                 var table = Table()
                 try StoreRun(directory: CommandLine.arguments[2]).measure(into: &table)
-                return table.show(json: false)
+                return table.show()
             }
             let options = try Options(CommandLine.arguments.dropFirst())
             let directory = try temporaryDirectory(in: options.directory)
             defer { try? FileManager.default.removeItem(atPath: directory) }
+            if options.only == .curve {
+                return try CostCurve(run: Run(mayfly: options.mayfly, directory: "\(directory)/curve")).measure()
+            }
             var table = Table()
             let floor = options.only == .mailbox || options.only == .neighbours ? nil : try Floor()
             for run in 1...options.runs {
@@ -45,8 +48,8 @@ import Glibc
                 progress("1,000,000 messages")
                 try Run(mayfly: options.mayfly, directory: "\(directory)/most").measureMost(into: &table)
             }
-            table.show(json: options.json)
-            table.showGoals(json: options.json)
+            table.showGoals()
+            table.show()
         } catch {
             complain("\(error)")
             exit(1)
@@ -58,12 +61,12 @@ import Glibc
         case mailbox
         /// Messages and `status` beside 10,000 unused conversations.
         case neighbours
+        case curve
     }
 
     struct Options {
         var mayfly = ".build/release/mayfly"
-        var runs = 5
-        var json = false
+        var runs = 3
         var only: Part?
         /// A directory on the measured file system.
         var directory = getenv("TMPDIR").map { String(cString: $0) } ?? "/tmp"
@@ -72,10 +75,9 @@ import Glibc
             var rest = arguments
             while let option = rest.popFirst() {
                 switch option {
-                case "--json": json = true
                 case "--only":
                     only = rest.popFirst().flatMap(Part.init)
-                    guard only != nil else { throw Failure("--only: expected messages, mailbox or neighbours") }
+                    guard only != nil else { throw Failure("--only: expected messages, mailbox, neighbours or curve") }
                 case "--mayfly", "--runs", "--directory":
                     guard let value = rest.popFirst() else { throw Failure("\(option) needs a value") }
                     switch option {

@@ -1,5 +1,3 @@
-import Control
-
 /// A goal of the message path.
 struct Goal {
     let figure: Figure
@@ -12,17 +10,26 @@ struct Goal {
         (self.figure, self.comparison, self.bound) = (figure, comparison, bound)
     }
 
+    /// What scripts do most, a request for each message, comes first.
     static let all = [
-        Goal(.durableRate, to: .floorRate, .atLeast(0.5)), Goal(.durableRateMany, to: .durableRate, .atLeast(0.8)),
+        Goal(.durableRateSingle, to: .floorRate, .atLeast(0.45)), Goal(.durableRate, to: .floorRate, .atLeast(0.6)),
+        Goal(.ephemeralRate, to: .durableRateSingle, .atLeast(1)),
+        Goal(.durableRateMany, to: .durableRate, .atLeast(0.9)), Goal(.senderTimeSingle, .atMost(12)),
         Goal(.senderTime, .atMost(14)), Goal(.receiverTime, .atMost(14)),
-        Goal(.durableMedian, to: .floorStored, .atMost(2)), Goal(.ephemeralMedian, to: .floorMemory, .atMost(2.5)),
-        Goal(.file, .atLeast(200)), Goal(.linkUDP, .atLeast(200)), Goal(.read, .atMost(1_000)),
-        Goal(.readMost, .atMost(1_000)), Goal(.explodeMany, to: .explodeFew, .atMost(1.2)),
-        Goal(.storeExplodeMost, to: .storeExplodeFew, .atMost(1.2)), Goal(.memory, .atMost(20)),
-        Goal(.handshakes, .atLeast(3_000)), Goal(.rateNeighbours, to: .rateAlone, .atLeast(0.9)),
+        Goal(.durableMedian, to: .floorStored, .atMost(2)), Goal(.durableTail, to: .durableMedian, .atMost(1.5)),
+        Goal(.ephemeralMedian, to: .floorMemory, .atMost(2.5)), Goal(.file, .atLeast(400)),
+        Goal(.explodeMany, to: .explodeFew, .atMost(1.2)), Goal(.memory, .atMost(16)), Goal(.memoryAfter, .atMost(24)),
+        Goal(.memoryPeak, .atMost(30)), Goal(.rateNeighbours, to: .rateAlone, .atLeast(0.9)),
         Goal(.medianNeighbours, to: .medianAlone, .atMost(1.1)), Goal(.statusNeighbours, .atMost(15)),
-        Goal(.mailboxIn, .atLeast(10_000)), Goal(.mailboxOut, .atLeast(10_000)), Goal(.mailboxTaken, .atMost(50)),
-        Goal(.mailboxShown, .atMost(50)), Goal(.mailboxStartShown, .atMost(1_000)), Goal(.mailboxMemory, .atMost(64)),
+        Goal(.linkUDP, .atLeast(200)), Goal(.handshakes, .atLeast(1_600)), Goal(.read, .atMost(1_000)),
+        Goal(.readMost, .atMost(1_000)), Goal(.storeExplodeMost, to: .storeExplodeFew, .atMost(1.2)),
+        Goal(.identity, .atMost(1_000)), Goal(.status, .atMost(50)), Goal(.wakeTail, .atMost(5_000)),
+        Goal(.rebalanceMany, .atMost(20_000)), Goal(.memoryAwake, .atMost(64)), Goal(.memoryAsleep, .atMost(8)),
+        Goal(.storeAppend, .atMost(3)), Goal(.storeLastFew, .atMost(1_000)), Goal(.storeLastMany, .atMost(1_000)),
+        Goal(.storeLastAgain, .atMost(1_000)), Goal(.storeInboxMemory, .atMost(2_048)),
+        Goal(.storeWake, .atMost(1_000)), Goal(.storeReap, .atMost(2_000)), Goal(.mailboxIn, .atLeast(10_000)),
+        Goal(.mailboxOut, .atLeast(10_000)), Goal(.mailboxTaken, .atMost(50)), Goal(.mailboxShown, .atMost(50)),
+        Goal(.mailboxStartShown, .atMost(1_000)), Goal(.mailboxMemory, .atMost(64)),
         Goal(.mailboxMemoryStart, .atMost(64)), Goal(.mailboxStart, .atMost(1_000)),
     ]
 

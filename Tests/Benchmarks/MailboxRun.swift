@@ -214,8 +214,8 @@ struct MailboxRun {
         let bob = try NodeProcess(mayfly: mayfly, home: "\(directory)/bob", isNew: true)
         for (name, node) in [("ann", ann), ("bob", bob)] { try befriend(node, name, hub) }
         let script = Run(mayfly: mayfly, directory: directory)
-        let conversation = try script.converse(ann, bob, "away")
-        try script.agree(ann, bob, conversation, terms: ["mailbox": "disk"])
+        let conversation = try script.converse(ann, [bob], "away")
+        try script.agree(ann, [bob], conversation, terms: ["mailbox": "disk"])
         for node in [ann, bob] { try awaitKeys(node, conversation) }
         try bob.stop()
         // Sent within the two seconds that a member waits for a link, so that the messages share slots.

@@ -20,7 +20,6 @@ struct Run {
         try FileManager.default.createDirectory(atPath: directory, withIntermediateDirectories: false)
         defer { try? FileManager.default.removeItem(atPath: directory) }
         table.add(.rawSynchronize, try Machine.synchronize(in: directory, count: Self.samples).median)
-        table.add(.rawPingPong, try Machine.pingPong(count: 2_000).median)
         table.add(.rawSpawn, try Machine.spawn(count: 20).median)
 
         try NodeProcess(mayfly: mayfly, home: "\(directory)/a", isNew: true).stop()
@@ -29,12 +28,12 @@ struct Run {
         table.add(.startUp, ann.startUp)
         try measureIdle(ann, into: &table)
 
-        let first = try converse(ann, bob, "first")
+        let first = try converse(ann, [bob], "first")
         let (ephemeralMedian, ephemeralTail) = try latency(ann, first)
         table.add(.ephemeralMedian, ephemeralMedian)
         table.add(.ephemeralTail, ephemeralTail)
         table.add(.ephemeralRate, try ephemeralRate(ann, bob, first))
-        try agree(ann, bob, first)
+        try agree(ann, [bob], first)
         let (durableMedian, durableTail) = try latency(ann, first)
         table.add(.durableMedian, durableMedian)
         table.add(.durableTail, durableTail)
@@ -51,6 +50,10 @@ struct Run {
 
         try measureRates(ann, bob, into: &table)
         try measureFile(ann, bob, into: &table)
+        if !messagesOnly {
+            sleep(60)
+            table.add(.memoryAfter, try ann.memory())
+        }
         try ann.stop()
         try bob.stop()
         guard !messagesOnly else { return }
@@ -61,7 +64,7 @@ struct Run {
     /// Rate of durable messages and processor time per message: one conversation, 16, and one with a request per
     /// message.
     private func measureRates(_ ann: NodeProcess, _ bob: NodeProcess, into table: inout Table) throws {
-        let several = try (0..<16).map { try agreed(ann, bob, "one of several \($0)") }
+        let several = try (0..<16).map { try agreed(ann, [bob], "one of several \($0)") }
         let batches = try Pipeline(home: ann.home, connections: 1, window: Self.inFlight / Self.batch)
         let singles = try Pipeline(home: ann.home)
         /// Returns messages per second, and processor time per message in microseconds.
@@ -91,9 +94,8 @@ struct Run {
         defer { try? FileManager.default.removeItem(atPath: directory) }
         let ann = try NodeProcess(mayfly: mayfly, home: "\(directory)/a", isNew: true)
         let bob = try NodeProcess(mayfly: mayfly, home: "\(directory)/b", isNew: true)
-        let conversation = try agreed(ann, bob, "most")
-        let pipeline = try Pipeline(home: ann.home, connections: 1, window: Self.inFlight / Self.batch)
-        _ = try pipeline.run([batchRequest(conversation)], count: 1_000_000 / Self.batch)
+        let conversation = try agreed(ann, [bob], "most")
+        try fill(conversation, of: ann, count: 1_000_000)
         try table.addMedian(.readMost, 21) {
             _ = try ann.client.call("read", ["conversation": .string(conversation), "last": 50])
         }
@@ -123,7 +125,7 @@ struct Run {
 
     /// From the start of `mayfly send` until the receiver has the file and has checked it.
     private func measureFile(_ ann: NodeProcess, _ bob: NodeProcess, into table: inout Table) throws {
-        let conversation = try agreed(ann, bob, "files")
+        let conversation = try agreed(ann, [bob], "files")
         let path = "\(directory)/file"
         guard let file = fopen(path, "w") else { throw Failure.system("open \(path)") }
         var random = SystemRandomNumberGenerator()
@@ -145,31 +147,35 @@ struct Run {
 
     // MARK: Script steps
 
-    /// Makes a conversation of the two nodes, without an agreement: its messages stay in memory. Returns its id.
-    func converse(_ ann: NodeProcess, _ bob: NodeProcess, _ name: String) throws -> String {
+    /// Makes a conversation of these nodes, without an agreement: its messages stay in memory. Returns its id.
+    func converse(_ ann: NodeProcess, _ others: [NodeProcess], _ name: String) throws -> String {
         let created = try ann.client.call("conversation.create", ["name": .string(name)])
         guard let conversation = created["conversation"]?.stringValue else { throw Failure("no id: \(created.text)") }
-        let invite = try ann.client.call("invite.create", ["conversation": .string(conversation)])
-        let joined = try bob.client.call("join", ["slug": invite["slug"] ?? .null, "timeout": "10s"])
-        guard joined["state"] == "ready" else { throw Failure("the join did not succeed: \(joined.text)") }
-        try waitFor(ann, conversation, "peerOnline")
-        try waitFor(bob, conversation, "peerOnline")
+        for other in others {
+            let invite = try ann.client.call("invite.create", ["conversation": .string(conversation)])
+            let joined = try other.client.call("join", ["slug": invite["slug"] ?? .null, "timeout": "10s"])
+            guard joined["state"] == "ready" else { throw Failure("the join did not succeed: \(joined.text)") }
+        }
+        for node in [ann] + others { try waitFor(node, conversation, "peerOnline") }
         return conversation
     }
 
-    /// Agrees on terms under which both nodes store messages.
-    func agree(_ ann: NodeProcess, _ bob: NodeProcess, _ conversation: String, terms: [String: JSONValue] = [:]) throws
+    /// Agrees on terms under which all nodes store messages.
+    func agree(_ ann: NodeProcess, _ others: [NodeProcess], _ conversation: String, terms: [String: JSONValue] = [:])
+        throws
     {
         let proposal = terms.merging(["conversation": .string(conversation), "lifetime": "1d"]) { first, _ in first }
         _ = try ann.client.call("lifetime.propose", .object(proposal))
-        try waitFor(bob, conversation, "lifetimeProposed")
-        _ = try bob.client.call("lifetime.accept", ["conversation": .string(conversation)])
-        try waitFor(ann, conversation, "lifetimeAgreed")
+        for other in others {
+            try waitFor(other, conversation, "lifetimeProposed")
+            _ = try other.client.call("lifetime.accept", ["conversation": .string(conversation)])
+        }
+        for node in [ann] + others { try waitFor(node, conversation, "lifetimeAgreed") }
     }
 
-    private func agreed(_ ann: NodeProcess, _ bob: NodeProcess, _ name: String) throws -> String {
-        let conversation = try converse(ann, bob, name)
-        try agree(ann, bob, conversation)
+    func agreed(_ ann: NodeProcess, _ others: [NodeProcess], _ name: String) throws -> String {
+        let conversation = try converse(ann, others, name)
+        try agree(ann, others, conversation)
         return conversation
     }
 
@@ -177,8 +183,8 @@ struct Run {
         let watcher = try ControlClient(home: node.home)
         _ = try watcher.call(
             "subscribe", ["conversation": .string(conversation), "since": 0, "events": [.string(event)]])
-        guard case .event = try watcher.nextEvent(until: .now + .seconds(10)) else {
-            throw Failure("\(event) did not happen in 10 s")
+        guard case .event = try watcher.nextEvent(until: .now + .seconds(60)) else {
+            throw Failure("\(event) did not happen in 60 s")
         }
     }
 
@@ -194,6 +200,12 @@ struct Run {
         let texts = [JSONValue](repeating: .string(Self.text), count: Self.batch)
         let params: JSONValue = ["conversation": .string(conversation), "texts": .array(texts), "wait": "delivered"]
         return ControlRequest(id: .integer(1), method: "send", params: params).jsonValue.utf8 + [0x0a]
+    }
+
+    /// Sends many texts a request.
+    func fill(_ conversation: String, of node: NodeProcess, count: Int) throws {
+        let pipeline = try Pipeline(home: node.home, connections: 1, window: Self.inFlight / Self.batch)
+        _ = try pipeline.run([batchRequest(conversation)], count: count / Self.batch)
     }
 
     private func send(_ node: NodeProcess, _ conversation: String) throws {
@@ -229,14 +241,13 @@ struct Run {
 
     /// In turns, after a first explosion that runs the cold code.
     private func measureExplosions(_ ann: NodeProcess, _ bob: NodeProcess, into table: inout Table) throws {
-        let pipeline = try Pipeline(home: ann.home, connections: 1, window: Self.inFlight / Self.batch)
         var (few, many): ([(here: Double, everywhere: Double)], [(here: Double, everywhere: Double)]) = ([], [])
         for round in 0..<5 {
-            let small = try agreed(ann, bob, "ten \(round)")
+            let small = try agreed(ann, [bob], "ten \(round)")
             for _ in 0..<10 { try send(ann, small) }
             few.append(try explode(ann, small))
-            let large = try agreed(ann, bob, "ten thousand \(round)")
-            _ = try pipeline.run([batchRequest(large)], count: 10_000 / Self.batch)
+            let large = try agreed(ann, [bob], "ten thousand \(round)")
+            try fill(large, of: ann, count: 10_000)
             many.append(try explode(ann, large))
         }
         table.add(.explodeFew, few.map(\.here).median)
@@ -265,6 +276,10 @@ extension Run {
 
     private var create: [UInt8] {
         ControlRequest(id: .integer(1), method: "conversation.create", params: [:]).jsonValue.utf8 + [0x0a]
+    }
+
+    func createInboxes(_ count: Int, at node: NodeProcess) throws {
+        _ = try Pipeline(home: node.home).run([create], count: count)
     }
 
     func measureInboxes(into table: inout Table) throws {
@@ -306,7 +321,7 @@ extension Run {
     func measureNeighbours(into table: inout Table) throws {
         let ann = try NodeProcess(mayfly: mayfly, home: "\(directory)/neighbour-a", isNew: true)
         let bob = try NodeProcess(mayfly: mayfly, home: "\(directory)/neighbour-b", isNew: true)
-        let conversation = try agreed(ann, bob, "used")
+        let conversation = try agreed(ann, [bob], "used")
         let pipeline = try Pipeline(home: ann.home)
         func measure(_ rate: Figure, _ median: Figure) throws {
             // The first requests run cold code.
@@ -315,7 +330,7 @@ extension Run {
             table.add(median, try latency(ann, conversation).median)
         }
         try measure(.rateAlone, .medianAlone)
-        for node in [ann, bob] { _ = try Pipeline(home: node.home).run([create], count: Self.inboxCount) }
+        for node in [ann, bob] { try createInboxes(Self.inboxCount, at: node) }
         try measure(.rateNeighbours, .medianNeighbours)
         table.add(.statusNeighbours, try status(ann))
         table.add(.idleTick, try idleTick(ann))

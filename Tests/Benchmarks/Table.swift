@@ -1,9 +1,6 @@
-import Control
-
 /// A figure's name, its unit, and the machine's own time for the unavoidable part.
 enum Figure: String, CaseIterable {
     case rawSynchronize = "raw fdatasync of a 256-byte append|us"
-    case rawPingPong = "raw TCP ping-pong of 200 bytes|us"
     case rawSpawn = "raw start and end of /bin/true|us"
     case startUp = "start-up to ready|ms|/bin/true"
     case status = "mayfly status|ms|/bin/true"
@@ -11,11 +8,11 @@ enum Figure: String, CaseIterable {
     case memoryPeak = "resident memory, idle node, peak|MiB"
     case identity = "create a conversation, its identity from the pool|us|fdatasync"
     case identityFresh = "create a conversation, back to back|us|fdatasync"
-    case ephemeralMedian = "message RAM-only, p50|us|ping-pong"
-    case ephemeralTail = "message RAM-only, p99|us|ping-pong"
+    case ephemeralMedian = "message RAM-only, p50|us"
+    case ephemeralTail = "message RAM-only, p99|us"
     case durableMedian = "message durable, p50|us|fdatasync"
     case durableTail = "message durable, p99|us|fdatasync"
-    case ephemeralRate = "messages RAM-only, 256 in flight|/s|ping-pong"
+    case ephemeralRate = "messages RAM-only, 256 in flight|/s"
     case durableRate = "messages durable, 256 in flight|/s|fdatasync"
     case durableRateMany = "messages durable, 256 in flight, 16 conversations|/s|fdatasync"
     case durableRateSingle = "messages durable, 256 in flight, a request each|/s|fdatasync"
@@ -35,6 +32,7 @@ enum Figure: String, CaseIterable {
     case read = "read the last 50 of 10,000 messages|us|fdatasync"
     case readMost = "read the last 50 of 1,000,000 messages|us"
     case memoryLoaded = "resident memory after 15,000 messages, sender|MiB"
+    case memoryAfter = "resident memory, sender, a minute after all messages|MiB"
     case storeAppend = "store alone: processor time of a message, append and commits of 100|us"
     case storeAppendWall = "store alone: messages stored in commits of 100|/s"
     case storeChunks = "store alone: records of 60 KiB stored in commits of 32|MiB/s"
@@ -99,7 +97,6 @@ enum Figure: String, CaseIterable {
     var raw: Figure? {
         switch parts.dropFirst(2).first {
         case "fdatasync": .rawSynchronize
-        case "ping-pong": .rawPingPong
         case "/bin/true": .rawSpawn
         default: nil
         }
@@ -111,27 +108,6 @@ enum Figure: String, CaseIterable {
         case .microseconds, .mebibytes, .kibibytes, .bytes, .mebibytesPerSecond: value / raw
         case .milliseconds: value * 1_000 / raw
         case .perSecond: value * raw / 1_000_000
-        }
-    }
-
-    /// Limit of the value or its ratio.
-    var guide: (limit: Double, isRatio: Bool)? {
-        switch self {
-        case .identity: (1_000, false)
-        case .memoryAwake: (64, false)
-        case .durableMedian: (5, true)
-        case .ephemeralMedian: (1_000, false)
-        case .status: (50, false)
-        case .memory: (40, false)
-        case .wakeTail: (5_000, false)
-        case .rebalanceMany: (20_000, false)
-        case .memoryAsleep: (8, false)
-        case .storeAppend: (3, false)
-        case .storeLastFew, .storeLastMany, .storeLastAgain: (1_000, false)
-        case .storeInboxMemory: (2_048, false)
-        case .storeWake: (1_000, false)
-        case .storeReap: (2_000, false)
-        default: nil
         }
     }
 }
@@ -146,52 +122,22 @@ struct Table {
         add(figure, try (0..<count).map { _ in try microseconds(body) }.median)
     }
 
-    private struct Row {
-        let figure: Figure
-        let median: Double
-        let minimum: Double
-        let maximum: Double
-        let ratio: Double?
-
-        var meetsGuide: Bool? {
-            figure.guide.map { guide in (guide.isRatio ? ratio ?? .infinity : median) < guide.limit }
-        }
-    }
-
-    private var rows: [Row] {
-        Figure.allCases.compactMap { figure in
-            guard let all = values[figure], let minimum = all.min(), let maximum = all.max() else { return nil }
-            let ratio = figure.raw.flatMap { values[$0] }.map { raw in
-                zip(all, raw).map { figure.ratio($0, to: $1) }.median
-            }
-            return Row(figure: figure, median: all.median, minimum: minimum, maximum: maximum, ratio: ratio)
-        }
-    }
-
-    func show(json: Bool) {
-        if json {
-            for row in rows { print(Self.object(row).text) }
-            return
-        }
+    func show() {
         print(Self.line("name", "median", "min", "max", "unit", "ratio"))
-        for row in rows {
-            let ratio = row.ratio.map { Self.text($0) + " x " + (row.figure.rawName ?? "") } ?? "-"
+        for figure in Figure.allCases {
+            guard let all = values[figure], let minimum = all.min(), let maximum = all.max() else { continue }
+            let ratio = figure.raw.flatMap { values[$0] }.map { raw in
+                Self.text(zip(all, raw).map { figure.ratio($0, to: $1) }.median) + " x " + (figure.rawName ?? "")
+            }
             print(
                 Self.line(
-                    row.figure.name, Self.text(row.median), Self.text(row.minimum), Self.text(row.maximum),
-                    row.figure.unit.rawValue, ratio))
-        }
-        for row in rows {
-            guard let guide = row.figure.guide, let isMet = row.meetsGuide else { continue }
-            let limit =
-                guide.isRatio
-                ? "\(Self.text(guide.limit)) x raw" : "\(Self.text(guide.limit)) \(row.figure.unit.rawValue)"
-            print("guide: \(row.figure.name) < \(limit): \(isMet ? "met" : "MISSED")")
+                    figure.name, Self.text(all.median), Self.text(minimum), Self.text(maximum), figure.unit.rawValue,
+                    ratio ?? "-"))
         }
     }
 
-    /// Prints each goal and whether it was reached: the median of the runs, in which figure and comparison alternated.
-    func showGoals(json: Bool) {
+    /// Prints each goal, and whether it was reached: the median of the runs, in which figure and comparison alternated.
+    func showGoals() {
         for goal in Goal.all {
             guard let all = values[goal.figure] else { continue }
             var reached = all.median
@@ -200,40 +146,23 @@ struct Table {
                 reached = zip(all, other).map { $0 / $1 }.median
             }
             let isMet = goal.bound.isMet(by: reached)
-            if json {
-                let line: JSONValue = [
-                    "goal": .string(goal.figure.name), "bound": .string(goal.bound.text),
-                    "comparedWith": goal.comparison.map { .string($0.name) } ?? .null, "reached": .number(reached),
-                    "met": .bool(isMet),
-                ]
-                print(line.text)
-            } else {
-                let unit = goal.comparison.map { " x \($0.name)" } ?? " \(goal.figure.unit.rawValue)"
-                let words = "\(goal.bound.text)\(unit): \(Self.text(reached))"
-                print("goal: \(goal.figure.name) \(words): \(isMet ? "met" : "MISSED")")
-            }
+            let unit = goal.comparison.map { " x \($0.name)" } ?? goal.figure.unit.rawValue
+            print(
+                Self.left(isMet ? "met" : "MISSED", 8) + Self.left(goal.figure.name, 51)
+                    + Self.right(Self.text(reached)) + "  " + Self.left(goal.bound.text, 10) + unit)
         }
-    }
-
-    private static func object(_ row: Row) -> JSONValue {
-        var members: [String: JSONValue] = [
-            "name": .string(row.figure.name), "median": .number(row.median), "min": .number(row.minimum),
-            "max": .number(row.maximum), "unit": .string(row.figure.unit.rawValue),
-        ]
-        members["ratio"] = row.ratio.map(JSONValue.number)
-        members["ratioTo"] = (row.figure.raw?.name).map(JSONValue.string)
-        members["meetsGuide"] = row.meetsGuide.map(JSONValue.bool)
-        return .object(members)
     }
 
     private static func line(
         _ name: String, _ median: String, _ minimum: String, _ maximum: String, _ unit: String, _ ratio: String
-    ) -> String {
-        func left(_ text: String, _ width: Int) -> String {
-            text + String(repeating: " ", count: max(0, width - text.count))
-        }
-        func right(_ text: String) -> String { String(repeating: " ", count: max(0, 10 - text.count)) + text }
-        return left(name, 51) + right(median) + right(minimum) + right(maximum) + "  " + left(unit, 6) + ratio
+    ) -> String { left(name, 51) + right(median) + right(minimum) + right(maximum) + "  " + left(unit, 6) + ratio }
+
+    private static func left(_ text: String, _ width: Int) -> String {
+        text + String(repeating: " ", count: max(0, width - text.count))
+    }
+
+    private static func right(_ text: String) -> String {
+        String(repeating: " ", count: max(0, 10 - text.count)) + text
     }
 
     /// Three significant digits, no exponent.
