@@ -43,7 +43,6 @@ package struct ControlSocket: Hashable, Sendable {
         return Descriptor(number: number)
     }
 
-    /// A descriptor of the home directory.
     func openHome() throws(ControlError) -> Descriptor {
         let number = open(home, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
         guard number >= 0 else {
@@ -193,7 +192,6 @@ package struct ControlSocket: Hashable, Sendable {
 }
 
 extension ControlError {
-    /// An error for a failed system call, from `errno` or `code`.
     static func system(_ what: String, _ code: Int32 = errno) -> ControlError {
         let reason = String(cString: strerror(code))
         return ControlError(.failed, "\(what): \(reason.lowercased())", code: -32603)

@@ -29,7 +29,6 @@ package enum Limits {
     package static let transitTolerance: Milliseconds = 10 * .second
     /// After a withdrawal that crosses our accept, a longer lifetime is restored within this time only.
     package static let withdrawalWindow: Milliseconds = 10 * .second
-    /// Proposals per member: one every 5 s, bursts of 3.
     package static let proposalRate = Rate(every: 5 * .second, burst: 3)
     /// An unsigned epoch raises ours to at most the newest signed one + `epochsBelieved`. A proposal is accepted up to
     /// `epochsAhead` above what we signed. The gap is the number of proposals left to a member that believed a liar.
@@ -58,7 +57,6 @@ package enum Limits {
     package static let reminderLead: Milliseconds = 10 * .minute
     /// Most invites for which a tombstone answers; the newest are kept.
     package static let tombstoneInviteCount = 16
-    /// Lifetime of a spoken code.
     package static let codeLifetime: Milliseconds = 5 * .minute
     /// Lifetime of a code's invite, from when it is made: an hour, because a joiner's clock may be set to a wrong time
     /// zone.

@@ -176,11 +176,8 @@ package struct Environment: Sendable {
     package var lan: (any LanNetwork)? = Sockets()
     package var gateways: (any GatewayNetwork)? = SystemGateways()
     package var encapsulation = KeyEncapsulationSource()
-    /// `CLOCK_REALTIME` in milliseconds.
     package var realtime: @Sendable () -> Milliseconds = { NodeClock.realtime() }
-    /// `CLOCK_BOOTTIME` in milliseconds.
     package var boottime: @Sendable () -> Milliseconds = { NodeClock.boottime() }
-    /// Free space of the disk that holds a home.
     package var space: @Sendable (_ home: String) -> DiskSpace? = { DiskSpace(of: $0) }
 
     package init() {}

@@ -77,7 +77,6 @@ struct OwedAnswers {
     private(set) var isStreaming = false
     /// A failure of the connection, not of a request.
     private(set) var closingError: ControlError?
-    /// Unanswered `subscribe` requests.
     private var subscribing: Set<RequestID> = []
     /// `nil` after a line over the limit: the node closes the connection then.
     private var outgoing: LineSplitter? = LineSplitter(byteLimit: ControlLimits.requestByteCount)

@@ -88,7 +88,6 @@ package struct JSONWriter {
         }
     }
 
-    /// Writes an object with the members that `body` adds.
     package mutating func object(_ body: (inout RecordWriter) -> Void) {
         buffer.writeInteger(UInt8(ascii: "{"))
         let first = members.count

@@ -135,7 +135,6 @@ package class ControlCall: @unchecked Sendable {
     }
 }
 
-/// A call of a method of the catalogue.
 package final class MethodCall<Params: MethodParams, Output: MethodResult>: ControlCall, @unchecked Sendable {
     package typealias Body = @Sendable (MethodCall) -> Void
     package typealias Joins = @Sendable (_ first: Params, _ next: Params) -> Bool

@@ -171,7 +171,6 @@ extension Conversation {
 
     // MARK: Bounds
 
-    /// The files of one member share its window.
     private func fileWindow(for member: PublicKey) -> Int {
         let count = files.values.count { $0.sender == member && $0.machine.nextDeadline != nil }
         return max(2, Limits.attachmentWindow / max(1, count))

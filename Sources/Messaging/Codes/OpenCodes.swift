@@ -98,7 +98,6 @@ package struct OpenCodes {
         return change(index) { $0.end(outcome) }
     }
 
-    /// Ends the codes for which `reason` returns an outcome.
     package mutating func end(_ reason: (Entry) -> CodeOutcome?) -> [Action] {
         changeAll { machine, entry in reason(entry).map { machine.end($0) } ?? [] }
     }

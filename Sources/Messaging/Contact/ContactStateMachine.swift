@@ -114,7 +114,6 @@ package struct ContactStateMachine: Sendable {
         remotes[card.key] = Remote(card: card, link: link)
     }
 
-    /// Sends an invitation until the invite expires.
     package mutating func send(_ invitation: Invitation, to card: ContactCard, deadline: Timestamp, _ turn: inout Turn)
         -> [NodeAction]
     {

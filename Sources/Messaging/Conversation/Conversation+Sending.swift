@@ -163,7 +163,6 @@ extension Conversation {
         return try post(draft, &turn)
     }
 
-    /// Adds or removes an emoji reaction.
     package func react(_ emoji: String, to message: MessageID, isRemoved: Bool, _ turn: inout Turn) throws(CommandError)
         -> Message
     {
@@ -175,7 +174,6 @@ extension Conversation {
         return try post(draft, &turn)
     }
 
-    /// Sends a content of another program's type.
     package func send(_ type: ContentType, payload: [UInt8], fallback: String, _ turn: inout Turn) throws(CommandError)
         -> Message
     {

@@ -75,7 +75,6 @@ package final class Conversation {
 
     func peer(_ key: PublicKey) -> Peer? { peers.first { $0.key == key } }
 
-    /// Whether it is still a member.
     func isPresent(_ peer: Peer) -> Bool { peers.contains { $0 === peer } }
 
     /// Takes the place of an earlier peer with the same key.

@@ -50,7 +50,6 @@ struct ExplosionTable: Sendable {
         }
     }
 
-    /// Sorted by conversation id.
     var records: [ExplosionRecord] { explosions.values.map(\.record).sorted { $0.conversation < $1.conversation } }
 
     /// At or before the first deadline of an explosion.

@@ -15,7 +15,6 @@ package struct InboxSummary: Hashable, Sendable {
 
     package var client: ClientID
     package var createdAt: Timestamp
-    /// Our own key in the conversation.
     package var own: PublicKey
     package var conversation: ConversationID
     package var creator: PublicKey

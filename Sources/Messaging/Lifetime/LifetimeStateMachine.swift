@@ -138,7 +138,6 @@ package struct LifetimeStateMachine: Hashable, Sendable {
     package var terms: LifetimeTerms { inForce?.terms ?? .ephemeral }
     package var lifetime: Lifetime { terms.lifetime }
 
-    /// The open proposal, and whether it is ours.
     package var pending: (proposal: LifetimeProposal, isOurs: Bool)? {
         switch negotiation {
         case .settled: nil

@@ -30,7 +30,6 @@ package struct LifetimeTerms: Hashable, Sendable, Codable {
     /// The terms without an agreement: memory only, no mailbox.
     package static let ephemeral = LifetimeTerms(.ephemeral)
 
-    /// The range of ``unopened``: 1 min to 30 d.
     package static let unopenedRange: ClosedRange<Milliseconds> = .minute...30 * .day
 
     /// Whether it can be proposed. If nothing is kept, there is nothing to time, and nothing for a mailbox's disk.

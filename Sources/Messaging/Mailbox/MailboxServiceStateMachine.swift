@@ -60,7 +60,6 @@ package struct MailboxServiceStateMachine: Sendable {
     private var holders: [LinkID: Holder] = [:]
     private var holdersByOwner: [PublicKey: LinkID] = [:]
     private var sources = RateTable<UInt64>(Limits.putSourceRate, limit: Limits.putSourceCount)
-    /// Rate of notices that guests take, by network.
     private var guests = RateTable<UInt64?>(Limits.takeSourceRate, limit: Limits.putSourceCount)
     private var owners: [PublicKey: OwnerRates] = [:]
     private var counted = MailboxCounts()

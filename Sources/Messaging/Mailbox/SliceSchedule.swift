@@ -34,7 +34,6 @@ package struct SliceSchedule: Hashable, Sendable {
     /// When the slice's key is destroyed, by the owner's clock.
     package func keyEnd(of slice: UInt32) -> Timestamp { end(of: slice) + unread }
 
-    /// The age of the contents of a slot sealed to a slice.
     /// - Parameters:
     ///   - dwell: how long the mailbox says that it has held the slot.
     ///   - now: by the owner's clock.
@@ -44,7 +43,6 @@ package struct SliceSchedule: Hashable, Sendable {
         return SlotAge(dwell: max(0, dwell), least: max(0, sinceEnd), isDoubtful: dwell > longest)
     }
 
-    /// The last slice that has a key.
     package func last(at now: Timestamp) -> UInt32 { slice(at: now + horizon) }
 }
 

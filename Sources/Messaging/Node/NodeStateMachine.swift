@@ -35,10 +35,8 @@ package final class NodeStateMachine {
 
     // MARK: Queries
 
-    /// In order of creation.
     package var clients: [ClientID] { inboxes.all.inOrderOfCreation().map(\.client) }
 
-    /// Awake conversations, in order of creation.
     package var conversations: [Conversation] { inboxes.awake.inOrderOfCreation().compactMap(\.conversation) }
 
     /// Pending joins, and ended ones that the user has not dismissed.

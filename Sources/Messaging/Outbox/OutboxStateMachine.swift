@@ -119,7 +119,6 @@ package struct OutboxStateMachine: Sendable {
     /// - Returns: whether it was waiting here.
     package mutating func cancel(_ message: MessageID) -> Bool { remove(message) }
 
-    /// Removes entries that are in memory only, or all.
     /// - Returns: the removed messages, in order.
     package mutating func removeAll(onlyInMemory: Bool) -> [MessageID] {
         let ended = all.filter { !onlyInMemory || !$0.isStored }.map(\.message)

@@ -84,7 +84,6 @@ package struct NodeConfiguration: Hashable, Sendable, Codable {
         package var admit: Admission?
         /// Served nodes at a time.
         package var users: Int?
-        /// Inboxes per user.
         package var reservationsPerUser: Int?
         package var streamsPerUser: Int?
         package var streamsPerReservation: Int?
@@ -260,7 +259,6 @@ package struct NodeConfiguration: Hashable, Sendable, Codable {
         return nil
     }
 
-    /// Checks the hooks' number, commands and events.
     /// - Parameter events: the known event names.
     package func checkHooks(events: [String], home: String) throws(HomeFileError) {
         let path = "\(home)/\(Self.fileName)"

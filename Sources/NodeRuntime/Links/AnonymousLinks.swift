@@ -164,7 +164,6 @@ final class AnonymousLinks: Part {
 
     func close(_ link: LinkID) { linked[link]?.connection.close() }
 
-    /// Closes the link after a protocol violation.
     func abort(_ link: LinkID) { linked[link]?.connection.abort(.protocolViolation) }
 
     func abortLinks(where isMeant: (PeerConnection) -> Bool) {

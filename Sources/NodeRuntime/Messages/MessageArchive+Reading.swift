@@ -13,7 +13,6 @@ extension MessageArchive {
         var reactionCount = 0
     }
 
-    /// Messages in order of arrival.
     struct Page {
         var messages: [Listed] = []
         /// Memory freed by messages read for the first time; messages waiting for the disk are not freed.

@@ -88,7 +88,6 @@ extension Node {
         return shell.commits.whenDurable(client).map { (verified, slug: slug) }
     }
 
-    /// Revokes one invite.
     /// - Parameter invite: its text, the beginning of its id, or a code that leads to an invite.
     /// - Throws: ``NodeError/unknownInvite(_:)``, ``NodeError/ambiguous(_:matches:)``, ``NodeError/code(_:)``.
     package func revokeInvite(_ text: String, _ invite: String) throws(NodeError) {
@@ -135,7 +134,6 @@ extension Node {
 
     package func revokeCode(_ number: OpenCodes.Number) { shell.codes.revoke { $0.number == number } }
 
-    /// Revokes a code of a conversation.
     /// - Throws: ``NodeError/code(_:)``.
     package func revokeCode(_ text: String, _ code: String) throws(NodeError) {
         let client = try shell.directory.resolve(text)
@@ -143,7 +141,6 @@ extension Node {
         guard shell.codes.revoke(where: { $0.client == client && $0.code == code }) else { throw .code(.unknown) }
     }
 
-    /// Parses a code.
     /// - Throws: ``NodeError/code(_:)``.
     package nonisolated static func code(_ text: String) throws(NodeError) -> SpokenCode {
         do throws(SpokenCode.Failure) { return try SpokenCode(text) } catch { throw .code(.text(error)) }
@@ -345,7 +342,6 @@ extension Node {
 
     // MARK: Lifetime
 
-    /// Proposes a lifetime; see ``LifetimeStateMachine``.
     package func propose(_ text: String, _ terms: LifetimeTerms) throws(NodeError) {
         _ = try shell.directory.command(text) { machine, turn throws(CommandError) in try machine.propose(terms, &turn)
         }
@@ -361,7 +357,6 @@ extension Node {
 
     package var capByDefault: LifetimeCap { services.defaultCap }
 
-    /// Accepts the open proposal.
     /// - Parameter seen: the proposal shown to the user; any other is refused.
     /// - Returns: ends when the agreement is durable.
     package func accept(_ text: String, only seen: ProposalID) throws(NodeError) -> EventLoopFuture<Void> {

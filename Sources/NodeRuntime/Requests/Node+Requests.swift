@@ -116,7 +116,6 @@ extension Node {
         NetworkCheck(shell).run(timeout: timeout, mapsPorts: mapsPorts)
     }
 
-    /// The paths of the links to a conversation's members.
     package func paths(of machine: Conversation) -> [PublicKey: LinkPath] {
         var result: [PublicKey: LinkPath] = [:]
         for member in machine.currentMembers {

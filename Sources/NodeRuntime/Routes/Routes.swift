@@ -40,7 +40,6 @@ final class Routes: Part {
 
     func target(of number: UInt64) -> RouteTarget? { targets[number] }
 
-    /// A shared token: of the day, or independent of clocks.
     func sharedToken(_ secret: RoutingSecret, isOfAnyDay: Bool) -> RoutingToken {
         var random = SystemRandomness()
         return secret.sharedToken(day: isOfAnyDay ? nil : now.day, using: &random)

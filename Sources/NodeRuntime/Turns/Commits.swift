@@ -134,7 +134,6 @@ final class Commits: Part {
         }
     }
 
-    /// Starts a scheduled commit now.
     func hurry() { if isScheduled || isLateDue { commit() } }
 
     /// Succeeds when all changes so far, in all inboxes, are durable; at once while the storage is locked.

@@ -114,7 +114,6 @@ package struct TransportEvents {
     package var route: (RoutingToken) -> RouteMatch? = { _ in nil }
     /// Whether `route` may find a route, cheaply. Called before a connection gets a channel.
     package var isKnown: (RoutingToken) -> Bool = { _ in true }
-    /// Whether to read a knock with this token.
     package var acceptsKnock: (RoutingToken) -> Bool = { _ in false }
     /// A knock's sealed bytes and source network, as in ``PeerConnection/sourcePrefix``.
     /// - Returns: the answer, at most ``TransportLimits/knockByteCount`` bytes; `nil` for silence.

@@ -40,7 +40,6 @@ package final class RelayedSocket: StreamSocket, @unchecked Sendable {
     private var wantsToRead = false
     private var isReadScheduled = false
 
-    /// The carrier of the underlying link.
     private let carrier: LinkCarrier
 
     /// - Parameter carrier: the link that carries the bytes; its remote address is this socket's.

@@ -82,7 +82,6 @@ package struct TransportLimits: Sendable {
     package var turnPause = TimeAmount.microseconds(100)
     /// Timed-out connections that are ended in one turn of the event loop.
     package var endsPerTurn = 16
-    /// Pause between two such turns.
     package var pauseBetweenTurns = TimeAmount.milliseconds(1)
     /// The listen backlog; the kernel has a limit of its own (`net.core.somaxconn`).
     package var backlog: Int32 = 4_096

@@ -65,7 +65,6 @@ package struct RoutingTable: Sendable {
         var generation = TokenGeneration.first
         var window = TokenWindow()
         var next: TokenGeneration?
-        /// Windows of used days.
         var days: [UInt32: TokenWindow] = [:]
     }
 

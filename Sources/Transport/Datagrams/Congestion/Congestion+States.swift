@@ -91,7 +91,6 @@ extension Congestion {
         return fullPipe.isFull
     }
 
-    /// The window was full in this round or the last one.
     private var isLimitedByWindow: Bool { isFullInRound || wasFullInRound }
 
     /// Section 5.3.3.9: AdaptLongTermModel. Returns whether the state changed.

@@ -40,7 +40,6 @@ struct SentPackets {
         lastSentAt = packet.sentAt
     }
 
-    /// Removes acknowledged packets.
     /// - Parameters:
     ///   - ranges: newest first; all numbers were sent.
     ///   - acknowledged: receives the packets, oldest first.
