@@ -285,6 +285,22 @@ import Testing
         }
     }
 
+    /// The seeds put each member's key first.
+    @Test(arguments: 1...12 as ClosedRange<UInt64>)
+    func `a member that missed the newest agreement and restarts renews it with the others`(seed: UInt64) {
+        var council = Council(3, seed: seed)
+        council.policies = council.policies.map { _ in .acceptUpTo(.sevenDays) }
+        council.agree(on: .sixHours)
+        council.now = council.now + Limits.proposalRate.interval
+        council.propose(.oneDay, 0)
+        for (from, to) in [(0, 1), (0, 2), (1, 0), (2, 0), (0, 1)] { while council.deliver(from, to) {} }
+        #expect(council.machines.map { $0.inForce?.terms } == [.oneDay, .oneDay, .sixHours])
+        council.restart(2)
+        council.link(0, 2)
+        council.link(1, 2)
+        #expect(council.deliverAll() && council.isAgreed && council.terms == .oneDay)
+    }
+
     @Test func `an agreement is not renewed while one member has no standing policy`() {
         var council = Council(3)
         council.agree(on: .oneDay)

@@ -23,7 +23,9 @@ extension LifetimeStateMachine {
     }
 
     /// Called after the session exchange: both sides come to the same agreement, or to none.
-    /// - Parameter hasRestarted: our node was restarted, or our user closed the conversation, since the last link.
+    /// - Parameters:
+    ///   - policy: ours now; it may differ from the one in `sent`.
+    ///   - hasRestarted: our node was restarted, or our user closed the conversation, since the last link.
     package mutating func sessionEstablished(
         with from: PublicKey, sent: SessionStart, received: SessionStart, policy: LifetimePolicy,
         hasRestarted: Bool = false, now: Timestamp, key: IdentityKey, random: inout some RandomNumberGenerator
@@ -75,7 +77,7 @@ extension LifetimeStateMachine {
             }
             let end = SessionEnd.away(hasRestarted ? own : from)
             actions += endStanding(was, inForce: wasInForce, end, telling: from, renewable: sent.renewable, now: now)
-            if caughtUp { actions += renewInstead(from, sent, policy) }
+            actions += nameRenewable(caughtUp, to: from, sent, policy)
             return actions + renew(now: now, key: key, random: &random)
         }
         if let head = record.head, received.inForce == head.id, head.proposal.proposer == from {
@@ -92,21 +94,29 @@ extension LifetimeStateMachine {
             if isOfMore, let theirs = received.inForce {
                 actions.append(.sendTo(from, .ended(theirs, renewable: sent.renewable)))
             }
-            if caughtUp { actions += renewInstead(from, sent, policy) }
+            actions += nameRenewable(caughtUp, to: from, sent, policy)
             if !isPair { actions += resume(with: from, received) }
             return actions + renew(now: now, key: key, random: &random)
         }
         actions += resume(with: from, received)
+        let named = nameRenewable(caughtUp, to: from, sent, policy)
         // With two members both learned of the end when it happened.
-        return isPair ? actions : actions + renew(now: now, key: key, random: &random)
+        return isPair && named.isEmpty ? actions : actions + named + renew(now: now, key: key, random: &random)
     }
 
-    /// Renews the agreement that we have missed: our session start could not name its terms.
-    private mutating func renewInstead(_ from: PublicKey, _ sent: SessionStart, _ policy: LifetimePolicy) -> [Action] {
-        guard let head = record.head else { return [] }
-        record.renewable = head.terms
+    /// Names the terms that we would renew where our session start named others: those of an agreement that we have
+    /// missed until then.
+    private mutating func nameRenewable(
+        _ caughtUp: Bool, to from: PublicKey, _ sent: SessionStart, _ policy: LifetimePolicy
+    ) -> [Action] {
+        guard standing == nil, let head = record.head else { return [] }
+        if caughtUp {
+            record.renewable = head.terms
+            allowRenewal()
+        }
         ownRenewable = renewable(policy)
-        return ownRenewable == sent.renewable ? [] : [.sendTo(from, .ended(head.id, renewable: ownRenewable))]
+        guard ownRenewable != sent.renewable else { return [] }
+        return (isPair ? [from] : members).map { .sendTo($0, .ended(head.id, renewable: ownRenewable)) }
     }
 
     /// Adopts a newer agreement that we have missed.
