@@ -41,7 +41,6 @@ package enum Limits {
     /// Default and longest lifetime of an invite.
     package static let inviteLifetime: Milliseconds = .day
     package static let inviteMaximumLifetime: Milliseconds = 7 * .day
-    /// Timeout of a join.
     package static let joinLifetime: Milliseconds = .day
     /// An undelivered message is given up after this long, or at its expiry.
     package static let outboxLifetime: Milliseconds = 7 * .day
@@ -192,7 +191,7 @@ package enum Limits {
     /// Most UTF-8 bytes of a reaction.
     package static let reactionByteCount = 64
     /// Bytes of a file in one chunk: a frame holds it, deflated or not.
-    package static let chunkByteCount = 32_768
+    package static let chunkByteCount = 61_440
     /// Requested chunks in flight from one member; most chunks in one request.
     package static let attachmentWindow = 32
     /// Most UTF-8 bytes of a file's name and of its media type.
@@ -217,9 +216,9 @@ package enum Limits {
     /// Requested chunks of one member that were not sent yet.
     package static let attachmentQueueCount = 128
     /// Chunks that are handed to a link at once.
-    package static let attachmentBurst = 4
+    package static let attachmentBurst = 2
     /// First and longest wait before a chunk is requested again.
-    package static let attachmentRetry = Backoff(first: 10 * .second, longest: 5 * .minute)
+    package static let attachmentRetry = Backoff(first: 20 * .second, longest: 5 * .minute)
     /// A file without progress for this long keeps no inbox awake.
     package static let transferPatience: Milliseconds = .minute
     /// Progress is shown after this long, or after a twentieth of the file.

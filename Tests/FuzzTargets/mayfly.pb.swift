@@ -944,7 +944,7 @@ package nonisolated struct ProtoAttachment: Sendable {
 
   package var byteCount: Int64 = 0
 
-  /// 32,768
+  /// 61,440
   package var chunkSize: UInt32 = 0
 
   /// SHA-256 of the whole file

@@ -82,7 +82,7 @@ private enum ReceiverState: Int, CaseIterable {
             #expect(machine.advance(now: now, window: 2) == [.request(first: 1, count: 2)])
             return wait
         }
-        #expect(waits == [10, 20, 40, 80, 160, 300, 300, 300, 300].map { $0 * .second })
+        #expect(waits == [20, 40, 80, 160, 300, 300, 300, 300, 300].map { $0 * .second })
     }
 
     @Test func `the receiver does not request chunks it already has`() {
@@ -209,7 +209,7 @@ private enum ReceiverState: Int, CaseIterable {
         #expect(safe.utf8.count <= Limits.fileNameByteCount && safe.allSatisfy { $0 == "ü" })
     }
 
-    @Test(arguments: [(0, 0, 0), (1, 1, 1), (32_768, 1, 32_768), (32_769, 2, 1), (65_536, 2, 32_768)])
+    @Test(arguments: [(0, 0, 0), (1, 1, 1), (61_440, 1, 61_440), (61_441, 2, 1), (122_880, 2, 61_440)])
     func `a file's size determines the number and sizes of its chunks`(_ byteCount: Int64, _ count: Int, _ last: Int) {
         let attachment = Messaging.Attachment(name: "a", mediaType: "", byteCount: byteCount, hash: [], text: "")
         #expect(attachment.chunkCount == count && attachment.chunkByteCount(count - 1) == last)
@@ -228,7 +228,7 @@ private enum ReceiverState: Int, CaseIterable {
         let id = MessageID.random(&random)
         let zeros = [UInt8](repeating: 0, count: Limits.chunkByteCount)
         let small = AttachmentChunk(message: id, index: 0, plain: zeros, isWorthTrying: true)
-        #expect(small.isDeflated && small.bytes.count < 200 && small.plain(byteCount: zeros.count) == zeros)
+        #expect(small.isDeflated && small.bytes.count < 400 && small.plain(byteCount: zeros.count) == zeros)
         for wrong in [0, -1, 1, zeros.count - 1, zeros.count + 1] { #expect(small.plain(byteCount: wrong) == nil) }
         let noise = random.bytes(1_000)
         let large = AttachmentChunk(message: id, index: 0, plain: noise, isWorthTrying: true)

@@ -66,7 +66,7 @@ import Testing
         pair.step(1) { core, turn in core.step(client, &turn) { $0.markRead(seen, &$1) } }
     }
 
-    @Test(arguments: [0, 1, 32_768, 32_769, 3_000_000])
+    @Test(arguments: [0, 1, 61_440, 61_441, 3_000_000])
     func `a file counts as delivered only after it has arrived whole`(_ count: Int) throws {
         var pair = try joined(lifetime: .oneDay)
         let file = bytes(count)

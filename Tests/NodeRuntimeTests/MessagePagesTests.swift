@@ -291,7 +291,7 @@ extension MessageArchiveTests {
 
     @Test mutating func `a start destroys chunks whose file has no message, and keeps the others`() throws {
         let hash = [UInt8](repeating: 1, count: 32)
-        let attachment = Attachment(name: "f", mediaType: "a/b", byteCount: 70_000, hash: hash, text: "")
+        let attachment = Attachment(name: "f", mediaType: "a/b", byteCount: 130_000, hash: hash, text: "")
         let file = try come(1, .disk(.oneDay), body: .attachment(attachment))
         let lost = MessageID.random(&random)
         for (message, index) in [(file, 0), (file, 2), (lost, 0), (lost, 2)] {

@@ -128,7 +128,7 @@ def examples():
     id = v.PLAIN.agreement
     first = [(6, BOB_MEMBER), (7, DIGEST)]
     run = (13, 0x0807060504030201)
-    attachment = (1, "grüße.txt"), (2, "text/plain"), (3, 100_000), (4, 32_768), (5, HASH), (6, "look"), (7, MESSAGE)
+    attachment = (1, "grüße.txt"), (2, "text/plain"), (3, 100_000), (4, 61_440), (5, HASH), (6, "look"), (7, MESSAGE)
     receipt = (1, CONVERSATION), (2, BOB_KEY), (3, v.DESTROYED), (4, v.RECEIPT.signature)
     request = (1, INVITE_PAYLOAD), (2, INVITE_SIGNATURE), (3, v.SECRET), (6, BOB_MEMBER)
     welcome = [(1, TAG), (2, GENESIS), (5, ANN_MEMBER)]

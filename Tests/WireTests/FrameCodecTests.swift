@@ -190,7 +190,7 @@ import Testing
             change(&attachment)
             wrong.append((.attachment, .attachment(attachment)))
         }
-        let chunk = AttachmentChunk(message: id, index: 0, isDeflated: false, bytes: samples.random.bytes(32_769))
+        let chunk = AttachmentChunk(message: id, index: 0, isDeflated: false, bytes: samples.random.bytes(61_441))
         let frames: [Frame] =
             wrong.map { .content(samples.content($0, body: $1), age: 0) } + [
                 // Field 1, the id, of one byte; field 2, the text.

@@ -70,7 +70,7 @@ package struct TransportLimits: Sendable {
     /// Outbound bytes at which a link becomes writable again.
     package var outboundLowWater = 64 << 10
     /// Unflushed bytes that are written without a flush.
-    package var flushByteCount = 64 << 10
+    package var flushByteCount = 60 << 10
     /// Bytes of one read from a quiet open link.
     package var quietByteCount = 4_096
     /// The same after a read of ``quietByteCount`` bytes or more. A longer frame is read to its end.
