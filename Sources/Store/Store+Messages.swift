@@ -248,7 +248,7 @@ extension Store {
             report("\(inboxPath(file.path)): a message cannot be opened")
             return nil
         }
-        // In place: a copy of a chunk would cost as much as its opening.
+        // In place, because a copy of a file's chunk would cost as much as opening it.
         plaintext.removeFirst(MessageRecord.headerByteCount)
         return StoredMessage(id: record.id, expiresAt: record.expiresAt, payload: plaintext)
     }

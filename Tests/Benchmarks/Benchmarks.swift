@@ -16,6 +16,7 @@ import Glibc
             if CommandLine.arguments.count == 3, CommandLine.arguments[1] == StoreRun.aloneOption {
                 var table = Table()
                 try StoreRun(directory: CommandLine.arguments[2]).measure(into: &table)
+                table.showGoals()
                 return table.show()
             }
             let options = try Options(CommandLine.arguments.dropFirst())

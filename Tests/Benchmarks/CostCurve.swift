@@ -3,7 +3,7 @@ import Control
 import FoundationEssentials
 
 /// `--only curve`: what a message costs as inboxes, members and stored messages grow. Prints the rows of the table in
-/// Testing.md.
+/// mayfly-operations(7).
 struct CostCurve {
     let run: Run
 
@@ -20,13 +20,13 @@ struct CostCurve {
         try NodeProcess(mayfly: run.mayfly, home: "\(run.directory)/\(name)", isNew: true)
     }
 
-    /// Both nodes have as many inboxes.
+    /// Both nodes have the same number of inboxes.
     private func measureInboxes() throws {
         let nodes = [try node("inboxes-a"), try node("inboxes-b")]
-        let used = try run.agreed(nodes[0], [nodes[1]], "inboxes")
-        var count = 1
+        var count = 0
         for target in [10, 1_000, 10_000] {
-            for node in nodes { try run.createInboxes(target - count, at: node) }
+            let used = try run.agreed(nodes[0], [nodes[1]], "inboxes")
+            for node in nodes { try run.createInboxes(target - count - 1, at: node) }
             count = target
             try show("\(target) inboxes", nodes[0], used, count: 40_000)
         }
@@ -44,21 +44,22 @@ struct CostCurve {
         for node in [ann] + others { try node.stop() }
     }
 
+    /// A row's own messages are few, and its nodes hold no others but 10,000 that run cold code.
     private func measureStored() throws {
-        let (ann, bob) = (try node("stored-a"), try node("stored-b"))
         for stored in [100, 1_000, 10_000, 100_000, 1_000_000] {
+            let (ann, bob) = (try node("\(stored)-a"), try node("\(stored)-b"))
+            try run.fill(try run.agreed(ann, [bob], "cold"), of: ann, count: 10_000)
             let used = try run.agreed(ann, [bob], "stored")
             try run.fill(used, of: ann, count: stored)
-            try show("\(stored) stored messages", ann, used, count: 10_000)
+            try show("\(stored) stored messages", ann, used, count: 600)
+            for node in [ann, bob] { try node.stop() }
         }
-        for node in [ann, bob] { try node.stop() }
     }
 
     private func show(_ name: String, _ ann: NodeProcess, _ conversation: String, count: Int) throws {
-        let pipeline = try Pipeline(home: ann.home)
-        // The first requests run cold code.
-        let rates = try (0..<3).map { _ in try pipeline.run([run.request(conversation)], count: count / 3) }
         let median = try run.latency(ann, conversation).median
+        let pipeline = try Pipeline(home: ann.home)
+        let rates = try (0..<3).map { _ in try pipeline.run([run.request(conversation)], count: count / 3) }
         let memory = try ann.memory()
         print("| \(name) | \(Table.text(rates.median)) | \(Table.text(median)) µs | \(Table.text(memory)) MiB |")
     }

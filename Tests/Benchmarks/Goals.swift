@@ -10,7 +10,7 @@ struct Goal {
         (self.figure, self.comparison, self.bound) = (figure, comparison, bound)
     }
 
-    /// What scripts do most, a request for each message, comes first.
+    /// The goals of a request for each message come first, because scripts do that most.
     static let all = [
         Goal(.durableRateSingle, to: .floorRate, .atLeast(0.45)), Goal(.durableRate, to: .floorRate, .atLeast(0.6)),
         Goal(.ephemeralRate, to: .durableRateSingle, .atLeast(1)),

@@ -202,10 +202,10 @@ struct Run {
         return ControlRequest(id: .integer(1), method: "send", params: params).jsonValue.utf8 + [0x0a]
     }
 
-    /// Sends many texts a request.
+    /// Each request sends 32 texts.
     func fill(_ conversation: String, of node: NodeProcess, count: Int) throws {
         let pipeline = try Pipeline(home: node.home, connections: 1, window: Self.inFlight / Self.batch)
-        _ = try pipeline.run([batchRequest(conversation)], count: count / Self.batch)
+        _ = try pipeline.run([batchRequest(conversation)], count: (count + Self.batch - 1) / Self.batch)
     }
 
     private func send(_ node: NodeProcess, _ conversation: String) throws {

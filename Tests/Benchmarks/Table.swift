@@ -78,20 +78,10 @@ enum Figure: String, CaseIterable {
     case mailboxShown = "mailbox: 256 waiting messages, first to last shown|ms"
     case mailboxStartShown = "mailbox: 256 waiting messages, start to last shown|ms"
 
-    enum Unit: String {
-        case microseconds = "us"
-        case milliseconds = "ms"
-        case perSecond = "/s"
-        case mebibytes = "MiB"
-        case kibibytes = "KiB"
-        case mebibytesPerSecond = "MiB/s"
-        case bytes = "bytes"
-    }
-
     private var parts: [Substring] { rawValue.split(separator: "|") }
     var name: String { String(parts[0]) }
     var rawName: String? { parts.dropFirst(2).first.map(String.init) }
-    var unit: Unit { Unit(rawValue: String(parts[1])) ?? .bytes }
+    var unit: String { String(parts[1]) }
 
     /// A rate is compared with repetitions per second.
     var raw: Figure? {
@@ -105,9 +95,9 @@ enum Figure: String, CaseIterable {
     /// `value` in this figure's unit as a multiple of `raw` in its own.
     func ratio(_ value: Double, to raw: Double) -> Double {
         switch unit {
-        case .microseconds, .mebibytes, .kibibytes, .bytes, .mebibytesPerSecond: value / raw
-        case .milliseconds: value * 1_000 / raw
-        case .perSecond: value * raw / 1_000_000
+        case "ms": value * 1_000 / raw
+        case "/s": value * raw / 1_000_000
+        default: value / raw
         }
     }
 }
@@ -131,7 +121,7 @@ struct Table {
             }
             print(
                 Self.line(
-                    figure.name, Self.text(all.median), Self.text(minimum), Self.text(maximum), figure.unit.rawValue,
+                    figure.name, Self.text(all.median), Self.text(minimum), Self.text(maximum), figure.unit,
                     ratio ?? "-"))
         }
     }
@@ -146,7 +136,7 @@ struct Table {
                 reached = zip(all, other).map { $0 / $1 }.median
             }
             let isMet = goal.bound.isMet(by: reached)
-            let unit = goal.comparison.map { " x \($0.name)" } ?? goal.figure.unit.rawValue
+            let unit = goal.comparison.map { " x \($0.name)" } ?? goal.figure.unit
             print(
                 Self.left(isMet ? "met" : "MISSED", 8) + Self.left(goal.figure.name, 51)
                     + Self.right(Self.text(reached)) + "  " + Self.left(goal.bound.text, 10) + unit)

@@ -129,7 +129,7 @@ private struct BothWays {
     let endpoint: Endpoint
     static let token = RoutingSecret(SecretBytes(copying: [UInt8](repeating: 5, count: 32))).token(day: 1, counter: 1)
 
-    /// - Parameter stagger: Head start of each attempt. Long where the first must win, because a busy machine is late.
+    /// - Parameter stagger: Head start of each attempt. Long where the first attempt must win, because a busy machine is late.
     init(network: any Network = Sockets(), farHasUDP: Bool = true, stagger: TimeAmount = TransportLimits().dialStagger)
         async throws
     {

@@ -366,7 +366,6 @@ package struct FieldSchema: Hashable, Sendable {
     package let type: String
     /// The field may be absent or null.
     package let isOptional: Bool
-    /// The values of an enumeration.
     package let values: [String]
     /// The fields of an object, or of the objects in an array.
     package let fields: [FieldSchema]

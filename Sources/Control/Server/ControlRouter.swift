@@ -178,7 +178,6 @@ package final class MethodCall<Params: MethodParams, Output: MethodResult>: Cont
         return true
     }
 
-    /// Delivers a result.
     package func succeed(_ result: Output) {
         guard self.result == nil else { return }
         self.result = result

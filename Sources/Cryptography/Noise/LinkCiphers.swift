@@ -188,7 +188,7 @@ package struct TransportState: ~Copyable, Sendable {
     }
 
     /// Seals in the caller's memory.
-    /// - Precondition: `frame` has at most ``maximumFrameByteCount`` bytes, and `target` ``overheadByteCount`` more.
+    /// - Precondition: `frame` has at most ``maximumFrameByteCount`` bytes; `target` is ``overheadByteCount`` longer.
     package mutating func seal(_ frame: [UInt8], into target: UnsafeMutableRawBufferPointer) {
         precondition(target.count == frame.count + Self.overheadByteCount)
         let lengthByteCount = 2 + ChaChaPoly.tagByteCount

@@ -8,7 +8,6 @@ package enum CodeOutcome: String, Hashable, Sendable, CaseIterable {
     /// A joiner was answered and sent no proof.
     case unproven
     case expired
-    /// Revoked by its creator.
     case revoked
     /// The node or the conversation was locked.
     case locked

@@ -136,7 +136,7 @@ package struct AttachmentChunk: Hashable, Sendable {
         (self.message, self.index, self.isDeflated, self.bytes) = (message, index, isDeflated, bytes)
     }
 
-    /// Deflates a chunk where that is smaller.
+    /// Deflates a chunk that becomes smaller, as far as its beginning shows.
     /// - Parameter isWorthTrying: `false` keeps it plain.
     package init(message: MessageID, index: Int, plain: [UInt8], isWorthTrying: Bool) {
         let deflated = isWorthTrying && Self.shrinks(plain) ? Deflate.compress(plain, level: 1) : plain
@@ -144,7 +144,7 @@ package struct AttachmentChunk: Hashable, Sendable {
         self.init(message: message, index: index, isDeflated: helps, bytes: helps ? deflated : plain)
     }
 
-    /// A sample decides, because most large files are compressed already.
+    /// The first 2 KiB decide, because most large files are compressed already.
     private static func shrinks(_ plain: [UInt8]) -> Bool {
         let sample = Array(plain.prefix(2_048))
         return sample.count < 2_048 || Deflate.compress(sample, level: 1).count < sample.count

@@ -246,7 +246,6 @@ extension Conversation {
         turn.add(.serveChunks(link))
     }
 
-    /// The link has room for more chunks.
     func chunksMayGo(to member: PublicKey, on link: LinkID, _ turn: inout Turn) {
         guard let peer = peer(member), peer.establishedLink == link else { return }
         for _ in 0..<Limits.attachmentBurst {

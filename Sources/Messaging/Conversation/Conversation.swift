@@ -83,7 +83,6 @@ package final class Conversation {
         peers.insert(peer, at: peers.firstIndex { peer.key < $0.key } ?? peers.endIndex)
     }
 
-    /// The profile that we hold.
     func profile(of member: PublicKey) -> Member? { record.members.first { $0.key == member } }
 
     package var nextDeadline: Timestamp? { nextDeadline(touching: nil) }

@@ -32,6 +32,5 @@ package struct IdleFrames: Hashable, Sendable {
         return wait > 0 ? wait : nil
     }
 
-    /// Whether all tokens are back.
     func isFull(now: Timestamp) -> Bool { tokens.isFull(now: now) }
 }

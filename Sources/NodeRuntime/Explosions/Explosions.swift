@@ -315,6 +315,7 @@ final class EndingTable {
 
     func remove(_ conversation: ConversationID) { self[conversation] = Ending() }
 
+    /// Sorted.
     var armed: [ConversationID] { endings.filter { $0.value.armed != nil }.keys.sorted() }
 
     func overdue(now: Timestamp) -> [ConversationID] {

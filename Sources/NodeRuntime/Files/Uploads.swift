@@ -19,7 +19,7 @@ final class Upload {
     /// Less than a chunk.
     var rest: [UInt8] = []
     var chunkCount = 0
-    /// The last chunk that was tried became smaller.
+    /// The last chunk that was tried became smaller, or none was tried.
     var isDeflating = true
     var whenEnded: (() -> Void)?
 

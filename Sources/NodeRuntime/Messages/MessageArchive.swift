@@ -451,7 +451,6 @@ final class MessageArchive {
         return true
     }
 
-    /// Our messages in memory that name an agreement.
     func heldSent(under agreement: AgreementID) -> [Messaging.MessageID] {
         held.filter { $0.message.sender == nil && $0.message.content.agreement == agreement }.map(\.message.content.id)
     }

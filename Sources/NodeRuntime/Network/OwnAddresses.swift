@@ -33,7 +33,6 @@ final class OwnAddresses: Part {
     private var watch: (any Channel)?
     private var advertisedNow: [Messaging.Endpoint]?
     private var relayPlacesNow: [RelayPlace]?
-    /// The endpoints last announced to members.
     private var announced: [Messaging.Endpoint]?
     /// Relayed endpoints have changed since the last announcement.
     var relaysHaveChanged = false

@@ -159,7 +159,7 @@ struct JournalBatch: Sendable {
     var isEmpty: Bool { table.isEmpty }
     var pageCount: Int { isEmpty ? 0 : JournalBlock.pageCount(bodies: bodies.count, table: table.count) }
 
-    /// - Parameter byteCount: of the bodies.
+    /// - Parameter byteCount: the bytes of all bodies.
     init(byteCount: Int) { bodies = RecordBuffer(capacity: byteCount) }
 
     mutating func add(_ entry: JournalEntry) { entry.encode(to: &table) }

@@ -144,7 +144,7 @@ final class KeyFile: Sendable {
         try onDisk(path) { () throws(SystemError) in
             defer { disk.close(file) }
             let length = Int(clamping: try disk.status(file).byteCount)
-            // No longer than the file: a full disk takes no more, and may have taken none of it.
+            // The noise is no longer than the file: a full disk takes no more, and the file may be empty.
             let noise = randomBytes(min(length, SlotFile.pageByteCount))
             try disk.write(file, at: 0, noise)
             try disk.synchronize(file, dataOnly: false)

@@ -113,7 +113,7 @@ final class RecordFile {
 
     // MARK: - Appending
 
-    /// A full buffer is followed by one of twice its size, since growing it would copy it.
+    /// A record that does not fit begins a new buffer, because growing the old one would copy it.
     private func makeTail(reserving byteCount: Int) -> RecordBuffer {
         var capacity = 4_096
         if let tail {

@@ -54,7 +54,6 @@ final class StreamLink: LinkEnd {
     private let admits: (RoutingToken) -> Bool
     /// When an incoming connection was accepted, if before it got its channel.
     private var arrival: NIODeadline?
-    /// For the next act.
     private var actDeadline: NIODeadline?
     /// For the open link, or for the end of a closing one.
     private var wholeDeadline: NIODeadline?

@@ -227,10 +227,8 @@ package struct RoutingTable: Sendable {
     /// A member's routing secret, to be kept for a start without the home's key. The caller must wipe it.
     package func secretBytes(ofMember id: UInt64) -> [UInt8]? { member(id)?.secret?.withBytes { Array($0) } }
 
-    /// The key of the member's knocks here.
     package func knock(ofMember id: UInt64) -> KnockSecret? { member(id)?.secret?.knock }
 
-    /// The key of the member's LAN announcements.
     package func lan(ofMember id: UInt64) -> LanSecret? { member(id)?.secret?.lan }
 
     private func member(_ id: UInt64) -> Holder? { slots[.member(id)].flatMap { holders[$0] } }

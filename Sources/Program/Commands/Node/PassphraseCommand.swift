@@ -73,10 +73,7 @@ struct PassphraseDropCommand: ProtectionCommand {
 }
 
 /// A command that changes the home's protection: through the node, or on the files when no node runs.
-protocol ProtectionCommand: NodeCommand {
-    /// Prompts for the passphrases that the change needs.
-    func change(_ terminal: Terminal) throws -> PassphraseChange
-}
+protocol ProtectionCommand: NodeCommand { func change(_ terminal: Terminal) throws -> PassphraseChange }
 
 extension ProtectionCommand {
     func perform(_ terminal: Terminal) throws {

@@ -28,6 +28,7 @@ package final class DatagramEndpoint {
     var handshakes: HandshakeAdmission
     var knockAdmission: Allowances<DatagramAddress.Network>
 
+    /// By our connection id.
     var connections: [UInt64: Connection] = [:]
     /// The owner's number of each connection, and the reverse.
     var numbers: [UInt64: UInt64] = [:]

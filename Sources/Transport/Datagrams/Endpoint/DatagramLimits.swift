@@ -13,6 +13,7 @@ package struct DatagramLimits: Sendable {
     package var handshakeTimeout: Microseconds = 10_000_000
     /// How long one half of act 1 waits for the other, in the place of a handshake: longer than a repetition takes.
     package var halfTimeout: Microseconds = 1_300_000
+    /// Responder handshakes in flight.
     package var handshakesInFlight = 256
     /// Responder handshakes in flight from one /24 (IPv4) or /48 (IPv6).
     package var handshakesPerPrefix = 8
