@@ -193,6 +193,20 @@ import Testing
         }
     }
 
+    @Test func `a loss counts until a session continues, whatever links open and close meanwhile`() {
+        let (lostAt, later) = (noon + Limits.keepaliveTimeout, noon + 60 * .second)
+        for sleeps in [false, true] {
+            var machine = machine(0)
+            _ = machine.opened(LinkID(1), dialer: keys[0], now: noon)
+            _ = machine.advance(now: lostAt)
+            _ = machine.opened(LinkID(2), dialer: keys[0], now: later)
+            if sleeps { machine.rest() } else { _ = machine.advance(now: later + Limits.keepaliveTimeout) }
+            #expect(machine.link == nil && machine.lostAt == lostAt)
+            machine.sessionEstablished()
+            #expect(machine.lostAt == nil)
+        }
+    }
+
     @Test func `a silent link is pinged, then dropped`() {
         var machine = machine(0)
         _ = machine.opened(LinkID(1), dialer: keys[0], now: noon)

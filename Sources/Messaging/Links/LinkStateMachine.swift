@@ -284,8 +284,6 @@ package struct LinkStateMachine: Hashable, Sendable {
 
     /// We go to sleep, or have just woken: no dials unless there is something to send.
     package mutating func rest() {
-        // The closed link had made up for the last loss.
-        if case .up = state { lostAt = nil }
         failures = 0
         (answerBy, isDoubted) = (nil, false)
         isResting = true
@@ -331,7 +329,8 @@ package struct LinkStateMachine: Hashable, Sendable {
     }
 
     private mutating func lost(now: Timestamp) {
-        lostAt = now
+        // A link without a session exchange makes up for no loss.
+        lostAt = lostAt ?? now
         pauseIfSlow(now: now)
         upgrade = nil
         (answerBy, isDoubted) = (nil, false)
