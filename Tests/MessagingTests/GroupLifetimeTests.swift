@@ -285,7 +285,6 @@ import Testing
         }
     }
 
-    /// The seeds put each member's key first.
     @Test(arguments: 1...12 as ClosedRange<UInt64>)
     func `a member that missed the newest agreement and restarts renews it with the others`(seed: UInt64) {
         var council = Council(3, seed: seed)

@@ -337,6 +337,21 @@ import Testing
     }
 
     @Test(arguments: Negotiation.Side.allCases)
+    func `a proposal reaches a member whose own one has been rejected without its knowledge`(side: Negotiation.Side) {
+        var talk = Negotiation(seed: 1)
+        talk.policies = [.refuse, .refuse]
+        talk.propose(.oneDay, side)
+        talk.deliver(side.other)
+        talk.policies = [.ask, .ask]
+        // Of two that cross, the one with the later stamp survives.
+        talk.now = talk.now + -1
+        talk.propose(.sevenDays, side.other)
+        talk.session()
+        talk.deliverAll()
+        #expect(talk.pending(side.other)?.isOurs == true && talk.pending(side)?.proposal.terms.lifetime == .sevenDays)
+    }
+
+    @Test(arguments: Negotiation.Side.allCases)
     func `a proposer that restarts before the accept arrives renews the new agreement`(proposer: Negotiation.Side) {
         var talk = Negotiation.agreed(on: .sixHours, policies: Self.renewing)
         talk.propose(.oneDay, proposer)

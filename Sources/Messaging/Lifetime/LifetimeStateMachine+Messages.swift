@@ -39,7 +39,10 @@ extension LifetimeStateMachine {
         let ended = endedProposals.last { $0.id == proposal.id && ($0.by == nil || $0.by == proposal.proposer) }
         guard let ended else { return nil }
         guard let reason = ended.rejected, from == proposal.proposer else { return [.dropped] }
-        return [.sendTo(from, .reject(proposal.id, reason))]
+        let answer = [Action.sendTo(from, .reject(proposal.id, reason))]
+        // The member has dropped ours for its own, which still stood there.
+        if case .proposed(let ours, _, _) = negotiation { return answer + [.sendTo(from, .proposal(ours))] }
+        return answer
     }
 
     /// Rejects a proposal beyond the rate limit, so that its proposer does not wait for an answer. One rejection goes
