@@ -28,7 +28,7 @@ import Glibc
             var table = Table()
             let floor = options.only == .mailbox || options.only == .neighbours ? nil : try Floor()
             for run in 1...options.runs {
-                progress("run \(run) of \(options.runs)")
+                if isatty(2) == 1 { complain("run \(run) of \(options.runs)") }
                 try floor?.measure(in: directory, into: &table)
                 if options.only == nil || options.only == .mailbox {
                     let mailbox = MailboxRun(mayfly: options.mayfly, directory: "\(directory)/mailbox\(run)")
@@ -46,7 +46,6 @@ import Glibc
                 try Links().measure(into: &table)
             }
             if options.only == nil {
-                progress("1,000,000 messages")
                 try Run(mayfly: options.mayfly, directory: "\(directory)/most").measureMost(into: &table)
             }
             table.showGoals()
@@ -105,7 +104,6 @@ import Glibc
         return String(decoding: template.dropLast().map { UInt8(bitPattern: $0) }, as: UTF8.self)
     }
 
-    private static func progress(_ text: String) { if isatty(2) == 1 { complain(text) } }
 }
 
 func complain(_ text: String) {

@@ -21,9 +21,4 @@ enum Machine {
             }
         }
     }
-
-    /// Runs `/bin/true`, `count` times. Microseconds each.
-    static func spawn(count: Int) throws -> [Double] {
-        try (0..<count).map { _ in try microseconds { _ = try Child.run(["/bin/true"]) } }
-    }
 }

@@ -20,7 +20,6 @@ struct Run {
         try FileManager.default.createDirectory(atPath: directory, withIntermediateDirectories: false)
         defer { try? FileManager.default.removeItem(atPath: directory) }
         table.add(.rawSynchronize, try Machine.synchronize(in: directory, count: Self.samples).median)
-        table.add(.rawSpawn, try Machine.spawn(count: 20).median)
 
         try NodeProcess(mayfly: mayfly, home: "\(directory)/a", isNew: true).stop()
         let ann = try NodeProcess(mayfly: mayfly, home: "\(directory)/a", isNew: false)

@@ -1,9 +1,8 @@
 /// A figure's name, its unit, and the machine's own time for the unavoidable part.
 enum Figure: String, CaseIterable {
     case rawSynchronize = "raw fdatasync of a 256-byte append|us"
-    case rawSpawn = "raw start and end of /bin/true|us"
-    case startUp = "start-up to ready|ms|/bin/true"
-    case status = "mayfly status|ms|/bin/true"
+    case startUp = "start-up to ready|ms"
+    case status = "mayfly status|ms"
     case memory = "resident memory, idle node|MiB"
     case memoryPeak = "resident memory, idle node, peak|MiB"
     case identity = "create a conversation, its identity from the pool|us|fdatasync"
@@ -61,45 +60,31 @@ enum Figure: String, CaseIterable {
     case rebalanceMany = "rebalance 10,000 inboxes|us"
     case memoryAwake = "resident memory per awake inbox|KiB"
     case memoryAsleep = "resident memory per sleeping inbox|KiB"
-    case startUpMany = "start-up to ready, 10,000 inboxes|ms|/bin/true"
+    case startUpMany = "start-up to ready, 10,000 inboxes|ms"
     case memoryMany = "resident memory after a start, 10,000 inboxes|MiB"
     case rateAlone = "messages durable, a request each, no other inbox|/s"
     case rateNeighbours = "messages durable, a request each, 10,000 others|/s"
     case medianAlone = "message durable, p50, no other inbox|us"
     case medianNeighbours = "message durable, p50, 10,000 others|us"
-    case statusNeighbours = "mayfly status, 10,000 inboxes|ms|/bin/true"
+    case statusNeighbours = "mayfly status, 10,000 inboxes|ms"
     case idleTick = "processor time of an idle node in 10 s, 10,000 inboxes|us"
     case mailboxIn = "mailbox: contents into 128 boxes|/s"
     case mailboxOut = "mailbox: contents out of 128 boxes|/s"
     case mailboxMemory = "mailbox: resident memory, 128 full boxes|MiB"
     case mailboxMemoryStart = "mailbox: resident memory after a start, all claimed|MiB"
-    case mailboxStart = "mailbox: start-up to ready, 128 full boxes|ms|/bin/true"
+    case mailboxStart = "mailbox: start-up to ready, 128 full boxes|ms"
     case mailboxTaken = "mailbox: 256 slots listed, taken and overwritten|ms"
     case mailboxShown = "mailbox: 256 waiting messages, first to last shown|ms"
     case mailboxStartShown = "mailbox: 256 waiting messages, start to last shown|ms"
 
     private var parts: [Substring] { rawValue.split(separator: "|") }
     var name: String { String(parts[0]) }
-    var rawName: String? { parts.dropFirst(2).first.map(String.init) }
     var unit: String { String(parts[1]) }
-
-    /// A rate is compared with repetitions per second.
-    var raw: Figure? {
-        switch parts.dropFirst(2).first {
-        case "fdatasync": .rawSynchronize
-        case "/bin/true": .rawSpawn
-        default: nil
-        }
-    }
+    /// What the disk alone takes. A rate is compared with repetitions per second.
+    var raw: Figure? { parts.count > 2 ? .rawSynchronize : nil }
 
     /// `value` in this figure's unit as a multiple of `raw` in its own.
-    func ratio(_ value: Double, to raw: Double) -> Double {
-        switch unit {
-        case "ms": value * 1_000 / raw
-        case "/s": value * raw / 1_000_000
-        default: value / raw
-        }
-    }
+    func ratio(_ value: Double, to raw: Double) -> Double { unit == "/s" ? value * raw / 1_000_000 : value / raw }
 }
 
 struct Table {
@@ -117,7 +102,7 @@ struct Table {
         for figure in Figure.allCases {
             guard let all = values[figure], let minimum = all.min(), let maximum = all.max() else { continue }
             let ratio = figure.raw.flatMap { values[$0] }.map { raw in
-                Self.text(zip(all, raw).map { figure.ratio($0, to: $1) }.median) + " x " + (figure.rawName ?? "")
+                Self.text(zip(all, raw).map { figure.ratio($0, to: $1) }.median) + " x fdatasync"
             }
             print(
                 Self.line(

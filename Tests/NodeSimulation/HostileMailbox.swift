@@ -4,8 +4,8 @@ import Messaging
 /// A hostile mailbox. A real node accepts claims and puts; its outgoing answers are forged. It keeps every body, shows
 /// bodies under other ids and in another order, confirms and drops some, lies about the dwell, announces missing bodies
 /// and sends unsolicited answers.
-final class HostileMailbox {
-    private static let poolCount = 512
+final class HostileMailbox: Forger {
+    static let poolCount = 512
 
     private var slots: [(box: BoxID, id: SlotID, body: [UInt8])] = []
     private var ids: [SlotID] = []
@@ -13,19 +13,10 @@ final class HostileMailbox {
     /// Slots that were confirmed but are never shown.
     private var dropped: Set<SlotID> = []
     private var held: [[UInt8]] = []
-    private var dice: Randomness
+    var dice: Randomness
     private(set) var counts: [String: Int] = [:]
 
     init(dice: Randomness) { self.dice = dice }
-
-    private func roll(_ bound: Int) -> Int { Int(dice.next(upperBound: UInt64(max(1, bound)))) }
-    private func pick<Element>(_ elements: [Element]) -> Element? {
-        elements.isEmpty ? nil : elements[roll(elements.count)]
-    }
-
-    private func keep<Element>(_ element: Element, in list: inout [Element]) {
-        if list.count < Self.poolCount { list.append(element) } else { list[roll(list.count)] = element }
-    }
 
     func hears(_ request: MailboxRequest) {
         switch request {

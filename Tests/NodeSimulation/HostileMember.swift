@@ -1,14 +1,29 @@
 import Cryptography
 import Messaging
 
+/// Makes its choices by dice, from what it has seen.
+protocol Forger: AnyObject {
+    static var poolCount: Int { get }
+    var dice: Randomness { get set }
+}
+
+extension Forger {
+    func roll(_ bound: Int) -> Int { Int(dice.next(upperBound: UInt64(max(1, bound)))) }
+    func pick<Element>(_ elements: [Element]) -> Element? { elements.isEmpty ? nil : elements[roll(elements.count)] }
+
+    func keep<Element>(_ element: Element, in list: inout [Element]) {
+        if list.count < Self.poolCount { list.append(element) } else { list[roll(list.count)] = element }
+    }
+}
+
 /// A hostile member of conversations. A real node joins for it; its outgoing frames are forged after authentication, so
 /// that peers attribute them to the member: repeated, delayed, reordered, with other numbers, with other members'
 /// names, or with signed garbage.
 ///
 /// In conversations that it created it also sends different, correctly signed frames to different members. Two hostile
 /// machines share one instance, and repeat what the other has received.
-final class HostileMember: @unchecked Sendable {
-    private static let poolCount = 256
+final class HostileMember: Forger, @unchecked Sendable {
+    static let poolCount = 256
 
     var keys: [PublicKey: IdentityKey] = [:]
     /// Frames it has sent and received, for replay.
@@ -21,19 +36,10 @@ final class HostileMember: @unchecked Sendable {
     private var made: [PublicKey: Genesis] = [:]
     private var members: [Member] = []
     private var held: [[UInt8]] = []
-    private var dice: Randomness
+    var dice: Randomness
     private(set) var counts: [String: Int] = [:]
 
     init(dice: Randomness) { self.dice = dice }
-
-    private func roll(_ bound: Int) -> Int { Int(dice.next(upperBound: UInt64(max(1, bound)))) }
-    private func pick<Element>(_ elements: [Element]) -> Element? {
-        elements.isEmpty ? nil : elements[roll(elements.count)]
-    }
-
-    private func keep<Element>(_ element: Element, in list: inout [Element]) {
-        if list.count < Self.poolCount { list.append(element) } else { list[roll(list.count)] = element }
-    }
 
     func makes(_ one: Conversation) {
         let key = one.key.publicKey
