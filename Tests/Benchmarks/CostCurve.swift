@@ -1,5 +1,4 @@
 import Adversary
-import Control
 import FoundationEssentials
 
 /// `--only curve`: what a message costs as inboxes, members and stored messages grow. Prints the rows of the table in

@@ -1,6 +1,5 @@
 import Adversary
 import Glibc
-import TestSupport
 
 enum Machine {
     /// Appends 256 bytes to a file of `directory` and calls fdatasync, `count` times. Microseconds each.

@@ -295,8 +295,7 @@ import Testing
         for (from, to) in [(0, 1), (0, 2), (1, 0), (2, 0), (0, 1)] { while council.deliver(from, to) {} }
         #expect(council.machines.map { $0.inForce?.terms } == [.oneDay, .oneDay, .sixHours])
         council.restart(2)
-        council.link(0, 2)
-        council.link(1, 2)
+        for other in [0, 1] { council.link(other, 2) }
         #expect(council.deliverAll() && council.isAgreed && council.terms == .oneDay)
     }
 
