@@ -87,7 +87,7 @@ import Testing
         let pair = try await Pair()
         try await pair.agree(.oneHour)
         let upload = try await pair.ann.beginUpload("tea", name: "f", byteCount: nil, text: "", replyTo: nil)
-        _ = try await pair.ann.append(ByteBuffer(bytes: Array(repeating: 7, count: 70_000)), to: upload).get()
+        _ = try await pair.ann.append(ByteBuffer(bytes: Array(repeating: 7, count: 130_000)), to: upload).get()
         let disk = pair.disks.ann
         disk.with { $0.fault = SimulatedDisk.Fault(at: $0.operations, code: EIO, isLasting: true) }
         _ = try? await pair.ann.rename("tea", to: "coffee")
@@ -113,7 +113,7 @@ import Testing
         try await pair.agree(.oneHour)
         let before = try await pair.ann.recordCount("tea")
         let upload = try await pair.ann.beginUpload("tea", name: "f", byteCount: nil, text: "", replyTo: nil)
-        _ = try await pair.ann.append(ByteBuffer(bytes: Array(repeating: 7, count: 70_000)), to: upload).get()
+        _ = try await pair.ann.append(ByteBuffer(bytes: Array(repeating: 7, count: 130_000)), to: upload).get()
         #expect(try await pair.ann.recordCount("tea") == before + 2)
         await pair.ann.lock()
         #expect(await pair.ann.uploadCount == 0)
