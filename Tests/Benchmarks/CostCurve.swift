@@ -24,7 +24,7 @@ struct CostCurve {
         let nodes = [try node("inboxes-a"), try node("inboxes-b")]
         var count = 0
         for target in [10, 1_000, 10_000] {
-            let used = try run.agreed(nodes[0], [nodes[1]], "inboxes")
+            let used = try run.agreed(nodes[0], [nodes[1]], "inboxes \(target)")
             for node in nodes { try run.createInboxes(target - count - 1, at: node) }
             count = target
             try show("\(target) inboxes", nodes[0], used, count: 40_000)
@@ -37,7 +37,7 @@ struct CostCurve {
         var others: [NodeProcess] = []
         for target in [2, 8, 32] {
             while others.count < target - 1 { others.append(try node("member-\(others.count)")) }
-            let group = try run.agreed(ann, others, "members")
+            let group = try run.agreed(ann, others, "members \(target)")
             try show("\(target) members", ann, group, count: 40_000 / target)
         }
         for node in [ann] + others { try node.stop() }
