@@ -44,15 +44,15 @@ struct Run {
             _ = try ann.client.call("read", ["conversation": .string(first), "last": 50])
         }
         table.add(.memoryLoaded, try ann.memory())
+        if !messagesOnly {
+            sleep(60)
+            table.add(.memoryAfter, try ann.memory())
+        }
         _ = try explode(ann, first)
         try measureExplosions(ann, bob, into: &table)
 
         try measureRates(ann, bob, into: &table)
         try measureFile(ann, bob, into: &table)
-        if !messagesOnly {
-            sleep(60)
-            table.add(.memoryAfter, try ann.memory())
-        }
         try ann.stop()
         try bob.stop()
         guard !messagesOnly else { return }

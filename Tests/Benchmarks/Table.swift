@@ -31,7 +31,7 @@ enum Figure: String, CaseIterable {
     case read = "read the last 50 of 10,000 messages|us|fdatasync"
     case readMost = "read the last 50 of 1,000,000 messages|us"
     case memoryLoaded = "resident memory after 15,000 messages, sender|MiB"
-    case memoryAfter = "resident memory, sender, a minute after all messages|MiB"
+    case memoryAfter = "resident memory after 15,000 messages, a minute later|MiB"
     case storeAppend = "store alone: processor time of a message, append and commits of 100|us"
     case storeAppendWall = "store alone: messages stored in commits of 100|/s"
     case storeChunks = "store alone: records of 60 KiB stored in commits of 32|MiB/s"
