@@ -40,7 +40,7 @@ extension LifetimeStateMachine {
         guard let ended else { return nil }
         guard let reason = ended.rejected, from == proposal.proposer else { return [.dropped] }
         let answer = [Action.sendTo(from, .reject(proposal.id, reason))]
-        // The member has dropped ours for its own, which still stood there.
+        // The member may have dropped our proposal for its own, which this rejection ends.
         if case .proposed(let ours, _, _) = negotiation { return answer + [.sendTo(from, .proposal(ours))] }
         return answer
     }

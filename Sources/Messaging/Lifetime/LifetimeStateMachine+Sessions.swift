@@ -104,8 +104,8 @@ extension LifetimeStateMachine {
         return isPair && named.isEmpty ? actions : actions + named + renew(now: now, key: key, random: &random)
     }
 
-    /// Names the terms that we would renew where our session start named others: those of an agreement that we have
-    /// missed until then.
+    /// Names the terms that we would renew if our session start named others, as before an agreement that we had
+    /// missed.
     private mutating func nameRenewable(
         _ caughtUp: Bool, to from: PublicKey, _ sent: SessionStart, _ policy: LifetimePolicy
     ) -> [Action] {
