@@ -51,7 +51,7 @@ package struct FuzzTarget: Sendable {
     private static let datagrams = ["Transport/Datagrams", "Transport/Links"] + crypto
     private static let transport = ["Transport"] + crypto
     private static let core = ["Messaging"] + crypto
-    private static let control = ["Control", "Program/Control/Methods"] + core
+    private static let control = ["Control", "Program/Methods"] + core
     private static let runtime = ["NodeRuntime", "Store", "Messaging"] + transport
 
     private static func of(_ modules: [String], _ targets: [FuzzTarget]) -> [FuzzTarget] {
