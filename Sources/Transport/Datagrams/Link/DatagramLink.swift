@@ -58,7 +58,6 @@ package final class DatagramLink {
     var owesClose = false
     /// Probe packets that may exceed the window after a timeout.
     var probesDue = 0
-    /// Time of the last probe timeout.
     var lastProbeAt = Microseconds.min
     /// When the pacer allows the next packet.
     var pacedUntil: Microseconds?

@@ -44,7 +44,6 @@ struct SendStream {
     /// Sent bytes are unacknowledged.
     var isInFlight: Bool { base < unsent }
     var unsentByteCount: Int { Int(end - unsent) }
-    /// Everything is acknowledged, including the end.
     var isAcknowledged: Bool { finish == .acknowledged && base == end }
     var isFinished: Bool { finish != .open }
 
