@@ -57,6 +57,31 @@ import Testing
         }
     }
 
+    @Test("Texts of requests that arrive together keep their order under any name of a conversation") func together()
+        throws
+    {
+        try withRoom(lifetime: "1d") { ann, bob, room in
+            try ann.ok("conversation", "create", "--name", "alone")
+            let texts = [
+                ("room", "a"), ("alone", "x"), (room, "b"), ("nowhere", "y"), ("room", ""), ("alone", "z"),
+                (String(room.prefix(12)), "c"),
+            ]
+            let requests = texts.enumerated().map {
+                let params = #"{"conversation":"\#($1.0)","text":"\#($1.1)","wait":"delivered"}"#
+                return #"{"jsonrpc":"2.0","id":\#($0),"method":"send","params":\#(params)}"# + "\n"
+            }
+            let answers = try ann.ok("rpc", input: requests.joined()).lines.sorted {
+                $0["id"].integer ?? 0 < $1["id"].integer ?? 0
+            }
+            let lonely = "the conversation has no other member"
+            #expect(
+                answers.map { $0["error"]["message"].string } == [
+                    nil, lonely, nil, "no conversation `nowhere`", "the text is empty", lonely, nil,
+                ])
+            #expect(try bob.texts() == ["a", "b", "c"])
+        }
+    }
+
     @Test("A waiting `send` is told of a lock, where its message is safe, and of an explosion") func told() throws {
         try withRoom(lifetime: "1d") { ann, bob, _ in
             func leave() throws { try bob.stop(seenBy: ann) }

@@ -13,9 +13,7 @@ package struct JSONReader {
         /// Without the quotation marks.
         let name: Range<Int>
         let hasEscapes: Bool
-        /// Offset of the value.
         var value = 0
-        /// Offset behind the value.
         var end = 0
         /// Index of the next member of the same object.
         var next: Int?
@@ -69,7 +67,6 @@ package struct JSONReader {
     enum Kind {
         case null, bool, number, string, array, object
 
-        /// Name for error messages.
         var name: String {
             switch self {
             case .null: "null"
@@ -82,7 +79,6 @@ package struct JSONReader {
         }
     }
 
-    /// Kind of the next value.
     mutating func kind() -> Kind {
         skipSpace()
         switch current {
@@ -258,7 +254,8 @@ package struct JSONReader {
 
     private func isNamed(_ name: String, _ member: Member) -> Bool {
         member.hasEscapes
-            ? JSONString.unescaped(bytes[member.name]) == name : name.utf8.elementsEqual(bytes[member.name])
+            ? JSONString.unescaped(bytes[member.name]) == name
+            : name.utf8.count == member.name.count && name.utf8.elementsEqual(bytes[member.name])
     }
 
     /// Consumes nothing.

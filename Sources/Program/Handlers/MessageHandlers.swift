@@ -5,11 +5,16 @@ import NIOCore
 import NodeRuntime
 
 struct MessageHandlers: Sendable {
+    private typealias SendCall = MethodCall<SendParams, SendResult>
+
     let sends: PendingSends
 
     func add(to router: inout NodeRouter) {
-        router.call(Methods.send, joins: SendParams.goTogether) { node, call in
-            if let texts = call.params.texts { try send(texts, call, node) } else { try sendOne(call, node) }
+        router.call(Methods.send, joins: SendParams.goTogether) { [fail = router.fail] node, call in
+            if let texts = call.params.texts { return try send(texts, call, node) }
+            for calls in Self.byConversation([call] + call.followers, node) {
+                do { try send(calls, node) } catch { for one in calls { fail(one, error) } }
+            }
         }
         router.call(Methods.react) { node, call in
             let params = call.params
@@ -58,7 +63,7 @@ struct MessageHandlers: Sendable {
         }
     }
 
-    private func send(_ texts: [String], _ call: MethodCall<SendParams, SendResult>, _ node: isolated Node) throws {
+    private func send(_ texts: [String], _ call: SendCall, _ node: isolated Node) throws {
         let params = call.params
         guard params.text == nil, params.type == nil, params.replyTo == nil, params.payload == nil,
             params.fallback == nil
@@ -76,12 +81,32 @@ struct MessageHandlers: Sendable {
         }
     }
 
-    /// The texts of several calls are sent in one turn.
-    private func sendOne(_ call: MethodCall<SendParams, SendResult>, _ node: isolated Node) throws {
-        let params = call.params
-        let calls = [call] + call.followers
+    /// Calls of each conversation, in order. An alias and an id may name the same one.
+    private static func byConversation(_ calls: [SendCall], _ node: isolated Node) -> [[SendCall]] {
+        var groups: [[SendCall]] = []
+        var named: [String: Int] = [:]
+        var places: [ClientID: Int] = [:]
+        for call in calls {
+            let name = call.params.conversation
+            if named[name] == nil, calls.count > 1 {
+                // Looked for once: the search for an unknown name is long.
+                let client = try? node.resolve(name)
+                named[name] = client.flatMap { places[$0] }
+                if let client { places[client] = named[name] ?? groups.count }
+            }
+            let place = named[name] ?? groups.count
+            named[name] = place
+            if place == groups.count { groups.append([]) }
+            groups[place].append(call)
+        }
+        return groups
+    }
+
+    /// The texts of several calls for one conversation are sent in one turn.
+    private func send(_ calls: [SendCall], _ node: isolated Node) throws {
+        let params = calls[0].params
         let answer = PendingSend.Answer.each { calls[$0].complete($1.result.map { SendResult($0) }) }
-        try sends.send(stage: params.wait, timeout: params.timeout, call.session, node, answer) { whenDurable in
+        try sends.send(stage: params.wait, timeout: params.timeout, calls[0].session, node, answer) { whenDurable in
             guard calls.count > 1 else { return try Self.make(params, node, whenDurable) }
             return try node.send(params.conversation, texts: calls.compactMap(\.params.text), whenDurable: whenDurable)
         }
@@ -120,8 +145,7 @@ extension SendParams {
     }
 
     @Sendable fileprivate static func goTogether(_ first: SendParams, _ next: SendParams) -> Bool {
-        first.isText && next.isText && first.conversation == next.conversation && first.wait == next.wait
-            && first.timeout == next.timeout
+        first.isText && next.isText && first.wait == next.wait && first.timeout == next.timeout
     }
 }
 

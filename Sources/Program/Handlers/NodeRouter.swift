@@ -20,7 +20,7 @@ struct NodeRouter {
     }
 
     /// Fails a call. The log gets only the type of a library's error, because its text may name files and addresses.
-    private var fail: @Sendable (ControlCall, any Error) -> Void {
+    var fail: @Sendable (ControlCall, any Error) -> Void {
         { [log] call, error in
             if knownError(error) == nil {
                 log.error(
