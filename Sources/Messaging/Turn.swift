@@ -54,7 +54,6 @@ package struct Turn {
 
     mutating func close(_ link: LinkID) { add(.close(link)) }
 
-    /// The place of the next effect.
     var mark: Int { actions.count }
 
     /// Whether the effects since `mark` are those of a no-op frame: dropped, answered to its sender only, or its link

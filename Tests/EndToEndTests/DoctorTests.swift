@@ -126,5 +126,7 @@ import Testing
         #expect(StatusView.memoryCheck(limit / 10 * 9 - 1).state == .ok)
         let check = StatusView.memoryCheck(limit / 10 * 9)
         #expect(check.state == .warning && check.hint?.contains("read them") == true)
+        let full = StatusView.memoryCheck(0, full: (0..<6).map { "room \($0)" })
+        #expect(full.state == .warning && full.message.hasSuffix("room 0, room 1, room 2, room 3 and 2 more"))
     }
 }

@@ -2,7 +2,6 @@ import Cryptography
 import Messaging
 import Testing
 
-/// Nodes with one inbox each.
 protocol TestNodes {
     var clients: [ClientID] { get }
     mutating func step(_ node: Int, _ body: (inout NodeStateMachine, inout Turn) -> Void)
@@ -41,7 +40,6 @@ struct Assembly: TestNodes {
     var nodes: [NodeStateMachine] = []
     var clients: [ClientID] = []
     var keys: [IdentityKey] = []
-    /// Also keys of removed inboxes.
     var inboxKeys: [ClientID: IdentityKey] = [:]
     var now = noon
     var endpoints: [String] = []

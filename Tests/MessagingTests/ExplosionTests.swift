@@ -372,6 +372,25 @@ import Testing
         }
     }
 
+    @Test func `a start with many explosions knocks at a bounded number of members each second`() throws {
+        var pair = try Pair.joined()
+        pair.command(0) { try $0.explode(&$1) }
+        let tombstone = try #require(pair.exploded[0])
+        let node = NodeStateMachine()
+        var start = turn(pair.random, now: pair.now)
+        for number in 0..<100 {
+            var another = tombstone
+            another.conversation = ConversationID(unchecked: [UInt8](repeating: UInt8(number), count: 32))
+            node.load(another, &start)
+        }
+        var counts: [Int] = []
+        for second in 0..<4 {
+            var later = turn(pair.random, now: pair.now + Milliseconds(second) * .second)
+            counts.append(later.apart { node.advance(&$0) }.count { if case .knock = $0 { true } else { false } })
+        }
+        #expect(counts.reduce(0, +) >= 100 && counts.max() == Limits.knocksAtOnce, "\(counts)")
+    }
+
     @Test func `a saved record with a schedule reloads unchanged and is armed again at the start`() throws {
         var all = try Assembly.joined(2)
         _ = schedule(&all, in: .hour)

@@ -183,7 +183,6 @@ struct Negotiation {
             random: &random)
     }
 
-    /// Advances one side's clock to `now`.
     mutating func renewIfDue(_ side: Side, at now: Timestamp) {
         let index = side.rawValue
         self.now = self.now + (now - time(side))

@@ -6,7 +6,6 @@ import Testing
 private let place = Endpoint(host: "10.0.0.7", port: 7_440)
 
 extension Assembly {
-    /// Two members whose link is lost.
     fileprivate static func cut() throws -> Assembly {
         var all = try joined(2)
         for link in all.links.keys.sorted() { all.step(0) { core, turn in core.linkClosed(link, &turn) } }

@@ -43,6 +43,20 @@ import Testing
         #expect(outbox.flush(now: noon, random: &random) == sent([ids[Limits.inFlightCount]], age: 0))
     }
 
+    @Test mutating func `a stored content passes memory-only ones that its member leaves unacknowledged`() {
+        var outbox = OutboxStateMachine()
+        let limit = Limits.inFlightCount
+        let ids = (0..<limit + 3).map { _ in MessageID.random(&random) }
+        for (index, id) in ids.enumerated() {
+            _ = outbox.enqueue(id, sentAt: noon, deadline: noon + .day, isStored: index > limit)
+        }
+        #expect(outbox.flush(now: noon, random: &random) == sent(Array(ids[..<limit] + ids[(limit + 1)...]), age: 0))
+        #expect(outbox.flush(now: noon, random: &random).isEmpty && outbox.cancel(ids[3]))
+        #expect(outbox.flush(now: noon, random: &random) == sent([ids[limit]], age: 0))
+        outbox.linkLost()
+        #expect(outbox.flush(now: noon, random: &random).transmitted.map(\.id) == ids.filter { $0 != ids[3] })
+    }
+
     @Test mutating func `unacknowledged messages of a lost link are resent in the same order`() {
         var outbox = outbox(4)
         _ = outbox.flush(now: noon, random: &random)

@@ -11,7 +11,6 @@ private struct Service {
     let stranger = IdentityKey(SecretKey.generate())
     var machine = RelayServiceStateMachine()
     var now = start
-    /// An address prefix.
     var source: UInt64?
 
     init(_ change: (inout RelayTerms) -> Void = { _ in }) {
@@ -30,7 +29,6 @@ private struct Service {
             isPeer: isPeer ?? (key.publicKey == peer.publicKey), source: source, now: now)
     }
 
-    /// The holder's link.
     @discardableResult mutating func hold(_ request: RelayRequest) -> [NodeAction] { say(request, holder, as: peer) }
 
     /// Whether the stream is opened; the holder is told of it.

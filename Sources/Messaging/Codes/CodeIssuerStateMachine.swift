@@ -39,7 +39,6 @@ package struct CodeIssuerStateMachine {
         case answer(CodeAttempt, [UInt8])
         /// Send, and close once sent.
         case deliver(CodeAttempt, [UInt8])
-        /// Close without a message.
         case refuse(CodeAttempt)
         /// Make an invite and hand it to ``CodeIssuerStateMachine/made(invite:)``.
         case makeInvite

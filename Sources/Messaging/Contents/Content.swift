@@ -76,11 +76,8 @@ package enum DeliveryState: String, Sendable, Hashable, Codable {
     case mailed
     /// Acknowledged end to end.
     case delivered
-    /// Expired before its delivery.
     case expiredUndelivered = "expiredUndelivered"
-    /// Cancelled before its delivery.
     case cancelled
-    /// From another member.
     case received
     /// All members that it was sent to and that are still members have sent read receipts.
     case read

@@ -8,7 +8,6 @@ package enum ContentBody: Hashable, Sendable {
     case reaction(Reaction)
     case attachment(Attachment)
 
-    /// Approximate size in memory, in bytes.
     var byteCount: Int {
         switch self {
         case .opaque: 0

@@ -1,6 +1,5 @@
 import Cryptography
 
-/// Frames of members.
 extension Conversation {
     /// - Parameter memoryAvailable: memory left for contents of all inboxes, in bytes.
     package func receive(

@@ -6,7 +6,6 @@ package enum Frame: Hashable, Sendable {
     case session(SessionStart)
     /// In the order of sending: at most ``Limits/contentsCount``.
     case contents([AgedContent])
-    /// Acknowledges contents end to end.
     case acknowledgement(Acknowledgement)
     case lifetime(LifetimeMessage)
     case joinRequest(JoinRequest)
@@ -30,7 +29,6 @@ package enum Frame: Hashable, Sendable {
     /// Requests chunks `first…first + count - 1` of the file of our message.
     case attachmentRequest(MessageID, first: Int, count: Int)
     case attachmentChunk(AttachmentChunk)
-    /// The requested file is not available.
     case attachmentGone(MessageID)
     /// The member list, and the members' profiles.
     case group(GroupUpdate)

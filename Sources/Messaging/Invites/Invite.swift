@@ -82,7 +82,6 @@ package struct VerifiedInvite: Hashable, Sendable {
     package let signed: SignedInvite
 
     package enum Failure: Error, Hashable {
-        /// The signature recovers to no key.
         case invalidSignature
         /// Another key than the creator's: altered and signed again.
         case foreignSignature

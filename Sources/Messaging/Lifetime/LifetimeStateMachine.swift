@@ -146,7 +146,6 @@ package struct LifetimeStateMachine: Hashable, Sendable {
         }
     }
 
-    /// The open proposal of another member.
     var theirs: LifetimeProposal? { pending.flatMap { $0.isOurs ? nil : $0.proposal } }
 
     /// The members that have yet to sign the open proposal, as far as this node has heard.
@@ -240,7 +239,6 @@ package struct LifetimeStateMachine: Hashable, Sendable {
     }
 }
 
-/// Commands of the user.
 extension LifetimeStateMachine {
     /// Proposes `terms`, or accepts an open proposal of the same terms.
     package mutating func propose(

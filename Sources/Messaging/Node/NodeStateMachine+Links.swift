@@ -217,6 +217,13 @@ extension NodeStateMachine {
         inboxes.withCopies.inOrderOfCreation().compactMap(\.conversation)
     }
 
+    /// Conversations whose unread contents in memory leave less than a tenth of ``Limits/memoryByteCount``.
+    package var conversationsWithFullMemory: [Conversation] {
+        let full = Limits.memoryByteCount / 10 * 9
+        guard unreadByteCount >= full else { return [] }
+        return inboxes.awake.filter { $0.heldByteCount >= full }.inOrderOfCreation().compactMap(\.conversation)
+    }
+
     /// - Parameter isUnknownThere: a node closed, perhaps since it does not know our token. Over UDP such a node is
     ///   silent, so there no answer counts too.
     package func dialFailed(_ client: ClientID, to remote: PublicKey, isUnknownThere: Bool, _ turn: inout Turn) {

@@ -246,6 +246,7 @@ package final class NodeStateMachine {
         settleRelays(&turn)
         advanceInboxes(&turn)
         while let link = guests.takeOverdue(now: turn.now) { turn.close(link) }
+        var knockCount = 0
         for conversation in explosions.takeDue(until: turn.now) {
             guard var explosion = explosions[conversation] else { continue }
             if explosion.record.keepUntil <= turn.now {
@@ -253,8 +254,11 @@ package final class NodeStateMachine {
                 turn.add(.removeTombstone(conversation))
                 continue
             }
-            if let due = explosion.knockAt, due <= turn.now {
+            if let due = explosion.knockAt, due <= turn.now, knockCount >= Limits.knocksAtOnce {
+                explosion.knockAt = turn.now + .second
+            } else if let due = explosion.knockAt, due <= turn.now {
                 for member in explosion.record.waiting { turn.add(.knock(.deliver(conversation, member))) }
+                knockCount += explosion.record.waiting.count
                 explosion.knockAt = explosion.record.waiting.isEmpty ? nil : turn.now + explosion.wait
                 explosion.wait = min(explosion.wait * 2, Limits.knock.longest)
             }

@@ -52,7 +52,10 @@ package struct OutboxStateMachine: Sendable {
     private var entries: [MessageID: Entry] = [:]
     /// Entries that are not in flight, in order. Ids of removed entries are skipped.
     private var waiting: Deque<MessageID> = []
+    /// Memory-only entries before ``waiting`` that wait for the acknowledgement of other memory-only ones.
+    private var stalled: Deque<MessageID> = []
     private var inFlight: Set<MessageID> = []
+    private var memoryOnlyInFlight: Set<MessageID> = []
     /// Entries that the member's mailbox lacks, in order, also those in flight. The first is never stale; later stale
     /// ids are skipped.
     private var unmailed: Deque<MessageID> = []
@@ -99,9 +102,9 @@ package struct OutboxStateMachine: Sendable {
     }
 
     private mutating func flush(_ actions: inout Actions, now: Timestamp, random: inout some RandomNumberGenerator) {
-        guard !waiting.isEmpty, inFlight.count < Limits.inFlightCount else { return }
+        guard !waiting.isEmpty || !stalled.isEmpty else { return }
         let jitter = random.next()
-        while inFlight.count < Limits.inFlightCount, let message = waiting.popFirst() {
+        while let message = popWaiting() {
             guard var entry = entries[message], !entry.isInFlight else { continue }
             guard entry.deadline > now else {
                 wake(at: entry.deadline)
@@ -111,9 +114,21 @@ package struct OutboxStateMachine: Sendable {
             actions.transmitted.append(NodeAction.AgedMessage(id: message, age: max(0, now - entry.sentAt)))
             entry.isInFlight = true
             inFlight.insert(message)
+            if !entry.isStored { memoryOnlyInFlight.insert(message) }
             schedule(&entry, now: now, jitter)
             entries[message] = entry
         }
+    }
+
+    /// A stored content passes the memory-only ones, which a member leaves unacknowledged while its memory is full.
+    private mutating func popWaiting() -> MessageID? {
+        let isFull = memoryOnlyInFlight.count >= Limits.inFlightCount
+        if !isFull, let message = stalled.popFirst() { return message }
+        while inFlight.count - memoryOnlyInFlight.count < Limits.inFlightCount, let message = waiting.popFirst() {
+            guard isFull, entries[message]?.isStored == false else { return message }
+            stalled.append(message)
+        }
+        return nil
     }
 
     /// - Returns: whether it was waiting here.
@@ -128,11 +143,14 @@ package struct OutboxStateMachine: Sendable {
 
     /// Entries in flight go first on the next link, in the old order.
     package mutating func linkLost() {
+        waiting.insert(contentsOf: stalled, at: 0)
+        stalled = []
         for entry in inOrder(inFlight).reversed() {
             entries[entry.message]?.isInFlight = false
             waiting.prepend(entry.message)
         }
         inFlight.removeAll()
+        memoryOnlyInFlight.removeAll()
     }
 
     // MARK: The member's mailbox
@@ -250,6 +268,7 @@ package struct OutboxStateMachine: Sendable {
     private mutating func remove(_ message: MessageID) -> Bool {
         guard let entry = entries.removeValue(forKey: message) else { return false }
         inFlight.remove(message)
+        memoryOnlyInFlight.remove(message)
         if !entry.isStored { memoryOnlyCount -= 1 }
         if unmailed.first == message { skipMailed() }
         forgetStale()

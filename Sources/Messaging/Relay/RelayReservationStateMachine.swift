@@ -23,7 +23,6 @@ package struct RelayReservationStateMachine: Hashable, Sendable {
         /// At most ``Limits/relayLabelCount`` labels each.
         case ask(LinkID, [RelayLabel])
         case withdraw(LinkID, [RelayLabel])
-        /// Our endpoints may have changed.
         case changed
     }
 

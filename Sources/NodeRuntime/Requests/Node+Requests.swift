@@ -135,6 +135,7 @@ extension Node {
 
     /// Conversations that have detected two running copies of a home.
     package var conversationsWithCopies: [Conversation] { core.machine.conversationsWithCopies }
+    package var conversationsWithFullMemory: [Conversation] { core.machine.conversationsWithFullMemory }
 
     // MARK: Inboxes
 

@@ -14,7 +14,10 @@ enum StatusView {
                 name: "erasure", state: status.erasure.erasure == .bestEffort ? .warning : .ok,
                 message: "\(status.erasure.erasure.rawValue): \(status.erasure.reason)")
         ]
-        checks.append(memoryCheck(status.unreadByteCount))
+        let full = node.conversationsWithFullMemory.map { machine in
+            Words.name(node.alias(of: machine.client) ?? machine.record.name ?? MemberName.id(machine.key.publicKey))
+        }
+        checks.append(memoryCheck(status.unreadByteCount, full: full))
         if status.isReadOnly { checks.append(.failed("home", "read-only", "mount it writable")) }
         if let trouble = status.storageTrouble { checks.append(.failed("disk", "\(trouble)", trouble.advice)) }
         for damage in status.damage { checks.append(.warning("store", damage, "check the disk")) }
@@ -82,12 +85,15 @@ enum StatusView {
         return checks.prefix(shown) + [more]
     }
 
-    static func memoryCheck(_ unread: Int) -> HealthCheck {
+    /// - Parameter full: names of conversations whose own limit is nearly reached.
+    static func memoryCheck(_ unread: Int, full: [String] = []) -> HealthCheck {
         let limit = Limits.memoryTotalByteCount
-        let isNearlyFull = unread >= limit / 10 * 9
+        let isNearlyFull = unread >= limit / 10 * 9 || !full.isEmpty
+        let rooms = full.prefix(4).joined(separator: ", ") + (full.count > 4 ? " and \(full.count - 4) more" : "")
         return HealthCheck(
             name: "memory", state: isNearlyFull ? .warning : .ok,
-            message: "unread messages, memory only, take \(unread) of \(limit) bytes",
+            message: "unread messages, memory only, take \(unread) of \(limit) bytes"
+                + (full.isEmpty ? "" : "; the \(Limits.memoryByteCount) of one conversation are full in \(rooms)"),
             hint: isNearlyFull ? "read them: messages beyond the limit wait at their senders" : nil)
     }
 }

@@ -36,7 +36,6 @@ extension StoredCodec {
         return writer.bytes
     }
 
-    /// All but the content.
     private static func append(_ message: Message, _ parts: Parts, arrivedAt: Timestamp, to bytes: inout [UInt8]) {
         bytes += [messageMark, code(message.state), parts.rawValue]
         bytes.append(number: arrivedAt.milliseconds)
