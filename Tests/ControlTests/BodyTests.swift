@@ -5,9 +5,7 @@ import Testing
 
 @testable import Program
 
-/// Raw bytes that follow a request.
 @Suite(.timeLimit(.minutes(30))) struct BodyTests {
-    /// The received bodies.
     private final class Bodies: Sendable {
         private let all = Mutex<[[UInt8]]>([])
 

@@ -9,7 +9,6 @@ import Testing
 final class ControlNode: Sendable {
     let home: String
     let server: ControlServer
-    /// The event loop of the service.
     let eventLoop: any EventLoop
 
     private init(home: String, server: ControlServer, eventLoop: any EventLoop) {
@@ -161,7 +160,6 @@ func failure<Value>(_ body: () throws -> Value) -> ControlError? {
 }
 
 extension ControlSession {
-    /// Completes when the client disconnects.
     var closed: EventLoopFuture<Void> {
         let promise = eventLoop.makePromise(of: Void.self)
         _ = onClose { promise.succeed() }

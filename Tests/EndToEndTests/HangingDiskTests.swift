@@ -57,7 +57,7 @@ import Testing
             }
             try ann.ok("status")
             unlink(base)
-            try ann.ok("explode", "room", "--force")
+            try ann.fails(4, "explode", "room", "--force", "--wait", "--timeout", "1")
             try ann.ok("lock")
             try ann.ok("stop")
             _ = clients

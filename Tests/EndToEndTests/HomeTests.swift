@@ -224,8 +224,8 @@ import Testing
                 ["watch", "--timeout", "-1"], ["send", "room", "hi", "--wait", "sent", "--timeout", "-1"],
                 ["join", "x", "--timeout", "-1"], ["peer", "ping", "x", "--timeout", "-1"],
                 ["invite", "create", "room", "--expires-in", "-1h"], ["explode", "room", "--in", "-5m"],
-                ["run", "--session-grace", "-1"], ["run", "--capacity", "-1"], ["init", "--capacity", "-1"],
-                ["lifetime", "propose", "room", "1d", "--unopened", "-1m"],
+                ["explode", "room", "--in", "2"], ["run", "--session-grace", "-1"], ["run", "--capacity", "-1"],
+                ["init", "--capacity", "-1"], ["lifetime", "propose", "room", "1d", "--unopened", "-1m"],
             ]
             for use in uses {
                 let option = try #require(use.last { $0.hasPrefix("--") })

@@ -53,6 +53,9 @@ import Testing
         #expect(throws: later) { try HomeInspection(home: "/home", fileSystem: disk) }
         #expect(throws: later) { try openHome(disk) }
         #expect(disk.files().filter { $0.key != "/home/lock" } == before)
+        let beginning = [UInt8](repeating: 0, count: Int(Journal.maximumByteCount))
+        disk.replace("/home/\(name)", with: beginning + bytes[page..<page + 4_096])
+        #expect(throws: later) { try HomeInspection(home: "/home", fileSystem: disk) }
     }
 
     @Test(arguments: ["MFEXP1", "MFLOG1"]) func `an inbox's file of a later format is not read, and left unchanged`(

@@ -15,7 +15,6 @@ final class ControlConnection: ChannelDuplexHandler, @unchecked Sendable {
     typealias OutboundOut = ByteBuffer
 
     private enum State {
-        /// Waits for the peer's credentials.
         case accepted
         case serving
         /// The client ended its input; outstanding requests are still answered.
@@ -41,9 +40,7 @@ final class ControlConnection: ChannelDuplexHandler, @unchecked Sendable {
     private var isReading = false
     /// The expected body and its call; the call is `nil` when the request was refused.
     private var awaitedBody: (call: ControlCall?, byteCount: Int)?
-    /// Calls of this read.
     private var calls: [ControlCall] = []
-    /// Failures wait for a flush.
     private var needsFlush = false
     /// The input ended before the credentials arrived.
     private var hasInputEnded = false
@@ -51,13 +48,11 @@ final class ControlConnection: ChannelDuplexHandler, @unchecked Sendable {
     private var mayWait = false
     /// Time of the last answer, at first of the connect.
     private(set) var activeAt = NIODeadline.now()
-    /// Time of the last call.
     private(set) var calledAt = NIODeadline.now()
     private(set) var wasAnswered = false
 
     // MARK: Output
 
-    /// Lines queued for ``flush()``.
     private var pending = JSONWriter()
     private var pendingCallCount = 0
     private var pendingEventByteCount = 0
@@ -284,11 +279,8 @@ final class ControlConnection: ChannelDuplexHandler, @unchecked Sendable {
 
     var isWaiting: Bool { mayWait && !isIdle }
 
-    /// The only call should be short, and has had no answer for 5 s.
-    var isHung: Bool {
-        requestsInFlight == 1 && awaitedBody == nil && !mayWait && !isStreaming && !hasUnwritten
-            && calledAt + .seconds(5) <= .now()
-    }
+    /// For 5 s since the last call, a short call had no answer, or its client sent half a body or read no answer.
+    var isHung: Bool { requestsInFlight > 0 && !mayWait && !isStreaming && calledAt + .seconds(5) <= .now() }
 
     private func beginWaiting() throws(ControlError) {
         guard !mayWait else { return }
@@ -377,7 +369,6 @@ final class ControlConnection: ChannelDuplexHandler, @unchecked Sendable {
         }
     }
 
-    /// Writes a failure, then closes.
     private func refuse(_ error: ControlError) {
         state = .closed
         pending.failure(.null, error)

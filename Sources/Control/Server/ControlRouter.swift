@@ -104,7 +104,6 @@ package class ControlCall: @unchecked Sendable {
     /// Takes the call directly after this one, if both may run together.
     func take(_ next: ControlCall) -> Bool { false }
 
-    /// After a success.
     func writeResult(to writer: inout JSONWriter) { preconditionFailure("a call has a result") }
 
     /// Delivers the result. Only the first call has an effect.
@@ -122,7 +121,6 @@ package class ControlCall: @unchecked Sendable {
         settle()
     }
 
-    /// Writes the response line.
     final func writeAnswer(to writer: inout JSONWriter) {
         guard let id else { return }
         if let failure {

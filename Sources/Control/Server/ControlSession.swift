@@ -124,7 +124,6 @@ final class ControlQueue: @unchecked Sendable {
     let loop: any EventLoop
     private let later: @Sendable (@escaping () -> Void) -> Void
     let service: any ControlService
-    /// A queue, in order of arrival.
     private var incoming: Deque<Arrival> = []
     private var isClosed = false
     /// Bytes executed since the last reset. A reset follows a poll, and only half a turn's bytes plan one: a single
@@ -138,7 +137,6 @@ final class ControlQueue: @unchecked Sendable {
         on loop: any EventLoop, later: @escaping @Sendable (@escaping () -> Void) -> Void, _ service: any ControlService
     ) { (self.loop, self.later, self.service) = (loop, later, service) }
 
-    /// Passes calls to the service.
     func submit(_ calls: [ControlCall]) { loop.execute { self.take(calls.lazy.map(Arrival.call)) } }
 
     /// Reports a disconnected client to the service.
@@ -146,7 +144,6 @@ final class ControlQueue: @unchecked Sendable {
         loop.execute { if self.isClosed { session.clientHasGone() } else { self.take(CollectionOfOne(.end(session))) } }
     }
 
-    /// Drops queued and future calls.
     func close() {
         loop.assertInEventLoop()
         isClosed = true

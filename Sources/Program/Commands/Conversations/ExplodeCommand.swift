@@ -66,7 +66,14 @@ extension ExplodeCommand {
         @Option(help: ArgumentHelp("Explode at this time.", valueName: "iso8601")) var at: Timestamp?
         @Option(
             name: .customLong("in"), parsing: .unconditional,
-            help: ArgumentHelp("Explode after this time: 30m, 2h, 7d.", valueName: "time")) var delay: Interval?
+            help: ArgumentHelp("Explode after this time: 30m, 2h, 7d.", valueName: "time"),
+            transform: { text in
+                // Elsewhere a bare number is seconds.
+                guard text.last?.isLetter == true, let time = Interval(text: text) else {
+                    throw ValidationError("expected a time with its unit: 30m, 2h, 7d")
+                }
+                return time
+            }) var delay: Interval?
         @Flag(help: "Store no list of members to notify: offline members learn of it from others, or never.")
         var noTrace = false
         @Flag(help: "Do not ask for confirmation.") var force = false
@@ -97,7 +104,8 @@ extension ExplodeCommand {
             if let shown, !force { try confirm(shown) }
             let members = Members(of: shown, named: conversation, client)
             let target = members.conversation
-            if wait { try members.subscribe() }
+            // Without its events the state is polled: at the limit of waiting clients, it explodes all the same.
+            if wait { try? members.subscribe() }
             let params = ExplodeParams(conversation: target, at: at, delay: delay, noTrace: noTrace ? true : nil)
             var value: JSONValue
             do { value = try client.call(Methods.explode, params, timeout: .seconds(60)) } catch {
@@ -219,7 +227,7 @@ extension ExplodeCommand {
                 confirmed = Set(status.confirmed)
                 if let deadline, deadline <= .now { return (value, false) }
                 let pause = ContinuousClock.now + Self.pause
-                if case .dropped = try client.nextEvent(until: min(deadline ?? pause, pause)) { try subscribe() }
+                if case .dropped = try client.nextEvent(until: min(deadline ?? pause, pause)) { try? subscribe() }
                 value = try client.call(Methods.explodeStatus, .init(conversation: conversation))
             }
         }
