@@ -69,6 +69,5 @@ package enum ControlLimits {
     package static let eventBacklogByteCount = 1 << 20
     /// Longest path of a Unix socket on Linux, in bytes, without the final zero (`sun_path`, unix(7)).
     package static let socketPathByteCount = 107
-    /// Accept queue of the kernel.
     static let listenBacklog: Int32 = 64
 }

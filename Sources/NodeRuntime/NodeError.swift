@@ -13,7 +13,6 @@ package enum NodeError: Error {
     case unknownConversation(String, meant: String? = nil)
     case unknownJoin(String)
     case unknownInvite(String)
-    /// The join failed or was cancelled.
     case joinEnded(String)
     case unknownPeer(String)
     case unknownMessage(String)
@@ -39,7 +38,6 @@ package enum NodeError: Error {
     case unknownUpload(String)
     case tooManyUploads(limit: Int)
     case noAttachment(String)
-    /// The file is still being transferred.
     case attachmentIncomplete(MessageID, count: Int, of: Int)
     /// The transfer failed, or the file was deleted.
     case attachmentLost(MessageID)

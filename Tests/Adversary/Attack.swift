@@ -13,7 +13,6 @@ package struct Target: Sendable {
     package var invite: String
     /// Invite of a conversation that joiners may fill.
     package var crowded: String
-    /// Invites of sleeping conversations.
     package var sleeping: [String]
     package var socket: String
     /// Days since the start of 1970, for tokens.
@@ -34,7 +33,6 @@ package struct Target: Sendable {
     }
 }
 
-/// The result of an attack.
 package struct Tally: Sendable {
     /// Connections, handshakes or frames.
     package var count = 0
@@ -44,7 +42,6 @@ package struct Tally: Sendable {
     package var refused = 0
     /// Connections held at once.
     package var held = 0
-    /// Why it ended early.
     package var failure: String?
 
     package init() {}
@@ -60,7 +57,6 @@ package struct Tally: Sendable {
     }
 }
 
-/// Duration and intensity of an attack.
 package struct Effort: Sendable {
     package var until: ContinuousClock.Instant
     /// Connections held at once.
@@ -126,7 +122,6 @@ package enum Attack: String, CaseIterable, Sendable {
     case datagramHandshakes = "UDP: whole handshakes"
     case datagramSealed = "UDP: packets that do not open"
 
-    /// The node that an attack needs.
     package enum Ground: Sendable {
         case node
         /// A rendezvous node with ``Target/users``.

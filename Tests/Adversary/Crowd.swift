@@ -1,7 +1,6 @@
 import Glibc
 import Synchronization
 
-/// A cache by name.
 final class MutexTable: Sendable {
     private let values = Mutex<[String: SharedTokens]>([:])
 
@@ -30,7 +29,6 @@ final class Crowd {
         self.effort = effort
     }
 
-    /// Opens missing connections, at most `most`.
     private func refill(_ most: Int) {
         for _ in 0..<min(most, effort.crowd - open.count) {
             number += 1

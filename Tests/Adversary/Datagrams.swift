@@ -7,7 +7,6 @@ import Transport
 /// A stranger must get no byte, and a sender with a token no more bytes than it sent.
 struct Datagrams: Sendable {
     private static let sources = 32
-    /// Packets between two reads.
     private static let batch = 64
 
     let target: Target
@@ -16,7 +15,6 @@ struct Datagrams: Sendable {
     /// Protocol byte, version 1, kind.
     private static func header(_ kind: UInt8) -> [UInt8] { [0x0D, 0x10 | kind] }
 
-    /// The two halves of a dial.
     private static func dial(_ token: [UInt8], _ actOne: [UInt8]) -> [[UInt8]] {
         let dialer = randomBytes(8)
         return [0, 1].map { half in
@@ -48,10 +46,8 @@ struct Datagrams: Sendable {
         }
     }
 
-    /// Hole-punching packets with an unknown nonce.
     func punches() -> Tally { flood(isSilent: true) { _ in [Self.header(10) + randomBytes(16)] } }
 
-    /// Knocks for an unknown conversation.
     func knocks() -> Tally { flood(isSilent: true) { _ in [Self.header(6) + randomBytes(16 + 8 + 512)] } }
 
     /// Dials that do not continue after act 1.
@@ -67,14 +63,12 @@ struct Datagrams: Sendable {
         }
     }
 
-    /// One dial repeated from many addresses.
     func replays() -> Tally {
         guard let act = Self.actOne(token(3), remote: target.card.key) else { return Tally() }
         let dial = Self.dial(token(3), act)
         return flood(isSilent: false) { _ in dial }
     }
 
-    /// Questions for the observed address.
     func questions() -> Tally {
         flood(isSilent: false) { number in
             [Self.header(8) + self.token(number) + randomBytes(8) + [UInt8](repeating: 0, count: 8)]

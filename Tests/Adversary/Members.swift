@@ -31,7 +31,6 @@ struct Members: Sendable {
             return .lifetime(.proposal(proposal))
         }
 
-        /// Forged frames of the creator.
         mutating func forgeries() -> Frame {
             number += 1
             var random = SystemRandomness()

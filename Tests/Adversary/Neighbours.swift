@@ -9,7 +9,6 @@ import Transport
 /// pair's tag must get no byte, and a replayer no more bytes than it sends.
 struct Neighbours: Sendable {
     private static let sources: UInt32 = 256
-    /// Datagrams between two reads.
     private static let batch = 64
 
     let target: Target

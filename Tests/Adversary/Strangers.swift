@@ -3,7 +3,6 @@ import Glibc
 import Messaging
 import Transport
 
-/// Attempts by strangers, each one connection.
 enum Strangers {
     /// Seconds an attempt waits for the node to close; the node's own limits are longer.
     private static let patience = 1.0
@@ -191,7 +190,6 @@ enum Strangers {
 extension SharedTokens {
     private static let tables = MutexTable()
 
-    /// The card's tokens, computed once.
     static func cached(_ target: Target) -> SharedTokens {
         tables.value(target.card.description) { SharedTokens(card: target.card, day: target.day) }
     }

@@ -1,4 +1,3 @@
-/// A goal of the message path.
 struct Goal {
     let figure: Figure
     /// The figure of the same run that it is compared with; `nil` when the goal has an absolute limit.

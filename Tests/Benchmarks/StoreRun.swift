@@ -105,7 +105,6 @@ struct StoreRun {
         return Double(time.tv_sec) * 1e6 + Double(time.tv_nsec) / 1e3
     }
 
-    /// A home with one filled inbox.
     private func filled(_ count: Int, _ body: (String, RowID) throws -> Void) throws {
         var made: RowID?
         let home = try prepare { store in

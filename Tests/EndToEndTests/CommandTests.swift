@@ -29,6 +29,8 @@ import Testing
                 let refused = try ann.fails(64, "config", "set", key, value)
                 #expect(refused.message.contains(key), "\(refused)")
             }
+            // An address of no interface here (RFC 5737).
+            try ann.fails(1, "config", "set", "listen", #"["tcp://192.0.2.1:7440"]"#)
             #expect(Program.text("\(ann.home)/config.json") == file)
             // A stored hook that cannot run is the reason, not the value, which is a word and a number.
             try ann.replace("config.json", with: #"{"hooks":[{"command":["echo"]}],"# + file.dropFirst())

@@ -1,7 +1,6 @@
 import Foundation
 import Testing
 
-/// Destruction at every member (Explode.md).
 @Suite("Explode", .script) struct ExplodeTests {
     @Test("An absent member learns of the explosion after kill -9 and a restart of its creator, and confirms it")
     func offline() throws {

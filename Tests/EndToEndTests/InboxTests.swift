@@ -1,7 +1,6 @@
 import Foundation
 import Testing
 
-/// Awake and sleeping inboxes (Delivery.md).
 @Suite("Inbox", .script) struct InboxTests {
     private func rpc(_ node: TestNode, _ requests: [(method: String, params: [String: Any])]) throws -> [JSON] {
         var input = ""

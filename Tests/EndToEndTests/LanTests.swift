@@ -49,7 +49,6 @@ final class Cable {
     }
 }
 
-/// Two running nodes on 10.77.0.0/24.
 func withMachines(_ body: (Cable, TestNode, TestNode) throws -> Void) throws {
     let cable = try Cable()
     try cable.move(to: 77)
@@ -67,7 +66,6 @@ func withMachines(_ body: (Cable, TestNode, TestNode) throws -> Void) throws {
     "LAN discovery of two nodes", .script,
     .enabled(if: Program.canMakeNamespaces, "making network namespaces needs root and `ip`")) struct LanTests
 {
-    /// Two stopped nodes that have met.
     private func withStrangers(body: (Cable, TestNode, TestNode) throws -> Void) throws {
         try withMachines { cable, ann, bob in
             try meet(ann, bob)

@@ -1,6 +1,5 @@
 import Glibc
 
-/// IPv4 sockets of the tests themselves.
 enum LoopbackSocket {
     /// - Parameter port: 0 for one that the system chooses.
     /// - Returns: a bound socket and its port.

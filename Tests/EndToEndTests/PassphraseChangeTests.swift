@@ -63,7 +63,6 @@ import Testing
             try ann.start()
             #expect(try ann.ok("status")["locked"].bool == false)
             #expect(try ann.ok("status")["protection"].string == "key file")
-            // On the running node.
             let key = ann.contents("key")
             try ann.ok("passphrase", "set", "--new-passphrase-file", next)
             #expect(!ann.files().contains("key"))
@@ -80,7 +79,6 @@ import Testing
                 try ann.ok("passphrase", "set", "--new-passphrase-file", right)["protection"].string == "passphrase")
             #expect(!ann.files().contains("key"))
             try ann.start()
-            // On the locked node.
             try ann.ok("passphrase", "change", "--passphrase-file", right, "--new-passphrase-file", next)
             #expect(try ann.ok("status")["locked"].bool == true)
             try ann.fails(1, "unlock", "--passphrase-file", right)

@@ -286,7 +286,6 @@ extension PeerTests {
             try say("hello", bob)
             #expect(try message("hello", at: ann)["from"].string == "bob")
             #expect(try message("hello", at: ann)["member"].string == id, "scripts have the id")
-            // bob does not have the note.
             #expect(try bob.ok("conversation", "members", "room")["members"][0]["peer"].isNull)
             try ann.ok("inbox", "sleep", "room")
             #expect(try ann.ok("conversation", "list")["members"][0]["peer"].string == "bob")

@@ -17,7 +17,6 @@ import Testing
 
     @Test("Test 1: Basic Proposal & Accept") func basicProposalAndAccept() throws {
         try withRoom { ann, bob, _ in
-            // 1. Client A proposes "1 Day".
             let proposed = try ann.ok("lifetime", "propose", "room", "1d")
             #expect(proposed["state"].string == "pending")
             #expect(proposed["lifetime"].string == "ephemeral", "proposing changes nothing")
@@ -27,7 +26,6 @@ import Testing
             #expect(asked["state"].string == "pending")
             #expect(asked["proposal"]["lifetime"].string == "1d")
             #expect(asked["proposal"]["from"].string == "ann")
-            // 3. Client B accepts.
             #expect(try bob.ok("lifetime", "accept", "room")["lifetime"].string == "1d")
             try ann.wait("lifetimeAgreed:lifetime=1d")
             // 4. Both show it.
@@ -64,10 +62,8 @@ import Testing
 
     @Test("Test 2: Proposal & Reject") func proposalAndReject() throws {
         try withRoom { ann, bob, _ in
-            // 1. Client A proposes "7 Days".
             try ann.ok("lifetime", "propose", "room", "7d")
             try bob.wait("lifetimeProposed:lifetime=7d")
-            // 2. Client B rejects.
             try bob.ok("lifetime", "reject", "room")
             try ann.wait("lifetimeRejected")
             // 3. Both show that nothing is kept ("memory only").
@@ -96,7 +92,6 @@ import Testing
 
     @Test("Test 3: Change During Active Agreement") func changeDuringActiveAgreement() throws {
         try withRoom { ann, bob, _ in
-            // 1. Both agree on "1 Day".
             try agree(ann, bob, "1d")
             try say("old", ann)
             // 2. Client A proposes "7 Days".
@@ -104,7 +99,6 @@ import Testing
             try bob.wait("lifetimeProposed:lifetime=7d")
             #expect(try ann.ok("lifetime", "show", "room")["lifetime"].string == "1d", "in force until the accept")
             try say("between", bob)
-            // 3. Client B accepts.
             try bob.ok("lifetime", "accept", "room")
             try ann.wait("lifetimeAgreed:lifetime=7d")
             try say("new", ann)
@@ -126,16 +120,13 @@ import Testing
 
     @Test("Test 4: Reconnection Resets") func reconnectionResets() throws {
         try withRoom { ann, bob, _ in
-            // 1. Both agree on "1 Day".
             try agree(ann, bob, "1d")
-            // 2. Client B disconnects.
             let cursor = try bob.stop(seenBy: ann)
             // 3. Client A sends a message: saved with 1 Day.
             let sent = try ann.ok("send", "room", "while you were away")
             #expect(sent["state"].string == "queued")
             #expect(sent["stored"].bool == true)
             let expiresAt = try #require(sent["expiresAt"].time)
-            // 4. Client B reconnects.
             try bob.start()
             try ann.wait("messageState:message=\(sent["message"].string ?? ""),state=delivered", after: cursor)
             // 5. The lifetime is reset to "Ephemeral".

@@ -132,11 +132,9 @@ import Testing
     }
 }
 
-/// strace on a running node.
 final class Tracer {
     private let child: Child
     private let injection: String
-    /// The file of recorded calls.
     private let calls: String
 
     /// Returns when every thread is traced.

@@ -51,7 +51,6 @@ private struct FuzzExchange {
         /// The joiner's next message, before and after the attacker's change.
         var proof: [UInt8]?
         var unchanged: [UInt8]?
-        /// Its proof arrived unchanged.
         var hasProven = false
     }
 
@@ -61,7 +60,6 @@ private struct FuzzExchange {
     private var joiners: [UInt64: Joiner] = [:]
     private var next: UInt64 = 1
     private var now = Timestamp(milliseconds: 1_800_000_000_000)
-    /// Codes with an answered share.
     private var answered: Set<OpenCodes.Number> = []
     private var proven: [OpenCodes.Entry] = []
     private let client: ClientID

@@ -66,7 +66,6 @@
         try checkParameters(method, request)
     }
 
-    /// Decoded parameters round-trip.
     private func checkParameters<Method: DescribedMethod>(_ method: Method, _ request: ControlRequest) throws {
         guard let params = try? request.params.decoded(as: Method.Params.self) else { return }
         let decoded = try? JSONValue(of: params).decoded(as: Method.Params.self)

@@ -197,7 +197,6 @@ final class FuzzDatagrams {
         if !hasOpened { try expect(bytesOut <= bytesIn, "more goes out than has come in") }
     }
 
-    /// Lets all connections time out.
     func finish() throws {
         try pass(400_000_000)
         try expect(endpoint.connectionCount == 0 && endpoint.nextDeadline == nil, "a connection has no end")

@@ -88,7 +88,6 @@ final class Campaign {
         return target
     }
 
-    /// Returns whether every machine-independent bound held.
     func run(_ attacks: [Attack], seconds: Double) throws -> Bool {
         guard ann.pair.seesSilence(of: ann.others[0].child.pid) else {
             throw Failure("a message to somebody who is not there does not count as failed")
@@ -109,7 +108,6 @@ final class Campaign {
         return isWhole && hasEnded
     }
 
-    /// Measures the pair without an attack.
     private func rest(_ scene: Scene, seconds: Double) throws {
         _ = scene.pair.chat(seconds: 2) {}
         let before = try scene.node.processorTime

@@ -141,7 +141,6 @@ private enum Transfer {
 /// The kernel's sockets with a chosen congestion control.
 private struct ControlledSockets: Network {
     let control: String?
-    /// Only UDP is measured.
     let isOff: Bool
 
     func connect(to endpoint: Endpoint, limits: TransportLimits, on loop: any EventLoop) -> EventLoopFuture<any Channel>

@@ -5,7 +5,6 @@ import SimulatedDisk
 import Testing
 
 @Suite("Leaving") struct LeavingTests {
-    /// The node's conversations and inboxes.
     private static func list(_ node: Node) async throws -> (conversations: [ConversationID], inboxes: [ClientID]) {
         (try await node.conversationIDs(), try await node.inboxStates().map(\.client))
     }

@@ -132,7 +132,6 @@ extension Node {
 }
 
 @Suite struct ReadingPausesTests {
-    /// The result of ending each reason.
     private func ends(_ pauses: inout ReadingPauses, _ reasons: ReadingPauses.Reason...) -> [Bool] {
         reasons.map { pauses.remove($0) }
     }

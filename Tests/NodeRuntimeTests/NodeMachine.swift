@@ -59,7 +59,6 @@ final class NodeMachine: Sendable {
 
     func wait(seconds more: Milliseconds) { seconds.withLock { $0 += more } }
 
-    /// Stops a node, and ends.
     func end(_ node: Node) async throws {
         await node.stop()
         try await end()

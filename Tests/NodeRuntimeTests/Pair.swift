@@ -56,7 +56,6 @@ final class Pair: Sendable {
 }
 
 extension Node {
-    /// The next event that matches.
     func next(_ isMeant: @escaping @Sendable (Event.Kind) -> Bool) -> EventLoopFuture<Event.Kind> {
         let promise = loop.makePromise(of: Event.Kind.self)
         let watcher = watch { entry in if isMeant(entry.event.kind) { promise.succeed(entry.event.kind) } }

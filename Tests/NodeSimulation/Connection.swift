@@ -155,7 +155,6 @@ final class Connection: @unchecked Sendable {
         }
     }
 
-    /// Breaks reference cycles after the run.
     func forget() {
         for channel in channels { channel?.die() }
         channels = [nil, nil]

@@ -47,7 +47,6 @@ final class Machine: @unchecked Sendable {
     /// The last start failed while its disk was failing.
     private(set) var isKeptFromStarting = false
     var contactCard: ContactCard?
-    /// Duration of a commit in milliseconds.
     var slowness: Int64 = 20
 
     init(

@@ -71,9 +71,7 @@ extension ControlClient {
 
 /// The answers that a node still owes, derived from the lines in both directions.
 struct OwedAnswers {
-    /// Requests without an answer.
     private(set) var count = 0
-    /// True while a subscription is open.
     private(set) var isStreaming = false
     /// A failure of the connection, not of a request.
     private(set) var closingError: ControlError?

@@ -44,7 +44,6 @@ package protocol FieldVisitor {
     mutating func field<Value: JSONConvertible>(_ name: String, _ value: inout Value) throws(Failure)
     /// An optional field, omitted without a value. Null reads as absent.
     mutating func field<Value: JSONConvertible>(_ name: String, _ value: inout Value?) throws(Failure)
-    /// The properties of a record.
     mutating func fields<Record: CodableRecord>(of record: inout Record) throws(Failure)
 }
 

@@ -72,7 +72,6 @@ struct Point: Sendable {
     // A PublicKey is valid by construction.
     init(_ key: PublicKey) { self = try! Point(key.bytes) }
 
-    /// - Parameter bytes: the compressed encoding.
     init(_ bytes: some Collection<UInt8>) throws(CurveError) {
         let bytes = Array(bytes)
         guard bytes.count == PublicKey.byteCount, bytes[0] == 2 || bytes[0] == 3 else { throw .invalidPublicKey }

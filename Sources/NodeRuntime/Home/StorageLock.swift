@@ -149,7 +149,6 @@ final class StorageLock: Part {
         shell.timer.tick()
     }
 
-    /// Derives the identity keys again.
     private func restoreKeys() {
         for inbox in inboxes.all {
             guard let key = inbox.key, key.isWiped else { continue }

@@ -13,7 +13,6 @@ final class AnonymousLinks: Part {
         let opened: (LinkID) -> Void
         /// `nil` on a link to a rendezvous node.
         var answered: ((MailboxAnswer, LinkID) -> Void)?
-        /// A pong has arrived.
         var heard: (LinkID) -> Void = { _ in }
         /// `nil` on a link to a mailbox.
         var streamed: ((RelayStreamFrame, LinkID) -> Void)?
@@ -172,6 +171,5 @@ final class AnonymousLinks: Part {
         }
     }
 
-    /// Ignores other links.
     func linkClosed(_ link: LinkID) { linked.removeValue(forKey: link)?.purpose.ended() }
 }

@@ -236,7 +236,6 @@ extension MessageArchive {
     }
 }
 
-/// Effects of agreements on existing messages.
 extension MessageArchive {
     /// The message was read: it now expires at `expiresAt`, whether or not it is read again.
     func reschedule(_ id: Messaging.MessageID, expiresAt: Timestamp, now: Timestamp) throws(StoreError) {

@@ -32,7 +32,6 @@ struct LearnedStatuses {
         if let index = indices.removeValue(forKey: message) { entries[index] = nil }
     }
 
-    /// The message is about to move.
     mutating func forgetPlace(of message: Messaging.MessageID) {
         if let index = indices[message] { entries[index]?.place = nil }
     }

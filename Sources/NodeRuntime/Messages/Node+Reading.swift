@@ -1,7 +1,6 @@
 import Messaging
 import Store
 
-/// Messages for display.
 extension Node {
     /// `reactionCount` is an upper bound of the reactions shown.
     package struct ReadMessage {

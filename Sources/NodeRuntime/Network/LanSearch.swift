@@ -17,7 +17,6 @@ final class LanSearch: Part {
     private let network: any LanNetwork
     /// Interfaces to use; `nil` for all.
     private let names: Set<String>?
-    /// Configured interfaces that are absent now.
     private(set) var missing: Set<String> = []
     private var timer: Scheduled<Void>?
     private var timerDeadline: Int64?

@@ -19,7 +19,6 @@ final class PortMapper: Part {
     }()
     private var machines: [IPAddress: PortMappingStateMachine] = [:]
     private var timer: Scheduled<Void>?
-    /// Running requests and removals.
     private var underWay = 0
     private var whenIdle: (() -> Void)?
     private let isStopping = StopFlag()

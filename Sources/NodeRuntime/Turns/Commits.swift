@@ -220,7 +220,6 @@ final class Commits: Part {
 final class EffectQueue {
     enum Effect {
         case action(NodeAction)
-        /// An answer to the user.
         case run((_ isDurable: Bool) -> Void)
 
         /// The effect's share of the queue bound: each message counts as one.
@@ -240,7 +239,6 @@ final class EffectQueue {
 
     let client: ClientID
     private var waiting: Deque<Waiting> = []
-    /// The total of the waiting effects.
     private(set) var weight = 0
     /// The commit of the inbox's newest change; 0 for none.
     fileprivate var blockedUntil: UInt64 = 0

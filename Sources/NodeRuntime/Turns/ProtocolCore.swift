@@ -6,7 +6,6 @@ import Transport
 /// Runs the protocol core: each event is one turn, and its actions are performed before the turn ends.
 final class ProtocolCore: Part {
     var machine: NodeStateMachine
-    /// Called after each turn.
     var turnEnded: (() -> Void)?
 
     override init(_ shell: Shell) {

@@ -20,7 +20,6 @@ struct ChatModel {
         /// Text is dropped, since the user may not have seen the lock; the Enter after it only says so. Enter on an
         /// empty line unlocks.
         case closed(hasDropped: Bool)
-        /// The input line takes the passphrase.
         case asking
         /// Keys are dropped until the node answers.
         case unlocking

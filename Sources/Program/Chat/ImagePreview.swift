@@ -9,7 +9,6 @@ import Transport
 /// and have a history of vulnerabilities.
 enum ImagePreview {
     private static let program = "/usr/bin/chafa"
-    /// Largest image file, in bytes.
     static let byteLimit: Int64 = 32 << 20
     /// Largest output of chafa, in bytes.
     private static let outputByteLimit = 1 << 20

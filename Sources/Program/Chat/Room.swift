@@ -12,7 +12,6 @@ struct Room {
     var conversation: Conversation { didSet { unreadCount = conversation.unread } }
     var lifetime: LifetimeStatus?
     var explosion: ExplosionStatus?
-    /// In order of arrival.
     private(set) var messages: [Message] = []
     /// Markers of messages that expired on the screen.
     private(set) var faded: [Faded] = []

@@ -87,7 +87,7 @@ private func nodeError(_ error: NodeError) -> ControlError {
     case .tooManyUploads(let limit):
         return failed("\(limit) uploads are in progress already", "try again when one has ended")
     case .noAttachment(let text):
-        return notFound("message `\(text)` has no file", "`mayfly read` shows the messages with a file")
+        return notFound("message `\(text)` has no file", "`mayfly read C` shows the messages with a file")
     case .attachmentIncomplete(let id, let count, let total):
         let percent = total == 0 ? 0 : count * 100 / total
         return failed(
@@ -150,7 +150,10 @@ private func commandError(_ error: CommandError) -> ControlError {
     case .unknownInvite: return notFound("no such invite")
     case .conversationLocked: return failed("the conversation is locked", "`mayfly conversation unlock C` first")
     case .lifetime(.noProposal):
-        return notFound("there is no open proposal", "`mayfly lifetime show C` shows the state")
+        return notFound(
+            "there is no such open proposal",
+            "`mayfly lifetime show C` shows it: `accept` and `reject` answer another member's, `withdraw` ends your own"
+        )
     case .lifetime(.otherProposal):
         return failed(
             "another proposal has arrived meanwhile", "`mayfly lifetime show C` shows it; then accept or reject it")

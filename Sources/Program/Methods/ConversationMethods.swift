@@ -38,7 +38,6 @@ struct Conversation: CodableRecord {
     /// `creator` or `member`.
     var role = ""
     var members: [Member] = []
-    /// The lifetime in force.
     var lifetime: Lifetime = .ephemeral
     /// The mailbox term of the agreement; absent for none, and in a list while the inbox sleeps.
     var mailbox: MailboxConsent?
@@ -61,7 +60,6 @@ struct ConversationCreateParams: CodableRecord {
     var name: String?
     /// Our name, as the members see it.
     var profile: String?
-    /// Named peers to invite.
     var peers: [String]?
     /// Alias on this node; defaults to `name`. An alias in use is refused.
     var alias: String?
@@ -76,7 +74,6 @@ struct ConversationCreateParams: CodableRecord {
 
 struct ConversationCreateResult: CodableRecord {
     var conversation = ""
-    /// The inbox's client id.
     var inbox = ""
     @OrNull var alias: String?
     @OrNull var name: String?
@@ -155,7 +152,6 @@ struct Invite: CodableRecord {
     var tag = ""
     @OrNull var expiresAt: Timestamp?
     var singleUse = false
-    /// The creator's inbox id.
     var creator = ""
     /// The lifetime in force when the invitation was made.
     var lifetime: Lifetime = .ephemeral

@@ -35,7 +35,6 @@ enum EventKind: String, JSONChoice, Hashable, Sendable {
     /// The creator signed two different states of one version.
     case groupConflict
     case memberRemoved
-    /// The creator removed us.
     case removed
     case profileChanged
     /// A member gave up messages to us.

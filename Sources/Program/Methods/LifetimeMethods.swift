@@ -97,9 +97,7 @@ struct LifetimeAgreementRecord: CodableRecord {
     var state = ""
     /// Whether all signatures verified now.
     var verified = false
-    /// The signed value.
     var proposal: JSONValue = .null
-    /// The signed values.
     var accepts: [JSONValue] = []
 }
 
@@ -111,7 +109,6 @@ struct LifetimeCap: CodableRecord {
     var conversation: String?
 }
 
-/// An automatic answer to proposals.
 struct LifetimePolicy: CodableRecord {
     /// `ask`, `refuse`, `accept-up-to:7d`, or with a mailbox `accept-up-to:7d:ram` and `accept-up-to:7d:disk`.
     var policy = ""
@@ -179,7 +176,6 @@ extension MailboxConsent {
     }
 }
 
-/// The members that destroyed their copy.
 struct ExplosionStatus: CodableRecord {
     var conversation = ""
     /// Alias on this node; kept sealed for 45 days after the explosion.

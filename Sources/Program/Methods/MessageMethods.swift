@@ -21,7 +21,6 @@ struct MessageFile: JSONRecord, Hashable, Sendable {
     }
 }
 
-/// An emoji reaction of a member.
 struct MessageReaction: JSONRecord, Hashable, Sendable {
     /// As ``Message/from``.
     var from = ""
@@ -86,7 +85,6 @@ struct Message: JSONRecord, Hashable, Sendable {
     var reactsTo: String?
     var removed: Bool?
 
-    /// All values of ``state``.
     static let states = [
         "received", "receiving", "queued", "sent", "mailed", "delivered", "read", "failed", "cancelled",
         "expiredUndelivered",
@@ -156,7 +154,6 @@ struct ConversationSetParams: CodableRecord {
     var value: String?
 }
 
-/// The setting in force.
 struct ConversationSetResult: CodableRecord {
     var conversation: String?
     var key = ""
@@ -197,7 +194,6 @@ struct AttachmentBeginParams: CodableRecord {
     var byteCount: Int64?
     /// Caption.
     var text: String?
-    /// Id of the message being answered.
     var replyTo: String?
 }
 
@@ -208,10 +204,7 @@ struct AttachmentBeginResult: CodableRecord {
 
 struct UploadParams: CodableRecord { var upload = "" }
 
-struct AttachmentAppendResult: CodableRecord {
-    /// Bytes received so far.
-    var byteCount: Int64 = 0
-}
+struct AttachmentAppendResult: CodableRecord { var byteCount: Int64 = 0 }
 
 struct AttachmentCommitParams: CodableRecord {
     var upload = ""

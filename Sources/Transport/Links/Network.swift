@@ -181,7 +181,6 @@ struct PendingConnections: Sendable {
     /// Index in `arrivals` of the first that may still wait.
     private var oldest = 0
 
-    /// - Parameter limit: at least 1.
     init(limit: Int) { self.limit = limit }
 
     mutating func first() -> UInt64? {

@@ -3,7 +3,6 @@ import Glibc
 import NIOCore
 import NIOPosix
 
-/// Links over TCP and relayed streams.
 extension LinkTransport {
     /// A connection that is established already.
     package enum Established {

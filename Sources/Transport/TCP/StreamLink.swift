@@ -7,7 +7,6 @@ import NIOCore
 /// Functions are in the order of a connection's life: ``start()``, ``received(_:)``, `receive`, `opened`, `send`,
 /// `close`, `end`.
 final class StreamLink: LinkEnd {
-    /// One attempt of a dial.
     struct Dial {
         let token: RoutingToken
         let identity: IdentityKey
@@ -37,7 +36,6 @@ final class StreamLink: LinkEnd {
     let id: UInt64
     let transport: LinkTransport
     var phase: Phase
-    /// Before the link is open.
     private var handshake: LinkHandshake?
     // Of the open link.
     private var keys: TransportState?
@@ -57,7 +55,6 @@ final class StreamLink: LinkEnd {
     private var actDeadline: NIODeadline?
     /// For the open link, or for the end of a closing one.
     private var wholeDeadline: NIODeadline?
-    /// The deadline registered with the transport.
     private var watchedUntil: NIODeadline?
 
     /// The cause of a dial's failure, if known from outside the channel.
@@ -79,7 +76,6 @@ final class StreamLink: LinkEnd {
     private var isRestQueued = false
     /// The channel requested a read while ``mayRead`` was false.
     private var owesRead = false
-    /// The peer has closed its output.
     private var inputHasEnded = false
 
     /// An incoming connection. `opening`: bytes read before it got its channel.
@@ -117,7 +113,6 @@ final class StreamLink: LinkEnd {
 
     private var now: NIODeadline { transport.loop.now }
 
-    /// The connection is established.
     func start() {
         guard !hasStarted else { return }
         hasStarted = true
@@ -483,7 +478,6 @@ final class StreamLink: LinkEnd {
 
     // MARK: End
 
-    /// The peer has closed its output.
     func inputEnded() {
         inputHasEnded = true
         switch phase {
@@ -509,7 +503,6 @@ final class StreamLink: LinkEnd {
         end(isUnacknowledged ? .unacknowledged : .connectionLost(error.errnoCode), .disconnected)
     }
 
-    /// The connection has ended.
     func closed() {
         inputHasEnded = true
         if case .closing = phase { ignoresPauses = true }

@@ -158,7 +158,7 @@ extension ConversationCommand {
         @OptionGroup var global: GlobalOptions
 
         func perform(_ terminal: Terminal) throws {
-            if name.isEmpty { throw ValidationError("the name is empty") }
+            if name.isEmpty { throw ControlError(.usage, "the name is empty") }
             try call(Methods.conversationRename, .init(conversation: conversation, name: name), terminal)
         }
     }

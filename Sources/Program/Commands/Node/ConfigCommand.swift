@@ -50,14 +50,18 @@ struct ConfigCommand: ParsableCommand {
         @OptionGroup var global: GlobalOptions
 
         func perform(_ terminal: Terminal) throws {
-            let home = try global.resolvedHome()
-            try ConfigurationFile(home: home).set(key, to: value)
+            let file = ConfigurationFile(home: try global.resolvedHome())
+            let before = try file.read().value[key]
+            try file.set(key, to: value)
             let client: ControlClient
             do { client = try connect() } catch let error as ControlError where error.kind == .noNode {
                 return terminal.json
                     ? terminal.result(["ok": true]) : terminal.note("the setting takes effect at the next start")
             }
-            try ConfigReloadCommand.show(try client.call(Methods.configReload, Nothing()), terminal)
+            do { try ConfigReloadCommand.show(try client.call(Methods.configReload, Nothing()), terminal) } catch {
+                try? file.set(key, to: before.map { $0.stringValue ?? $0.text })
+                throw error
+            }
         }
     }
 }

@@ -7,7 +7,6 @@ import Cryptography
 /// found. The owner numbers the pairs. `now` is in milliseconds since 1970 and never goes back.
 package struct LanDiscovery: Sendable {
     private enum State: Hashable, Sendable {
-        /// No peer is missing.
         case quiet
         /// Announcing. `at`: the next announcement; `wait`: the interval after it.
         case due(at: Int64, wait: Int64)
