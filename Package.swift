@@ -69,7 +69,6 @@ let package = Package(
                 "NodeRuntime", "Control", "Store", "Transport", "Messaging", "Cryptography", "CLinux",
                 nioCore, nioPosix, logging, deque, heap,
                 .product(name: "ArgumentParser", package: "swift-argument-parser"),
-                .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
                 .product(name: "UnixSignals", package: "swift-service-lifecycle"),
             ]
         ),

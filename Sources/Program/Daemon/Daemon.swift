@@ -7,7 +7,6 @@ import Messaging
 import NIOCore
 import NIOPosix
 import NodeRuntime
-import ServiceLifecycle
 import Store
 import Synchronization
 import Transport
@@ -43,15 +42,7 @@ enum Daemon {
             options: options, passphraseFile: passphraseFile, passphrase: passphrase, loop: group.next(),
             metrics: metrics, threshold: logLevel == nil ? threshold : nil, reloads: hangup == .reloads, log: logger,
             logOutput: logOutput)
-        // The group's own messages ("Starting service lifecycle…") are noise for the operator.
-        var lifecycleLogger = Logger(label: "mayfly", factory: { StreamLogHandler(label: $0, stream: logOutput) })
-        lifecycleLogger.logLevel = max(.warning, logger.logLevel)
-        let services = ServiceGroup(
-            configuration: .init(
-                services: [.init(service: service, successTerminationBehavior: .gracefullyShutdownGroup)],
-                gracefulShutdownSignals: [.sigterm, .sigint] + (hangup == .stops ? [.sighup] : []),
-                logger: lifecycleLogger))
-        do { try await services.run() } catch {
+        do { try await service.run() } catch {
             try? await group.shutdownGracefully()
             throw controlError(error)
         }
@@ -96,7 +87,7 @@ final class SecretBox: Sendable {
     func take() -> SecretBytes? { secret.withLock { $0.take() } }
 }
 
-private struct NodeService: Service {
+private struct NodeService {
     let options: Node.Options
     let passphraseFile: String?
     let passphrase: SecretBox?
@@ -110,7 +101,8 @@ private struct NodeService: Service {
     let logOutput: OutputQueue
 
     func run() async throws {
-        // Trapped first: an unhandled SIGHUP would end the process.
+        // Trapped first: an unhandled signal would end the process at once.
+        let ends = await UnixSignalsSequence(trapping: [.sigterm, .sigint] + (reloads ? [] : [.sighup]))
         let hangups = await UnixSignalsSequence(trapping: reloads ? [.sighup] : [])
         let configuration = try NodeConfiguration.load(home: options.home)
         try configuration.checkHooks(events: HookRunner.events, home: options.home)
@@ -160,12 +152,9 @@ private struct NodeService: Service {
         let reload = Reload(node: node, home: options.home, hooks: hooks, threshold: threshold, log: log)
         await withTaskGroup { group in
             group.addTask { for await _ in hangups { queue.signal() } }
+            group.addTask { for await _ in ends { stop.succeed(()) } }
             group.addTask {
-                await withGracefulShutdownHandler {
-                    try? await stop.futureResult.get()
-                } onGracefulShutdown: {
-                    stop.succeed(())
-                }
+                try? await stop.futureResult.get()
                 queue.end()
             }
             await reload.serve(queue)
