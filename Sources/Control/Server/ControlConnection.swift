@@ -296,7 +296,7 @@ final class ControlConnection: ChannelDuplexHandler, @unchecked Sendable {
     func giveUp() {
         let limit = "the limit is \(ControlLimits.connections) connections"
         refuse(
-            isIdle
+            isIdle || awaitedBody != nil
                 ? ControlError(.failed, "the node closed this idle connection: \(limit)", hint: "connect again")
                 : ControlError(
                     .failed,

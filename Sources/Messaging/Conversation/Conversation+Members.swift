@@ -80,11 +80,10 @@ extension Conversation {
         change(&record.group)
         record.group = record.group.signed(by: key, &turn.random)
         let update = GroupUpdate(state: record.group, members: newcomer.map { [$0] } ?? [], departures: [])
-        // A description is confirmed, and with it the group sent before it; who has confirmed is kept across restarts.
-        for peer in peers where peer.key != newcomer?.key { record.told[peer.key] = nil }
+        for peer in peers where peer.key != newcomer?.key { peer.noteWord() }
         turn.save(client)
         broadcast(.group(update), except: newcomer?.key, &turn)
-        broadcast(.profile(record.own), except: newcomer?.key, &turn)
+        askForWord(&turn)
     }
 
     func broadcast(_ frame: Frame, except: PublicKey? = nil, _ turn: inout Turn) {

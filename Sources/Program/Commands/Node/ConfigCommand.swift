@@ -59,7 +59,7 @@ struct ConfigCommand: ParsableCommand {
                     ? terminal.result(["ok": true]) : terminal.note("the setting takes effect at the next start")
             }
             do { try ConfigReloadCommand.show(try client.call(Methods.configReload, Nothing()), terminal) } catch {
-                try? file.set(key, to: before.map { $0.stringValue ?? $0.text })
+                try? file.set(key, to: before.flatMap { $0 == .null ? nil : $0.stringValue ?? $0.text })
                 throw error
             }
         }
