@@ -38,9 +38,7 @@ package struct Tally: Sendable {
     package var count = 0
     /// Attempts that got at least one byte.
     package var answered = 0
-    /// Attempts that the node closed.
     package var refused = 0
-    /// Connections held at once.
     package var held = 0
     package var failure: String?
 
@@ -59,7 +57,6 @@ package struct Tally: Sendable {
 
 package struct Effort: Sendable {
     package var until: ContinuousClock.Instant
-    /// Connections held at once.
     package var crowd: Int
     package var threads: Int
     /// The attack ends after this number of units.

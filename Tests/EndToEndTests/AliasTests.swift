@@ -200,6 +200,9 @@ import Testing
             let rest = try bob.ok("conversation", "list").lines
             #expect(rest.map { $0["state"].string } == ["ready"] && rest[0]["alias"].string == "night shift")
             #expect(try bob.ok("conversation", "show", "night shift")["state"].string == "ready")
+            // The frame of the departure comes before that of the text.
+            try bob.ok("send", "night shift", "still here", "--wait", "delivered")
+            try ann.ok("explode", "room", "--force", "--wait", "--timeout", "60")
         }
     }
 

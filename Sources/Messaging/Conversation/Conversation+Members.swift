@@ -317,12 +317,19 @@ extension Conversation {
 
     // MARK: Leaving
 
-    package func leave(_ turn: inout Turn) {
+    /// - Returns: what a later copy of ours relays, if this one was removed.
+    @discardableResult package func leave(_ turn: inout Turn) -> Departure {
         let departure = Departure(of: key.publicKey, conversation: conversation, key: key, &turn.random)
         for peer in peers { if let link = peer.link.link { turn.send(.memberLeft(departure), on: link) } }
         turn.add(.destroy(client))
         // The tombstone prepared for a scheduled explosion goes too.
         if record.schedule != nil { turn.add(.removeTombstone(conversation)) }
+        return departure
+    }
+
+    /// Tells the creator that an earlier copy of ours is gone: an explosion then waits for no receipt of it.
+    package func relay(_ departure: Departure, _ turn: inout Turn) {
+        if let link = peer(record.genesis.creator)?.establishedLink { turn.send(.memberLeft(departure), on: link) }
     }
 
     /// Any member may relay a leave notice. One that names us is our removal, signed by the creator.
@@ -331,9 +338,14 @@ extension Conversation {
             if tally.holds(departure.isValid(for: conversation, by: record.genesis.creator)) { becomeRemoved(&turn) }
             return
         }
-        guard let peer = peer(departure.member) else { return drop() }
+        let peer = peer(departure.member)
+        guard peer != nil || record.former.contains(departure.member) else { return drop() }
         guard tally.holds(departure.isValid(for: conversation, by: departure.member)) else { return }
         turn.save(client)
+        guard let peer else {
+            record.former.removeAll { $0 == departure.member }
+            return turn.add(.unregister(client, .member(departure.member)))
+        }
         left(peer, departure, &turn)
         let news = GroupUpdate(state: nil, members: [], departures: [departure])
         broadcast(.group(news), except: sender.key, &turn)

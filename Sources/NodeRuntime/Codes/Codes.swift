@@ -179,7 +179,6 @@ final class CodeResponder: Part {
     private var machine = LanCodeResponder()
     private var transport: LanTransport?
 
-    /// Opens sockets on the current interfaces.
     func look() {
         guard !isStopped, let network = environment.lan, let interfaces = services.interfaces(of: network) else {
             return

@@ -22,7 +22,6 @@ enum HomeFile {
     struct Stamp: Hashable, Sendable {
         private var device: UInt = 0
         private var inode: UInt = 0
-        /// Bytes.
         private var size = 0
         /// Modification and status change, in nanoseconds since 1970.
         private var times: [Int] = []

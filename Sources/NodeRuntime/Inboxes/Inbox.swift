@@ -40,7 +40,6 @@ final class Inbox {
     var owesCounters = false
     /// How many users follow the inbox. A reload of the inbox clears the core's own count.
     var watcherCount = 0
-    /// In the order of opening.
     private(set) var links: [ActiveLink] = []
 
     /// Acknowledgements since the last log line.

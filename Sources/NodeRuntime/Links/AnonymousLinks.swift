@@ -129,7 +129,6 @@ final class AnonymousLinks: Part {
         connection.flush()
     }
 
-    /// Receives a frame; ignores other links.
     func receive(_ bytes: [UInt8], on connection: PeerConnection) {
         let id = LinkID(connection.id)
         guard let purpose = linked[id]?.purpose else { return }

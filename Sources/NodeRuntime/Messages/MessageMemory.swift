@@ -37,7 +37,6 @@ final class MessageMemory {
 /// bound this inbox's oldest id is dropped.
 struct KnownMessages {
     private struct Entry {
-        /// Position in order of arrival.
         var number: UInt64
         /// Stored on the disk; otherwise dropped from memory.
         var isStored: Bool
@@ -105,7 +104,6 @@ struct KnownReactions {
 
     private struct Entry {
         var target: Messaging.MessageID
-        /// Position in order of arrival.
         var number: UInt64
         /// `nil`: only with its message.
         var expiresAt: Timestamp?

@@ -62,17 +62,16 @@ extension Node {
     package func leave(_ text: String) throws(NodeError) -> ConversationID {
         storage.refusal = nil
         let alias = inboxes[try shell.directory.resolve(text)]?.notes.alias
-        let (client, conversation) = try shell.directory.command(text) { machine, turn in
-            machine.leave(&turn)
-            return machine.conversation
+        let (client, (conversation, departure)) = try shell.directory.command(text) { machine, turn in
+            (machine.conversation, machine.leave(&turn))
         }
         services.note(.inboxLeft(client))
         // An earlier copy may have held the alias of the current one.
         defer { shell.codes.look() }
         if let failure = storage.refusal { throw .store(failure) }
-        if let alias, let latest = core.machine.client(of: conversation), inboxes[latest]?.notes.alias == nil {
-            try assignAlias(alias, to: latest)
-        }
+        guard let latest = core.machine.client(of: conversation) else { return conversation }
+        core.turn { core.machine.step(latest, &$0) { $0.relay(departure, &$1) } }
+        if let alias, inboxes[latest]?.notes.alias == nil { try assignAlias(alias, to: latest) }
         return conversation
     }
 

@@ -10,7 +10,6 @@ import Transport
 enum ImagePreview {
     private static let program = "/usr/bin/chafa"
     static let byteLimit: Int64 = 32 << 20
-    /// Largest output of chafa, in bytes.
     private static let outputByteLimit = 1 << 20
     /// Milliseconds.
     private static let patience: Int64 = 10_000

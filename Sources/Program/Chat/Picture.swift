@@ -74,7 +74,6 @@ struct Picture: Hashable, Sendable {
     }
 
     let size: Size
-    /// As many as the screen has.
     let rows: [Row]
     let cursor: (row: Int, column: Int)
 

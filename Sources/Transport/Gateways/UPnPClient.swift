@@ -16,7 +16,6 @@ final class UPnPClient: Sendable {
     private static let program = "/proc/self/exe"
     /// Timeout of a question: 1 s of search and some answers of at most 5 s each, the library's limit.
     private static let milliseconds: Int64 = 20_000
-    /// Longest answer in bytes.
     private static let lineByteCount = 8_192
 
     /// The last location of the service.

@@ -303,7 +303,6 @@ final class Acceptor: @unchecked Sendable {
         loop.execute { self.receive(batch, rejections) }
     }
 
-    /// On the loop.
     private func receive(_ batch: [Arrival], _ rejections: [Rejection]) {
         for rejection in rejections { reception.rejected(rejection) }
         var refused: [CInt] = []

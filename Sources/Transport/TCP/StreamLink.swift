@@ -512,7 +512,6 @@ final class StreamLink: LinkEnd {
         endedByPeer()
     }
 
-    /// See ``PeerConnection/close(_:)``.
     func close(_ reason: LinkCloseReason) {
         switch phase {
         case .open(let connection):
