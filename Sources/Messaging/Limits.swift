@@ -150,7 +150,7 @@ package enum Limits {
     package static let keepaliveTimeout: Milliseconds = 45 * .second
     /// Waits between knocks of an explosion's redelivery.
     package static let knock = Backoff(first: 2 * .second, longest: 15 * .minute)
-    /// From so many knocks in one second the rest of the explosions wait, as after a start with many of them.
+    /// Once a turn has this many knocks, its other explosions knock a second later: a start may load many of them.
     package static let knocksAtOnce = 32
     /// Changes of one member's profile: one every 5 s, bursts of 3. The newest change above the rate is adopted when
     /// the rate allows it.

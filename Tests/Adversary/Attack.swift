@@ -34,7 +34,6 @@ package struct Target: Sendable {
 }
 
 package struct Tally: Sendable {
-    /// Connections, handshakes or frames.
     package var count = 0
     /// Attempts that got at least one byte.
     package var answered = 0

@@ -317,7 +317,7 @@ extension Conversation {
 
     // MARK: Leaving
 
-    /// - Returns: what a later copy of ours relays, if this one was removed.
+    /// - Returns: the departure; a later copy of ours relays it.
     @discardableResult package func leave(_ turn: inout Turn) -> Departure {
         let departure = Departure(of: key.publicKey, conversation: conversation, key: key, &turn.random)
         for peer in peers { if let link = peer.link.link { turn.send(.memberLeft(departure), on: link) } }

@@ -13,7 +13,6 @@ package struct RelayStreamStateMachine: Hashable, Sendable {
     private var hasEnded = false
     private var peerHasEnded = false
     package private(set) var isOver = false
-    /// Bytes that we may send.
     private var credit = Limits.relayWindow
     /// Bytes received and not consumed.
     private var unread = 0

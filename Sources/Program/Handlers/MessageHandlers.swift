@@ -89,7 +89,7 @@ struct MessageHandlers: Sendable {
         for call in calls {
             let name = call.params.conversation
             if named[name] == nil, calls.count > 1 {
-                // Looked for once: the search for an unknown name is long.
+                // A name is looked for once, because the search for an unknown one is long.
                 let client = try? node.resolve(name)
                 named[name] = client.flatMap { places[$0] }
                 if let client { places[client] = named[name] ?? groups.count }

@@ -93,7 +93,8 @@ enum StatusView {
         return HealthCheck(
             name: "memory", state: isNearlyFull ? .warning : .ok,
             message: "unread messages, memory only, take \(unread) of \(limit) bytes"
-                + (full.isEmpty ? "" : "; the \(Limits.memoryByteCount) of one conversation are full in \(rooms)"),
+                + (full.isEmpty
+                    ? "" : "; the limit of a conversation, \(Limits.memoryByteCount), is nearly reached in \(rooms)"),
             hint: isNearlyFull ? "read them: messages beyond the limit wait at their senders" : nil)
     }
 }

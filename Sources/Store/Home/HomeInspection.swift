@@ -58,7 +58,8 @@ extension HomeDirectory {
 
     private func refuseLater(_ magic: Magic, _ file: FileDescriptor, _ name: String) throws(StoreError) {
         let run: Int64 = 1 << 20
-        let count = (try? disk.status(file))?.byteCount ?? 0
+        let size = (try? disk.status(file))?.byteCount ?? 0
+        let count = name == Journal.name ? min(size, Journal.maximumByteCount) : size
         for start in stride(from: 0, to: count, by: Int(run)) {
             guard let bytes = try? disk.read(file, at: start, count: Int(min(run, count - start))) else { continue }
             for page in stride(from: 0, to: bytes.count, by: SlotFile.pageByteCount)

@@ -69,7 +69,6 @@ struct Rekeying: ~Copyable {
     /// When the dialer asks, unless the exchange is overdue.
     var deadline: Microseconds { min(dueAt ?? .max, overdueAt) }
 
-    /// Whether to close the link.
     func isOverdue(at now: Microseconds) -> Bool { overdueAt <= now }
 
     mutating func countFrame() { frameCount += 1 }

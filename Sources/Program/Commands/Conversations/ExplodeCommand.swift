@@ -104,7 +104,7 @@ extension ExplodeCommand {
             if let shown, !force { try confirm(shown) }
             let members = Members(of: shown, named: conversation, client)
             let target = members.conversation
-            // Without its events the state is polled: at the limit of waiting clients, it explodes all the same.
+            // At the limit of waiting clients the subscription is refused; the state is polled all the same.
             if wait { try? members.subscribe() }
             let params = ExplodeParams(conversation: target, at: at, delay: delay, noTrace: noTrace ? true : nil)
             var value: JSONValue
