@@ -23,7 +23,7 @@ package struct Thief {
     private let journal: Secret
 
     /// - Parameter passphrase: `nil` for a home with a key file.
-    init(of disk: SimulatedDisk, passphrase: String?) throws {
+    package init(of disk: SimulatedDisk, passphrase: String?) throws {
         let keystore = disk.files()["/home/keystore"] ?? []
         let thief = passphrase.map { Thief(keystore: keystore, passphrase: $0) }
         guard let thief = thief ?? Thief(keystore: keystore, keyFile: disk.files()["/home/key"] ?? []) else {
