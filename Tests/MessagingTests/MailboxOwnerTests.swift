@@ -102,9 +102,17 @@ private func label(_ number: Int) -> BoxLabel { numbered(number) }
         machine.granted(grant, on: link, now: due)
         #expect(machine.nextDeadline == due + Limits.mailboxKeepalive)
         // A lost link cancels the planned claim.
+        #expect(machine.want(labels + [label(3)], now: due) == [.claim(link, [label(3)])])
         machine.granted(MailboxGrant(boxCount: 0, slotCount: 256, byteCount: 1, longest: .day), on: link, now: due)
         machine.closed(link, now: due)
         #expect(machine.nextDeadline == due + Limits.mailboxRedial.first)
+    }
+
+    @Test("each claim has one grant, and a grant that no claim asked for ends the link") func unasked() {
+        var machine = machine(.asked)
+        #expect(machine.want([label(2), label(3)], now: noon).last == .claim(link, [label(3)]))
+        for _ in 0..<2 { #expect(machine.granted(grant, on: link, now: noon) == []) }
+        #expect(machine.granted(grant, on: link, now: noon) == [.close(link)] && machine.link == nil)
     }
 
     @Test("any frame on the link is a sign of life; a silent link is pinged once") func keepalive() {

@@ -389,7 +389,10 @@ private struct Mailbox {
         check(
             [
                 (holder, .list(box), [told(holder, .slots(box, [id(1)]))]), (holder, .list(missing), [close(holder)]),
-                (holder, .purge(missing, []), [close(holder)]),
+                (holder, .purge(missing, [id(1)]), [close(holder)]),
+                // The owner of an exploded conversation may name a box that is gone; a guest may not ask.
+                (holder, .purge(missing, []), [told(holder, .discarded(missing, []))]),
+                (guest, .purge(missing, []), [close(guest)]),
                 (holder, .take(missing, [tag(1)]), [told(holder, .absent(missing, id(1)))]),
                 (holder, .discard(missing, [tag(1)], answer: []), [close(holder)]), (holder, .drop([label(9)]), []),
                 (
@@ -589,6 +592,22 @@ private struct Mailbox {
         #expect(mailbox.outcome(put(99, .notice)) == .full)
         #expect(mailbox.say(.purge(box, [id(4), id(3), id(2)]), holder).count == 2)
         #expect(mailbox.machine.counts.memoryByteCount == 0)
+    }
+
+    @Test("a purge without ids overwrites all contents and no notice, and a new link hears of unclaimed boxes")
+    func exploded() {
+        var mailbox = Mailbox.filled()
+        let (box, waiting) = (mailbox.box(), told(7, .waiting(mailbox.box())))
+        mailbox.say(.put(box, put(2, .memory)), guest)
+        mailbox.say(.put(box, put(3, .notice)), guest)
+        mailbox.say(.discard(box, [tag(3)], answer: [1]), guest)
+        #expect(mailbox.claim([2], 7).contains(waiting) && !mailbox.claim([2], 7).contains(waiting))
+        let gone = [id(1), id(2)].sorted()
+        check([(7, .purge(box, []), [.mailbox(.erase(box, gone)), told(7, .discarded(box, gone))])], &mailbox)
+        #expect(mailbox.machine.counts.slots == 1 && mailbox.machine.counts.memoryByteCount == 0)
+        #expect(mailbox.say(.put(box, put(4)), guest).last == waiting, "a late content is announced")
+        mailbox.say(.purge(box, []), 7)
+        #expect(!mailbox.claim([2], 8).contains(told(8, .waiting(box))), "an answer waits for its guest")
     }
 
     @Test("a slot or tag named twice in one request counts once") func twice() {

@@ -135,7 +135,7 @@ extension Node {
             try settle(slots, receipt)
         }
 
-        func purge(_ numbers: [Int], in label: BoxLabel) throws {
+        func purge(_ numbers: [Int], in label: BoxLabel, isWhole: Bool = false) throws {
             let slots = numbers.map { BoxPromise.Slot(box: owner.box(label), id: SlotID(tags[$0])) }
             moments.change { promise in
                 for slot in slots {
@@ -143,7 +143,7 @@ extension Node {
                     promise.open.insert(slot)
                 }
             }
-            try link.send(.mailboxRequest(.purge(owner.box(label), slots.map(\.id))))
+            try link.send(.mailboxRequest(.purge(owner.box(label), isWhole ? [] : slots.map(\.id))))
             try settle(slots, [])
         }
 
@@ -177,6 +177,7 @@ extension Node {
         try users.put(7, into: label(1))
         try users.discard([3, 4, 5, 6, 7], in: label(1))
         try users.put(8, into: label(1))
+        try users.purge([30], in: label(3), isWhole: true)
     }
 
     /// - Returns: each moment at which the power may fail, and the mailbox's answers by then.

@@ -211,6 +211,30 @@ extension Node {
         try await house.end()
     }
 
+    @Test("a mailbox forgets what waits for an exploded conversation, and keeps the owner's answer") func exploded()
+        async throws
+    {
+        let house = try await Household()
+        let ann = try await house.node(house.disks.ann)
+        let bob = try await house.node(house.disks.bob)
+        try await house.agree(ann, bob)
+        let peers = try await bob.peersFile()
+        await bob.stop()
+        let mailed = await ann.next { if case .messageState(_, .mailed, _) = $0 { true } else { false } }
+        _ = try #require(try await ann.send("tea", texts: ["never read"]) { _ in }.first).get()
+        _ = try await mailed.get()
+        _ = try await ann.explode("tea")
+        try await house.hub.eventually("the hub keeps both") { Set($0.keptKinds()) == [.disk, .notice] }
+        await ann.stop()
+        let again = try await house.node(house.disks.bob, peers: peers)
+        try await house.hub.eventually("only the answer is left") { $0.keptKinds() == [.notice] }
+        try await again.eventually("the link that no box needs is closed") { node in
+            node.core.machine.conversations.isEmpty && node.shell.ownMailbox.standing?.standing == .unused
+        }
+        await again.stop()
+        try await house.end()
+    }
+
     @Test("an unsigned notice in a reserved slot is discarded, so the true one has room") func forgedNotice()
         async throws
     {

@@ -9,7 +9,7 @@ package enum MailboxRequest: Hashable, Sendable {
     case drop([BoxLabel])
     /// From an owner: asks for the ids of the slots in a box.
     case list(BoxID)
-    /// From an owner: destroys slots that the owner cannot open.
+    /// From an owner: destroys slots that the owner cannot open; without ids all contents of the box, but no notice.
     case purge(BoxID, [SlotID])
     /// From any link that names the box.
     case put(BoxID, SlotPut)
@@ -93,7 +93,7 @@ package enum MailboxAnswer: Hashable, Sendable {
     /// To each `claim`: the quotas of this owner.
     case granted(MailboxGrant)
     case refused(MailboxRefusal)
-    /// To the owner: the box holds a slot. Sent once, until the owner lists the box.
+    /// To the owner: the box holds a slot. Sent once, until the owner lists or empties the box.
     case waiting(BoxID)
     /// To `list`.
     case slots(BoxID, [SlotID])

@@ -42,6 +42,8 @@ package struct MailboxOwnerStateMachine: Hashable, Sendable {
     /// When boxes that the mailbox has not granted are claimed again.
     private var reclaimAt: Timestamp?
     private var isAsked = false
+    /// Claims that the mailbox has not answered.
+    private var claimCount = 0
 
     package init(now: Timestamp) { state = .idle(until: now) }
 
@@ -91,7 +93,10 @@ package struct MailboxOwnerStateMachine: Hashable, Sendable {
             claimed = wanted
             var result: [Action] = []
             if !gone.isEmpty { result.append(.drop(link, gone)) }
-            if !new.isEmpty { result.append(.claim(link, new)) }
+            if !new.isEmpty {
+                claimCount += 1
+                result.append(.claim(link, new))
+            }
             guard wanted.isEmpty else { return result }
             state = .idle(until: now)
             return result + [.close(link)]
@@ -107,6 +112,7 @@ package struct MailboxOwnerStateMachine: Hashable, Sendable {
         state = .asked(link, at: now)
         heardAt = now
         isAsked = false
+        claimCount = 1
         claimed = wanted
         return [.claim(link, wanted)]
     }
@@ -137,12 +143,19 @@ package struct MailboxOwnerStateMachine: Hashable, Sendable {
         isAsked = false
     }
 
-    package mutating func granted(_ grant: MailboxGrant, on link: LinkID, now: Timestamp) {
-        guard self.link == link else { return }
+    @discardableResult package mutating func granted(_ grant: MailboxGrant, on link: LinkID, now: Timestamp) -> [Action]
+    {
+        guard self.link == link else { return [] }
+        guard claimCount > 0 else {
+            rest(now: now)
+            return [.close(link)]
+        }
+        claimCount -= 1
         reclaimAt = grant.boxCount < claimed.count ? now + Limits.reclaimPause : nil
         grantedAt = grantedAt ?? now
         refusal = nil
         state = .granted(link, grant)
+        return []
     }
 
     package mutating func refused(_ refusal: MailboxRefusal, on link: LinkID, now: Timestamp) -> [Action] {
@@ -169,6 +182,7 @@ package struct MailboxOwnerStateMachine: Hashable, Sendable {
         case .granted(let link, _):
             if let due = reclaimAt, due <= now {
                 reclaimAt = nil
+                claimCount += 1
                 return [.claim(link, wanted)]
             }
             guard silenceEnd <= now else { return [] }

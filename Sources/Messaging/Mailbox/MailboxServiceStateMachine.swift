@@ -171,10 +171,15 @@ package struct MailboxServiceStateMachine: Sendable {
             return destroy(gone, client)
         case .list(let box): return list(box, on: link, turn)
         case .purge(let box, let ids):
+            // The owner of an exploded conversation's box does not know whether we have forgotten the box.
+            if ids.isEmpty, holders[link] != nil, boxes[box] == nil { return discard(box, [], on: link) }
             guard isHeld(box, by: link), ids.count <= Limits.slotListCount, !turn.isLocked, load(box, turn) else {
                 return [.close(link)]
             }
-            return discard(box, ids.filter { boxes[box]?.slots?[$0] != nil }, on: link)
+            guard ids.isEmpty else { return discard(box, ids.filter { boxes[box]?.slots?[$0] != nil }, on: link) }
+            boxes[box]?.isAnnounced = false
+            let contents = boxes[box]?.slots?.values.filter { $0.kind != .notice } ?? []
+            return discard(box, contents.map(\.id), on: link)
         case .put(let box, let put): return self.put(put, into: box, on: link, client, turn)
         case .take(let box, let tags): return take(tags, from: box, on: link, turn)
         case .discard(let box, let tags, let answer): return discard(tags, of: box, answer, on: link, client, turn)
@@ -201,6 +206,7 @@ package struct MailboxServiceStateMachine: Sendable {
         guard !turn.isLocked, !own.isWiped else { return refuse(.unavailable) }
         var result: [NodeAction] = []
         let secret: MailboxSecret
+        let isNew = holders[link] == nil
         if let holder = holders[link] {
             guard holder.owner == owner else { return [.close(link)] }
             secret = holder.secret
@@ -239,8 +245,11 @@ package struct MailboxServiceStateMachine: Sendable {
             byteCount: terms.boxByteCount, longest: terms.longest)
         // The box is durable before it is granted.
         result.append(.transmit(link, .mailboxAnswer(.granted(grant))))
-        for box in labels.map(secret.box) where boxes[box] != nil {
-            let isWaiting = load(box, turn) && boxes[box]?.slots?.isEmpty == false
+        let named = labels.map(secret.box)
+        // The owner claims no box of an exploded conversation, but purges the contents that wait there.
+        let others = isNew ? records.filter { $0.owner == owner && !named.contains($0.box) }.map(\.box) : []
+        for box in named + others where boxes[box] != nil {
+            let isWaiting = load(box, turn) && boxes[box]?.slots?.values.contains { !$0.isAnswer } ?? false
             boxes[box]?.isAnnounced = isWaiting
             boxes[box]?.lateAt = nil
             if isWaiting { result.append(.transmit(link, .mailboxAnswer(.waiting(box)))) }

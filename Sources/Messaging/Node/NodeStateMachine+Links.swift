@@ -332,6 +332,9 @@ extension NodeStateMachine {
         inboxes.all.inOrderOfCreation().filter { $0.boxUntil.map { $0 > now } ?? false }.flatMap(\.relaySeeds)
     }
 
+    /// Seeds of the boxes in which contents of exploded conversations may wait.
+    package var explodedSeeds: [RelaySeed] { explosions.records.filter { !$0.isPrepared }.flatMap(\.relaySeeds) }
+
     package var boxesMayHaveChanged: Bool { inboxes.mailboxesHaveChanged }
 
     /// Returns and clears the dirty flag of ``boxSeeds(now:)``.

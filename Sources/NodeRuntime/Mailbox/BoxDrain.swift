@@ -117,7 +117,7 @@ final class BoxDrain: Part {
         }
         let new = found.filter { !isDone($0) }.sorted { ($0.member, $0.number ?? 0) < ($1.member, $1.number ?? 0) }
         waiting = (notices + new)[...]
-        for request in requests { shell.anonymousLinks.say(request, on: link) }
+        for request in requests { shell.ownMailbox.discard(request, in: box, on: link) }
         takeMore()
     }
 
@@ -178,7 +178,7 @@ final class BoxDrain: Part {
             .run { [self] isDurable in
                 // The contents are not durable here, so the box's slots are taken again.
                 guard isDurable else { return shell.ownMailbox.again(box) }
-                shell.anonymousLinks.say(.discard(box, over, answer: []), on: link)
+                shell.ownMailbox.discard(.discard(box, over, answer: []), in: box, on: link)
             }, for: client)
         takeMore()
     }
@@ -259,7 +259,7 @@ final class BoxDrain: Part {
         guard let receipt = core.machine.tombstone(conversation)?.receipt else { return }
         let nonce = randomBytes(XChaChaPoly.nonceByteCount)
         let answer = SlotSealing.seal(answer: receipt, secret, box: box, nonce: nonce)
-        shell.anonymousLinks.say(.discard(box, [match.tag], answer: answer), on: link)
+        shell.ownMailbox.discard(.discard(box, [match.tag], answer: answer), in: box, on: link)
         isFruitful = true
         // Contents of an exploded conversation are no longer taken.
         waiting.removeAll { $0.number != nil }

@@ -17,6 +17,13 @@ final class OwnMailbox: Part {
     private var seeds: [BoxID: RelaySeed] = [:]
     /// The conversation of each box, wanted or of an exploded conversation.
     private var conversations: [BoxLabel: ConversationID] = [:]
+    /// Boxes of exploded conversations, and those of them in which contents may wait.
+    private var exploded: [BoxID: BoxLabel] = [:]
+    private var unpurged: Set<BoxID> = []
+    /// Those whose purge is under way on the link.
+    private var purging: Set<BoxID> = []
+    /// Requests on the link that the mailbox has not answered by `discarded`.
+    private var discards: [BoxID: Int] = [:]
     private var waiting: [BoxID] = []
     private var drain: BoxDrain? { didSet { if oldValue !== drain { oldValue?.abandon() } } }
     private var dialNumber: UInt64 = 0
@@ -61,6 +68,7 @@ final class OwnMailbox: Part {
         }
         guard let place, !store.isLocked, !isStopped else { return }
         if isChanged || isForced {
+            let before = seeds
             seeds = [:]
             var labels: [BoxLabel] = []
             for seed in core.machine.boxSeeds(now: now).prefix(Limits.boxLabelCount) {
@@ -69,6 +77,10 @@ final class OwnMailbox: Part {
                 labels.append(label)
                 conversations[label] = core.machine.owner(of: seed).flatMap { core.machine.conversationID($0) }
             }
+            exploded = [:]
+            for seed in core.machine.explodedSeeds { exploded[place.box(of: seed)] = seed.boxLabel(at: place.key) }
+            unpurged = unpurged.union(before.keys).filter { seeds[$0] == nil && exploded[$0] != nil }
+            labels += unpurged.sorted().compactMap { exploded[$0] }
             // The members of an exploded conversation find our receipt in its box.
             let wanted = Set(labels)
             // An unreadable inbox keeps its box, because dropping it would destroy the slots.
@@ -82,6 +94,7 @@ final class OwnMailbox: Part {
         } else {
             perform(machine?.advance(now: now) ?? [])
         }
+        purge()
         if let link = drain?.link, link != machine?.link { drain = nil }
         if let drain, now - drain.answeredAt > Self.patience { shell.anonymousLinks.close(drain.link) }
         if drain == nil { next() }
@@ -124,6 +137,7 @@ final class OwnMailbox: Part {
                 opened = link
                 guard let self else { return }
                 guard number == dialNumber else { return shell.anonymousLinks.close(link) }
+                (discards, purging) = ([:], [])
                 perform(machine?.opened(link, now: now) ?? [.close(link)])
                 core.schedule()
             }, answered: { [weak self] answer, link in self?.answered(answer, on: link) },
@@ -151,9 +165,15 @@ final class OwnMailbox: Part {
         guard machine?.link == link else { return }
         machine?.heard(link, now: now)
         switch answer {
-        case .granted(let grant): machine?.granted(grant, on: link, now: now)
+        case .granted(let grant):
+            perform(machine?.granted(grant, on: link, now: now) ?? [])
+            purge()
         case .refused(let refusal): perform(machine?.refused(refusal, on: link, now: now) ?? [])
         case .waiting(let box):
+            if exploded[box] != nil {
+                unpurged.insert(box)
+                purge()
+            }
             guard seeds[box] != nil else { return }
             if !waiting.contains(box) { waiting.append(box) }
             if drain == nil { next() }
@@ -165,10 +185,34 @@ final class OwnMailbox: Part {
             }
         case .absent(let box, let id):
             guard drain?.missed(id, in: box) ?? store.isLocked else { return shell.anonymousLinks.abort(link) }
-        case .discarded: break
+        case .discarded(let box, _):
+            guard let count = discards[box] else { return shell.anonymousLinks.abort(link) }
+            discards[box] = count > 1 ? count - 1 : nil
+            guard count == 1 else { break }
+            if purging.remove(box) == nil {
+                purge()
+            } else if unpurged.remove(box) != nil {
+                settle(isForced: true)
+            }
         case .put: shell.anonymousLinks.abort(link)
         }
         core.schedule()
+    }
+
+    /// Destroys contents that wait at the mailbox for an exploded conversation.
+    private func purge() {
+        guard let link = machine?.link, machine?.isGranted ?? false else { return }
+        for box in unpurged.sorted() where discards[box] == nil {
+            purging.insert(box)
+            discard(.purge(box, []), in: box, on: link)
+        }
+    }
+
+    /// - Parameter request: the mailbox answers it by `discarded`.
+    func discard(_ request: MailboxRequest, in box: BoxID, on link: LinkID) {
+        guard machine?.link == link else { return }
+        discards[box, default: 0] += 1
+        shell.anonymousLinks.say(request, on: link)
     }
 
     // MARK: Draining
