@@ -282,6 +282,6 @@ import Testing
         let end = FrameCodec.encode(.relayAnswer(.stream(RelayStreamID(9), .end)))
         #expect(try FrameCodec.decode(end) == .relayAnswer(.stream(RelayStreamID(9), .end)))
         #expect(end.last == 1)
-        #expect(throws: WireError.malformed("relay_stream.end")) { try FrameCodec.decode(end.dropLast() + [0]) }
+        #expect(throws: WireError.malformed("end")) { try FrameCodec.decode(end.dropLast() + [0]) }
     }
 }

@@ -12,13 +12,13 @@ extension Samples {
         )
         let answer = random.bytes(Limits.slotAnswerByteCount)
         return [
-            (.mailboxRequest(.claim(owner: owner, proof: proof, some(labels))), .tooLong("mailbox_claim.labels")),
-            (.mailboxRequest(.drop(some(labels))), .tooLong("mailbox_request.drop")),
-            (.mailboxRequest(.take(.random(&random), some(tags))), .tooLong("mailbox_tags.tags")),
-            (.mailboxRequest(.discard(.random(&random), some(tags), answer: answer)), .tooLong("mailbox_discard.tags")),
-            (.mailboxRequest(.purge(.random(&random), some(slots))), .tooLong("mailbox_slots.slots")),
-            (.mailboxAnswer(.slots(.random(&random), some(slots))), .tooLong("mailbox_slots.slots")),
-            (.mailboxAnswer(.discarded(.random(&random), some(slots))), .tooLong("mailbox_slots.slots")),
+            (.mailboxRequest(.claim(owner: owner, proof: proof, some(labels))), .tooLong("MailboxRequest.1.3")),
+            (.mailboxRequest(.drop(some(labels))), .tooLong("MailboxRequest.2")),
+            (.mailboxRequest(.take(.random(&random), some(tags))), .tooLong("MailboxRequest.6.2")),
+            (.mailboxRequest(.discard(.random(&random), some(tags), answer: answer)), .tooLong("MailboxRequest.7.2")),
+            (.mailboxRequest(.purge(.random(&random), some(slots))), .tooLong("MailboxRequest.4.2")),
+            (.mailboxAnswer(.slots(.random(&random), some(slots))), .tooLong("MailboxAnswer.4.2")),
+            (.mailboxAnswer(.discarded(.random(&random), some(slots))), .tooLong("MailboxAnswer.8.2")),
             (.mailbox(.keys(slices(Limits.sliceKeyCount + more))), .tooLong("mailbox_keys.keys")),
         ]
     }
@@ -93,7 +93,7 @@ func field(_ number: UInt64, _ value: UInt64) -> [UInt8] { varint(number << 3) +
         let slot = Frame.mailboxAnswer(.slot(name(), name(), dwell: 0, isAnswer: true, body: answer))
         if (1...256).contains(count) { try comesBack(slot) } else { isRefused(slot, .malformed("mailbox_slot.body")) }
         let discard = Frame.mailboxRequest(.discard(name(), [name()], answer: answer))
-        if count <= 256 { try comesBack(discard) } else { isRefused(discard, .tooLong("mailbox_discard.answer")) }
+        if count <= 256 { try comesBack(discard) } else { isRefused(discard, .tooLong("MailboxRequest.7.3")) }
     }
 
     @Test mutating func `a time beyond its limits is refused`() throws {
@@ -133,7 +133,7 @@ func field(_ number: UInt64, _ value: UInt64) -> [UInt8] { varint(number << 3) +
     @Test(arguments: [0, 31, 33, 64]) mutating func `a proof has 32 bytes`(_ count: Int) {
         let proof = fixtures.random.bytes(count)
         let claim = Frame.mailboxRequest(.claim(owner: fixtures.ann.publicKey, proof: proof, []))
-        isRefused(claim, .malformed("mailbox_claim.proof"))
+        isRefused(claim, .malformed("MailboxRequest.1.2"))
     }
 
     private static let box = field(1, [UInt8](repeating: 1, count: 16))
@@ -154,10 +154,10 @@ func field(_ number: UInt64, _ value: UInt64) -> [UInt8] { varint(number << 3) +
             for keeping: UInt64 in 1...6 { #expect(throws: Never.self) { try put(kind: kind, keeping: keeping) } }
         }
         for wrong: UInt64 in [0, 4, 0xffff_ffff] {
-            #expect(throws: WireError.malformed("mailbox_put.kind")) { try put(kind: wrong, keeping: 1) }
+            #expect(throws: WireError.malformed("MailboxRequest.5.3")) { try put(kind: wrong, keeping: 1) }
         }
         for wrong: UInt64 in [0, 7, 0xffff_ffff] {
-            #expect(throws: WireError.malformed("mailbox_put.keeping")) { try put(kind: 1, keeping: wrong) }
+            #expect(throws: WireError.malformed("MailboxRequest.5.4")) { try put(kind: 1, keeping: wrong) }
         }
     }
 
@@ -188,19 +188,19 @@ func field(_ number: UInt64, _ value: UInt64) -> [UInt8] { varint(number << 3) +
         let answered = field(4, 1) + field(5, [1])
         let owner = field(1, fixtures.ann.publicKey.bytes) + field(2, [UInt8](repeating: 0, count: 32))
         let names: [(body: UInt64, number: UInt64, fields: [UInt8], String)] = [
-            (40, 5, box + Self.slot + body, "mailbox_put.box"), (40, 5, Self.box + slot + body, "mailbox_put.slot"),
-            (40, 3, name, "mailbox_request.list"), (40, 4, box, "mailbox_slots.box"), (40, 6, box, "mailbox_tags.box"),
-            (40, 7, box, "mailbox_discard.box"), (41, 3, name, "mailbox_answer.waiting"),
-            (41, 5, box + Self.slot, "mailbox_outcome.box"), (41, 5, Self.box + slot, "mailbox_outcome.slot"),
-            (41, 6, box + Self.slot + answered, "mailbox_slot.box"),
-            (41, 6, Self.box + slot + answered, "mailbox_slot.slot"), (41, 7, box + Self.slot, "mailbox_absence.box"),
-            (41, 7, Self.box + slot, "mailbox_absence.slot"),
+            (40, 5, box + Self.slot + body, "MailboxRequest.5.1"),
+            (40, 5, Self.box + slot + body, "MailboxRequest.5.2"), (40, 3, name, "MailboxRequest.3"),
+            (40, 4, box, "MailboxRequest.4.1"), (40, 6, box, "MailboxRequest.6.1"), (40, 7, box, "MailboxRequest.7.1"),
+            (41, 3, name, "MailboxAnswer.3"), (41, 5, box + Self.slot, "MailboxAnswer.5.1"),
+            (41, 5, Self.box + slot, "MailboxAnswer.5.2"), (41, 6, box + Self.slot + answered, "MailboxAnswer.6.1"),
+            (41, 6, Self.box + slot + answered, "MailboxAnswer.6.2"), (41, 7, box + Self.slot, "MailboxAnswer.7.1"),
+            (41, 7, Self.box + slot, "MailboxAnswer.7.2"),
         ]
         // A list's element, which may be repeated or missing.
         let elements: [(body: UInt64, number: UInt64, fields: [UInt8], String)] = [
-            (40, 1, owner + field(3, name), "mailbox_claim.labels"), (40, 2, name, "mailbox_request.drop"),
-            (41, 4, Self.box + slot, "mailbox_slots.slots"), (41, 8, Self.box + slot, "mailbox_slots.slots"),
-            (40, 6, Self.box + slot, "mailbox_tags.tags"), (40, 7, Self.box + slot, "mailbox_discard.tags"),
+            (40, 1, owner + field(3, name), "MailboxRequest.1.3"), (40, 2, name, "MailboxRequest.2"),
+            (41, 4, Self.box + slot, "MailboxAnswer.4.2"), (41, 8, Self.box + slot, "MailboxAnswer.8.2"),
+            (40, 6, Self.box + slot, "MailboxRequest.6.2"), (40, 7, Self.box + slot, "MailboxRequest.7.2"),
         ]
         for (body, number, fields, field) in names + (count.isMultiple(of: 16) ? [] : elements) {
             #expect(throws: WireError.malformed(field), "\(body).\(number)") { try read(body, number, fields) }
@@ -215,7 +215,7 @@ func field(_ number: UInt64, _ value: UInt64) -> [UInt8] { varint(number << 3) +
         ]
         let rest = field(2, [UInt8](repeating: 0, count: 32))
         for owner in wrong {
-            #expect(throws: WireError.malformed("mailbox_claim.owner")) { try read(40, 1, field(1, owner) + rest) }
+            #expect(throws: WireError.malformed("MailboxRequest.1.1")) { try read(40, 1, field(1, owner) + rest) }
         }
         let agreement = field(1, [UInt8](repeating: 3, count: 32)) + field(4, 1)
         #expect(throws: Never.self) { try read(42, 2, agreement + field(5, key + key)) }
@@ -226,8 +226,8 @@ func field(_ number: UInt64, _ value: UInt64) -> [UInt8] { varint(number << 3) +
         }
         for count in [0, 16, 31, 33] {
             let agreement = field(1, [UInt8](repeating: 3, count: count))
-            #expect(throws: WireError.malformed("mailbox_want.agreement")) { try read(42, 1, agreement) }
-            #expect(throws: WireError.malformed("mailbox_keys.agreement")) { try read(42, 2, agreement + field(4, 1)) }
+            #expect(throws: WireError.malformed("MailboxMessage.1.1")) { try read(42, 1, agreement) }
+            #expect(throws: WireError.malformed("SliceKeys.1")) { try read(42, 2, agreement + field(4, 1)) }
         }
     }
 }

@@ -126,9 +126,9 @@ extension Content {
                 throw .malformed("text")
             }
             return nil
-        case .reply: return .reply(try Reply(ProtoFields(payload)))
-        case .reaction: return .reaction(try Reaction(ProtoFields(payload)))
-        case .attachment: return .attachment(try Attachment(ProtoFields(payload)))
+        case .reply: return try Reply(serialized: payload).map { .reply($0) }
+        case .reaction: return try Reaction(serialized: payload).map { .reaction($0) }
+        case .attachment: return try Attachment(serialized: payload).map { .attachment($0) }
         default: return nil
         }
     }
@@ -136,56 +136,30 @@ extension Content {
 
 // MARK: Payloads
 
-extension Reply: ProtoMessage {
-    func write(to writer: inout ProtoWriter) {
-        writer.put(1, replyTo)
-        writer.put(2, text)
-    }
-
-    init(_ fields: ProtoFields) throws(WireError) {
-        guard let text = try fields.optionalText(2, "reply.text", atMost: Limits.textByteCount) else {
-            throw .malformed("reply.text")
-        }
-        self.init(replyTo: try fields.id(1, "reply.reply_to"), text: text)
-    }
+extension Reply: ProtoTabled {
+    static let table = ProtoTable(
+        { (replyTo, text: String?) throws(WireError) in Reply(replyTo: replyTo, text: try text.known("reply.text")) },
+        { ($0.replyTo, $0.text) }, .id(1), .optionalText(2, atMost: Limits.textByteCount))
 }
 
-extension Reaction: ProtoMessage {
-    func write(to writer: inout ProtoWriter) {
-        writer.put(1, message)
-        writer.put(2, emoji)
-        writer.put(3, isRemoved)
-    }
-
-    init(_ fields: ProtoFields) throws(WireError) {
-        let emoji = try fields.text(2, "reaction.emoji")
-        guard Self.isEmoji(emoji) else { throw .malformed("reaction.emoji") }
-        self.init(message: try fields.id(1, "reaction.message"), emoji: emoji, isRemoved: fields.flag(3))
-    }
+extension Reaction: ProtoTabled {
+    static let table = ProtoTable(
+        { (message, emoji: String, isRemoved) throws(WireError) in
+            guard isEmoji(emoji) else { throw .malformed("reaction.emoji") }
+            return Reaction(message: message, emoji: emoji, isRemoved: isRemoved)
+        }, { ($0.message, $0.emoji, $0.isRemoved) }, .id(1), .text(2), .flag(3))
 }
 
-extension Attachment: ProtoMessage {
-    func write(to writer: inout ProtoWriter) {
-        writer.put(1, name)
-        writer.put(2, mediaType)
-        writer.put(3, byteCount)
-        writer.put(4, Limits.chunkByteCount)
-        writer.put(5, hash)
-        writer.put(6, text)
-        writer.put(7, replyTo)
-    }
-
-    init(_ fields: ProtoFields) throws(WireError) {
-        let byteCount = fields.int64(3)
-        guard fields.uint32(4) == UInt32(Limits.chunkByteCount) else { throw .malformed("attachment.chunk_size") }
-        guard (0...Self.byteCountLimit).contains(byteCount) else { throw .malformed("attachment.byte_count") }
-        self.init(
-            name: try fields.text(1, "attachment.name", atMost: Limits.fileNameByteCount),
-            mediaType: try fields.text(2, "attachment.media_type", atMost: Limits.mediaTypeByteCount),
-            byteCount: byteCount, hash: try fields.bytes(5, "attachment.hash", count: SHA256.byteCount),
-            text: try fields.text(6, "attachment.text", atMost: Limits.textByteCount),
-            replyTo: try fields.optionalID(7, "attachment.reply_to"))
-    }
+extension Attachment: ProtoTabled {
+    static let table = ProtoTable(
+        { (name, mediaType, byteCount: Int64, chunk: Int, hash, text, replyTo) throws(WireError) in
+            guard chunk == Limits.chunkByteCount else { throw .malformed("attachment.chunk_size") }
+            guard (0...byteCountLimit).contains(byteCount) else { throw .malformed("attachment.byte_count") }
+            return Attachment(
+                name: name, mediaType: mediaType, byteCount: byteCount, hash: hash, text: text, replyTo: replyTo)
+        }, { ($0.name, $0.mediaType, $0.byteCount, Limits.chunkByteCount, $0.hash, $0.text, $0.replyTo) },
+        .text(1, atMost: Limits.fileNameByteCount), .text(2, atMost: Limits.mediaTypeByteCount), .number(3), .count(4),
+        .bytes(5, count: SHA256.byteCount), .text(6, atMost: Limits.textByteCount), .optionalID(7))
 }
 
 extension Receipt: ProtoMessage {

@@ -88,7 +88,7 @@ package enum FrameCodec {
     package static func decode(_ bytes: [UInt8]) throws(WireError) -> Frame {
         let fields = try ProtoFields(bytes)
         switch fields.last(of: bodies, numbers: numbers) {
-        case 1: return .session(try SessionStart(fields.fields(1)))
+        case 1: return try SessionStart(fields.fields(1)).map { .session($0) } ?? .unknown
         case 2: return try control(fields.fields(2)) ?? .unknown
         case 3: return .acknowledgement(try Acknowledgement(fields.fields(3)))
         case 4: return .ping(fields.number(4))
@@ -130,14 +130,14 @@ package enum FrameCodec {
         switch type {
         case .lifetimeProposal, .lifetimeAccept, .lifetimeReject, .lifetimeWithdraw:
             return .lifetime(try SeedJSON.decodeLifetimeMessage(payload, as: type))
-        case .joinRequest: return .joinRequest(try JoinRequest(ProtoFields(payload)))
-        case .welcome: return .welcome(try Welcome(ProtoFields(payload)))
+        case .joinRequest: return try JoinRequest(serialized: payload).map { .joinRequest($0) }
+        case .welcome: return try Welcome(serialized: payload).map { .welcome($0) }
         case .joinError: return .joinError(try SeedJSON.decodeJoinError(payload))
-        case .deletionReceipt: return .deletionReceipt(try DeletionReceipt(ProtoFields(payload)))
-        case .invitation: return .invitation(try Invitation(ProtoFields(payload)))
-        case .memberLeft: return .memberLeft(try Departure(ProtoFields(payload)))
-        case .groupUpdated: return .group(try GroupUpdate(ProtoFields(payload)))
-        case .profile: return .profile(try Member(ProtoFields(payload)))
+        case .deletionReceipt: return try DeletionReceipt(serialized: payload).map { .deletionReceipt($0) }
+        case .invitation: return try Invitation(serialized: payload).map { .invitation($0) }
+        case .memberLeft: return try Departure(serialized: payload).map { .memberLeft($0) }
+        case .groupUpdated: return try GroupUpdate(serialized: payload).map { .group($0) }
+        case .profile: return try Member(serialized: payload).map { .profile($0) }
         case .lifetimeAgreement: return try Agreement(serialized: payload).map { .lifetime(.agreement($0)) }
         case .lifetimeEnded:
             let ended = try ProtoFields(payload)

@@ -46,7 +46,9 @@ package enum InviteSlug {
     /// The bytes that the creator signs.
     package static func encodePayload(_ invite: Invite) -> [UInt8] { invite.serialized }
 
-    package static func decodePayload(_ bytes: [UInt8]) throws(WireError) -> Invite { try Invite(ProtoFields(bytes)) }
+    package static func decodePayload(_ bytes: [UInt8]) throws(WireError) -> Invite {
+        try Invite(serialized: bytes).known("invite")
+    }
 
     package static func verify(_ signed: SignedInvite) -> VerifiedInvite? {
         guard let invite = try? decodePayload(signed.payload) else { return nil }
@@ -69,34 +71,27 @@ extension SignedInvite: ProtoMessage {
     }
 }
 
-extension Invite: ProtoMessage {
-    func write(to writer: inout ProtoWriter) {
-        writer.put(1, tag.description)
-        writer.put(2, conversationToken)
-        writer.put(3, creator)
-        writer.put(4, joinSecret)
-        writer.put(5, each: endpoints.map(\.description))
-        writer.put(6, name)
-        writer.put(7, description)
-        writer.put(8, lifetime.rawValue)
-        writer.put(9, optional: conversationExpiresAt)
-        writer.put(10, expiresAt)
-        writer.put(11, singleUse)
-    }
-
-    init(_ fields: ProtoFields) throws(WireError) {
-        guard let tag = InviteTag(try fields.text(1, "invite.tag")) else { throw .malformed("invite.tag") }
-        self.init(
-            tag: tag,
-            conversationToken: try fields.bytes(2, "invite.conversation_token", count: ConversationToken.byteCount),
-            creator: try fields.id(3, "invite.creator_inbox_id"),
-            joinSecret: try fields.bytes(4, "invite.join_secret", count: 32),
-            // An endpoint of a later kind is skipped.
-            endpoints: try fields.texts(5, "invite.endpoints", atMost: Limits.endpointCount).compactMap {
-                Endpoint($0)
-            }, name: try fields.optionalText(6, "invite.name", atMost: Limits.nameByteCount),
-            description: try fields.optionalText(7, "invite.description", atMost: Limits.descriptionByteCount),
-            lifetime: Lifetime(rawValue: try fields.text(8, "invite.lifetime")) ?? .ephemeral,
-            conversationExpiresAt: fields.optionalTime(9), expiresAt: fields.time(10), singleUse: fields.flag(11))
-    }
+extension Invite: ProtoTabled {
+    static let table = ProtoTable(
+        {
+            (
+                tag, token, creator, secret, endpoints: [String], name, description, lifetime: String, ends, expires,
+                singleUse
+            ) throws(WireError) in
+            Invite(
+                tag: try InviteTag(tag).known("invite.tag"), conversationToken: token, creator: creator,
+                joinSecret: secret,
+                // An endpoint of a later kind is skipped.
+                endpoints: endpoints.compactMap { Endpoint($0) }, name: name, description: description,
+                lifetime: Lifetime(rawValue: lifetime) ?? .ephemeral, conversationExpiresAt: ends, expiresAt: expires,
+                singleUse: singleUse)
+        },
+        {
+            (
+                $0.tag.description, $0.conversationToken, $0.creator, $0.joinSecret, $0.endpoints.map(\.description),
+                $0.name, $0.description, $0.lifetime.rawValue, $0.conversationExpiresAt, $0.expiresAt, $0.singleUse
+            )
+        }, .text(1), .bytes(2, count: ConversationToken.byteCount), .id(3), .bytes(4, count: 32),
+        .texts(5, atMost: Limits.endpointCount), .optionalText(6, atMost: Limits.nameByteCount),
+        .optionalText(7, atMost: Limits.descriptionByteCount), .text(8), .optionalTime(9), .time(10), .flag(11))
 }

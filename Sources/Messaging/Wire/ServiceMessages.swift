@@ -2,108 +2,61 @@ import Cryptography
 
 // MARK: Rendezvous
 
-extension RelayRequest: ProtoMessage {
-    func write(to writer: inout ProtoWriter) {
-        switch self {
-        case .open(let reservation): writer.put(2, reservation)
-        case .stream(let id, let frame): writer.put(3) { frame.write(of: id, to: &$0) }
-        case .reserve(let labels): writer.put(4) { $0.put(1, joined: labels) }
-        case .withdraw(let labels): writer.put(5) { $0.put(1, joined: labels) }
-        case .release: writer.put(6, true)
-        }
-    }
-
-    init?(_ fields: ProtoFields) throws(WireError) {
-        switch fields.last(of: [2, 3, 4, 5], numbers: [6]) {
-        case 2: self = .open(try fields.id(2, "relay_request.open"))
-        case 3:
-            guard let (id, frame) = try RelayStreamFrame.read(fields.fields(3)) else { return nil }
-            self = .stream(id, frame)
-        case 4: self = .reserve(try Self.labels(fields.fields(4), "relay_request.reserve"))
-        case 5: self = .withdraw(try Self.labels(fields.fields(5), "relay_request.withdraw"))
-        case 6:
-            guard fields.flag(6) else { throw .malformed("relay_request.release") }
-            self = .release
-        default: return nil
-        }
-    }
-
-    private static func labels(_ fields: ProtoFields, _ name: String) throws(WireError) -> [RelayLabel] {
-        try fields.ids(1, name, atMost: Limits.relayLabelCount)
-    }
+extension RelayRequest: ProtoTabled {
+    static let table = ProtoTable(oneOf: [
+        ProtoCase(value: RelayRequest.open, { if case .open(let id) = $0 { id } else { nil } }, .id(2)),
+        ProtoCase(
+            3, { (id, frame: RelayStreamFrame?) in frame.map { .stream(RelayStreamID(id), $0) } },
+            { if case .stream(let id, let frame) = $0 { (id.number, frame) } else { nil } }, .number(1), .inlineBody()),
+        ProtoCase(
+            4, RelayRequest.reserve, { if case .reserve(let labels) = $0 { labels } else { nil } },
+            .ids(1, atMost: Limits.relayLabelCount)),
+        ProtoCase(
+            5, RelayRequest.withdraw, { if case .withdraw(let labels) = $0 { labels } else { nil } },
+            .ids(1, atMost: Limits.relayLabelCount)), ProtoCase(flag: 6, .release),
+    ])
 }
 
-extension RelayAnswer: ProtoMessage {
-    func write(to writer: inout ProtoWriter) {
-        switch self {
-        case .reserved(let grant):
-            writer.put(1) {
-                $0.put(2, UInt32(clamping: grant.streamCount))
-                $0.put(3, UInt32(clamping: grant.byteRate))
-                $0.put(4, UInt32(clamping: grant.reservationCount))
-                $0.put(5, UInt32(clamping: grant.streamsPerReservation))
-            }
-        case .refused(let refusal): writer.put(2, refusal.rawValue, always: true)
-        case .stream(let id, let frame): writer.put(4) { frame.write(of: id, to: &$0) }
-        case .incoming(let id, let reservation):
-            writer.put(5) {
-                $0.put(1, id.number)
-                $0.put(2, reservation)
-            }
-        }
-    }
-
-    init?(_ fields: ProtoFields) throws(WireError) {
-        switch fields.last(of: [1, 4, 5], numbers: [2]) {
-        case 1:
-            let grant = try fields.fields(1)
-            self = .reserved(
-                RelayGrant(
-                    reservationCount: Int(grant.uint32(4)), streamsPerReservation: Int(grant.uint32(5)),
-                    streamCount: Int(grant.uint32(2)), byteRate: Int(grant.uint32(3))))
-        case 2: self = .refused(RelayRefusal(rawValue: fields.uint32(2)) ?? .other)
-        case 4:
-            guard let (id, frame) = try RelayStreamFrame.read(fields.fields(4)) else { return nil }
-            self = .stream(id, frame)
-        case 5:
-            let incoming = try fields.fields(5)
-            self = .incoming(RelayStreamID(incoming.uint32(1)), try incoming.id(2, "relay_incoming.reservation"))
-        default: return nil
-        }
-    }
+extension RelayAnswer: ProtoTabled {
+    static let table = ProtoTable(oneOf: [
+        ProtoCase(
+            1,
+            {
+                RelayAnswer.reserved(
+                    RelayGrant(reservationCount: $2, streamsPerReservation: $3, streamCount: $0, byteRate: $1))
+            },
+            {
+                guard case .reserved(let grant) = $0 else { return nil }
+                return (grant.streamCount, grant.byteRate, grant.reservationCount, grant.streamsPerReservation)
+            }, .count(2), .count(3), .count(4), .count(5)),
+        ProtoCase(
+            value: RelayAnswer.refused, { if case .refused(let why) = $0 { why } else { nil } }, .code(2, .other)),
+        ProtoCase(
+            4, { (id, frame: RelayStreamFrame?) in frame.map { .stream(RelayStreamID(id), $0) } },
+            { if case .stream(let id, let frame) = $0 { (id.number, frame) } else { nil } }, .number(1), .inlineBody()),
+        ProtoCase(
+            5, { .incoming(RelayStreamID($0), $1) },
+            { if case .incoming(let id, let reservation) = $0 { (id.number, reservation) } else { nil } }, .number(1),
+            .id(2)),
+    ])
 }
 
-extension RelayStreamFrame {
-    fileprivate func write(of id: RelayStreamID, to writer: inout ProtoWriter) {
-        writer.put(1, id.number)
-        switch self {
-        case .data(let bytes): writer.put(2, bytes, always: true)
-        case .credit(let count): writer.put(3, UInt32(clamping: count), always: true)
-        case .end: writer.put(4, true)
-        case .close(let reason): writer.put(5, reason.rawValue, always: true)
-        }
-    }
-
-    /// - Returns: `nil` for one of a later version.
-    fileprivate static func read(_ fields: ProtoFields) throws(WireError) -> (RelayStreamID, RelayStreamFrame)? {
-        let id = RelayStreamID(fields.uint32(1))
-        switch fields.last(of: [2], numbers: [3, 4, 5]) {
-        case 2:
-            guard (1...Limits.relayPieceByteCount).contains(fields.slice(2).count) else {
-                throw .malformed("relay_stream.data")
-            }
-            return (id, .data(fields.bytes(2)))
-        case 3:
-            let count = Int(fields.uint32(3))
-            guard (1...Limits.relayWindow).contains(count) else { throw .malformed("relay_stream.credit") }
-            return (id, .credit(count))
-        case 4:
-            guard fields.flag(4) else { throw .malformed("relay_stream.end") }
-            return (id, .end)
-        case 5: return (id, .close(RelayCloseReason(rawValue: fields.uint32(5)) ?? .closed))
-        default: return nil
-        }
-    }
+extension RelayStreamFrame: ProtoTabled {
+    static let table = ProtoTable(oneOf: [
+        ProtoCase(
+            value: { (bytes) throws(WireError) in
+                guard (1...Limits.relayPieceByteCount).contains(bytes.count) else { throw .malformed("relay data") }
+                return .data(bytes)
+            }, { if case .data(let bytes) = $0 { bytes } else { nil } }, .bytes(2, always: true)),
+        ProtoCase(
+            value: { (count) throws(WireError) in
+                guard (1...Limits.relayWindow).contains(count) else { throw .malformed("relay credit") }
+                return .credit(count)
+            }, { if case .credit(let count) = $0 { count } else { nil } }, .count(3, always: true)),
+        ProtoCase(flag: 4, .end),
+        ProtoCase(
+            value: RelayStreamFrame.close, { if case .close(let why) = $0 { why } else { nil } }, .code(5, .closed)),
+    ])
 }
 
 extension PunchMessage: ProtoMessage {
@@ -123,229 +76,121 @@ extension PunchMessage: ProtoMessage {
     }
 }
 
-// MARK: To a mailbox
+// MARK: Mailbox
 
-extension MailboxRequest: ProtoMessage {
-    func write(to writer: inout ProtoWriter) {
-        switch self {
-        case .claim(let owner, let proof, let labels):
-            writer.put(1) {
-                $0.put(1, owner)
-                $0.put(2, proof)
-                $0.put(3, joined: labels)
-            }
-        case .drop(let labels): writer.put(2, joined: labels, always: true)
-        case .list(let box): writer.put(3, box)
-        case .purge(let box, let slots): writer.put(4, box, slots)
-        case .put(let box, let put):
-            writer.put(5) {
-                $0.put(1, box)
-                $0.put(2, put.id)
-                $0.put(3, put.kind.rawValue)
-                $0.put(4, put.keeping.rawValue)
-                $0.put(5, put.body)
-            }
-        case .take(let box, let tags): writer.put(6, box, tags)
-        case .discard(let box, let tags, let answer):
-            writer.put(7) {
-                $0.put(1, box)
-                $0.put(2, joined: tags)
-                $0.put(3, answer)
-            }
-        }
-    }
+extension MailboxRequest: ProtoTabled {
+    static let table = ProtoTable(oneOf: [
+        ProtoCase(
+            1, MailboxRequest.claim,
+            { if case .claim(let owner, let proof, let labels) = $0 { (owner, proof, labels) } else { nil } }, .key(1),
+            .bytes(2, count: 32), .ids(3, atMost: Limits.boxLabelCount)),
+        ProtoCase(
+            value: MailboxRequest.drop, { if case .drop(let labels) = $0 { labels } else { nil } },
+            .ids(2, atMost: Limits.boxLabelCount, always: true)),
+        ProtoCase(value: MailboxRequest.list, { if case .list(let box) = $0 { box } else { nil } }, .id(3)),
+        ProtoCase(
+            4, MailboxRequest.purge, { if case .purge(let box, let slots) = $0 { (box, slots) } else { nil } }, .id(1),
+            .ids(2, atMost: Limits.slotListCount)),
+        ProtoCase(
+            5,
+            { (box, id, kind, keeping, body) throws(WireError) in
+                .put(box, SlotPut(id: id, kind: kind, keeping: keeping, body: try Self.body(body)))
+            },
+            {
+                guard case .put(let box, let put) = $0 else { return nil }
+                return (box, put.id, put.kind, put.keeping, put.body)
+            }, .id(1), .id(2), .code(3), .code(4), .bytes(5)),
+        ProtoCase(
+            6, MailboxRequest.take, { if case .take(let box, let tags) = $0 { (box, tags) } else { nil } }, .id(1),
+            .ids(2, atMost: Limits.slotTagCount)),
+        ProtoCase(
+            7, MailboxRequest.discard,
+            { if case .discard(let box, let tags, let answer) = $0 { (box, tags, answer) } else { nil } }, .id(1),
+            .ids(2, atMost: Limits.slotTagCount), .bytes(3, atMost: Limits.slotAnswerByteCount)),
+    ])
 
-    init?(_ fields: ProtoFields) throws(WireError) {
-        switch fields.last(of: [1, 2, 3, 4, 5, 6, 7]) {
-        case 1:
-            let claim = try fields.fields(1)
-            self = .claim(
-                owner: try claim.key(1, "mailbox_claim.owner"),
-                proof: try claim.bytes(2, "mailbox_claim.proof", count: 32),
-                try claim.ids(3, "mailbox_claim.labels", atMost: Limits.boxLabelCount))
-        case 2: self = .drop(try fields.ids(2, "mailbox_request.drop", atMost: Limits.boxLabelCount))
-        case 3: self = .list(try fields.id(3, "mailbox_request.list"))
-        case 4:
-            let (box, slots) = try fields.fields(4).slots()
-            self = .purge(box, slots)
-        case 5:
-            let put = try fields.fields(5)
-            self = .put(try put.id(1, "mailbox_put.box"), try SlotPut(put))
-        case 6:
-            let list = try fields.fields(6)
-            self = .take(
-                try list.id(1, "mailbox_tags.box"), try list.ids(2, "mailbox_tags.tags", atMost: Limits.slotTagCount))
-        case 7:
-            let discard = try fields.fields(7)
-            self = .discard(
-                try discard.id(1, "mailbox_discard.box"),
-                try discard.ids(2, "mailbox_discard.tags", atMost: Limits.slotTagCount),
-                answer: try discard.bytes(3, "mailbox_discard.answer", atMost: Limits.slotAnswerByteCount))
-        default: return nil
-        }
+    private static func body(_ bytes: [UInt8]) throws(WireError) -> [UInt8] {
+        guard SlotSize.byteCounts.contains(bytes.count) else { throw .malformed("mailbox_put.body") }
+        return bytes
     }
 }
 
-extension SlotPut {
-    fileprivate init(_ fields: ProtoFields) throws(WireError) {
-        guard let kind = SlotKind(rawValue: fields.uint32(3)) else { throw .malformed("mailbox_put.kind") }
-        guard let keeping = SlotKeeping(rawValue: fields.uint32(4)) else { throw .malformed("mailbox_put.keeping") }
-        guard SlotSize.byteCounts.contains(fields.slice(5).count) else { throw .malformed("mailbox_put.body") }
-        self.init(id: try fields.id(2, "mailbox_put.slot"), kind: kind, keeping: keeping, body: fields.bytes(5))
-    }
-}
+extension MailboxAnswer: ProtoTabled {
+    static let table = ProtoTable(oneOf: [
+        ProtoCase(
+            1,
+            { (boxes, slots, bytes, longest: Milliseconds) throws(WireError) in
+                guard longest >= 0 else { throw .malformed("mailbox_grant.longest") }
+                return .granted(MailboxGrant(boxCount: boxes, slotCount: slots, byteCount: bytes, longest: longest))
+            },
+            {
+                guard case .granted(let grant) = $0 else { return nil }
+                return (grant.boxCount, grant.slotCount, grant.byteCount, grant.longest)
+            }, .count(1), .count(2), .count(3), .number(4)),
+        ProtoCase(
+            value: MailboxAnswer.refused, { if case .refused(let why) = $0 { why } else { nil } }, .code(2, .other)),
+        ProtoCase(value: MailboxAnswer.waiting, { if case .waiting(let box) = $0 { box } else { nil } }, .id(3)),
+        ProtoCase(
+            4, MailboxAnswer.slots, { if case .slots(let box, let ids) = $0 { (box, ids) } else { nil } }, .id(1),
+            .ids(2, atMost: Limits.slotListCount)),
+        ProtoCase(
+            5, MailboxAnswer.put,
+            { if case .put(let box, let id, let outcome) = $0 { (box, id, outcome) } else { nil } }, .id(1), .id(2),
+            .code(3, .other)),
+        ProtoCase(
+            6, Self.slot,
+            {
+                guard case .slot(let box, let id, let dwell, let isAnswer, let body) = $0 else { return nil }
+                return (box, id, dwell, isAnswer, body)
+            }, .id(1), .id(2), .number(3), .flag(4), .bytes(5)),
+        ProtoCase(
+            7, MailboxAnswer.absent, { if case .absent(let box, let id) = $0 { (box, id) } else { nil } }, .id(1),
+            .id(2)),
+        ProtoCase(
+            8, MailboxAnswer.discarded, { if case .discarded(let box, let ids) = $0 { (box, ids) } else { nil } },
+            .id(1), .ids(2, atMost: Limits.slotListCount)),
+    ])
 
-extension ProtoWriter {
-    /// A box, and names in it.
-    fileprivate mutating func put(_ field: Int, _ box: BoxID, _ names: [some FixedBytes]) {
-        put(field) {
-            $0.put(1, box)
-            $0.put(2, joined: names)
-        }
-    }
-}
-
-extension ProtoFields {
-    fileprivate func slots() throws(WireError) -> (BoxID, [SlotID]) {
-        (try id(1, "mailbox_slots.box"), try ids(2, "mailbox_slots.slots", atMost: Limits.slotListCount))
-    }
-}
-
-// MARK: From a mailbox
-
-extension MailboxAnswer: ProtoMessage {
-    func write(to writer: inout ProtoWriter) {
-        switch self {
-        case .granted(let grant):
-            writer.put(1) {
-                $0.put(1, UInt32(clamping: grant.boxCount))
-                $0.put(2, UInt32(clamping: grant.slotCount))
-                $0.put(3, UInt32(clamping: grant.byteCount))
-                $0.put(4, grant.longest)
-            }
-        case .refused(let refusal): writer.put(2, refusal.rawValue, always: true)
-        case .waiting(let box): writer.put(3, box)
-        case .slots(let box, let ids): writer.put(4, box, ids)
-        case .put(let box, let id, let outcome):
-            writer.put(5) {
-                $0.put(1, box)
-                $0.put(2, id)
-                $0.put(3, outcome.rawValue)
-            }
-        case .slot(let box, let id, let dwell, let isAnswer, let body):
-            writer.put(6) {
-                $0.put(1, box)
-                $0.put(2, id)
-                $0.put(3, dwell)
-                $0.put(4, isAnswer)
-                $0.put(5, body)
-            }
-        case .absent(let box, let id):
-            writer.put(7) {
-                $0.put(1, box)
-                $0.put(2, id)
-            }
-        case .discarded(let box, let ids): writer.put(8, box, ids)
-        }
-    }
-
-    init?(_ fields: ProtoFields) throws(WireError) {
-        switch fields.last(of: [1, 3, 4, 5, 6, 7, 8], numbers: [2]) {
-        case 1:
-            let grant = try fields.fields(1)
-            guard grant.int64(4) >= 0 else { throw .malformed("mailbox_grant.longest") }
-            self = .granted(
-                MailboxGrant(
-                    boxCount: Int(grant.uint32(1)), slotCount: Int(grant.uint32(2)), byteCount: Int(grant.uint32(3)),
-                    longest: grant.int64(4)))
-        case 2: self = .refused(MailboxRefusal(rawValue: fields.uint32(2)) ?? .other)
-        case 3: self = .waiting(try fields.id(3, "mailbox_answer.waiting"))
-        case 4:
-            let (box, slots) = try fields.fields(4).slots()
-            self = .slots(box, slots)
-        case 5:
-            let put = try fields.fields(5)
-            self = .put(
-                try put.id(1, "mailbox_outcome.box"), try put.id(2, "mailbox_outcome.slot"),
-                PutOutcome(rawValue: put.uint32(3)) ?? .other)
-        case 6: self = try Self.slot(fields.fields(6))
-        case 7:
-            let absence = try fields.fields(7)
-            self = .absent(try absence.id(1, "mailbox_absence.box"), try absence.id(2, "mailbox_absence.slot"))
-        case 8:
-            let (box, slots) = try fields.fields(8).slots()
-            self = .discarded(box, slots)
-        default: return nil
-        }
-    }
-
-    private static func slot(_ fields: ProtoFields) throws(WireError) -> MailboxAnswer {
-        let (dwell, isAnswer, byteCount) = (fields.int64(3), fields.flag(4), fields.slice(5).count)
+    @Sendable private static func slot(
+        _ box: BoxID, _ id: SlotID, _ dwell: Milliseconds, _ isAnswer: Bool, _ body: [UInt8]
+    ) throws(WireError) -> MailboxAnswer? {
         guard dwell >= 0 else { throw .malformed("mailbox_slot.dwell") }
-        guard isAnswer ? (1...Limits.slotAnswerByteCount).contains(byteCount) : SlotSize.byteCounts.contains(byteCount)
+        guard
+            isAnswer ? (1...Limits.slotAnswerByteCount).contains(body.count) : SlotSize.byteCounts.contains(body.count)
         else { throw .malformed("mailbox_slot.body") }
-        return .slot(
-            try fields.id(1, "mailbox_slot.box"), try fields.id(2, "mailbox_slot.slot"), dwell: dwell,
-            isAnswer: isAnswer, body: fields.bytes(5))
+        return .slot(box, id, dwell: dwell, isAnswer: isAnswer, body: body)
     }
 }
 
-// MARK: Between members
-
-extension MailboxMessage: ProtoMessage {
-    func write(to writer: inout ProtoWriter) {
-        switch self {
-        case .want(let agreement, let above):
-            writer.put(1) {
-                $0.put(1, agreement)
-                if let above { $0.put(2, above, always: true) }
-            }
-        case .keys(let slices): writer.put(2, slices)
-        }
-    }
-
-    init?(_ fields: ProtoFields) throws(WireError) {
-        switch fields.last(of: [1, 2]) {
-        case 1:
-            let want = try fields.fields(1)
-            self = .want(
-                try want.id(1, "mailbox_want.agreement"),
-                above: want.optionalNumber(2).map { UInt32(truncatingIfNeeded: $0) })
-        case 2: self = .keys(try SliceKeys(fields.fields(2)))
-        default: return nil
-        }
-    }
+extension MailboxMessage: ProtoTabled {
+    static let table = ProtoTable(oneOf: [
+        ProtoCase(
+            1, MailboxMessage.want,
+            { if case .want(let agreement, let above) = $0 { (agreement, above) } else { nil } }, .id(1),
+            .optionalNumber(2)),
+        ProtoCase(value: MailboxMessage.keys, { if case .keys(let slices) = $0 { slices } else { nil } }, .message(2)),
+    ])
 }
 
-extension SliceKeys: ProtoMessage {
+extension SliceKeys: ProtoTabled {
     /// The widest slice.
     private static let longestLeft: Milliseconds = 12 * .hour
 
-    func write(to writer: inout ProtoWriter) {
-        writer.put(1, agreement)
-        writer.put(2, first)
-        writer.put(3, present)
-        writer.put(4, left)
-        writer.put(5, keys.flatMap(\.bytes))
-    }
-
-    init(_ fields: ProtoFields) throws(WireError) {
-        let (first, left) = (fields.uint32(2), fields.int64(4))
-        guard (1...Self.longestLeft).contains(left) else { throw .malformed("mailbox_keys.left") }
-        var rest = fields.slice(5)
-        let (count, odd) = rest.count.quotientAndRemainder(dividingBy: PublicKey.byteCount)
-        guard odd == 0 else { throw .malformed("mailbox_keys.keys") }
-        guard count <= Limits.sliceKeyCount else { throw .tooLong("mailbox_keys.keys") }
-        // The last slice's number must not overflow.
-        guard UInt64(first) + UInt64(count) <= UInt64(UInt32.max) else { throw .malformed("mailbox_keys.first") }
-        var keys: [PublicKey] = []
-        keys.reserveCapacity(count)
-        while !rest.isEmpty {
-            keys.append(try ProtoFields.key(rest.prefix(PublicKey.byteCount), "mailbox_keys.keys"))
-            rest = rest.dropFirst(PublicKey.byteCount)
-        }
-        self.init(
-            agreement: try fields.id(1, "mailbox_keys.agreement"), first: first, present: fields.uint32(3), left: left,
-            keys: keys)
-    }
+    static let table = ProtoTable(
+        { (agreement, first: UInt32, present, left: Milliseconds, bytes: [UInt8]) throws(WireError) in
+            guard (1...longestLeft).contains(left) else { throw .malformed("mailbox_keys.left") }
+            let (count, odd) = bytes.count.quotientAndRemainder(dividingBy: PublicKey.byteCount)
+            guard odd == 0 else { throw .malformed("mailbox_keys.keys") }
+            guard count <= Limits.sliceKeyCount else { throw .tooLong("mailbox_keys.keys") }
+            // The last slice's number must not overflow.
+            guard UInt64(first) + UInt64(count) <= UInt64(UInt32.max) else { throw .malformed("mailbox_keys.first") }
+            var (rest, keys) = (bytes[...], [PublicKey]())
+            keys.reserveCapacity(count)
+            while !rest.isEmpty {
+                keys.append(try ProtoFields.key(rest.prefix(PublicKey.byteCount), "mailbox_keys.keys"))
+                rest = rest.dropFirst(PublicKey.byteCount)
+            }
+            return SliceKeys(agreement: agreement, first: first, present: present, left: left, keys: keys)
+        }, { ($0.agreement, $0.first, $0.present, $0.left, $0.keys.flatMap(\.bytes)) }, .id(1), .number(2), .number(3),
+        .number(4), .bytes(5))
 }

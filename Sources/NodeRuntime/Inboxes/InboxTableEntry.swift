@@ -87,13 +87,13 @@ struct InboxTableEntry: Hashable {
 extension InboxTableEntry {
     /// `nil` if truncated, too long or of another version; the state log is then read.
     init?(_ bytes: [UInt8]) {
-        var reader = Reader(bytes: bytes)
+        var reader = StoredReader(bytes)
         guard let entry = try? Self(&reader), reader.isAtEnd, !entry.summary.relaySeeds.isEmpty else { return nil }
         self = entry
     }
 
-    private init(_ reader: inout Reader) throws {
-        guard try reader.take(1) == [Self.version] else { throw Malformed() }
+    private init(_ reader: inout StoredReader) throws {
+        guard try reader.byte() == Self.version else { throw Malformed() }
         summary = InboxSummary(
             client: try reader.id(), createdAt: try reader.time().present, own: try reader.key(),
             conversation: try reader.id(), creator: try reader.key(), name: try reader.text(),
@@ -119,55 +119,42 @@ extension InboxTableEntry {
             shownPlace: try reader.number(), unreadCount: try reader.number())
         if notes.unreadCount == .max { notes.unreadCount = nil }
     }
+}
 
-    private struct Reader {
-        let bytes: [UInt8]
-        var position = 0
+extension StoredReader {
+    fileprivate mutating func take(_ count: Int) throws -> [UInt8] { try value(count) { Array($0) } }
 
-        var isAtEnd: Bool { position == bytes.count }
+    fileprivate mutating func flag() throws -> Bool { try byte() != 0 }
 
-        mutating func take(_ count: Int) throws -> [UInt8] {
-            guard count <= bytes.count - position else { throw Malformed() }
-            defer { position += count }
-            return Array(bytes[position..<(position + count)])
-        }
+    fileprivate mutating func id<ID: FixedBytes>() throws -> ID { try ID(try take(ID.byteCount)).present }
 
-        mutating func number<Value: FixedWidthInteger>() throws -> Value {
-            try take(MemoryLayout<Value>.size).reversed().reduce(0) { $0 << 8 | Value(truncatingIfNeeded: $1) }
-        }
+    fileprivate mutating func time() throws -> Timestamp? {
+        let value: Int64 = try number()
+        return value < 0 ? nil : Timestamp(milliseconds: value)
+    }
 
-        mutating func flag() throws -> Bool { try take(1) != [0] }
+    fileprivate mutating func text() throws -> String? {
+        let count: UInt16 = try number()
+        return count == .max ? nil : try String(validating: try take(Int(count)), as: UTF8.self).present
+    }
 
-        mutating func id<ID: FixedBytes>() throws -> ID { try ID(try take(ID.byteCount)).present }
+    fileprivate mutating func window() throws -> TokenWindow {
+        TokenWindow(shown: try number(), completed: try number())
+    }
 
-        mutating func key() throws -> PublicKey { try PublicKey(unchecked: try take(PublicKey.byteCount)).present }
+    fileprivate mutating func generation() throws -> TokenGeneration {
+        TokenGeneration(day: try number(), counter: try number())
+    }
 
-        mutating func time() throws -> Timestamp? {
-            let value: Int64 = try number()
-            return value < 0 ? nil : Timestamp(milliseconds: value)
-        }
+    /// No handshake starts the first generation.
+    fileprivate mutating func next() throws -> TokenGeneration? {
+        let next = try generation()
+        return next == .first ? nil : next
+    }
 
-        mutating func text() throws -> String? {
-            let count: UInt16 = try number()
-            return count == .max ? nil : try String(validating: try take(Int(count)), as: UTF8.self).present
-        }
-
-        mutating func window() throws -> TokenWindow { TokenWindow(shown: try number(), completed: try number()) }
-
-        mutating func generation() throws -> TokenGeneration {
-            TokenGeneration(day: try number(), counter: try number())
-        }
-
-        /// No handshake starts the first generation.
-        mutating func next() throws -> TokenGeneration? {
-            let next = try generation()
-            return next == .first ? nil : next
-        }
-
-        mutating func list<Element>(_ element: (inout Reader) throws -> Element) throws -> [Element] {
-            let count: UInt16 = try number()
-            return try (0..<count).map { _ in try element(&self) }
-        }
+    fileprivate mutating func list<Element>(_ element: (inout StoredReader) throws -> Element) throws -> [Element] {
+        let count: UInt16 = try number()
+        return try (0..<count).map { _ in try element(&self) }
     }
 }
 

@@ -88,30 +88,23 @@ extension [UInt8] {
     mutating func append(number: Int64) { Swift.withUnsafeBytes(of: number.littleEndian) { append(contentsOf: $0) } }
 }
 
-/// Reads records that we sealed ourselves, so keys are not validated again.
-struct StoredReader {
+/// Reads records that we sealed ourselves, so keys are not validated again. Numbers are little-endian.
+package struct StoredReader {
     private let bytes: [UInt8]
-    private(set) var position = 0
+    package private(set) var position = 0
 
-    init(_ bytes: [UInt8]) { self.bytes = bytes }
+    package init(_ bytes: [UInt8]) { self.bytes = bytes }
 
-    var isAtEnd: Bool { position == bytes.count }
+    package var isAtEnd: Bool { position == bytes.count }
 
-    mutating func byte() throws(WireError) -> UInt8 {
-        guard position < bytes.count else { throw .malformed("record") }
-        defer { position += 1 }
-        return bytes[position]
+    package mutating func byte() throws(WireError) -> UInt8 { try number() }
+
+    package mutating func number<Value: FixedWidthInteger>() throws(WireError) -> Value {
+        try value(MemoryLayout<Value>.size) { Value(littleEndian: $0.loadUnaligned(as: Value.self)) }
     }
 
-    mutating func number() throws(WireError) -> Int64 {
-        let value = try value(8) { $0.loadUnaligned(as: Int64.self) }
-        return Int64(littleEndian: value)
-    }
-
-    mutating func key() throws(WireError) -> PublicKey {
-        let key = try value(PublicKey.byteCount) { PublicKey(unchecked: $0) }
-        guard let key else { throw .malformed("record.key") }
-        return key
+    package mutating func key() throws(WireError) -> PublicKey {
+        try value(PublicKey.byteCount) { PublicKey(unchecked: $0) }.known("record.key")
     }
 
     mutating func message() throws(WireError) -> MessageID {
@@ -124,7 +117,7 @@ struct StoredReader {
         return StoredCodec.states[code]
     }
 
-    private mutating func value<Value>(_ count: Int, _ read: (UnsafeRawBufferPointer) -> Value) throws(WireError)
+    package mutating func value<Value>(_ count: Int, _ read: (UnsafeRawBufferPointer) -> Value) throws(WireError)
         -> Value
     {
         guard count <= bytes.count - position else { throw .malformed("record") }
