@@ -27,8 +27,6 @@ package enum Limits {
     package static let proposalClockTolerance: Milliseconds = 2 * .minute
     /// Most time between the sending of a content and its arrival. An ended agreement covers contents for this long.
     package static let transitTolerance: Milliseconds = 10 * .second
-    /// After a withdrawal that crosses our accept, a longer lifetime is restored within this time only.
-    package static let withdrawalWindow: Milliseconds = 10 * .second
     package static let proposalRate = Rate(every: 5 * .second, burst: 3)
     /// An unsigned epoch raises ours to at most the newest signed one + `epochsBelieved`. A proposal is accepted up to
     /// `epochsAhead` above what we signed. The gap is the number of proposals left to a member that believed a liar.

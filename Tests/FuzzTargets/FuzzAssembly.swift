@@ -154,10 +154,6 @@ struct FuzzAssembly {
             case .setState(_, let ids, let state): for id in ids { archive[node][id]?.state = state }
             case .setDelivery(_, let ids, let delivery): for id in ids { archive[node][id]?.merge([delivery]) }
             case .reschedule(_, let id, let expiresAt): archive[node][id]?.expiresAt = expiresAt
-            case .eraseSent(_, let agreement):
-                archive[node] = archive[node].filter {
-                    $0.value.sender != nil || $0.value.content.agreement != agreement
-                }
             case .forgetMemory: break
             case .explode(_, let record, _):
                 tombstones[node][record.conversation] = record

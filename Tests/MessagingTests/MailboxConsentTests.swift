@@ -158,23 +158,6 @@ import Testing
         #expect(council.isAgreed && council.terms == Self.memory)
     }
 
-    @Test func `a withdrawal restores a wider mailbox only within the withdrawal window`() {
-        for wait in [Limits.withdrawalWindow, Limits.withdrawalWindow + 1] {
-            var talk = Negotiation()
-            talk.agree(terms: Self.disk)
-            // The same lifetime, without the mailbox.
-            talk.propose(.oneDay, .one)
-            talk.deliverAll()
-            talk.accept(.two)
-            talk.withdraw(.one)
-            talk.now = talk.now + wait
-            talk.deliverAll()
-            let isBack = wait == Limits.withdrawalWindow
-            #expect(talk.machines[1].terms == (isBack ? Self.disk : .ephemeral), "\(wait)")
-            #expect(talk.isAgreed)
-        }
-    }
-
     @Test func `system messages describe the mailbox that members have agreed on`() throws {
         var pair = try Pair.joined()
         var shown: [String] = []

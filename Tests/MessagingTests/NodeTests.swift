@@ -95,10 +95,6 @@ struct Pair: TestNodes {
             case .reschedule(_, let id, let expiresAt):
                 archive[node][id]?.message.expiresAt = expiresAt
                 archive[node][id]?.message.onReading = nil
-            case .eraseSent(_, let agreement):
-                archive[node] = archive[node].filter {
-                    $0.value.message.sender != nil || $0.value.message.content.agreement != agreement
-                }
             case .forgetMemory: archive[node] = archive[node].filter { $0.value.keeping != .memory }
             case .explode(_, let record, _):
                 exploded[node] = record

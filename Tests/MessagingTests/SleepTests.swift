@@ -91,32 +91,6 @@ import Testing
         #expect(pair.lifetimes() == [.ephemeral, .ephemeral])
     }
 
-    @Test func `a message under a withdrawn proposal leaves the outbox, also after a restart`() throws {
-        for restarts in [0, 1, 2] {
-            var pair = try joined()
-            pair.command(0) { try $0.propose(.sevenDays, &$1) }
-            pair.run()
-            pair.command(1) { try $0.accept(&$1) }
-            let lost = try pair.say("lost", from: 1)
-            #expect(pair.archive[1][lost]?.keeping == .disk(.sevenDays))
-            #expect(pair.command(0) { try $0.withdraw(&$1) } == nil)
-            pair.disconnect()
-            for _ in 0..<restarts {
-                let (record, key) = (try #require(pair.saved[1]), pair.keys[1])
-                let waiting = [try #require(pair.archive[1][lost]?.message)]
-                pair.nodes[1] = NodeStateMachine()
-                pair.step(1) { core, turn in
-                    core.load(sleeping: record, key: key, undelivered: waiting, lastActivity: nil, &turn)
-                }
-                pair.wake(1, .userInteraction)
-            }
-            #expect(pair.machines[1]?.outboxCount == 1)
-            pair.meet(dialer: 0)
-            #expect(pair.machines[1]?.outboxCount == 0)
-            #expect(pair.events[1].contains(.messageState(lost, .cancelled, stored: nil)))
-        }
-    }
-
     @Test func `an open proposal and its expiry survive sleep`() throws {
         var pair = try joined(nil)
         pair.command(0) { try $0.propose(.oneDay, &$1) }

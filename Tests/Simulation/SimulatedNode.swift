@@ -32,7 +32,6 @@ struct Disk {
         case save(ClientID, Inbox)
         case message(ClientID, Message)
         case state(ClientID, MessageID, DeliveryState)
-        case erase(ClientID, [MessageID])
         case explode(ClientID, ExplosionRecord, [Member])
         case destroy(ClientID)
         case tombstone(ExplosionRecord)
@@ -43,8 +42,8 @@ struct Disk {
 
         var client: ClientID? {
             switch self {
-            case .save(let client, _), .message(let client, _), .state(let client, _, _), .erase(let client, _),
-                .explode(let client, _, _), .destroy(let client), .arm(let client, _, _):
+            case .save(let client, _), .message(let client, _), .state(let client, _, _), .explode(let client, _, _),
+                .destroy(let client), .arm(let client, _, _):
                 client
             case .tombstone, .removeTombstone, .mailNotices: nil
             }
@@ -56,7 +55,6 @@ struct Disk {
         case .save(let client, let inbox): inboxes[client] = inbox
         case .message(let client, let message): messages[client, default: [:]][message.content.id] = message
         case .state(let client, let id, let state): messages[client]?[id]?.state = state
-        case .erase(let client, let ids): for id in ids { messages[client]?[id] = nil }
         case .explode(let client, let record, let members):
             inboxes[client] = nil
             messages[client] = nil

@@ -409,15 +409,6 @@ package final class Simulation {
                     oracle.checkDurable(stored, client, node)
                     write(.message(client, stored), node)
                 }
-            case .eraseSent(let client, let agreement):
-                let ids = (node.disk.messages[client] ?? [:]).values.filter {
-                    $0.sender == nil && $0.content.agreement == agreement
-                }.map(\.content.id).sorted()
-                for (id, held) in node.memory[client] ?? [:]
-                where held.message.sender == nil && held.message.content.agreement == agreement {
-                    node.memory[client]?[id] = nil
-                }
-                write(.erase(client, ids), node)
             case .forgetMemory(let client): node.memory[client] = node.memory[client]?.filter { $0.value.untilUnlocked }
             case .explode(let client, let record, let fanOut):
                 count("explosions")
@@ -512,7 +503,7 @@ package final class Simulation {
         let isDestruction =
             switch operation {
             case .explode, .destroy, .removeTombstone: true
-            case .save, .message, .state, .erase, .tombstone, .arm, .mailNotices: false
+            case .save, .message, .state, .tombstone, .arm, .mailNotices: false
             }
         node.disk.apply(operation)
         if node.isLocked, !isDestruction {

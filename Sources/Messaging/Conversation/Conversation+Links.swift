@@ -333,7 +333,7 @@ extension Conversation {
         }
         guard let session else { return }
         if let machine = session.lifetimeMachine { lifetimes.machine = machine }
-        (lifetimes.unconfirmed, ending.deferredNotice) = (session.unconfirmed, session.deferredNotice)
+        ending.deferredNotice = session.deferredNotice
     }
 
     /// Closes the links as asleep, which counts as no loss. Only the conversation's own deadlines remain.
@@ -359,10 +359,8 @@ extension Conversation {
         let isQuiet =
             pendingProposal == nil && lifetimes.machine?.renewsAt == nil && !sides.values.contains(where: \.owesWord)
         let machine = isQuiet ? nil : lifetimes.machine
-        if sides.isEmpty, machine == nil, lifetimes.unconfirmed.isEmpty, ending.deferredNotice == nil { return .quiet }
-        return ConversationSession(
-            sides: sides, lifetimeMachine: machine, unconfirmed: lifetimes.unconfirmed,
-            deferredNotice: ending.deferredNotice)
+        if sides.isEmpty, machine == nil, ending.deferredNotice == nil { return .quiet }
+        return ConversationSession(sides: sides, lifetimeMachine: machine, deferredNotice: ending.deferredNotice)
     }
 
     /// Every member has acknowledged our endpoints. Until then we must dial.

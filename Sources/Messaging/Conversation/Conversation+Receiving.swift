@@ -139,7 +139,6 @@ extension Conversation {
             drop()
             return nil
         }
-        if let named = content.agreement, named == agreement?.id { confirmAgreement(by: peer) }
         if turn.isKnown(client, id) {
             receiveAgain(content, from: peer, &batch, &turn)
             return nil
@@ -281,7 +280,6 @@ extension Conversation {
     private func receive(_ said: Acknowledgement, from peer: Peer, on link: LinkID, _ turn: inout Turn) {
         guard said.count <= Limits.acknowledgementCount else { return drop() }
         let mark = turn.mark
-        for id in said.stored where lifetimes.unconfirmed.contains(id) { confirmAgreement(by: peer) }
         let stored = said.stored.filter(peer.settle)
         let held = said.held.filter(peer.settle)
         var idleCount = said.stored.count + said.held.count - stored.count - held.count

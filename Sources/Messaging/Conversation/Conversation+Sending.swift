@@ -93,7 +93,6 @@ extension Conversation {
                 id, sentAt: sentAt, deadline: deadline, unsentDeadline: unsentDeadline,
                 isStored: kept.keeping != .memory)
         }
-        noteUnconfirmed(message.content)
         posted.messages.append(message)
         posted.keeping = kept.keeping
         return message
@@ -108,7 +107,6 @@ extension Conversation {
 
     /// Enqueues a message again that was undelivered when the node stopped.
     package func restoreOutbox(_ message: Message) {
-        noteUnconfirmed(message.content)
         // No unsent deadline: it may have been transmitted, and only its receivers know whether they showed it.
         let deadline = min(message.expiresAt ?? .latest, message.content.sentAt + Limits.outboxLifetime)
         let mailed = Set(message.deliveries.filter { $0.state == .mailed }.map(\.member))

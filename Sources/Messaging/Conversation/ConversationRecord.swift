@@ -86,16 +86,12 @@ package final class ConversationSession: Sendable {
     let sides: [PublicKey: Side]
     /// Kept while a proposal is open, a renewal is due or a frame awaits its pong.
     let lifetimeMachine: LifetimeStateMachine?
-    let unconfirmed: Set<MessageID>
     let deferredNotice: ConversationEnding.DeferredNotice?
 
     init(
-        sides: [PublicKey: Side] = [:], lifetimeMachine: LifetimeStateMachine? = nil, unconfirmed: Set<MessageID> = [],
+        sides: [PublicKey: Side] = [:], lifetimeMachine: LifetimeStateMachine? = nil,
         deferredNotice: ConversationEnding.DeferredNotice? = nil
-    ) {
-        (self.sides, self.lifetimeMachine, self.unconfirmed) = (sides, lifetimeMachine, unconfirmed)
-        self.deferredNotice = deferredNotice
-    }
+    ) { (self.sides, self.lifetimeMachine, self.deferredNotice) = (sides, lifetimeMachine, deferredNotice) }
 
     /// An ongoing session without other state.
     static let quiet = ConversationSession()

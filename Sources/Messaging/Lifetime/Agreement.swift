@@ -41,9 +41,6 @@ package struct Agreement: Hashable, Sendable, Codable {
         proposal.proposer == member || accepts.contains { $0.acceptor == member }
     }
 
-    /// Made between two members, so the acceptor holds it first. With more, the proposer gathers it and holds it first.
-    var isOfTwo: Bool { accepts.count == 1 }
-
     package func covers(_ members: some Sequence<PublicKey>) -> Bool { members.allSatisfy(isSigned) }
 
     /// The proposer first, then in the order of the keys.

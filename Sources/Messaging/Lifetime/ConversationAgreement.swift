@@ -4,9 +4,6 @@ import Cryptography
 struct ConversationAgreement: Sendable {
     /// `nil` without other members.
     var machine: LifetimeStateMachine?
-    /// Our messages under an agreement whose proposer may have withdrawn before our accept arrived. An acknowledgement
-    /// of one shows that it has not.
-    var unconfirmed: Set<MessageID> = []
     /// When the last link to a member was lost; `nil` while one is up, and before the first.
     fileprivate var isolatedSince: Timestamp?
     /// The end of a session, held back so that a renewal in time can report both in one line.
@@ -94,7 +91,6 @@ extension Conversation {
                 }
             case .sendTo(let member, let message): if let peer = peer(member) { transmit(message, to: peer, &turn) }
             case .agreed(let agreement, let previous, let automatic):
-                lifetimes.unconfirmed = []
                 tell(.lifetimeAgreed(agreement.terms, agreement.id, automatic: automatic), &turn)
                 var text = Self.text(agreement.terms, previous: previous)
                 if let held = lifetimes.heldEnd, held.terms == agreement.terms {
@@ -117,9 +113,6 @@ extension Conversation {
                 tell(.lifetimeSuspended(previous: previous.lifetime), &turn)
                 let what = previous.keepsSomething ? "Messages are not kept" : "A mailbox may not hold messages"
                 systemMessage("\(what) until the new member has agreed", &turn)
-            case .rolledBack(let agreement):
-                eraseUnconfirmed(agreement, &turn)
-                systemMessage("The proposal was withdrawn: \(terms.displayName) is in force", &turn)
             case .dropped: drop()
             case .forged: _ = tally.holds(false)
             }
@@ -207,34 +200,6 @@ extension Conversation {
     static func keeping(_ retention: Retention?, _ turn: Turn) -> NodeAction.Keeping {
         guard let retention, retention.isStored else { return .memory }
         return turn.isLocked ? .untilUnlocked(retention.tier) : .disk(retention.tier)
-    }
-
-    // MARK: A withdrawal that crosses our accept
-
-    /// The proposer has used the newest agreement, so it holds it.
-    func confirmAgreement(by peer: Peer) {
-        guard let agreement = lifetimes.machine?.inForce, agreement.proposal.proposer == peer.key,
-            !lifetimes.unconfirmed.isEmpty || record.lifetime.confirmed != agreement.id
-        else { return }
-        lifetimes.unconfirmed = []
-        lifetimes.machine?.confirm(agreement.id)
-    }
-
-    /// Also covers messages sent before a restart: the proposer can withdraw even after the session has ended.
-    func noteUnconfirmed(_ content: Content) {
-        guard let machine = lifetimes.machine, let agreement = content.agreement, agreement != machine.record.confirmed,
-            agreement == machine.inForce?.id || agreement == machine.record.head?.id,
-            lifetimes.unconfirmed.count < Limits.outboxCount
-        else { return }
-        lifetimes.unconfirmed.insert(content.id)
-    }
-
-    private func eraseUnconfirmed(_ agreement: AgreementID, _ turn: inout Turn) {
-        let messages = lifetimes.unconfirmed.sorted()
-        lifetimes.unconfirmed = []
-        for peer in peers { for message in messages { _ = peer.settle(message) } }
-        turn.add(.eraseSent(client, agreement))
-        if !messages.isEmpty { tell(.state(.cancelled, stored: nil), messages, &turn) }
     }
 }
 

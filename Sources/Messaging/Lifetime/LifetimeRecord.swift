@@ -7,8 +7,6 @@ extension LifetimeStateMachine {
         package var head: Agreement?
         /// ``head`` stands: its session has not ended.
         package var isStanding = false
-        /// The previous agreement, restored when a withdrawal crosses our accept.
-        package var before: Agreement?
         /// Older agreements, oldest first; kept whole as proof for messages stored under them.
         package var earlier: [Agreement] = []
         /// The highest ballot of an agreement that all members of its time have signed; proposals must exceed it.
@@ -22,10 +20,6 @@ extension LifetimeStateMachine {
         package var floors: [BallotFloor] = []
         /// Our last accept, while the signatures of others are missing.
         package var accepted: AcceptedProposal?
-        /// The newest agreement that its proposer has shown to hold, so that it can no longer withdraw it.
-        package var confirmed: AgreementID?
-        /// When ``head`` came to stand here.
-        package var settledAt: Timestamp?
         /// The terms that ended with the last session, for a renewal.
         package var renewable: LifetimeTerms?
         /// `nil`: the node's default policy.

@@ -88,9 +88,7 @@ extension LifetimeStateMachine {
             guard proposal.survives(ours) else { return keep(ours, from: from) }
             void(ours)
             negotiation = .settled
-            actions.append(.save)
-            // With two members the peer drops ours by itself, since its own survives there too.
-            if !isPair { actions.append(.send(.withdraw(ours.id))) }
+            actions += [.save, .send(.withdraw(ours.id))]
             if ours.terms == proposal.terms {
                 // Both proposed the same terms: our signed proposal is our consent.
                 return actions + consent(to: proposal, automatic: false, now: now, key: key, random: &random)
@@ -109,7 +107,7 @@ extension LifetimeStateMachine {
 
     /// Keeps the better of two crossing proposals. Shows it to `from`, so that the worse one's proposer gives way.
     private func keep(_ better: LifetimeProposal, from: PublicKey) -> [Action] {
-        isPair || from == better.proposer ? [.dropped] : [.dropped, .sendTo(from, .proposal(better))]
+        from == better.proposer ? [.dropped] : [.dropped, .sendTo(from, .proposal(better))]
     }
 
     // MARK: Answers
@@ -125,17 +123,14 @@ extension LifetimeStateMachine {
                 negotiation = .proposed(proposal, at: at, accepts: agreement.accepts)
                 return [.signed(proposal.id, by: accept.acceptor)]
             }
-            // With two members the bundle tells the acceptor that we hold it and can no longer withdraw.
-            return [.save] + settle(agreement, isConfirmed: true, automatic: false, now: now) + [
-                .send(.agreement(agreement))
-            ]
+            return [.save] + settle(agreement, automatic: false, now: now) + [.send(.agreement(agreement))]
         }
         if let head = record.head, head.proposal.id == accept.proposal {
             guard record.isStanding, !head.isSigned(by: accept.acceptor) else { return [.dropped] }
             let merged = merge([accept], now: now)
             return merged.isEmpty ? [.dropped] : merged
         }
-        if !isPair, let known = hear(accept, from: from) { return known }
+        if let known = hear(accept, from: from) { return known }
         // The accept is for a proposal that we withdrew or that a crossing one replaced: the acceptor must not keep it.
         return [.dropped, .sendTo(from, .withdraw(accept.proposal))]
     }
@@ -210,55 +205,17 @@ extension LifetimeStateMachine {
         void(proposal)
         negotiation = .settled
         if reason == .rateLimited { renewLater(id, now: now) }
-        return [.save, .rejected(id, reason)]
-            + (isPair ? [] : members.filter { $0 != from }.map { .sendTo($0, .reject(id, reason)) })
+        return [.save, .rejected(id, reason)] + members.filter { $0 != from }.map { .sendTo($0, .reject(id, reason)) }
     }
 
     private mutating func receiveWithdrawal(of id: ProposalID, from: PublicKey, now: Timestamp) -> [Action] {
         if let proposal = theirs, proposal.id == id, proposal.proposer == from { return endTheirs() + [.withdrawn(id)] }
-        guard let head = record.head, head.proposal.id == id, head.proposal.proposer == from,
-            record.confirmed != head.id
-        else {
-            // The proposal may still arrive, from its proposer or from a member that missed the withdrawal.
-            if record.head?.proposal.id != id, pending?.proposal.id != id,
-                !endedProposals.contains(where: { $0.id == id })
-            {
-                noteEnded(id, nil, by: from)
-            }
-            return [.dropped]
+        // The proposal may still arrive, from its proposer or from a member that missed the withdrawal.
+        if record.head?.proposal.id != id, pending?.proposal.id != id, !endedProposals.contains(where: { $0.id == id })
+        {
+            noteEnded(id, nil, by: from)
         }
-        return rollBack(head, now: now)
-    }
-
-    /// A withdrawal has crossed our accept: the proposer never held this agreement.
-    private mutating func rollBack(_ head: Agreement, now: Timestamp) -> [Action] {
-        void(head.proposal)
-        record.known.removeAll { $0.id == head.id }
-        let before = record.before
-        let wasStanding = record.isStanding
-        record.before = nil
-        record.head = before
-        record.isStanding = false
-        if let before { record.earlier.removeAll { $0.id == before.id } }
-        if wasStanding, let before {
-            // If the old terms keep more, they return only within ``Limits/withdrawalWindow``: else a proposer could
-            // undo a tightening later by withdrawing it.
-            let isPrompt = record.settledAt.map { now - $0 <= Limits.withdrawalWindow } ?? false
-            record.isStanding = isPrompt || before.terms.isNoWider(than: head.terms)
-            if inForce != nil {
-                for index in record.known.indices where record.known[index].id == before.id {
-                    record.known[index].endedAt = nil
-                }
-            }
-            if !record.isStanding {
-                // `ended` makes the proposer, which still has the old agreement, drop it too.
-                return [
-                    .save, .sendTo(head.proposal.proposer, .ended(before.id, renewable: nil)), .rolledBack(head.id),
-                    .withdrawn(head.proposal.id),
-                ]
-            }
-        }
-        return [.save, .rolledBack(head.id), .withdrawn(head.proposal.id)]
+        return [.dropped]
     }
 
     // MARK: Agreements
@@ -269,9 +226,7 @@ extension LifetimeStateMachine {
         case known
         /// Newer than ours and signed by us: it becomes our newest one.
         case newer
-        /// For a proposal that we have withdrawn.
-        case takenBack
-        /// Signed by all, but we have withdrawn our accept: it is void, and its ballot is used up.
+        /// Signed by all, but we have withdrawn our proposal or our accept: it is void, and its ballot is used up.
         case void
         /// Forged, older, or without the signatures it needs.
         case refused
@@ -287,7 +242,7 @@ extension LifetimeStateMachine {
         let isOfAll = agreement.covers(members)
         if proposal.membership == membership, !isOfAll { return .refused }
         guard agreement.isValid(conversation: conversation) else { return .refused }
-        if isVoid(proposal) { return proposal.proposer == own ? .takenBack : .void }
+        if isVoid(proposal) { return .void }
         // For our own proposal we gather the accepts ourselves.
         if proposal.proposer == own, !isOfAll { return .refused }
         return .newer
@@ -303,18 +258,13 @@ extension LifetimeStateMachine {
     private mutating func receive(_ agreement: Agreement, from: PublicKey, now: Timestamp) -> [Action] {
         if agreement.id == record.head?.id {
             let merged = merge(agreement.accepts, now: now)
-            guard from == agreement.proposal.proposer, record.confirmed != agreement.id else {
-                return merged.isEmpty ? [.dropped] : merged
-            }
-            record.confirmed = agreement.id
-            return merged.contains(.save) ? merged : merged + [.save]
+            return merged.isEmpty ? [.dropped] : merged
         }
         // Verification costs one signature check per member.
         if peers[from]?.agreements.take(now: now) != nil { return [.dropped] }
         let shown = examine(agreement, from: from)
         switch shown {
-        case .newer: return [.save] + settle(agreement, isConfirmed: true, automatic: isAutomatic(agreement), now: now)
-        case .takenBack: return [.dropped, .sendTo(from, .withdraw(agreement.proposal.id)), ended(agreement, to: from)]
+        case .newer: return [.save] + settle(agreement, automatic: isAutomatic(agreement), now: now)
         case .known: return [.dropped]
         case .void, .refused:
             guard agreement.proposal.conversation == conversation else { return [.dropped] }
@@ -323,17 +273,13 @@ extension LifetimeStateMachine {
                 return noted + [.dropped, .sendTo(from, .agreement(standing))]
             }
             // An agreement holds at all members or at none: theirs ends, and so does ours, which it has replaced there.
-            return noted + [.dropped, ended(agreement, to: from)]
+            return noted + [.dropped, .sendTo(from, .ended(agreement.id, renewable: nil))]
                 + endStanding(standing, inForce: inForce, .reported, telling: own, renewable: nil, now: now)
         }
     }
 
     private func isNewer(_ standing: Agreement, thanShown shown: Agreement) -> Bool {
         standing.ballot != shown.ballot ? standing.ballot > shown.ballot : standing.proposal.survives(shown.proposal)
-    }
-
-    private func ended(_ agreement: Agreement, to member: PublicKey) -> Action {
-        .sendTo(member, .ended(agreement.id, renewable: nil))
     }
 
     /// Whether our standing policy gave our accept.

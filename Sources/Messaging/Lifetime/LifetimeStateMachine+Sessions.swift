@@ -38,7 +38,7 @@ extension LifetimeStateMachine {
 
         let was = standing
         let wasInForce = inForce
-        if !isPair, was?.id != sent.inForce {
+        if was?.id != sent.inForce {
             // Another member has changed our agreement since we sent our session start.
             if let was {
                 actions.append(.sendTo(from, .agreement(was)))
@@ -48,14 +48,9 @@ extension LifetimeStateMachine {
         }
         let automatic = received.head.map(isAutomatic) ?? false
         var caughtUp = false
-        // With three or more members the peer assumes that we adopt its agreement. If we cannot, send `ended`.
-        let isOfMore = !isPair || received.head.map { !$0.isOfTwo } ?? false
         if let head = received.head {
             switch examine(head, from: from) {
             case .known: actions += merge(head.accepts, now: now)
-            case .takenBack:
-                actions.append(.sendTo(from, .withdraw(head.proposal.id)))
-                if isOfMore { actions.append(.sendTo(from, .ended(head.id, renewable: sent.renewable))) }
             case .void: actions += useUp(head.ballot)
             case .refused: break
             case .newer:
@@ -71,7 +66,7 @@ extension LifetimeStateMachine {
         if sent.reset || received.reset {
             actions += closeOpen(with: from)
             allowRenewal()
-            if !isPair, !caughtUp, let was, was.id != sent.inForce {
+            if !caughtUp, let was, was.id != sent.inForce {
                 // All have signed it since the link opened, so it belongs to the new session.
                 return actions + resume(with: from, received)
             }
@@ -80,28 +75,23 @@ extension LifetimeStateMachine {
             actions += nameRenewable(caughtUp, to: from, sent, policy)
             return actions + renew(now: now, key: key, random: &random)
         }
-        if let head = record.head, received.inForce == head.id, head.proposal.proposer == from {
-            record.confirmed = head.id
-        }
         if caughtUp, let head = record.head, received.inForce == head.id {
             record.isStanding = false
             actions += settleShown(head, from: from, was: wasInForce, automatic: automatic, now: now)
         } else if caughtUp ? was != nil || received.inForce != nil : !agrees(with: from, received) {
-            if isPair { actions += closeOpen(with: from) }
             allowRenewal()
             actions += endStanding(
                 was, inForce: wasInForce, .reported, telling: from, renewable: sent.renewable, now: now)
-            if isOfMore, let theirs = received.inForce {
+            // The peer assumes that we adopt its agreement.
+            if let theirs = received.inForce {
                 actions.append(.sendTo(from, .ended(theirs, renewable: sent.renewable)))
             }
             actions += nameRenewable(caughtUp, to: from, sent, policy)
-            if !isPair { actions += resume(with: from, received) }
-            return actions + renew(now: now, key: key, random: &random)
+            return actions + resume(with: from, received) + renew(now: now, key: key, random: &random)
         }
         actions += resume(with: from, received)
-        let named = nameRenewable(caughtUp, to: from, sent, policy)
-        // With two members both learned of the end when it happened.
-        return isPair && named.isEmpty ? actions : actions + named + renew(now: now, key: key, random: &random)
+        actions += nameRenewable(caughtUp, to: from, sent, policy)
+        return actions + renew(now: now, key: key, random: &random)
     }
 
     /// Names the terms that we would renew if our session start named others, as before an agreement that we had
@@ -116,16 +106,14 @@ extension LifetimeStateMachine {
         }
         ownRenewable = renewable(policy)
         guard ownRenewable != sent.renewable else { return [] }
-        return (isPair ? [from] : members).map { .sendTo($0, .ended(head.id, renewable: ownRenewable)) }
+        return members.map { .sendTo($0, .ended(head.id, renewable: ownRenewable)) }
     }
 
     /// Adopts a newer agreement that we have missed.
     private mutating func settleShown(
         _ head: Agreement, from: PublicKey, was: Agreement?, automatic: Bool, now: Timestamp
     ) -> [Action] {
-        // With two members the acceptor shows it to the proposer, which then holds both signatures.
-        let isConfirmed = !isPair || !head.isOfTwo || head.proposal.proposer == own || from == head.proposal.proposer
-        var actions = settle(head, isConfirmed: isConfirmed, automatic: automatic, now: now)
+        var actions = settle(head, automatic: automatic, now: now)
         guard let was else { return actions }
         for index in actions.indices {
             if case .agreed(let agreement, _, let automatic) = actions[index] {
@@ -145,14 +133,8 @@ extension LifetimeStateMachine {
     /// Whether the peer has the same standing agreement, or will after catching up.
     private func agrees(with from: PublicKey, _ received: SessionStart) -> Bool {
         if standing?.id == received.inForce { return true }
-        if let standing, (received.head?.ballot ?? Ballot()) < standing.ballot {
-            // With two members the acceptor holds the agreement it has signed, unless it rolled back. One made among
-            // more members may not have reached it yet.
-            return isPair && standing.isOfTwo ? standing.proposal.proposer == from : standing.isSigned(by: from)
-        }
-        // The peer accepted a proposal that we withdrew; it will roll back to our standing agreement.
-        guard isPair, let head = received.head else { return false }
-        return head.id == received.inForce && head.proposal.proposer == own && isVoid(head.proposal)
+        guard let standing, (received.head?.ballot ?? Ballot()) < standing.ballot else { return false }
+        return standing.isSigned(by: from)
     }
 
     /// Continues the open proposal on the new link.
@@ -185,7 +167,7 @@ extension LifetimeStateMachine {
         case .proposed(let proposal, _, _):
             void(proposal)
             negotiation = .settled
-            return [.save, .expired(proposal.id)] + (isPair ? [] : [.send(.withdraw(proposal.id))])
+            return [.save, .expired(proposal.id), .send(.withdraw(proposal.id))]
         case .asked(let proposal, _), .accepted(let proposal, _, _, _):
             return voided + (proposal.proposer == from ? endTheirs() + [.withdrawn(proposal.id)] : [])
         }
@@ -202,13 +184,9 @@ extension LifetimeStateMachine {
         allowRenewal()
         self.end(ended.id, now: now)
         record.isStanding = false
-        record.before = nil
         var actions: [Action] = [.save]
         if let inForce { actions.append(.reset(previous: inForce.terms, end)) }
-        if !isPair {
-            actions += members.filter { $0 != other }.map { .sendTo($0, .ended(ended.id, renewable: renewable)) }
-        }
-        return actions
+        return actions + members.filter { $0 != other }.map { .sendTo($0, .ended(ended.id, renewable: renewable)) }
     }
 
     /// Another member reports the end of the session. It only shortens, so it needs no proof.
@@ -332,7 +310,6 @@ extension LifetimeStateMachine {
             guard let ended = standing else { return actions + [.save] }
             end(ended.id, now: now)
             record.isStanding = false
-            record.before = nil
             return actions + [.save] + (was.map { [.reset(previous: $0.terms, .alone)] } ?? [])
         }
         let changed = coverage(was: was, automatic: true, now: now)
@@ -360,6 +337,6 @@ extension LifetimeStateMachine {
         else { return [.dropped] }
         let accept = LifetimeAccept(agreement.proposal, at: now, by: key, &random)
         let signed = Agreement(proposal: agreement.proposal, accepts: agreement.accepts + [accept])
-        return [.save] + settle(signed, isConfirmed: true, automatic: true, now: now) + [.send(.accept(accept))]
+        return [.save] + settle(signed, automatic: true, now: now) + [.send(.accept(accept))]
     }
 }

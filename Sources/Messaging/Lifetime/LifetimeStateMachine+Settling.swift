@@ -2,7 +2,7 @@ import Cryptography
 
 /// How an agreement comes into force and ends, and which proposals are void.
 extension LifetimeStateMachine {
-    /// Signs an accept. With two members this completes the agreement.
+    /// Signs an accept. All members learn of it; the proposer gathers the agreement.
     mutating func consent(
         to proposal: LifetimeProposal, automatic: Bool, now: Timestamp, key: IdentityKey,
         random: inout some RandomNumberGenerator
@@ -13,24 +13,16 @@ extension LifetimeStateMachine {
             return automatic ? [] : [.asked(proposal)]
         }
         let accept = LifetimeAccept(proposal, at: now, by: key, &random)
-        guard isPair else {
-            negotiation = .accepted(proposal, accept, at: now, automatic: automatic)
-            record.accepted = AcceptedProposal(id: proposal.id, proposer: proposal.proposer, ballot: proposal.ballot)
-            // All members learn of the accept; the proposer gathers the agreement.
-            return [.save, .send(.accept(accept)), .signed(proposal.id, by: own)]
-        }
-        let agreement = Agreement(proposal: proposal, accepts: [accept])
-        return [.save, .sendTo(proposal.proposer, .accept(accept))]
-            + settle(agreement, isConfirmed: false, automatic: automatic, now: now)
+        negotiation = .accepted(proposal, accept, at: now, automatic: automatic)
+        record.accepted = AcceptedProposal(id: proposal.id, proposer: proposal.proposer, ballot: proposal.ballot)
+        return [.save, .send(.accept(accept)), .signed(proposal.id, by: own)]
     }
 
     /// Replaces the standing agreement.
-    mutating func settle(_ agreement: Agreement, isConfirmed: Bool, automatic: Bool, now: Timestamp) -> [Action] {
+    mutating func settle(_ agreement: Agreement, automatic: Bool, now: Timestamp) -> [Action] {
         let was = inForce
         var actions = closeOthers(than: agreement.proposal)
         if let standing { end(standing.id, now: now) }
-        record.before = isConfirmed ? nil : standing
-        record.settledAt = now
         record.renewable = nil
         for member in members { peers[member]?.renewable = nil }
         heard = [:]
@@ -38,7 +30,6 @@ extension LifetimeStateMachine {
         renewsAt = nil
         adopt(agreement)
         record.isStanding = true
-        if isConfirmed { record.confirmed = agreement.id }
         actions += coverage(was: was, automatic: automatic, now: now)
         return actions
     }

@@ -14,7 +14,7 @@ package struct LifetimeStateMachine: Hashable, Sendable {
         case proposed(LifetimeProposal, at: Timestamp, accepts: [LifetimeAccept])
         /// Another member has proposed. Next: `settled`, `accepted`, and `proposed` when our user proposes other terms.
         case asked(LifetimeProposal, at: Timestamp)
-        /// Three members or more: we have signed. Next: `settled`, and `asked` when a crossing proposal survives.
+        /// We have signed. Next: `settled`, and `asked` when a crossing proposal survives.
         case accepted(LifetimeProposal, LifetimeAccept, at: Timestamp, automatic: Bool)
     }
 
@@ -55,8 +55,6 @@ package struct LifetimeStateMachine: Hashable, Sendable {
         case reset(previous: LifetimeTerms, SessionEnd)
         /// A new member has yet to sign.
         case suspended(previous: LifetimeTerms)
-        /// The proposer withdrew an agreement that we hold: messages stored under it are erased.
-        case rolledBack(AgreementID)
         /// Counts a message of a peer that is unexpected, repeated, invalid or beyond a limit.
         case dropped
         /// As `dropped`, for an invalid signature.
@@ -107,7 +105,7 @@ package struct LifetimeStateMachine: Hashable, Sendable {
     var refusedRenewalCount = 0
     /// Newest last.
     var endedProposals: [EndedProposal] = []
-    /// With three or more members: the newest accept of each. Accepts of the open proposal are verified. An accept that
+    /// The newest accept of each member. Accepts of the open proposal are verified. An accept that
     /// overtook its proposal is verified when the proposal arrives.
     var heard: [PublicKey: LifetimeAccept] = [:]
 
@@ -122,9 +120,6 @@ package struct LifetimeStateMachine: Hashable, Sendable {
     }
 
     // MARK: State
-
-    /// With two members an accept completes the agreement.
-    var isPair: Bool { members.count == 1 }
 
     /// The newest agreement, unless its session has ended.
     package var standing: Agreement? { record.isStanding ? record.head : nil }
@@ -180,11 +175,6 @@ package struct LifetimeStateMachine: Hashable, Sendable {
             guard since <= Limits.outboxLifetime, since <= Limits.transitTolerance || age >= since else { return nil }
         }
         return known.terms
-    }
-
-    /// The proposer has used this agreement, so it holds it.
-    package mutating func confirm(_ agreement: AgreementID) {
-        if record.head?.id == agreement { record.confirmed = agreement }
     }
 
     package var nextDeadline: Timestamp? {

@@ -45,9 +45,6 @@ package struct LifetimeTerms: Hashable, Sendable, Codable {
 
     package var keepsSomething: Bool { lifetime != .ephemeral || (attachment ?? .ephemeral) != .ephemeral }
 
-    /// Whether it keeps nothing longer than `other`, and allows a mailbox no more.
-    package func isNoWider(than other: LifetimeTerms) -> Bool { longest <= other.longest && mailbox <= other.mailbox }
-
     package func lifetime(of kind: ContentKind) -> Lifetime {
         switch kind {
         case .text: lifetime

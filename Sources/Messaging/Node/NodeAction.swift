@@ -22,8 +22,6 @@ package enum NodeAction: Hashable, Sendable {
 
     /// A message was read and has a new expiry. Reading it again changes nothing.
     case reschedule(ClientID, MessageID, expiresAt: Timestamp)
-    /// Overwrite our own messages under this agreement, because it was withdrawn.
-    case eraseSent(ClientID, AgreementID)
 
     // MARK: Links
 

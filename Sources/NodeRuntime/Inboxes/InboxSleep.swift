@@ -122,9 +122,9 @@ final class InboxSleep: Part {
         store.release(inbox.row)
     }
 
-    // MARK: Waiting for links
+    // MARK: Waiting for members
 
-    private var reaches: [(client: ClientID, since: NIODeadline, promise: EventLoopPromise<Void>)] = []
+    private var waits: [(isWorthwhile: () -> Bool, promise: EventLoopPromise<Void>)] = []
     /// Enough for a sleeping node on the other side of the world to answer.
     private static let reachTime: Milliseconds = 3 * .second
     /// Enough for a second dial after a failed one.
@@ -132,29 +132,43 @@ final class InboxSleep: Part {
 
     /// Waits until the members are linked: at most 3 s, and 1.5 s while no dial is running.
     func whenReached(_ client: ClientID) -> EventLoopFuture<Void> {
+        let start = loop.now
+        return wait { [unowned self] in isWorthwhile(client, since: start) }
+    }
+
+    /// Waits for the agreement that the proposer gathers once all have signed: a round trip, at most 3 s.
+    func whenGathered(_ proposal: ProposalID, _ client: ClientID) -> EventLoopFuture<Void> {
+        let end = loop.now + .milliseconds(Self.reachTime)
+        return wait { [unowned self] in
+            guard let machine = core.machine.conversation(client), !isStopped, loop.now < end else { return false }
+            return machine.pendingProposal?.proposal.id == proposal && machine.unanswered.isEmpty
+        }
+    }
+
+    private func wait(_ isWorthwhile: @escaping () -> Bool) -> EventLoopFuture<Void> {
         let promise = loop.makePromise(of: Void.self)
-        reaches.append((client, loop.now, promise))
+        waits.append((isWorthwhile, promise))
         // A turn establishes a session, and takes a dial's failure.
-        core.turnEnded = { [unowned self] in settleReaches() }
-        for time in [Self.retryTime, Self.reachTime] { after(time) { self.settleReaches() } }
-        settleReaches()
+        core.turnEnded = { [unowned self] in settleWaits() }
+        for time in [Self.retryTime, Self.reachTime] { after(time) { self.settleWaits() } }
+        settleWaits()
         return promise.futureResult
     }
 
-    private func settleReaches() {
-        let all = reaches
-        reaches = []
-        for reach in all {
-            if isWorthwhile(reach.client, since: reach.since) {
-                reaches.append(reach)
+    private func settleWaits() {
+        let all = waits
+        waits = []
+        for wait in all {
+            if wait.isWorthwhile() {
+                waits.append(wait)
             } else if isStopped {
-                reach.promise.succeed()
+                wait.promise.succeed()
             } else {
                 // After this turn: the request begins one of its own.
-                execute { reach.promise.succeed() }
+                execute { wait.promise.succeed() }
             }
         }
-        if reaches.isEmpty { core.turnEnded = nil }
+        if waits.isEmpty { core.turnEnded = nil }
     }
 
     private func isWorthwhile(_ client: ClientID, since start: NIODeadline) -> Bool {

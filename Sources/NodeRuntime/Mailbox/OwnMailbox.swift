@@ -189,11 +189,7 @@ final class OwnMailbox: Part {
             guard let count = discards[box] else { return shell.anonymousLinks.abort(link) }
             discards[box] = count > 1 ? count - 1 : nil
             guard count == 1 else { break }
-            if purging.remove(box) == nil {
-                purge()
-            } else if unpurged.remove(box) != nil {
-                settle(isForced: true)
-            }
+            if purging.remove(box) == nil { purge() } else if unpurged.remove(box) != nil { settle(isForced: true) }
         case .put: shell.anonymousLinks.abort(link)
         }
         core.schedule()

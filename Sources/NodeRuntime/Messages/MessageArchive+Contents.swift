@@ -257,19 +257,4 @@ extension MessageArchive {
         guard let attachment = message.content.attachment else { return }
         try rescheduleChunks(id, count: attachment.chunkCount, tier: tier, expiresAt: expiresAt)
     }
-
-    /// Messages of ours and of the system that name an agreement.
-    func sent(under agreement: AgreementID) throws(StoreError) -> [Messaging.MessageID] {
-        var found = heldSent(under: agreement)
-        guard !store.isLocked else { return found }
-        try store.visit(row, now: 0) { _, stored in
-            if let (message, _) = try? StoredCodec.decodeMessage(stored.payload), message.sender == nil,
-                message.content.agreement == agreement
-            {
-                found.append(message.content.id)
-            }
-            return true
-        }
-        return found
-    }
 }

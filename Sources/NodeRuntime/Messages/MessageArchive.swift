@@ -450,10 +450,6 @@ final class MessageArchive {
         wakeAt = earliest(wakeAt, expiresAt)
         return true
     }
-
-    func heldSent(under agreement: AgreementID) -> [Messaging.MessageID] {
-        held.filter { $0.message.sender == nil && $0.message.content.agreement == agreement }.map(\.message.content.id)
-    }
 }
 
 extension Lifetime {

@@ -357,12 +357,14 @@ extension Node {
     package var capByDefault: LifetimeCap { services.defaultCap }
 
     /// - Parameter seen: the proposal shown to the user; any other is refused.
-    /// - Returns: ends when the agreement is durable.
+    /// - Returns: ends when our signature is durable; if it was the last one, when the agreement is, or after 3 s.
     package func accept(_ text: String, only seen: ProposalID) throws(NodeError) -> EventLoopFuture<Void> {
         let (client, _) = try shell.directory.command(text) { machine, turn throws(CommandError) in
             try machine.accept(only: seen, &turn)
         }
-        return shell.commits.whenDurable(client)
+        return shell.commits.whenDurable(client).flatMap { [self] in
+            assumeIsolated { $0.shell.sleep.whenGathered(seen, client) }
+        }.flatMap { [self] in assumeIsolated { $0.shell.commits.whenDurable(client) } }
     }
 
     package func reject(_ text: String) throws(NodeError) {

@@ -25,12 +25,6 @@ final class ActionPerformer: Part {
                 try inbox.archive.reschedule(id, expiresAt: expiresAt, now: now)
             }
             shell.writer.changed(client)
-        case .eraseSent(let client, let agreement):
-            shell.writer.storing(client) { inbox throws(StoreError) in
-                let ids = try inbox.archive.sent(under: agreement)
-                try inbox.archive.erase(ids)
-            }
-            shell.writer.changed(client)
         case .explode(let client, let record, let fanOut): shell.explosions.explode(client, record, fanOut: fanOut)
         case .destroy(let client): shell.removal.destroy(client)
         case .saveTombstone(let conversation): shell.explosions.saveTombstone(conversation)
@@ -108,7 +102,6 @@ final class ActionPerformer: Part {
         case .forgetChunks(let client, let id), .reschedule(let client, let id, _):
             guard let inbox = inboxes[client], !inbox.archive.isHeld(id) else { return }
             retries.add(.change(client, action))
-        case .eraseSent(let client, _): retries.add(.change(client, action))
         default: return
         }
     }
