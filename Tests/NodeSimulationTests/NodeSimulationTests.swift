@@ -13,6 +13,12 @@ import Testing
         #expect(first.traceHash != other.traceHash)
     }
 
+    /// The disk was looked at between the confirmation of a clock step and the node's next turn.
+    @Test func `a seed whose disk had late messages for one turn breaks no invariant`() {
+        let report = NodeSimulation.run(NodeSimulation.Options(seed: 120_064, seconds: 150))
+        #expect(report.violations.isEmpty, "\(report.violations.prefix(3))")
+    }
+
     @Test func `whole nodes break no invariant, also with a hostile member, and nearly all heal`() {
         let expected = [
             "accepted", "acknowledged as stored", "power cuts", "killed processes", "partitions", "clock steps",
