@@ -66,6 +66,25 @@ import Testing
         #expect(pair.lifetimes() == [.ephemeral, .ephemeral])
     }
 
+    @Test(arguments: [0, 1]) func `a reset that one side has not read is said again`(sleeper: Int) throws {
+        var pair = try joined()
+        pair.disconnect()
+        pair.now = pair.now + .minute
+        pair.connect(dialer: 0)
+        // The sleeper has said that the session is over, and has not read what the other says.
+        pair.wire.removeAll { $0.to == sleeper }
+        pair.run()
+        #expect(pair.sleep(sleeper) == nil)
+        pair.run()
+        #expect(pair.lifetimes()[1 - sleeper] == .ephemeral)
+        pair.now = pair.now + Limits.sleepingRetry.first
+        pair.dials[sleeper] = nil
+        pair.step(sleeper) { core, turn in core.advance(&turn) }
+        #expect(pair.dials[sleeper] != nil)
+        pair.meet(dialer: sleeper)
+        #expect(pair.lifetimes() == [.ephemeral, .ephemeral])
+    }
+
     @Test func `a closed session does not come back after sleep`() throws {
         var pair = try joined()
         pair.command(0) { machine, turn in machine.close(&turn) }

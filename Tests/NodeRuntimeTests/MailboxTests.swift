@@ -47,7 +47,8 @@ private final class Household: Sendable {
     }
 
     /// The two make `tea`, agree on a day with a mailbox, and exchange boxes and keys.
-    func agree(_ ann: Node, _ bob: Node) async throws {
+    func agree() async throws -> (ann: Node, bob: Node) {
+        let (ann, bob) = (try await node(disks.ann), try await node(disks.bob))
         for (name, node) in [("ann", ann), ("bob", bob)] {
             try await hub.addPeer(name, node.card())
             try await node.addPeer("hub", hub.card())
@@ -62,7 +63,7 @@ private final class Household: Sendable {
         let agreed = await ann.next { if case .lifetimeAgreed = $0 { true } else { false } }
         let terms = LifetimeTerms(.oneDay, mailbox: .disk)
         try await ann.propose("tea", terms)
-        guard case .lifetimeProposed(_, _, let proposal) = try await proposed.get() else { return }
+        guard case .lifetimeProposed(_, _, let proposal) = try await proposed.get() else { return (ann, bob) }
         try await bob.accept("tea", only: proposal).get()
         _ = try await agreed.get()
         let schedule = SliceSchedule(terms)
@@ -78,6 +79,7 @@ private final class Household: Sendable {
                 return machine.isMailable(member, now: now) && last + 1 >= schedule.last(at: now)
             }
         }
+        return (ann, bob)
     }
 
     func end() async throws {
@@ -129,9 +131,7 @@ extension Node {
         async throws
     {
         let house = try await Household()
-        var ann = try await house.node(house.disks.ann)
-        var bob = try await house.node(house.disks.bob)
-        try await house.agree(ann, bob)
+        var (ann, bob) = try await house.agree()
         let peers = (ann: try await ann.peersFile(), bob: try await bob.peersFile())
         await bob.stop()
         let mailed = await ann.next { if case .messageState(_, .mailed, _) = $0 { true } else { false } }
@@ -160,9 +160,7 @@ extension Node {
     @Test("a text that a sender mails after its home was restored from an old copy arrives") func oldCopy() async throws
     {
         let house = try await Household()
-        let ann = try await house.node(house.disks.ann)
-        let bob = try await house.node(house.disks.bob)
-        try await house.agree(ann, bob)
+        let (ann, bob) = try await house.agree()
         let peers = (ann: try await ann.peersFile(), bob: try await bob.peersFile())
         await bob.stop()
         await ann.stop()
@@ -215,9 +213,7 @@ extension Node {
         async throws
     {
         let house = try await Household()
-        let ann = try await house.node(house.disks.ann)
-        let bob = try await house.node(house.disks.bob)
-        try await house.agree(ann, bob)
+        let (ann, bob) = try await house.agree()
         let peers = try await bob.peersFile()
         await bob.stop()
         let mailed = await ann.next { if case .messageState(_, .mailed, _) = $0 { true } else { false } }
@@ -239,9 +235,7 @@ extension Node {
         async throws
     {
         let house = try await Household()
-        let ann = try await house.node(house.disks.ann)
-        let bob = try await house.node(house.disks.bob)
-        try await house.agree(ann, bob)
+        let (ann, bob) = try await house.agree()
         let peers = try await ann.peersFile()
         await ann.stop()
         try await bob.putForgedNotice()

@@ -28,7 +28,14 @@ final class Machine: @unchecked Sendable {
     private(set) var transport: LinkTransport?
     private(set) var incarnation = 0
     /// Offset of its `CLOCK_REALTIME` to the world's time, in milliseconds.
-    var clockOffset: Milliseconds { didSet { furthestOffset = max(furthestOffset, clockOffset) } }
+    var clockOffset: Milliseconds {
+        didSet {
+            furthestOffset = max(furthestOffset, clockOffset)
+            if clockOffset > oldValue { steppedAt = world.time.milliseconds }
+        }
+    }
+    /// The world's time when this clock last stepped forward.
+    private(set) var steppedAt: Int64?
     /// Greatest offset since the last look at the node's time, or the start.
     private var furthestOffset: Milliseconds
     private var bootedAt: Int64 = 0

@@ -211,7 +211,6 @@ package final class NodeSimulation: @unchecked Sendable {
         }
         run(until: time.milliseconds + 30_000)
         for machine in machines { inspectDisk(machine) }
-        run(until: time.milliseconds + 12_000)
     }
 
     private func forget() {

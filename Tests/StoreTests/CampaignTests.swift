@@ -132,13 +132,7 @@ import Testing
     }
 
     @Test func `canary: the campaign catches a disk that reports a barrier too early`() throws {
-        let disk = try Verification.makeHome()
-        disk.with { $0.liesAboutBarriers = true }
-        let campaign = CrashCampaign(limit: 8, thoroughness: 4, seed: 1)
-        let history = History(on: disk, seed: 1)
-        try campaign.run(history, on: disk, named: "lies", [.createInbox, .saveState, .put, .put, .commit])
-        history.close()
-        #expect(campaign.violations.contains { $0.contains("is lost") })
+        #expect(try CrashCampaign.canary(on: try Verification.makeHome()) != nil)
     }
 
     @Test func `expiry and explosion work on a full disk`() throws {

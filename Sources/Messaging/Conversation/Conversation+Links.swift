@@ -40,6 +40,8 @@ extension Conversation {
         let overdue = peer.outbox.advance(now: turn.now, isLinked: false, random: &turn.random)
         perform(overdue, to: peer, on: nil, &turn)
         let reset = peer.hasEnded || wasAway
+        // The side that reads it ends what stands: this side must hear of that even if it sleeps before the answer.
+        if reset, agreement != nil || pendingProposal != nil { peer.noteWord() }
         var start =
             lifetimes.machine?.sessionStart(reset: reset, policy: policy(turn))
             ?? SessionStart(reset: reset, inForce: nil, head: nil, renewable: nil)

@@ -18,7 +18,7 @@ extension LifetimeStateMachine {
             return id.map { [.sendTo(from, .reject($0, .unsupported))] } ?? [.dropped]
         case .accept(let accept): return receive(accept, from: from, now: now)
         case .reject(let id, let reason): return receiveRejection(of: id, reason, from: from, now: now)
-        case .withdraw(let id): return receiveWithdrawal(of: id, from: from, now: now)
+        case .withdraw(let id): return receiveWithdrawal(of: id, from: from)
         case .agreement(let agreement): return receive(agreement, from: from, now: now)
         case .ended(let id, let renewable):
             return receiveEnd(
@@ -131,7 +131,7 @@ extension LifetimeStateMachine {
             return merged.isEmpty ? [.dropped] : merged
         }
         if let known = hear(accept, from: from) { return known }
-        // The accept is for a proposal that we withdrew or that a crossing one replaced: the acceptor must not keep it.
+        // The accept is for a proposal that we withdrew or that a crossing one replaced: the acceptor must not wait.
         return [.dropped, .sendTo(from, .withdraw(accept.proposal))]
     }
 
@@ -208,7 +208,7 @@ extension LifetimeStateMachine {
         return [.save, .rejected(id, reason)] + members.filter { $0 != from }.map { .sendTo($0, .reject(id, reason)) }
     }
 
-    private mutating func receiveWithdrawal(of id: ProposalID, from: PublicKey, now: Timestamp) -> [Action] {
+    private mutating func receiveWithdrawal(of id: ProposalID, from: PublicKey) -> [Action] {
         if let proposal = theirs, proposal.id == id, proposal.proposer == from { return endTheirs() + [.withdrawn(id)] }
         // The proposal may still arrive, from its proposer or from a member that missed the withdrawal.
         if record.head?.proposal.id != id, pending?.proposal.id != id, !endedProposals.contains(where: { $0.id == id })
