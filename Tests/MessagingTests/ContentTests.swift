@@ -45,10 +45,7 @@ import Testing
 
     /// Delivers the next frames in flight.
     private func deliver(_ count: Int, _ pair: inout Pair) {
-        for _ in 0..<count {
-            let (node, link, frame) = pair.wire.removeFirst()
-            receive(frame, on: link, at: node, &pair)
-        }
+        for _ in 0..<count { pair.deliverOne() }
     }
 
     /// A message of node 0 has arrived at node 1, which sends read receipts.

@@ -170,12 +170,14 @@ struct Pair: TestNodes {
     }
 
     mutating func run() {
-        while !wire.isEmpty {
-            let (node, link, frame) = wire.removeFirst()
-            let invite = invite
-            step(node) { core, turn in
-                core.receive(frame, on: link, verify: { $0 == invite?.signed ? invite : nil }, &turn)
-            }
+        while !wire.isEmpty { deliverOne() }
+    }
+
+    mutating func deliverOne() {
+        let (node, link, frame) = wire.removeFirst()
+        let invite = invite
+        step(node) { core, turn in
+            core.receive(frame, on: link, verify: { $0 == invite?.signed ? invite : nil }, &turn)
         }
     }
 
@@ -298,8 +300,9 @@ struct Pair: TestNodes {
         }
     }
 
-    @Test(arguments: [true, false]) func `an ended session shows one line, the renewal's line if it is renewed`(
-        isRenewed: Bool
+    @Test(arguments: [(true, false), (true, true), (false, false)])
+    func `an ended session shows one line, the renewal's line if it is renewed, also after a catch-up`(
+        isRenewed: Bool, isMissed: Bool
     ) throws {
         var pair = try Pair.joined()
         if isRenewed {
@@ -309,23 +312,22 @@ struct Pair: TestNodes {
                 }
             }
         }
+        if isMissed { pair.agree(on: .oneHour) }
         pair.command(0) { try $0.propose(.oneDay, &$1) }
-        pair.run()
+        while !isMissed || pair.lifetimes()[0] == .oneHour, !pair.wire.isEmpty { pair.deliverOne() }
         if !isRenewed { pair.command(1) { try $0.accept(&$1) } }
-        pair.run()
+        if !isMissed { pair.run() }
         let before = lines(pair)
         pair.disconnect()
         pair.now = pair.now + pair.sessionGrace + 1
         pair.meet(dialer: 0)
         pair.now = pair.now + 5_000
         for node in [0, 1] { pair.step(node) { core, turn in core.advance(&turn) } }
-        let beginning = isRenewed ? "Messages will be deleted after 1 Day, as before" : "From now on nothing is stored"
+        let beginning = isRenewed ? "Messages will be deleted after 1 Day" : "From now on nothing is stored"
+        let cause = "was out of reach for over 30 s, restarted, or closed the conversation"
         let lines = zip(lines(pair), before).map { $0.subtracting($1) }
-        #expect(
-            lines
-                == ["two", "one"].map {
-                    ["\(beginning): \($0) was out of reach for over 30 s, restarted, or closed the conversation"]
-                })
+        let asBefore = [isRenewed, isRenewed && !isMissed].map { $0 ? ", as before" : "" }
+        #expect(lines == [["\(beginning)\(asBefore[0]): two \(cause)"], ["\(beginning)\(asBefore[1]): one \(cause)"]])
         #expect(pair.lifetimes() == (isRenewed ? [.oneDay, .oneDay] : [.ephemeral, .ephemeral]))
     }
 

@@ -93,11 +93,10 @@ extension Conversation {
             case .agreed(let agreement, let previous, let automatic):
                 tell(.lifetimeAgreed(agreement.terms, agreement.id, automatic: automatic), &turn)
                 var text = Self.text(agreement.terms, previous: previous)
-                if let held = lifetimes.heldEnd, held.terms == agreement.terms {
+                if let held = lifetimes.heldEnd {
                     lifetimes.heldEnd = nil
-                    text += ", as before: \(held.cause)"
+                    text += "\(held.terms == agreement.terms ? ", as before" : ""): \(held.cause)"
                 }
-                showEnd(&turn)
                 systemMessage(text, &turn)
             case .asked(let proposal): tell(.lifetimeProposed(proposal.terms, ours: false, proposal.id), &turn)
             case .signed(let id, let member): tell(.lifetimeSigned(id, by: member), &turn)
@@ -108,7 +107,8 @@ extension Conversation {
                 tell(.lifetimeReset(previous: previous.lifetime), &turn)
                 showEnd(&turn)
                 lifetimes.heldEnd = (previous, text(end, turn), turn.now + Self.renewalTime)
-                if lifetimes.machine?.isRenewable != true { showEnd(&turn) }
+                // A member that has just caught up names its terms only in its next message.
+                if lifetimes.machine?.ownRenewable == nil { showEnd(&turn) }
             case .suspended(let previous):
                 tell(.lifetimeSuspended(previous: previous.lifetime), &turn)
                 let what = previous.keepsSomething ? "Messages are not kept" : "A mailbox may not hold messages"
