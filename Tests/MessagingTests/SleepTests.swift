@@ -210,7 +210,7 @@ import Testing
     /// A frame that the other member misses because it falls asleep at that moment.
     enum Word: CaseIterable { case proposal, accept, rejection, withdrawal, readReceipt, name, description, schedule }
 
-    @Test(arguments: Word.allCases.map { ($0, false) } + [(.description, true), (.schedule, true)])
+    @Test(arguments: Word.allCases.map { ($0, false) } + [(.name, true), (.description, true), (.schedule, true)])
     func `an inbox with an unheard change keeps dialling the member until it hears`(word: Word, restarts: Bool) throws {
         var pair = try joined(nil)
         var read: MessageID?

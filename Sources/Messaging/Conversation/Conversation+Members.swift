@@ -80,7 +80,10 @@ extension Conversation {
         change(&record.group)
         record.group = record.group.signed(by: key, &turn.random)
         let update = GroupUpdate(state: record.group, members: newcomer.map { [$0] } ?? [], departures: [])
-        for peer in peers where peer.key != newcomer?.key { peer.noteWord() }
+        for peer in peers where peer.key != newcomer?.key {
+            peer.noteWord()
+            record.unheard.insert(peer.key)
+        }
         turn.save(client)
         broadcast(.group(update), except: newcomer?.key, &turn)
         askForWord(&turn)
@@ -278,6 +281,7 @@ extension Conversation {
         record.undelivered[peer.key] = nil
         record.missed[peer.key] = nil
         record.told[peer.key] = nil
+        record.unheard.remove(peer.key)
         let present = Set(peers.map(\.key)).union(record.former)
         let gone = record.members.filter { !present.contains($0.key) }
         let forgotten = Set(gone.dropLast(Limits.departedCount).map(\.key))

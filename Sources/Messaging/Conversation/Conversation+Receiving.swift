@@ -46,7 +46,10 @@ extension Conversation {
         case .joinCancelled: receiveJoinCancelled(from: peer, &turn)
         case .ping(let nonce): turn.send(.pong(nonce), on: link)
         case .pong(let nonce):
-            if nonce == peer.wordPing, peer.establishedLink == link { peer.heardWord() }
+            if nonce == peer.wordPing, peer.establishedLink == link {
+                peer.heardWord()
+                record.unheard.remove(peer.key)
+            }
             guard nonce == record.own.version else { return }
             record.told[peer.key] = nonce
             pruneRelay(&turn)

@@ -37,7 +37,11 @@ package final class Conversation {
         conversation = record.genesis.conversation
         self.key = key
         self.record = record
-        for member in record.current { insert(Peer(member, own: key.publicKey, hasEnded: !isFresh, now: now)) }
+        for member in record.current {
+            let peer = Peer(member, own: key.publicKey, hasEnded: !isFresh, now: now)
+            peer.owesWord = record.unheard.contains(member.key)
+            insert(peer)
+        }
         beginLifetimes()
         places.note(record.relay, record.issuer, key: key, now: now)
     }

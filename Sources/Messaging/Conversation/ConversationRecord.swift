@@ -37,6 +37,8 @@ package struct ConversationRecord: Hashable, Sendable, Codable {
     package var isRemoved = false
     /// The version of our profile that each member has acknowledged.
     package var told: [PublicKey: UInt64] = [:]
+    /// At the creator: members that have not confirmed the newest state of the group. A restart does not end this.
+    package var unheard: Set<PublicKey> = []
     /// How many of our messages to each member expired undelivered, and how many of its own each member reported.
     package var undelivered: [PublicKey: UInt64] = [:]
     package var missed: [PublicKey: UInt64] = [:]
