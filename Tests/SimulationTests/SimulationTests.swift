@@ -36,10 +36,13 @@ import Testing
         #expect(counts["quiet within 60 s", default: 0] >= 14)
     }
 
-    /// 29 found the joiner that lost its welcome; 118 and 206 found a defect of the oracle. 71769, 122030 and 122697
-    /// found a reset whose sender slept before it read the answer, which other seeds still find; 604439 is not
-    /// explained. The protocol has changed since, so these seeds no longer replay those runs.
-    @Test(arguments: [(29, 120), (118, 120), (206, 120), (71_769, 120), (122_030, 150), (122_697, 150), (604_439, 120)])
+    /// 29 found the joiner that lost its welcome; 118 and 206 found a defect of the oracle. The seeds from 71769 on found
+    /// a reset whose sender slept before it read the answer. The causes of 500712 and 604439 are not known. The protocol
+    /// has changed since, so these seeds no longer replay those runs.
+    @Test(arguments: [
+        (29, 120), (118, 120), (206, 120), (71_769, 120), (122_030, 150), (122_697, 150), (501_073, 120),
+        (601_709, 120), (760_194, 120), (760_674, 120), (500_712, 120), (604_439, 120),
+    ])
     func `a seed that once failed breaks no invariant`(seed: Int, seconds: Int64) {
         let report = Simulation.run(Simulation.Options(seed: UInt64(seed), seconds: seconds))
         #expect(report.violations.isEmpty, "\(report.violations.prefix(3))")
