@@ -44,9 +44,7 @@ import Testing
     }
 
     /// Delivers the next frames in flight.
-    private func deliver(_ count: Int, _ pair: inout Pair) {
-        for _ in 0..<count { pair.deliverOne() }
-    }
+    private func deliver(_ count: Int, _ pair: inout Pair) { for _ in 0..<count { pair.deliverOne() } }
 
     /// A message of node 0 has arrived at node 1, which sends read receipts.
     private func read() throws -> (pair: Pair, id: MessageID) {

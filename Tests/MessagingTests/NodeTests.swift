@@ -169,15 +169,12 @@ struct Pair: TestNodes {
         step(node) { core, turn in core.step(client, &turn) { $0.attachmentVerified(id, isRight, &$1) } }
     }
 
-    mutating func run() {
-        while !wire.isEmpty { deliverOne() }
-    }
+    mutating func run() { while !wire.isEmpty { deliverOne() } }
 
     mutating func deliverOne() {
         let (node, link, frame) = wire.removeFirst()
         let invite = invite
-        step(node) { core, turn in
-            core.receive(frame, on: link, verify: { $0 == invite?.signed ? invite : nil }, &turn)
+        step(node) { core, turn in core.receive(frame, on: link, verify: { $0 == invite?.signed ? invite : nil }, &turn)
         }
     }
 

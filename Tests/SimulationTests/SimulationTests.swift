@@ -42,8 +42,7 @@ import Testing
     @Test(arguments: [
         (29, 120), (118, 120), (206, 120), (71_769, 120), (122_030, 150), (122_697, 150), (501_073, 120),
         (601_709, 120), (760_194, 120), (760_674, 120), (500_712, 120), (604_439, 120),
-    ])
-    func `a seed that once failed breaks no invariant`(seed: Int, seconds: Int64) {
+    ]) func `a seed that once failed breaks no invariant`(seed: Int, seconds: Int64) {
         let report = Simulation.run(Simulation.Options(seed: UInt64(seed), seconds: seconds))
         #expect(report.violations.isEmpty, "\(report.violations.prefix(3))")
     }
