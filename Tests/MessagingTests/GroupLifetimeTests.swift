@@ -16,6 +16,23 @@ import Testing
         #expect(council.machines[0].inForce?.signers.count == count)
     }
 
+    /// Seed 814349 of the simulation: the counter-proposal and its withdrawal are both lost with the link.
+    @Test(arguments: [2, 3]) func `a proposal ends at its proposer when a lost counter-proposal has ended it`(
+        count: Int
+    ) {
+        var council = Council(count)
+        council.propose(.oneHour, 0)
+        council.deliverAll()
+        council.now = council.now + Limits.proposalRate.interval
+        for other in 1..<count { council.unlink(0, other) }
+        council.propose(.oneDay, 1)
+        council.deliverAll()
+        council.withdraw(1)
+        council.deliverAll()
+        council.heal()
+        for machine in council.machines { #expect(machine.pending == nil) }
+    }
+
     @Test func `each linked member knows all signers, in any order of proposal and accepts`() {
         var council = Council(4)
         let keys = council.machines.map(\.own)
