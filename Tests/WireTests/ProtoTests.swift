@@ -5,8 +5,8 @@ import Testing
 
 /// The reader and the writer of `mayfly.proto`, against SwiftProtobuf.
 @Suite struct ProtoTests {
-    private func agree(_ bytes: [UInt8], _ note: @autoclosure () -> String = "") {
-        do { try ProtoOracle.compareFrame(bytes) } catch { Issue.record("\(note()): \(error)") }
+    private func agree(_ bytes: [UInt8]) {
+        do { try ProtoOracle.compareFrame(bytes) } catch { Issue.record("\(bytes): \(error)") }
     }
 
     private func isRefused(_ bytes: [UInt8]) -> Bool { (try? FrameCodec.decode(bytes)) == nil }
@@ -40,58 +40,6 @@ import Testing
         let bytes = StoredCodec.encode(tombstone: record, byteLimit: .max)
         #expect(ProtoOracle.tombstone(bytes) == bytes)
         #expect(try StoredCodec.decodeTombstone(bytes) == record)
-        var random = Randomness.seeded(4)
-        for _ in 0..<300 {
-            var changed = [bytes, signed.payload]
-            for index in changed.indices {
-                changed[index][Int.random(in: changed[index].indices, using: &random)] ^= UInt8(
-                    1 << (random.next() % 8))
-            }
-            #expect(throws: Never.self) {
-                try ProtoOracle.compare(changed[0], ProtoOracle.tombstone(changed[0]), StoredCodec.decodeTombstone)
-                try ProtoOracle.compare(changed[1], ProtoOracle.invite(changed[1]), InviteSlug.decodePayload)
-            }
-        }
-    }
-
-    @Test func `SwiftProtobuf agrees on every frame cut or changed`() throws {
-        var fixtures = Samples()
-        var random = Randomness.seeded(2)
-        for frame in fixtures.frames() {
-            let bytes = FrameCodec.encode(frame)
-            for round in 0..<40 where !bytes.isEmpty {
-                var changed = bytes
-                switch round % 4 {
-                case 0: changed.removeLast(Int.random(in: 0..<bytes.count, using: &random))
-                // Tags and lengths stand in the first bytes.
-                case 1:
-                    changed[Int.random(in: 0..<min(12, bytes.count), using: &random)] ^= UInt8(1 << (random.next() % 8))
-                default: changed[Int.random(in: bytes.indices, using: &random)] ^= UInt8(1 << (random.next() % 8))
-                }
-                agree(changed, "\(frame), \(round)")
-            }
-        }
-    }
-
-    @Test func `SwiftProtobuf agrees on every payload changed`() throws {
-        var fixtures = Samples()
-        var random = Randomness.seeded(3)
-        var types: Set<ContentType> = []
-        for frame in fixtures.frames() {
-            let (type, payload) = try ProtoOracle.content(of: FrameCodec.encode(frame))
-            guard !payload.isEmpty else { continue }
-            types.insert(type)
-            for _ in 0..<60 {
-                var changed = payload
-                changed[Int.random(in: payload.indices, using: &random)] ^= UInt8(1 << (random.next() % 8))
-                #expect(throws: Never.self, "\(type)") {
-                    try ProtoOracle.compare(changed, ProtoOracle.payload(type, changed)) {
-                        try FrameCodec.decode(ProtoOracle.frame(type, $0))
-                    }
-                }
-            }
-        }
-        #expect(types.count == 15)
     }
 
     @Test func `fields in another order, and unknown ones between them, change nothing`() throws {
