@@ -51,20 +51,6 @@ import Testing
         }
     }
 
-    @Test("A home of a later format is refused with a clear message, and left unchanged") func laterFormat() throws {
-        try withHome { ann in
-            let intact = ann.contents("keystore")
-            var later = intact
-            for copy in [0, 4_096] { later[copy + 6] += 1 }
-            try ann.replace("keystore", with: later)
-            let failure = try #require(try ann.tryStart())
-            #expect(failure.code == 1 && failure.message.contains("later version"), "\(failure)")
-            #expect(ann.contents("keystore") == later)
-            try ann.replace("keystore", with: intact)
-            try ann.start()
-        }
-    }
-
     @Test("A node whose home is removed reports it and ends") func removed() throws {
         try withRoom(lifetime: "1d") { ann, bob, _ in
             try say("before", ann)

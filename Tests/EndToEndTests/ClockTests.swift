@@ -58,24 +58,6 @@ import Testing
         }
     }
 
-    @Test("A clock set back while the node is stopped restores no expired message") func setBackAcrossRestart() throws {
-        try withMessage { ann, _, clock in
-            for back in [-10 * TestClock.year, -Int64(time(nil))] {
-                try ann.stop()
-                clock.realtime = back
-                try ann.start()
-                #expect(try ann.texts() == Self.both)
-            }
-            clock.boottime = TestClock.hour + 60
-            try eventually("the messages are gone", seconds: 60) { try ann.texts() == [] && isDestroyed(ann) }
-            try ann.stop()
-            clock.boottime = 0
-            try ann.start()
-            #expect(try ann.texts() == [])
-            #expect(isDestroyed(ann))
-        }
-    }
-
     @Test("A message expires: both sides get messageExpired, and nothing of it is left") func expired() throws {
         try withClockedRoom(lifetime: "1h") { ann, bob, _, clock in
             let id = try say("for an hour", ann)["message"].string ?? ""

@@ -3,49 +3,6 @@ import Testing
 
 /// Members reached by an explosion, and its remains (Explode.md).
 extension ExplodeTests {
-    @Test("a late member learns of the explosion from another member") func lateMember() throws {
-        try withGroup("ann", "bob", "eve") { nodes in
-            let (ann, bob, eve) = (nodes[0], nodes[1], nodes[2])
-            let id = try ann.ok("conversation", "show", "room")["conversation"].string ?? ""
-            try eve.stop()
-            try ann.ok("explode", "room", "--force")
-            try explosionReaches(bob, ann)
-            ann.crash()
-            try eve.start()
-            try eve.wait("exploded")
-            try eve.fails(3, "read", id)
-            #expect(try eve.ok("conversation", "list").lines.isEmpty)
-            try ann.start()
-            try eventually("both have confirmed") {
-                let status = try ann.ok("explode", "status", id)
-                return status["confirmed"].list.count == 2 && status["waiting"].list.isEmpty
-            }
-        }
-    }
-
-    @Test(
-        "A member that was removed and rejoined confirms for each of its copies, online or offline at the explosion",
-        arguments: [false, true]) func severalCopies(isAway: Bool) throws
-    {
-        try withRoom { ann, bob, id in
-            for _ in 0..<3 {
-                let cursor = try bob.cursor()
-                let member = try ann.ok("conversation", "members", "room")["members"][0]["member"].string ?? ""
-                try ann.ok("conversation", "remove", "room", member)
-                try bob.wait("removed", after: cursor)
-                let slug = try ann.ok("invite", "create", "room", "--single-use")["slug"].string ?? ""
-                try bob.ok("join", slug, "--as", "bob", "--timeout", "90")
-            }
-            if isAway { try bob.stop() }
-            let exploded = try ann.ok("explode", "room", "--force")
-            #expect(exploded["confirmed"].list.count + exploded["waiting"].list.count == 4)
-            if isAway { try bob.start() }
-            let complete = try ann.ok("explode", id, "--force", "--wait", "--timeout", "90")
-            #expect(complete["confirmed"].list.count == 4 && complete["waiting"].list.isEmpty)
-            #expect(try bob.ok("conversation", "list").lines.isEmpty)
-        }
-    }
-
     @Test("A late joiner of an exploded conversation gets conversation_expired, also after the creator's restart")
     func lateJoiner() throws {
         try withHomes("ann", "bob", "cem", "dan") { nodes in

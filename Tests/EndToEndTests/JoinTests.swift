@@ -124,6 +124,10 @@ import Testing
                 let answer = try bob.fails(64, "join", garbage)
                 #expect(answer.kind == "usage", "\(answer)")
             }
+            let middle = slug.index(slug.startIndex, offsetBy: slug.count / 2)
+            let changed = slug.replacingCharacters(in: middle...middle, with: slug[middle] == "A" ? "B" : "A")
+            let mistyped = try bob.fails(64, "join", changed).message
+            #expect(["mistyped", "damaged"].contains(where: mistyped.contains), "\(mistyped)")
             #expect(try bob.ok("join", "list").lines.isEmpty)
             #expect(try bob.ok("conversation", "list").lines.isEmpty)
             // Wrapped, with spaces, or without the prefix it is valid.

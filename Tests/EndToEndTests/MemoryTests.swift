@@ -182,28 +182,6 @@ import Testing
         }
     }
 
-    @Test("A locked node destroys its copy and confirms it, over a link or by schedule") func confirmed() throws {
-        for isScheduled in [false, true] {
-            try withRoom(lifetime: nil) { room in
-                let (ann, bob) = (room.ann, room.bob)
-                let id = try ann.ok("conversation", "show", "room")["conversation"].string ?? ""
-                if isScheduled {
-                    try ann.ok("explode", "room", "--in", "1h", "--force")
-                    try bob.wait("explosionScheduled")
-                }
-                let keys = try identityKeys(of: bob)
-                try bob.ok("lock")
-                try eventuallyGone(keys, from: bob)
-                if isScheduled { room.clock.pass(TestClock.hour) } else { try ann.ok("explode", "room", "--force") }
-                try ann.wait("deletionReceipt")
-                try bob.wait("exploded")
-                try bob.ok("unlock")
-                #expect(try ann.ok("explode", "status", id)["confirmed"].list.count == 1)
-                #expect(try bob.ok("conversation", "list").lines.isEmpty)
-            }
-        }
-    }
-
     @Test("After leaving or closing, no text is in the memory of that node") func left() throws {
         try withRoom(lifetime: nil) { room in
             try room.talk()

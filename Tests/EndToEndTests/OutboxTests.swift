@@ -54,19 +54,4 @@ import Testing
             #expect(try message("never mind", at: ann)["state"].string == "cancelled")
         }
     }
-
-    @Test("Messages in memory only are queued while both nodes run, and delivered when the link is back")
-    func ephemeral() throws {
-        try withRoom { ann, bob, _ in
-            let cursor = try bob.stop(seenBy: ann, kills: true)
-            let sent = try ann.ok("send", "room", "in memory")
-            #expect(sent["state"].string == "queued" && sent["stored"].bool == false && sent["expiresAt"].isNull)
-            try bob.start()
-            try ann.wait("messageState:message=\(sent["message"].string ?? ""),state=delivered", after: cursor)
-            #expect(try bob.texts() == ["in memory"])
-            for node in [ann, bob] { #expect(try node.ok("status")["nextExpiry"].isNull, "no kept message expires") }
-            for node in [ann, bob] { try node.writtenOut() }
-            #expect(bob.files(".seg") == [] && ann.files(".seg") == [])
-        }
-    }
 }

@@ -16,7 +16,10 @@ extension ExplodeTests {
                 #expect(try node.ok("explode", "status", "room")["state"].string == "scheduled")
             }
             // The member has confirmed that it knows.
-            try confirmed("room", at: ann)
+            try eventually("the schedule is confirmed") {
+                let status = try ann.ok("explode", "status", "room")
+                return status["confirmed"].list.count == 1 && status["waiting"].list.isEmpty
+            }
             #expect(try say("short", ann)["expiresAt"].time == end)
             #expect(try message("short", at: bob)["expiresAt"].time == end)
             let invite = try ann.ok("invite", "create", "room")
@@ -40,36 +43,6 @@ extension ExplodeTests {
             #expect(status["state"].string == "exploded")
             #expect(status["confirmed"].list.count == 1 && status["waiting"].list.isEmpty)
             #expect(try #require(status["receipts"][0]["destroyedAt"].time) >= end)
-        }
-    }
-
-    private func confirmed(_ conversation: String, at node: TestNode) throws {
-        try eventually("the schedule is confirmed") {
-            let status = try node.ok("explode", "status", conversation)
-            return status["confirmed"].list.count == 1 && status["waiting"].list.isEmpty
-        }
-    }
-
-    @Test("A schedule is brought forward and never postponed; an immediate explosion wins") func broughtForward() throws
-    {
-        try withRoom { ann, bob, id in
-            let first = try ann.ok("explode", "room", "--in", "2h", "--force")["expiresAt"].time
-            #expect(try ann.ok("explode", "room", "--in", "3h", "--force")["expiresAt"].time == first)
-            #expect(try bob.wait("explosionScheduled")["expiresAt"].time == first)
-            let cursor = try bob.cursor()
-            let second = try ann.ok("explode", "room", "--at", "2099-01-01T00:00:00Z", "--force")
-            #expect(second["expiresAt"].time == first)
-            let third = try ann.ok("explode", "room", "--in", "1h", "--force")["expiresAt"].time
-            #expect(try #require(third) < #require(first))
-            #expect(try bob.wait("explosionScheduled", after: cursor)["expiresAt"].time == third)
-            try ann.fails(64, "explode", "room", "--in", "1h", "--at", "2030-01-01T00:00:00Z", "--force")
-            try bob.fails(1, "explode", "room", "--in", "1m", "--force")
-            try ann.fails(64, "explode", "room", "--at", "2001-01-01T00:00:00Z", "--force")
-            try ann.fails(64, "explode", "room", "--in", "0s", "--force")
-            let now = try ann.ok("explode", "room", "--force")
-            #expect(now["state"].string == "exploded" && now["conversation"].string == id)
-            try bob.wait("exploded")
-            #expect(try ann.ok("explode", id, "--in", "1h", "--force")["expiresAt"].time == now["expiresAt"].time)
         }
     }
 
@@ -110,34 +83,13 @@ extension ExplodeTests {
         }
     }
 
-    @Test("A member that missed the schedule learns it at the next link, a joiner with the welcome") func off() throws {
-        try withClock("ann", "bob", "cem") { nodes, clock in
-            let (ann, bob, cem) = (nodes[0], nodes[1], nodes[2])
-            for node in nodes { try node.start() }
-            let id = try meet(ann, bob)
-            try bob.stop(seenBy: ann)
-            let end = try ann.ok("explode", "room", "--in", "3h", "--force")["expiresAt"].time
-            #expect(try ann.ok("explode", "status", "room")["waiting"].list.count == 1)
-            try bob.start()
-            #expect(try bob.wait("explosionScheduled")["expiresAt"].time == end)
-            #expect(try bob.ok("conversation", "show", id)["expiresAt"].time == end)
-            try confirmed("room", at: ann)
-            // Another conversation, scheduled before it has members.
-            try ann.ok("conversation", "create", "--name", "next")
-            let soon = try ann.ok("explode", "next", "--in", "1h", "--force")["expiresAt"].time
-            let slug = try ann.ok("invite", "create", "next")["slug"].string ?? ""
-            try cem.ok("join", slug, "--timeout", "90")
-            #expect(try cem.wait("explosionScheduled")["expiresAt"].time == soon)
-            ann.crash()
-            clock.pass(TestClock.hour + 60)
-            try cem.wait("exploded")
-            #expect(try cem.ok("conversation", "list").lines.isEmpty)
-        }
-    }
-
     @Test("A schedule survives kill -9 of both nodes right after its answer") func scheduleIsDurable() throws {
         try withRoom { ann, bob, id in
             let end = try ann.ok("explode", "room", "--in", "1h", "--force")["expiresAt"].time
+            #expect(try ann.ok("explode", "room", "--in", "3h", "--force")["expiresAt"].time == end, "not put off")
+            for time in [
+                ["--in", "1h", "--at", "2030-01-01T00:00:00Z"], ["--at", "2001-01-01T00:00:00Z"], ["--in", "0s"],
+            ] { #expect(try ann.run(["explode", "room", "--force"] + time).code == 64, "\(time)") }
             for node in [ann, bob] {
                 // A schedule that was shown or answered holds.
                 if node.name == "bob" { try bob.wait("explosionScheduled") }

@@ -427,9 +427,11 @@ import Testing
     ) {
         let council = start(state, count)
         var random = Randomness.seeded(9)
-        func proposal(_ by: Int, epoch: UInt64 = 50, membership: UInt64 = 1) -> LifetimeProposal {
+        func proposal(_ by: Int, in room: ConversationID? = nil, epoch: UInt64 = 50, membership: UInt64 = 1)
+            -> LifetimeProposal
+        {
             LifetimeProposal(
-                conversation: council.conversation, membership: membership, epoch: epoch, previous: .none,
+                conversation: room ?? council.conversation, membership: membership, epoch: epoch, previous: .none,
                 terms: .sevenDays, proposedAt: council.now, nonce: random.bytes(16),
                 proposer: council.keys[by].publicKey
             ).signed(by: council.keys[by], &random)
@@ -439,6 +441,9 @@ import Testing
         var forged = proposal(2)
         forged.terms = .thirtyDays
         let accept = LifetimeAccept(own, at: council.now, by: council.keys[2], &random)
+        var changed = accept
+        changed.lifetime = .thirtyDays
+        let foreign = proposal(2, in: .random(&random))
         let whole = Agreement(
             proposal: fresh,
             accepts: (0..<count).filter { $0 != 2 }.map {
@@ -451,9 +456,11 @@ import Testing
             ("forged proposal", .proposal(forged)), ("stale", .proposal(proposal(2, epoch: 0))),
             ("other members", .proposal(proposal(2, membership: 7))),
             ("far ahead", .proposal(proposal(2, epoch: .max))), ("our own name", .proposal(own)),
-            ("accept", .accept(accept)), ("reject", .reject(fresh.id, .policy)), ("withdraw", .withdraw(fresh.id)),
-            ("unsupported", .unsupported(fresh.id)), ("unsupported, unnamed", .unsupported(nil)),
-            ("agreement", .agreement(partial)), ("end", .ended(whole.id, renewable: .oneDay)),
+            ("another conversation", .proposal(foreign)), ("accept", .accept(accept)),
+            ("accept of another value", .accept(changed)), ("reject", .reject(fresh.id, .policy)),
+            ("withdraw", .withdraw(fresh.id)), ("unsupported", .unsupported(fresh.id)),
+            ("unsupported, unnamed", .unsupported(nil)), ("agreement", .agreement(partial)),
+            ("end", .ended(whole.id, renewable: .oneDay)),
         ]
         let before = council.machines[0].inForce?.id
         for (name, message) in messages {
@@ -463,8 +470,19 @@ import Testing
             #expect(!actions.contains { if case .agreed = $0 { true } else { false } }, "\(state), \(name)")
             let isQuiet = talk.deliverAll()
             #expect(isQuiet, "\(state), \(name)")
-            if name == "forged proposal" { #expect(actions == [.forged], "\(state)") }
-            if name == "our own name" { #expect(actions == [.dropped], "\(state)") }
+            func isRejected(_ why: LifetimeRejectReason) -> Bool {
+                actions.contains { if case .sendTo(_, .reject(_, why)) = $0 { true } else { false } }
+            }
+            switch name {
+            case "forged proposal": #expect(actions == [.forged], "\(state)")
+            case "our own name", "another conversation", "unsupported, unnamed", "reject", "withdraw":
+                #expect(actions == [.dropped], "\(state), \(name)")
+            case "stale", "other members", "far ahead": #expect(isRejected(.stale), "\(state), \(name)")
+            case "unsupported": #expect(isRejected(.unsupported), "\(state)")
+            case "proposal" where state != "accepted":
+                #expect(actions.contains { if case .asked = $0 { true } else { false } }, "\(state)")
+            default: break
+            }
             var stranger = council
             let key = makeKey(&random)
             let answer = stranger.machines[0].receive(
@@ -484,13 +502,13 @@ import Testing
             var talk = council
             let accepted = talk.accept(0)
             #expect((accepted == nil) == (state == "asked"), "\(state)")
+            #expect(accepted == .noProposal || ["asked", "accepted"].contains(state), "\(state)")
             talk = council
-            let rejected = talk.reject(0)
-            #expect((rejected == nil) == (state == "asked" || state == "accepted"), "\(state)")
+            #expect(talk.reject(0) == (["asked", "accepted"].contains(state) ? nil : .noProposal), "\(state)")
             talk = council
-            let withdrawn = talk.withdraw(0)
-            #expect((withdrawn == nil) == (state == "proposed"), "\(state)")
+            #expect(talk.withdraw(0) == (state == "proposed" ? nil : .noProposal), "\(state)")
             talk = council
+            if state == "settled" { #expect(talk.propose(LifetimeTerms(.ephemeral), 0) == .alreadyAgreed(.ephemeral)) }
             #expect(talk.propose(.thirtyDays, 0) == (state == "accepted" ? .alreadyAccepted : nil), "\(state)")
             talk = council
             #expect(talk.propose(LifetimeTerms(.ephemeral, unopened: .hour), 0) == .invalidTerms, "\(state)")
@@ -506,7 +524,12 @@ import Testing
             let began = council.now + -.hour
             #expect(council.machines[0].nextDeadline == began + wait, "\(state)")
             #expect(council.machines[0].expire(now: began + wait + -1) == [])
+            var late = council
+            late.now = began + wait
+            #expect(state != "asked" || late.accept(0) == .noProposal)
             let actions = council.machines[0].expire(now: began + wait)
+            let isWithdrawn = actions.contains { if case .send(.withdraw) = $0 { true } else { false } }
+            #expect(isWithdrawn == (state == "proposed"), "\(state)")
             #expect(actions.contains { if case .expired = $0 { true } else { false } }, "\(state)")
             #expect(council.machines[0].pending == nil && council.machines[0].nextDeadline == nil)
         }

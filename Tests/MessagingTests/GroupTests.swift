@@ -510,21 +510,6 @@ import Testing
         #expect(all.archive.allSatisfy { $0[id] != nil })
     }
 
-    @Test func `a member that reuses another member's message id cannot block that message`() throws {
-        var all = try Assembly.joined(3)
-        all.isolate(2, from: [0])
-        let id = try all.say("mine", from: 0)
-        all.run()
-        let link = try #require(all.machine(2)?.link(to: all.keys[1].publicKey))
-        var forged = try #require(all.archive[0][id]).content
-        forged.payload = Array("not mine".utf8)
-        all.step(2) { core, turn in core.receive(.content(forged, age: 0), on: link, verify: { _ in nil }, &turn) }
-        all.heal(for: 120_000)
-        #expect(all.archive[2][id]?.sender == all.keys[0].publicKey)
-        #expect(all.archive[2][id]?.content.displayText == "mine")
-        #expect(all.archive[0][id]?.state == .delivered)
-    }
-
     @Test func `a group state that names an undescribed member leaves nothing behind`() throws {
         var all = try Assembly.joined(3)
         let link = try #require(all.machine(1)?.link(to: all.keys[2].publicKey))

@@ -137,40 +137,6 @@ extension Assembly {
 
     // MARK: Agreements
 
-    @Test func `forged proposals, accepts and agreements come into force at no member`() throws {
-        var all = try scene()
-        let conversation = all.conversation
-        let state = try #require(all.machine(0)?.record.group)
-        var random = all.random
-        let wish = LifetimeProposal(
-            conversation: conversation, membership: state.membership, epoch: 1, previous: .none, terms: .thirtyDays,
-            proposedAt: all.now, nonce: random.bytes(16), proposer: all.keys[attacker].publicKey)
-        // A proposal of its own, one forged in the creator's name, and one accepted in all names.
-        let own = wish.signed(by: all.keys[attacker], &random)
-        var named = own
-        named.proposer = all.keys[0].publicKey
-        let accepts = (0..<3).map { node in
-            let right = LifetimeAccept(own, at: all.now, by: all.keys[attacker], &random)
-            var wrong = right
-            wrong.acceptor = all.keys[node].publicKey
-            return wrong
-        }
-        all.random = random
-        let frames: [LifetimeMessage] =
-            accepts.map { .accept($0) } + [
-                .agreement(Agreement(proposal: own, accepts: accepts)),
-                .agreement(Agreement(proposal: named, accepts: accepts)), .proposal(named),
-                .ended(.random(&all.random), renewable: .thirtyDays),
-            ]
-        for frame in frames { for node in 0..<2 { all.inject(.lifetime(frame), from: attacker, to: node) } }
-        all.run()
-        for node in 0..<2 {
-            #expect(all.machine(node)?.lifetime == .ephemeral && all.machine(node)?.agreement == nil)
-            #expect(!all.events[node].contains { if case .lifetimeAgreed = $0 { true } else { false } })
-        }
-        try expectChat(&all)
-    }
-
     @Test func `a replayed agreement or an accept of another value never extends the lifetime`() throws {
         var all = try scene(.thirtyDays)
         let old = try #require(all.machine(0)?.agreement)
@@ -192,27 +158,6 @@ extension Assembly {
         all.inject(.lifetime(.accept(wrong)), from: attacker, to: 0)
         #expect(all.machine(0)?.pendingProposal?.proposal.id == open.id)
         #expect(all.machine(0)?.lifetime != .oneDay && all.machine(0)?.lifetime != .thirtyDays)
-    }
-
-    @Test func `ten thousand proposals of one member ask the user at most three times`() throws {
-        var all = try scene()
-        let state = try #require(all.machine(0)?.record.group)
-        let before = all.events[1].count
-        let signer = all.keys[attacker]
-        var template = LifetimeProposal(
-            conversation: all.conversation, membership: state.membership, epoch: 1, previous: .none, terms: .thirtyDays,
-            proposedAt: all.now, nonce: all.random.bytes(16), proposer: signer.publicKey)
-        template = template.signed(by: signer, &all.random)
-        for number in 0..<10_000 {
-            template.nonce = bigEndian(UInt64(number)) + bigEndian(UInt64(number))
-            // Beyond the rate no signature is checked, so the attacker need not make one.
-            let proposal = number < 3 ? template.signed(by: signer, &all.random) : template
-            all.inject(.lifetime(.proposal(proposal)), from: attacker, to: 1)
-        }
-        let asked = all.events[1].dropFirst(before).filter { if case .lifetimeProposed = $0 { true } else { false } }
-        #expect((1...3).contains(asked.count))
-        #expect(all.machine(1)?.lifetime == .ephemeral)
-        try expectChat(&all)
     }
 
     // MARK: Signatures
@@ -278,31 +223,6 @@ extension Assembly {
         #expect(all.machine(1)?.record.group.members.count == 3 && all.machine(1)?.lifetime == .ephemeral)
     }
 
-    @Test func `a member cannot change the conversation's name or another member's description`() throws {
-        var all = try scene()
-        let before = all.names(1)
-        let own = all.machine(1)?.record.group
-        var state = try #require(own)
-        state.version += 5
-        state.name = "mine now"
-        let seized = GroupUpdate(state: state.signed(by: all.keys[attacker], &all.random), members: [], departures: [])
-        all.inject(.group(seized), from: attacker, to: 1)
-        let lie = Member(
-            profile: "p0 evil", endpoints: [Endpoint(host: "evil", port: 1)], version: .max - 1,
-            key: all.keys[attacker], &all.random)
-        let other = Member(
-            key: all.keys[0].publicKey, profile: lie.profile, endpointTexts: lie.endpointTexts, version: lie.version,
-            signature: lie.signature)
-        all.inject(.profile(other), from: attacker, to: 1)
-        all.inject(.group(GroupUpdate(state: nil, members: [other], departures: [])), from: attacker, to: 1)
-        let gone = Departure(
-            of: all.keys[0].publicKey, conversation: all.conversation, key: all.keys[attacker], &all.random)
-        all.inject(.group(GroupUpdate(state: nil, members: [], departures: [gone])), from: attacker, to: 1)
-        all.run()
-        #expect(all.names(1) == before && all.machine(1)?.record.group == own)
-        try expectChat(&all)
-    }
-
     // MARK: Explosions
 
     @Test func `only the creator's notice for this conversation can end it`() throws {
@@ -327,27 +247,6 @@ extension Assembly {
         all.inject(.explosion(all.random.bytes(Limits.noticeByteCount)), from: attacker, to: 1)
         #expect(all.exploded[1] == nil && all.machine(1)?.record.schedule == nil)
         try expectChat(&all)
-    }
-
-    @Test func `a scheduled end is within a year, never postponed, and yields to an immediate one`() throws {
-        var all = try scene()
-        let genesis = try #require(all.machine(0)?.record.genesis)
-        func send(_ time: Timestamp, isImmediate: Bool = false) {
-            let notice = ExplodeNotice(
-                genesis: genesis, expiresAt: time, isImmediate: isImmediate, key: all.keys[0], &all.random)
-            all.inject(.explosion(notice.sealed(&all.random)), from: attacker, to: 1)
-        }
-        send(all.now + 36_500 * .day)
-        #expect(all.machine(1)?.record.schedule?.expiresAt == all.now + Limits.explosionHorizon)
-        send(all.now + 2 * .day)
-        let end = try #require(all.machine(1)?.record.schedule?.expiresAt)
-        #expect(end <= all.now + 2 * .day + .second)
-        // Replayed and later notices.
-        send(all.now + 36_500 * .day)
-        send(all.now + 3 * .day)
-        #expect(all.machine(1)?.record.schedule?.expiresAt == end)
-        send(all.now, isImmediate: true)
-        #expect(all.exploded[1] != nil)
     }
 
     @Test func `a schedule brought forward a thousand times is written a few times, and the earliest counts`() throws {
@@ -465,9 +364,5 @@ extension Assembly {
         }
         #expect(all.machine(1)?.forgedCount == Limits.forgeryRate.burst + 1 && all.isShunned(attacker, by: 1))
         try expectChat(&all)
-    }
-
-    private func bigEndian(_ value: UInt64) -> [UInt8] {
-        stride(from: 56, through: 0, by: -8).map { UInt8(truncatingIfNeeded: value >> UInt64($0)) }
     }
 }

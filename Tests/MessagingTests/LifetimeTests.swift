@@ -68,97 +68,6 @@ import Testing
 }
 
 @Suite struct LifetimeCells {
-    private func messages(_ talk: inout Negotiation) -> [(String, LifetimeMessage)] {
-        let foreign = ConversationID.random(&talk.random)
-        let valid = talk.proposal(by: .two, epoch: 100)
-        var forged = talk.proposal(by: .two)
-        forged.terms = .thirtyDays
-        let stranger = talk.proposal(by: .one)
-        var accept = talk.acceptance(of: talk.proposal(by: .one), by: .two)
-        let unsolicited = accept
-        accept.lifetime = .thirtyDays
-        return [
-            ("proposal", .proposal(valid)), ("forged proposal", .proposal(forged)),
-            ("proposal in our own name", .proposal(stranger)),
-            ("proposal of another conversation", .proposal(talk.proposal(by: .two, conversation: foreign))),
-            ("stale proposal", .proposal(talk.proposal(by: .two, epoch: 0))),
-            ("proposal of other members", .proposal(talk.proposal(by: .two, membership: 1))),
-            ("proposal epochs ahead", .proposal(talk.proposal(by: .two, epoch: .max))),
-            ("unsolicited accept", .accept(unsolicited)), ("accept of another value", .accept(accept)),
-            ("reject", .reject(valid.id, .userDeclined)), ("withdraw", .withdraw(valid.id)),
-            ("unsupported", .unsupported(valid.id)), ("unsupported without a name", .unsupported(nil)),
-        ]
-    }
-
-    @Test func `no single message of a peer brings an agreement into force, in any state`() {
-        for state in ["settled", "proposed", "asked", "agreed"] {
-            var start = Negotiation()
-            switch state {
-            case "proposed":
-                start.propose(.oneHour, .one)
-                start.loseAll()
-            case "asked":
-                start.propose(.oneHour, .two)
-                start.deliverAll()
-            case "agreed": start.agree(on: .oneHour)
-            default: break
-            }
-            start.now = start.now + .hour
-            let inForce = start.agreements[0]
-            for (name, message) in messages(&start) {
-                var talk = start
-                let actions = talk.receive(message, .one)
-                #expect(talk.agreements[0] == inForce, "\(state), \(name)")
-                #expect(!actions.contains { if case .agreed = $0 { true } else { false } }, "\(state), \(name)")
-                switch name {
-                case "forged proposal": #expect(actions == [.forged], "\(state), \(name)")
-                case "proposal in our own name", "proposal of another conversation", "unsupported without a name",
-                    "reject", "withdraw":
-                    #expect(actions == [.dropped], "\(state), \(name)")
-                case "stale proposal", "proposal of other members", "proposal epochs ahead":
-                    #expect(
-                        actions.contains { if case .sendTo(_, .reject(_, .stale)) = $0 { true } else { false } },
-                        "\(state), \(name)")
-                case "unsupported":
-                    #expect(
-                        actions.contains { if case .sendTo(_, .reject(_, .unsupported)) = $0 { true } else { false } },
-                        "\(state), \(name)")
-                case "proposal":
-                    #expect(actions.contains { if case .asked = $0 { true } else { false } }, "\(state), \(name)")
-                    #expect(talk.pending(.one)?.isOurs == false, "\(state), \(name)")
-                default: break
-                }
-            }
-        }
-    }
-
-    @Test func `each command of the user is allowed only in its states`() {
-        // Settled: only proposing is possible.
-        var settled = Negotiation()
-        #expect(settled.accept(.one) == .noProposal && settled.reject(.one) == .noProposal)
-        #expect(settled.withdraw(.one) == .noProposal)
-        #expect(settled.propose(.ephemeral, .one) == .alreadyAgreed(.ephemeral))
-        #expect(settled.propose(.oneDay, .one) == nil)
-        // Proposed: withdrawing, or another proposal.
-        var proposed = settled
-        #expect(proposed.accept(.one) == .noProposal && proposed.reject(.one) == .noProposal)
-        #expect(proposed.propose(.oneHour, .one) == nil && proposed.wires[1].count == 3)
-        #expect(proposed.withdraw(.one) == nil && proposed.pending(.one) == nil)
-        // Asked: accepting, rejecting, or answering with the same or another value.
-        settled.deliverAll()
-        var asked = settled
-        #expect(asked.withdraw(.two) == .noProposal && asked.reject(.two) == nil)
-        asked = settled
-        #expect(asked.propose(.oneDay, .two) == nil)
-        asked.deliverAll()
-        #expect(asked.lifetime(.one) == .oneDay && asked.isAgreed)
-        asked = settled
-        #expect(asked.propose(.sevenDays, .two) == nil)
-        asked.deliverAll()
-        #expect(asked.pending(.one)?.proposal.lifetime == .sevenDays && asked.pending(.one)?.isOurs == false)
-        #expect(asked.pending(.two)?.isOurs == true)
-    }
-
     @Test func `an accept with a wrong signature, value, conversation or acceptor has no effect`() {
         var start = Negotiation()
         start.propose(.oneDay, .one)
@@ -246,24 +155,6 @@ import Testing
         #expect(talk.agreements == [before, before])
         talk.deliverAll()
         #expect(talk.agreements == [before, before] && talk.pending(.two) == nil)
-    }
-
-    @Test func `a proposal expires after a day, a little earlier at the asked side`() {
-        var talk = Negotiation()
-        talk.propose(.oneDay, .one)
-        talk.deliverAll()
-        let end = talk.now + Limits.proposalLifetime
-        #expect(talk.machines[0].nextDeadline == end)
-        let asked = talk.machines[1].nextDeadline!
-        #expect(asked < end)
-        #expect(talk.machines[1].expire(now: asked + -1).isEmpty)
-        var late = talk
-        late.now = asked
-        #expect(late.accept(.two) == .noProposal)
-        #expect(talk.machines[1].expire(now: asked).count == 1 && talk.pending(.two) == nil)
-        let actions = talk.machines[0].expire(now: end)
-        #expect(actions.contains { if case .send(.withdraw) = $0 { true } else { false } })
-        #expect(talk.pending(.one) == nil && talk.machines[0].nextDeadline == nil)
     }
 
     @Test func `a member may propose three times at once and then every five seconds`() {
@@ -410,13 +301,6 @@ import Testing
             talk.renewIfDue(.one, at: due)
         }
         Issue.record("it is tried again without end")
-    }
-
-    @Test func `a standing policy on one side only does not renew the agreement`() {
-        var talk = Negotiation.agreed(on: .oneDay, policies: [.acceptUpTo(.sevenDays), .ask])
-        talk.session(resets: [true, false])
-        talk.deliverAll()
-        #expect(talk.agreements == [nil, nil])
     }
 
     @Test func `an agreement of other members in a session start is not believed`() throws {

@@ -601,41 +601,4 @@ struct Pair: TestNodes {
         #expect(turn.actions == [.destroy(record.client)])
         #expect(fresh.conversations.isEmpty)
     }
-
-    @Test func `a notice that the creator has not signed destroys nothing`() throws {
-        var pair = try Pair.joined()
-        let genesis = try #require(pair.machines[0]?.record.genesis)
-        let forged = ExplodeNotice(genesis: genesis, expiresAt: pair.now, key: pair.keys[1], &pair.random)
-        let sealed = forged.sealed(&pair.random)
-        let client = pair.clients[1]
-        pair.step(1) { core, turn in core.receiveNotice(sealed, for: client, &turn) }
-        #expect(pair.machines[1] != nil)
-        let right = ExplodeNotice(genesis: genesis, expiresAt: pair.now, key: pair.keys[0], &pair.random)
-        let creator = pair.clients[0]
-        let rightSealed = right.sealed(&pair.random)
-        pair.step(1) { core, turn in core.receiveNotice(rightSealed, for: client, &turn) }
-        #expect(pair.machines[1] == nil)
-        #expect(pair.nodes[0].conversation(creator) != nil)
-    }
-
-    @Test func `a single-use invite admits one of two joiners`() throws {
-        var pair = try Pair.joined()
-        let invite = try #require(pair.invite)
-        let second = makeKey(&pair.random)
-        let client = pair.clients[0]
-        pair.step(0) { core, turn in
-            core.linkOpened(LinkID(99), client: client, remote: second.publicKey, weDialled: false, &turn)
-        }
-        let request = JoinRequest(
-            invite: invite.signed, joinSecret: invite.invite.joinSecret,
-            member: Member(profile: nil, endpoints: [], version: 1, key: second, &pair.random))
-        pair.step(0) { core, turn in core.receive(.joinRequest(request), on: LinkID(99), verify: { _ in invite }, &turn)
-        }
-        guard case .joinError(let error)? = pair.wire.last?.2 else {
-            Issue.record("no answer")
-            return
-        }
-        #expect(error.errorType == .singleUseConsumed)
-        #expect(pair.closed.contains(LinkID(99)))
-    }
 }
