@@ -30,12 +30,7 @@ package enum Rejection: Error, Hashable, Sendable {
 
     /// `false` for a datagram without a connection, or one not rejected yet.
     var endsConnection: Bool {
-        switch self {
-        case .unknownConnection, .cookieSent, .notAuthentic, .replayed: false
-        case .unknownProtocol, .unknownToken, .timedOut, .tooManyHandshakes, .tooManyFromPrefix, .crowdedOut,
-            .handshake, .wrongPeer, .knockTooLong, .tooManyKnocks, .disconnected, .shutDown:
-            true
-        }
+        self != .unknownConnection && self != .cookieSent && self != .notAuthentic && self != .replayed
     }
 }
 

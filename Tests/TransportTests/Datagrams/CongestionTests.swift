@@ -11,10 +11,7 @@ import Testing
     private func transfer(
         seed: UInt64 = 1, lost: Int = 0, rate: Int? = line, queue: Int = 150_000, delay: Microseconds = 20_000
     ) throws -> Pair {
-        var conditions = Conditions()
-        (conditions.lost, conditions.rate, conditions.queue, conditions.delay) = (lost, rate, queue, delay)
-        let pair = Pair(seed: seed, conditions)
-        try #require(pair.open())
+        let pair = try Pair.opened(seed, Conditions(lost: lost, delay: delay, rate: rate, queue: queue))
         pair.far.keepsMessages = false
         fill(pair.near)
         return pair
@@ -146,14 +143,12 @@ import Testing
         let known = try #require(pair.nearLink?.path.congestion.greatestRate)
         for _ in 0..<200 {
             pair.near.waiting.append([UInt8](repeating: 1, count: 300))
-            pair.near.settle()
             pair.network.run(for: 300_000)
         }
         let after = try #require(pair.nearLink?.path.congestion.greatestRate)
         #expect(after >= 0.95 * known)
         let before = pair.far.receivedBytes
         pair.near.waiting += [[UInt8]](repeating: [UInt8](repeating: 7, count: 16_384), count: 200)
-        pair.near.settle()
         pair.network.run(for: 1_000_000)
         let rate = pair.far.receivedBytes - before
         print("after a minute of little: \(rate) bytes in the first second")
@@ -161,13 +156,9 @@ import Testing
     }
 
     @Test func `a link reaches full rate fast after a long time with little to send`() throws {
-        var conditions = Conditions()
-        (conditions.rate, conditions.queue) = (Self.line, 150_000)
-        let pair = Pair(seed: 5, conditions)
-        try #require(pair.open())
+        let pair = try Pair.opened(5, Conditions(rate: Self.line, queue: 150_000))
         for _ in 0..<200 {
             pair.near.waiting.append([UInt8](repeating: 1, count: 300))
-            pair.near.settle()
             pair.network.run(for: 300_000)
         }
         #expect(try #require(pair.nearLink).path.congestion.state == .startup)
@@ -208,12 +199,7 @@ import Testing
 /// Faults planted on purpose must be found.
 @Suite struct PlantedTests {
     private func run(_ seed: UInt64, _ plant: @escaping (DatagramLink, DatagramLink) -> Void) throws -> Bool {
-        var conditions = Conditions()
-        conditions.lost = 50
-        conditions.reordered = 100
-        conditions.jitter = 20_000
-        let pair = Pair(seed: seed, conditions)
-        try #require(pair.open())
+        let pair = try Pair.opened(seed, Conditions(lost: 50, reordered: 100, jitter: 20_000))
         pair.near.waiting = makeMessages(200, seed: 1)
         for _ in 0..<60 {
             pair.network.run(for: 100_000)
@@ -255,8 +241,7 @@ import Testing
     }
 
     @Test func `the counters show a planted replay window that takes a packet twice`() throws {
-        let pair = Pair(seed: 1)
-        try #require(pair.open())
+        let pair = try Pair.opened(1)
         let (near, far) = (try #require(pair.nearLink), try #require(pair.farLink))
         let packet = near.forge([1])
         for _ in 0..<2 {

@@ -63,12 +63,9 @@ import Testing
         pair.near.knock(pair.far, token: Self.token, [1])
         guard case .knock(_, let asker, _)? = DatagramPacket(asked) else { return #expect(Bool(false), "no knock") }
         let reply = DatagramPacket.reply(asker: asker, sealed: [6]).bytes
-        pair.near.endpoint.receive(reply, from: DatagramAddress(v4: 1, port: 2), at: pair.network.now)
-        pair.near.settle()
+        pair.near.receive(reply, from: DatagramAddress(v4: 1, port: 2))
         #expect(pair.near.knockAnswers.isEmpty && pair.near.rejections == [.unknownConnection])
-        pair.near.endpoint.receive(reply, from: pair.far.address, at: pair.network.now)
-        pair.near.endpoint.receive(reply, from: pair.far.address, at: pair.network.now)
-        pair.near.settle()
+        for _ in 0..<2 { pair.near.receive(reply, from: pair.far.address) }
         #expect(pair.near.knockAnswers == [[6]] && pair.near.rejections == [.unknownConnection, .unknownConnection])
         let number = pair.near.dial(pair.far, token: Pair.token)
         #expect(pair.near.endpoint.knock([], token: Self.token, at: pair.far.address, now: 0) > number)
@@ -83,8 +80,7 @@ import Testing
         func knock(_ asker: UInt64, of network: UInt32) {
             let bytes = DatagramPacket.knock(token: Self.token, asker: asker, sealed: [1]).bytes
             let address = DatagramAddress(v4: network << 8 | UInt32(asker & 255), port: 7)
-            pair.far.endpoint.receive(bytes, from: address, at: pair.network.now)
-            pair.far.settle()
+            pair.far.receive(bytes, from: address)
         }
         for index in 0..<UInt64(ofOne) + 10 { knock(index, of: 1) }
         #expect(pair.far.knocks.count == ofOne)

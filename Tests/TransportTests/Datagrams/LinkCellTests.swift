@@ -25,10 +25,7 @@ extension DatagramLink {
 }
 
 private func resting(_ seed: UInt64, limits: DatagramLimits = DatagramLimits()) throws -> Pair {
-    var conditions = Conditions()
-    conditions.delay = 10_000
-    let pair = Pair(seed: seed, conditions, limits: limits)
-    try #require(pair.open())
+    let pair = try Pair.opened(seed, Conditions(delay: 10_000), limits: limits)
     pair.near.waiting = makeMessages(5, seed: 1)
     pair.network.run(for: 3_000_000)
     try #require(pair.far.received.count == 5)
@@ -127,27 +124,21 @@ private func resting(_ seed: UInt64, limits: DatagramLimits = DatagramLimits()) 
         }
     }
 
-    @Test(arguments: [
-        [UInt8](repeating: 0xff, count: 4),  // a message of 4 GiB
-        [0, 1, 0, 0],  // of 65,536
-    ]) func `a too long message ends the link as soon as its length arrives`(prefix: [UInt8]) throws {
+    @Test(
+        arguments: [
+            ([0xff, 0xff, 0xff, 0xff], false),  // a message of 4 GiB
+            ([0, 1, 0, 0], false),  // of 65,536
+            ([0, 0], true),  // the stream ends within a message
+        ] as [([UInt8], Bool)])
+    func `a message ends the link at once if its length is too large or its stream ends within it`(
+        bytes: [UInt8], isLast: Bool
+    ) throws {
         let pair = try resting(6)
         let near = try #require(pair.nearLink)
         let offset = try #require(pair.farLink).inbound.contiguous
         var frames: [UInt8] = []
-        DatagramFrame.appendDataHeader(offset: offset, length: 4, isLast: false, to: &frames)
-        pair.far.endpoint.receive(near.forge(frames + prefix), from: pair.near.address, at: pair.network.now)
-        pair.network.run(for: 1_000_000)
-        #expect(pair.far.closed.values.first == .protocolViolation)
-    }
-
-    @Test func `a stream that ends within a message ends the link`() throws {
-        let pair = try resting(7)
-        let near = try #require(pair.nearLink)
-        let offset = try #require(pair.farLink).inbound.contiguous
-        var frames: [UInt8] = []
-        DatagramFrame.appendDataHeader(offset: offset, length: 2, isLast: true, to: &frames)
-        pair.far.endpoint.receive(near.forge(frames + [0, 0]), from: pair.near.address, at: pair.network.now)
+        DatagramFrame.appendDataHeader(offset: offset, length: bytes.count, isLast: isLast, to: &frames)
+        pair.far.receive(near.forge(frames + bytes), from: pair.near.address)
         pair.network.run(for: 1_000_000)
         #expect(pair.far.closed.values.first == .protocolViolation)
     }
@@ -182,7 +173,6 @@ private func resting(_ seed: UInt64, limits: DatagramLimits = DatagramLimits()) 
         pair.far.reads = true
         pair.far.received = []
         pair.far.readAll(try #require(pair.far.link))
-        pair.far.settle()
         #expect(pair.network.run(for: 20_000_000) { pair.far.received.count == 60 })
         #expect(pair.far.received == pair.near.waiting)
     }

@@ -5,8 +5,7 @@ import Testing
 
 @Suite struct PathTests {
     private func pair(_ seed: UInt64, _ conditions: Conditions = Conditions()) throws -> Pair {
-        let pair = Pair(seed: seed, conditions)
-        try #require(pair.open())
+        let pair = try Pair.opened(seed, conditions)
         pair.network.run(for: 2_000_000)
         return pair
     }
@@ -29,10 +28,8 @@ import Testing
         let pair = try pair(2)
         pair.near.address = elsewhere
         pair.near.endpoint.networkChanged(at: pair.network.now)
-        pair.near.settle()
         #expect(pair.network.run(for: 200_000) { pair.far.moves == [elsewhere] })
         pair.far.waiting = makeMessages(10, seed: 1)
-        pair.far.settle()
         #expect(pair.network.run(for: 2_000_000) { pair.near.received.count == 10 })
     }
 
@@ -43,11 +40,9 @@ import Testing
         for port in 1...3 as ClosedRange<UInt16> {
             pair.near.address = DatagramAddress(v4: 0x0c00_0001, port: port)
             pair.near.endpoint.networkChanged(at: pair.network.now)
-            pair.near.settle()
             #expect(pair.network.run(for: 2_000_000) { far.address == pair.near.address })
         }
         pair.near.waiting = makeMessages(10, seed: 1)
-        pair.near.settle()
         #expect(pair.network.run(for: 2_000_000) { pair.far.received.count == 10 })
     }
 
@@ -78,7 +73,6 @@ import Testing
             }
             return !isStolen || from != pair.near.address || pair.network.now > 30_000_000
         }
-        pair.far.settle()
         pair.network.run(for: 2_000_000)
         #expect(isStolen && stolenBytes > 0)
         #expect(sentBytes > 0 && sentBytes <= 3 * stolenBytes)
@@ -124,27 +118,21 @@ import Testing
         near.networkChanged(at: pair.network.now)
         #expect(near.path.allowance == allowance && near.fallback != nil)
         pair.near.endpoint.touch(near.localID)
-        pair.near.settle()
         #expect(pair.network.run(for: 2_000_000) { near.path.isProved && far.path.isProved })
         #expect(far.address == pair.near.address && near.address == elsewhere)
     }
 
     @Test(arguments: [(1_500, 1_472), (1_471, 1_452), (1_400, 1_372), (1_250, 1_232), (1_231, 1_200), (1_200, 1_200)])
     func `datagrams grow to the largest size that gets through`(largest: Int, expected: Int) throws {
-        var conditions = Conditions()
-        conditions.largest = largest
-        let pair = try pair(5, conditions)
+        let pair = try pair(5, Conditions(largest: largest))
         pair.near.waiting = makeMessages(100, seed: 1)
-        pair.near.settle()
         pair.network.run(for: 20_000_000)
         #expect(pair.nearLink?.datagramByteCount == expected)
         #expect(pair.far.received.count == 100)
     }
 
     @Test func `datagrams on a loopback grow to 65,000 bytes`() throws {
-        var conditions = Conditions()
-        conditions.delay = 50
-        let pair = Pair(seed: 6, conditions)
+        let pair = Pair(seed: 6, Conditions(delay: 50))
         pair.near.address = DatagramAddress(v4: 0x7f00_0001, port: 1)
         pair.far.address = DatagramAddress(v4: 0x7f00_0001, port: 2)
         try #require(pair.open())
@@ -157,7 +145,6 @@ import Testing
         let pair = try pair(7)
         #expect(pair.nearLink?.datagramByteCount == 1_472)
         pair.near.waiting = makeMessages(500, seed: 1)
-        pair.near.settle()
         pair.network.run(for: 60_000)
         pair.network.conditions.largest = 1_300
         #expect(pair.network.run(for: 30_000_000) { pair.far.received.count == 500 })
@@ -172,7 +159,6 @@ import Testing
         let pair = try pair(10)
         pair.network.conditions.largest = 1_000
         pair.near.waiting = makeMessages(100, seed: 1)
-        pair.near.settle()
         #expect(pair.network.run(for: 20_000_000) { pair.far.received.count == 100 }, "\(pair.diagnosis)")
         #expect(pair.far.received == pair.near.waiting && pair.near.closed.isEmpty)
         pair.network.conditions.largest = 1_500
@@ -185,7 +171,6 @@ import Testing
         // Keep-alives and acknowledgements fit, data does not.
         pair.network.conditions.largest = 200
         pair.near.waiting = makeMessages(100, seed: 1)
-        pair.near.settle()
         #expect(pair.network.run(for: 60_000_000) { !pair.near.closed.isEmpty })
         #expect(pair.near.closed.values.map { "\($0)" } == ["unacknowledged"])
     }

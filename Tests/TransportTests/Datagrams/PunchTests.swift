@@ -15,7 +15,6 @@ import Testing
             return true
         }
         _ = pair.near.endpoint.observe(token: Pair.token, at: pair.far.address, now: pair.network.now)
-        pair.near.settle()
         pair.network.run(for: 10_000_000)
         #expect(pair.near.observed.map { $0?.port } == [pair.near.address.port])
         #expect(pair.near.observed.map { $0?.ip.v4 } == [pair.near.address.ip.v4])
@@ -23,7 +22,6 @@ import Testing
         #expect(sizes[0x18] == 34 && sizes[0x19] == 28)
         #expect(pair.near.endpoint.connectionCount == 0 && pair.far.endpoint.connectionCount == 0)
         _ = pair.near.endpoint.observe(token: Self.nonce, at: pair.far.address, now: pair.network.now)
-        pair.near.settle()
         pair.network.run(for: 10_000_000)
         #expect(
             pair.near.observed.last == .some(nil)
@@ -42,15 +40,11 @@ import Testing
         pair.near.settle()
         guard case .observe(_, let asker)? = DatagramPacket(asked) else { return #expect(Bool(false), "nothing asked") }
         let answer = DatagramPacket.observed(asker: asker, high: 0, low: 0xffff_0102_0304, port: 9).bytes
-        func receive(_ bytes: [UInt8], from address: DatagramAddress) {
-            pair.near.endpoint.receive(bytes, from: address, at: pair.network.now)
-            pair.near.settle()
-        }
-        receive(answer, from: DatagramAddress(v4: 1, port: 1))
-        receive(DatagramPacket.reply(asker: asker, sealed: []).bytes, from: pair.far.address)
+        pair.near.receive(answer, from: DatagramAddress(v4: 1, port: 1))
+        pair.near.receive(DatagramPacket.reply(asker: asker, sealed: []).bytes, from: pair.far.address)
         #expect(pair.near.observed.isEmpty && pair.near.knockAnswers.isEmpty)
-        receive(answer, from: pair.far.address)
-        receive(answer, from: pair.far.address)
+        pair.near.receive(answer, from: pair.far.address)
+        pair.near.receive(answer, from: pair.far.address)
         #expect(pair.near.observed.map { $0?.ip.v4 } == [0x0102_0304])
         #expect(pair.near.rejections == [.unknownConnection, .unknownConnection, .unknownConnection])
     }
@@ -65,7 +59,6 @@ import Testing
         }
         let addresses = (0..<12).map { DatagramAddress(v4: 0x0102_0300 + $0, port: 7) }
         pair.near.endpoint.punch(Self.nonce, to: addresses, at: pair.network.now)
-        pair.near.settle()
         pair.network.run(for: 10_000_000)
         #expect(sent == Dictionary(uniqueKeysWithValues: addresses.prefix(8).map { ($0, 5) }))
         #expect(pair.near.endpoint.connectionCount == 0 && pair.near.endpoint.nextDeadline == nil)
@@ -76,17 +69,13 @@ import Testing
         pair.far.endpoint.punch(Self.nonce, to: [], at: pair.network.now)
         pair.far.settle()
         pair.near.endpoint.punch(Self.nonce, to: [pair.far.address], at: pair.network.now)
-        pair.near.settle()
         pair.network.run(for: 2_000_000)
         #expect(pair.far.punched.count == 5 && Set(pair.far.punched.map(\.port)) == [pair.near.address.port])
         let other = DatagramPacket.punch(nonce: [UInt8](repeating: 1, count: 16)).bytes
-        pair.far.endpoint.receive(other, from: pair.near.address, at: pair.network.now)
-        pair.far.settle()
+        pair.far.receive(other, from: pair.near.address)
         #expect(pair.far.punched.count == 5 && pair.far.rejections == [.unknownConnection])
         pair.network.run(for: 10_000_000)
-        pair.far.endpoint.receive(
-            DatagramPacket.punch(nonce: Self.nonce).bytes, from: pair.near.address, at: pair.network.now)
-        pair.far.settle()
+        pair.far.receive(DatagramPacket.punch(nonce: Self.nonce).bytes, from: pair.near.address)
         #expect(pair.far.punched.count == 5 && pair.far.endpoint.connectionCount == 0)
     }
 
@@ -95,8 +84,7 @@ import Testing
         let packet = DatagramPacket.punch(nonce: Self.nonce).bytes
         func told() -> Int {
             pair.near.punched = []
-            pair.near.endpoint.receive(packet, from: pair.far.address, at: pair.network.now)
-            pair.near.settle()
+            pair.near.receive(packet, from: pair.far.address)
             return pair.near.punched.count
         }
         pair.near.endpoint.punch(Self.nonce, to: [], at: pair.network.now)
@@ -136,7 +124,6 @@ import Testing
             remote: pair.far.identity.publicKey, route: 1)
         dial.isPunching = true
         _ = pair.near.endpoint.dial(dial, at: start)
-        pair.near.settle()
         pair.network.run(for: 10_000_000)
         // Both halves of act 1 each time.
         #expect(times.map { $0 - start } == [0, 200_000, 600_000, 1_400_000, 3_000_000].flatMap { [$0, $0] })

@@ -6,23 +6,10 @@ import Testing
 @Suite struct RekeyTests {
     private static let minute: Microseconds = 60_000_000
 
-    private func pair(
-        _ seed: UInt64, _ conditions: Conditions = Conditions(), limits: DatagramLimits = DatagramLimits()
-    ) throws -> Pair {
-        let pair = Pair(seed: seed, conditions, limits: limits)
-        try #require(pair.open())
-        return pair
-    }
-
     @Test(arguments: 1...5 as ClosedRange<UInt64>)
     func `a transfer over a lossy network goes on through rotations of both keys`(seed: UInt64) throws {
-        var conditions = Conditions()
-        conditions.delay = 1_000
-        conditions.lost = 20
-        conditions.reordered = 300
-        conditions.jitter = 3_000
-        conditions.duplicated = 100
-        let pair = try pair(seed, conditions)
+        let conditions = Conditions(lost: 20, duplicated: 100, reordered: 300, delay: 1_000, jitter: 3_000)
+        let pair = try Pair.opened(seed, conditions)
         pair.near.waiting = [[UInt8]](repeating: [UInt8](repeating: 1, count: 10_000), count: 1_500)
         pair.far.waiting = [[UInt8]](repeating: [UInt8](repeating: 2, count: 10_000), count: 1_500)
         let isDone = pair.network.run(for: 300_000_000) {
@@ -37,7 +24,7 @@ import Testing
     }
 
     @Test func `a key rotates only when the peer has a packet of it, and only the last two keys open`() throws {
-        let pair = try pair(1)
+        let pair = try Pair.opened(1)
         let (near, far) = (try #require(pair.nearLink), try #require(pair.farLink))
         pair.network.run(for: 1_000_000)
         let late = [near.forge([1]), near.forge([1])]
@@ -72,7 +59,7 @@ import Testing
     }
 
     @Test func `a link has new secrets each hour and refuses packets under old keys`() throws {
-        let pair = try pair(1)
+        let pair = try Pair.opened(1)
         // An open link needs no inbox key, which a lock wipes.
         for side in [pair.near, pair.far] { side.identity.wipe() }
         let (near, far) = (try #require(pair.nearLink), try #require(pair.farLink))
@@ -97,12 +84,8 @@ import Testing
         limits.rekey.frameCount = 30
         limits.outboundHighWater = 8 << 10
         limits.outboundLowWater = 2 << 10
-        var conditions = Conditions()
-        conditions.lost = 100
-        conditions.reordered = 300
-        conditions.jitter = 60_000
-        conditions.duplicated = 100
-        let pair = try pair(seed, conditions, limits: limits)
+        let conditions = Conditions(lost: 100, duplicated: 100, reordered: 300, jitter: 60_000)
+        let pair = try Pair.opened(seed, conditions, limits: limits)
         pair.near.waiting = makeMessages(300, seed: 1)
         pair.far.waiting = makeMessages(300, seed: 2)
         let (near, far) = (try #require(pair.nearLink), try #require(pair.farLink))
@@ -119,7 +102,7 @@ import Testing
     }
 
     @Test func `a link ends ten minutes after its dialer has asked, if no answer comes`() throws {
-        let pair = try pair(4)
+        let pair = try Pair.opened(4)
         // The frame waits behind what the owner does not read.
         pair.far.reads = false
         #expect(pair.network.run(for: 69 * Self.minute) { !pair.near.closed.isEmpty } == false)
@@ -131,12 +114,11 @@ import Testing
         kind: UInt8
     ) throws {
         for isFromDialer in [true, false] {
-            let pair = try pair(5)
+            let pair = try Pair.opened(5)
             let (sender, receiver) = isFromDialer ? (pair.near, pair.far) : (pair.far, pair.near)
             try sender.endpoint.send(
                 [kind] + [UInt8](repeating: 2, count: kind == 0xfe ? 1_217 : 1_121), on: try #require(sender.link),
                 at: pair.network.now)
-            sender.settle()
             pair.network.run(for: 1_000_000)
             #expect(receiver.closed.values.first == .protocolViolation)
             #expect(sender.closed.values.first == .closedByPeer && receiver.received.isEmpty)
@@ -144,7 +126,7 @@ import Testing
     }
 
     @Test func `after an answer with another ciphertext nothing opens, and the link ends by silence`() throws {
-        let pair = try pair(6)
+        let pair = try Pair.opened(6)
         let (near, far) = (try #require(pair.nearLink), try #require(pair.farLink))
         pair.network.run(for: 59 * Self.minute)
         var isForged = false

@@ -1,5 +1,6 @@
 import Cryptography
 import HeapModule
+import Testing
 
 @testable import Transport
 
@@ -112,8 +113,7 @@ final class SimulatedNetwork {
             now = max(now, next)
             if let arrival, arrival <= next, let datagram = arrivals.popMin() {
                 if let node = nodes.first(where: { $0.address == datagram.to }) {
-                    node.endpoint.receive(datagram.bytes, from: datagram.from, at: now)
-                    node.settle()
+                    node.receive(datagram.bytes, from: datagram.from)
                 }
             } else {
                 for node in nodes where (node.endpoint.nextDeadline ?? .max) <= now {
@@ -212,6 +212,11 @@ final class SimulatedNode {
 
     var link: UInt64? { opened.last?.number }
 
+    func receive(_ datagram: [UInt8], from address: DatagramAddress) {
+        endpoint.receive(datagram, from: address, at: network.now)
+        settle()
+    }
+
     func settle() {
         while true {
             while let event = endpoint.nextEvent() { take(event) }
@@ -279,6 +284,14 @@ struct Pair {
         near = network.makeNode(limits: limits)
         far = network.makeNode(limits: limits)
         far.accept(Self.token, from: near.identity.publicKey)
+    }
+
+    static func opened(
+        _ seed: UInt64, _ conditions: Conditions = Conditions(), limits: DatagramLimits = DatagramLimits()
+    ) throws -> Pair {
+        let pair = Pair(seed: seed, conditions, limits: limits)
+        try #require(pair.open())
+        return pair
     }
 
     /// Dials up to twenty times until both sides are open.

@@ -136,12 +136,7 @@ import Testing
 
     @Test(arguments: 1...10 as ClosedRange<UInt64>)
     func `an attacker that sees and injects datagrams stops no transfer and gains little`(seed: UInt64) throws {
-        var conditions = Conditions()
-        conditions.lost = 20
-        conditions.delay = 10_000
-        conditions.jitter = 5_000
-        conditions.reordered = 100
-        let pair = Pair(seed: seed, conditions)
+        let pair = Pair(seed: seed, Conditions(lost: 20, reordered: 100, delay: 10_000, jitter: 5_000))
         var random = SplitMix64(state: seed)
         var seen: [[UInt8]] = []
         var injected = 0

@@ -108,28 +108,24 @@ package final class DatagramEndpoint {
 
     /// Delivers 1…1,024 sealed bytes without a handshake. `knockEnded` with this number follows.
     package func knock(_ sealed: [UInt8], token: [UInt8], at address: DatagramAddress, now: Microseconds) -> UInt64 {
-        let number = takeNumber()
-        guard connections.count < limits.connectionCount, (1...DatagramPacket.knockByteCount).contains(sealed.count)
-        else {
-            events.append(.knockEnded(number, nil))
-            return number
-        }
-        let id = freshID()
-        let asking = QueryHandshake(.knock(sealed: sealed), token: token, to: address, id: id, limits: limits, at: now)
-        add(.asking(asking), id, number)
-        touch(id)
-        return number
+        ask(.knock(sealed: sealed), token, address, now)
     }
 
     /// Asks a peer for our address as it sees it. `observed` with this number follows.
     package func observe(token: [UInt8], at address: DatagramAddress, now: Microseconds) -> UInt64 {
+        ask(.whereAmI, token, address, now)
+    }
+
+    private func ask(
+        _ question: QueryHandshake.Question, _ token: [UInt8], _ address: DatagramAddress, _ now: Microseconds
+    ) -> UInt64 {
         let number = takeNumber()
-        guard connections.count < limits.connectionCount else {
-            events.append(.observed(number, nil))
+        guard connections.count < limits.connectionCount, question.fits else {
+            events.append(question.failed(number))
             return number
         }
         let id = freshID()
-        add(.asking(QueryHandshake(.whereAmI, token: token, to: address, id: id, limits: limits, at: now)), id, number)
+        add(.asking(QueryHandshake(question, token: token, to: address, id: id, limits: limits, at: now)), id, number)
         touch(id)
         return number
     }
@@ -162,10 +158,7 @@ package final class DatagramEndpoint {
 
     /// The next message of a link, or `nil`. Reading extends the peer's credit.
     package func read(_ number: UInt64, at now: Microseconds) -> [UInt8]? {
-        guard let id = ids[number], case .link(let link)? = connections[id] else { return nil }
-        let message = link.read(at: now)
-        touch(id)
-        return message
+        withLink(number) { $0.read(at: now) } ?? nil
     }
 
     /// Trusts the peer: it may send more at once than a stranger.
@@ -182,17 +175,13 @@ package final class DatagramEndpoint {
 
     /// Our own addresses changed: validates the path of every link again.
     package func networkChanged(at now: Microseconds) {
-        for id in connections.keys.sorted() {
-            guard case .link(let link)? = connections[id] else { continue }
-            link.networkChanged(at: now)
-            touch(id)
-        }
+        for number in ids.keys.sorted() { withLink(number) { $0.networkChanged(at: now) } }
     }
 
-    private func withLink(_ number: UInt64, _ body: (DatagramLink) -> Void) {
-        guard let id = ids[number], case .link(let link)? = connections[id] else { return }
-        body(link)
-        touch(id)
+    @discardableResult private func withLink<Result>(_ number: UInt64, _ body: (DatagramLink) -> Result) -> Result? {
+        guard let id = ids[number], case .link(let link)? = connections[id] else { return nil }
+        defer { touch(id) }
+        return body(link)
     }
 
     package var hasEvents: Bool { !events.isEmpty }
@@ -301,9 +290,8 @@ package final class DatagramEndpoint {
             switch connections[id] {
             case .dialing(let dialing):
                 if dialing.timeout(at: now) {
-                    let number = numbers[id]
+                    if let number = numbers[id] { events.append(.dialFailed(number, dialing.failure)) }
                     remove(id)
-                    if let number { events.append(.dialFailed(number, dialing.failure)) }
                     continue
                 }
             case .hearing, .answering:
@@ -311,17 +299,12 @@ package final class DatagramEndpoint {
                 events.append(.rejected(.timedOut))
                 continue
             case .link(let link): link.timeout(at: now)
-            case .asking(var asking):
+            case .asking(let asking):
                 if asking.timeout(at: now) {
-                    let number = numbers[id]
+                    if let number = numbers[id] { events.append(asking.question.failed(number)) }
                     remove(id)
-                    switch asking.question {
-                    case .knock: if let number { events.append(.knockEnded(number, nil)) }
-                    case .whereAmI: if let number { events.append(.observed(number, nil)) }
-                    }
                     continue
                 }
-                connections[id] = .asking(asking)
             case .punching(let punching):
                 if punching.isOver(at: now) {
                     remove(id)
@@ -345,12 +328,8 @@ package final class DatagramEndpoint {
             case .link(let link):
                 transmit = link.poll(at: now)
                 if transmit == nil { link.pollEnded(at: now) }
-            case .asking(var asking):
-                transmit = asking.poll(at: now)
-                connections[id] = .asking(asking)
-            case .punching(var punching):
-                transmit = punching.poll(at: now)
-                connections[id] = .punching(punching)
+            case .asking(let asking): transmit = asking.poll(at: now)
+            case .punching(let punching): transmit = punching.poll(at: now)
             case .hearing, .answering, nil: transmit = nil
             }
             if transmit == nil || turn + 1 >= limits.burst {

@@ -47,10 +47,19 @@ struct Retransmission {
 
 /// An outgoing query without a handshake: a knock (Explode.md, "Knocks") or an address query.
 /// Retransmitted after 1 s, then with doubling intervals. The answer is never longer than the query.
-struct QueryHandshake {
+final class QueryHandshake {
     enum Question {
         case knock(sealed: [UInt8])
         case whereAmI
+
+        /// Whether a datagram has room for it.
+        var fits: Bool {
+            if case .knock(let sealed) = self { 1...DatagramPacket.knockByteCount ~= sealed.count } else { true }
+        }
+
+        func failed(_ number: UInt64) -> DatagramEvent {
+            if case .whereAmI = self { .observed(number, nil) } else { .knockEnded(number, nil) }
+        }
     }
 
     let question: Question
@@ -74,16 +83,16 @@ struct QueryHandshake {
     var deadline: Microseconds { retransmission.deadline }
 
     /// - Returns: whether the query has failed.
-    mutating func timeout(at now: Microseconds) -> Bool { retransmission.timeout(at: now) }
+    func timeout(at now: Microseconds) -> Bool { retransmission.timeout(at: now) }
 
-    mutating func poll(at now: Microseconds) -> DatagramTransmit? {
+    func poll(at now: Microseconds) -> DatagramTransmit? {
         retransmission.send(at: now) ? DatagramTransmit(address: address, bytes: bytes) : nil
     }
 }
 
 /// Sends packets so that our NAT admits the peer's: each carries only a nonce known to both sides. At most five to each
 /// of eight addresses within 1.5 s. Listens for the peer's packets for 5 s.
-struct Punching {
+final class Punching {
     static let nonceByteCount = 16
     static let addressCount = 8
     /// When each packet leaves, after the first.
@@ -109,7 +118,7 @@ struct Punching {
 
     func isOver(at now: Microseconds) -> Bool { end <= now }
 
-    mutating func poll(at now: Microseconds) -> DatagramTransmit? {
+    func poll(at now: Microseconds) -> DatagramTransmit? {
         guard round < Self.times.count, !addresses.isEmpty, startedAt + Self.times[round] <= now else { return nil }
         defer {
             sent += 1

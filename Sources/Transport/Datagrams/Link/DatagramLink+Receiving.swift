@@ -7,14 +7,12 @@ extension DatagramLink {
     ) -> Bool {
         let byteCount = datagram.count
         guard state != .gone else { return false }
-        guard replay.isFresh(number) else {
+        let isFresh = replay.isFresh(number)
+        guard isFresh,
+            let opened = keys.open(&datagram, epoch: epoch, number: number, keepFor: 3 * probeTimeout, at: now)
+        else {
             refusedPackets += 1
-            events.append(.rejected(.replayed))
-            return false
-        }
-        guard let opened = keys.open(&datagram, epoch: epoch, number: number, keepFor: 3 * probeTimeout, at: now) else {
-            refusedPackets += 1
-            events.append(.rejected(.notAuthentic))
+            events.append(.rejected(isFresh ? .notAuthentic : .replayed))
             return false
         }
         let isLatest = number >= replay.next

@@ -96,9 +96,7 @@ struct DatagramPath {
 
     mutating func startChallenge(at now: Microseconds) { challenge = .waiting(values: [], next: now) }
 
-    func owesChallenge(at now: Microseconds) -> Bool {
-        if case .waiting(_, let next) = challenge { next <= now } else { false }
-    }
+    func owesChallenge(at now: Microseconds) -> Bool { challengeDeadline.map { $0 <= now } ?? false }
 
     var challengeDeadline: Microseconds? { if case .waiting(_, let next) = challenge { next } else { nil } }
 
@@ -109,11 +107,8 @@ struct DatagramPath {
     }
 
     func challengeIsHopeless(_ limits: DatagramLimits, at now: Microseconds) -> Bool {
-        if case .waiting(let values, let next) = challenge {
-            values.count >= limits.pathChallenges && next <= now
-        } else {
-            false
-        }
+        guard case .waiting(let values, let next) = challenge else { return false }
+        return values.count >= limits.pathChallenges && next <= now
     }
 
     mutating func giveUpChallenge() { challenge = .none }
