@@ -103,11 +103,6 @@ import Testing
         #expect(events == [.rejected(.handshake(.badCiphertext(.one)))] && pair.far.endpoint.handshakesInFlight == 3)
         // Both dials are still answered.
         #expect(give(pair, second[0]) != nil && give(pair, first[0]) == nil && give(pair, first[1]) != nil)
-        // The fourth wrong half frees the place.
-        let third = try dialDatagrams(pair)
-        #expect(give(pair, third[0]) == nil && pair.far.endpoint.handshakesInFlight == 4)
-        for _ in 0..<4 { #expect(give(pair, Array(third[1].prefix(28)) + second[1].dropFirst(28)) == nil) }
-        #expect(pair.far.endpoint.handshakesInFlight == 3)
     }
 
     @Test(arguments: 0...3) func `a lost act is sent again, and the link opens`(lostKind: UInt8) {
@@ -130,10 +125,7 @@ import Testing
     }
 
     @Test func `repeated and late acts make only one link`() {
-        var conditions = Conditions()
-        conditions.duplicated = 1_000
-        conditions.jitter = 3_000_000
-        let pair = Pair(seed: 6, conditions)
+        let pair = Pair(seed: 6, Conditions(duplicated: 1_000, jitter: 3_000_000))
         #expect(pair.open())
         pair.network.run(for: 20_000_000)
         #expect(pair.near.opened.count == 1 && pair.far.opened.count == 1)
@@ -163,11 +155,16 @@ import Testing
         let pair = Pair(seed: 7)
         let other = pair.network.makeNode()
         pair.far.accept(Pair.token, from: other.identity.publicKey)
-        _ = pair.near.dial(pair.far, token: Pair.token)
+        for _ in 0..<9 {
+            _ = pair.near.dial(pair.far, token: Pair.token)
+            pair.network.run(for: 100_000)
+        }
+        // Eight fail within a second; then the network's dials are dropped for a while.
+        let rejections = pair.far.rejections.filter { $0 != .unknownConnection }
+        #expect(rejections == [Rejection](repeating: .wrongPeer, count: 8) + [.tooManyFromPrefix, .tooManyFromPrefix])
         pair.network.run(for: 20_000_000)
-        #expect(pair.near.failures == [.noConfirmation] && pair.near.opened.isEmpty && pair.far.opened.isEmpty)
-        #expect(pair.far.rejections.first == .wrongPeer)
-        #expect(pair.far.endpoint.connectionCount == 0)
+        #expect(pair.near.failures == [DatagramDialFailure](repeating: .noConfirmation, count: 9))
+        #expect(pair.near.opened.isEmpty && pair.far.opened.isEmpty && pair.far.endpoint.connectionCount == 0)
     }
 
     @Test func `a dial for another key fails at act 1, and a dial to oneself is refused`() {
@@ -203,52 +200,121 @@ import Testing
         #expect(pair.network.run(for: 5_000_000) { pair.far.opened.count == 1 })
         #expect(pair.near.opened.isEmpty)
         pair.near.endpoint.cancelDial(number, at: pair.network.now)
-        pair.near.settle()
         pair.network.run(for: 10_000_000)
         #expect(pair.near.failures == [.cancelled] && pair.near.opened.isEmpty && pair.near.closed.isEmpty)
         #expect(Array(pair.far.closed.values) == [.closedByPeer])
         #expect(pair.near.endpoint.connectionCount == 0 && pair.far.endpoint.connectionCount == 0)
     }
 
-    @Test func `one network gets eight handshakes in flight, and beyond 64 all networks get cookies`() throws {
+    private func renamed(_ dial: [UInt8], _ dialer: UInt64, cookie: ArraySlice<UInt8> = []) -> [UInt8] {
+        Array(dial[..<18]) + bigEndian(dialer) + [dial[26], UInt8(cookie.count)] + Array(cookie) + Array(dial[28...])
+    }
+
+    /// The far node's answers to datagrams of a dial under another dialer's id.
+    private func answers(
+        _ pair: Pair, to dial: [[UInt8]], by dialer: UInt64, at address: DatagramAddress, cookie: ArraySlice<UInt8> = []
+    ) -> [[UInt8]] {
+        for half in dial {
+            pair.far.endpoint.receive(renamed(half, dialer, cookie: cookie), from: address, at: pair.network.now)
+        }
+        var result: [[UInt8]] = []
+        while let reply = pair.far.endpoint.poll(at: pair.network.now) { result.append(reply.bytes) }
+        return result
+    }
+
+    @Test func `a network gets eight handshakes in flight, all networks 256, and half or 64 of them without a cookie`()
+        throws
+    {
         let pair = Pair(seed: 10)
         let halves = try dialDatagrams(pair)
-        func knock(_ dialer: UInt64, _ address: DatagramAddress) {
-            for half in halves {
-                var bytes = half
-                bytes.replaceSubrange(18..<26, with: bigEndian(dialer))
-                pair.far.endpoint.receive(bytes, from: address, at: pair.network.now)
+        func dial(_ count: UInt64, _ unproved: Int, _ all: Int, _ address: (UInt64) -> DatagramAddress) {
+            let first = (0..<count).map { answers(pair, to: halves, by: $0, at: address($0)).first ?? [] }
+            #expect(pair.far.endpoint.handshakesInFlight == unproved && pair.far.keysDrawn == unproved)
+            for (dialer, answer) in zip(0..<count, first) where answer.count == 26 {
+                _ = answers(pair, to: halves, by: dialer, at: address(dialer), cookie: answer.suffix(16))
             }
+            #expect(pair.far.endpoint.handshakesInFlight == all && pair.far.keysDrawn == all)
         }
-        for index in 0..<20 as Range<UInt64> { knock(index, DatagramAddress(v4: 0x0100_0000 + UInt32(index), port: 1)) }
-        #expect(pair.far.endpoint.handshakesInFlight == 8)
-        for index in 0..<20 as Range<UInt64> {
-            knock(index, DatagramAddress(IPAddress(high: 0x2001_0db8_0000_0000 | index, low: index), port: 1))
-        }
-        #expect(pair.far.endpoint.handshakesInFlight == 16)
-        // Beyond 64 handshakes the responder asks for a cookie, so it draws no more keys.
-        for index in 0..<400 as Range<UInt64> { knock(index, DatagramAddress(v4: UInt32(index) << 8, port: 1)) }
-        #expect(pair.far.endpoint.handshakesInFlight == 64 && pair.far.keysDrawn == 64)
-        var out = 0
-        while let reply = pair.far.endpoint.poll(at: pair.network.now) {
-            out += 1
-            #expect(reply.bytes.count <= 2 * halves[0].count)
-        }
-        // A cookie for each half.
-        #expect(out == 64 + 2 * 352)
+        dial(20, 4, 8) { DatagramAddress(v4: 0x0100_0000 + UInt32($0), port: 1) }
+        dial(20, 12, 16) { DatagramAddress(IPAddress(high: 0x2001_0db8_0000_0000 | $0, low: $0), port: 1) }
+        dial(400, 64, 256) { DatagramAddress(v4: UInt32($0) << 8, port: 1) }
         pair.network.run(for: 6_000_000)
         #expect(pair.far.endpoint.handshakesInFlight == 0 && pair.far.endpoint.connectionCount == 0)
     }
 
-    @Test func `a dialer opens a link at a responder under load by showing a cookie`() {
-        var limits = DatagramLimits()
-        limits.handshakesBeforeCookie = 0
-        let pair = Pair(seed: 11, limits: limits)
-        #expect(pair.open())
-        #expect(
-            pair.far.rejections == [.cookieSent, .cookieSent] && pair.far.keysDrawn == 1 && pair.far.routesAsked == 1)
+    @Test func `dials open from a network whose addresses are forged for 200 halves of act 1 a second`() throws {
+        let pair = Pair(seed: 16)
+        let half = try dialDatagrams(pair)[0]
+        for index in 0..<1_000 as Range<UInt64> {
+            let source = DatagramAddress(v4: 0x0a00_0002 + UInt32(index % 250), port: 1)
+            pair.network.inject(
+                renamed(half, index), from: source, to: pair.far.address, after: Microseconds(index) * 5_000)
+        }
+        for number in 1...5 {
+            pair.network.run(for: 500_000)
+            _ = pair.near.dial(pair.far, token: Pair.token)
+            #expect(pair.network.run(for: 200_000) { pair.near.opened.count == number })
+        }
+    }
+
+    /// A dial whose second half is wrong, four times.
+    private func wrongDial(_ pair: Pair) throws -> [[UInt8]] {
+        var halves = try dialDatagrams(pair)
+        halves[1][100] ^= 1
+        return [halves[0]] + [[UInt8]](repeating: halves[1], count: 4)
+    }
+
+    @Test func `wrong dials soon cost no curve operation, and a right one with their token opens`() throws {
+        let pair = Pair(seed: 17)
+        let dial = try wrongDial(pair)
+        for index in 0..<2_000 as Range<UInt64> {
+            let source = DatagramAddress(v4: 0x0b00_0000 + UInt32(index) << 8, port: 1)
+            for half in dial {
+                pair.network.inject(
+                    renamed(half, index), from: source, to: pair.far.address, after: Microseconds(index) * 1_000)
+            }
+        }
+        #expect(!pair.network.run(for: 1_000_000) { pair.far.keysDrawn > 12 })
+        _ = pair.near.dial(pair.far, token: Pair.token)
         // The cookie costs one more round trip.
-        #expect(pair.network.now - 1_000_000 == 120_000)
+        #expect(pair.network.run(for: 130_000) { !pair.near.opened.isEmpty })
+        #expect(!pair.network.run(for: 1_000_000) { pair.far.keysDrawn > 17 })
+    }
+
+    @Test func `eight wrong dials cost a token its dials without a cookie, and a network all dials, for a second`()
+        throws
+    {
+        let pair = Pair(seed: 18)
+        let (halves, dial) = (try dialDatagrams(pair), try wrongDial(pair))
+        let (thief, other) = (DatagramAddress(v4: 0x0c00_0001, port: 1), DatagramAddress(v4: 0x0d00_0001, port: 1))
+        for dialer in 0..<20 as Range<UInt64> {
+            let cookie = answers(pair, to: dial, by: dialer, at: thief).first ?? []
+            _ = answers(pair, to: dial, by: dialer, at: thief, cookie: cookie.suffix(16))
+        }
+        // Eight without a cookie, eight with one.
+        #expect(pair.far.keysDrawn == 16 && pair.far.endpoint.handshakesInFlight == 0)
+        #expect(answers(pair, to: halves, by: 20, at: thief).isEmpty)
+        #expect(answers(pair, to: halves, by: 20, at: other).map(\.count) == [26])
+        pair.network.run(for: 1_000_000)
+        #expect(answers(pair, to: halves, by: 21, at: thief).map(\.count) == [1_172])
+    }
+
+    @Test func `an act 3 that does not open ends nothing, the fourth with a wrong tag ends its handshake`() {
+        let pair = Pair(seed: 19)
+        var finish: [UInt8] = []
+        pair.network.tap = { _, _, bytes in
+            if bytes[1] == 0x13 { finish = bytes }
+            return bytes[1] != 0x13
+        }
+        _ = pair.near.dial(pair.far, token: Pair.token)
+        pair.network.run(for: 100_000)
+        for (index, count) in [(20, 50), (75, 3), (75, 1)] {
+            #expect(pair.far.endpoint.handshakesInFlight == 1)
+            finish[index] ^= 1
+            for _ in 0..<count { pair.far.receive(finish, from: pair.near.address) }
+            finish[index] ^= 1
+        }
+        #expect(pair.far.endpoint.handshakesInFlight == 0 && pair.far.endpoint.connectionCount == 0)
     }
 
     @Test func `a cookie is valid only for its address, dialer, token and time`() {

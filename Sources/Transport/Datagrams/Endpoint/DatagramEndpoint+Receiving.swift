@@ -75,15 +75,8 @@ extension DatagramEndpoint {
         switch connections[receiver] {
         case .link(let link): _ = link.receive(datagram, epoch: epoch, number: number, from: address, at: now)
         case .dialing(let dialing):
-            guard let link = dialing.receiveSealed(datagram, epoch: epoch, number: number, from: address, at: now),
-                let number = numbers[receiver]
-            else { break }
-            connections[receiver] = .link(link)
-            events.append(
-                .opened(
-                    DatagramOpening(
-                        number: number, peer: link.peer, route: dialing.dial.route, token: dialing.dial.token,
-                        role: .initiator, address: address)))
+            let link = dialing.receiveSealed(datagram, epoch: epoch, number: number, from: address, at: now)
+            if let link { open(link, receiver, route: dialing.dial.route, token: dialing.dial.token) }
         case .hearing, .answering, .asking, .punching, nil: return reject(.unknownConnection)
         }
         touch(receiver)
@@ -102,19 +95,28 @@ extension DatagramEndpoint {
             }
             return
         }
+        let network = DatagramAddress.Network(name.address)
+        guard !sourceFailures.isSpent(network.number, now: now) else { return reject(.tooManyFromPrefix) }
         guard source.isKnown(token) else { return reject(.unknownToken) }
         guard connections.count < limits.connectionCount else { return reject(.tooManyHandshakes) }
-        if handshakes.inFlight >= limits.handshakesBeforeCookie,
-            !cookies.isValid(cookie, name.address, dialer: name.dialer, token: token, at: now)
-        {
-            let fresh = cookies.make(name.address, dialer: name.dialer, token: token, at: now)
-            let packet = DatagramPacket.cookie(dialer: name.dialer, cookie: fresh)
-            reply(DatagramTransmit(address: name.address, bytes: packet.bytes))
+        // An unproved source may be forged, so it gets only a part of the places and of the curve operations.
+        let needsCookie =
+            handshakes.inFlight >= limits.handshakesBeforeCookie
+            || handshakes.byNetwork[network, default: 0] >= limits.handshakesPerPrefix / 2
+            || tokenFailures.isSpent(token.bigEndian(at: 0), now: now)
+        if needsCookie, !cookies.isValid(cookie, name.address, dialer: name.dialer, token: token, at: now) {
+            // The dialer sends both halves again.
+            if half.number == 0 {
+                let fresh = cookies.make(name.address, dialer: name.dialer, token: token, at: now)
+                let packet = DatagramPacket.cookie(dialer: name.dialer, cookie: fresh)
+                reply(DatagramTransmit(address: name.address, bytes: packet.bytes))
+            }
             return reject(.cookieSent)
         }
-        if let rejection = handshakes.begin(DatagramAddress.Network(name.address)) { return reject(rejection) }
+        if let rejection = handshakes.begin(network) { return reject(rejection) }
         let id = freshID()
-        add(.hearing(HalfDial(token: token, half: half, deadline: now + limits.halfTimeout)), id, takeNumber())
+        let dial = HalfDial(token: token, half: half, isProved: needsCookie, deadline: now + limits.halfTimeout)
+        add(.hearing(dial), id, takeNumber())
         answering[name] = id
         names[id] = name
         touch(id)
@@ -135,6 +137,11 @@ extension DatagramEndpoint {
             reply(handshake.firstAnswer)
             touch(id)
         } catch {
+            if dial.isProved {
+                sourceFailures.take(DatagramAddress.Network(name.address).number, now: now)
+            } else {
+                tokenFailures.take(dial.token.bigEndian(at: 0), now: now)
+            }
             // A forged half must not end the dial. Each try costs curve operations, so there are few.
             var kept = dial
             kept.triesLeft -= 1
@@ -153,19 +160,22 @@ extension DatagramEndpoint {
         guard address == handshake.name.address else { return reject(.unknownConnection) }
         switch handshake.receiveFinish(actThree, source: source, at: now) {
         case .refused(let error): reject(.handshake(error))
-        case .wrongPeer:
+        case .failed(let rejection):
+            sourceFailures.take(DatagramAddress.Network(address).number, now: now)
             remove(id)
-            reject(.wrongPeer)
+            reject(rejection)
         case .link(let link):
             handshakes.finish(DatagramAddress.Network(address))
-            connections[id] = .link(link)
-            guard let number = numbers[id] else { return }
-            events.append(
-                .opened(
-                    DatagramOpening(
-                        number: number, peer: link.peer, route: handshake.route.route, token: handshake.token,
-                        role: .responder, address: address)))
+            open(link, id, route: handshake.route.route, token: handshake.token)
             touch(id)
         }
+    }
+
+    private func open(_ link: DatagramLink, _ id: UInt64, route: UInt64, token: [UInt8]) {
+        connections[id] = .link(link)
+        guard let number = numbers[id] else { return }
+        let opening = DatagramOpening(
+            number: number, peer: link.peer, route: route, token: token, role: link.role, address: link.address)
+        events.append(.opened(opening))
     }
 }

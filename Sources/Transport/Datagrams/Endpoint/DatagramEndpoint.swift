@@ -27,6 +27,9 @@ package final class DatagramEndpoint {
     let cookies: AddressCookie
     var handshakes: HandshakeAdmission
     var knockAdmission: Allowances<DatagramAddress.Network>
+    /// Failed handshakes that cost curve operations: with a cookie by network, without one by half of the token.
+    var sourceFailures: Allowances<UInt64>
+    var tokenFailures: Allowances<UInt64>
 
     /// By our connection id.
     var connections: [UInt64: Connection] = [:]
@@ -64,6 +67,10 @@ package final class DatagramEndpoint {
         knockAdmission = Allowances(
             burst: limits.knocksPerPrefix, interval: 1_000_000 / limits.knocksPerPrefix,
             totalBurst: limits.knocksPerSecond, totalInterval: 1_000_000 / limits.knocksPerSecond)
+        sourceFailures = Allowances(
+            burst: limits.failuresPerSource, interval: 1_000_000, totalBurst: limits.failuresPerSecond,
+            totalInterval: 1_000_000 / limits.failuresPerSecond)
+        tokenFailures = sourceFailures
     }
 
     package var connectionCount: Int { connections.count }

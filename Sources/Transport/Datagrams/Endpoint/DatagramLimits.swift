@@ -15,8 +15,13 @@ package struct DatagramLimits: Sendable {
     package var halfTimeout: Microseconds = 1_300_000
     /// Responder handshakes in flight.
     package var handshakesInFlight = 256
-    /// Responder handshakes in flight from one /24 (IPv4) or /48 (IPv6).
+    /// Responder handshakes in flight from one /24 (IPv4) or /48 (IPv6); from half of them on, only with a cookie.
     package var handshakesPerPrefix = 8
+    /// Failed handshakes of a network with cookies, beyond which its dials are dropped, and of a token without cookies,
+    /// beyond which its dials need one. One more is allowed each second.
+    package var failuresPerSource: Int64 = 8
+    /// The same per second of all networks, and of all tokens.
+    package var failuresPerSecond: Int64 = 256
     /// Datagram size in bytes until a probe shows that larger ones get through.
     package var datagramByteCount = 1_200
     package var rekey = RekeyLimits()
@@ -114,7 +119,7 @@ struct HandshakeAdmission: Sendable {
     /// Connections that wait for a handshake of their network to finish.
     private var waiting: [DatagramAddress.Network?: Deque<UInt64>] = [:]
     /// The key `nil` is for addresses without a network.
-    private var byNetwork: [DatagramAddress.Network?: Int] = [:]
+    private(set) var byNetwork: [DatagramAddress.Network?: Int] = [:]
 
     init(limit: Int, perNetwork: Int) {
         self.limit = limit
@@ -200,18 +205,19 @@ struct Allowances<Source: Hashable & Comparable & Sendable>: Sendable {
         total = Allowance(burst: totalBurst, interval: totalInterval, now: 0)
     }
 
-    mutating func take(_ source: Source, now: Int64) -> Bool {
+    func isSpent(_ source: Source, now: Int64) -> Bool {
+        total.isSpent(now: now) || sources[source]?.allowance.isSpent(now: now) ?? false
+    }
+
+    @discardableResult mutating func take(_ source: Source, now: Int64) -> Bool {
         // While the total is spent, do not search or create an entry.
         guard !total.isSpent(now: now) else { return false }
-        if sources[source] == nil {
-            if sources.count >= sourceCount,
-                let oldest = sources.min(by: { ($0.value.at, $0.key) < ($1.value.at, $1.key) })
-            {
-                sources[oldest.key] = nil
-            }
-            sources[source] = (Allowance(burst: burst, interval: interval, now: now), now)
+        if sources[source] == nil, sources.count >= sourceCount,
+            let oldest = sources.min(by: { ($0.value.at, $0.key) < ($1.value.at, $1.key) })
+        {
+            sources[oldest.key] = nil
         }
-        sources[source]?.at = now
+        sources[source, default: (Allowance(burst: burst, interval: interval, now: now), now)].at = now
         guard sources[source]?.allowance.take(now: now) ?? false else { return false }
         return total.take(now: now)
     }

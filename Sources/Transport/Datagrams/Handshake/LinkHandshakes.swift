@@ -129,6 +129,8 @@ final class Dialing {
 struct HalfDial {
     let token: [UInt8]
     let half: ActHalf
+    /// The dialer has shown a cookie.
+    let isProved: Bool
     let deadline: Microseconds
     /// Wrong other halves until the place is freed.
     var triesLeft = 4
@@ -157,6 +159,8 @@ final class ResponderHandshake {
     private var answers = 1
     /// Halves of act 1 since the last answer.
     private var halves = 0
+    /// Acts 3 with a wrong tag, each of which costs a curve operation, until the handshake ends.
+    private var triesLeft = 4
 
     /// - Throws: ``HandshakeError`` for a bad act 1.
     init(
@@ -199,18 +203,21 @@ final class ResponderHandshake {
         case link(DatagramLink)
         /// Not act 3 of this handshake: the handshake continues.
         case refused(HandshakeError)
-        /// Authentic, but not the peer of this route: the handshake ends.
-        case wrongPeer
+        /// The handshake ends: too many wrong acts, or another peer than the route's.
+        case failed(Rejection)
     }
 
     func receiveFinish(_ actThree: [UInt8], source: DatagramSource, at now: Microseconds) -> Outcome {
         do throws(HandshakeError) {
             guard handshake != nil else { return .refused(.outOfTurn) }
             try handshake?.read(actThree)
-        } catch { return .refused(error) }
+        } catch {
+            if error == .badMAC(.three) { triesLeft -= 1 }
+            return triesLeft == 0 ? .failed(.handshake(error)) : .refused(error)
+        }
         guard let finished = handshake.take() else { return .refused(.outOfTurn) }
         let link = finished.finish()
-        guard route.remote == nil || route.remote == link.peer.publicKey else { return .wrongPeer }
+        guard route.remote == nil || route.remote == link.peer.publicKey else { return .failed(.wrongPeer) }
         return .link(
             DatagramLink(
                 link, role: .responder, localID: id, remoteID: name.dialer, address: name.address,
@@ -232,26 +239,20 @@ struct AddressCookie: ~Copyable {
     }
 
     borrowing func make(_ address: DatagramAddress, dialer: UInt64, token: [UInt8], at now: Microseconds) -> [UInt8] {
-        make(address, dialer, token, bucket: now / period)
+        let time = bigEndian(UInt64(bitPattern: now / period))
+        let code = key.withBytes {
+            HMACSHA256.authenticate(
+                key: $0, Array("mayfly/1 cookie".utf8), address.bytes, bigEndian(dialer), token, time)
+        }
+        return Array(code.prefix(DatagramPacket.cookieByteCount))
     }
 
     /// Accepts the current period and the one before.
     borrowing func isValid(
         _ cookie: [UInt8], _ address: DatagramAddress, dialer: UInt64, token: [UInt8], at now: Microseconds
     ) -> Bool {
-        let bucket = now / period
-        return equalInConstantTime(cookie, make(address, dialer, token, bucket: bucket))
-            || equalInConstantTime(cookie, make(address, dialer, token, bucket: bucket - 1))
-    }
-
-    private borrowing func make(_ address: DatagramAddress, _ dialer: UInt64, _ token: [UInt8], bucket: Microseconds)
-        -> [UInt8]
-    {
-        let code = key.withBytes {
-            HMACSHA256.authenticate(
-                key: $0, Array("mayfly/1 cookie".utf8), address.bytes, bigEndian(dialer), token,
-                bigEndian(UInt64(bitPattern: bucket)))
-        }
-        return Array(code.prefix(DatagramPacket.cookieByteCount))
+        guard !cookie.isEmpty else { return false }
+        return equalInConstantTime(cookie, make(address, dialer: dialer, token: token, at: now))
+            || equalInConstantTime(cookie, make(address, dialer: dialer, token: token, at: now - period))
     }
 }
