@@ -2,8 +2,8 @@ import Cryptography
 import Glibc
 import SimulatedDisk
 
-/// An attacker with the raw disk, the passphrase (here: the key file) and every byte ever written to a segment, log or
-/// page file. It follows the specification and shares only the primitives with the store.
+/// An attacker with the raw disk, the passphrase (here: the key file) and every byte ever written, except overwritten
+/// key pages. It follows the specification and shares only the primitives with the store.
 package struct Thief {
     /// Every payload ever sealed that can be decrypted now.
     package private(set) var payloads: Set<[UInt8]> = []

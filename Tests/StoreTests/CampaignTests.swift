@@ -104,7 +104,7 @@ import Testing
         #expect(try KillCampaign.canary(on: try Verification.makeHome()) != nil)
     }
 
-    @Test func `a thief with the disk, the key and every byte ever written reads only live records`() throws {
+    @Test func `a thief with the disk, the key and every record ever written reads only live records`() throws {
         let campaign = ForensicCampaign(on: try Verification.makeHome())
         // These histories have every operation, a fired fuse, and messages and notes that expire.
         for seed in [1, 6, 17] as [UInt64] { try campaign.run(seed: seed, steps: 40, isThorough: seed == 1) }
