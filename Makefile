@@ -26,7 +26,7 @@ alternatives = $(subst $(SPACE),|,$(strip $(1)))
 SPACE := $(subst ,, )
 CHECK_UNITS = ^($(call alternatives, NodeSimulationTests SimulationTests MessagingTests[.]GroupLifetimeExploration \
 	StoreTests[.](CampaignTests|CrashTests|PowerCutTests|JournalFaultTests|MailboxForensicTests) \
-	NodeRuntimeTests[.]MailboxPowerCutTests TransportTests[.](CongestionTests|CutDialTests)))
+	NodeRuntimeTests[.]MailboxPowerCutTests TransportTests[.]CongestionTests))
 CHECK_SCRIPTS = ^EndToEndTests[.]($(call alternatives, CanaryTests ClientLimitTests Clock Confinement Copies Crash Datagram \
 	Group HangingDisk HostileNetwork JoinRace Lan LifetimeTerms LongList MachineNetwork Memory Metrics Netcheck \
 	PassphraseChange PortMapping Reservation Seed004 SystemCall ExpectationTests/network))

@@ -4,7 +4,8 @@ import NIOPosix
 import Synchronization
 import TestSupport
 import Testing
-import Transport
+
+@testable import Transport
 
 private struct Firewall: Network {
     enum Manner {
@@ -72,150 +73,50 @@ private final class HeldSockets: Network, @unchecked Sendable {
     }
 }
 
-/// A node with links over TCP and UDP, and the events it received. Confined to its loop.
-private final class BothSide: @unchecked Sendable {
-    let identity: IdentityKey
-    let transport: LinkTransport
-    var links: [PeerConnection] = []
-    var frames: [[UInt8]] = []
-    var ended: [(number: UInt64, failure: DialFailure, hearing: LinkTransport.TokenHearing)] = []
-    var refused = 0
-    var changed: () -> Void = {}
-
-    init(
-        _ loop: any EventLoop, key: UInt8, network: any Network, datagrams: (any DatagramNetwork)?,
-        patience: TimeAmount = .minutes(2), stagger: TimeAmount = TransportLimits().dialStagger
-    ) throws {
-        identity = IdentityKey(try SecretKey(SecretBytes(copying: [UInt8](repeating: key, count: 32))))
-        var limits = TransportLimits()
-        // Long, because a busy machine answers late; short where a test waits for the timeout.
-        limits.datagramPatience = patience
-        limits.dialStagger = stagger
-        limits.datagramHeadStart = max(limits.datagramHeadStart, stagger)
-        transport = LinkTransport(loop: loop, network: network, datagrams: datagrams, limits: limits)
-        transport.events.linkOpened = { [unowned self] in
-            links.append($0)
-            changed()
-        }
-        transport.events.frame = { [unowned self] _, frame in
-            frames.append(frame)
-            changed()
-        }
-    }
-
-    func dial(
-        _ far: BothSide, at endpoints: [Endpoint], token: RoutingToken = BothWays.token,
-        by dial: (LinkTransport, LinkTransport.Dial) -> UInt64 = { $0.dial($1) }
-    ) -> UInt64 {
-        let owner = TestDial(token)
-        owner.onRefused = { [unowned self] in refused += 1 }
-        owner.onOpened = transport.events.linkOpened
-        owner.onFailed = { [unowned self, unowned owner] in
-            ended.append((owner.number, $0, $1))
-            changed()
-        }
-        owner.number = dial(
-            transport,
-            LinkTransport.Dial(endpoints: endpoints, identity: identity, remote: far.identity.publicKey, owner: owner))
-        return owner.number
-    }
-}
-
-private struct BothWays {
-    let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
-    let near: BothSide
-    let far: BothSide
-    let listening: LinkTransport.Listening
-    let endpoint: Endpoint
-    static let token = RoutingSecret(SecretBytes(copying: [UInt8](repeating: 5, count: 32))).token(day: 1, counter: 1)
-
-    /// - Parameter stagger: Head start of each attempt. Long where the first attempt must win, because a busy machine is late.
-    init(network: any Network = Sockets(), farHasUDP: Bool = true, stagger: TimeAmount = TransportLimits().dialStagger)
-        async throws
-    {
-        let loop = group.next()
-        let near = try await loop.submit {
-            try BothSide(
-                loop, key: 0x11, network: network, datagrams: Sockets(),
-                patience: farHasUDP ? .minutes(2) : .milliseconds(50), stagger: stagger)
-        }.get()
-        let far = try await loop.submit {
-            try BothSide(loop, key: 0x21, network: Sockets(), datagrams: farHasUDP ? Sockets() : nil)
-        }.get()
-        (self.near, self.far) = (near, far)
-        listening = try await loop.flatSubmit {
-            let match = RouteMatch(identity: far.identity, route: 7, remote: near.identity.publicKey)
-            far.transport.events.route = { $0 == Self.token ? match : nil }
-            return far.transport.listen(host: "127.0.0.1", port: 0)
-        }.get()
-        endpoint = Endpoint(host: "127.0.0.1", port: listening.tcp.address.port ?? 0)
-    }
-
-    func dial(_ endpoints: [Endpoint]? = nil, token: RoutingToken = Self.token) async throws -> UInt64 {
-        let (near, far, loop) = (near, far, group.next())
-        let endpoints = endpoints ?? [endpoint]
-        return try await loop.flatSubmit { () -> EventLoopFuture<UInt64> in
-            let promise = loop.makePromise(of: UInt64.self)
-            let number = near.dial(far, at: endpoints, token: token)
-            #expect(!near.links.contains { $0.route == number } && !near.ended.contains { $0.number == number })
-            near.changed = {
-                guard
-                    near.links.contains(where: { $0.route == number })
-                        || near.ended.contains(where: { $0.number == number })
-                else { return }
-                near.changed = {}
-                promise.succeed(number)
-            }
-            return promise.futureResult
-        }.get()
-    }
-
-    func exchange(_ frame: [UInt8]) async throws {
-        let (near, far, loop) = (near, far, group.next())
-        try await loop.flatSubmit { () -> EventLoopFuture<Void> in
-            let promise = loop.makePromise(of: Void.self)
-            far.changed = {
-                guard far.frames.last == frame else { return }
-                far.changed = {}
-                promise.succeed(())
-            }
+extension SocketPair {
+    fileprivate func exchange(_ frame: [UInt8]) async throws {
+        try await until { _, far in
+            far.frames.last == frame
+        } after: { near, _ in
             try? near.links.last?.send(frame)
             near.links.last?.flush()
-            return promise.futureResult
-        }.get()
+        }
     }
 
-    func knock(_ sealed: [UInt8], answer: [UInt8]?, host: String = "127.0.0.1") async throws -> Result<
+    fileprivate func knock(_ sealed: [UInt8], answer: [UInt8]?, host: String = "127.0.0.1") async throws -> Result<
         [UInt8]?, DialFailure
     > {
-        let (near, far, loop) = (near, far, group.next())
-        let endpoint = Endpoint(host: host, port: endpoint.port)
-        return try await loop.flatSubmit { () -> EventLoopFuture<Result<[UInt8]?, DialFailure>> in
+        try await act { _, far in
             far.transport.events.acceptsKnock = { $0 == Self.token }
             far.transport.events.knock = { _, bytes, source in
                 #expect(source == 0x7f0000, "127.0.0.0/24")
                 return bytes == sealed ? answer : nil
             }
-            let promise = loop.makePromise(of: Result<[UInt8]?, DialFailure>.self)
-            near.transport.knock(at: endpoint, token: Self.token, sealed: sealed) { promise.succeed($0) }
-            return promise.futureResult
-        }.get()
-    }
-
-    func end() async throws {
-        let (near, far, loop, listening) = (near, far, group.next(), listening)
-        try await loop.submit {
-            near.transport.close()
-            far.transport.close()
-        }.get()
-        try await listening.tcp.close().get()
-        try await group.shutdownGracefully()
+        }
+        return try await knock(sealed, at: Endpoint(host: host, port: endpoint.port))
     }
 }
 
 @Suite struct LinkTransportTests {
+    /// - Parameter stagger: Head start of each attempt. Long where the first attempt must win, because a busy machine is late.
+    private func bothWays(
+        network: any Network = Sockets(), farHasUDP: Bool = true, stagger: TimeAmount = TransportLimits().dialStagger
+    ) async throws -> SocketPair {
+        try await SocketPair { loop, key in
+            let isNear = key == 0x11
+            var limits = TransportLimits()
+            // Long, because a busy machine answers late; short where a test waits for the timeout.
+            limits.datagramPatience = farHasUDP ? .minutes(2) : .milliseconds(50)
+            limits.dialStagger = stagger
+            limits.datagramHeadStart = max(limits.datagramHeadStart, stagger)
+            return try Side(
+                loop, key: key, network: isNear ? network : Sockets(), datagrams: isNear || farHasUDP ? Sockets() : nil,
+                limits: limits)
+        }
+    }
+
     @Test func `a dial gives TCP the head start over UDP`() async throws {
-        let net = try await BothWays(stagger: .minutes(2))
+        let net = try await bothWays(stagger: .minutes(2))
         let number = try await net.dial()
         #expect(net.near.links.map(\.carrier) == [.tcp] && net.near.links.map(\.route) == [number])
         try await net.exchange([1, 2, 3])
@@ -226,8 +127,8 @@ private struct BothWays {
 
     @Test(arguments: [true, false]) func `a dial opens a link over UDP where TCP is blocked`(refuses: Bool) async throws
     {
-        let net = try await BothWays(network: Firewall(manner: refuses ? .refuses : .swallows))
-        _ = try await net.dial()
+        let net = try await bothWays(network: Firewall(manner: refuses ? .refuses : .swallows))
+        try await net.dial()
         #expect(net.near.links.map(\.carrier) == [.udp] && net.near.ended.isEmpty)
         try await net.exchange([4, 5, 6])
         #expect(net.far.links.map(\.carrier) == [.udp])
@@ -240,8 +141,8 @@ private struct BothWays {
             channel.eventLoop.makeCompletedFuture { try channel.pipeline.syncOperations.addHandler(Resetting()) }
         }.bind(host: "127.0.0.1", port: 0).get()
         let there = Endpoint(host: "127.0.0.1", port: try #require(firewall.localAddress?.port))
-        let net = try await BothWays(network: Firewall(manner: .resets(there)))
-        _ = try await net.dial()
+        let net = try await bothWays(network: Firewall(manner: .resets(there)))
+        try await net.dial()
         #expect(net.near.links.map(\.carrier) == [.udp] && net.near.refused == 0)
         try await net.exchange([7, 8])
         try await net.end()
@@ -251,8 +152,8 @@ private struct BothWays {
 
     @Test func `the next dial after a link lost over TCP begins with UDP`() async throws {
         let sockets = HeldSockets()
-        let net = try await BothWays(network: sockets, stagger: .minutes(2))
-        _ = try await net.dial()
+        let net = try await bothWays(network: sockets, stagger: .minutes(2))
+        try await net.dial()
         let (near, far, loop) = (net.near, net.far, net.group.next())
         try await loop.submit {
             #expect(near.links.map(\.carrier) == [.tcp])
@@ -262,23 +163,23 @@ private struct BothWays {
             // TCP sent nothing again: the kernel's keep-alive probes stayed unanswered.
             #expect(loss?.carrier == .tcp && loss?.reason == .connectionLost(110))
         }.get()
-        _ = try await net.dial()
+        try await net.dial()
         #expect(net.near.links.map(\.carrier) == [.tcp, .udp])
         try await loop.submit { near.transport.networkChanged() }.get()
-        _ = try await net.dial()
+        try await net.dial()
         #expect(net.near.links.map(\.carrier) == [.tcp, .udp, .tcp])
         try await net.end()
     }
 
     @Test func `a dial over UDP looks up a host name`() async throws {
-        let net = try await BothWays(network: Firewall(manner: .refuses))
-        _ = try await net.dial([Endpoint(host: "localhost", port: net.endpoint.port)])
+        let net = try await bothWays(network: Firewall(manner: .refuses))
+        try await net.dial([Endpoint(host: "localhost", port: net.endpoint.port)])
         #expect(net.near.links.map(\.carrier) == [.udp])
         try await net.end()
     }
 
     @Test func `a dial to an unreachable node ends once with the reason it heard`() async throws {
-        let net = try await BothWays(network: Firewall(manner: .refuses), farHasUDP: false)
+        let net = try await bothWays(network: Firewall(manner: .refuses), farHasUDP: false)
         let number = try await net.dial()
         #expect(net.near.ended.map(\.number) == [number] && net.near.ended.map(\.failure) == [.refused])
         #expect(net.near.ended.map(\.hearing) == [.silence] && net.near.links.isEmpty)
@@ -290,9 +191,8 @@ private struct BothWays {
     }
 
     @Test func `a dial with an unknown token ends as unknown without waiting for UDP`() async throws {
-        let net = try await BothWays()
-        let other = RoutingSecret(SecretBytes(copying: [UInt8](repeating: 6, count: 32))).token(day: 1, counter: 1)
-        let number = try await net.dial(token: other)
+        let net = try await bothWays()
+        let number = try await net.dial(nil, SocketPair.unknownToken)
         #expect(net.near.ended.map(\.number) == [number] && net.near.ended.map(\.hearing) == [.unknown])
         #expect(net.near.ended.map(\.failure) == [.closedBeforeActTwo] && net.near.refused == 1)
         try await net.end()
@@ -300,21 +200,21 @@ private struct BothWays {
 
     @Test func `a dial opens a link at the second address when the first is dead`() async throws {
         // UDP to the first address is silent, and the second waits for it.
-        let net = try await BothWays(stagger: .seconds(10))
-        _ = try await net.dial([Endpoint(host: "127.0.0.1", port: 1), net.endpoint])
+        let net = try await bothWays(stagger: .seconds(10))
+        try await net.dial([Endpoint(host: "127.0.0.1", port: 1), net.endpoint])
         #expect(net.near.links.map(\.carrier) == [.tcp] && net.near.ended.isEmpty)
         try await net.end()
     }
 
     @Test func `a dial that is cancelled or shut down ends once`() async throws {
-        let net = try await BothWays(network: Firewall(manner: .swallows), farHasUDP: false)
+        let net = try await bothWays(network: Firewall(manner: .swallows), farHasUDP: false)
         let (near, far, loop, endpoint) = (net.near, net.far, net.group.next(), net.endpoint)
         // All in one turn of the loop: a dial that takes long is tried over UDP, too.
         try await loop.submit {
-            let early = near.dial(far, at: [endpoint])
+            let early = near.dial(far.identity.publicKey, SocketPair.token, at: [endpoint])
             near.transport.cancelDial(early)
             #expect(near.ended.map(\.number) == [early])
-            _ = near.dial(far, at: [endpoint])
+            near.dial(far.identity.publicKey, SocketPair.token, at: [endpoint])
         }.flatMap {
             loop.submit {
                 #expect(near.transport.connectionCount == 1)
@@ -327,7 +227,7 @@ private struct BothWays {
 
     @Test(arguments: [true, false]) func `a knock is answered over UDP where TCP is blocked`(refuses: Bool) async throws
     {
-        let net = try await BothWays(network: Firewall(manner: refuses ? .refuses : .swallows))
+        let net = try await bothWays(network: Firewall(manner: refuses ? .refuses : .swallows))
         #expect(try await net.knock([1, 2, 3], answer: [4, 5]) == .success([4, 5]))
         #expect(try await net.knock([1, 2, 3], answer: nil) == .success(nil))
         #expect(try await net.knock([1], answer: [2], host: "localhost") == .success([2]))
@@ -335,37 +235,34 @@ private struct BothWays {
     }
 
     @Test func `a knock goes over TCP, and fails once when neither carrier works`() async throws {
-        let net = try await BothWays()
+        let net = try await bothWays()
         #expect(try await net.knock([1, 2, 3], answer: [4, 5]) == .success([4, 5]))
         try await net.end()
-        let none = try await BothWays(network: Firewall(manner: .refuses), farHasUDP: false)
+        let none = try await bothWays(network: Firewall(manner: .refuses), farHasUDP: false)
         #expect(try await none.knock([1, 2, 3], answer: [4, 5]) == .failure(.refused))
         try await none.end()
     }
 
     @Test func `two punching sides open a link at the address that a node observed`() async throws {
-        let net = try await BothWays(network: Firewall(manner: .refuses))
+        let net = try await bothWays(network: Firewall(manner: .refuses))
         let (near, far, loop, endpoint) = (net.near, net.far, net.group.next(), net.endpoint)
         let seen = try await loop.flatSubmit { () -> EventLoopFuture<Endpoint?> in
             let promise = loop.makePromise(of: Endpoint?.self)
-            near.transport.observe(at: endpoint, token: BothWays.token) { promise.succeed($0) }
+            near.transport.observe(at: endpoint, token: SocketPair.token) { promise.succeed($0) }
             return promise.futureResult
         }.get()
         let own = try #require(seen)
         #expect(own.host == "127.0.0.1" && own.port > 0)
         let nonce = [UInt8](repeating: 4, count: 16)
-        try await loop.flatSubmit { () -> EventLoopFuture<Void> in
-            let promise = loop.makePromise(of: Void.self)
-            far.changed = {
-                guard !far.links.isEmpty else { return }
-                far.changed = {}
-                promise.succeed(())
-            }
+        try await net.until { _, far in
+            !far.links.isEmpty
+        } after: { near, far in
             // The dialer was given a wrong address, and learns the right one from the packet that arrives.
-            _ = near.dial(far, at: [Endpoint(host: "127.0.0.1", port: 9)]) { $0.dial($1, punchingWith: nonce) }
+            near.dial(far.identity.publicKey, SocketPair.token, at: [Endpoint(host: "127.0.0.1", port: 9)]) {
+                $0.dial($1, punchingWith: nonce)
+            }
             far.transport.punch(nonce, to: [own])
-            return promise.futureResult
-        }.get()
+        }
         #expect(far.links.map(\.carrier) == [.udp] && far.links.map(\.isPunched) == [true])
         try await net.end()
     }
@@ -377,7 +274,7 @@ private struct BothWays {
     ) async throws {
         let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
         let loop = group.next()
-        let side = try await loop.submit { try BothSide(loop, key: 1, network: Sockets(), datagrams: datagrams) }.get()
+        let side = try await loop.submit { try Side(loop, key: 1, datagrams: datagrams) }.get()
         let listening = try await loop.flatSubmit { side.transport.listen(host: host, port: port) }.get()
         try body(listening)
         try await loop.submit { side.transport.close() }.get()

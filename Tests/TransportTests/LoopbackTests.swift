@@ -5,156 +5,71 @@ import Testing
 
 @testable import Transport
 
-/// An actor whose executor is the transport's event loop, like the daemon's node.
-private actor Node {
-    nonisolated let loop: any EventLoop
-    nonisolated var unownedExecutor: UnownedSerialExecutor { loop.executor.asUnownedSerialExecutor() }
-    private var side: Side?
-
-    init(_ loop: any EventLoop) { self.loop = loop }
-
-    func start(key: UInt8, limits: TransportLimits = TransportLimits()) throws -> PublicKey {
-        let side = try Side(loop, key: key, limits: limits)
-        self.side = side
-        return side.identity.publicKey
-    }
-
-    func listen(host: String = "127.0.0.1", port: Int = 0) async throws -> TCPListener {
-        try await running.transport.listen(host: host, port: port).get().tcp
-    }
-
-    func accepts(_ token: RoutingToken, from remote: PublicKey?) throws { try running.accepts(token, from: remote) }
-
-    func acceptsKnocks(_ token: RoutingToken, answer: [UInt8]?) throws {
-        try running.knockTokens = [token]
-        try running.answer = answer
-    }
-
-    func echo() throws { try running.onFrame = { link, frame in try? link.send(frame) } }
-
-    func dial(_ endpoint: Endpoint, _ token: RoutingToken, _ remote: PublicKey) async throws -> DialFailure? {
-        let side = try running
-        defer {
-            side.onOpened = {}
-            side.onFailed = {}
-        }
-        return await withCheckedContinuation { continuation in
-            side.onOpened = { continuation.resume(returning: nil) }
-            side.onFailed = { continuation.resume(returning: side.failures.last) }
-            let before = side.failures.count
-            _ = side.transport.dial(side.dial(remote, token, at: [endpoint]))
-            // No event comes before the caller knows the dial's number.
-            #expect(side.failures.count == before)
-        }
-    }
-
-    func loss(of peer: PublicKey) throws -> LinkLoss? { try running.transport.loss(of: peer) }
-
-    func exchange(_ frames: [[UInt8]]) async throws -> [[UInt8]] {
-        let side = try running
-        await withCheckedContinuation { (continuation: CheckedContinuation<Void, Never>) in
-            side.onFrame = { _, _ in if side.frames.count == frames.count { continuation.resume() } }
-            guard let link = side.links.last else { return continuation.resume() }
-            for frame in frames { try? link.send(frame) }
-            link.flush()
-        }
-        return side.frames
-    }
-
-    func sendAndClose(_ frames: [[UInt8]]) async throws -> LinkCloseReason? {
-        let side = try running
-        defer { side.onClosed = {} }
-        await withCheckedContinuation { (continuation: CheckedContinuation<Void, Never>) in
-            side.onClosed = { continuation.resume() }
-            guard let link = side.links.last else { return continuation.resume() }
-            for frame in frames { try? link.send(frame) }
-            link.close()
-        }
-        return side.closed.last
-    }
-
-    func awaitClosed() async throws -> (reasons: [LinkCloseReason], frames: [[UInt8]]) {
-        let side = try running
-        if side.closed.isEmpty {
-            await withCheckedContinuation { continuation in side.onClosed = { continuation.resume() } }
-            side.onClosed = {}
-        }
-        return (side.closed, side.frames)
-    }
-
-    func knock(_ endpoint: Endpoint, _ token: RoutingToken, _ sealed: [UInt8]) async throws -> Result<
-        [UInt8]?, DialFailure
-    > {
-        let side = try running
-        return await withCheckedContinuation { continuation in
-            side.transport.knock(at: endpoint, token: token, sealed: sealed) { continuation.resume(returning: $0) }
-        }
-    }
-
-    func cancelled(_ endpoint: Endpoint, _ token: RoutingToken, _ remote: PublicKey) throws -> [DialFailure] {
-        let side = try running
-        side.transport.cancelDial(side.transport.dial(side.dial(remote, token, at: [endpoint])))
-        return side.failures
-    }
-
-    func longestBatch() throws -> Int { try running.longestBatch }
-    func rejections() throws -> [Rejection] { try running.rejections }
-    func stop() throws { try running.transport.close() }
-
-    private var running: Side { get throws { try #require(side) } }
-}
-
-private struct Loopback {
-    let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
-    let near: Node
-    let far: Node
-    let farKey: PublicKey
-    let listener: TCPListener
-    let token = RoutingSecret(SecretBytes(copying: [UInt8](repeating: 5, count: 32))).token(day: 1, counter: 1)
-
-    init(farLimits: TransportLimits = .patient, nearLimits: TransportLimits = .patient) async throws {
-        let loop = group.next()
-        near = Node(loop)
-        far = Node(loop)
-        let nearKey = try await near.start(key: 0x11, limits: nearLimits)
-        farKey = try await far.start(key: 0x21, limits: farLimits)
-        listener = try await far.listen()
-        try await far.accepts(token, from: nearKey)
-    }
-
-    var endpoint: Endpoint { Endpoint(host: "127.0.0.1", port: listener.address.port ?? 0) }
-
-    func end() async throws {
-        try await near.stop()
-        try await far.stop()
-        try await listener.close().get()
-        try await group.shutdownGracefully()
-    }
-}
-
 @Suite struct LoopbackTests {
-    @Test func `a link over TCP opens, carries frames both ways and closes in order`() async throws {
-        let net = try await Loopback()
-        try await net.far.echo()
-        #expect(try await net.near.dial(net.endpoint, net.token, net.farKey) == nil)
+    @Test(arguments: [(LinkCarrier.tcp, "127.0.0.1"), (.udp, "127.0.0.1"), (.udp, "::1")])
+    func `a link opens, carries frames both ways and closes in order`(carrier: LinkCarrier, host: String) async throws {
+        let net = try await SocketPair(carrier, host: host)
+        try await net.dial()
         let frames =
             (0..<1_500).map { [UInt8](repeating: UInt8($0 & 0x7f), count: $0) } + [[UInt8](repeating: 1, count: 65_535)]
-        #expect(try await net.near.exchange(frames) == frames)
-        #expect(try await net.near.sendAndClose([]) == .requested)
-        #expect(try await net.far.awaitClosed().reasons == [.closedByPeer])
+        try await net.until { near, _ in
+            near.frames.count == frames.count
+        } after: { near, far in
+            far.echo()
+            near.waiting = frames
+            near.write()
+        }
+        #expect(net.near.frames == frames && net.far.frames == frames && net.near.failures.isEmpty)
+        let endpoint = net.endpoint
+        try await net.act { near, far in
+            let (near, far) = (near.links[0], far.links[0])
+            #expect(near.carrier == carrier && near.peer.handshakeHash == far.peer.handshakeHash)
+            #expect(near.role == .initiator && far.role == .responder && near.route == 1 && far.route == 7)
+            #expect(near.remoteAddress?.port == endpoint.port && far.localAddress?.port == endpoint.port)
+            #expect(near.bytesOut > 1_000_000 && near.bytesIn > 1_000_000)
+        }
+        try await net.until { near, far in
+            near.closed.count == 1 && far.closed.count == 1
+        } after: { near, _ in
+            near.links[0].close()
+        }
+        #expect(net.near.closed == [.requested] && net.far.closed == [.closedByPeer])
+        #expect(!net.near.links[0].isWritable)
+        try await net.end()
+    }
+
+    @Test(arguments: [LinkCarrier.tcp, .udp])
+    func `frames sent before a close arrive, even while the other side keeps sending`(carrier: LinkCarrier) async throws
+    {
+        let net = try await SocketPair(carrier)
+        try await net.dial()
+        let frames = (0..<200).map { [UInt8](repeating: UInt8($0), count: 5_000) }
+        try await net.until { near, far in
+            near.closed.count == 1 && far.closed.count == 1
+        } after: { near, far in
+            far.echo()
+            for frame in frames { try? near.links[0].send(frame) }
+            near.links[0].close()
+        }
+        #expect(net.far.frames == frames && net.near.closed == [.requested] && net.far.closed == [.closedByPeer])
         try await net.end()
     }
 
     @Test func `a link hands over no more frames in one turn than its share`() async throws {
-        let net = try await Loopback()
-        try await net.far.echo()
-        #expect(try await net.near.dial(net.endpoint, net.token, net.farKey) == nil)
+        let net = try await SocketPair(.tcp)
+        try await net.dial()
         let short = (0..<10_000).map { [UInt8(truncatingIfNeeded: $0 >> 8), UInt8(truncatingIfNeeded: $0)] }
         let frames = short[..<5_000] + [[UInt8](repeating: 1, count: 65_535)] + short[5_000...]
-        #expect(try await net.near.exchange(Array(frames)) == Array(frames))
+        try await net.until { near, _ in
+            near.frames.count == frames.count
+        } after: { near, far in
+            far.echo()
+            for frame in frames { try? near.links[0].send(frame) }
+            near.links[0].flush()
+        }
+        #expect(net.near.frames == Array(frames))
         let share = TransportLimits().turnFrameCount + 1
-        #expect(try await net.near.longestBatch() <= share)
-        #expect(try await net.far.longestBatch() <= share)
+        #expect(net.near.longestBatch <= share && net.far.longestBatch <= share)
         try await net.end()
     }
 
@@ -174,45 +89,33 @@ private struct Loopback {
         }
     }
 
-    @Test func `frames sent before a close arrive, even while the other side keeps sending`() async throws {
-        let net = try await Loopback()
-        try await net.far.echo()
-        #expect(try await net.near.dial(net.endpoint, net.token, net.farKey) == nil)
-        let frames = (0..<200).map { [UInt8](repeating: UInt8($0), count: 5_000) }
-        #expect(try await net.near.sendAndClose(frames) == .requested)
-        let end = try await net.far.awaitClosed()
-        #expect(end.frames == frames)
-        #expect(end.reasons == [.closedByPeer])
+    @Test func `a dial opens a link by host name`() async throws {
+        let net = try await SocketPair(.tcp)
+        try await net.dial([Endpoint(host: "localhost", port: net.endpoint.port)])
+        #expect(net.near.links.count == 1)
         try await net.end()
     }
 
-    @Test func `a dial opens a link by host name`() async throws {
-        let net = try await Loopback()
-        let named = Endpoint(host: "localhost", port: net.endpoint.port)
-        #expect(try await net.near.dial(named, net.token, net.farKey) == nil)
-        try await net.end()
+    private func listen(_ net: SocketPair, host: String = "127.0.0.1", port: Int = 0) async throws -> TCPListener {
+        let far = net.far
+        return try await net.group.next().flatSubmit { far.transport.listen(host: host, port: port) }.get().tcp
     }
 
     @Test func `a node has several listeners, and a failed listen names its endpoint`() async throws {
-        let net = try await Loopback()
-        let second = try await net.far.listen()
+        let net = try await SocketPair(.tcp)
+        let second = try await listen(net)
         #expect(second.address.port != net.endpoint.port)
-        await #expect(throws: ListenFailure.addressInUse(net.endpoint)) {
-            try await net.far.listen(port: net.endpoint.port)
-        }
-        let strange = Endpoint(host: "192.0.2.1", port: 0)
-        await #expect(throws: ListenFailure.addressNotAvailable(strange)) {
-            try await net.far.listen(host: strange.host, port: strange.port)
-        }
-        await #expect(throws: ListenFailure.unresolvable(Endpoint(host: "127.0.0.1", port: 65_536))) {
-            try await net.far.listen(port: 65_536)
-        }
-        await #expect(throws: ListenFailure.unresolvable(Endpoint(host: "no such host", port: 1))) {
-            try await net.far.listen(host: "no such host", port: 1)
+        for (endpoint, failure) in [
+            (net.endpoint, ListenFailure.addressInUse),
+            (Endpoint(host: "192.0.2.1", port: 0), ListenFailure.addressNotAvailable),
+            (Endpoint(host: "127.0.0.1", port: 65_536), ListenFailure.unresolvable),
+            (Endpoint(host: "no such host", port: 1), ListenFailure.unresolvable),
+        ] {
+            await #expect(throws: failure(endpoint)) { try await listen(net, host: endpoint.host, port: endpoint.port) }
         }
         // The port of the closed listener is free again.
-        try await net.listener.close().get()
-        let again = try await net.far.listen(port: net.endpoint.port)
+        try await net.listening.tcp.close().get()
+        let again = try await listen(net, port: net.endpoint.port)
         #expect(again.address.port == net.endpoint.port)
         try await again.close().get()
         try await second.close().get()
@@ -220,40 +123,40 @@ private struct Loopback {
     }
 
     @Test func `a failed TCP dial reports its reason`() async throws {
-        let net = try await Loopback()
-        try await net.listener.close().get()
-        #expect(try await net.near.dial(net.endpoint, net.token, net.farKey) == .refused)
-        for port in [0, 65_536, -1] {
-            let endpoint = Endpoint(host: "127.0.0.1", port: port)
-            #expect(try await net.near.dial(endpoint, net.token, net.farKey) == .unresolvable)
+        let net = try await SocketPair(.tcp)
+        try await net.listening.tcp.close().get()
+        try await net.dial()
+        for port in [0, 65_536, -1] { try await net.dial([Endpoint(host: "127.0.0.1", port: port)]) }
+        try await net.dial([Endpoint(host: "no such host", port: 1)])
+        let endpoint = net.endpoint
+        try await net.act { near, far in
+            near.transport.cancelDial(near.dial(far.identity.publicKey, SocketPair.token, at: [endpoint]))
         }
-        let nowhere = Endpoint(host: "no such host", port: 1)
-        #expect(try await net.near.dial(nowhere, net.token, net.farKey) == .unresolvable)
-        #expect(try await net.near.cancelled(net.endpoint, net.token, net.farKey).last == .cancelled)
+        #expect(net.near.failures == [.refused] + [DialFailure](repeating: .unresolvable, count: 4) + [.cancelled])
         try await net.end()
     }
 
     @Test func `a dial with an unknown token or another inbox's key is closed before act 2`() async throws {
-        let net = try await Loopback()
-        let other = RoutingSecret(SecretBytes(copying: [UInt8](repeating: 6, count: 32))).token(day: 1, counter: 1)
-        #expect(try await net.near.dial(net.endpoint, other, net.farKey) == .closedBeforeActTwo)
-        let nobody = try SecretKey(SecretBytes(copying: [UInt8](repeating: 0x31, count: 32))).publicKey
-        #expect(try await net.near.dial(net.endpoint, net.token, nobody) == .closedBeforeActTwo)
-        #expect(try await net.far.rejections() == [.unknownToken, .handshake(.badCiphertext(.one))])
+        let net = try await SocketPair(.tcp)
+        try await net.dial(nil, SocketPair.unknownToken)
+        try await net.dial(to: SecretKey(SecretBytes(copying: [UInt8](repeating: 0x31, count: 32))).publicKey)
+        #expect(net.near.failures == [.closedBeforeActTwo, .closedBeforeActTwo])
+        #expect(net.far.rejections == [.unknownToken, .handshake(.badCiphertext(.one))])
         try await net.end()
     }
 
     @Test func `a dial and a knock at a silent responder time out`() async throws {
         var limits = TransportLimits.patient
         limits.actTimeout = .milliseconds(50)
-        let net = try await Loopback(nearLimits: limits)
+        let net = try await SocketPair(.tcp, limits: limits)
         let silent = try await ServerBootstrap(group: net.group).bind(host: "127.0.0.1", port: 0).get()
         let endpoint = Endpoint(host: "127.0.0.1", port: silent.localAddress?.port ?? 0)
-        #expect(try await net.near.dial(endpoint, net.token, net.farKey) == .timedOut)
+        try await net.dial([endpoint])
+        #expect(net.near.failures == [.timedOut])
         // The next dial announces short segments.
-        #expect(try await net.near.loss(of: net.farKey)?.carrier == .tcp)
-        let result = try await net.near.knock(endpoint, net.token, [1])
-        #expect(result == .failure(.timedOut))
+        let carrier = try await net.act { near, far in near.transport.loss(of: far.identity.publicKey)?.carrier }
+        #expect(carrier == .tcp)
+        #expect(try await net.knock([1], at: endpoint) == .failure(.timedOut))
         try await silent.close().get()
         try await net.end()
     }
@@ -273,28 +176,166 @@ private struct Loopback {
 
     @Test(arguments: [[0], [0, 0], [0, 2, 1], [0, 1, 1, 1], [4, 1, 7], [255, 255]] as [[UInt8]])
     func `a knock with a malformed answer fails`(line: [UInt8]) async throws {
-        let net = try await Loopback()
+        let net = try await SocketPair(.tcp)
         let parrot = try await ServerBootstrap(group: net.group).childChannelInitializer { channel in
             channel.eventLoop.makeCompletedFuture { try channel.pipeline.syncOperations.addHandler(Parrot(line)) }
         }.bind(host: "127.0.0.1", port: 0).get()
         let endpoint = Endpoint(host: "127.0.0.1", port: parrot.localAddress?.port ?? 0)
-        #expect(try await net.near.knock(endpoint, net.token, [1]) == .failure(.badAnswer))
+        #expect(try await net.knock([1], at: endpoint) == .failure(.badAnswer))
         // The bytes are not a valid act 2, either.
-        #expect(try await net.near.dial(endpoint, net.token, net.farKey) == .closedBeforeActTwo)
+        try await net.dial([endpoint])
+        #expect(net.near.failures == [.closedBeforeActTwo])
         try await parrot.close().get()
         try await net.end()
     }
 
     @Test func `a knock reaches a listener, and its answer comes back`() async throws {
-        let net = try await Loopback()
+        let net = try await SocketPair(.tcp)
         let sealed = [UInt8](repeating: 9, count: 1_024)
-        #expect(try await net.near.knock(net.endpoint, net.token, sealed) == .success(nil))
-        try await net.far.acceptsKnocks(net.token, answer: [4, 5, 6])
-        #expect(try await net.near.knock(net.endpoint, net.token, sealed) == .success([4, 5, 6]))
-        try await net.far.acceptsKnocks(net.token, answer: nil)
-        #expect(try await net.near.knock(net.endpoint, net.token, sealed) == .success(nil))
-        try await net.listener.close().get()
-        #expect(try await net.near.knock(net.endpoint, net.token, sealed) == .failure(.refused))
+        #expect(try await net.knock(sealed) == .success(nil))
+        for answer in [[4, 5, 6], nil] as [[UInt8]?] {
+            try await net.act { _, far in (far.knockTokens, far.answer) = ([SocketPair.token], answer) }
+            #expect(try await net.knock(sealed) == .success(answer))
+        }
+        try await net.listening.tcp.close().get()
+        #expect(try await net.knock(sealed) == .failure(.refused))
         try await net.end()
+    }
+}
+
+@Suite struct DatagramLoopbackTests {
+    @Test func `16 MiB arrive over UDP despite losses in the socket`() async throws {
+        let net = try await SocketPair(.udp)
+        try await net.dial()
+        try await net.until { _, far in
+            far.frames.reduce(0) { $0 + $1.count } == 16 << 20
+        } after: { near, _ in
+            near.waiting = [[UInt8]](repeating: [UInt8](repeating: 3, count: 1 << 15), count: 512)
+            near.write()
+        }
+        #expect(net.near.closed.isEmpty && net.far.batches > 0)
+        try await net.end()
+    }
+
+    /// Queues the frames at the far end, which reads nothing; a frame of its own tells that they were sent.
+    private func fill(_ net: SocketPair, with frames: [[UInt8]]) async throws {
+        try await net.until { near, _ in
+            near.frames.count == 1
+        } after: { near, far in
+            far.links[0].pauseReading()
+            near.waiting = frames
+            near.write()
+            try? far.links[0].send([1])
+            far.links[0].flush()
+        }
+    }
+
+    @Test func `a link hands over at most 128 frames in one turn of the loop`() async throws {
+        let net = try await SocketPair(.udp)
+        try await net.dial()
+        let frames = (0..<500).map { [UInt8($0 >> 8), UInt8($0 & 255)] }
+        try await fill(net, with: frames)
+        #expect(net.far.frames.isEmpty)
+        try await net.until { _, far in
+            far.frames.count == 500
+        } after: { _, far in
+            far.links[0].resumeReading()
+            #expect(far.frames.count == 128)
+        }
+        #expect(net.far.frames == frames && net.far.batches >= 4)
+        try await net.end()
+    }
+
+    @Test func `closing a paused link hands over its waiting frames, but only after the call`() async throws {
+        let net = try await SocketPair(.udp)
+        try await net.dial()
+        let frames = (0..<100).map { [UInt8](repeating: UInt8($0), count: 100) }
+        try await fill(net, with: frames)
+        try await net.until { _, far in
+            far.frames.count == 100
+        } after: { _, far in
+            far.links[0].close()
+            #expect(far.frames.isEmpty)
+        }
+        #expect(net.far.frames == frames)
+        try await net.end()
+    }
+
+    @Test func `a failed UDP dial reports its reason, and the socket keeps working`() async throws {
+        var limits = TransportLimits()
+        limits.actTimeout = .milliseconds(50)
+        let net = try await SocketPair(.udp, limits: limits)
+        try await net.dial(nil, SocketPair.unknownToken)
+        #expect(net.near.failures == [.timedOut] && net.far.rejections.first == .unknownToken)
+        for port in [0, 65_536, -1] { try await net.dial([Endpoint(host: "127.0.0.1", port: port)]) }
+        try await net.dial([Endpoint(host: "no such host", port: 1)])
+        #expect(net.near.failures.dropFirst() == [.unresolvable, .unresolvable, .unresolvable, .unresolvable])
+        // An unreachable address fails its dial only.
+        for host in ["255.255.255.255", "0.0.0.0", "2001:db8::1", "192.0.2.1"] {
+            try await net.dial([Endpoint(host: host, port: 9)])
+        }
+        #expect(net.near.failures.count == 9 && net.near.links.isEmpty)
+        // 50 ms may be too short on a busy machine, so the dial is repeated.
+        for _ in 0..<100 where net.near.links.isEmpty { try await net.dial() }
+        #expect(net.near.links.count == 1)
+        try await net.end()
+        #expect(net.near.closed == [.shutDown])
+    }
+
+    @Test func `a listener on all addresses answers from the dialled address`() async throws {
+        let net = try await SocketPair(.udp, host: "0.0.0.0")
+        // 127.0.0.1 is also the address the kernel would choose by itself.
+        for host in ["127.0.0.2", "127.0.0.3", "127.0.0.1"] {
+            try await net.dial([Endpoint(host: host, port: net.endpoint.port)])
+            try #require(net.near.links.last?.remoteAddress?.ipAddress == host && net.near.failures.isEmpty)
+        }
+        try await net.until { _, far in
+            far.frames.count == 3
+        } after: { near, _ in
+            for link in near.links {
+                try? link.send([1])
+                link.flush()
+            }
+        }
+        try await net.end()
+    }
+
+    @Test func `a failed listen over UDP names the taken or invalid endpoint`() async throws {
+        let net = try await SocketPair(.udp)
+        let loop = net.group.next()
+        let invalid = Endpoint(host: "127.0.0.1", port: 65_536)
+        for failure in [ListenFailure.addressInUse(net.endpoint), .unresolvable(invalid)] {
+            let endpoint = failure == .unresolvable(invalid) ? invalid : net.endpoint
+            await #expect(throws: failure) {
+                _ = try await loop.flatSubmit { Sockets().bind(at: endpoint, number: 1, on: loop) { _ in } }.get()
+            }
+        }
+        try await net.end()
+    }
+
+    @Test func `a dial leaves by the socket bound to the source address of its route`() {
+        let target = DatagramAddress(v4: 0xc633_6409, port: 9)
+        func own(_ v4: UInt32, _ socket: UInt32) -> DatagramAddress { DatagramAddress(v4: v4, port: 7, socket: socket) }
+        let (first, second, all) = (own(0xc000_0201, 1), own(0xc633_6401, 2), own(0, 3))
+        let loopback = own(0x7f00_0001, 4)
+        let source = IPAddress(v4: 0xc633_6401)
+        #expect(target.leaving(by: [first, second, all], source: source) == 2)
+        #expect(target.leaving(by: [first, all], source: source) == 3)
+        #expect(target.leaving(by: [first, loopback], source: source) == nil)
+        #expect(target.leaving(by: [first, second], source: nil) == 1)
+        #expect(DatagramAddress(v4: 0x7f00_0002, port: 9).leaving(by: [first, loopback], source: source) == 4)
+        let sixth = DatagramAddress(IPAddress(high: 0x2001_0db8 << 32, low: 1), port: 9)
+        #expect(sixth.leaving(by: [first, second, all], source: nil) == nil)
+    }
+
+    @Test func `a link-local address keeps its interface as a socket address, an endpoint and a dial's address`() throws
+    {
+        // 1 is the loopback interface.
+        let address = DatagramAddress(try #require(IPAddress(text: "fe80::1")).zoned(1), port: 7)
+        let endpoint = Endpoint(address)
+        #expect(endpoint == Endpoint(host: "fe80::1%1", port: 7))
+        for socketAddress in [address.socketAddress, SocketAddress(reaching: endpoint)] {
+            #expect(DatagramAddress(try #require(socketAddress), socket: 0) == address)
+        }
     }
 }

@@ -4,34 +4,6 @@ import NIOPosix
 import Testing
 import Transport
 
-/// A node whose links run over streams. Confined to its loop.
-private final class StreamSide: @unchecked Sendable {
-    let identity: IdentityKey
-    let transport: LinkTransport
-    var links: [PeerConnection] = []
-    var frames: [[UInt8]] = []
-    var closed: [LinkCloseReason] = []
-    var failures: [DialFailure] = []
-    var changed: () -> Void = {}
-
-    init(_ loop: any EventLoop, key: UInt8) throws {
-        identity = IdentityKey(try SecretKey(SecretBytes(copying: [UInt8](repeating: key, count: 32))))
-        transport = LinkTransport(loop: loop, datagrams: nil)
-        transport.events.linkOpened = { [unowned self] in
-            links.append($0)
-            changed()
-        }
-        transport.events.frame = { [unowned self] _, frame in
-            frames.append(frame)
-            changed()
-        }
-        transport.events.linkClosed = { [unowned self] _, reason in
-            closed.append(reason)
-            changed()
-        }
-    }
-}
-
 private final class Carrier: @unchecked Sendable {
     let sockets: [RelayedSocket]
     private var credit: [Int]
@@ -67,35 +39,25 @@ private final class Carrier: @unchecked Sendable {
 }
 
 @Suite("Sockets of relayed streams") struct RelayedSocketTests {
-    private static let token = RoutingSecret(SecretBytes(copying: [UInt8](repeating: 5, count: 32))).token(
-        day: 1, counter: 1)
-
     private func run(
         window: Int, knows: Bool = true,
-        _ begin: @escaping @Sendable (_ near: StreamSide, _ far: StreamSide, _ carrier: Carrier) -> Void,
-        until isDone: @escaping @Sendable (_ near: StreamSide, _ far: StreamSide) -> Bool,
-        check: @escaping @Sendable (_ near: StreamSide, _ far: StreamSide) -> Void
+        _ begin: @escaping @Sendable (_ near: Side, _ far: Side, _ carrier: Carrier) -> Void,
+        until isDone: @escaping @Sendable (_ near: Side, _ far: Side) -> Bool,
+        check: @escaping @Sendable (_ near: Side, _ far: Side) -> Void
     ) async throws {
         let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
         let loop = group.next()
         let done = loop.makePromise(of: Void.self)
         let held = try await loop.submit {
-            let near = try StreamSide(loop, key: 1)
-            let far = try StreamSide(loop, key: 2)
-            let identity = far.identity
-            let remote = near.identity.publicKey
-            far.transport.events.route = { _ in knows ? RouteMatch(identity: identity, route: 7, remote: remote) : nil }
+            let near = try Side(loop, key: 1)
+            let far = try Side(loop, key: 2)
+            if knows { far.accepts(SocketPair.token, from: near.identity.publicKey) }
             let carrier = Carrier(loop, window: window)
             for side in [near, far] {
                 side.changed = { [unowned near, unowned far] in if isDone(near, far) { done.succeed(()) } }
             }
             try far.transport.accept(carrier.sockets[1])
-            let dial = near.transport.makeDial(Self.token, as: near.identity, to: far.identity.publicKey) {
-                [unowned near] failure, _ in
-                near.failures.append(failure)
-                near.changed()
-            }
-            _ = near.transport.dial(dial, over: .stream(carrier.sockets[0]))
+            near.dial(far.identity.publicKey, SocketPair.token) { $0.dial($1, over: .stream(carrier.sockets[0])) }
             for socket in carrier.sockets { socket.begin() }
             begin(near, far, carrier)
             return NIOLoopBound((near, far, carrier), eventLoop: loop)

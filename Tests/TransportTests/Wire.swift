@@ -22,7 +22,6 @@ extension TransportLimits {
 final class TestDial: DialOwner {
     private let shown: RoutingToken?
     var number: UInt64 = 0
-    var onAnswered: (RoutingToken) -> Void = { _ in }
     var onRefused: () -> Void = {}
     var onOpened: (PeerConnection) -> Void = { _ in }
     var onFailed: (DialFailure, LinkTransport.TokenHearing) -> Void = { _, _ in }
@@ -30,26 +29,14 @@ final class TestDial: DialOwner {
     init(_ token: RoutingToken?) { shown = token }
 
     func token() -> RoutingToken? { shown }
-    func answered(_ token: RoutingToken) { onAnswered(token) }
+    func answered(_ token: RoutingToken) {}
     func tokenRefused() { onRefused() }
     func opened(_ connection: PeerConnection) { onOpened(connection) }
     func failed(_ failure: DialFailure, _ hearing: LinkTransport.TokenHearing) { onFailed(failure, hearing) }
 }
 
-extension LinkTransport {
-    /// A dial whose link is an event, as an incoming link is.
-    func makeDial(
-        _ token: RoutingToken, as identity: IdentityKey, to remote: PublicKey, at endpoints: [Endpoint] = [],
-        failed: @escaping (DialFailure, TokenHearing) -> Void
-    ) -> Dial {
-        let owner = TestDial(token)
-        (owner.onOpened, owner.onFailed) = (events.linkOpened, failed)
-        return Dial(endpoints: endpoints, identity: identity, remote: remote, owner: owner)
-    }
-}
-
-/// One node's transport, and the events it received.
-final class Side {
+/// One node's transport, and the events it received. Confined to its loop.
+final class Side: @unchecked Sendable {
     let transport: LinkTransport
     let identity: IdentityKey
     var routes: [RoutingToken: RouteMatch] = [:]
@@ -66,18 +53,28 @@ final class Side {
     var longestBatch = 0
     private var batch = 0
     var closed: [LinkCloseReason] = []
-    var failures: [DialFailure] = []
+    /// Dials that have failed.
+    var ended: [(number: UInt64, failure: DialFailure, hearing: LinkTransport.TokenHearing)] = []
+    var failures: [DialFailure] { ended.map(\.failure) }
+    /// How often a dial's token was refused.
+    var refused = 0
     var rejections: [Rejection] = []
     var knocks: [[UInt8]] = []
     var writable = 0
     var onFrame: (PeerConnection, [UInt8]) -> Void = { _, _ in }
-    var onClosed: () -> Void = {}
-    var onOpened: () -> Void = {}
-    var onFailed: () -> Void = {}
+    /// Called after each event.
+    var changed: () -> Void = {}
+    /// Sent over the last link as it becomes writable.
+    var waiting: [[UInt8]] = []
 
-    init(_ loop: any EventLoop, key: UInt8, limits: TransportLimits = TransportLimits()) throws {
+    init(
+        _ loop: any EventLoop, key: UInt8, network: any Network = Sockets(), datagrams: (any DatagramNetwork)? = nil,
+        limits: TransportLimits = TransportLimits()
+    ) throws {
         identity = IdentityKey(try SecretKey(SecretBytes(copying: [UInt8](repeating: key, count: 32))))
-        transport = LinkTransport(loop: loop, datagrams: nil, limits: limits, generator: SplitMix64(state: UInt64(key)))
+        transport = LinkTransport(
+            loop: loop, network: network, datagrams: datagrams, limits: limits,
+            generator: SplitMix64(state: UInt64(key)))
         var events = TransportEvents()
         events.route = { [unowned self] in
             routesAsked += 1
@@ -91,12 +88,14 @@ final class Side {
         }
         events.linkOpened = { [unowned self] in
             links.append($0)
-            onOpened()
+            write()
+            changed()
         }
         events.frame = { [unowned self] in
             frames.append($1)
             batch += 1
             onFrame($0, $1)
+            changed()
         }
         events.batchEnded = { [unowned self] in
             batches += 1
@@ -104,21 +103,45 @@ final class Side {
             batch = 0
             $0.flush()
         }
-        events.becameWritable = { [unowned self] _ in writable += 1 }
+        events.becameWritable = { [unowned self] _ in
+            writable += 1
+            write()
+        }
         events.linkClosed = { [unowned self] in
             closed.append($1)
-            onClosed()
+            changed()
         }
-        events.rejected = { [unowned self] in rejections.append($0) }
+        events.rejected = { [unowned self] in
+            rejections.append($0)
+            changed()
+        }
         transport.events = events
     }
 
+    func echo() { onFrame = { link, frame in try? link.send(frame) } }
+
+    func write() {
+        guard let link = links.last, !waiting.isEmpty else { return }
+        while link.isWritable, !waiting.isEmpty { try? link.send(waiting.removeFirst()) }
+        link.flush()
+    }
+
     /// A dial whose link and failure are events of this side.
-    func dial(_ remote: PublicKey, _ token: RoutingToken, at endpoints: [Endpoint] = []) -> LinkTransport.Dial {
-        transport.makeDial(token, as: identity, to: remote, at: endpoints) { [unowned self] failure, _ in
-            failures.append(failure)
-            onFailed()
+    /// - Returns: its number.
+    @discardableResult func dial(
+        _ remote: PublicKey, _ token: RoutingToken, at endpoints: [Endpoint] = [],
+        by dial: (LinkTransport, LinkTransport.Dial) -> UInt64 = { $0.dial($1) }
+    ) -> UInt64 {
+        let owner = TestDial(token)
+        owner.onRefused = { [unowned self] in refused += 1 }
+        owner.onOpened = transport.events.linkOpened
+        owner.onFailed = { [unowned self, unowned owner] in
+            ended.append((owner.number, $0, $1))
+            changed()
         }
+        owner.number = dial(
+            transport, LinkTransport.Dial(endpoints: endpoints, identity: identity, remote: remote, owner: owner))
+        return owner.number
     }
 
     func accepts(_ token: RoutingToken, from remote: PublicKey?) {
@@ -156,8 +179,9 @@ final class Wire {
     /// A dial whose preamble and act 1 wait in the channel.
     func dial(to remote: PublicKey? = nil, token: RoutingToken? = nil) throws -> EmbeddedChannel {
         let channel = EmbeddedChannel(loop: loop)
-        let dial = dialer.dial(remote ?? responder.identity.publicKey, token ?? self.token)
-        _ = dialer.transport.dial(dial, over: .channel(channel))
+        dialer.dial(remote ?? responder.identity.publicKey, token ?? self.token) {
+            $0.dial($1, over: .channel(channel))
+        }
         try channel.connect(to: SocketAddress(ipAddress: "192.0.2.2", port: 4_000)).wait()
         return channel
     }

@@ -140,17 +140,6 @@ private func memberTable() -> RoutingTable {
         #expect(table.count == 0)
     }
 
-    @Test func `a route never has more than 99 tokens`() {
-        var table = memberTable()
-        for day in today - 1...today + 1 { for _ in 0..<9 { table.show(secret(1).token(day: day, counter: 6)) } }
-        for counter in [24, 48, 72] as [UInt32] { table.show(secret(1).token(.first, counter: counter)) }
-        for day in today - 1...today + 1 { table.show(secret(1).token(day: day, counter: 12)) }
-        table.use(secret(1).token(day: today, counter: 3))
-        #expect((60...99).contains(table.count))
-        table.remove(.member(1))
-        #expect(table.count == 0)
-    }
-
     @Test func `a shared secret has 16 tokens a day and 16 of any day, all reusable`() {
         var table = RoutingTable(day: today)
         var generator = SplitMix64(state: 1)
