@@ -50,39 +50,6 @@ import Testing
         }
     }
 
-    @Test("A conversation is named by name, id or unique prefix of its id; an ambiguous name is refused") func naming()
-        throws
-    {
-        try withNode { ann in
-            let first = try ann.ok("conversation", "create", "--name", "same")["conversation"].string ?? ""
-            // Two of one name: each has an alias. Without its alias the name is ambiguous.
-            let other = try ann.ok("conversation", "create", "--name", "same", "--alias", "second")
-            let second = other["conversation"].string ?? ""
-            try ann.ok("conversation", "alias", "same", "--remove")
-            try ann.ok("conversation", "create", "--name", "other")
-            #expect(try ann.ok("conversation", "show", "other")["name"].string == "other")
-            #expect(try ann.ok("conversation", "show", String(first.prefix(16)))["conversation"].string == first)
-            #expect(try ann.ok("conversation", "show", second)["conversation"].string == second)
-            let ambiguous = try ann.fails(64, "conversation", "show", "same")
-            #expect(ambiguous.kind == "usage")
-            #expect(ambiguous.message.contains(first.prefix(12)) && ambiguous.message.contains(second.prefix(12)))
-            for command in [
-                ["read"], ["conversation", "show"], ["lifetime", "show"], ["invite", "list"], ["explode", "status"],
-            ] {
-                let answer = try ann.run(command + ["nothing-of-the-kind"])
-                #expect(answer.code == 7 && answer.kind == "notFound", "\(answer)")
-            }
-            #expect(try ann.run(["send", "nothing", "x"]).code == 7)
-            // With sixteen conversations a first digit repeats.
-            for _ in 0..<14 { try ann.ok("conversation", "create") }
-            let ids = try ann.ok("conversation", "list").lines.compactMap { $0["conversation"].string }
-            #expect(ids.count == 17)
-            let digits = Dictionary(grouping: ids) { $0.prefix(1) }
-            let shared = try #require(digits.first { $0.value.count > 1 })
-            try ann.fails(64, "conversation", "show", String(shared.key))
-        }
-    }
-
     @Test("A member leaves: the other one is told, and the leaver's copy is gone") func leave() throws {
         try withRoom(lifetime: "1d") { ann, bob, id in
             try say("before", ann)

@@ -67,26 +67,6 @@ import Testing
         }
     }
 
-    @Test("Over UDP a member that returns gets what was sent meanwhile, and learns of an explosion by a knock")
-    func lateMember() throws {
-        try withDatagramRoom { ann, bob, _ in
-            try agree(ann, bob, "1d")
-            try say("before", ann)
-            bob.crash()
-            try ann.ok("send", "room", "while you were away")
-            try bob.start()
-            try ann.ok("send", "room", "and now", "--wait", "delivered", "--timeout", "90")
-            #expect(try bob.texts().contains("while you were away"))
-            #expect(try link(bob)["transport"].string == "udp")
-            try bob.stop()
-            try ann.ok("explode", "room", "--force")
-            try bob.start()
-            try bob.wait("exploded")
-            try eventually("nothing is left") { bob.files(".seg").isEmpty }
-            try ann.wait("deletionReceipt")
-        }
-    }
-
     @Test("With --no-udp a node has no UDP socket and is dialled over TCP") func off() throws {
         try withHomes { ann, bob in
             try ann.start(["--no-udp"])

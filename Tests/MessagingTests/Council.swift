@@ -203,11 +203,7 @@ struct Council {
         attempt(index) { machine, _, _, _ throws(LifetimeStateMachine.Refusal) in try machine.withdraw() }
     }
 
-    private mutating func attempt(
-        _ index: Int,
-        _ body: (inout LifetimeStateMachine, Timestamp, IdentityKey, inout Randomness) throws(LifetimeStateMachine
-            .Refusal) -> [Action]
-    ) -> LifetimeStateMachine.Refusal? {
+    private mutating func attempt(_ index: Int, _ body: LifetimeCommand) -> LifetimeStateMachine.Refusal? {
         do throws(LifetimeStateMachine.Refusal) {
             perform(try body(&machines[index], now, keys[index], &random), by: index)
             return nil

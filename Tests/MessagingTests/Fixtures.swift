@@ -44,6 +44,10 @@ extension LifetimeTerms {
     static let thirtyDays = LifetimeTerms(.thirtyDays)
 }
 
+/// A command of a member's user.
+typealias LifetimeCommand = (inout LifetimeStateMachine, Timestamp, IdentityKey, inout Randomness)
+    throws(LifetimeStateMachine.Refusal) -> [LifetimeStateMachine.Action]
+
 /// The two machines of one conversation and the messages in flight, in order.
 struct Negotiation {
     enum Side: Int, CaseIterable {
@@ -106,32 +110,28 @@ struct Negotiation {
     }
 
     @discardableResult mutating func propose(terms: LifetimeTerms, _ side: Side) -> LifetimeStateMachine.Refusal? {
-        do throws(LifetimeStateMachine.Refusal) {
-            let actions = try machines[side.rawValue].propose(
-                terms, now: time(side), key: keys[side.rawValue], random: &random)
-            perform(actions, by: side)
-            return nil
-        } catch { return error }
+        attempt(side) { machine, now, key, random throws(LifetimeStateMachine.Refusal) in
+            try machine.propose(terms, now: now, key: key, random: &random)
+        }
     }
 
     @discardableResult mutating func accept(_ side: Side) -> LifetimeStateMachine.Refusal? {
-        do throws(LifetimeStateMachine.Refusal) {
-            let actions = try machines[side.rawValue].accept(now: time(side), key: keys[side.rawValue], random: &random)
-            perform(actions, by: side)
-            return nil
-        } catch { return error }
+        attempt(side) { machine, now, key, random throws(LifetimeStateMachine.Refusal) in
+            try machine.accept(now: now, key: key, random: &random)
+        }
     }
 
     @discardableResult mutating func reject(_ side: Side) -> LifetimeStateMachine.Refusal? {
-        do throws(LifetimeStateMachine.Refusal) {
-            perform(try machines[side.rawValue].reject(), by: side)
-            return nil
-        } catch { return error }
+        attempt(side) { machine, _, _, _ throws(LifetimeStateMachine.Refusal) in try machine.reject() }
     }
 
     @discardableResult mutating func withdraw(_ side: Side) -> LifetimeStateMachine.Refusal? {
+        attempt(side) { machine, _, _, _ throws(LifetimeStateMachine.Refusal) in try machine.withdraw() }
+    }
+
+    private mutating func attempt(_ side: Side, _ body: LifetimeCommand) -> LifetimeStateMachine.Refusal? {
         do throws(LifetimeStateMachine.Refusal) {
-            perform(try machines[side.rawValue].withdraw(), by: side)
+            perform(try body(&machines[side.rawValue], time(side), keys[side.rawValue], &random), by: side)
             return nil
         } catch { return error }
     }

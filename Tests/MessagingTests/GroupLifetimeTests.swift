@@ -64,20 +64,6 @@ import Testing
         for index in council.present { #expect(unsigned(index).isEmpty) }
     }
 
-    @Test func `an accept that reaches a member before its proposal does not withdraw the proposal`() {
-        var council = Council(3)
-        council.propose(.oneDay, 0)
-        council.deliver(0, 1)
-        council.accept(1)
-        // The third member does not know the proposal. Only the proposer could withdraw it.
-        council.deliver(1, 2)
-        council.deliver(2, 1)
-        council.deliverAll()
-        council.accept(2)
-        council.deliverAll()
-        #expect(council.isAgreed && council.terms == .oneDay)
-    }
-
     @Test func `one member's rejection ends the proposal for all and is shown`() {
         var council = Council(4)
         council.agree(on: .oneHour)

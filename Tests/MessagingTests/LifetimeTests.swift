@@ -17,16 +17,6 @@ import Testing
         #expect(talk.lifetime(.two) == .oneDay && talk.isAgreed)
     }
 
-    @Test func `seed test 2: a rejected proposal leaves the conversation ephemeral`() {
-        var talk = Negotiation()
-        talk.propose(.sevenDays, .one)
-        talk.deliverAll()
-        talk.reject(.two)
-        talk.deliverAll()
-        #expect(talk.agreements == [nil, nil] && talk.pending(.one) == nil && talk.pending(.two) == nil)
-        #expect(talk.told[0].contains { if case .rejected(_, .userDeclined) = $0 { true } else { false } })
-    }
-
     @Test func `seed test 3: a change keeps the old agreement for contents that name it`() throws {
         var talk = Negotiation.agreed(on: .oneDay)
         let old = try #require(talk.agreements[0])
@@ -46,16 +36,6 @@ import Testing
         talk.reject(.one)
         talk.deliverAll()
         #expect(talk.lifetime(.one) == .oneDay && talk.isAgreed)
-    }
-
-    @Test func `seed test 4: a reconnection after the session's end resets both sides`() throws {
-        var talk = Negotiation.agreed(on: .oneDay)
-        let old = try #require(talk.agreements[0])
-        talk.session(resets: [false, true])
-        #expect(talk.agreements == [nil, nil])
-        #expect(talk.told[0].last == .reset(previous: .oneDay, .away(talk.machines[1].own)))
-        // A message sent meanwhile under the old agreement may still be stored.
-        #expect(talk.machines[1].storable(under: old) == .oneDay && talk.propose(.oneDay, .one) == nil)
     }
 
     @Test func `seed case 4: content of the previous agreement is still storable after a change to ephemeral`() throws {

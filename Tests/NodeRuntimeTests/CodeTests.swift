@@ -93,41 +93,6 @@ import Testing
         }
     }
 
-    private func other(_ code: SpokenCode) -> SpokenCode {
-        SpokenCode(slot: code.slot, words: [code.words[0], code.words[1] == "zoo" ? "zone" : "zoo"])
-    }
-
-    private func refusal(_ node: Node, _ code: SpokenCode, at endpoint: Endpoint) async throws -> CodeRefusal? {
-        do {
-            _ = try await node.invite(for: code, at: endpoint).get()
-            return nil
-        } catch {
-            guard case .code(let refusal)? = error as? NodeError else { throw error }
-            return refusal
-        }
-    }
-
-    @Test("two nodes: the right words give the invite once; wrong words void the code") func exchange() async throws {
-        let pair = try await Pair()
-        let place = try #require(await pair.ann.listening.first)
-        let code = try await pair.ann.openCode("tea")
-        let found = try await pair.bob.invite(for: code.code, at: place).get()
-        #expect(found.endpoint == place)
-        #expect(try await pair.ann.whenCodeEnds(code.number).get() == .taken)
-        let invite = try Node.inspect(found.slug).invite
-        #expect(invite.singleUse && invite.name == "tea")
-        #expect(try await pair.ann.record(of: "tea").issuer?.invites.contains { $0.id == invite.id } == true)
-        let slot = code.code.slot
-        #expect(try await refusal(pair.bob, code.code, at: place) == .exchange(.notOpen, slot: slot))
-        let next = try await pair.ann.openCode("tea")
-        let wrong = other(next.code)
-        #expect(try await refusal(pair.bob, wrong, at: place) == .exchange(.refused, slot: wrong.slot))
-        #expect(try await pair.ann.whenCodeEnds(next.number).get() == .wrongGuess)
-        #expect(try await refusal(pair.bob, next.code, at: place) == .exchange(.notOpen, slot: wrong.slot))
-        #expect(try await pair.ann.record(of: "tea").issuer?.invites.count == 2)
-        try await pair.end()
-    }
-
     @Test("two joiners at once: at most one gets the invite, and the code is spent") func race() async throws {
         let pair = try await Pair()
         let place = try #require(await pair.ann.listening.first)

@@ -123,19 +123,20 @@ extension Node {
         }
 
         func discard(_ numbers: [Int], in label: BoxLabel, answer receipt: [UInt8] = []) throws {
-            let slots = numbers.map { BoxPromise.Slot(box: owner.box(label), id: SlotID(tags[$0])) }
-            moments.change { promise in
-                for slot in slots {
-                    promise.kept[slot] = nil
-                    promise.open.insert(slot)
-                }
-            }
+            let slots = open(numbers, in: label)
             let shown = numbers.map { tags[$0] }
             try link.send(.mailboxRequest(.discard(owner.box(label), shown, answer: receipt)))
             try settle(slots, receipt)
         }
 
         func purge(_ numbers: [Int], in label: BoxLabel, isWhole: Bool = false) throws {
+            let slots = open(numbers, in: label)
+            try link.send(.mailboxRequest(.purge(owner.box(label), isWhole ? [] : slots.map(\.id))))
+            try settle(slots, [])
+        }
+
+        /// From now on either state of the slots is allowed.
+        private func open(_ numbers: [Int], in label: BoxLabel) -> [BoxPromise.Slot] {
             let slots = numbers.map { BoxPromise.Slot(box: owner.box(label), id: SlotID(tags[$0])) }
             moments.change { promise in
                 for slot in slots {
@@ -143,8 +144,7 @@ extension Node {
                     promise.open.insert(slot)
                 }
             }
-            try link.send(.mailboxRequest(.purge(owner.box(label), isWhole ? [] : slots.map(\.id))))
-            try settle(slots, [])
+            return slots
         }
 
         private func settle(_ slots: [BoxPromise.Slot], _ receipt: [UInt8]) throws {

@@ -127,36 +127,6 @@ extension Node {
 }
 
 @Suite("Mailboxes") struct MailboxTests {
-    @Test("two members that are never online together talk through a mailbox, both ways") func neverTogether()
-        async throws
-    {
-        let house = try await Household()
-        var (ann, bob) = try await house.agree()
-        let peers = (ann: try await ann.peersFile(), bob: try await bob.peersFile())
-        await bob.stop()
-        let mailed = await ann.next { if case .messageState(_, .mailed, _) = $0 { true } else { false } }
-        let sent = try #require(try await ann.send("tea", texts: ["while you were away"]) { _ in }.first).get()
-        _ = try await mailed.get()
-        #expect(try await #require(ann.message(sent.message, client: sent.client)).message.state == .mailed)
-        await ann.stop()
-        bob = try await house.node(house.disks.bob, peers: peers.bob)
-        try await bob.eventually("the message has come") { node in
-            node.inboxes.all.contains { $0.archive.contains(sent.message) }
-        }
-        let back = try #require(try await bob.send("tea", texts: ["an answer"]) { _ in }.first).get()
-        try await bob.eventually("the answer is mailed") { node in
-            node.message(back.message, client: back.client)?.message.state == .mailed
-        }
-        await bob.stop()
-        ann = try await house.node(house.disks.ann, peers: peers.ann)
-        try await ann.eventually("the answer has come, and the acknowledgement") { node in
-            node.inboxes.all.contains { $0.archive.contains(back.message) }
-                && node.message(sent.message, client: sent.client)?.message.state == .delivered
-        }
-        await ann.stop()
-        try await house.end()
-    }
-
     @Test("a text that a sender mails after its home was restored from an old copy arrives") func oldCopy() async throws
     {
         let house = try await Household()

@@ -73,6 +73,7 @@ extension Node {
     /// - Parameter change: other changes of its environment, such as the time.
     static func quiet(
         home: String, on disk: SimulatedDisk, _ loop: any EventLoop, listen: [Messaging.Endpoint] = [],
+        configuration: NodeConfiguration = NodeConfiguration(name: nil, listen: [], advertise: []),
         peers: PeersFile = PeersFile(), _ configure: (inout Node.Options) -> Void = { _ in },
         _ change: (inout Environment) -> Void
     ) async throws -> Node {
@@ -86,10 +87,9 @@ extension Node {
         var options = Node.Options(home: home, version: "test")
         options.listen = listen
         configure(&options)
-        return try await loop.submit { [options, environment, peers] in
+        return try await loop.submit { [options, environment] in
             try Node(
-                options, configuration: NodeConfiguration(name: nil, listen: [], advertise: []), peers: peers,
-                environment: environment, loop: loop,
+                options, configuration: configuration, peers: peers, environment: environment, loop: loop,
                 log: Logger(label: "test", factory: { _ in SwiftLogNoOpLogHandler() }))
         }.get()
     }

@@ -60,21 +60,11 @@ private final class StubGateways: GatewayNetwork {
         init() throws { try disk.makeHome() }
 
         func start(mapPorts: Bool?, configured: Bool? = nil, advertise: [Endpoint] = []) async throws -> Node {
-            var environment = Environment()
-            environment.disk = disk
-            environment.commitThread = .caller
-            environment.gateways = gateways
-            environment.space = { _ in DiskSpace(total: 1 << 40, available: 1 << 39) }
-            var options = Node.Options(home: "/home", version: "test")
-            options.listen = [Endpoint(host: "127.0.0.1", port: 0)]
-            options.mapPorts = mapPorts
             var configuration = NodeConfiguration(name: nil, listen: [], advertise: advertise)
             configuration.mapPorts = configured
-            let node = try await group.next().submit { [options, configuration, environment, group] in
-                try Node(
-                    options, configuration: configuration, peers: PeersFile(), environment: environment,
-                    loop: group.next(), log: Logger(label: "test", factory: { _ in SwiftLogNoOpLogHandler() }))
-            }.get()
+            let node = try await Node.quiet(
+                home: "/home", on: disk, group.next(), listen: [Endpoint(host: "127.0.0.1", port: 0)],
+                configuration: configuration, { $0.mapPorts = mapPorts }, { $0.gateways = gateways })
             try await node.start(passphrase: nil)
             return node
         }

@@ -20,6 +20,22 @@ import Testing
         #expect(report.violations.isEmpty, "\(report.violations.prefix(3))")
     }
 
+    /// Runs worlds up to the seed `least`, and more until each expected event has occurred once.
+    private func run(
+        _ seeds: ClosedRange<UInt64>, to least: UInt64, until expected: [String],
+        _ options: (UInt64) -> NodeSimulation.Options
+    ) -> (counts: [String: Int], worlds: Int) {
+        var (counts, worlds) = ([String: Int](), 0)
+        for seed in seeds where seed <= least || expected.contains(where: { counts[$0, default: 0] == 0 }) {
+            let report = NodeSimulation.run(options(seed))
+            #expect(report.violations.isEmpty, "seed \(seed): \(report.violations.prefix(3))")
+            counts.merge(report.counts, uniquingKeysWith: +)
+            worlds += 1
+        }
+        for name in expected { #expect(counts[name, default: 0] > 0, "\(name) never happened") }
+        return (counts, worlds)
+    }
+
     @Test func `whole nodes break no invariant, also with a hostile member, and nearly all heal`() {
         let expected = [
             "accepted", "acknowledged as stored", "power cuts", "killed processes", "partitions", "clock steps",
@@ -27,42 +43,25 @@ import Testing
             "conversations of a hostile creator", "joined a hostile creator", "hostile: a creator's lie",
             "hostile: forged",
         ]
-        var counts: [String: Int] = [:]
-        var worlds = 0
-        // Six worlds, and more until each expected event has occurred once.
-        for seed in 1...40 as ClosedRange<UInt64>
-        where seed <= 6 || expected.contains(where: { counts[$0, default: 0] == 0 }) {
-            let report = NodeSimulation.run(
+        expectHealing(
+            run(1...40, to: 6, until: expected) { seed in
                 NodeSimulation.Options(
-                    seed: seed, seconds: 30, machines: 3, isHostile: seed % 2 == 0, hasRendezvous: false))
-            #expect(report.violations.isEmpty, "seed \(seed): \(report.violations.prefix(3))")
-            counts.merge(report.counts, uniquingKeysWith: +)
-            worlds += 1
-        }
-        for name in expected { #expect(counts[name, default: 0] > 0, "\(name) never happened") }
-        expectHealing(counts, worlds)
+                    seed: seed, seconds: 30, machines: 3, isHostile: seed % 2 == 0, hasRendezvous: false)
+            })
     }
 
     /// In campaigns each of 2,622 worlds healed within a minute of the last fault.
-    private func expectHealing(_ counts: [String: Int], _ worlds: Int) {
-        let healed = counts["healed within 60 s", default: 0]
-        #expect(10 * healed >= 9 * worlds, "\(healed) of \(worlds) healed within a minute")
+    private func expectHealing(_ run: (counts: [String: Int], worlds: Int)) {
+        let healed = run.counts["healed within 60 s", default: 0]
+        #expect(10 * healed >= 9 * run.worlds, "\(healed) of \(run.worlds) healed within a minute")
     }
 
     @Test func `nodes behind NATs break no invariant when reached through a rendezvous node`() {
         let expected = ["relayed streams", "relayed links", "punched links", "datagrams to nobody behind a NAT"]
-        var counts: [String: Int] = [:]
-        var worlds = 0
-        for seed in 7...40 as ClosedRange<UInt64>
-        where seed <= 9 || expected.contains(where: { counts[$0, default: 0] == 0 }) {
-            let report = NodeSimulation.run(
-                NodeSimulation.Options(seed: seed, seconds: 40, machines: 4, hasRendezvous: true))
-            #expect(report.violations.isEmpty, "seed \(seed): \(report.violations.prefix(3))")
-            counts.merge(report.counts, uniquingKeysWith: +)
-            worlds += 1
-        }
-        for name in expected { #expect(counts[name, default: 0] > 0, "\(name) never happened") }
-        expectHealing(counts, worlds)
+        expectHealing(
+            run(7...40, to: 9, until: expected) { seed in
+                NodeSimulation.Options(seed: seed, seconds: 40, machines: 4, hasRendezvous: true)
+            })
     }
 
     @Test func `mailed messages reach members that are never online together`() {
@@ -72,15 +71,9 @@ import Testing
             "keys of slices that are there", "keys of slices looked for", "hostile mailbox: a lie",
             "slots on a stolen disk", "deliveries checked",
         ]
-        var counts: [String: Int] = [:]
-        for seed in 1...30 as ClosedRange<UInt64>
-        where seed <= 2 || expected.contains(where: { counts[$0, default: 0] == 0 }) {
-            let options = NodeSimulation.Options(seed: seed, seconds: 30, machines: 3, hasMailbox: true)
-            let report = NodeSimulation.run(options)
-            #expect(report.violations.isEmpty, "seed \(seed): \(report.violations.prefix(3))")
-            counts.merge(report.counts, uniquingKeysWith: +)
+        _ = run(1...30, to: 2, until: expected) { seed in
+            NodeSimulation.Options(seed: seed, seconds: 30, machines: 3, hasMailbox: true)
         }
-        for name in expected { #expect(counts[name, default: 0] > 0, "\(name) never happened") }
     }
 
     /// The harness must find each planted mistake.

@@ -220,11 +220,19 @@ package final class History {
             return
         }
         let version = Promise.Version(text: text(pick(20..<600)), tier: old.tier, expiresAt: old.expiresAt)
-        note(version, row)
         tell(.update, rows.firstIndex(of: row) ?? 0, number, version.text.byteCount)
+        try replace(row, number, by: version) { store in
+            try store.update(row, id: Verification.identifier(number), payload: version.text.bytes)
+        }
+    }
+
+    private func replace(_ row: RowID, _ number: Int, by version: Promise.Version, _ change: (Store) throws -> Void)
+        throws
+    {
+        note(version, row)
         promise.inboxes[row]?.messages[number]?.versions.append(version)
         try attempt { store in
-            try store.update(row, id: Verification.identifier(number), payload: version.text.bytes)
+            try change(store)
             waiting.append {
                 $0.inboxes[row]?.messages[number]?.versions = [version]
                 $0.inboxes[row]?.messages[number]?.mayBeGone = false
@@ -249,16 +257,10 @@ package final class History {
             return
         }
         let version = version(old.text)
-        note(version, row)
         tell(.reschedule, rows.firstIndex(of: row) ?? 0, number, Int(version.expiresAt - now))
-        promise.inboxes[row]?.messages[number]?.versions.append(version)
-        try attempt { store in
+        try replace(row, number, by: version) { store in
             try store.reschedule(
                 row, id: Verification.identifier(number), tier: version.tier, expiresAt: version.expiresAt)
-            waiting.append {
-                $0.inboxes[row]?.messages[number]?.versions = [version]
-                $0.inboxes[row]?.messages[number]?.mayBeGone = false
-            }
         }
     }
 
@@ -289,6 +291,10 @@ package final class History {
         guard let row = pick(liveRows) else { return }
         try commit()
         tell(.destroyInbox, rows.firstIndex(of: row) ?? 0)
+        try destroy(row)
+    }
+
+    private func destroy(_ row: RowID) throws {
         promise.inboxes[row]?.mayBeGone = true
         try attempt { store in
             try store.destroyRow(row)
@@ -314,12 +320,16 @@ package final class History {
         now += interval
         tell(operation, Int(interval))
         promise.expect(expiry: now)
+        try reap(withRecords: !isHarmed)
+    }
+
+    private func reap(withRecords: Bool) throws {
         try attempt { store in
             let report = store.reap(hide: now, destroy: now)
             expiredCount += report.expired.count
             if let failure = report.failures.first { throw failure }
             lastReap = now
-            promise.settle(expiry: now, withRecords: !isHarmed)
+            promise.settle(expiry: now, withRecords: withRecords)
         }
     }
 
@@ -458,11 +468,7 @@ package final class History {
         try commit()
         tell(.destroyWhileLocked, rows.firstIndex(of: row) ?? 0)
         store?.lock()
-        promise.inboxes[row]?.mayBeGone = true
-        try attempt { store in
-            try store.destroyRow(row)
-            promise.destroy(row)
-        }
+        try destroy(row)
         try unlock()
     }
 
@@ -477,20 +483,9 @@ package final class History {
         lockedWaits += 1
         store?.lock()
         promise.expect(expiry: now)
-        try attempt { store in
-            let report = store.reap(hide: now, destroy: now)
-            expiredCount += report.expired.count
-            if let failure = report.failures.first { throw failure }
-            lastReap = now
-            promise.settle(expiry: now, withRecords: false)
-        }
+        try reap(withRecords: false)
         try unlock()
-        try attempt { store in
-            let report = store.reap(hide: now, destroy: now)
-            expiredCount += report.expired.count
-            if let failure = report.failures.first { throw failure }
-            promise.settle(expiry: now, withRecords: !isHarmed)
-        }
+        try reap(withRecords: !isHarmed)
     }
 
     /// Kills the process. The next one finds all its writes, or after a power cut those that arrived.

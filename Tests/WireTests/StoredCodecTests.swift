@@ -40,7 +40,6 @@ import Testing
             let bytes = StoredCodec.encode(tombstone: record, byteLimit: .max)
             #expect(try StoredCodec.decodeTombstone(bytes) == record)
             #expect(bytes.count <= 4_002)
-            for count in 0..<bytes.count { _ = try? StoredCodec.decodeTombstone(Array(bytes[..<count])) }
         }
     }
 
@@ -82,14 +81,7 @@ import Testing
             // A page full of members has no room for the name.
             if count == keys.count { record.name = nil }
             #expect(try StoredCodec.decodeTombstone(bytes) == record)
-            for count in 0..<bytes.count { _ = try? StoredCodec.decodeTombstone(Array(bytes[..<count])) }
-            for index in bytes.indices {
-                var changed = bytes
-                changed[index] ^= 0x55
-                _ = try? StoredCodec.decodeTombstone(changed)
-            }
         }
-        for count in 0..<200 { _ = try? StoredCodec.decodeTombstone(fixtures.random.bytes(count)) }
     }
 
     @Test func `each delivery state keeps its stored number`() throws {
