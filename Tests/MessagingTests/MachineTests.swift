@@ -219,6 +219,14 @@ import Testing
         }
     }
 
+    @Test func `pings of many links are due at whole seconds, and at the larger key a second later`() {
+        for (side, age, due) in [(0, 0, 15), (0, 1, 16), (0, 1_000, 16), (1, 0, 16), (1, 999, 17)] {
+            var machine = machine(side)
+            _ = machine.opened(LinkID(1), dialer: keys[side], now: noon + Milliseconds(age))
+            #expect(machine.nextDeadline == noon + Milliseconds(due) * .second)
+        }
+    }
+
     @Test func `a silent link is pinged, then dropped`() {
         var machine = machine(0)
         _ = machine.opened(LinkID(1), dialer: keys[0], now: noon)

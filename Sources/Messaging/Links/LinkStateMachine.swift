@@ -70,13 +70,14 @@ package struct LinkStateMachine: Hashable, Sendable {
 
     package var nextDeadline: Timestamp? {
         switch state {
-        case .idle(let dialAt): dialAt.map(allowed)
-        case .dialling: nil
+        case .idle(let dialAt): return dialAt.map(allowed)
+        case .dialling: return nil
         case .up(_, _, _, let heardAt, let pingedAt):
-            min(
-                isDoubted ? heardAt : .latest,
-                heardAt + (pingedAt != nil ? Limits.keepaliveTimeout : Limits.keepaliveInterval),
-                upgrade?.dialAt ?? .latest, answerBy ?? .latest)
+            // The side with the smaller key pings first, and at whole seconds: so few wakes serve all links.
+            let ping = Limits.keepaliveInterval + (own < remote ? 0 : .second)
+            let seconds = (heardAt + (pingedAt == nil ? ping : Limits.keepaliveTimeout) + 999).milliseconds / .second
+            let keepalive = Timestamp(milliseconds: seconds * .second)
+            return min(isDoubted ? heardAt : .latest, keepalive, upgrade?.dialAt ?? .latest, answerBy ?? .latest)
         }
     }
 
@@ -127,7 +128,7 @@ package struct LinkStateMachine: Hashable, Sendable {
         isHurried = false
         if case .up(link, _, _, _, _) = state { return [.use(link)] }
         let wasRelayed = upgrade != nil
-        let next = isRelayed ? Upgrade(dialAt: isDialable ? now + Limits.upgrade.first : nil) : nil
+        var retired: [Action] = []
         if case .up(let current, let currentDialer, let openedAt, _, _) = state {
             // Both sides keep the link whose dialer has the smaller key. A peer that dials long after the link opened
             // has lost it.
@@ -139,15 +140,12 @@ package struct LinkStateMachine: Hashable, Sendable {
                 isDoubted = answerBy == nil
                 return [.retire(link)]
             }
-            upgrade = next
-            (answerBy, isDoubted) = (nil, false)
-            state = .up(link, dialer: dialer, openedAt: now, heardAt: now, pingedAt: nil)
-            return [.use(link), .retire(current)]
+            retired = [.retire(current)]
         }
-        upgrade = next
+        upgrade = isRelayed ? Upgrade(dialAt: isDialable ? now + Limits.upgrade.first : nil) : nil
         (answerBy, isDoubted) = (nil, false)
         state = .up(link, dialer: dialer, openedAt: now, heardAt: now, pingedAt: nil)
-        return [.use(link)]
+        return [.use(link)] + retired
     }
 
     package mutating func heard(_ link: LinkID, now: Timestamp) {

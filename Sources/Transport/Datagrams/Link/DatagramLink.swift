@@ -251,7 +251,8 @@ package final class DatagramLink {
 
     private var keepAliveDeadline: Microseconds? {
         guard sent.isEmpty, !owesPing else { return nil }
-        return max(lastReceivedAt, lastAskedAt) + limits.keepAlive
+        // At whole seconds: so few wake-ups serve all links.
+        return (max(lastReceivedAt, lastAskedAt) + limits.keepAlive + 999_999) / 1_000_000 * 1_000_000
     }
 
     /// When ``timeout(at:)`` or a poll has work, apart from data to send at once.
