@@ -146,7 +146,7 @@ final class StorageLock: Part {
         shell.events.publish(.unlocked)
         core.turn { core.machine.unlocked(&$0) }
         shell.peerServices.changed()
-        shell.timer.tick()
+        shell.timer.tick(reaps: true)
     }
 
     private func restoreKeys() {

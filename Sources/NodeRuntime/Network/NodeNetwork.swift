@@ -43,9 +43,9 @@ final class NodeNetwork: Part {
         }
     }
 
-    func look(asksGateways: Bool) {
+    func look() {
         noteAddresses()
-        if asksGateways { shell.portMapper.look() }
+        shell.portMapper.look()
         announce()
     }
 

@@ -73,7 +73,7 @@ extension Node {
     package var configuredName: String? { services.configuration.name }
 
     /// Destroys overdue data, like a tick of the timer.
-    package func reapNow() { shell.timer.tick() }
+    package func reapNow() { shell.timer.tick(reaps: true) }
 
     /// Succeeds when all changes so far, in all inboxes, are durable; at once while the storage is locked.
     package func whenCommitted() -> EventLoopFuture<Void> { shell.commits.whenCommitted() }

@@ -7,24 +7,14 @@ import Store
 struct Pace {
     /// Pause between two destructions of expired content, which is hidden in any case.
     static let expiryPause: Milliseconds = 100
-    /// Pause between two system queries for addresses and disk space.
-    static let lookPause: Milliseconds = .second
 
     private var expiredAt: Timestamp?
-    private var lookedAt: Timestamp?
 
     func expiry(_ deadline: Timestamp) -> Timestamp {
         expiredAt.map { max(deadline, $0 + Self.expiryPause) } ?? deadline
     }
 
     mutating func expired(at now: Timestamp) { expiredAt = now }
-
-    /// Whether a system query is due; marks it as done.
-    mutating func looks(at now: Timestamp) -> Bool {
-        guard lookedAt.map({ now - $0 >= Self.lookPause }) ?? true else { return false }
-        lookedAt = now
-        return true
-    }
 }
 
 /// Hides and destroys expired content, on the disk and in memory.
@@ -33,8 +23,6 @@ final class Expiry: Part {
     /// Messages that have expired only if an unconfirmed clock step is real.
     private var withheld: [(inbox: Inbox, message: Messaging.MessageID)] = []
     private var failuresToldAt: Timestamp?
-
-    func looks(at now: Timestamp) -> Bool { pace.looks(at: now) }
 
     /// Destroys content expired by the confirmed time, and hides content expired by the unconfirmed time.
     func reap(_ reading: NodeClock.Reading) {
@@ -86,10 +74,10 @@ final class Expiry: Part {
             metadata: ["error": "\(failure)", "count": "\(failures.count)"])
     }
 
-    /// The next destruction; `nil` without a deadline.
+    /// When ``reap(_:)`` has work; `nil` without a deadline.
     var next: Timestamp? {
         let onDisk = store.nextExpiry.map { Timestamp(milliseconds: $0) }
-        guard let inMemory = memory.expiries.next else { return onDisk.map(pace.expiry) }
-        return pace.expiry(onDisk.map { min($0, inMemory) } ?? inMemory)
+        let task = store.nextTask.map { Timestamp(milliseconds: $0) }
+        return earliest(earliest(onDisk, memory.expiries.next).map(pace.expiry), task)
     }
 }

@@ -7,43 +7,51 @@ import Store
 final class NodeTimer: Part {
     private var timer: Scheduled<Void>?
     private(set) var deadline: Timestamp?
+    private var lookedAt: Timestamp?
     /// Called once when the home has disappeared.
     var homeGone: (() -> Void)?
 
-    /// Does due work: expiry, the core's deadlines, daily token rotation.
-    func tick() {
+    /// Does what is due: looks, expiry, the core's deadlines, daily token rotation.
+    /// - Parameter reaps: whether to look for expired data even if none is due.
+    func tick(reaps: Bool = false) {
         guard !isStopped else { return }
         let reading = readClock()
         let now = reading.confirmed
-        let looks = shell.expiry.looks(at: now)
-        if looks {
-            shell.addresses.forgetAdvertised()
-            shell.addresses.refresh(at: now)
-        }
+        let looks = lookedAt.map { now - $0 >= .second } ?? true
+        let isCoreDue = core.machine.nextDeadline.map { $0 <= now } ?? false
         // First, because the store destroys the keys at the same time, and they still sign the receipts.
-        for client in core.machine.sleepersDue(now: now) { shell.sleep.wakeIfPossible(client, .activityRanking) }
+        for client in isCoreDue ? core.machine.sleepersDue(now: now) : [] {
+            shell.sleep.wakeIfPossible(client, .activityRanking)
+        }
         shell.explosions.explodeAsleep(now: now)
-        core.turn { core.machine.explodeDue(&$0) }
-        shell.expiry.reap(reading)
+        if isCoreDue { core.turn { core.machine.explodeDue(&$0) } }
+        if reaps || looks || shell.expiry.next.map({ $0 <= now }) ?? false { shell.expiry.reap(reading) }
         storage.probe(store, after: StorageHealth.probePause, now: now)
         shell.loading.loadUnread()
         if !store.isReadOnly { retries.run() }
         shell.counters.saveLate()
         shell.writer.storeWaiting()
         shell.writer.saveShown()
-        if looks {
-            storage.room.look()
-            shell.loading.remakeContact()
-            shell.peers.look()
-        }
         shell.routes.roll(to: now.day)
-        shell.summaries.saveIfDue(now: now)
-        if looks { lookForHome() }
-        shell.network.look(asksGateways: looks)
-        core.turn { core.machine.advance(&$0) }
+        if looks { look(now) }
+        if isCoreDue { core.turn { core.machine.advance(&$0) } }
         shell.ownMailbox.settle()
-        shell.peerServices.noteStandings()
         shell.codes.advance(looks: looks)
+        core.schedule()
+    }
+
+    /// Asks the system and the disk, at most once a second.
+    private func look(_ now: Timestamp) {
+        lookedAt = now
+        shell.addresses.forgetAdvertised()
+        shell.addresses.refresh(at: now)
+        storage.room.look()
+        shell.loading.remakeContact()
+        shell.peers.look()
+        shell.summaries.saveIfDue(now: now)
+        lookForHome()
+        shell.network.look()
+        shell.peerServices.noteStandings()
     }
 
     private func lookForHome() {
@@ -57,16 +65,12 @@ final class NodeTimer: Part {
     func schedule() {
         guard !isStopped else { return }
         let now = now
-        var next = now + 10 * .second
-        if let deadline = core.machine.nextDeadline { next = min(next, deadline) }
-        if let deadline = store.nextTask { next = min(next, Timestamp(milliseconds: deadline)) }
-        if let deadline = shell.expiry.next { next = min(next, deadline) }
-        if let deadline = shell.codes.nextDeadline { next = min(next, deadline) }
-        if shell.ownMailbox.isDue { next = now }
-        if let deadline = shell.ownMailbox.nextDeadline { next = min(next, deadline) }
-        if let pause = shell.routes.rollPause { next = min(next, now + pause) }
-        if let retry = shell.loading.retryAt { next = min(next, retry) }
-        if storage.trouble != nil { next = min(next, now + StorageHealth.probePause) }
+        let next = min(
+            now + 10 * .second,
+            earliest(
+                core.machine.nextDeadline, shell.expiry.next, shell.codes.nextDeadline,
+                shell.ownMailbox.isDue ? now : shell.ownMailbox.nextDeadline, shell.routes.rollPause.map { now + $0 },
+                shell.loading.retryAt, storage.trouble == nil ? nil : now + StorageHealth.probePause) ?? .latest)
         if let deadline, timer != nil, deadline <= next, deadline > now { return }
         timer?.cancel()
         deadline = next
