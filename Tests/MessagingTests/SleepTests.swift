@@ -325,6 +325,30 @@ import Testing
         #expect(pair.machines[1]?.link(to: member) == machine.link(to: member))
     }
 
+    @Test func `a start wakes its inboxes in batches, with a pause in which requests are served`() throws {
+        var pair = Pair()
+        let count = 2 * Limits.wakeBatchCount + 1
+        for number in 0..<count {
+            if number > 0 { pair.takeFreshInboxes() }
+            let client = pair.clients[0]
+            pair.step(0) { core, turn in _ = try? core.createConversation(client, name: nil, profile: nil, &turn) }
+        }
+        let (clients, records, keys) = (pair.nodes[0].clients, pair.records, pair.keyOf)
+        pair.nodes[0] = NodeStateMachine()
+        pair.step(0) { core, turn in
+            for client in clients {
+                core.load(sleeping: records[client]!, key: keys[client]!, undelivered: [], lastActivity: nil, &turn)
+            }
+        }
+        pair.step(0) { core, turn in core.launch(&turn) }
+        for awake in [Limits.wakeBatchCount, 2 * Limits.wakeBatchCount, count] {
+            #expect(pair.nodes[0].nextDeadline == pair.now)
+            for _ in 0..<3 { pair.step(0) { core, turn in core.advance(&turn) } }
+            #expect(pair.nodes[0].awakeCount == awake)
+            pair.now = pair.now + Limits.wakePause
+        }
+    }
+
     @Test func `a locked node wakes no inbox until it is unlocked`() throws {
         var pair = try joined()
         pair.sleep(0)

@@ -1,6 +1,7 @@
 import Messaging
 import NIOCore
 import NIOPosix
+import Store
 import Testing
 import Transport
 
@@ -22,6 +23,18 @@ import Transport
         #expect(ends[0].before == ends[0].after && ends[0].isAtPort)
         #expect(!ends[1].isAtPort)
         try await pair.end()
+    }
+
+    @Test func `a stop writes the summaries of awake conversations for the next start`() async throws {
+        let machine = try NodeMachine()
+        let node = try await machine.start()
+        for number in 0..<3 { _ = try await node.createConversation(name: "c\(number)", profile: nil).get() }
+        await node.stop()
+        let store = try Store.open(home: NodeMachine.home, fileSystem: machine.disk, now: machine.now.milliseconds)
+        try store.unlock(passphrase: nil)
+        #expect(store.loadSummaries().count == 3)
+        store.close()
+        try await machine.end()
     }
 
     /// Runs two linked nodes that have exchanged messages, and releases them.

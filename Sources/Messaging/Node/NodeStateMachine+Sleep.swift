@@ -299,7 +299,7 @@ extension NodeStateMachine {
                 // The shell may have loaded the inbox anew, with another entry.
                 if let inbox = inboxes[planned.client], inbox.isSleeping { turn.add(.wake(inbox.client, reason)) }
             }
-            wakesAt = pendingWakes.isEmpty ? nil : turn.now
+            wakesAt = pendingWakes.isEmpty ? nil : turn.now + Limits.wakePause
         }
     }
 

@@ -197,10 +197,17 @@ final class InboxSummaries: Part {
     /// At each tick: saves once an hour.
     func saveIfDue(now: Timestamp) { if savedAt.map({ now - $0 >= .hour }) ?? false { save() } }
 
-    /// Writes the summaries of sleeping inboxes that have nothing for a member.
+    /// Writes the summaries of sleeping inboxes that have nothing for a member; at a stop of awake ones too.
     func save() {
         guard !store.isLocked, !store.isReadOnly, savedAt != nil else { return }
         savedAt = now
+        var turn = core.makeTurn()
+        for one in isStopped ? core.machine.conversations : [] where one.outboxCount == 0 {
+            guard let record = core.machine.record(one.client), let inbox = inboxes[one.client] else { continue }
+            let lastActivity = core.machine.lastActivity(one.client)
+            core.machine.load(sleeping: record, key: one.key, undelivered: [], lastActivity: lastActivity, &turn)
+            inbox.notes = inbox.savedNotes
+        }
         var entries: [(row: RowID, payload: [UInt8])] = []
         for summary in core.machine.sleepers where summary.outboxCount == 0 && !summary.hasNews {
             guard let inbox = inboxes[summary.client], inbox.isOutboxKnown else { continue }

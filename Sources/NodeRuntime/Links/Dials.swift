@@ -265,8 +265,8 @@ final class Dials: Part {
 
     /// A direct link exists: stops trying relays.
     func dropRelays(of client: ClientID, to remote: PublicKey) {
-        for group in groups.values.sorted(by: { $0.number < $1.number })
-        where !group.isOver && group.client == client && group.dial.remote == remote {
+        let all = groups.values.filter { !$0.isOver && $0.client == client && $0.dial.remote == remote }
+        for group in all.sorted(by: { $0.number < $1.number }) {
             group.relays = []
             group.dropGuestDial()
             goOn(group)
