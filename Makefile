@@ -113,7 +113,7 @@ allocations: deps
 vectors:
 	python3 Tests/Vectors/vectors.py
 
-# The node beside a floor in C, in turns, and whether the goals are met. Short: make bench BENCH="--runs 3 --only messages"; also --only mailbox, neighbours or curve
+# The node beside a floor in C, in turns, and whether the goals are met. Short: make bench BENCH="--runs 3 --only messages"; also --only mailbox, neighbours, linked or curve
 BENCH ?=
 bench: build
 	for product in benchmarks floor linkrates; do $(SWIFT) build $(RELEASE) --product $$product || exit 1; done

@@ -5,7 +5,7 @@ import Glibc
 
 /// `make bench`: the node's speed, beside the machine's own in the same run.
 ///
-///     benchmarks --mayfly PATH [--runs 3] [--directory DIR] [--only messages|mailbox|neighbours|curve]
+///     benchmarks --mayfly PATH [--runs 3] [--directory DIR] [--only messages|mailbox|neighbours|linked|curve]
 ///     benchmarks --store DIR      the store alone, once
 @main enum Benchmarks {
     static func main() {
@@ -26,7 +26,7 @@ import Glibc
                 return try CostCurve(run: Run(mayfly: options.mayfly, directory: "\(directory)/curve")).measure()
             }
             var table = Table()
-            let floor = options.only == .mailbox || options.only == .neighbours ? nil : try Floor()
+            let floor = options.only == nil || options.only == .messages ? try Floor() : nil
             for run in 1...options.runs {
                 if isatty(2) == 1 { complain("run \(run) of \(options.runs)") }
                 try floor?.measure(in: directory, into: &table)
@@ -35,11 +35,15 @@ import Glibc
                     try mailbox.measure(into: &table)
                 }
                 guard options.only != .mailbox else { continue }
+                let nodes = Run(mayfly: options.mayfly, directory: "\(directory)/\(run)")
+                if options.only == nil || options.only == .linked {
+                    try LinkedRun(mayfly: options.mayfly, directory: "\(nodes.directory)-linked").measure(into: &table)
+                }
+                guard options.only != .linked else { continue }
                 if options.only == .neighbours {
-                    try Run(mayfly: options.mayfly, directory: "\(directory)").measureNeighbours(into: &table)
+                    try nodes.measureNeighbours(into: &table)
                     continue
                 }
-                let nodes = Run(mayfly: options.mayfly, directory: "\(directory)/\(run)")
                 try nodes.measure(into: &table, messagesOnly: options.only == .messages)
                 guard options.only == nil else { continue }
                 try StoreRun(directory: directory).measure(into: &table)
@@ -56,11 +60,13 @@ import Glibc
         }
     }
 
-    enum Part: String {
+    enum Part: String, CaseIterable {
         case messages
         case mailbox
         /// Messages and `status` beside 10,000 unused conversations.
         case neighbours
+        /// 1,000 and 2,000 linked conversations: idle, and at a start.
+        case linked
         case curve
     }
 
@@ -77,7 +83,9 @@ import Glibc
                 switch option {
                 case "--only":
                     only = rest.popFirst().flatMap(Part.init)
-                    guard only != nil else { throw Failure("--only: expected messages, mailbox, neighbours or curve") }
+                    guard only != nil else {
+                        throw Failure("--only: expected \(Part.allCases.map(\.rawValue).joined(separator: ", "))")
+                    }
                 case "--mayfly", "--runs", "--directory":
                     guard let value = rest.popFirst() else { throw Failure("\(option) needs a value") }
                     switch option {

@@ -52,7 +52,7 @@ struct Links {
     }
 
     /// Handshakes per second, both ends on this thread.
-    private func handshakes() throws -> Double {
+    func handshakes() throws -> Double {
         let count = 1_000
         let own = SecretKey.generate()
         let remote = SecretKey.generate()

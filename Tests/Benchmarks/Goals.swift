@@ -29,7 +29,9 @@ struct Goal {
         Goal(.storeWake, .atMost(1_000)), Goal(.storeReap, .atMost(2_000)), Goal(.mailboxIn, .atLeast(10_000)),
         Goal(.mailboxOut, .atLeast(10_000)), Goal(.mailboxTaken, .atMost(50)), Goal(.mailboxShown, .atMost(50)),
         Goal(.mailboxStartShown, .atMost(1_000)), Goal(.mailboxMemory, .atMost(64)),
-        Goal(.mailboxMemoryStart, .atMost(64)), Goal(.mailboxStart, .atMost(1_000)),
+        Goal(.mailboxMemoryStart, .atMost(64)), Goal(.mailboxStart, .atMost(1_000)), Goal(.startUpLinked, .atMost(300)),
+        Goal(.startUpLinkedMany, .atMost(500)), Goal(.startTime, .atMost(500)), Goal(.idleLinked, .atMost(10_000)),
+        Goal(.wakesLinked, .atMost(10)),
     ]
 
     enum Bound {

@@ -314,8 +314,8 @@ extension Run {
         try again.stop()
     }
 
-    /// Cost of a conversation beside thousands of unused ones: messages, `status`, and the idle process. `make
-    /// allocations` measures the tick alone.
+    /// Cost of a conversation beside thousands of unused ones: messages and `status`. `make allocations` measures
+    /// the tick.
     func measureNeighbours(into table: inout Table) throws {
         let ann = try NodeProcess(mayfly: mayfly, home: "\(directory)/neighbour-a", isNew: true)
         let bob = try NodeProcess(mayfly: mayfly, home: "\(directory)/neighbour-b", isNew: true)
@@ -332,18 +332,7 @@ extension Run {
         for node in [ann, bob] { try createInboxes(Self.inboxCount, at: node) }
         try measure(.rateNeighbours, .medianNeighbours)
         table.add(.statusNeighbours, try status(ann))
-        table.add(.idleTick, try idleTick(ann))
         try ann.stop()
         try bob.stop()
-    }
-
-    /// Processor time of an idle node per tick that checks the clock for steps.
-    private func idleTick(_ node: NodeProcess) throws -> Double {
-        // Waits for delayed writes of counters and states.
-        sleep(5)
-        let before = try node.processorTime
-        let ticks = 3
-        sleep(UInt32(10 * ticks))
-        return try (node.processorTime - before) / Double(ticks)
     }
 }
