@@ -45,7 +45,6 @@ package enum NodeError: Error {
     /// This peer is already the mailbox; only one is allowed.
     case otherMailbox(String)
     case alias(AliasRefusal)
-    case notRenewable
     case code(CodeRefusal)
 }
 

@@ -31,7 +31,7 @@ import Testing
             try bob.wait("lifetimeProposed:ours=false,lifetime=1d,mailbox=disk")
             #expect(try bob.show("lifetime", "show", "room").output.contains("1d, mailbox on disk by ann"))
             let accepted = try bob.ok("lifetime", "accept", "room", "--renew")
-            #expect(accepted["policy"].string == "accept-up-to:1d:disk" && accepted["renewed"].bool == true)
+            #expect(accepted["policy"].string == "accept-up-to:30d" && accepted["renewed"].bool == true)
             try ann.wait("lifetimeAgreed:lifetime=1d,mailbox=disk")
             for node in [ann, bob] {
                 #expect(try node.ok("lifetime", "show", "room")["agreement"]["mailbox"].string == "disk")
@@ -49,12 +49,13 @@ import Testing
                 #expect(found.first?["hint"].string?.contains("mailbox=on") == true, "\(found)")
             }
 
-            // Both policies name the mailbox, so a restart renews it.
+            // A policy and a renewal: a restart renews it.
             try ann.ok("lifetime", "policy", "room", "accept-up-to:7d:disk")
             let cursor = try ann.cursor()
             try bob.restart()
             try ann.wait("lifetimeAgreed:lifetime=1d,mailbox=disk", after: cursor)
 
+            try bob.ok("lifetime", "policy", "room", "accept-up-to:1d:disk")
             try ann.ok("lifetime", "propose", "room", "ephemeral", "--mailbox", "ram")
             try bob.wait("lifetimeAgreed:lifetime=ephemeral,mailbox=ram,automatic=true")
             try ann.wait("lifetimeAgreed:lifetime=ephemeral,mailbox=ram")

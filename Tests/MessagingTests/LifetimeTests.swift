@@ -208,6 +208,36 @@ import Testing
         }
     }
 
+    @Test(arguments: [[false, false], [true, false], [false, true], [true, true]])
+    func `a renewal accepts the terms of its agreement again, after a restart too, and no others`(restarts: [Bool]) {
+        var talk = Negotiation()
+        talk.propose(.oneDay, .one)
+        talk.machines[0].renew(LifetimeTerms(.oneDay))
+        talk.deliverAll()
+        talk.accept(.two)
+        talk.machines[1].renew(LifetimeTerms(.oneDay))
+        talk.deliverAll()
+        for _ in 0..<2 {
+            for side in Negotiation.Side.allCases where restarts[side.rawValue] { talk.restart(side) }
+            talk.session(resets: [true, false])
+            talk.deliverAll()
+            #expect(talk.isAgreed && talk.lifetime(.two) == .oneDay)
+        }
+        talk.now = talk.now + 20_000
+        for proposer in Negotiation.Side.allCases {
+            talk.propose(.oneHour, proposer)
+            talk.deliverAll()
+            #expect(talk.pending(proposer.other)?.isOurs == false && talk.lifetime(.one) == .oneDay)
+            talk.reject(proposer.other)
+            talk.deliverAll()
+        }
+        // Another agreement ends the renewal of the earlier one.
+        talk.agree(on: .oneHour)
+        talk.session(resets: [true, false])
+        talk.deliverAll()
+        #expect(talk.agreements == [nil, nil])
+    }
+
     @Test(arguments: Negotiation.Side.allCases)
     func `a proposal reaches a member whose own one has been rejected without its knowledge`(side: Negotiation.Side) {
         var talk = Negotiation(seed: 1)

@@ -82,13 +82,6 @@ import Testing
         #expect(!LifetimePolicy.ask.accepts(Self.memory) && !LifetimePolicy.refuse.accepts(Self.memory))
     }
 
-    @Test func `the narrowest policy that accepts terms names their mailbox`() {
-        #expect(LifetimePolicy.accepting(LifetimeTerms(.oneDay)) == .acceptUpTo(.oneDay))
-        #expect(LifetimePolicy.accepting(Self.disk) == .acceptUpTo(.oneDay, mailbox: .disk))
-        #expect(LifetimePolicy.accepting(Self.memory) == .acceptUpTo(.ephemeral, mailbox: .ram))
-        #expect(LifetimePolicy.accepting(LifetimeTerms(.thirtyDays, timer: .read, mailbox: .ram)) == nil)
-    }
-
     @Test func `a mailbox without a lifetime is proposed, accepted and in force like other terms`() {
         var talk = Negotiation()
         talk.policies[1] = .acceptUpTo(.thirtyDays)
@@ -128,7 +121,7 @@ import Testing
 
     @Test(arguments: [LifetimeTerms(.ephemeral, mailbox: .ram), LifetimeTerms(.oneDay, mailbox: .disk)])
     func `an agreement with a mailbox is renewed only by policies that name the mailbox`(terms: LifetimeTerms) throws {
-        let naming = try #require(LifetimePolicy.accepting(terms))
+        let naming = LifetimePolicy.acceptUpTo(terms.lifetime, mailbox: terms.mailbox)
         for policies in [[naming, naming], [naming, .acceptUpTo(.thirtyDays)], [.acceptUpTo(.thirtyDays), naming]] {
             var talk = Negotiation()
             talk.agree(terms: terms)

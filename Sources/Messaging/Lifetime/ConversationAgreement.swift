@@ -183,8 +183,8 @@ extension Conversation {
 
     private var terms: LifetimeTerms { lifetimes.machine?.terms ?? .ephemeral }
 
-    /// Consent must be durable, so a locked node asks.
-    func policy(_ turn: Turn) -> LifetimePolicy { turn.isLocked ? .ask : policy ?? turn.defaultPolicy }
+    /// `nil` at a locked node: consent must be durable.
+    func policy(_ turn: Turn) -> LifetimePolicy? { turn.isLocked ? nil : policy ?? turn.defaultPolicy }
 
     package var policy: LifetimePolicy? { record.lifetime.policy }
 
@@ -256,6 +256,15 @@ extension Conversation {
         lifetimes.machine?.record.cap = cap
         turn.save(client)
     }
+    package func renew(_ terms: LifetimeTerms, _ turn: inout Turn) {
+        lifetimes.machine?.renew(terms)
+        turn.save(client)
+    }
+
+    package func renews(_ terms: LifetimeTerms, _ policy: LifetimePolicy) -> Bool {
+        lifetimes.machine?.renews(terms, policy) ?? false
+    }
+
 
     private func negotiate(
         _ turn: inout Turn,

@@ -74,11 +74,6 @@ package enum LifetimePolicy: Hashable, Sendable, Codable {
         }
     }
 
-    /// The narrowest policy that accepts these terms; `nil` when they may keep contents longer than any lifetime.
-    package static func accepting(_ terms: LifetimeTerms) -> LifetimePolicy? {
-        Lifetime.allCases.map { .acceptUpTo($0, mailbox: terms.mailbox) }.first { $0.accepts(terms) }
-    }
-
     /// Whether it accepts these terms without asking the user.
     package func accepts(_ terms: LifetimeTerms) -> Bool {
         switch self {

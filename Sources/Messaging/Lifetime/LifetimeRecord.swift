@@ -22,6 +22,10 @@ extension LifetimeStateMachine {
         package var accepted: AcceptedProposal?
         /// The terms that ended with the last session, for a renewal.
         package var renewable: LifetimeTerms?
+        /// True when the user renews the terms of ``head``.
+        package var isRenewed: Bool?
+        /// The user renews the terms of this open proposal, once it is agreed.
+        package var renewed: ProposalID?
         /// `nil`: the node's default policy.
         package var policy: LifetimePolicy?
         /// `nil`: the node's default cap.

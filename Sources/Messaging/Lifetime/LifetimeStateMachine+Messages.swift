@@ -1,9 +1,9 @@
 import Cryptography
 
 extension LifetimeStateMachine {
-    /// - Parameter policy: our standing answer; `.ask` while the storage is locked, since consent must be durable.
+    /// - Parameter policy: our standing answer; `nil` while the storage is locked, since consent must be durable.
     package mutating func receive(
-        _ message: LifetimeMessage, from: PublicKey, policy: LifetimePolicy, now: Timestamp, key: IdentityKey,
+        _ message: LifetimeMessage, from: PublicKey, policy: LifetimePolicy?, now: Timestamp, key: IdentityKey,
         random: inout some RandomNumberGenerator
     ) -> [Action] {
         guard peers[from] != nil else { return [.dropped] }
@@ -58,7 +58,7 @@ extension LifetimeStateMachine {
     }
 
     private mutating func receive(
-        _ proposal: LifetimeProposal, from: PublicKey, policy: LifetimePolicy, now: Timestamp, key: IdentityKey,
+        _ proposal: LifetimeProposal, from: PublicKey, policy: LifetimePolicy?, now: Timestamp, key: IdentityKey,
         random: inout some RandomNumberGenerator
     ) -> [Action] {
         guard proposal.conversation == conversation, peers[proposal.proposer] != nil else { return [.dropped] }
@@ -92,14 +92,17 @@ extension LifetimeStateMachine {
             actions += [.save, .send(.withdraw(ours.id))]
             if ours.terms == proposal.terms {
                 // Both proposed the same terms: our signed proposal is our consent.
+                if record.renewed == ours.id { record.renewed = proposal.id }
                 return actions + consent(to: proposal, automatic: false, now: now, key: key, random: &random)
             }
         }
-        if policy == .refuse {
+        let isRenewal = standing == nil && record.renewable == proposal.terms && renews(proposal.terms, policy)
+        if isRenewal, record.isRenewed == true { record.renewed = proposal.id }
+        if policy == .refuse, !isRenewal {
             close(proposal, .policy)
             return actions + [.sendTo(proposal.proposer, .reject(proposal.id, .policy))]
         }
-        if policy.accepts(proposal.terms) {
+        if isRenewal || policy?.accepts(proposal.terms) == true {
             return actions + asked + consent(to: proposal, automatic: true, now: now, key: key, random: &random)
         }
         negotiation = .asked(proposal, at: now)

@@ -5,7 +5,7 @@ extension LifetimeStateMachine {
     // MARK: Sessions
 
     /// - Parameter reset: our session has ended since the last link.
-    package func sessionStart(reset: Bool, policy: LifetimePolicy) -> SessionStart {
+    package func sessionStart(reset: Bool, policy: LifetimePolicy?) -> SessionStart {
         var open: ProposalID?
         if case .proposed(let proposal, _, _) = negotiation { open = proposal.id }
         return SessionStart(
@@ -15,11 +15,24 @@ extension LifetimeStateMachine {
             epoch: max(signedEpoch, record.seen.epoch(under: membership)), open: open)
     }
 
-    private func renewable(_ policy: LifetimePolicy) -> LifetimeTerms? {
-        guard let last = standing?.terms ?? record.renewable, last.allowsSomething, policy.accepts(last) else {
-            return nil
+    private func renewable(_ policy: LifetimePolicy?) -> LifetimeTerms? {
+        (standing?.terms ?? record.renewable).flatMap { $0.allowsSomething && renews($0, policy) ? $0 : nil }
+    }
+
+    /// Whether our user agrees to these terms again: by a policy, or by renewing the newest agreement or proposal.
+    package func renews(_ terms: LifetimeTerms, _ policy: LifetimePolicy?) -> Bool {
+        guard let policy else { return false }
+        if let open = pending?.proposal, open.id == record.renewed, open.terms == terms { return true }
+        return policy.accepts(terms) || record.isRenewed == true && record.head?.terms == terms
+    }
+
+    /// The user renews these terms after each session: those of the open proposal once agreed, or those that stand.
+    package mutating func renew(_ terms: LifetimeTerms) {
+        if let open = pending?.proposal, open.terms == terms {
+            record.renewed = open.id
+        } else if standing?.terms == terms {
+            record.isRenewed = true
         }
-        return last
     }
 
     /// Called after the session exchange: both sides come to the same agreement, or to none.
@@ -27,7 +40,7 @@ extension LifetimeStateMachine {
     ///   - policy: ours now; it may differ from the one in `sent`.
     ///   - hasRestarted: our node was restarted, or our user closed the conversation, since the last link.
     package mutating func sessionEstablished(
-        with from: PublicKey, sent: SessionStart, received: SessionStart, policy: LifetimePolicy,
+        with from: PublicKey, sent: SessionStart, received: SessionStart, policy: LifetimePolicy?,
         hasRestarted: Bool = false, now: Timestamp, key: IdentityKey, random: inout some RandomNumberGenerator
     ) -> [Action] {
         guard peers[from] != nil else { return [.dropped] }
@@ -97,7 +110,7 @@ extension LifetimeStateMachine {
     /// Names the terms that we would renew if our session start named others, as before an agreement that we had
     /// missed.
     private mutating func nameRenewable(
-        _ caughtUp: Bool, to from: PublicKey, _ sent: SessionStart, _ policy: LifetimePolicy
+        _ caughtUp: Bool, to from: PublicKey, _ sent: SessionStart, _ policy: LifetimePolicy?
     ) -> [Action] {
         guard standing == nil, let head = record.head else { return [] }
         if caughtUp {
@@ -191,7 +204,7 @@ extension LifetimeStateMachine {
 
     /// Another member reports the end of the session. It only shortens, so it needs no proof.
     mutating func receiveEnd(
-        of id: AgreementID, renewable theirs: LifetimeTerms?, from: PublicKey, policy: LifetimePolicy, now: Timestamp,
+        of id: AgreementID, renewable theirs: LifetimeTerms?, from: PublicKey, policy: LifetimePolicy?, now: Timestamp,
         key: IdentityKey, random: inout some RandomNumberGenerator
     ) -> [Action] {
         if case .accepted(let proposal, _, _, _) = negotiation, AgreementID(proposal.id) == id {
@@ -229,6 +242,7 @@ extension LifetimeStateMachine {
             let actions = try propose(terms, now: now, key: key, random: &random)
             mayRenew = false
             renewal = pending?.proposal.id
+            if record.isRenewed == true { record.renewed = renewal }
             return actions
         } catch {
             switch error {
@@ -240,7 +254,7 @@ extension LifetimeStateMachine {
     }
 
     package mutating func renewIfDue(
-        policy: LifetimePolicy, now: Timestamp, key: IdentityKey, random: inout some RandomNumberGenerator
+        policy: LifetimePolicy?, now: Timestamp, key: IdentityKey, random: inout some RandomNumberGenerator
     ) -> [Action] {
         guard let due = renewsAt, due <= now else { return [] }
         guard !key.isWiped else {
@@ -248,7 +262,7 @@ extension LifetimeStateMachine {
             return []
         }
         renewsAt = nil
-        guard let terms = ownRenewable, policy.accepts(terms) else { return [] }
+        guard let terms = ownRenewable, renews(terms, policy) else { return [] }
         return renew(now: now, key: key, random: &random)
     }
 

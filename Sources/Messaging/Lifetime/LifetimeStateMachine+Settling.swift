@@ -36,6 +36,9 @@ extension LifetimeStateMachine {
 
     /// Makes this the newest agreement; the caller decides whether it stands.
     mutating func adopt(_ agreement: Agreement) {
+        if record.head?.id != agreement.id {
+            (record.isRenewed, record.renewed) = (record.renewed == agreement.proposal.id ? true : nil, nil)
+        }
         if let head = record.head, head.id != agreement.id {
             record.earlier.append(head)
             if record.earlier.count > Limits.agreementRecordCount { record.earlier.removeFirst() }

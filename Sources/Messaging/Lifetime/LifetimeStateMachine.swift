@@ -24,7 +24,7 @@ package struct LifetimeStateMachine: Hashable, Sendable {
         /// When we last answered a proposal beyond the rate limit, and the newest one not answered yet.
         var answeredAt: Timestamp?
         var unanswered: ProposalID?
-        /// The terms that the member's policy would renew.
+        /// The terms that the member would renew.
         var renewable: LifetimeTerms?
     }
 
@@ -198,7 +198,7 @@ package struct LifetimeStateMachine: Hashable, Sendable {
     static let waitTime = Limits.proposalLifetime + Limits.proposalClockTolerance
 
     package mutating func setPolicy(_ policy: LifetimePolicy?) -> [Action] {
-        record.policy = policy
+        (record.policy, record.isRenewed, record.renewed) = (policy, nil, nil)
         return [.save]
     }
 

@@ -379,15 +379,11 @@ extension Node {
         _ = try shell.directory.command(text) { $0.setPolicy(policy, &$1) }
     }
 
-    /// Widens the policy to accept these terms, for example after a restart.
-    /// - Returns: ends when the policy is durable.
-    /// - Throws: ``NodeError/notRenewable`` when no policy accepts them.
+    /// Accepts these terms again after each session, for example after a restart.
+    /// - Returns: ends when this is durable.
     package func renew(_ text: String, _ terms: LifetimeTerms) throws(NodeError) -> EventLoopFuture<Void> {
-        let machine = try shell.directory.conversation(text)
-        guard !(machine.policy ?? policyByDefault).accepts(terms) else { return loop.makeSucceededVoidFuture() }
-        guard let policy = LifetimePolicy.accepting(terms) else { throw .notRenewable }
-        try setPolicy(text, policy)
-        return shell.commits.whenDurable(machine.client)
+        let (client, _) = try shell.directory.command(text) { $0.renew(terms, &$1) }
+        return shell.commits.whenDurable(client)
     }
 
     /// Sets the default policy; saved in `config.json`.

@@ -104,10 +104,6 @@ private func nodeError(_ error: NodeError) -> ControlError {
     case .otherMailbox(let name):
         return failed(
             "\(name) is the mailbox already", "a node has one mailbox; first: `mayfly peer set \(name) mailbox=off`")
-    case .notRenewable:
-        return usage(
-            "no policy can accept terms that may keep a message for more than 30 d",
-            "leave out --renew, or propose a shorter lifetime or --unopened")
     case .alias(let refusal): return aliasRefusal(refusal)
     }
 }

@@ -11,9 +11,6 @@ enum LifetimeHandlers {
             Methods.lifetimePropose, { $0.conversation },
             { node, params in
                 let terms = try terms(params)
-                if params.renew == true, Messaging.LifetimePolicy.accepting(terms) == nil {
-                    throw NodeError.notRenewable
-                }
                 do { try node.propose(params.conversation, terms) } catch {
                     // A proposal of the terms in force succeeds without effect.
                     guard case .command(.lifetime(.alreadyAgreed))? = error as? NodeError else { throw error }
@@ -72,9 +69,6 @@ enum LifetimeHandlers {
                             throw NodeError.command(.lifetime(.noProposal))
                         }
                         let now = open.id
-                        if params.renew == true, Messaging.LifetimePolicy.accepting(open.terms) == nil {
-                            throw NodeError.notRenewable
-                        }
                         let named = params.proposal.map { now.description.hasPrefix($0.lowercased()) }
                         guard named ?? (now == before) else { throw NodeError.command(.lifetime(.otherProposal)) }
                         let accepted = try node.accept(params.conversation, only: now)
@@ -203,8 +197,7 @@ enum LifetimeView {
             conversation: machine.conversation.description, lifetime: machine.lifetime,
             state: machine.pendingProposal != nil ? .pending : machine.agreement != nil ? .agreed : .none,
             proposal: proposal(of: machine, node), agreement: machine.agreement.map { agreement($0, machine, node) },
-            policy: policy.text, renewed: terms.map(policy.accepts),
-            renewal: terms.flatMap { policy.accepts($0) ? nil : Messaging.LifetimePolicy.accepting($0)?.text })
+            policy: policy.text, renewed: terms.map { machine.renews($0, policy) })
     }
 
     static func proposal(of machine: Messaging.Conversation, _ node: isolated Node) -> LifetimeProposal? {

@@ -84,10 +84,9 @@ struct LifetimeStatus: CodableRecord {
     @OrNull var agreement: LifetimeAgreement?
     /// Automatic answer to proposals: `ask`, `refuse`, `accept-up-to:7d`, or `accept-up-to:7d:disk`.
     var policy: String?
-    /// Whether the policy accepts the agreement, or else the proposal, again after a restart. Absent without both.
+    /// Whether this node accepts the agreement, or else the proposal, again after a restart: by `renew` or by the
+    /// policy. Absent without both.
     var renewed: Bool?
-    /// The narrowest policy that accepts the terms again; absent when `renewed` is true or no policy accepts them.
-    var renewal: String?
 }
 
 /// An agreement with the signed values that prove it.
@@ -119,7 +118,7 @@ struct LifetimePolicy: CodableRecord {
 struct LifetimeProposeParams: JSONRecord, Hashable, Sendable {
     var conversation = ""
     var terms = LifetimeTermsRecord()
-    /// Widen the policy so that it accepts these terms again after a restart.
+    /// Accept the same terms again after a restart, until another agreement or a new policy.
     var renew: Bool?
 
     mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
@@ -133,7 +132,7 @@ struct LifetimeAcceptParams: CodableRecord {
     var conversation = ""
     /// Id of the proposal, or at least its first 12 digits. Any other proposal is refused.
     var proposal: String?
-    /// Widen the policy so that it accepts these terms again after a restart.
+    /// Accept the same terms again after a restart, until another agreement or a new policy.
     var renew: Bool?
 }
 

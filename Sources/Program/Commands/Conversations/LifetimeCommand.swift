@@ -52,13 +52,12 @@ struct LifetimeCommand: ParsableCommand {
     }
 
     /// Explains what a restart does to the agreement, and how to keep it.
-    fileprivate static func noteEnd(_ status: LifetimeStatus, _ conversation: String, _ terminal: Terminal) {
+    fileprivate static func noteEnd(_ status: LifetimeStatus, _ terminal: Terminal) {
         let terms = status.agreement?.terms ?? status.proposal?.terms
         guard status.renewed == false, let terms, terms.lifetime != .ephemeral || terms.mailbox != nil else { return }
-        let cure = status.renewal.map { renewal in
-            "; to accept it again without asking: `mayfly lifetime policy \(quoted(conversation)) \(safe(renewal))`"
-        }
-        terminal.note("the agreement ends when a node restarts, or after more than 30 s without a link\(cure ?? "")")
+        terminal.note(
+            "the agreement ends when a node restarts, or after more than 30 s without a link; once it is in force, "
+                + "propose it with --renew to renew it")
     }
 
     /// The words of `policy` and `cap`: a conversation unless --default, then perhaps a value.
@@ -83,8 +82,7 @@ struct LifetimeCommand: ParsableCommand {
 
 extension LifetimeCommand {
     struct Renewal: ParsableArguments {
-        @Flag(help: "Also accept these terms again by policy: after a restart, or 30 s without a link.") var renew =
-            false
+        @Flag(help: "Accept the same terms again: after a restart, or 30 s without a link.") var renew = false
         @Flag(help: "Do not renew the agreement, and do not ask.") var once = false
 
         func validate() throws { if renew, once { throw ValidationError("--renew and --once exclude each other") } }
@@ -132,16 +130,14 @@ extension LifetimeCommand {
 
         func perform(_ terminal: Terminal) throws {
             let keeps = value != .ephemeral || mailbox != nil && mailbox != .no
-            // No policy accepts some terms with a `read` timer, so their renewal is not offered.
-            let isAsked = keeps && timer != .read
             let params = LifetimeProposeParams(
                 conversation: conversation,
                 terms: .init(
                     lifetime: value, attachments: attachments, unopened: unopened, timer: timer, mailbox: mailbox),
-                renew: isAsked ? renewal.isWanted(terminal) : renewal.renew ? true : nil)
+                renew: keeps ? renewal.isWanted(terminal) : renewal.renew ? true : nil)
             try call(Methods.lifetimePropose, params, terminal) {
                 LifetimeCommand.show($0, terminal)
-                LifetimeCommand.noteEnd($0, conversation, terminal)
+                LifetimeCommand.noteEnd($0, terminal)
             }
         }
     }
@@ -285,14 +281,14 @@ extension LifetimeCommand {
                 try client.call(Methods.lifetimeShow, .init(conversation: conversation)), as: LifetimeStatus.self
             ).proposal
             let terms = shown?.terms
-            let keeps = terms.map { ($0.lifetime != .ephemeral || $0.mailbox != nil) && $0.timer != .read } ?? false
+            let keeps = terms.map { $0.lifetime != .ephemeral || $0.mailbox != nil } ?? false
             let wanted = keeps ? renewal.isWanted(terminal) : renewal.renew ? true : nil
             let params = LifetimeAcceptParams(
                 conversation: conversation, proposal: proposal ?? (wanted == true && !renewal.renew ? shown?.id : nil),
                 renew: wanted)
             try call(Methods.lifetimeAccept, params, terminal) {
                 LifetimeCommand.show($0, terminal)
-                LifetimeCommand.noteEnd($0, conversation, terminal)
+                LifetimeCommand.noteEnd($0, terminal)
             }
         }
     }
