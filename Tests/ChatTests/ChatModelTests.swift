@@ -213,6 +213,50 @@ struct ChatDesk {
         #expect(desk.lines.contains("08:41 me  hello ✓"))
     }
 
+    @Test func `a text stays in sight while the node does not answer, and the last line says so`() {
+        var desk = ChatDesk.opened()
+        desk.model.process = 4_711
+        desk.enter("hello")
+        #expect(desk.lines.contains("08:41 me  hello …") && desk.model.nextChange == ChatDesk.begin + 1_500)
+        desk.pass(1_500)
+        #expect(desk.text.contains("hello … no answer") && desk.text.contains("\nprocess 4711 does not answer"))
+        desk.answer("send", [:])
+        #expect(desk.lines.contains("08:41 me  hello …") && !desk.text.contains("does not answer"), "\(desk.text)")
+        desk.answer("read", ["messages": [ChatDesk.message(1, from: "me", "hello")]])
+        #expect(desk.lines.contains("08:41 me  hello ✓"))
+    }
+
+    @Test func `Enter does what the last line says while a message is selected`() {
+        var desk = ChatDesk.opened([ChatDesk.message(1, from: "bob", "rotate the key?")])
+        desk.type("yes")
+        desk.press(.selectUp)
+        #expect(desk.lines.last?.hasPrefix("Enter reply") == true)
+        desk.press(.enter)
+        #expect(desk.effects.isEmpty && desk.lines.contains("> yes") && desk.text.contains("answers bob: rotate"))
+        desk.press(.escape, .control("u"), .selectUp)
+        desk.type("/react +1")
+        #expect(desk.lines.last?.hasPrefix("Enter runs the command") == true)
+        desk.press(.enter)
+        #expect(desk.takeCalls().map { $0.prefix(6) } == ["react "])
+        desk.type("no")
+        #expect(desk.lines.last?.hasPrefix("What you send now") == true, "\(desk.text)")
+        desk.press(.enter)
+        #expect(desk.takeCalls() == [#"send {"conversation":"ROOM","text":"no"}"#])
+    }
+
+    @Test func `a notice hides the lifetime of the next text for 5 s at most`() {
+        var desk = ChatDesk.opened()
+        desk.enter("/accept")
+        #expect(desk.lines.last?.hasPrefix("there is no open proposal") == true)
+        #expect(desk.model.nextChange == ChatDesk.begin + 5_000)
+        desk.pass(5_000)
+        #expect(desk.lines.last?.hasPrefix("What you send now") == true)
+    }
+
+    @Test func `each entry of the help is one line, without the command of the shell`() {
+        #expect(SlashCommand.helpLines.allSatisfy { CellWidth.of($0) < 80 && !$0.contains("mayfly") })
+    }
+
     @Test func `a proposal is a card, and one key answers it with its id`() {
         var desk = ChatDesk()
         let proposal = ChatDesk.proposal("7d", more: ["waiting": ["me", "carl"], "unopened": 21_600])

@@ -1,6 +1,7 @@
 import Glibc
 import NIOCore
 import NIOPosix
+import Synchronization
 import Testing
 
 @testable import Control
@@ -152,6 +153,31 @@ import Testing
             for _ in 0..<2 {
                 #expect(failure { try client.call("m", much, timeout: .milliseconds(20)) }?.kind == .timedOut)
             }
+        }
+    }
+
+    @Test func `a call to a node that hangs names its process, and a long call to one that answers goes on`()
+        async throws
+    {
+        try withSilentNode { home in
+            let client = try ControlClient(home: home, patience: .milliseconds(20))
+            let error = failure { try client.call("status", timeout: nil) }
+            #expect(error?.kind == .timedOut && error?.message == "process \(getpid()) does not answer")
+        }
+        let waiting = Mutex<EventLoopPromise<JSONValue>?>(nil)
+        let handler: ControlHandler = { request, connection in
+            let promise = connection.eventLoop.makePromise(of: JSONValue.self)
+            if request.method == "wait" {
+                waiting.withLock { $0 = promise }
+            } else {
+                promise.succeed([:])
+                waiting.withLock { $0?.succeed("ready") }
+            }
+            return promise.futureResultDroppedAt(connection.closed)
+        }
+        try await ControlNode.serving(handler) { node in
+            let client = try ControlClient(home: node.home, patience: .seconds(1))
+            #expect(try client.call("wait", timeout: nil) == "ready")
         }
     }
 

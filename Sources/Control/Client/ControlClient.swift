@@ -15,10 +15,15 @@ package final class ControlClient {
     private var waitingNotifications: [ControlResponse] = []
     /// The node's reason for closing the connection, if it sent one.
     var closingError: ControlError?
+    /// After this time without a byte, a waiting call asks whether the node answers at all; after as long again the
+    /// node counts as hanging.
+    private let patience: Duration
 
     /// - Throws: `noNode` when no node runs in `home`; `timedOut` when the node does not accept within `timeout`.
-    package init(home: String, timeout: Duration? = .seconds(30)) throws(ControlError) {
+    package init(home: String, timeout: Duration? = .seconds(30), patience: Duration = .seconds(5)) throws(ControlError)
+    {
         self.home = home
+        self.patience = patience
         self.socket = try ControlSocket(home: home).connect(until: timeout.map { ContinuousClock.now + $0 })
     }
 
@@ -30,6 +35,13 @@ package final class ControlClient {
         guard getsockopt(socket.number, SOL_SOCKET, option, &credentials, &byteCount) == 0, credentials.process > 0
         else { return nil }
         return credentials.process
+    }
+
+    package var doesNotAnswer: ControlError {
+        ControlError(
+            .timedOut, "\(process.map { "process \($0)" } ?? "the node in \(home)") does not answer",
+            hint: process.map { "`kill -CONT \($0)` continues a stopped process; a disk may hang, see `mayfly doctor`" }
+        )
     }
 
     /// Calls a method and waits for its answer.
@@ -84,12 +96,12 @@ package final class ControlClient {
     }
 
     /// Waits for the answer to the oldest unanswered request.
-    /// - Throws: also the failure of a later request, which may arrive first.
+    /// - Throws: also the failure of a later request, which may arrive first; ``doesNotAnswer`` when the node hangs.
     package func answer(to call: PendingCall, until deadline: ContinuousClock.Instant?) throws(ControlError)
         -> JSONValue
     {
         while true {
-            guard case .ended(let line) = try readLine(until: deadline) else { throw call.timedOut }
+            guard case .ended(let line) = try readAnswer(until: deadline) else { throw call.timedOut }
             switch try ControlResponse(line: line) {
             case .success(let answered, let result) where answered == call.id: return result
             case .failure(let answered, let error) where call.isEnded(byFailureOf: answered):
@@ -195,6 +207,18 @@ extension ControlClient {
         case timedOut
         /// The reader of our output closed it.
         case unread
+    }
+
+    /// The next line. A request may take long, so a silent node is asked for something that takes no time.
+    private func readAnswer(until deadline: ContinuousClock.Instant?) throws(ControlError) -> Wait<ByteBufferView> {
+        for isAsked in [false, true] {
+            let end = ContinuousClock.now + patience
+            let line = try readLine(until: deadline.map { min($0, end) } ?? end)
+            if case .ended = line { return line }
+            if let deadline, deadline <= .now { return line }
+            if !isAsked { _ = try post("version", [:]) }
+        }
+        throw doesNotAnswer
     }
 
     /// The next line. Ends early at `deadline`, or when the reader of `output` closes.

@@ -113,7 +113,9 @@ extension ChatModel {
 
     mutating func done(_ action: ChatRequest.Action, _ value: JSONValue) throws(JSONMismatch) -> [ChatEffect] {
         switch action {
-        case .send(let id, _, _): return refreshMessages(id)
+        case .send(let id, let text, _):
+            if let text { change(id) { $0.answered(text, isSent: true) } }
+            return refreshMessages(id)
         case .invite(let id):
             let invite = try value.decoded(as: Invite.self)
             let until = invite.expiresAt.map { " until \(Words.time($0, now: now, calendar))" } ?? ""

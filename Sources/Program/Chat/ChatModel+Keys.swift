@@ -156,7 +156,11 @@ extension ChatModel {
         scroll = 0
         selection = nil
         let reply = room.reply
-        change(room.id) { $0.reply = nil }
+        let now = now
+        change(room.id) { room in
+            room.send(text, to: reply, at: now)
+            room.reply = nil
+        }
         let params = SendParams(conversation: room.id, text: text, replyTo: reply?.message.description)
         return act(.send(room.id, text: text, reply: reply), Methods.send, params)
     }

@@ -123,6 +123,7 @@ extension ChatModel {
         if let notice { return (notice.text, notice.isFailure ? .warning : .strong) }
         if let lostConnection { return ("no node: \(lostConnection)", .warning) }
         if case .explode(_, _, let isScheduled) = question {
+        if isSilent { return (silence, .warning) }
             return (
                 isScheduled
                     ? "all members' copies are destroyed at that time" : "all members' copies are destroyed now",

@@ -73,8 +73,22 @@ struct ChatModel {
 
     /// True on a new connection, until the visible room is refreshed.
     private var isNew = false
-    /// Unanswered requests; true when the state became dirty and the request must be repeated.
-    private var pending: [ChatRequest: Bool] = [:]
+    /// Unanswered requests and their times; dirty when the state has changed and the request must be repeated.
+    private var pending: [ChatRequest: (at: Timestamp, isDirty: Bool)] = [:]
+    /// The node's process, if known.
+    var process: Int32?
+    /// Milliseconds after which a node that owes an answer counts as hanging.
+    static let answerTime: Int64 = 1_500
+    /// The time of the oldest request or text that the node has not answered.
+    var unansweredSince: Timestamp? {
+        guard lostConnection == nil else { return nil }
+        let texts = rooms.flatMap(\.unanswered).filter { $0.state == Room.sending }
+        return (pending.values.map(\.at) + texts.map(\.sentAt)).min()
+    }
+    var isSilent: Bool { unansweredSince.map { now - $0 >= Self.answerTime } ?? false }
+    var silence: String {
+        "\(process.map { "process \($0)" } ?? "the node") does not answer: it may be stopped, or its disk hangs"
+    }
 
     /// - Parameter room: opened first; `nil` for the list.
     init(
@@ -249,10 +263,10 @@ struct ChatModel {
     /// Requests a part of the node's state. A request in progress is repeated after its answer.
     mutating func ask(_ request: ChatRequest) -> [ChatEffect] {
         if pending[request] != nil {
-            pending[request] = true
+            pending[request]?.isDirty = true
             return []
         }
-        pending[request] = false
+        pending[request] = (now, false)
         switch request {
         case .conversations: return [.call(request, Methods.conversationList, Nothing())]
         case .joins: return [.call(request, Methods.joinList, Nothing())]
@@ -267,7 +281,7 @@ struct ChatModel {
     }
 
     private mutating func answered(_ request: ChatRequest, _ answer: Result<JSONValue, ControlError>) -> [ChatEffect] {
-        let isDirty = pending.removeValue(forKey: request) ?? false
+        let isDirty = pending.removeValue(forKey: request)?.isDirty ?? false
         if isLocked, case .success = answer {
             // Other answers predate the lock, or come before the event that ends it.
             guard isNew, request == .conversations else { return [] }
@@ -372,6 +386,7 @@ struct ChatModel {
             guard isLocked else { return [] }
             // Without a passphrase the request has found out whether the home has one.
             let isFirst = error.kind == .locked && !hasPassphrase
+                room.answered(text, isSent: false)
             lock = isFirst || hasPassphrase ? .asking : .closed(hasDropped: false)
             notice = isFirst ? nil : (words(error), true)
         case .subscription, .conversations, .joins, .action: notice = (words(error), true)

@@ -102,6 +102,7 @@ final class ChatSession {
         let client = try ControlClient(home: home)
         self.client = client
         perform(model.begin())
+        model.process = client.process
     }
 
     private func wait() {

@@ -16,7 +16,9 @@ struct MessageRows {
         self.room = room
         self.columns = columns
         // Only recent names, so that the cost does not grow with the room.
-        let names = room.messages.suffix(200).filter { !$0.isOfNode }.map { CellWidth.of(safe($0.from)) }
+        let names = (room.messages + room.unanswered).suffix(200).filter { !$0.isOfNode }.map {
+            CellWidth.of(safe($0.from))
+        }
         nameWidth = min(names.max() ?? 0, columns >= 60 ? 16 : min(8, columns - 28))
         let isMixed = room.retention != .ephemeral && room.messages.contains { $0.expiresAt == nil }
         leftWidth = isMixed ? Self.memoryOnly.count + 1 : columns >= 60 ? 9 : 8
@@ -40,7 +42,7 @@ struct MessageRows {
     }
 
     private var entries: [Entry] {
-        var entries = room.messages.map { Entry.message($0) }
+        var entries = (room.messages + room.unanswered).map { Entry.message($0) }
         for other in room.faded.map({ Entry.faded($0) }) + room.notes.map({ Entry.note($0) }) {
             // A message may have a far future time from its sender's clock, so search from the end.
             let index = entries.lastIndex { $0.at <= other.at }
@@ -164,6 +166,7 @@ struct MessageRows {
         guard message.member == nil else { return "" }
         switch message.state {
         case "queued": return "…"
+        case Room.sending: return model.isSilent ? "… no answer" : "…"
         case "failed": return "✗ failed"
         case "cancelled": return "✗ cancelled"
         case "expiredUndelivered": return "✗ expired before it arrived"
@@ -181,7 +184,8 @@ struct MessageRows {
 
     private func left(_ message: Message) -> Span? {
         guard let expiresAt = message.expiresAt else {
-            return room.retention == .ephemeral ? nil : Span(Self.memoryOnly, .memory)
+            return room.retention == .ephemeral || room.unanswered.contains(message)
+                ? nil : Span(Self.memoryOnly, .memory)
         }
         let left = expiresAt.milliseconds - model.now.milliseconds
         return Span(Words.left(left), left <= 60_000 ? .warning : .dim)

@@ -15,6 +15,7 @@ final class PlainSession {
     private let takesCommands: Bool
     private var isOver = false
     private var isBlank = true
+    private var isSilent = false
     /// First failed request of the input; it determines the exit code of a pipe.
     private var failure: ControlError?
 
@@ -25,6 +26,7 @@ final class PlainSession {
         model = ChatModel(
             room: room, now: wallClock(), calendar: { localTime(of: $0) },
             asksName: isatty(STDIN_FILENO) == 1 && OwnName.isMissing(home: home))
+        model.process = client.process
     }
 
     /// Runs until the input has ended and all answers are in, or the node disconnects.
@@ -46,7 +48,8 @@ final class PlainSession {
 
     /// At a lock the screen is cleared first, as in the full-screen chat.
     private func newLines() -> [String] {
-        let lines = transcript.update(&model)
+        let lines = transcript.update(&model) + (model.isSilent && !isSilent ? ["* \(model.silence)"] : [])
+        isSilent = model.isSilent
         defer { if model.isLocked || !lines.isEmpty { isBlank = model.isLocked } }
         return (model.isLocked && !isBlank && outputIsTerminal ? [Terminal.blank] : []) + lines
     }
@@ -61,7 +64,7 @@ final class PlainSession {
             pollfd(fd: client.descriptor, events: Int16(client.hasUnsent ? POLLIN | POLLOUT : POLLIN), revents: 0),
             pollfd(fd: STDOUT_FILENO, events: 0, revents: 0),
         ]
-        guard poll(&polled, nfds_t(polled.count), -1) > 0 else { return }
+        guard poll(&polled, nfds_t(polled.count), try timeLeft()) > 0 else { return }
         if polled[3].revents & Int16(POLLERR) != 0 { isOver = true }
         if polled[1].revents != 0 {
             for outcome in jobs.take() {
@@ -75,6 +78,16 @@ final class PlainSession {
             if input.hasEnded { _ = try takeLine() }
         }
     }
+
+    /// Milliseconds until the node counts as hanging, and until a pipe gives up; -1 for never.
+    private func timeLeft() throws(ControlError) -> Int32 {
+        guard let since = model.unansweredSince, !model.isSilent || isatty(STDIN_FILENO) == 0 else { return -1 }
+        let silence = wallClock() - since
+        if model.isSilent, silence >= Self.patience { throw client.doesNotAnswer }
+        return Int32(clamping: max(0, (model.isSilent ? Self.patience : ChatModel.answerTime) - silence))
+    }
+
+    private static let patience: Int64 = 10_000
 
     private func takeLine() throws(ControlError) -> Bool {
         switch input.next() {

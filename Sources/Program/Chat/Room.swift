@@ -13,6 +13,9 @@ struct Room {
     var lifetime: LifetimeStatus?
     var explosion: ExplosionStatus?
     private(set) var messages: [Message] = []
+    /// Our texts that no list of the node has shown yet; their state is ``sending`` until the node has answered.
+    private(set) var unanswered: [Message] = []
+    static let sending = "sending"
     /// Markers of messages that expired on the screen.
     private(set) var faded: [Faded] = []
     /// Events that are not messages, newest last.
@@ -83,12 +86,29 @@ struct Room {
 
     mutating func show(_ read: [Message], now: Timestamp) {
         messages = read.filter { $0.reactsTo == nil }
+        unanswered.removeAll { one in
+            one.state != Self.sending
+                || messages.contains { $0.member == nil && $0.text == one.text && $0.sentAt >= one.sentAt }
+        }
         unreadCount = 0
         if newCount > 0 { firstNew = messages.filter { $0.member != nil }.suffix(newCount).first?.message }
         newCount = 0
         expire(now: now)
         // An absent message may be older than the requested ones.
         if let reply, isWhole, !isCut, message(reply.message) == nil { self.reply?.isGone = true }
+    }
+
+    mutating func send(_ text: String, to reply: ReplyTarget?, at: Timestamp) {
+        var message = Message()
+        (message.from, message.text, message.replyTo) = ("me", text, reply?.message.description)
+        (message.sentAt, message.state) = (at, Self.sending)
+        unanswered.append(message)
+    }
+
+    /// - Parameter isSent: false removes the text, true waits for the list that shows it.
+    mutating func answered(_ text: String, isSent: Bool) {
+        guard let index = unanswered.firstIndex(where: { $0.state == Self.sending && $0.text == text }) else { return }
+        if isSent { unanswered[index].state = "queued" } else { unanswered.remove(at: index) }
     }
 
     mutating func note(_ text: String, at: Timestamp) {
@@ -112,9 +132,7 @@ struct Room {
     }
 
     mutating func forget() {
-        messages = []
-        faded = []
-        notes = []
+        (messages, unanswered, faded, notes) = ([], [], [], [])
         lifetime = nil
         endedLifetime = nil
         unreadCount = 0
