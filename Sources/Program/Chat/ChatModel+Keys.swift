@@ -134,17 +134,17 @@ extension ChatModel {
                 question = .paste(shown)
             } else {
                 editor.insert(shown)
+                if !editor.isCommand { selection = nil }
             }
-        default: _ = editor.edit(key)
+        default: if editor.edit(key), !editor.isEmpty, !editor.isCommand { selection = nil }
         }
         return []
     }
 
     mutating func enter(_ line: String) -> [ChatEffect] {
         guard line.contains(where: { !$0.isWhitespace }) else { return [] }
-        if line.hasPrefix("//") { return send(String(line.dropFirst())) }
-        if line.hasPrefix("/") { return command(line) }
-        return send(line)
+        if LineEditor.isCommand(line) { return command(line) }
+        return send(line.hasPrefix("/") ? String(line.dropFirst()) : line)
     }
 
     mutating func send(_ text: String) -> [ChatEffect] {
@@ -207,7 +207,8 @@ extension ChatModel {
         case .up where editor.isEmpty: return select(-1)
         case .down where editor.isEmpty: return select(1)
         case .escape: selection = nil
-        case .enter where editor.isEmpty:
+        // A draft becomes the reply; a command is for the selected message.
+        case .enter where !editor.isCommand:
             change(room.id) { $0.reply = ReplyTarget(message) }
             selection = nil
         case .alt("e"): question = .reaction(message: message.message.description)
@@ -222,8 +223,9 @@ extension ChatModel {
     }
 
     /// - Parameter columns: on a narrow screen only the keys are shown, and `/help` explains them.
-    static func selectionHelp(_ columns: Int) -> String {
-        columns < 80
+    func selectionHelp(_ columns: Int) -> String {
+        if editor.isCommand { return "Enter runs the command, Esc leaves the message" }
+        return columns < 80
             ? "Enter, Alt-E/S/V/W/C, Esc: see /help"
             : "Enter reply · Alt-E react · Alt-S save · Alt-V view · Alt-W who · Alt-C cancel"
     }
@@ -347,6 +349,8 @@ extension ChatModel {
                 question = nil
                 return command("/decline \(join.join)")
             default: notice = ("a accepts, d declines, Esc leaves it open", false)
+            question = nil
+            return command("\(answer) \(join.join)")
             }
         case .name(let line):
             if case .paste(let text) = key { editor.insert(safe(text)) }

@@ -134,7 +134,7 @@ extension ChatModel {
         if isLocked { return ("Enter unlocks · Ctrl-C ends the chat", .dim) }
         guard let room else { return ("Enter opens · /create NAME · /join INVITE", .dim) }
         if room.isExploded { return ("Alt-X closes", .dim) }
-        if selection != nil { return (ChatModel.selectionHelp(columns), .strong) }
+        if selection != nil { return (selectionHelp(columns), .strong) }
         if let reply = room.reply { return answered(reply, in: room) }
         if scroll > 0 {
             return ("\(newBelow == 0 ? "scrolled up" : "\(newBelow) new below"): PageDown, Esc to the end", .strong)

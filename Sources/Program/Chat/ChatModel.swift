@@ -63,9 +63,11 @@ struct ChatModel {
     var overlay: Overlay? { didSet { overlayScroll = 0 } }
     var overlayScroll = 0
     var question: Question?
-    /// A message for the user, until the next key.
-    var notice: (text: String, isFailure: Bool)? { didSet { isNoticePassing = false } }
+    /// A message for the user, until the next key, ``noticeTime`` at most: it hides the lifetime of the next text.
+    var notice: (text: String, isFailure: Bool)? { didSet { (isNoticePassing, noticedAt) = (false, now) } }
     private(set) var isNoticePassing = false
+    private var noticedAt: Timestamp
+    private static let noticeTime: Int64 = 5_000
     var lostConnection: String?
     var now: Timestamp
     let calendar: LocalCalendar
@@ -100,7 +102,7 @@ struct ChatModel {
         self.paths = paths
         self.makeQRCode = makeQRCode
         wantedRoom = room
-        self.now = now
+        (self.now, noticedAt) = (now, now)
         self.calendar = calendar
     }
 
@@ -175,6 +177,7 @@ struct ChatModel {
             lostConnection = why
             return []
         case .tick:
+            if notice != nil, now - noticedAt >= Self.noticeTime { notice = nil }
             for index in rooms.indices { rooms[index].expire(now: now) }
             listDraft.expire(now: now.milliseconds)
             dropSelection()
@@ -202,8 +205,14 @@ struct ChatModel {
     }
 
     var nextChange: Int64? {
-        guard let room else { return rooms.compactMap { $0.explodesAt == nil ? nil : now.milliseconds + 1_000 }.min() }
-        return room.nextChange(after: now)
+        let shown =
+            room.map { $0.nextChange(after: now) }
+            ?? rooms.compactMap { $0.explodesAt == nil ? nil : now.milliseconds + 1_000 }.min()
+        let ends = [
+            shown, notice.map { _ in noticedAt.milliseconds + Self.noticeTime },
+            isSilent ? nil : unansweredSince.map { $0.milliseconds + Self.answerTime },
+        ]
+        return ends.compactMap(\.self).min()
     }
 
     // MARK: Rooms

@@ -12,6 +12,10 @@ struct LineEditor {
 
     var isEmpty: Bool { text.isEmpty }
     var line: String { String(text) }
+    var isCommand: Bool { Self.isCommand(line) }
+
+    /// A slash that begins a text is typed twice.
+    static func isCommand(_ line: String) -> Bool { line.hasPrefix("/") && !line.hasPrefix("//") }
 
     mutating func set(_ line: String) {
         text = Array(line)
