@@ -39,8 +39,7 @@ CHAT = [
             accepts, `d` declines."""),
     ]),
     ("BEHAVIOUR", [
-        """The chat is a client of the control socket. /help names, for each command, the command of the shell that does the
-            same.""",
+        """The chat is a client of the control socket.""",
         """Each conversation has its own input line and history, so a text typed for one cannot be sent to another. A reply
             belongs to the text being typed. If its original is gone, the first Enter warns, and the second sends the text
             without it.""",

@@ -153,11 +153,10 @@ extension ChatModel {
     }
 
     private mutating func usage(_ command: SlashCommand) -> [ChatEffect] {
-        refuse("write /\(command.rawValue) \(command.arguments)")
+        refuse("write \(command.usage): \(command.summary)")
     }
 
     private mutating func join(_ slug: String) -> [ChatEffect] {
-        guard !slug.isEmpty else { return usage(.join) }
         sayUntilChange("joining …")
         return act(.join(from: currentID), Methods.join, .init(slug: slug, profile: ownName))
     }
@@ -262,54 +261,45 @@ enum SlashCommand: String, CaseIterable, Sendable {
     case who, profile, rename, joins, find, remove
     case block, explode, leave, help, quit
 
-    /// Its arguments, what it does, and the equivalent shell command; empty when there is none.
+    /// Its arguments, what it does in one line of /help, and the equivalent shell command; empty when there is none.
     private var words: (arguments: String, summary: String, equivalent: String) {
         switch self {
         case .propose:
             (
-                "1h|6h|1d|7d|30d|ephemeral [ram|disk] [once]",
-                "propose how long messages are kept, with renewal after a restart, or 30 s without a link",
+                "TIME [ram|disk] [once]", "propose 1h, 6h, 1d, 7d, 30d or ephemeral",
                 "mayfly lifetime propose C VALUE --mailbox ram --renew"
             )
-        case .accept:
-            (
-                "[once]",
-                "accept the proposal, with renewal after a restart, or 30 s without a link; once: without renewal",
-                "mayfly lifetime accept C --renew"
-            )
+        case .accept: ("[once]", "accept and renew these terms; once: no renewal", "mayfly lifetime accept C --renew")
         case .reject: ("", "reject the proposal", "mayfly lifetime reject C")
         case .withdraw: ("", "withdraw your own proposal", "mayfly lifetime withdraw C")
         case .agreement: ("", "show the agreement and the open proposal", "mayfly lifetime show C")
-        case .invite:
-            ("[24h] [single] | --code", "create an invitation; --code: a code to say aloud", "mayfly invite create C")
+        case .invite: ("[24h] [single] | --code", "invite; --code: a code to say aloud", "mayfly invite create C")
         case .join: ("INVITE", "join by an invitation", "mayfly join INVITE")
         case .decline: ("INVITATION", "decline an invitation", "mayfly join cancel INVITATION")
         case .create: ("NAME", "create a conversation", "mayfly conversation create --name NAME")
         case .list: ("", "all conversations (Alt-0)", "mayfly conversation list")
         case .open: ("CONVERSATION", "go to a conversation (Alt-1…9)", "")
         case .file: ("PATH [TEXT]", "send a file", "mayfly send C --file PATH")
-        case .save: ("[PATH]", "save the file of the selected or the last message", "mayfly save C MESSAGE")
+        case .save: ("[PATH]", "save the file of the selected or last message", "mayfly save C MESSAGE")
         case .reply:
-            (
-                "[@N] TEXT", "reply to the selected or the last message, or the Nth from the end",
-                "mayfly send C --reply-to MESSAGE TEXT"
-            )
+            ("[@N] TEXT", "answer the selected, last or Nth last message", "mayfly send C --reply-to MESSAGE TEXT")
         case .react: ("[@N] EMOJI", "add or remove an emoji reaction", "mayfly react C MESSAGE EMOJI")
         case .who: ("", "list the members and their paths", "mayfly conversation members C")
         case .profile: ("NAME", "set your own name in this conversation", "mayfly conversation profile C NAME")
         case .rename: ("NAME", "rename the conversation (creator)", "mayfly conversation rename C NAME")
         case .joins: ("on|off", "allow or stop joining (creator)", "mayfly conversation unlock C or lock C")
-        case .find: ("WORDS", "select the newest message with these words; again: the one before", "")
+        case .find: ("WORDS", "find the newest message; again: the one before", "")
         case .remove: ("MEMBER", "remove a member (creator)", "mayfly conversation remove C MEMBER")
         case .block: ("PEER", "refuse pings and invitations from a named node", "mayfly peer block PEER")
-        case .explode: ("[2h]", "destroy the conversation for all members (creator)", "mayfly explode C")
-        case .leave: ("", "leave the conversation and destroy the local copy", "mayfly conversation leave C")
+        case .explode: ("[2h]", "destroy the conversation for all (creator)", "mayfly explode C")
+        case .leave: ("", "leave, and destroy the local copy", "mayfly conversation leave C")
         case .help: ("", "this page", "")
-        case .quit: ("", "end the chat; the node goes on (Ctrl-C, twice with a draft)", "")
+        case .quit: ("", "end the chat; the node goes on (Ctrl-C)", "")
         }
     }
 
-    var arguments: String { words.arguments }
+    var usage: String { "/\(rawValue)\(words.arguments.isEmpty ? "" : " \(words.arguments)")" }
+    var summary: String { words.summary }
 
     /// The slash command for a shell command in a node's hint, or the shell command itself. Both begin with the same
     /// words up to the first placeholder; arguments stay, without the options of the equivalent.
@@ -332,20 +322,23 @@ enum SlashCommand: String, CaseIterable, Sendable {
     }
 
     static var helpLines: [String] {
-        let usages = allCases.map { "/\($0.rawValue) \($0.arguments)" }
-        let width = usages.map(\.count).max() ?? 0
-        return [
+        [
             "Enter sends · Alt-Enter breaks the line · Tab completes · arrows: earlier texts",
-            "Alt-Up selects a message: Enter replies, Alt-E reacts, Alt-S saves its file, Alt-V shows its image,",
-            "Alt-W shows who has it, Alt-C cancels it while it is queued, Esc leaves it. A letter begins a text.",
-            " PageUp scrolls · Alt-1…9 goes to a conversation, Alt-0 to the list",
-            "✓ sent · ✓✓ 1/2 one of two members has it · ⇡ in a mailbox · ● linked · ○ not linked",
+            "Alt-Up selects a message: Enter replies · Alt-E reacts · Alt-S saves its file",
+            "  Alt-V shows its image · Alt-W who has it · Alt-C cancels it · Esc leaves it",
+            "PageUp scrolls · Alt-1…9 goes to a conversation, Alt-0 to the list",
+            "✓ sent · ✓✓ 1/2 one of two has it · ⇡ in a mailbox · ● linked · ○ not linked",
             "A text that begins with a slash: write it twice.", "",
-        ]
-            + zip(allCases, usages).map { command, usage in
-                let equivalent = command.words.equivalent
-                return Wrapping.fit(usage, width: width) + "  " + command.words.summary
-                    + (equivalent.isEmpty ? "" : "  (\(equivalent))")
-            }
+        ] + columns { $0.summary }
+    }
+
+    /// Each command with its shell command, for the manual.
+    static var equivalents: String {
+        columns { $0.words.equivalent }.filter { $0.contains("mayfly ") }.map { "  \($0)" }.joined(separator: "\n")
+    }
+
+    private static func columns(_ second: (Self) -> String) -> [String] {
+        let width = allCases.map(\.usage.count).max() ?? 0
+        return allCases.map { Wrapping.fit($0.usage, width: width) + "  " + second($0) }
     }
 }

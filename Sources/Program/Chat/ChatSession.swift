@@ -10,7 +10,8 @@ struct ChatCommand: ParsableCommand {
         discussion: """
             Without CONVERSATION the chat begins with the list of conversations. The screen always shows how long your \
             messages are kept. The chat stores no messages, and clears the screen at the end. /help shows keys and \
-            commands.
+            commands. Commands of the shell do the same:
+            \(SlashCommand.equivalents)
 
             --plain prints and reads lines: for pipes, slow connections and screen readers. It is the default if \
             standard input or output is not a terminal.
