@@ -601,7 +601,7 @@ struct ChatDesk {
         desk.press(.alt("0"), .down, .down, .enter)
         #expect(desk.takeCalls().isEmpty && desk.text.contains("\"lab\", from desk: a accepts · d declines · Esc"))
         desk.press(.enter, .escape, .enter, .character("a"))
-        #expect(desk.takeCalls() == [#"join {"slug":"11112222"}"#])
+        #expect(desk.takeCalls() == [#"join {"accept":false,"slug":"11112222"}"#])
         desk.press(.enter, .character("d"))
         #expect(desk.takeCalls() == [#"join.cancel {"join":"11112222"}"#])
     }

@@ -313,6 +313,44 @@ import Testing
         #expect(machine.receive(welcome(), from: creator.publicKey, to: own.publicKey) == false)
     }
 
+    @Test mutating func `a joiner that asks enters what keeps messages only when its user or its policy agrees`() throws
+    {
+        var record = try machine()
+        record.asks = true
+        var welcome = self.welcome()
+        func agreement(_ lifetime: Lifetime) -> Agreement {
+            let proposal = LifetimeProposal(
+                conversation: welcome.genesis.conversation, membership: 1, epoch: 1, previous: .none,
+                terms: LifetimeTerms(lifetime), proposedAt: noon, nonce: random.bytes(16), proposer: creator.publicKey
+            ).signed(by: creator, &random)
+            return Agreement(proposal: proposal, accepts: [LifetimeAccept(proposal, at: noon, by: own, &random)])
+        }
+        var turn = turn(random)
+        var links = UInt64(0)
+        func entered(_ joiner: inout JoiningStateMachine, _ turn: inout Turn) -> Bool {
+            links += 1
+            _ = joiner.linkOpened(LinkID(links), &turn)
+            let outcome = joiner.receive(.welcome(welcome), from: creator.publicKey, on: LinkID(links), turn)
+            return if case .entered = outcome { true } else { false }
+        }
+        var joiner = JoiningStateMachine(client: .generate(&random), key: own, record: record, now: noon)
+        var (lenient, empty) = (joiner, joiner)
+        let hasEnteredEmpty = entered(&empty, &turn)
+        #expect(hasEnteredEmpty, "nothing is kept, so nothing is asked")
+        for lifetime in [Lifetime.oneDay, .sevenDays] {
+            welcome.agreement = agreement(lifetime)
+            // An answer to other terms is none to these.
+            let hasEntered = entered(&joiner, &turn)
+            #expect(!hasEntered && joiner.record.state == .joining && joiner.offer?.agreement == welcome.agreement)
+            joiner.agree(&turn)
+        }
+        #expect(turn.actions.contains(.close(LinkID(links))) && joiner.nextAttempt == turn.now && joiner.offer == nil)
+        let byUser = entered(&joiner, &turn)
+        turn.defaultPolicy = .acceptUpTo(.sevenDays)
+        let byPolicy = entered(&lenient, &turn)
+        #expect(byUser && byPolicy)
+    }
+
     @Test func `a join is given up after a day`() throws {
         var machine = try machine()
         #expect(machine.expire(now: machine.deadline + -1) == false && machine.expire(now: machine.deadline) == true)

@@ -25,13 +25,17 @@ package struct JoinRecord: Hashable, Sendable, Codable {
     package var profile: String?
     package var startedAt: Timestamp
     package var state: State
+    /// True when the user must agree to what the conversation keeps, unless the node's policy does.
+    package var asks: Bool?
+    /// The terms that the user has agreed to keep.
+    package var agreed: LifetimeTerms?
 
-    package init(_ verified: VerifiedInvite, profile: String?, startedAt: Timestamp) {
+    package init(_ verified: VerifiedInvite, profile: String?, startedAt: Timestamp, asks: Bool? = nil) {
         invite = verified.invite
         signed = verified.signed
         creator = verified.creatorKey
         self.profile = profile
-        self.startedAt = startedAt
+        (self.startedAt, self.asks) = (startedAt, asks)
         state = .joining
     }
 
@@ -85,6 +89,8 @@ package struct JoiningStateMachine: Sendable {
     private var own: Member?
     /// Endpoints of the creator on the local network.
     private var heard = HeardPlaces()
+    /// The welcome to a conversation that keeps what the user has not agreed to yet.
+    package private(set) var offer: Welcome?
 
     package init(client: ClientID, key: IdentityKey, record: JoinRecord, now: Timestamp) {
         self.client = client
@@ -148,7 +154,17 @@ package struct JoiningStateMachine: Sendable {
             // A welcome counts on the link of its request only; a link that replaces it repeats the request. Entering
             // is consent, which needs our key. Without it, the creator is asked again.
             guard let own, self.link.link == link, !key.isWiped else { return .pending([.close(link)]) }
-            guard record.receive(welcome, from: sender, to: key.publicKey) else { return .pending([.close(link)]) }
+            var joined = record
+            guard joined.receive(welcome, from: sender, to: key.publicKey) else { return .pending([.close(link)]) }
+            if let terms = welcome.agreement?.terms, record.asks == true, terms.allowsSomething, terms != record.agreed,
+                !turn.defaultPolicy.accepts(terms)
+            {
+                // The link stays, so that a cancellation releases our place at once.
+                offer = welcome
+                let event = Event(client: client, conversation: nil, at: turn.now, kind: .joinValidated)
+                return .pending([.notify(event)])
+            }
+            record = joined
             var entered = ConversationRecord(
                 genesis: welcome.genesis, group: welcome.group, own: own, members: welcome.members, issuer: nil)
             entered.schedule = welcome.scheduledExplosion.map { ExplosionSchedule($0, now: turn.now) }
@@ -184,6 +200,14 @@ package struct JoiningStateMachine: Sendable {
         guard statement.isValid(creator: record.creator), record.receive(statement.joinError, from: record.creator)
         else { return .pending([]) }
         return .failed(.conversationExpired, link.link.map { [.close($0)] } ?? [])
+    }
+
+    /// The user keeps what the conversation keeps. The creator is asked for the same welcome over a new link.
+    package mutating func agree(_ turn: inout Turn) {
+        guard let offer else { return }
+        (record.agreed, self.offer) = (offer.agreement?.terms, nil)
+        if let open = link.link, link.closed(open, now: turn.now) { turn.close(open) }
+        retry(&turn)
     }
 
     package mutating func retry(_ turn: inout Turn) {

@@ -210,6 +210,8 @@ package struct Event: Hashable, Sendable {
         case joinRequested(PublicKey)
         case joined
         case joinFailed(JoinErrorType, InviteTag)
+        /// The user must agree to what the conversation keeps.
+        case joinValidated
         case invited(MessageID, from: PublicKey)
         case exploded
         case deletionReceipt(PublicKey)

@@ -42,15 +42,15 @@ extension NodeStateMachine {
             to: .conversation(Conversation(client: client, key: key, record: record, isFresh: true, now: turn.now)))
     }
 
-    package func join(_ client: ClientID, invite: VerifiedInvite, profile: String?, _ turn: inout Turn)
-        throws(CommandError)
-    {
+    package func join(
+        _ client: ClientID, invite: VerifiedInvite, profile: String?, asks: Bool? = nil, _ turn: inout Turn
+    ) throws(CommandError) {
         guard let inbox = inboxes[client], case .unused(let key) = inbox.role else { throw .unknownConversation }
         try DisplayName.check(profile)
         try checkJoin(invite, turn)
         turn.save(client)
         makeRoom(for: inbox, .pendingInvite, &turn)
-        let record = JoinRecord(invite, profile: profile, startedAt: turn.now)
+        let record = JoinRecord(invite, profile: profile, startedAt: turn.now, asks: asks)
         let machine = JoiningStateMachine(client: client, key: key, record: record, now: turn.now)
         inbox.createdAt = turn.now
         inboxes.set(inbox, to: .joining(Running(machine)))
@@ -91,9 +91,11 @@ extension NodeStateMachine {
         return true
     }
 
-    package func retryJoin(_ client: ClientID, _ turn: inout Turn) {
+    /// - Parameter agrees: the user agrees to what the conversation keeps.
+    package func retryJoin(_ client: ClientID, agrees: Bool = false, _ turn: inout Turn) {
         guard let inbox = inboxes[client], case .joining(let running) = inbox.role else { return }
-        running.machine.retry(&turn)
+        if agrees { running.machine.agree(&turn) } else { running.machine.retry(&turn) }
+        turn.save(client)
         inboxes.reindex(inbox)
         advance(inbox, &turn)
     }

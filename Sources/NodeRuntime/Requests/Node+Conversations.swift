@@ -260,7 +260,9 @@ extension Node {
     /// Starts a join in the pooled inbox.
     /// - Parameter alias: the user's alias; `nil` uses the name, or the first free of `name-2`, `name-3` ….
     /// - Returns: the inbox; ``joinOutcome(_:)`` tells the result.
-    package func join(_ slug: String, profile: String?, alias: String? = nil) throws(NodeError) -> ClientID {
+    package func join(_ slug: String, profile: String?, alias: String? = nil, asks: Bool? = nil) throws(NodeError)
+        -> ClientID
+    {
         try shell.directory.checkUnlocked()
         let invite = try Self.inspect(slug)
         do throws(CommandError) { try core.machine.checkJoin(invite, core.makeTurn()) } catch { throw .command(error) }
@@ -269,7 +271,7 @@ extension Node {
         shell.aliases.set(alias, of: client)
         do throws(NodeError) {
             _ = try core.request { turn throws(CommandError) in
-                try core.machine.join(client, invite: invite, profile: ownName(profile), &turn)
+                try core.machine.join(client, invite: invite, profile: ownName(profile), asks: asks, &turn)
             }
         } catch {
             if let inbox = inboxes[client] { inboxes.forgetNotes(of: inbox) }
@@ -305,6 +307,9 @@ extension Node {
         guard machine.currentMembers.contains(where: { $0.key == creator }) else { return true }
         return machine.isShownOnline(creator) ? true : nil
     }
+
+    /// The user agrees to what the conversation keeps. Without such a question this does nothing.
+    package func agreeToJoin(_ client: ClientID) { core.turn { core.machine.retryJoin(client, agrees: true, &$0) } }
 
     package func joins() throws(NodeError) -> [JoiningStateMachine] { try shell.directory.joins() }
 

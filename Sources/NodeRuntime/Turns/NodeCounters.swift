@@ -59,7 +59,7 @@ package struct NodeCounters: Sendable {
         case .exploded: conversations[.exploded, default: 0] += 1
         case .deletionReceipt: conversations[.explosionConfirmed, default: 0] += 1
         case .lifetimeProposed, .lifetimeSigned, .lifetimeRejected, .lifetimeWithdrawn, .lifetimeExpired,
-            .joinRequested, .invited, .explosionReminder, .peerOnline, .peerOffline, .locked, .unlocked,
+            .joinRequested, .joinValidated, .invited, .explosionReminder, .peerOnline, .peerOffline, .locked, .unlocked,
             .messageDelivery, .attachmentProgress, .conversationUpdated, .groupConflict, .removed, .profileChanged,
             .messagesMissed, .twoCopies, .inboxAwake, .inboxAsleep, .codeEnded:
             break

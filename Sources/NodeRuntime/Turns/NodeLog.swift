@@ -89,6 +89,7 @@ struct LogLine {
         let client = event.client
         switch event.kind {
         case .joined: self.init(.info, "joined", client, members)
+        case .joinValidated: self.init(.info, "join waits for the user's agreement", client, members)
         case .joinFailed(let type, _): self.init(.info, "join failed", client, ["kind": "\(type.rawValue)"])
         case .joinRequested: self.init(.debug, "join admitted", client)
         case .invited: self.init(.info, "invitation received", client)

@@ -158,7 +158,7 @@ extension ChatModel {
 
     private mutating func join(_ slug: String) -> [ChatEffect] {
         sayUntilChange("joining …")
-        return act(.join(from: currentID), Methods.join, .init(slug: slug, profile: ownName))
+        return act(.join(from: currentID), Methods.join, .init(slug: slug, profile: ownName, accept: false))
     }
 
     private mutating func invite(_ rest: String, _ room: Room) -> [ChatEffect] {

@@ -66,7 +66,7 @@ extension ChatModel {
             return ask(.explosion(id)) + [.bell]
         case .explosionScheduled, .explosionReminder: return ask(.conversation(id)) + ask(.explosion(id))
         case .deletionReceipt: return ask(.explosion(id))
-        case .joined, .joinFailed, .invited: return ask(.conversations) + ask(.joins)
+        case .joined, .joinFailed, .joinValidated, .invited: return ask(.conversations) + ask(.joins)
         case .joinRequested, .inboxAwake, .inboxAsleep, .codeEnded, .locked, .unlocked, .gap: return []
         }
     }
@@ -132,6 +132,7 @@ extension ChatModel {
             let until = made.expiresAt.map { Words.time($0, now: now, calendar) } ?? "it is used"
             overlay = .text(
                 title: "A code for \(room(id)?.title ?? "the conversation")",
+            case .validated where currentID == from && editor.isEmpty && question == nil: question = .invitation(join)
                 lines: [
                     "Say the code aloud to one person. It admits one member, until \(until).", "", made.code, "",
                     "On the other machine: mayfly join \(made.code) --at \(place)",

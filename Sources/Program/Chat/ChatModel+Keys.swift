@@ -309,7 +309,7 @@ extension ChatModel {
             let index = listIndex - rooms.count
             guard joins.indices.contains(index) else { return [] }
             let join = joins[index]
-            if join.state == .invited { question = .invitation(join) }
+            if join.isAsking { question = .invitation(join) }
         case .escape: editor.clear()
         default: return pressInRoom(key)
         }
@@ -341,14 +341,14 @@ extension ChatModel {
             }
             if notice == nil { question = nil }
         case .invitation(let join):
-            switch key {
-            case .character("a"):
-                question = nil
-                return command("/join \(join.join)")
-            case .character("d"):
-                question = nil
-                return command("/decline \(join.join)")
-            default: notice = ("a accepts, d declines, Esc leaves it open", false)
+            // The plain chat enters a line.
+            var word = editor.line
+            if case .character(let letter) = key { word = String(letter) }
+            editor.clear()
+            guard let answer = ["a": "/join", "d": "/decline"][word] else {
+                notice = ("a accepts, d declines, Esc leaves it open", false)
+                return []
+            }
             question = nil
             return command("\(answer) \(join.join)")
             }

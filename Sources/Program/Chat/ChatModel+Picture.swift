@@ -87,7 +87,7 @@ extension ChatModel {
         return (lines, (cursor.row - first, cursor.column))
     }
 
-    private var inputPrompt: String {
+    var inputPrompt: String {
         if isLocked { return lock == .asking ? "passphrase: " : "" }
         switch question {
         case nil: return "> "
@@ -99,6 +99,9 @@ extension ChatModel {
                 "paste \(lines), \(Words.size(Int64(text.utf8.count)))? Enter inserts · 1 makes one line of it · Esc "
         case .invitation(let join):
             let name = join.name.map { "\"\(Words.name($0))\"" } ?? "a conversation"
+            if let agreement = join.agreement {
+                return "\(name) keeps messages: \(agreement.words): a agrees and joins · d declines · Esc "
+            }
             return "\(name), from \(Words.name(join.from ?? "a stranger")): a accepts · d declines · Esc "
         case .name: return "your name, as others see it (Enter for none): "
         case .reaction:
@@ -305,7 +308,9 @@ extension ChatModel {
         if !joins.isEmpty { rows.append(Row()) }
         for (index, join) in joins.enumerated() {
             let text: String
-            if join.state == .invited {
+            if let agreement = join.agreement {
+                text = " \(safe(join.name ?? "a conversation")) keeps messages: \(agreement.words): Enter answers"
+            } else if join.state == .invited {
                 let name = join.name.map { " to \"\(safe($0))\"" } ?? ""
                 let from = safe(join.from ?? "a node that is not in peers.json")
                 text = " \(from) invites you\(name): Enter answers"

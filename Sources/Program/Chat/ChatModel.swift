@@ -314,7 +314,7 @@ struct ChatModel {
         case .subscription: return []
         case .conversations: return take(try value.decoded(as: ConversationListResult.self).conversations)
         case .joins:
-            joins = try value.decoded(as: JoinListResult.self).joins.filter { [.invited, .joining].contains($0.state) }
+            joins = try value.decoded(as: JoinListResult.self).joins.filter { $0.state == .joining || $0.isAsking }
             return []
         case .messages(let id):
             let read = try value.decoded(as: ReadResult.self)

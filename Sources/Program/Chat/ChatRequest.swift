@@ -1,4 +1,19 @@
 import Control
+import Messaging
+
+extension JoinStatus {
+    /// Waits for the user's answer.
+    var isAsking: Bool { [.invited, .validated].contains(state) }
+}
+
+extension LifetimeAgreement {
+    /// `kept 1 day on disk, agreed with ann, bob`
+    var words: String {
+        let length = terms.lifetime == .ephemeral ? "memory only" : "kept \(Words.lifetime(terms.lifetime)) on disk"
+        let others = members.filter { $0 != "me" }.map(safe).joined(separator: ", ")
+        return ([length] + ChatModel.terms(terms) + ["agreed with \(others)"]).joined(separator: ", ")
+    }
+}
 
 enum ChatRequest: Hashable, Sendable {
     case subscription

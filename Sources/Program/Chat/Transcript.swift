@@ -136,7 +136,8 @@ struct Transcript {
                 + "type \(model.room(id)?.title ?? "") to go on"
         case .leave(let id): "* your copy is destroyed: type \(model.room(id)?.title ?? "") to go on"
         case .name: "* your name, as others see it (Enter for none)"
-        case .paste, .reaction, .invitation, nil: nil
+        case .invitation: "* \(model.inputPrompt)"
+        case .paste, .reaction, nil: nil
         }
     }
 }

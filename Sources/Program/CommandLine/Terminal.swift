@@ -43,10 +43,14 @@ struct Terminal {
         guard readLine() == name else { throw ControlError(.failed, "nothing was destroyed: that is not the name") }
     }
 
+    static func canAsk(_ terminal: Terminal) -> Bool {
+        !terminal.json && isatty(STDIN_FILENO) == 1 && isatty(STDERR_FILENO) == 1
+    }
+
     /// Asks a yes/no question on a terminal; Enter is yes.
     /// - Returns: false without a terminal, and with `--json`.
     static func asksYes(_ question: String, _ terminal: Terminal) -> Bool {
-        guard !terminal.json, isatty(STDIN_FILENO) == 1, isatty(STDERR_FILENO) == 1 else { return false }
+        guard canAsk(terminal) else { return false }
         ask("\(question) [Y/n] ")
         return readLine().map { ["", "y", "yes"].contains($0.lowercased()) } ?? false
     }

@@ -187,11 +187,19 @@ enum JoinView {
 
     static func endedJoin(_ client: ClientID, _ node: isolated Node) -> JoinStatus? {
         switch node.joinOutcome(client) {
-        case nil: return nil
+        case nil:
+            guard let offer = (try? node.joins())?.first(where: { $0.client == client })?.offer else { return nil }
+            let names = Dictionary(offer.members.map { ($0.key, $0.profile) }) { $1 }
+            return JoinStatus(
+                join: client.description, state: .validated, name: offer.group.name,
+                agreement: offer.agreement.map {
+                    LifetimeView.agreement($0) { (names[$0] ?? nil) ?? MemberName.id($0) }
+                })
         case .success(let machine):
             return JoinStatus(
                 join: client.description, state: .ready, conversation: machine.conversation.description,
-                alias: node.alias(of: client), name: machine.record.name)
+                alias: node.alias(of: client), name: machine.record.name,
+                agreement: machine.agreement.map { LifetimeView.agreement($0, machine, node) })
         case .failure(.joinFailed(let type)):
             let tag = (try? node.joins())?.first { $0.client == client }?.record.invite.tag.description
             return JoinStatus(

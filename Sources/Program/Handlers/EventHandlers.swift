@@ -178,6 +178,7 @@ enum EventView {
             row(.profileChanged, ["member": member(key), "profile": name(profile)])
         case .joinRequested(let key): row(.joinRequested, ["member": member(key)])
         case .joined: row(.joined)
+        case .joinValidated: row(.joinValidated)
         case .joinFailed(let type, let tag):
             row(
                 .joinFailed,

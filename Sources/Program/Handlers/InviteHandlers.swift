@@ -122,11 +122,17 @@ struct JoinHandlers: Sendable {
     ) throws {
         // Only a user may name an invitation by its id. A code's invite comes from another node.
         let slug = found == nil ? try JoinView.slug(slug, node) : slug
-        let (profile, alias) = (params.profile, params.alias)
+        let (profile, alias, asks) = (params.profile, params.alias, params.accept == false ? true : nil)
         let begin: JoinWait.Beginning = { (node: isolated Node) throws(NodeError) in
-            try node.join(slug, profile: profile, alias: alias)
+            try node.join(slug, profile: profile, alias: alias, asks: asks)
         }
         let waiting = params.wait == false ? nil : call
+        // To name a join that asks is to agree.
+        if let asking = try? node.resolveJoin(params.slug), asking.offer != nil {
+            node.agreeToJoin(asking.client)
+            let wait = JoinWait(asking.client, params.timeout, waiting, deadlines)
+            return waiting == nil ? call.succeed(try JoinView.join(asking.client, node)) : wait.begin(node)
+        }
         let wait: JoinWait
         do throws(NodeError) { wait = JoinWait(try begin(node), params.timeout, waiting, deadlines) } catch {
             if found != nil, case .invite = error {
@@ -137,6 +143,7 @@ struct JoinHandlers: Sendable {
             // A repeated request: use the running join, or the conversation it led to.
             guard case .command(.alreadyMember(let known)) = error else { throw error }
             wait = JoinWait(known, params.timeout, waiting, deadlines)
+            if asks == nil { node.agreeToJoin(known) }
             if node.joinOutcome(known) != nil, node.isMember(known) == nil {
                 try node.askCreator(of: known, by: slug)
                 wait.membership = JoinWait.Membership(alias: alias, begin: begin)

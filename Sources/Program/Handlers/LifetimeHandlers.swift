@@ -211,11 +211,13 @@ enum LifetimeView {
 
     static func agreement(_ agreement: Agreement, _ machine: Messaging.Conversation, _ node: isolated Node)
         -> LifetimeAgreement
-    {
+    { self.agreement(agreement) { MemberName.shown($0, machine, node) } }
+
+    static func agreement(_ agreement: Agreement, _ name: (PublicKey) -> String) -> LifetimeAgreement {
         LifetimeAgreement(
             id: agreement.id.description, terms: .init(agreement.terms),
             agreedAt: agreement.accepts.map(\.acceptedAt).max() ?? agreement.proposal.proposedAt,
-            members: agreement.signers.map { MemberName.shown($0, machine, node) })
+            members: agreement.signers.map(name))
     }
 
     /// Agreements with the signed values that prove them.

@@ -226,8 +226,9 @@ struct InviteOutcomeResult: CodableRecord {
 enum JoinStage: String, JSONChoice, Hashable, Sendable {
     /// A peer sent an invitation; `mayfly join` accepts it.
     case invited
-    /// Like `validated`, defined by the protocol but never answered: the node checks an invite without waiting.
+    /// The creator is asked whether we are still a member.
     case validating
+    /// The creator has admitted us to a conversation that keeps messages as `agreement` says. `mayfly join ID` agrees.
     case validated
     case joining
     case ready
@@ -244,6 +245,8 @@ struct JoinStatus: CodableRecord {
     var alias: String?
     /// The creator's name for the conversation; present when ready or invited, unless it has no name.
     var name: String?
+    /// What the conversation keeps; present when ready or validated, unless it keeps nothing.
+    var agreement: LifetimeAgreement?
     /// The named peer that sent the invitation; present when invited by one.
     var from: String?
     var inviteTag: String?
@@ -263,7 +266,8 @@ struct JoinStatus: CodableRecord {
 }
 
 struct JoinParams: CodableRecord {
-    /// An invite link with or without `mayfly:join/`, the id of a received invitation, or a spoken code.
+    /// An invite link with or without `mayfly:join/`, the id of a received invitation or of a `validated` join, or a
+    /// spoken code.
     var slug = ""
     /// Our name, as the members see it.
     var profile: String?
@@ -271,6 +275,9 @@ struct JoinParams: CodableRecord {
     var timeout: Interval?
     /// False answers at once. Absent means true.
     var wait: Bool?
+    /// False asks with state `validated` if the conversation keeps what the default policy does not accept. Absent
+    /// means true.
+    var accept: Bool?
     /// Alias on this node. Absent means the conversation's name, with a number appended if it is in use.
     var alias: String?
     /// Address of the code's issuer: HOST, HOST:PORT or tcp://HOST:PORT. Absent means this network.
@@ -279,7 +286,7 @@ struct JoinParams: CodableRecord {
     enum CodingKeys: String, CodingKey {
         case slug
         case profile = "as"
-        case timeout, wait, alias, at
+        case timeout, wait, accept, alias, at
     }
 }
 

@@ -18,6 +18,7 @@ enum EventKind: String, JSONChoice, Hashable, Sendable {
     case joinRequested
     case joined
     case joinFailed
+    case joinValidated
     case invited
     case exploded
     case explosionScheduled
@@ -95,7 +96,7 @@ extension EventKind {
         case .invited: ["join", "from"]
         case .explosionScheduled, .explosionReminder: ["expiresAt"]
         case .inboxAwake: ["wakeReason"]
-        case .joined, .exploded, .inboxAsleep, .locked, .unlocked: []
+        case .joined, .joinValidated, .exploded, .inboxAsleep, .locked, .unlocked: []
         case .gap: ["lost"]
         case .conversationUpdated: ["name", "locked"]
         case .groupConflict: ["version"]

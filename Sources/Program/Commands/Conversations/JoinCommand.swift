@@ -6,8 +6,8 @@ struct JoinCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "join", abstract: "Join a conversation by an invitation or a code.",
         discussion: """
-            Usage: mayfly join SLUG [--at HOST] [--as PROFILE] [--alias NAME] [--timeout 60] [--no-wait] [--home DIR] \
-            [--json]
+            Usage: mayfly join SLUG [--at HOST] [--as PROFILE] [--alias NAME] [--accept] [--timeout 60] [--no-wait] \
+            [--home DIR] [--json]
 
             SLUG is an invite, the id of an invitation from `mayfly join list`, or a code from `mayfly invite create C \
             --code`. `-` reads it from standard input, which hides it from the process list. The node searches for a \
@@ -16,6 +16,9 @@ struct JoinCommand: ParsableCommand {
 
             --alias sets the local alias. The default is the conversation's name, or name-2, name-3 … if another \
             conversation has that alias or name.
+
+            To join is to agree to what the conversation keeps. On a terminal the command asks first, unless nothing \
+            is kept, or the default policy or --accept allows it.
 
             If the conversation exists on this node already, the creator is asked whether you are still a member. The \
             exit code is 0 if you are, and 4 if the creator does not answer. If you were removed, you join again.
@@ -45,8 +48,9 @@ struct JoinCommand: ParsableCommand {
                 ]
             })
         if joins.isEmpty { terminal.note("no joins in progress") }
-        for join in joins where join.state == .invited {
+        for join in joins where join.isAsking {
             let id = short(safe(join.join))
+            if let agreement = join.agreement { terminal.note("\(id) keeps messages: \(agreement.words)") }
             terminal.note("accept with `mayfly join \(id)`, refuse with `mayfly join cancel \(id)`")
         }
     }
@@ -91,6 +95,7 @@ extension JoinCommand {
         @Option(parsing: .unconditional, help: ArgumentHelp("How long to wait for the answer.", valueName: "seconds"))
         var timeout = Interval(milliseconds: 60_000)
         @Flag(help: "Do not wait for the answer.") var noWait = false
+        @Flag(help: "Agree to keep messages as the conversation does, without a question.") var accept = false
         @OptionGroup var global: GlobalOptions
 
         func validate() throws {
@@ -101,12 +106,27 @@ extension JoinCommand {
         }
 
         func perform(_ terminal: Terminal) throws {
-            let params = JoinParams(
+            var params = JoinParams(
                 slug: try invite(), profile: try profile ?? OwnName.ask(global, terminal), timeout: timeout,
-                wait: noWait ? false : nil, alias: alias, at: at)
-            // Redeeming a spoken code takes some seconds before the join.
-            let value = try connect().call(Methods.join, params, timeout: timeout.withGrace + .seconds(30))
-            let status = try understand(value, as: JoinStatus.self)
+                wait: noWait ? false : nil, accept: accept || !Terminal.canAsk(terminal) ? nil : false, alias: alias,
+                at: at)
+            let client = try connect()
+            func join() throws -> JSONValue {
+                // Redeeming a spoken code takes some seconds before the join.
+                try client.call(Methods.join, params, timeout: timeout.withGrace + .seconds(30))
+            }
+            var value = try join()
+            var status = try understand(value, as: JoinStatus.self)
+            if status.state == .validated, let agreement = status.agreement {
+                terminal.note("\(safe(status.name ?? "the conversation")) keeps messages: \(agreement.words)")
+                guard Terminal.asksYes("Join, and keep them so?", terminal) else {
+                    _ = try client.call(Methods.joinCancel, .init(join: status.join))
+                    throw ControlError(.failed, "not joined", hint: "the invitation is used up if it was for one")
+                }
+                params.slug = status.join
+                value = try join()
+                status = try understand(value, as: JoinStatus.self)
+            }
             var failure = status.failure
             if noWait, failure?.kind == .timedOut { failure = nil }
             if terminal.json {
@@ -119,6 +139,7 @@ extension JoinCommand {
             terminal.fields([
                 ("join", short(status.join)), ("state", status.state.rawValue), ("conversation", status.conversation),
                 ("alias", status.alias), ("name", status.name),
+                ("messages", status.conversation.map { _ in status.agreement?.words ?? "memory only" }),
             ])
             if let conversation = status.conversation {
                 let name = handle(status.alias, conversation)

@@ -128,7 +128,7 @@ enum OwnName {
     /// Asks a user without a name, and saves the answer.
     /// - Returns: `nil` when the user already has a name or gives none, or without a terminal.
     static func ask(_ global: GlobalOptions, _ terminal: Terminal) throws -> String? {
-        guard !terminal.json, isatty(STDIN_FILENO) == 1, isatty(STDERR_FILENO) == 1 else { return nil }
+        guard Terminal.canAsk(terminal) else { return nil }
         let home = try global.resolvedHome()
         guard isMissing(home: home) else { return nil }
         Terminal.ask("Your name, as others see it (Enter for none): ")
