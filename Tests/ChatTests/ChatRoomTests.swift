@@ -215,11 +215,16 @@ import Testing
         #expect(desk.effects.isEmpty && desk.text.contains("your name, as others see it"), "\(desk.text)")
         var transcript = Transcript()
         #expect(transcript.update(&desk.model).contains("* your name, as others see it (Enter for none)"))
+        desk.enter("/invite single")
+        #expect(desk.effects.isEmpty && desk.text.contains("/invite single is no name"), "\(desk.text)")
         desk.enter("ann")
         #expect(desk.effects.contains { if case .remember(name: "ann") = $0 { true } else { false } })
         #expect(desk.takeCalls() == [#"conversation.create {"as":"ann","name":"tea"}"#])
         desk.effects = desk.model.enter(line: "/join mayfly:join/x")
-        #expect(desk.takeCalls() == [#"join {"as":"ann","slug":"mayfly:join/x"}"#])
+        #expect(desk.takeCalls() == [#"join {"accept":false,"as":"ann","slug":"mayfly:join/x"}"#])
+        for line in ["/create /invite single", "/profile /who", "/rename /who"] {
+            #expect(desk.model.enter(line: line).isEmpty && desk.text.contains(" NAME: "), "\(desk.text)")
+        }
     }
 
     @Test func `an at sign and a number name a message, counted from the newest`() {

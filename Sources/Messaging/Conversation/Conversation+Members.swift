@@ -263,11 +263,13 @@ extension Conversation {
         insert(Peer(newcomer, own: key.publicKey, hasEnded: false, now: turn.now))
         turn.add(.register(client, .member(newcomer.key)))
         tell(.memberJoined(newcomer.key, profile: newcomer.profile), &turn)
+        systemMessage("\(name(of: newcomer.key)) has joined", &turn)
     }
 
     /// Drops members that the creator has removed. The creator keeps their routes, to tell them when they connect.
     private func removed(_ gone: [Peer], _ turn: inout Turn) {
         for peer in gone {
+            systemMessage("\(name(of: peer.key)) was removed", &turn)
             if let link = peer.link.link { turn.close(link) }
             letGo(of: peer, &turn)
             if !record.former.contains(peer.key) { turn.add(.unregister(client, .member(peer.key))) }
@@ -296,6 +298,7 @@ extension Conversation {
     /// Keeps the creator's route: its explosion destroys our copy too.
     private func becomeRemoved(_ turn: inout Turn) {
         turn.save(client)
+        systemMessage("the creator has removed you: you can no longer send or receive", &turn)
         for peer in peers {
             if let link = peer.link.link { turn.close(link) }
             letGo(of: peer, &turn)
@@ -383,6 +386,7 @@ extension Conversation {
             if let link { turn.close(link) }
             return
         }
+        systemMessage("\(name(of: peer.key)) has left", &turn)
         letGo(of: peer, &turn)
         turn.add(.unregister(client, .member(peer.key)))
         tell(.memberLeft(peer.key), &turn)

@@ -192,6 +192,8 @@ extension Conversation {
         guard let schedule = record.schedule, !ending.isScheduleTold, !turn.isLocked else { return }
         ending.isScheduleTold = true
         tell(.explosionScheduled(schedule.expiresAt), &turn)
+        let who = isCreator ? "you have" : "\(name(of: record.genesis.creator)) has"
+        systemMessage("\(who) scheduled the explosion of this conversation: \(schedule.expiresAt.exactISO8601)", &turn)
         for peer in peers { if let link = peer.establishedLink { showSchedule(on: link, &turn) } }
     }
 

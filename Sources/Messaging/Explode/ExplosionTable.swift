@@ -8,6 +8,8 @@ struct Explosion: Sendable {
     var wait: Milliseconds = Limits.knock.first
     /// The destroyed inbox, whose links still deliver receipts.
     var client: ClientID?
+    /// The members' own names, until the node stops: the tombstone has none.
+    var names: [PublicKey: String] = [:]
     /// See ``DeadlineQueue``.
     fileprivate var queuedDeadline: Timestamp?
 

@@ -152,7 +152,7 @@ extension Conversation {
         let who: String
         switch end {
         case .away(let key) where key == record.own.key: who = "this node"
-        case .away(let key): who = profile(of: key)?.profile ?? "a member"
+        case .away(let key): who = name(of: key)
         case .reported: who = "a member"
         case .alone: return "no other member is left"
         }
@@ -160,10 +160,16 @@ extension Conversation {
             "\(who) was out of reach for over \(turn.sessionGrace / .second) s, restarted, or closed the conversation"
     }
 
+    /// Cut, so that a name cannot pass for the node's own words.
+    func name(of member: PublicKey) -> String {
+        (profile(of: member)?.profile).map { $0.count > 16 ? "\($0.prefix(15))…" : $0 }
+            ?? String(InboxID(member).description.prefix(12))
+    }
+
     private static let noMailbox = "A mailbox may no longer hold messages"
 
     /// Never sent; expires like the contents around it (Lifetime.md, "What is shown").
-    private func systemMessage(_ text: String, _ turn: inout Turn) {
+    func systemMessage(_ text: String, _ turn: inout Turn) {
         var kept = placement(of: .text, turn)
         // A system message need not wait for the unlock.
         if case .untilUnlocked = kept.keeping {
@@ -250,12 +256,6 @@ extension Conversation {
         turn.save(client)
     }
 
-    /// Applies to messages sent and received from now on. `nil` follows the node's default.
-    package func setCap(_ cap: LifetimeCap?, _ turn: inout Turn) {
-        record.lifetime.cap = cap
-        lifetimes.machine?.record.cap = cap
-        turn.save(client)
-    }
     package func renew(_ terms: LifetimeTerms, _ turn: inout Turn) {
         lifetimes.machine?.renew(terms)
         turn.save(client)
@@ -265,6 +265,12 @@ extension Conversation {
         lifetimes.machine?.renews(terms, policy) ?? false
     }
 
+    /// Applies to messages sent and received from now on. `nil` follows the node's default.
+    package func setCap(_ cap: LifetimeCap?, _ turn: inout Turn) {
+        record.lifetime.cap = cap
+        lifetimes.machine?.record.cap = cap
+        turn.save(client)
+    }
 
     private func negotiate(
         _ turn: inout Turn,

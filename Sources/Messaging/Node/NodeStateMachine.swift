@@ -59,6 +59,10 @@ package final class NodeStateMachine {
 
     package func tombstone(_ conversation: ConversationID) -> ExplosionRecord? { explosions[conversation]?.record }
 
+    package func names(ofExploded conversation: ConversationID) -> [PublicKey: String] {
+        explosions[conversation]?.names ?? [:]
+    }
+
     /// `nil` if the inbox is asleep or no conversation.
     package func conversation(_ client: ClientID) -> Conversation? { inboxes[client]?.conversation }
 
@@ -217,6 +221,9 @@ package final class NodeStateMachine {
                 explosions[record.conversation] = Explosion(
                     record, knockAt: fanOut.isEmpty ? nil : turn.now + Limits.knock.first, client: client)
                 if let inbox = inboxes[client] {
+                    for member in inbox.conversation?.record.members ?? [] {
+                        explosions[record.conversation]?.names[member.key] = member.profile
+                    }
                     forget(inbox)
                     // Receipts still go over its links. They stay as long as a guest's.
                     for link in inbox.links.sorted() { welcomeGuest(link, &turn) }

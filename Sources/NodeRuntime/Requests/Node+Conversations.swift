@@ -423,6 +423,10 @@ extension Node {
 
     package func explosion(_ text: String) throws(NodeError) -> ExplosionRecord? { try shell.directory.explosion(text) }
 
+    package func names(ofExploded conversation: ConversationID) -> [PublicKey: String] {
+        core.machine.names(ofExploded: conversation)
+    }
+
     package func progress(of conversation: ConversationID) -> ExplosionProgress {
         shell.explosions.progress(of: conversation)
     }

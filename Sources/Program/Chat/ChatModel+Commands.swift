@@ -14,24 +14,23 @@ extension ChatModel {
             let cure = meant.map { "did you mean /\($0)?" } ?? "/help lists the commands, // begins a text with a slash"
             return refuse("there is no /\(safe(word)): \(cure)")
         }
+        // A mistyped command must not become a name.
+        let needsWord: [SlashCommand] = [.create, .profile, .rename, .join, .decline, .block]
+        if needsWord.contains(command), rest.isEmpty || rest.hasPrefix("/") { return usage(command) }
         switch command {
         case .help: overlay = .help
         case .quit: return [.quit]
         case .list: return open(nil)
         case .open: return open(word: rest)
-        case .decline:
-            guard !rest.isEmpty else { return usage(command) }
-            return act(.decline, Methods.joinCancel, .init(join: rest))
+        case .decline: return act(.decline, Methods.joinCancel, .init(join: rest))
         case .block:
-            guard !rest.isEmpty else { return usage(command) }
             let said = "blocked: pings and invitations from it are refused"
             return act(.say(said), Methods.peerBlock, .init(name: rest))
-        case .create where asksName && !rest.isEmpty, .join where asksName && !rest.isEmpty:
+        case .create where asksName, .join where asksName:
             editor.clear()
             question = .name(line: line)
         case .join: return join(rest)
         case .create:
-            guard !rest.isEmpty else { return usage(command) }
             return act(.create(from: currentID), Methods.conversationCreate, .init(name: rest, profile: ownName))
         default:
             guard let room else { return refuse(Self.chooseFirst) }
@@ -105,7 +104,6 @@ extension ChatModel {
             change(room.id) { $0.reply = ReplyTarget(target) }
             return enter(text.hasPrefix("/") ? "/" + text : text)
         case .profile, .rename:
-            guard !rest.isEmpty else { return usage(command) }
             return command == .profile
                 ? act(.say("done"), Methods.conversationProfile, .init(conversation: room.id, profile: rest))
                 : act(.say("done"), Methods.conversationRename, .init(conversation: room.id, name: rest))

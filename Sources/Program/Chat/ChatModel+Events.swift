@@ -42,19 +42,7 @@ extension ChatModel {
             let previous = event["previous"]?.stringValue.flatMap(Lifetime.init(rawValue:))
             if let previous, previous != .ephemeral { change(id) { $0.endedLifetime = previous } }
             return ask(.lifetime(id)) + refreshMessages(id)
-        case .memberJoined:
-            let profile = event["profile"]?.stringValue.map(Words.name)
-            say("\(profile ?? member ?? "a member") has joined")
-            return ask(.conversation(id)) + ask(.lifetime(id))
-        case .memberLeft:
-            say("\(name()) has left")
-            return ask(.conversation(id)) + ask(.lifetime(id))
-        case .memberRemoved:
-            say("\(name()) was removed")
-            return ask(.conversation(id)) + ask(.lifetime(id))
-        case .removed:
-            say("the creator has removed you: you can no longer send or receive")
-            return ask(.conversation(id))
+        case .memberJoined, .memberLeft, .memberRemoved, .removed: return ask(.conversation(id)) + ask(.lifetime(id))
         case .profileChanged, .conversationUpdated, .peerOnline, .peerOffline:
             return ask(.conversation(id)) + (room(id)?.isExploded ?? false ? ask(.explosion(id)) : [])
         case .groupConflict:

@@ -359,6 +359,7 @@ extension ChatModel {
                 return []
             }
             let name = editor.line.split(separator: " ").joined(separator: " ")
+            guard !name.hasPrefix("/") else { return refuse("\(safe(name)) is no name: type one, or Enter for none") }
             editor.clear()
             (question, asksName) = (nil, false)
             ownName = name.isEmpty ? nil : name

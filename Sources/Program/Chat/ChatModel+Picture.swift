@@ -325,7 +325,10 @@ extension ChatModel {
 
     private func explosionRows(_ room: Room, _ columns: Int) -> [Row] {
         guard let status = room.explosion else { return [] }
-        var rows = [Row(Span(" The keys are destroyed: nothing here can be read any more.", .strong)), Row()]
+        let at = status.expiresAt.map { ", \(Words.time($0, now: now, calendar))" } ?? ""
+        let who = status.by.map { "Exploded by \(ChatModel.you($0))\(at). " } ?? ""
+        let end = "The keys are destroyed: nothing here can be read any more."
+        var rows = [Row(Span(" \(who)\(end)", .strong)), Row()]
         for receipt in status.receipts ?? [] {
             let time = Words.time(receipt.destroyedAt, now: now, calendar)
             rows.append(Row(Span(" \(room.name(of: receipt.member)) ✓ \(time)", .kept)))

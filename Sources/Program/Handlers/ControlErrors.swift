@@ -48,7 +48,7 @@ private func nodeError(_ error: NodeError) -> ControlError {
     case .exploded(let conversation, let name):
         return expired(
             "conversation \(name.map(quoted) ?? String(conversation.description.prefix(12))) has exploded",
-            "`mayfly explode status \(conversation.description.prefix(12))` shows who has confirmed")
+            "`mayfly explode status \(conversation.description.prefix(12))` shows who did it and when")
     case .joinFailed(let type): return refused(type.userFacingMessage.lowercasedFirst, "ask for a new invite")
     case .joinCancelled: return failed("the join was cancelled")
     case .invalidPeerName(let name):

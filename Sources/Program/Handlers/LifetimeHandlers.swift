@@ -1,4 +1,5 @@
 import Control
+import Cryptography
 import Messaging
 import NIOCore
 import NodeRuntime
@@ -264,6 +265,8 @@ extension LifetimeTermsRecord {
 
 enum ExplosionView {
     static func explosion(_ record: ExplosionRecord, _ node: isolated Node) -> ExplosionStatus {
+        let known = node.names(ofExploded: record.conversation)
+        func name(_ key: PublicKey) -> String { known[key] ?? MemberName.id(key) }
         var status = ExplosionStatus(
             conversation: record.conversation.description, name: record.name, expiresAt: record.explodedAt,
             state: "exploded",
@@ -271,7 +274,8 @@ enum ExplosionView {
             waiting: record.waiting.map { MemberName.id($0) },
             receipts: record.members.compactMap { key in
                 record.confirmed[key].map { ExplosionStatus.Receipt(member: MemberName.id(key), destroyedAt: $0) }
-            }, trace: !record.isTraceless)
+            }, names: known.isEmpty ? nil : record.members.map { .init(member: MemberName.id($0), name: name($0)) },
+            by: record.role == .creator ? MemberName.own : record.creator.map(name), trace: !record.isTraceless)
         switch node.progress(of: record.conversation) {
         case .exploded: break
         case .exploding: status.state = "exploding"
@@ -296,7 +300,8 @@ enum ExplosionView {
             waiting: members.filter { !schedule.confirmed.contains($0) }.map { MemberName.id($0) },
             names: members.map {
                 ExplosionStatus.Name(member: MemberName.id($0), name: MemberName.shown($0, machine, node))
-            }, trace: machine.isCreator ? !schedule.isTraceless : nil)
+            }, by: machine.isCreator ? MemberName.own : MemberName.shown(machine.record.genesis.creator, machine, node),
+            trace: machine.isCreator ? !schedule.isTraceless : nil)
     }
 
     /// Remembered and scheduled explosions, by time. No inbox is woken.

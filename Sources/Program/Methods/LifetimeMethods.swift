@@ -187,10 +187,12 @@ struct ExplosionStatus: CodableRecord {
     var confirmed: [String] = []
     /// Members that have not confirmed.
     var waiting: [String] = []
-    /// Names as in ``Message/from``; present while the conversation exists.
-    var names: [Name]?
     /// Destruction times by the members' own clocks.
     var receipts: [Receipt]?
+    /// Names as in ``Message/from``; absent once the node has restarted after the explosion, which keeps none.
+    var names: [Name]?
+    /// The creator, who alone explodes a conversation, named as in ``Message/from``.
+    var by: String?
     /// False when the node keeps no list of members to notify.
     var trace: Bool?
     /// The error in state `error`; the node retries.

@@ -51,8 +51,8 @@ struct ExplodeCommand: ParsableCommand {
     static func show(_ status: ExplosionStatus, _ terminal: Terminal) {
         terminal.fields([
             ("conversation", short(status.conversation)), ("name", status.name), ("state", status.state),
-            ("at", shown(status.expiresAt)), ("confirmed", list(status.confirmed, status)), ("error", status.error),
-            ("waiting for", list(status.waiting, status)),
+            ("at", shown(status.expiresAt)), ("by", status.by), ("confirmed", list(status.confirmed, status)),
+            ("error", status.error), ("waiting for", list(status.waiting, status)),
         ])
     }
 }

@@ -143,6 +143,10 @@ extension JoinCommand {
             ])
             if let conversation = status.conversation {
                 let name = handle(status.alias, conversation)
+                if params.profile == nil, OwnName.isMissing(home: try global.resolvedHome()) {
+                    terminal.note(
+                        "you have no name here: `mayfly conversation profile \(name) NAME`, or join --as NAME")
+                }
                 terminal.note("talk with `mayfly chat \(name)`, or send with `mayfly send \(name) TEXT`")
             }
         }
