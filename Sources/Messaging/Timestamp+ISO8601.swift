@@ -66,9 +66,11 @@ extension Timestamp {
         guard let year = number(0..<4), has("-", 4), let month = number(5..<7), has("-", 7), let day = number(8..<10),
             has("T", 10) || has("t", 10) || has(" ", 10), let hour = number(11..<13), has(":", 13),
             let minute = number(14..<16), has(":", 16), let second = number(17..<19), (1970...9999).contains(year),
-            (1...12).contains(month), day >= 1, day <= Self.days(in: month, of: year), hour < 24, minute < 60,
-            second <= 60
+            hour < 24, minute < 60, second <= 60
         else { return nil }
+        let days = Self.days(fromCivil: year, month, day)
+        // Only a date of the calendar comes back.
+        guard Self.civil(fromDays: days) == (year, month, day) else { return nil }
         var index = 19
         var fraction: Int64 = 0
         if has(".", index) {
@@ -94,19 +96,10 @@ extension Timestamp {
             return nil
         }
         guard index == bytes.count else { return nil }
-        let days = Self.days(fromCivil: year, month, day)
         let seconds = days * 86_400 + hour * 3_600 + minute * 60 + second - offset
         // An offset, or a leap second, may leave the range.
         guard (0..<253_402_300_800).contains(seconds) else { return nil }
         self.init(milliseconds: seconds * .second + fraction)
-    }
-
-    private static func days(in month: Int64, of year: Int64) -> Int64 {
-        switch month {
-        case 2: year % 4 == 0 && (year % 100 != 0 || year % 400 == 0) ? 29 : 28
-        case 4, 6, 9, 11: 30
-        default: 31
-        }
     }
 
     // Days since 1970-01-01 and back, in eras of 400 years that begin on the first of March.

@@ -30,6 +30,12 @@ package enum Hex {
         return bytes
     }
 
+    /// The values of digits in lower case; `nil` for any other character.
+    package static func values(_ text: String) -> [UInt8]? {
+        let values = text.utf8.compactMap { digit in digits.firstIndex(of: digit).map { UInt8($0) } }
+        return values.count == text.utf8.count ? values : nil
+    }
+
     private static func value(_ digit: UInt8) -> UInt8? {
         switch digit {
         case UInt8(ascii: "0")...UInt8(ascii: "9"): digit - UInt8(ascii: "0")

@@ -1,3 +1,5 @@
+import Cryptography
+
 /// The English word list of BIP 39 (bip-0039/english.txt of the bitcoin/bips repository, MIT license): 2,048 words of
 /// three to eight letters, in alphabetical order. The first four letters identify a word.
 package enum CodeWords {
@@ -31,12 +33,7 @@ package enum CodeWords {
     }
 
     private static func firstIndex(notBefore word: some StringProtocol) -> Int {
-        var (low, high) = (0, all.count)
-        while low < high {
-            let middle = (low + high) / 2
-            if all[middle] < word { low = middle + 1 } else { high = middle }
-        }
-        return low
+        all.partitioningIndex { !($0 < word) }
     }
 
     private static let text = """

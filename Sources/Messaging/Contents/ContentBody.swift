@@ -281,16 +281,20 @@ extension ContentType {
         return Int(text)
     }
 
-    private static func isWord(_ text: Substring) -> Bool {
-        !text.isEmpty
-            && text.utf8.allSatisfy { byte in
-                switch byte {
-                case UInt8(ascii: "a")...UInt8(ascii: "z"), UInt8(ascii: "A")...UInt8(ascii: "Z"),
-                    UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "."), UInt8(ascii: "-"), UInt8(ascii: "_"):
-                    true
-                default: false
-                }
+    private static func isWord(_ text: Substring) -> Bool { !text.isEmpty && text.isAlphanumeric(or: ".-_") }
+}
+
+extension StringProtocol {
+    /// Whether all characters are letters or digits of ASCII, or among `others`.
+    package func isAlphanumeric(or others: String) -> Bool {
+        utf8.allSatisfy { byte in
+            switch byte {
+            case UInt8(ascii: "a")...UInt8(ascii: "z"), UInt8(ascii: "A")...UInt8(ascii: "Z"),
+                UInt8(ascii: "0")...UInt8(ascii: "9"):
+                true
+            default: others.utf8.contains(byte)
             }
+        }
     }
 }
 

@@ -59,15 +59,7 @@ package struct InboxDirectory {
     ///   nothing.
     package func clients(beginningWith prefix: String) -> [ClientID] {
         let digits = prefix.filter { $0 != "-" }
-        guard !digits.isEmpty, digits.utf8.count <= 64 else { return [] }
-        var nibbles: [UInt8] = []
-        for digit in digits.utf8 {
-            switch digit {
-            case UInt8(ascii: "0")...UInt8(ascii: "9"): nibbles.append(digit - UInt8(ascii: "0"))
-            case UInt8(ascii: "a")...UInt8(ascii: "f"): nibbles.append(digit - UInt8(ascii: "a") + 10)
-            default: return []
-            }
-        }
+        guard !digits.isEmpty, digits.utf8.count <= 64, let nibbles = Hex.values(digits) else { return [] }
         // With dashes, only a clientId can match.
         let isDashed = digits.utf8.count != prefix.utf8.count
         func matches(_ entry: InboxEntry) -> Bool {

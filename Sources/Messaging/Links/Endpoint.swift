@@ -1,5 +1,3 @@
-import Cryptography
-
 /// A network address of a node: `tcp://192.0.2.1:7440`, `tcp://[2001:db8::1]:7440` or `tcp://host:7440`. Or its place
 /// at a rendezvous node: `relay://host:7440/…` with a ``RelayAddress``.
 package struct Endpoint: Hashable, Sendable, TextCodable, CustomStringConvertible {
@@ -53,16 +51,7 @@ package struct Endpoint: Hashable, Sendable, TextCodable, CustomStringConvertibl
         } else if host.contains(":") {
             return nil
         }
-        let allowed = host.utf8.allSatisfy { byte in
-            switch byte {
-            case UInt8(ascii: "a")...UInt8(ascii: "z"), UInt8(ascii: "A")...UInt8(ascii: "Z"),
-                UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "."), UInt8(ascii: "-"), UInt8(ascii: ":"),
-                UInt8(ascii: "%"), UInt8(ascii: "_"):
-                true
-            default: false
-            }
-        }
-        guard !host.isEmpty, allowed else { return nil }
+        guard !host.isEmpty, host.isAlphanumeric(or: ".-:%_") else { return nil }
         self.init(host: host, port: port)
     }
 

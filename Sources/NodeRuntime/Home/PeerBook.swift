@@ -1,5 +1,4 @@
 import Cryptography
-import FoundationEssentials
 import Messaging
 import NIOCore
 
@@ -300,14 +299,6 @@ package struct PeersFile: Hashable, Sendable, Codable {
 
     /// At most 64 letters, digits, `.`, `_` and `-`: safe in shells, logs and file names.
     package static func isName(_ name: String) -> Bool {
-        (1...64).contains(name.utf8.count)
-            && name.utf8.allSatisfy { byte in
-                switch byte {
-                case UInt8(ascii: "a")...UInt8(ascii: "z"), UInt8(ascii: "A")...UInt8(ascii: "Z"),
-                    UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "."), UInt8(ascii: "_"), UInt8(ascii: "-"):
-                    true
-                default: false
-                }
-            }
+        (1...64).contains(name.utf8.count) && name.isAlphanumeric(or: "._-")
     }
 }

@@ -109,14 +109,7 @@ extension MessageArchive {
     ///   - digits: their first hexadecimal digits, in lower case.
     ///   - limit: the maximum number.
     func ids(beginningWith digits: String, limit: Int, now: Timestamp) throws(StoreError) -> [Messaging.MessageID] {
-        var values: [UInt8] = []
-        for digit in digits.utf8 {
-            switch digit {
-            case UInt8(ascii: "0")...UInt8(ascii: "9"): values.append(digit - UInt8(ascii: "0"))
-            case UInt8(ascii: "a")...UInt8(ascii: "f"): values.append(digit - UInt8(ascii: "a") + 10)
-            default: return []
-            }
-        }
+        guard let values = Hex.values(digits) else { return [] }
         var found: [Messaging.MessageID] = []
         for entry in held where isListed(entry, now) {
             guard found.count < limit else { return found }
