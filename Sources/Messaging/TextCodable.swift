@@ -23,29 +23,22 @@ extension TextCodable {
     }
 }
 
-extension PublicKey: TextCodable {
-    package static var expectation: String { "a compressed public key" }
+/// A key or signature; its text is hexadecimal.
+package protocol HexCodable: TextCodable {
+    var bytes: [UInt8] { get }
+    init(_ bytes: [UInt8]) throws
+}
+
+extension HexCodable {
     package var coded: String { Hex.encode(bytes) }
     package init?(coded text: String) {
-        guard let bytes = Hex.decode(text), let key = try? PublicKey(bytes) else { return nil }
-        self = key
+        guard let bytes = Hex.decode(text), let value = try? Self(bytes) else { return nil }
+        self = value
     }
 }
 
-extension RecoverableSignature: TextCodable {
-    package static var expectation: String { "a 65-byte signature" }
-    package var coded: String { Hex.encode(bytes) }
-    package init?(coded text: String) {
-        guard let bytes = Hex.decode(text), let signature = try? RecoverableSignature(bytes) else { return nil }
-        self = signature
-    }
-}
+extension PublicKey: HexCodable { package static var expectation: String { "a compressed public key" } }
 
-extension SchnorrSignature: TextCodable {
-    package static var expectation: String { "a 64-byte signature" }
-    package var coded: String { Hex.encode(bytes) }
-    package init?(coded text: String) {
-        guard let bytes = Hex.decode(text), let signature = try? SchnorrSignature(bytes) else { return nil }
-        self = signature
-    }
-}
+extension RecoverableSignature: HexCodable { package static var expectation: String { "a 65-byte signature" } }
+
+extension SchnorrSignature: HexCodable { package static var expectation: String { "a 64-byte signature" } }

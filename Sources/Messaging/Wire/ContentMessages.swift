@@ -162,22 +162,11 @@ extension Attachment: ProtoTabled {
         .bytes(5, count: SHA256.byteCount), .text(6, atMost: Limits.textByteCount), .optionalID(7))
 }
 
-extension Receipt: ProtoMessage {
-    func write(to writer: inout ProtoWriter) {
-        writer.put(1, kind.rawValue)
-        for message in messages { writer.put(2, message) }
-    }
-
-    /// `nil` for a kind of a later version.
-    init?(_ fields: ProtoFields) throws(WireError) {
-        let messages = try fields.all(2, "receipt.messages", atMost: Limits.receiptCount) {
-            (bytes: ArraySlice<UInt8>) throws(WireError) -> MessageID? in
-            guard let id = MessageID(bytes) else { throw .malformed("receipt.messages") }
-            return id
-        }
-        guard let kind = Kind(rawValue: fields.uint32(1)), !messages.isEmpty else { return nil }
-        self.init(kind, messages)
-    }
+extension Receipt: ProtoTabled {
+    static let table = ProtoTable<Receipt>(
+        { (kind, messages: [MessageID]) in
+            Kind(rawValue: kind).flatMap { messages.isEmpty ? nil : Receipt($0, messages) }
+        }, { ($0.kind.rawValue, $0.messages) }, .number(1), .eachID(2, atMost: Limits.receiptCount))
 }
 
 // MARK: Other frequent frames

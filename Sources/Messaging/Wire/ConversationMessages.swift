@@ -27,45 +27,46 @@ extension SessionStart: ProtoTabled {
 
 // MARK: Lifetime
 
-extension Agreement: ProtoMessage {
-    func write(to writer: inout ProtoWriter) {
-        writer.put(1, SeedJSON.encode(proposal))
-        for accept in accepts { writer.put(3, SeedJSON.encode(accept)) }
-    }
-
-    /// - Returns: `nil` for unknown terms.
-    init?(_ fields: ProtoFields) throws(WireError) {
-        let texts = try fields.all(3, "agreement.accepts", atMost: Limits.memberCount - 1, bytes: { Array($0) })
-        let proposed = try SeedJSON.decodeLifetimeMessage(fields.bytes(1), as: .lifetimeProposal)
-        guard case .proposal(let proposal) = proposed else { return nil }
-        var accepts: [LifetimeAccept] = []
-        for text in texts {
-            guard case .accept(let accept) = try SeedJSON.decodeLifetimeMessage(text, as: .lifetimeAccept) else {
-                throw .malformed("agreement.accepts")
+extension Agreement: ProtoTabled {
+    /// `nil` for unknown terms.
+    static let table = ProtoTable<Agreement>(
+        { (proposal: [UInt8], accepts: [[UInt8]]) throws(WireError) in
+            let proposed = try SeedJSON.decodeLifetimeMessage(proposal, as: .lifetimeProposal)
+            guard case .proposal(let proposal) = proposed else { return nil }
+            let signed = try accepts.map { (text) throws(WireError) -> LifetimeAccept in
+                guard case .accept(let accept) = try SeedJSON.decodeLifetimeMessage(text, as: .lifetimeAccept) else {
+                    throw .malformed("agreement.accepts")
+                }
+                return accept
             }
-            accepts.append(accept)
-        }
-        self.init(proposal: proposal, accepts: accepts)
-    }
+            return Agreement(proposal: proposal, accepts: signed)
+        }, { (SeedJSON.encode($0.proposal), $0.accepts.map { SeedJSON.encode($0) }) }, .bytes(1),
+        .eachBytes(3, atMost: Limits.memberCount - 1))
 }
 
 extension LifetimeTerms: ProtoTabled {
-    static let table = ProtoTable(
-        { (lifetime: String, attachment: String?, unopened: Int64, timer: String, mailbox: String?) in
-            guard let lifetime = Lifetime(rawValue: lifetime), let timer = Timer(rawValue: timer),
-                let mailbox = mailbox.map(MailboxConsent.init(rawValue:)) ?? .no
-            else { return nil }
-            let known = attachment.flatMap(Lifetime.init(rawValue:))
-            let terms = LifetimeTerms(
-                lifetime, attachment: known, unopened: unopened == 0 ? nil : unopened, timer: timer, mailbox: mailbox)
-            return (known == nil) == (attachment == nil) && terms.isValid ? terms : nil
-        },
-        { (terms: LifetimeTerms) -> (String, String?, Int64, String, String?)? in
-            let mailbox = terms.mailbox == .no ? nil : terms.mailbox.rawValue
-            return (
-                terms.lifetime.rawValue, terms.attachment?.rawValue, terms.unopened ?? 0, terms.timer.rawValue, mailbox
-            )
-        }, .text(1), .optionalText(2), .number(3), .text(4), .optionalText(5))
+    static let table = ProtoTable<LifetimeTerms>(
+        { (lifetime, attachment, unopened: Milliseconds, timer, mailbox) in
+            LifetimeTerms(
+                lifetime: lifetime, attachment: attachment, unopened: unopened == 0 ? nil : unopened, timer: timer,
+                mailbox: mailbox)
+        }, { ($0.lifetime.rawValue, $0.attachment?.rawValue, $0.unopened ?? 0, $0.timer.rawValue, $0.mailbox.text) },
+        .text(1), .optionalText(2), .number(3), .text(4), .optionalText(5))
+
+    /// `nil` for a lifetime, a timer or a mailbox of a later version, and for times out of range.
+    init?(lifetime: String, attachment: String?, unopened: Milliseconds?, timer: String, mailbox: String?) {
+        guard let lifetime = Lifetime(rawValue: lifetime), let timer = Timer(rawValue: timer),
+            let mailbox = mailbox.map(MailboxConsent.init(rawValue:)) ?? .no
+        else { return nil }
+        let known = attachment.flatMap(Lifetime.init(rawValue:))
+        self.init(lifetime, attachment: known, unopened: unopened, timer: timer, mailbox: mailbox)
+        guard (known == nil) == (attachment == nil), isValid else { return nil }
+    }
+}
+
+extension MailboxConsent {
+    /// `no` is encoded by leaving the field out.
+    var text: String? { self == .no ? nil : rawValue }
 }
 
 // MARK: Group, without checks of signatures

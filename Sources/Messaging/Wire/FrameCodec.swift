@@ -1,5 +1,3 @@
-import Cryptography
-
 /// Frames of a link: bytes ↔ ``Frame``. Strict about known fields; ignores unknown ones.
 package enum FrameCodec {
     package static func encode(_ frame: Frame) -> [UInt8] {

@@ -56,19 +56,12 @@ package enum InviteSlug {
     }
 }
 
-extension SignedInvite: ProtoMessage {
-    func write(to writer: inout ProtoWriter) {
-        writer.put(1, payload)
-        writer.put(2, signature.bytes)
-    }
-
-    init(_ fields: ProtoFields) throws(WireError) {
-        let signature: RecoverableSignature
-        do throws(CurveError) { signature = try RecoverableSignature(fields.slice(2)) } catch {
-            throw .malformed("signed_invite.signature")
-        }
-        self.init(payload: fields.bytes(1), signature: signature)
-    }
+extension SignedInvite: ProtoTabled {
+    static let table = ProtoTable<SignedInvite>(
+        { (payload, signature: [UInt8]) throws(WireError) in
+            let signature = try (try? RecoverableSignature(signature)).known("signed_invite.signature")
+            return SignedInvite(payload: payload, signature: signature)
+        }, { ($0.payload, $0.signature.bytes) }, .bytes(1), .bytes(2))
 }
 
 extension Invite: ProtoTabled {

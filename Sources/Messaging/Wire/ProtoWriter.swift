@@ -288,11 +288,26 @@ extension ProtoField {
     }
 
     static func keys(_ n: Int, atMost limit: Int) -> Self where Value == [PublicKey] {
+        each(n, atMost: limit, { $1.put(n, $0) }, ProtoFields.key)
+    }
+
+    static func eachID<ID: FixedBytes>(_ n: Int, atMost limit: Int) -> Self where Value == [ID] {
+        each(n, atMost: limit, { $1.put(n, $0) }, { (bytes, name) throws(WireError) in try ID(bytes).known(name) })
+    }
+
+    static func eachBytes(_ n: Int, atMost limit: Int) -> Self where Value == [[UInt8]] {
+        each(n, atMost: limit, { $1.put(n, $0) }, { (bytes, _) in Array(bytes) })
+    }
+
+    /// One field for each value.
+    private static func each<One: Sendable>(
+        _ n: Int, atMost limit: Int, _ write: @escaping @Sendable (One, inout ProtoWriter) -> Void,
+        _ read: @escaping @Sendable (ArraySlice<UInt8>, _ name: String) throws(WireError) -> One
+    ) -> Self where Value == [One] {
         Self(
-            n, { for key in $0 { $1.put(n, key) } },
+            n, { for one in $0 { write(one, &$1) } },
             { (f, name) throws(WireError) in
-                try f.all(
-                    n, name, atMost: limit, bytes: { (bytes) throws(WireError) in try ProtoFields.key(bytes, name) })
+                try f.all(n, name, atMost: limit, bytes: { (bytes) throws(WireError) in try read(bytes, name) })
             })
     }
 

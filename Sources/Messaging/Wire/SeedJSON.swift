@@ -42,7 +42,7 @@ package enum SeedJSON {
                 signature: Hex.encode(proposal.signature.bytes), attachments: proposal.terms.attachment?.rawValue,
                 unopened: proposal.terms.unopened,
                 timer: proposal.terms.timer == .send ? nil : proposal.terms.timer.rawValue,
-                mailbox: proposal.terms.mailbox == .no ? nil : proposal.terms.mailbox.rawValue))
+                mailbox: proposal.terms.mailbox.text))
     }
 
     package static func encode(_ accept: LifetimeAccept) -> [UInt8] {
@@ -81,11 +81,16 @@ package enum SeedJSON {
     }
 
     private static func proposal(_ body: LifetimeBody) throws(WireError) -> LifetimeMessage {
-        guard let terms = terms(body) else { return .unsupported(ProposalID(hex: body.id ?? "")) }
+        guard body.mailbox != MailboxConsent.no.rawValue,
+            let terms = LifetimeTerms(
+                lifetime: body.lifetime ?? "", attachment: body.attachments, unopened: body.unopened,
+                timer: body.timer ?? LifetimeTerms.Timer.send.rawValue, mailbox: body.mailbox)
+        else { return .unsupported(ProposalID(hex: body.id ?? "")) }
         guard let conversation = ConversationID(hex: body.sessionId ?? ""), let proposedAt = timestamp(body.proposedAt),
             let epoch = body.epoch, let membership = body.membership,
             let previous = AgreementID(hex: body.previous ?? ""), let nonce = Hex.decode(body.nonce ?? ""),
-            nonce.count == 16, let proposer = key(body.proposer), let signature = signature(body.signature)
+            nonce.count == 16, let proposer = PublicKey(coded: body.proposer ?? ""),
+            let signature = SchnorrSignature(coded: body.signature ?? "")
         else { throw .malformed("lifetime_proposal") }
         return .proposal(
             LifetimeProposal(
@@ -93,26 +98,11 @@ package enum SeedJSON {
                 proposedAt: proposedAt, nonce: nonce, proposer: proposer, signature: signature))
     }
 
-    /// `nil` for a lifetime, a timer or a mailbox of a later version, and for times out of range.
-    private static func terms(_ body: LifetimeBody) -> LifetimeTerms? {
-        guard let lifetime = Lifetime(rawValue: body.lifetime ?? ""),
-            let timer = LifetimeTerms.Timer(rawValue: body.timer ?? LifetimeTerms.Timer.send.rawValue),
-            // `no` is encoded by leaving the field out.
-            let mailbox = body.mailbox == nil ? .no : body.mailbox.flatMap(MailboxConsent.init(rawValue:)),
-            (mailbox == .no) == (body.mailbox == nil)
-        else { return nil }
-        let attachment = body.attachments.map { Lifetime(rawValue: $0) }
-        if case .some(nil) = attachment { return nil }
-        let terms = LifetimeTerms(
-            lifetime, attachment: attachment ?? nil, unopened: body.unopened, timer: timer, mailbox: mailbox)
-        return terms.isValid ? terms : nil
-    }
-
     private static func accept(_ body: LifetimeBody) throws(WireError) -> LifetimeAccept {
         guard let conversation = ConversationID(hex: body.sessionId ?? ""),
             let id = ProposalID(hex: body.proposal ?? ""), let lifetime = Lifetime(rawValue: body.lifetime ?? ""),
-            let acceptedAt = timestamp(body.acceptedAt), let acceptor = key(body.acceptor),
-            let signature = signature(body.signature)
+            let acceptedAt = timestamp(body.acceptedAt), let acceptor = PublicKey(coded: body.acceptor ?? ""),
+            let signature = SchnorrSignature(coded: body.signature ?? "")
         else { throw .malformed("lifetime_accept") }
         return LifetimeAccept(
             conversation: conversation, proposal: id, lifetime: lifetime, acceptedAt: acceptedAt, acceptor: acceptor,
@@ -165,11 +155,5 @@ package enum SeedJSON {
     private static func timestamp(_ seconds: Double?) -> Timestamp? {
         guard let seconds, seconds.isFinite, (0...253_402_300_799).contains(seconds) else { return nil }
         return Timestamp(milliseconds: Int64((seconds * 1_000).rounded()))
-    }
-
-    private static func key(_ text: String?) -> PublicKey? { Hex.decode(text ?? "").flatMap { try? PublicKey($0) } }
-
-    private static func signature(_ text: String?) -> SchnorrSignature? {
-        Hex.decode(text ?? "").flatMap { try? SchnorrSignature($0) }
     }
 }

@@ -59,21 +59,16 @@ extension RelayStreamFrame: ProtoTabled {
     ])
 }
 
-extension PunchMessage: ProtoMessage {
-    func write(to writer: inout ProtoWriter) {
-        writer.put(1, step.rawValue)
-        writer.put(2, nonce.bytes)
-        writer.put(3, each: candidates.map(\.description))
-    }
-
-    /// `nil` for a step of a later version.
-    init?(_ fields: ProtoFields) throws(WireError) {
-        guard let nonce = PunchNonce(fields.bytes(2)) else { throw .malformed("punch.nonce") }
-        let candidates = try fields.texts(3, "punch.candidates", atMost: Limits.punchCandidateCount)
-        guard let step = UInt8(exactly: fields.uint32(1)).flatMap(Step.init(rawValue:)) else { return nil }
-        self.init(
-            step: step, nonce: nonce, candidates: candidates.compactMap { Endpoint($0) }.filter { $0.relay == nil })
-    }
+extension PunchMessage: ProtoTabled {
+    static let table = ProtoTable<PunchMessage>(
+        { (step: UInt32, nonce, candidates: [String]) throws(WireError) in
+            let endpoints = candidates.compactMap { Endpoint($0) }.filter { $0.relay == nil }
+            let nonce = try PunchNonce(nonce).known("punch.nonce")
+            return UInt8(exactly: step).flatMap(Step.init(rawValue:)).map {
+                PunchMessage(step: $0, nonce: nonce, candidates: endpoints)
+            }
+        }, { (UInt32($0.step.rawValue), $0.nonce.bytes, $0.candidates.map(\.description)) }, .number(1), .bytes(2),
+        .texts(3, atMost: Limits.punchCandidateCount))
 }
 
 // MARK: Mailbox
