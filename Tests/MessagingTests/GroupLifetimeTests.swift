@@ -78,7 +78,7 @@ import Testing
         #expect(council.isAgreed && council.terms == .oneHour)
         for index in 0..<3 {
             #expect(council.machines[index].pending == nil)
-            #expect(council.told[index].contains { if case .rejected(_, .userDeclined) = $0 { true } else { false } })
+            #expect(council.told[index].contains { $0.isRejection(.userDeclined) })
         }
     }
 
@@ -241,7 +241,7 @@ import Testing
         council.heal()
         #expect(council.isAgreed && council.terms == .oneDay)
         #expect(council.present.allSatisfy { council.machines[$0].pending == nil })
-        #expect(council.told[1].contains { if case .rejected(_, .membershipChanged) = $0 { true } else { false } })
+        #expect(council.told[1].contains { $0.isRejection(.membershipChanged) })
     }
 
     @Test func `an agreement ends for good when the last other member leaves`() {
@@ -617,7 +617,11 @@ import Testing
 }
 
 extension LifetimeStateMachine.Action {
+    func isRejection(_ reason: LifetimeRejectReason) -> Bool {
+        if case .tell(.lifetimeRejected(_, reason)) = self { true } else { false }
+    }
+
     fileprivate func isSigned(by member: PublicKey) -> Bool {
-        if case .signed(_, member) = self { true } else { false }
+        if case .tell(.lifetimeSigned(_, member)) = self { true } else { false }
     }
 }

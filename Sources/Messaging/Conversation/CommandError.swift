@@ -1,5 +1,3 @@
-import Cryptography
-
 /// Why the core refuses a command.
 package enum CommandError: Error, Hashable, Sendable {
     case unknownConversation
@@ -17,7 +15,7 @@ package enum CommandError: Error, Hashable, Sendable {
     case tooManyInvites(limit: Int)
     case unknownInvite
     case conversationLocked
-    case lifetime(LifetimeStateMachine.Refusal)
+    case lifetime(LifetimeRefusal)
     case inviteExpired(Timestamp)
     case ownInvite
     /// This invite has already led into this conversation.
@@ -41,4 +39,19 @@ package enum CommandError: Error, Hashable, Sendable {
     case removed
     case unknownMember
     case inboxProtected(InboxProtection)
+}
+
+/// Why the core refuses a command about the lifetime.
+package enum LifetimeRefusal: Error, Hashable, Sendable {
+    /// No open proposal can be answered or withdrawn.
+    case noProposal
+    /// The open proposal is not the one that the user saw.
+    case otherProposal
+    /// Too many proposals; the next one is possible after this time.
+    case tooSoon(Milliseconds)
+    case alreadyAgreed(Lifetime)
+    /// We have accepted a proposal and the others have not answered yet.
+    case alreadyAccepted
+    /// Nothing would be kept, or a time is out of its range.
+    case invalidTerms
 }

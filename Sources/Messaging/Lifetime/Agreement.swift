@@ -33,7 +33,6 @@ package struct Agreement: Hashable, Sendable, Codable {
     }
 
     package var terms: LifetimeTerms { proposal.terms }
-    package var lifetime: Lifetime { proposal.lifetime }
     /// Orders the agreements of a conversation.
     package var ballot: Ballot { proposal.ballot }
 
@@ -64,6 +63,11 @@ package struct Agreement: Hashable, Sendable, Codable {
     /// Drops the accepts of all others.
     func keeping(_ members: [PublicKey]) -> Agreement {
         Agreement(proposal: proposal, accepts: accepts.filter { members.contains($0.acceptor) })
+    }
+
+    /// The higher ballot is newer; of equal ballots the one that survives a crossing.
+    func isNewer(than other: Agreement) -> Bool {
+        ballot != other.ballot ? ballot > other.ballot : proposal.survives(other.proposal)
     }
 
     mutating func remove(_ acceptor: PublicKey) { accepts.removeAll { $0.acceptor == acceptor } }

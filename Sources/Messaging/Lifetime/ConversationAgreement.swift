@@ -98,11 +98,7 @@ extension Conversation {
                     text += "\(held.terms == agreement.terms ? ", as before" : ""): \(held.cause)"
                 }
                 systemMessage(text, &turn)
-            case .asked(let proposal): tell(.lifetimeProposed(proposal.terms, ours: false, proposal.id), &turn)
-            case .signed(let id, let member): tell(.lifetimeSigned(id, by: member), &turn)
-            case .rejected(let id, let reason): tell(.lifetimeRejected(id, reason), &turn)
-            case .withdrawn(let id): tell(.lifetimeWithdrawn(id), &turn)
-            case .expired(let id): tell(.lifetimeExpired(id), &turn)
+            case .tell(let kind): tell(kind, &turn)
             case .reset(let previous, let end):
                 tell(.lifetimeReset(previous: previous.lifetime), &turn)
                 showEnd(&turn)

@@ -73,23 +73,18 @@ extension LifetimeStateMachine {
         verifyHeard(proposal)
         // Members whose accepts have overtaken the proposal.
         let signers = heard.filter { $0.value.proposal == proposal.id }.keys.sorted()
-        let asked = [.asked(proposal)] + signers.map { Action.signed(proposal.id, by: $0) }
+        let asked = [Action.asked(proposal)] + signers.map { Action.tell(.lifetimeSigned(proposal.id, by: $0)) }
 
+        if let (open, _) = pending, !proposal.survives(open) { return keep(open, from: from) }
         var actions: [Action] = []
         switch negotiation {
         case .settled: break
         case .asked(let old, _):
-            guard proposal.survives(old) else { return keep(old, from: from) }
             close(old, nil)
-            if old.proposer != proposal.proposer { actions.append(.withdrawn(old.id)) }
-        case .accepted(let old, _, _, _):
-            guard proposal.survives(old) else { return keep(old, from: from) }
-            actions += endTheirs() + [.withdrawn(old.id)]
+            if old.proposer != proposal.proposer { actions.append(.tell(.lifetimeWithdrawn(old.id))) }
+        case .accepted(let old, _, _, _): actions += endTheirs() + [.tell(.lifetimeWithdrawn(old.id))]
         case .proposed(let ours, _, _):
-            guard proposal.survives(ours) else { return keep(ours, from: from) }
-            void(ours)
-            negotiation = .settled
-            actions += [.save, .send(.withdraw(ours.id))]
+            actions += takeBack(ours)
             if ours.terms == proposal.terms {
                 // Both proposed the same terms: our signed proposal is our consent.
                 if record.renewed == ours.id { record.renewed = proposal.id }
@@ -125,7 +120,7 @@ extension LifetimeStateMachine {
             let agreement = Agreement(proposal: proposal, accepts: accepts + [accept])
             guard agreement.covers(members) else {
                 negotiation = .proposed(proposal, at: at, accepts: agreement.accepts)
-                return [.signed(proposal.id, by: accept.acceptor)]
+                return [.tell(.lifetimeSigned(proposal.id, by: accept.acceptor))]
             }
             return [.save] + settle(agreement, automatic: false, now: now) + [.send(.agreement(agreement))]
         }
@@ -144,11 +139,7 @@ extension LifetimeStateMachine {
     /// - Returns: `nil` when the accept is not for the open proposal.
     private mutating func hear(_ accept: LifetimeAccept, from: PublicKey) -> [Action]? {
         guard accept.acceptor != own, peers[accept.acceptor] != nil else { return nil }
-        let open: LifetimeProposal
-        switch negotiation {
-        case .asked(let proposal, _) where proposal.id == accept.proposal: open = proposal
-        case .accepted(let proposal, _, _, _) where proposal.id == accept.proposal: open = proposal
-        case .settled, .proposed, .asked, .accepted:
+        guard let open = theirs, open.id == accept.proposal else {
             // The accept may have overtaken its proposal on another link. It replaces no verified accept: two accepts
             // in turns would cost a signature check each.
             if from == accept.acceptor, heard[from] == nil || heard[from]?.proposal != pending?.proposal.id {
@@ -161,7 +152,7 @@ extension LifetimeStateMachine {
         else { return [.dropped] }
         guard accept.isSignatureValid else { return [.forged] }
         heard[accept.acceptor] = accept
-        return [.signed(accept.proposal, by: accept.acceptor)]
+        return [.tell(.lifetimeSigned(accept.proposal, by: accept.acceptor))]
     }
 
     /// Drops accepts that overtook their proposal and do not fit it, or are forged.
@@ -204,16 +195,19 @@ extension LifetimeStateMachine {
         guard let (proposal, isOurs) = pending, proposal.id == id, isOurs || proposal.proposer == from else {
             return [.dropped]
         }
-        guard isOurs else { return endTheirs() + [.rejected(id, reason)] }
+        guard isOurs else { return endTheirs() + [.tell(.lifetimeRejected(id, reason))] }
         // One rejection ends the proposal for all.
         void(proposal)
         negotiation = .settled
         if reason == .rateLimited { renewLater(id, now: now) }
-        return [.save, .rejected(id, reason)] + members.filter { $0 != from }.map { .sendTo($0, .reject(id, reason)) }
+        return [.save, .tell(.lifetimeRejected(id, reason))]
+            + members.filter { $0 != from }.map { .sendTo($0, .reject(id, reason)) }
     }
 
     private mutating func receiveWithdrawal(of id: ProposalID, from: PublicKey) -> [Action] {
-        if let proposal = theirs, proposal.id == id, proposal.proposer == from { return endTheirs() + [.withdrawn(id)] }
+        if let proposal = theirs, proposal.id == id, proposal.proposer == from {
+            return endTheirs() + [.tell(.lifetimeWithdrawn(id))]
+        }
         // The proposal may still arrive, from its proposer or from a member that missed the withdrawal.
         if record.head?.proposal.id != id, pending?.proposal.id != id, !endedProposals.contains(where: { $0.id == id })
         {
@@ -240,7 +234,7 @@ extension LifetimeStateMachine {
         guard agreement.id != record.head?.id else { return .known }
         let proposal = agreement.proposal
         guard proposal.conversation == conversation, proposal.membership >= record.membershipFloor,
-            agreement.isSigned(by: own), agreement.isSigned(by: from), isNewer(agreement, than: record.head)
+            agreement.isSigned(by: own), agreement.isSigned(by: from), isNews(agreement)
         else { return .refused }
         // An agreement not signed by all must not raise `newest`: two members could block the rest.
         let isOfAll = agreement.covers(members)
@@ -252,11 +246,9 @@ extension LifetimeStateMachine {
         return .newer
     }
 
-    /// The higher ballot is newer; of equal ballots the one that survives a crossing.
-    func isNewer(_ agreement: Agreement, than other: Agreement?) -> Bool {
-        guard let other else { return agreement.ballot > record.newest }
-        if agreement.ballot != other.ballot { return agreement.ballot > record.newest }
-        return agreement.proposal.survives(other.proposal)
+    private func isNews(_ agreement: Agreement) -> Bool {
+        guard let head = record.head, head.ballot == agreement.ballot else { return agreement.ballot > record.newest }
+        return agreement.isNewer(than: head)
     }
 
     private mutating func receive(_ agreement: Agreement, from: PublicKey, now: Timestamp) -> [Action] {
@@ -273,17 +265,13 @@ extension LifetimeStateMachine {
         case .void, .refused:
             guard agreement.proposal.conversation == conversation else { return [.dropped] }
             let noted = shown == .void ? useUp(agreement.ballot) : []
-            if let standing, isNewer(standing, thanShown: agreement) {
+            if let standing, standing.isNewer(than: agreement) {
                 return noted + [.dropped, .sendTo(from, .agreement(standing))]
             }
             // An agreement holds at all members or at none: theirs ends, and so does ours, which it has replaced there.
             return noted + [.dropped, .sendTo(from, .ended(agreement.id, renewable: nil))]
                 + endStanding(standing, inForce: inForce, .reported, telling: own, renewable: nil, now: now)
         }
-    }
-
-    private func isNewer(_ standing: Agreement, thanShown shown: Agreement) -> Bool {
-        standing.ballot != shown.ballot ? standing.ballot > shown.ballot : standing.proposal.survives(shown.proposal)
     }
 
     /// Whether our standing policy gave our accept.

@@ -161,7 +161,7 @@ extension LifetimeStateMachine {
             return [.sendTo(from, .accept(accept))]
         case .asked(let proposal, _), .accepted(let proposal, _, _, _):
             guard proposal.proposer == from, received.open != proposal.id else { return [] }
-            return endTheirs() + [.withdrawn(proposal.id)]
+            return endTheirs() + [.tell(.lifetimeWithdrawn(proposal.id))]
         }
     }
 
@@ -175,15 +175,9 @@ extension LifetimeStateMachine {
             record.accepted = nil
             voided = [.save]
         }
-        switch negotiation {
-        case .settled: return voided
-        case .proposed(let proposal, _, _):
-            void(proposal)
-            negotiation = .settled
-            return [.save, .expired(proposal.id), .send(.withdraw(proposal.id))]
-        case .asked(let proposal, _), .accepted(let proposal, _, _, _):
-            return voided + (proposal.proposer == from ? endTheirs() + [.withdrawn(proposal.id)] : [])
-        }
+        guard let (proposal, isOurs) = pending else { return voided }
+        if isOurs { return takeBack(proposal) + [.tell(.lifetimeExpired(proposal.id))] }
+        return voided + (proposal.proposer == from ? endTheirs() + [.tell(.lifetimeWithdrawn(proposal.id))] : [])
     }
 
     /// Ends the standing agreement and tells the others, which may not have seen the cause.
@@ -208,7 +202,7 @@ extension LifetimeStateMachine {
         key: IdentityKey, random: inout some RandomNumberGenerator
     ) -> [Action] {
         if case .accepted(let proposal, _, _, _) = negotiation, AgreementID(proposal.id) == id {
-            return endTheirs() + [.withdrawn(proposal.id)]
+            return endTheirs() + [.tell(.lifetimeWithdrawn(proposal.id))]
         }
         guard let head = record.head, head.id == id else { return [.dropped] }
         peers[from]?.renewable = theirs
@@ -332,12 +326,9 @@ extension LifetimeStateMachine {
 
     /// A proposal is for one member list.
     private mutating func closeAll() -> [Action] {
-        switch negotiation {
-        case .settled: return []
-        case .proposed(let proposal, _, _): return takeBack(proposal) + [.rejected(proposal.id, .membershipChanged)]
-        case .asked(let proposal, _), .accepted(let proposal, _, _, _):
-            return endTheirs(.stale) + [.withdrawn(proposal.id)]
-        }
+        guard let (proposal, isOurs) = pending else { return [] }
+        if isOurs { return takeBack(proposal) + [.tell(.lifetimeRejected(proposal.id, .membershipChanged))] }
+        return endTheirs(.stale) + [.tell(.lifetimeWithdrawn(proposal.id))]
     }
 
     /// Joining is consent to the agreement in the welcome.

@@ -15,7 +15,7 @@ extension LifetimeStateMachine {
         let accept = LifetimeAccept(proposal, at: now, by: key, &random)
         negotiation = .accepted(proposal, accept, at: now, automatic: automatic)
         record.accepted = AcceptedProposal(id: proposal.id, proposer: proposal.proposer, ballot: proposal.ballot)
-        return [.save, .send(.accept(accept)), .signed(proposal.id, by: own)]
+        return [.save, .send(.accept(accept)), .tell(.lifetimeSigned(proposal.id, by: own))]
     }
 
     /// Replaces the standing agreement.
@@ -83,10 +83,10 @@ extension LifetimeStateMachine {
         case .settled: return []
         case .proposed(let ours, _, _):
             if ours.id == proposal.id { return [] }
-            return takeBack(ours) + [.expired(ours.id)]
+            return takeBack(ours) + [.tell(.lifetimeExpired(ours.id))]
         case .asked(let other, _), .accepted(let other, _, _, _):
             close(other, nil)
-            return other.id == proposal.id ? [] : [.withdrawn(other.id)]
+            return other.id == proposal.id ? [] : [.tell(.lifetimeWithdrawn(other.id))]
         }
     }
 

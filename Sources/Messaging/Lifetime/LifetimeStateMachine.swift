@@ -43,15 +43,7 @@ package struct LifetimeStateMachine: Hashable, Sendable {
         case sendTo(PublicKey, LifetimeMessage)
         /// The agreement is in force. `automatic`: by a standing policy, or by a new member's accept.
         case agreed(Agreement, previous: LifetimeTerms, automatic: Bool)
-        /// Our user must answer.
-        case asked(LifetimeProposal)
-        /// A member has signed the open proposal, others have not yet.
-        case signed(ProposalID, by: PublicKey)
-        case rejected(ProposalID, LifetimeRejectReason)
-        /// Another member's proposal has ended.
-        case withdrawn(ProposalID)
-        /// A proposal got no answer for 24 hours, or the session has ended.
-        case expired(ProposalID)
+        case tell(Event.Kind)
         case reset(previous: LifetimeTerms, SessionEnd)
         /// A new member has yet to sign.
         case suspended(previous: LifetimeTerms)
@@ -59,6 +51,11 @@ package struct LifetimeStateMachine: Hashable, Sendable {
         case dropped
         /// As `dropped`, for an invalid signature.
         case forged
+
+        /// Our user must answer.
+        static func asked(_ proposal: LifetimeProposal) -> Action {
+            .tell(.lifetimeProposed(proposal.terms, ours: false, proposal.id))
+        }
     }
 
     package enum SessionEnd: Hashable, Sendable {
@@ -69,20 +66,7 @@ package struct LifetimeStateMachine: Hashable, Sendable {
         case alone
     }
 
-    /// Why the core refuses a command about the lifetime.
-    package enum Refusal: Error, Hashable, Sendable {
-        /// No open proposal can be answered or withdrawn.
-        case noProposal
-        /// The open proposal is not the one that the user saw.
-        case otherProposal
-        /// Too many proposals; the next one is possible after this time.
-        case tooSoon(Milliseconds)
-        case alreadyAgreed(Lifetime)
-        /// We have accepted a proposal and the others have not answered yet.
-        case alreadyAccepted
-        /// Nothing would be kept, or a time is out of its range.
-        case invalidTerms
-    }
+    package typealias Refusal = LifetimeRefusal
 
     package internal(set) var record: Record
     let conversation: ConversationID
@@ -177,14 +161,17 @@ package struct LifetimeStateMachine: Hashable, Sendable {
         return known.terms
     }
 
+    private var proposalDeadline: Timestamp? {
+        switch negotiation {
+        case .settled: nil
+        case .proposed(_, let at, _): at + Limits.proposalLifetime
+        case .asked(_, let at): at + Self.answerTime
+        case .accepted(_, _, let at, _): at + Self.waitTime
+        }
+    }
+
     package var nextDeadline: Timestamp? {
-        var next: Timestamp? =
-            switch negotiation {
-            case .settled: nil
-            case .proposed(_, let at, _): at + Limits.proposalLifetime
-            case .asked(_, let at): at + Self.answerTime
-            case .accepted(_, _, let at, _): at + Self.waitTime
-            }
+        var next = proposalDeadline
         for peer in peers.values where peer.unanswered != nil {
             guard let answeredAt = peer.answeredAt else { continue }
             next = earliest(next, answeredAt + Limits.proposalRate.interval)
@@ -215,17 +202,8 @@ package struct LifetimeStateMachine: Hashable, Sendable {
             peers[member]?.answeredAt = now
             actions.append(.sendTo(member, .reject(id, .rateLimited)))
         }
-        switch negotiation {
-        case .settled: break
-        case .proposed(let proposal, let at, _):
-            guard at + Limits.proposalLifetime <= now else { break }
-            actions += takeBack(proposal) + [.expired(proposal.id)]
-        case .asked(let proposal, let at):
-            if at + Self.answerTime <= now { actions += endTheirs() + [.expired(proposal.id)] }
-        case .accepted(let proposal, _, let at, _):
-            if at + Self.waitTime <= now { actions += endTheirs() + [.expired(proposal.id)] }
-        }
-        return actions
+        guard let deadline = proposalDeadline, deadline <= now, let (proposal, isOurs) = pending else { return actions }
+        return actions + (isOurs ? takeBack(proposal) : endTheirs()) + [.tell(.lifetimeExpired(proposal.id))]
     }
 }
 

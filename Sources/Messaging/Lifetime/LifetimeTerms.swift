@@ -1,5 +1,3 @@
-import Cryptography
-
 /// Terms of an agreement: how long contents are kept, by kind and from which moment, and whether a mailbox may hold
 /// them (Lifetime.md, "Terms").
 package struct LifetimeTerms: Hashable, Sendable, Codable {
