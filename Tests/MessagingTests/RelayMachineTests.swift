@@ -1,4 +1,3 @@
-import Cryptography
 import Messaging
 import Testing
 
@@ -223,6 +222,16 @@ private let start = Timestamp(milliseconds: 1_795_247_146_000)
             #expect(unread[0] <= Limits.relayWindow && unread[1] <= Limits.relayWindow)
         }
         #expect(moved > 100 * Limits.relayWindow)
+    }
+}
+
+extension NodeAction {
+    fileprivate static let changed = NodeAction.endpointsMayHaveChanged
+    fileprivate static func ask(_ link: LinkID, _ labels: [RelayLabel]) -> NodeAction {
+        .forward(link, .relayRequest(.reserve(labels)))
+    }
+    fileprivate static func withdraw(_ link: LinkID, _ labels: [RelayLabel]) -> NodeAction {
+        .forward(link, .relayRequest(.withdraw(labels)))
     }
 }
 

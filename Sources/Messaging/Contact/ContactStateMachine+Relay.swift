@@ -101,16 +101,10 @@ extension ContactStateMachine {
         return perform(remotes[remote]?.rendezvous?.reservation.opened(link, now: turn.now) ?? [], of: remote)
     }
 
-    mutating func perform(_ actions: [RelayReservationStateMachine.Action], of remote: PublicKey) -> [NodeAction] {
+    /// Notes what a step of a reservation has changed.
+    mutating func perform(_ actions: [NodeAction], of remote: PublicKey) -> [NodeAction] {
         if !actions.isEmpty { noteReservations(at: remote) }
-        return noteGrant(at: remote)
-            + actions.map { action in
-                switch action {
-                case .ask(let link, let labels): .forward(link, .relayRequest(.reserve(labels)))
-                case .withdraw(let link, let labels): .forward(link, .relayRequest(.withdraw(labels)))
-                case .changed: .endpointsMayHaveChanged
-                }
-            }
+        return noteGrant(at: remote) + actions
     }
 
     /// A protocol violation unless it comes from one of our rendezvous nodes. Answers over a replaced link are ignored.

@@ -1,5 +1,3 @@
-import Cryptography
-
 /// Our reservations at one rendezvous node: one for each inbox, up to the grant.
 ///
 ///     unlinked ──link──▶ asked ──reserved──▶ reserved ──more or fewer inboxes──▶ reserved
@@ -17,13 +15,6 @@ package struct RelayReservationStateMachine: Hashable, Sendable {
         case reserved(LinkID)
         /// Refused, or `nil` after a timeout.
         case refused(LinkID, RelayRefusal?, at: Timestamp)
-    }
-
-    package enum Action: Hashable, Sendable {
-        /// At most ``Limits/relayLabelCount`` labels each.
-        case ask(LinkID, [RelayLabel])
-        case withdraw(LinkID, [RelayLabel])
-        case changed
     }
 
     package enum Standing: Hashable, Sendable {
@@ -79,21 +70,21 @@ package struct RelayReservationStateMachine: Hashable, Sendable {
         return earliest(next, grantEnds)
     }
 
-    package mutating func opened(_ link: LinkID, now: Timestamp) -> [Action] {
+    package mutating func opened(_ link: LinkID, now: Timestamp) -> [NodeAction] {
         // The streams went over the old link.
         keepGrant(now: now)
         return ask(link, now: now)
     }
 
-    private mutating func ask(_ link: LinkID, now: Timestamp) -> [Action] {
+    private mutating func ask(_ link: LinkID, now: Timestamp) -> [NodeAction] {
         state = .asked(link, at: now)
         named = Array(wanted.prefix(Limits.relayLabelCount))
-        return [.ask(link, named)]
+        return [.forward(link, .relayRequest(.reserve(named)))]
     }
 
     /// Sets the labels to reserve.
     /// - Precondition: no label twice.
-    package mutating func want(_ labels: [RelayLabel]) -> [Action] {
+    package mutating func want(_ labels: [RelayLabel]) -> [NodeAction] {
         let before = Set(advertisedLabels)
         let wasShort = isShort
         let set = Set(labels)
@@ -101,21 +92,22 @@ package struct RelayReservationStateMachine: Hashable, Sendable {
         let kept = wanted.filter(set.contains)
         let known = Set(kept)
         wanted = kept + labels.filter { !known.contains($0) }
-        var result: [Action] = []
+        var result: [NodeAction] = []
         if case .reserved(let link) = state { result = fill(link) }
         // Only where room is or was short: otherwise each inbox has published its endpoints itself.
         guard wasShort || isShort, before != Set(advertisedLabels) else { return result }
-        return result + [.changed]
+        return result + [.endpointsMayHaveChanged]
     }
 
-    private mutating func fill(_ link: LinkID) -> [Action] {
+    private mutating func fill(_ link: LinkID) -> [NodeAction] {
         let wanted = advertisedLabels
         let set = Set(wanted)
         let gone = named.filter { !set.contains($0) }
         let known = Set(named)
         let new = wanted.filter { !known.contains($0) }
         named = named.filter(set.contains) + new
-        return Self.pieces(gone).map { .withdraw(link, $0) } + Self.pieces(new).map { .ask(link, $0) }
+        return Self.pieces(gone).map { .forward(link, .relayRequest(.withdraw($0))) }
+            + Self.pieces(new).map { .forward(link, .relayRequest(.reserve($0))) }
     }
 
     private static func pieces(_ labels: [RelayLabel]) -> [[RelayLabel]] {
@@ -124,7 +116,7 @@ package struct RelayReservationStateMachine: Hashable, Sendable {
         }
     }
 
-    package mutating func closed(_ link: LinkID, now: Timestamp) -> [Action] {
+    package mutating func closed(_ link: LinkID, now: Timestamp) -> [NodeAction] {
         switch state {
         case .asked(link, _), .refused(link, _, _), .reserved(link):
             keepGrant(now: now)
@@ -134,7 +126,7 @@ package struct RelayReservationStateMachine: Hashable, Sendable {
         return []
     }
 
-    package mutating func reserved(_ grant: RelayGrant, on link: LinkID) -> [Action] {
+    package mutating func reserved(_ grant: RelayGrant, on link: LinkID) -> [NodeAction] {
         switch state {
         // Each request gets an answer, so a late answer after our timeout counts too.
         case .asked(link, _), .refused(link, nil, _):
@@ -146,12 +138,12 @@ package struct RelayReservationStateMachine: Hashable, Sendable {
             // Labels beyond the grant were not accepted.
             named = Array(named.prefix(grant.reservationCount))
             let isChanged = isNews || before != Set(advertisedLabels)
-            return fill(link) + (isChanged ? [.changed] : [])
+            return fill(link) + (isChanged ? [.endpointsMayHaveChanged] : [])
         case .unlinked, .asked, .reserved, .refused: return []
         }
     }
 
-    package mutating func refused(_ refusal: RelayRefusal, on link: LinkID, now: Timestamp) -> [Action] {
+    package mutating func refused(_ refusal: RelayRefusal, on link: LinkID, now: Timestamp) -> [NodeAction] {
         switch state {
         case .asked(link, _), .refused(link, _, _), .reserved(link):
             state = .refused(link, refusal, at: now)
@@ -160,8 +152,8 @@ package struct RelayReservationStateMachine: Hashable, Sendable {
         }
     }
 
-    package mutating func advance(now: Timestamp) -> [Action] {
-        var result: [Action] = []
+    package mutating func advance(now: Timestamp) -> [NodeAction] {
+        var result: [NodeAction] = []
         switch state {
         case .asked(let link, let at) where now - at >= Limits.reservationPatience: state = .refused(link, nil, at: now)
         case .refused(let link, _, let at) where now - at >= Limits.reservationRetry: result += ask(link, now: now)
@@ -175,10 +167,10 @@ package struct RelayReservationStateMachine: Hashable, Sendable {
         if case .reserved = state { grantEnds = now + Limits.reservationGrace }
     }
 
-    private mutating func forgetGrant() -> [Action] {
+    private mutating func forgetGrant() -> [NodeAction] {
         grantEnds = nil
         guard grant != nil else { return [] }
         grant = nil
-        return [.changed]
+        return [.endpointsMayHaveChanged]
     }
 }
