@@ -54,6 +54,10 @@ package struct Turn {
 
     mutating func close(_ link: LinkID) { add(.close(link)) }
 
+    mutating func tell(_ kind: Event.Kind, _ client: ClientID?, _ conversation: ConversationID?) {
+        add(.notify(Event(client: client, conversation: conversation, at: now, kind: kind)))
+    }
+
     var mark: Int { actions.count }
 
     /// Whether the effects since `mark` are those of a no-op frame: dropped, answered to its sender only, or its link

@@ -131,11 +131,7 @@ package final class Conversation {
 
     // MARK: Events
 
-    func event(_ kind: Event.Kind, _ turn: Turn) -> NodeAction {
-        .notify(Event(client: client, conversation: conversation, at: turn.now, kind: kind))
-    }
-
-    func tell(_ kind: Event.Kind, _ turn: inout Turn) { turn.add(event(kind, turn)) }
+    func tell(_ kind: Event.Kind, _ turn: inout Turn) { turn.tell(kind, client, conversation) }
 
     /// The same of several messages.
     func tell(_ happening: MessageEvents.Happening, _ messages: [MessageID], _ turn: inout Turn) {

@@ -139,7 +139,7 @@ extension NodeStateMachine {
             record, knockAt: tombstone.role == .creator && !tombstone.isTraceless ? now : nil)
         guard tombstone.isPrepared else { return }
         turn.add(.saveTombstone(tombstone.conversation))
-        turn.add(.notify(Event(client: nil, conversation: tombstone.conversation, at: now, kind: .exploded)))
+        turn.tell(.exploded, nil, tombstone.conversation)
     }
 
     /// A message from the disk that was undelivered when the node stopped.

@@ -78,11 +78,7 @@ extension NodeStateMachine {
         guard explosions[receipt.conversation]?.record.receive(receipt) == true else { return }
         turn.add(.saveTombstone(receipt.conversation))
         let client = explosions[receipt.conversation]?.client
-        turn.add(
-            .notify(
-                Event(
-                    client: client, conversation: receipt.conversation, at: turn.now,
-                    kind: .deletionReceipt(receipt.member))))
+        turn.tell(.deletionReceipt(receipt.member), client, receipt.conversation)
     }
 
     /// The shell has derived the secrets with which late members and joiners knock.

@@ -121,7 +121,7 @@ extension NodeStateMachine {
             lifecycle.remove(inbox)
             turn.save(client)
             turn.add(actions)
-            turn.add(.notify(Event(client: client, conversation: nil, at: turn.now, kind: .joinFailed(type, tag))))
+            turn.tell(.joinFailed(type, tag), client, nil)
         case .entered(let record, let agreement, let link):
             if explosions[record.genesis.conversation] != nil {
                 // An exploded conversation cannot be entered again on this node.
@@ -159,7 +159,7 @@ extension NodeStateMachine {
         turn.save(inbox.client)
         turn.send(.joinCancelled, on: link)
         turn.close(link)
-        turn.add(.notify(Event(client: inbox.client, conversation: nil, at: turn.now, kind: .joinFailed(error, tag))))
+        turn.tell(.joinFailed(error, tag), inbox.client, nil)
     }
 
     package func linkClosed(_ link: LinkID, _ turn: inout Turn) {
