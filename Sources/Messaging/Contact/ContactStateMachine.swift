@@ -149,10 +149,30 @@ package struct ContactStateMachine: Sendable {
         -> [NodeAction]
     {
         guard remotes[remote] != nil else { return [] }
-        var result: [NodeAction] = []
+        // An opened link draws no random number.
+        var turn = turn
         let dialer = weDialled ? key.publicKey : remote
-        for action in remotes[remote]!.link.opened(link, dialer: dialer, now: turn.now) {
+        let actions = remotes[remote]!.link.opened(link, dialer: dialer, now: turn.now)
+        return dismissing(perform(actions, with: remote, &turn))
+    }
+
+    private mutating func perform(_ actions: [LinkStateMachine.Action], with remote: PublicKey, _ turn: inout Turn)
+        -> [NodeAction]
+    {
+        var result: [NodeAction] = []
+        for action in actions {
             switch action {
+            case .dial, .upgrade:
+                let card = remotes[remote]!.card
+                let route = NodeAction.DialRoute.contact(card.routingSecret)
+                // A rendezvous node is not reached through another rendezvous node.
+                let isRendezvous = remotes[remote]!.rendezvous != nil
+                let endpoints = card.endpoints.filter { !isRendezvous || $0.relay == nil }
+                result.append(.dial(client, NodeAction.Dial(remote: remote, endpoints: endpoints, route: route)))
+            case .ping(let link): result.append(.transmit(link, .ping(turn.random.next())))
+            case .drop(let link):
+                _ = remotes[remote]!.rendezvous?.reservation.closed(link, now: turn.now)
+                result.append(.close(link))
             case .use(let link):
                 for outgoing in record.outgoing where outgoing.card.key == remote {
                     result.append(.transmit(link, .invitation(outgoing.invitation)))
@@ -160,10 +180,9 @@ package struct ContactStateMachine: Sendable {
                 for nonce in remotes[remote]!.pings.sorted() { result.append(.transmit(link, .ping(nonce))) }
                 result += reservationLinked(link, to: remote, turn)
             case .retire(let link): result += [.transmit(link, .closing(asleep: false)), .close(link)]
-            case .dial, .ping, .drop, .upgrade: preconditionFailure("an opened link is used or retired, not \(action)")
             }
         }
-        return dismissing(result)
+        return result
     }
 
     /// The relay ignores frames on links that we close.
@@ -218,11 +237,8 @@ package struct ContactStateMachine: Sendable {
         // Without an acknowledgement the sender repeats it, which helps when we are full or locked.
         guard hasRoom(for: remote, turn), !turn.isLocked else { return [] }
         record.received.append(ContactRecord.Received(from: remote, invitation: invitation, receivedAt: turn.now))
-        return [
-            .save(client), answer,
-            .notify(
-                Event(client: client, conversation: nil, at: turn.now, kind: .invited(invitation.id, from: remote))),
-        ]
+        let kind = Event.Kind.invited(invitation.id, from: remote)
+        return [.save(client), answer, .notify(Event(client: client, conversation: nil, at: turn.now, kind: kind))]
     }
 
     /// The peer was blocked: drops its invitations in both directions.
@@ -264,25 +280,16 @@ package struct ContactStateMachine: Sendable {
     }
 
     package mutating func addressesChanged(_ dials: inout ChangeDials?, _ turn: inout Turn) -> [NodeAction] {
-        var result: [NodeAction] = []
-        for remote in remotes.keys.sorted() {
-            result += ask(remotes[remote]!.link.addressesChanged(now: turn.now, &dials), &turn)
-        }
-        return result
+        performAll(&turn) { $0.addressesChanged(now: $1.now, &dials) }
     }
 
     package mutating func linksUnlocked(_ turn: inout Turn) -> [NodeAction] {
-        var result: [NodeAction] = []
-        for remote in remotes.keys.sorted() { result += ask(remotes[remote]!.link.unlocked(now: turn.now), &turn) }
-        return result
+        performAll(&turn) { $0.unlocked(now: $1.now) }
     }
 
-    private func ask(_ actions: [LinkStateMachine.Action], _ turn: inout Turn) -> [NodeAction] {
-        actions.compactMap { action in
-            guard case .ping(let link) = action else { return nil }
-            return .transmit(link, .ping(turn.random.next()))
-        }
-    }
+    private mutating func performAll(
+        _ turn: inout Turn, _ event: (inout LinkStateMachine, Turn) -> [LinkStateMachine.Action]
+    ) -> [NodeAction] { remotes.keys.sorted().flatMap { perform(event(&remotes[$0]!.link, turn), with: $0, &turn) } }
 
     package mutating func advance(_ turn: inout Turn) -> [NodeAction] {
         var result: [NodeAction] = []
@@ -291,22 +298,7 @@ package struct ContactStateMachine: Sendable {
         if record.outgoing.count != before { result.append(.save(client)) }
         record.received.removeAll { turn.now - $0.receivedAt > Limits.inviteMaximumLifetime }
         for remote in remotes.keys.sorted() {
-            for action in remotes[remote]!.link.advance(now: turn.now) {
-                switch action {
-                case .dial, .upgrade:
-                    let card = remotes[remote]!.card
-                    let route = NodeAction.DialRoute.contact(card.routingSecret)
-                    // A rendezvous node is not reached through another rendezvous node.
-                    let isRendezvous = remotes[remote]!.rendezvous != nil
-                    let endpoints = card.endpoints.filter { !isRendezvous || $0.relay == nil }
-                    result.append(.dial(client, NodeAction.Dial(remote: remote, endpoints: endpoints, route: route)))
-                case .ping(let link): result.append(.transmit(link, .ping(turn.random.next())))
-                case .drop(let link):
-                    _ = remotes[remote]!.rendezvous?.reservation.closed(link, now: turn.now)
-                    result.append(.close(link))
-                case .use, .retire: preconditionFailure("time opens no link: \(action)")
-                }
-            }
+            result += perform(remotes[remote]!.link.advance(now: turn.now), with: remote, &turn)
             result += perform(remotes[remote]?.rendezvous?.reservation.advance(now: turn.now) ?? [], of: remote)
             if let link = release(remote) { result.append(.close(link)) }
         }

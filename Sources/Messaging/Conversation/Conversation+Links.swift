@@ -12,24 +12,38 @@ extension Conversation {
             return turn.close(link)
         }
         let dialer = weDialled ? key.publicKey : member
-        let lostAt = peer.link.lostAt
-        let wasEstablished = peer.isEstablished
-        for action in peer.link.opened(link, dialer: dialer, isRelayed: isRelayed, now: turn.now) {
+        perform(peer.link.opened(link, dialer: dialer, isRelayed: isRelayed, now: turn.now), with: peer, &turn)
+    }
+
+    /// - Parameter found: where local discovery has heard the member: a dial tries nothing else.
+    private func perform(
+        _ actions: [LinkStateMachine.Action], with peer: Peer, found: Endpoint? = nil, _ turn: inout Turn
+    ) {
+        for action in actions {
             switch action {
+            case .dial: dial(peer, at: found, &turn)
+            case .upgrade:
+                dial(peer, isUpgrade: true, &turn)
+                let punching = peer.punching.start(now: turn.now, random: &turn.random)
+                perform(punching, with: peer, &turn)
             case .use(let link):
+                let wasEstablished = peer.isEstablished
                 peer.punching.linkChanged()
                 if wasEstablished {
                     // A link replaces another: frames in flight are sent again after the session exchange.
                     peer.linkLost()
                     pauseFiles(of: peer)
                 }
-                let wasAway = !wasEstablished && endsSession(lostAt: lostAt, turn)
+                let wasAway = !wasEstablished && endsSession(lostAt: peer.link.lostAt, turn)
                 startSession(with: peer, on: link, wasAway: wasAway, &turn)
             // `close` sends what is queued, still delivers incoming frames, and bounds the wait for the peer's close.
             case .retire(let link):
                 turn.send(.closing(asleep: false), on: link)
                 turn.close(link)
-            case .dial, .ping, .drop, .upgrade: preconditionFailure("an opened link is used or retired, not \(action)")
+            case .ping(let link): turn.send(.ping(turn.random.next()), on: link)
+            case .drop(let link):
+                linkLost(to: peer, &turn)
+                turn.close(link)
             }
         }
     }
@@ -196,20 +210,7 @@ extension Conversation {
         }
         for peer in peers {
             if let end = peer.movesUntil, end <= turn.now { endMove(of: peer, &turn) }
-            for action in peer.link.advance(now: turn.now) {
-                switch action {
-                case .dial: dial(peer, &turn)
-                case .upgrade:
-                    dial(peer, isUpgrade: true, &turn)
-                    let punching = peer.punching.start(now: turn.now, random: &turn.random)
-                    perform(punching, with: peer, &turn)
-                case .ping(let link): ping(link, &turn)
-                case .drop(let link):
-                    linkLost(to: peer, &turn)
-                    turn.close(link)
-                case .use, .retire: preconditionFailure("time opens no link: \(action)")
-                }
-            }
+            perform(peer.link.advance(now: turn.now), with: peer, &turn)
             perform(peer.punching.advance(now: turn.now), with: peer, &turn)
             let isLinked = peer.establishedLink != nil
             let actions = peer.outbox.advance(now: turn.now, isLinked: isLinked, random: &turn.random)
@@ -220,13 +221,12 @@ extension Conversation {
         advanceFiles(&turn)
     }
 
-    private func ping(_ link: LinkID, _ turn: inout Turn) { turn.send(.ping(turn.random.next()), on: link) }
-
-    private func dial(_ peer: Peer, isUpgrade: Bool = false, _ turn: inout Turn) {
+    private func dial(_ peer: Peer, at found: Endpoint? = nil, isUpgrade: Bool = false, _ turn: inout Turn) {
         var endpoints = peer.heard.endpoints(now: turn.now, before: profile(of: peer.key)?.endpoints ?? [])
         if isUpgrade { endpoints.removeAll { $0.relay != nil } }
-        var dial = NodeAction.Dial(remote: peer.key, endpoints: endpoints, route: .member, isUpgrade: isUpgrade)
-        dial.isUrgent = peer.hasNews || peer.link.isHurried
+        var dial = NodeAction.Dial(
+            remote: peer.key, endpoints: found.map { [$0] } ?? endpoints, route: .member, isUpgrade: isUpgrade)
+        dial.isUrgent = found == nil && (peer.hasNews || peer.link.isHurried)
         turn.add(.dial(client, dial))
     }
 
@@ -256,26 +256,16 @@ extension Conversation {
     package func found(_ member: PublicKey, at endpoint: Endpoint, _ turn: inout Turn) {
         guard let peer = peer(member), !peer.isShunned(now: turn.now) else { return }
         peer.heard.note(endpoint, now: turn.now)
-        for action in peer.link.found(now: turn.now) {
-            switch action {
-            case .dial: turn.add(.dial(client, NodeAction.Dial(remote: member, endpoints: [endpoint], route: .member)))
-            case .ping(let link): ping(link, &turn)
-            case .use, .retire, .drop, .upgrade: preconditionFailure("who was found is dialled or asked, not \(action)")
-            }
-        }
+        perform(peer.link.found(now: turn.now), with: peer, found: endpoint, &turn)
     }
 
     /// The machine's addresses changed: a ping checks each link.
     package func addressesChanged(_ dials: inout ChangeDials?, _ turn: inout Turn) {
-        for peer in peers { ask(peer.link.addressesChanged(now: turn.now, &dials), &turn) }
+        for peer in peers { perform(peer.link.addressesChanged(now: turn.now, &dials), with: peer, &turn) }
     }
 
     package func linksUnlocked(_ turn: inout Turn) {
-        for peer in peers { ask(peer.link.unlocked(now: turn.now), &turn) }
-    }
-
-    private func ask(_ actions: [LinkStateMachine.Action], _ turn: inout Turn) {
-        for case .ping(let link) in actions { ping(link, &turn) }
+        for peer in peers { perform(peer.link.unlocked(now: turn.now), with: peer, &turn) }
     }
 
     /// Members to look for on the local network: a link is wanted, and there is none, a silent or a relayed one.

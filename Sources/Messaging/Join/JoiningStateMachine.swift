@@ -128,9 +128,22 @@ package struct JoiningStateMachine: Sendable {
     /// Sends the join request after the handshake with the creator.
     package mutating func linkOpened(_ link: LinkID, _ turn: inout Turn) -> [NodeAction] {
         guard record.state == .joining else { return [.close(link)] }
+        return perform(self.link.opened(link, dialer: key.publicKey, now: turn.now), &turn)
+    }
+
+    /// - Parameter found: where local discovery has heard the creator: a dial tries nothing else.
+    private mutating func perform(_ actions: [LinkStateMachine.Action], found: Endpoint? = nil, _ turn: inout Turn)
+        -> [NodeAction]
+    {
         var result: [NodeAction] = []
-        for action in self.link.opened(link, dialer: key.publicKey, now: turn.now) {
+        for action in actions {
             switch action {
+            case .dial, .upgrade:
+                attempts += 1
+                let known = heard.endpoints(now: turn.now, before: record.invite.endpoints)
+                let dial = NodeAction.Dial(
+                    remote: record.creator, endpoints: found.map { [$0] } ?? known, route: .invite(record.invite.id))
+                result.append(.dial(client, dial))
             case .use(let link):
                 let member = Member(
                     profile: record.profile, endpoints: turn.fittingEndpoints(of: relaySeed),
@@ -139,8 +152,8 @@ package struct JoiningStateMachine: Sendable {
                 own = member
                 let request = JoinRequest(invite: record.signed, joinSecret: record.invite.joinSecret, member: member)
                 result.append(.transmit(link, .joinRequest(request)))
-            case .retire(let link): result.append(.close(link))
-            case .dial, .ping, .drop, .upgrade: preconditionFailure("an opened link is used or retired, not \(action)")
+            case .ping(let link): result.append(.transmit(link, .ping(found == nil ? 0 : turn.random.next())))
+            case .retire(let link), .drop(let link): result.append(.close(link))
             }
         }
         return result
@@ -215,11 +228,6 @@ package struct JoiningStateMachine: Sendable {
         link.hurry(now: turn.now)
     }
 
-    private func dial(_ endpoints: [Endpoint]) -> NodeAction {
-        let route = NodeAction.DialRoute.invite(record.invite.id)
-        return .dial(client, NodeAction.Dial(remote: record.creator, endpoints: endpoints, route: route))
-    }
-
     // MARK: The local network
 
     /// The invite for finding the creator on the local network; `nil` while not needed.
@@ -231,15 +239,7 @@ package struct JoiningStateMachine: Sendable {
     package mutating func found(at endpoint: Endpoint, _ turn: inout Turn) -> [NodeAction] {
         guard record.state == .joining else { return [] }
         heard.note(endpoint, now: turn.now)
-        return link.found(now: turn.now).map { action in
-            switch action {
-            case .dial:
-                attempts += 1
-                return dial([endpoint])
-            case .ping(let link): return .transmit(link, .ping(turn.random.next()))
-            case .use, .retire, .drop, .upgrade: preconditionFailure("who was found is dialled or asked, not \(action)")
-            }
-        }
+        return perform(link.found(now: turn.now), found: endpoint, &turn)
     }
 
     /// This node cannot enter the conversation of the welcome.
@@ -250,7 +250,7 @@ package struct JoiningStateMachine: Sendable {
     package mutating func cancel() -> Bool { record.cancel() }
 
     /// Dials and pings, and fails the join at its deadline.
-    package mutating func advance(_ turn: Turn) -> Outcome {
+    package mutating func advance(_ turn: inout Turn) -> Outcome {
         if record.expire(now: turn.now) {
             var result: [NodeAction] = []
             // Not `map`: Swift 6.3.1 fails to compile it here with optimisation (ownership error in CopyPropagation).
@@ -261,18 +261,6 @@ package struct JoiningStateMachine: Sendable {
             if case .joinFailed = record.state, turn.now >= forgottenAt { return .forgotten }
             return .pending([])
         }
-        var result: [NodeAction] = []
-        for action in link.advance(now: turn.now) {
-            switch action {
-            case .dial, .upgrade:
-                attempts += 1
-                let endpoints = heard.endpoints(now: turn.now, before: record.invite.endpoints)
-                result.append(dial(endpoints))
-            case .ping(let link): result.append(.transmit(link, .ping(0)))
-            case .drop(let link): result.append(.close(link))
-            case .use, .retire: preconditionFailure("time opens no link: \(action)")
-            }
-        }
-        return .pending(result)
+        return .pending(perform(link.advance(now: turn.now), &turn))
     }
 }

@@ -278,7 +278,7 @@ package final class NodeStateMachine {
         case .gone, .unused, .sleeping: break
         case .contact: withContact(&turn) { $0.advance(&$1) }
         case .joining(let running):
-            let outcome = running.machine.advance(turn)
+            let outcome = running.machine.advance(&turn)
             inboxes.reindex(inbox)
             finish(outcome, of: running.machine, in: inbox, &turn)
         case .conversation: step(inbox, &turn) { $0.advance(&$1) }
