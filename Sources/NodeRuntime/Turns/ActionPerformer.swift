@@ -36,12 +36,14 @@ final class ActionPerformer: Part {
         case .knock(let knock): shell.knocks.knock(knock)
         case .wake(let client, let reason): shell.sleep.wakeIfPossible(client, reason)
         case .sleep(let client): shell.sleep.putToSleep(client)
-        case .transmit(let link, _), .transmitMessages(let link, _, _), .close(let link):
-            shell.commits.sendWhenDurable(action, on: link)
+        case .transmit(let link, let frame): shell.commits.sendWhenDurable(.transmit(link, frame), on: link)
+        case .transmitMessages(let link, let client, let messages):
+            shell.commits.sendWhenDurable(.transmitMessages(link, client, messages), on: link)
+        case .close(let link): shell.commits.sendWhenDurable(.close(link), on: link)
         case .notify(let event):
             guard let client = event.client else { return shell.events.notify(event) }
-            shell.commits.sendWhenDurable(.action(action), for: client)
-        case .notifyMessages(let events): shell.commits.sendWhenDurable(.action(action), for: events.client)
+            shell.commits.sendWhenDurable(.notify(event), for: client)
+        case .notifyMessages(let events): shell.commits.sendWhenDurable(.notifyMessages(events), for: events.client)
         case .setDelivery(let client, let ids, let delivery):
             shell.writer.learn(client) { archive in for id in ids { archive.setDelivery(delivery, of: id) } }
             if delivery.state == .read { shell.commits.scheduleLate() }

@@ -63,28 +63,24 @@ final class Commits: Part {
         if inbox.effects.weight > Self.waitingWeight { shell.output.pause(inbox) }
     }
 
-    func sendWhenDurable(_ action: NodeAction, on link: LinkID) {
-        if let client = links[link]?.client { sendWhenDurable(.action(action), for: client) }
+    func sendWhenDurable(_ effect: EffectQueue.Effect, on link: LinkID) {
+        if let client = links[link]?.client { sendWhenDurable(effect, for: client) }
     }
 
     private func release(_ effect: EffectQueue.Effect, isDurable: Bool) {
         switch effect {
         case .run(let body): body(isDurable)
-        case .action(let action):
-            guard isDurable else { return }
-            switch action {
-            case .transmit(let link, let frame): shell.output.transmit(frame, on: link)
-            case .transmitMessages(let link, let client, let messages):
-                guard let archive = inboxes[client]?.archive else { return }
-                let now = now
-                shell.output.transmit(
-                    messages.compactMap { one in archive.content(one.id, now: now).map { AgedContent($0, age: one.age) }
-                    }, on: link)
-            case .close(let link): shell.output.close(link)
-            case .notify(let event): shell.events.notify(event)
-            case .notifyMessages(let happened): for event in happened.events { shell.events.notify(event) }
-            default: preconditionFailure("\(action) does not leave the node")
-            }
+        case _ where !isDurable: break
+        case .transmit(let link, let frame): shell.output.transmit(frame, on: link)
+        case .transmitMessages(let link, let client, let messages):
+            guard let archive = inboxes[client]?.archive else { return }
+            let now = now
+            shell.output.transmit(
+                messages.compactMap { one in archive.content(one.id, now: now).map { AgedContent($0, age: one.age) } },
+                on: link)
+        case .close(let link): shell.output.close(link)
+        case .notify(let event): shell.events.notify(event)
+        case .notifyMessages(let happened): for event in happened.events { shell.events.notify(event) }
         }
     }
 
@@ -219,15 +215,19 @@ final class Commits: Part {
 /// The outgoing effects of one inbox, which wait in order until all earlier changes are durable.
 final class EffectQueue {
     enum Effect {
-        case action(NodeAction)
+        case transmit(LinkID, Frame)
+        case transmitMessages(LinkID, ClientID, [NodeAction.AgedMessage])
+        case close(LinkID)
+        case notify(Event)
+        case notifyMessages(MessageEvents)
         case run((_ isDurable: Bool) -> Void)
 
         /// The effect's share of the queue bound: each message counts as one.
         fileprivate var weight: Int {
             switch self {
-            case .action(.notifyMessages(let events)): events.messages.count
-            case .action(.transmitMessages(_, _, let messages)): messages.count
-            case .action, .run: 1
+            case .notifyMessages(let events): events.messages.count
+            case .transmitMessages(_, _, let messages): messages.count
+            case .transmit, .close, .notify, .run: 1
             }
         }
     }
