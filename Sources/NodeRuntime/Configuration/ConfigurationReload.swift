@@ -1,5 +1,4 @@
 import Messaging
-import Transport
 
 /// Reloads `config.json` and `peers.json` into the running node, completely or not at all.
 package enum ConfigurationReload {
@@ -56,14 +55,14 @@ package enum ConfigurationReload {
         let before = services.configuration
         var report = Report(arePeersChanged: arePeersChanged, configuration: file)
         var running = file
-        for setting in NodeConfiguration.CodingKeys.allCases where setting.differs(before, file) {
-            if services.options.overrides(setting) {
-                report.overridden.append(setting)
+        for setting in Setting.all where setting.differs(before, file) {
+            if setting.isOverridden(services.options) {
+                report.overridden.append(setting.key)
             } else if setting.isFixed {
-                setting.copy(from: before, to: &running)
-                report.pending.append(setting)
+                setting.copy(before, &running)
+                report.pending.append(setting.key)
             } else {
-                report.changed.append(setting)
+                report.changed.append(setting.key)
             }
         }
         services.take(running)
@@ -87,59 +86,35 @@ package enum ConfigurationReload {
     }
 }
 
-extension NodeOptions {
-    func overrides(_ setting: NodeConfiguration.CodingKeys) -> Bool {
-        switch setting {
-        case .listen: listen != nil
-        case .capacity: capacity != nil
-        case .discover: discover != nil
-        case .datagrams: datagrams != nil
-        case .mapPorts: mapPorts != nil
-        case .logLevel: hasLogLevel
-        case .metrics: hasMetrics
-        case .name, .advertise, .policy, .cap, .attachmentByteCount, .readReceipts, .storage, .hooks, .rendezvous,
-            .mailbox:
-            false
-        }
-    }
-}
+/// A setting of `config.json`, as a reload treats it.
+private struct Setting {
+    let key: NodeConfiguration.CodingKeys
+    /// It is read only at the start.
+    let isFixed: Bool
+    let isOverridden: (NodeOptions) -> Bool
+    let differs: (NodeConfiguration, NodeConfiguration) -> Bool
+    let copy: (_ from: NodeConfiguration, _ to: inout NodeConfiguration) -> Void
 
-extension NodeConfiguration.CodingKeys {
-    /// Settings that are read only at the start.
-    var isFixed: Bool {
-        switch self {
-        case .discover, .datagrams, .mapPorts, .metrics: true
-        case .name, .listen, .advertise, .policy, .capacity, .cap, .attachmentByteCount, .readReceipts, .storage,
-            .hooks, .rendezvous, .mailbox, .logLevel:
-            false
-        }
+    init<Value: Equatable>(
+        _ key: NodeConfiguration.CodingKeys, _ path: WritableKeyPath<NodeConfiguration, Value>, isFixed: Bool = false,
+        isOverridden: @escaping (NodeOptions) -> Bool = { _ in false }
+    ) {
+        (self.key, self.isFixed, self.isOverridden) = (key, isFixed, isOverridden)
+        differs = { $0[keyPath: path] != $1[keyPath: path] }
+        copy = { $1[keyPath: path] = $0[keyPath: path] }
     }
 
-    func differs(_ one: NodeConfiguration, _ other: NodeConfiguration) -> Bool {
-        var copy = one
-        self.copy(from: other, to: &copy)
-        return copy != one
-    }
-
-    func copy(from one: NodeConfiguration, to other: inout NodeConfiguration) {
-        switch self {
-        case .name: other.name = one.name
-        case .listen: other.listen = one.listen
-        case .advertise: other.advertise = one.advertise
-        case .policy: other.policy = one.policy
-        case .capacity: other.capacity = one.capacity
-        case .cap: other.cap = one.cap
-        case .attachmentByteCount: other.attachmentByteCount = one.attachmentByteCount
-        case .readReceipts: other.readReceipts = one.readReceipts
-        case .storage: other.storage = one.storage
-        case .discover: other.discover = one.discover
-        case .hooks: other.hooks = one.hooks
-        case .datagrams: other.datagrams = one.datagrams
-        case .rendezvous: other.rendezvous = one.rendezvous
-        case .mailbox: other.mailbox = one.mailbox
-        case .mapPorts: other.mapPorts = one.mapPorts
-        case .logLevel: other.logLevel = one.logLevel
-        case .metrics: other.metrics = one.metrics
-        }
+    static var all: [Setting] {
+        [
+            Setting(.name, \.name), Setting(.listen, \.listen) { $0.listen != nil }, Setting(.advertise, \.advertise),
+            Setting(.policy, \.policy), Setting(.capacity, \.capacity) { $0.capacity != nil }, Setting(.cap, \.cap),
+            Setting(.attachmentByteCount, \.attachmentByteCount), Setting(.readReceipts, \.readReceipts),
+            Setting(.storage, \.storage), Setting(.discover, \.discover, isFixed: true) { $0.discover != nil },
+            Setting(.hooks, \.hooks), Setting(.datagrams, \.datagrams, isFixed: true) { $0.datagrams != nil },
+            Setting(.rendezvous, \.rendezvous), Setting(.mailbox, \.mailbox),
+            Setting(.mapPorts, \.mapPorts, isFixed: true) { $0.mapPorts != nil },
+            Setting(.logLevel, \.logLevel) { $0.hasLogLevel },
+            Setting(.metrics, \.metrics, isFixed: true) { $0.hasMetrics },
+        ]
     }
 }
