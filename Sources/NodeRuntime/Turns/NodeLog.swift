@@ -86,62 +86,54 @@ struct LogLine {
 
     private init(_ event: Event, _ counts: EventCounts) {
         let members: Logger.Metadata = counts.members.map { ["members": "\($0)"] } ?? [:]
-        let client = event.client
-        switch event.kind {
-        case .joined: self.init(.info, "joined", client, members)
-        case .joinValidated: self.init(.info, "join waits for the user's agreement", client, members)
-        case .joinFailed(let type, _): self.init(.info, "join failed", client, ["kind": "\(type.rawValue)"])
-        case .joinRequested: self.init(.debug, "join admitted", client)
-        case .invited: self.init(.info, "invitation received", client)
-        case .memberJoined: self.init(.info, "member joined", client, members)
-        case .memberLeft: self.init(.info, "member left", client, members)
-        case .memberRemoved: self.init(.info, "member removed", client, members)
-        case .removed: self.init(.info, "removed by the creator", client)
-        case .lifetimeAgreed(let terms, _, let automatic):
-            self.init(
-                .info, "agreement began", client,
-                ["lifetime": "\(terms.lifetime.rawValue)", "automatic": "\(automatic)"])
-        case .lifetimeReset(let previous):
-            self.init(.info, "agreement ended", client, ["lifetime": "\(previous.rawValue)"])
-        case .lifetimeSuspended(let previous):
-            self.init(.info, "agreement suspended", client, ["lifetime": "\(previous.rawValue)"])
-        case .lifetimeProposed(let terms, let ours, _):
-            self.init(
-                .debug, "lifetime proposed", client, ["lifetime": "\(terms.lifetime.rawValue)", "ours": "\(ours)"])
-        case .lifetimeSigned: self.init(.debug, "proposal signed", client, members)
-        case .lifetimeRejected(_, let reason):
-            self.init(.debug, "proposal rejected", client, ["reason": "\(reason.rawValue)"])
-        case .lifetimeWithdrawn: self.init(.debug, "proposal withdrawn", client)
-        case .lifetimeExpired: self.init(.debug, "proposal expired", client)
-        case .explosionScheduled(let at): self.init(.info, "explosion scheduled", client, ["at": "\(at.iso8601)"])
-        case .explosionReminder(let at): self.init(.debug, "explosion is near", client, ["at": "\(at.iso8601)"])
-        case .exploded: self.init(.info, "exploded", client)
-        case .deletionReceipt:
-            let confirmed = counts.confirmed ?? (0, 0)
-            self.init(
-                .info, "explosion confirmed", client, ["confirmed": "\(confirmed.count)", "of": "\(confirmed.of)"])
-        case .locked: self.init(.info, "locked", client)
-        case .unlocked: self.init(.info, "unlocked", client)
-        case .peerOnline: self.init(.debug, "member online", client)
-        case .peerOffline: self.init(.debug, "member offline", client)
-        case .inboxAwake(let reason): self.init(.debug, "inbox awake", client, ["reason": "\(reason.rawValue)"])
-        case .inboxAsleep: self.init(.debug, "inbox asleep", client)
-        case .codeEnded(_, let outcome): self.init(.info, "code ended", client, ["outcome": "\(outcome.rawValue)"])
-        case .conversationUpdated(_, let isLocked):
-            self.init(.debug, "conversation updated", client, ["locked": "\(isLocked)"])
-        case .groupConflict: self.init(.notice, "the creator has signed two states of one version", client)
-        case .profileChanged: self.init(.debug, "profile changed", client)
-        case .twoCopies(_, ours: true): self.init(.warning, "a member reports two copies of this home", client)
-        case .twoCopies(_, ours: false): self.init(.warning, "two copies of a member's home run at once", client)
-        case .messagesMissed(_, let count): self.init(.debug, "messages missed", client, ["count": "\(count)"])
-        case .message: self.init(.trace, "message", client)
-        case .messageState(_, let state, _): self.init(.trace, "message state", client, ["state": "\(state.rawValue)"])
-        case .messageDelivery(_, _, let state):
-            self.init(.trace, "message delivery", client, ["state": "\(state.rawValue)"])
-        case .messageExpired: self.init(.trace, "message expired", client)
-        case .attachmentProgress(_, _, let count, let total):
-            self.init(.trace, "file progress", client, ["count": "\(count)", "of": "\(total)"])
-        }
+        let confirmed = counts.confirmed ?? (0, 0)
+        let line: (level: Logger.Level, text: Logger.Message, metadata: Logger.Metadata) =
+            switch event.kind {
+            case .joined: (.info, "joined", members)
+            case .joinValidated: (.info, "join waits for the user's agreement", members)
+            case .joinFailed(let type, _): (.info, "join failed", ["kind": "\(type.rawValue)"])
+            case .joinRequested: (.debug, "join admitted", [:])
+            case .invited: (.info, "invitation received", [:])
+            case .memberJoined: (.info, "member joined", members)
+            case .memberLeft: (.info, "member left", members)
+            case .memberRemoved: (.info, "member removed", members)
+            case .removed: (.info, "removed by the creator", [:])
+            case .lifetimeAgreed(let terms, _, let automatic):
+                (.info, "agreement began", ["lifetime": "\(terms.lifetime.rawValue)", "automatic": "\(automatic)"])
+            case .lifetimeReset(let previous): (.info, "agreement ended", ["lifetime": "\(previous.rawValue)"])
+            case .lifetimeSuspended(let previous): (.info, "agreement suspended", ["lifetime": "\(previous.rawValue)"])
+            case .lifetimeProposed(let terms, let ours, _):
+                (.debug, "lifetime proposed", ["lifetime": "\(terms.lifetime.rawValue)", "ours": "\(ours)"])
+            case .lifetimeSigned: (.debug, "proposal signed", members)
+            case .lifetimeRejected(_, let reason): (.debug, "proposal rejected", ["reason": "\(reason.rawValue)"])
+            case .lifetimeWithdrawn: (.debug, "proposal withdrawn", [:])
+            case .lifetimeExpired: (.debug, "proposal expired", [:])
+            case .explosionScheduled(let at): (.info, "explosion scheduled", ["at": "\(at.iso8601)"])
+            case .explosionReminder(let at): (.debug, "explosion is near", ["at": "\(at.iso8601)"])
+            case .exploded: (.info, "exploded", [:])
+            case .deletionReceipt:
+                (.info, "explosion confirmed", ["confirmed": "\(confirmed.count)", "of": "\(confirmed.of)"])
+            case .locked: (.info, "locked", [:])
+            case .unlocked: (.info, "unlocked", [:])
+            case .peerOnline: (.debug, "member online", [:])
+            case .peerOffline: (.debug, "member offline", [:])
+            case .inboxAwake(let reason): (.debug, "inbox awake", ["reason": "\(reason.rawValue)"])
+            case .inboxAsleep: (.debug, "inbox asleep", [:])
+            case .codeEnded(_, let outcome): (.info, "code ended", ["outcome": "\(outcome.rawValue)"])
+            case .conversationUpdated(_, let isLocked): (.debug, "conversation updated", ["locked": "\(isLocked)"])
+            case .groupConflict: (.notice, "the creator has signed two states of one version", [:])
+            case .profileChanged: (.debug, "profile changed", [:])
+            case .twoCopies(_, ours: true): (.warning, "a member reports two copies of this home", [:])
+            case .twoCopies(_, ours: false): (.warning, "two copies of a member's home run at once", [:])
+            case .messagesMissed(_, let count): (.debug, "messages missed", ["count": "\(count)"])
+            case .message: (.trace, "message", [:])
+            case .messageState(_, let state, _): (.trace, "message state", ["state": "\(state.rawValue)"])
+            case .messageDelivery(_, _, let state): (.trace, "message delivery", ["state": "\(state.rawValue)"])
+            case .messageExpired: (.trace, "message expired", [:])
+            case .attachmentProgress(_, _, let count, let total):
+                (.trace, "file progress", ["count": "\(count)", "of": "\(total)"])
+            }
+        self.init(line.level, line.text, event.client, line.metadata)
     }
 }
 
