@@ -201,23 +201,6 @@ extension Store {
         return row
     }
 
-    package func messageCount(_ id: RowID, now: Int64) throws(StoreError) -> Int {
-        let row = try liveRow(id)
-        try indexAll(row)
-        guard !isDue(row, now) else { return 0 }
-        let moment = max(now, latestHide)
-        // Due messages that are not reaped yet: only segments whose first expiry has passed can have them.
-        var due = 0
-        for segment in row.segments.values where segment.earliest <= moment || segment.withholds {
-            for position in segment.records.indices where segment.expiry(of: position) <= moment {
-                let record = segment.records[position]
-                guard record.isListed, let place = row.index[record.id] else { continue }
-                if Int(place.file) == segment.file.number, place.record == position { due += 1 }
-            }
-        }
-        return row.visibleCount - due
-    }
-
     /// Sealed bytes and number of all live records, hidden ones included. Segments not read since the inbox woke count
     /// with their size on the disk, including old versions and erased records.
     package func storedAmount(_ id: RowID) throws(StoreError) -> (byteCount: Int64, recordCount: Int) {

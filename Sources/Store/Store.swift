@@ -11,8 +11,6 @@ import Glibc
 /// Use it from one thread. Only the group commit has a thread of its own, and reports through a `@Sendable` closure.
 /// Times are arguments: milliseconds since the Unix epoch.
 package final class Store {
-    /// Largest payload of a message in bytes.
-    package static let maximumPayload = RecordFile.maximumPlaintext
     /// Journal size of a new home in bytes.
     package static let journalByteCount = 8 << 20
     /// A smaller journal would need a checkpoint with nearly every commit.

@@ -266,7 +266,7 @@ struct StoreRun {
         let before = run.residentByteCount
         let store = try run.open(home)
         let unlocked = run.residentByteCount
-        if let row = store.liveRows().first { _ = try store.messageCount(row, now: run.now) }
+        if let row = store.liveRows().first { _ = try store.messageIDs(row, beginningWith: [], limit: 1, now: run.now) }
         print(before, unlocked, run.residentByteCount)
         store.close()
     }

@@ -161,7 +161,6 @@
                     guard let name = Bytes16(id), let payload = try? store.read(row, id: id, now: now) else { continue }
                     try check(StoredMessage(id: name, expiresAt: 0, payload: payload))
                 }
-                _ = try? store.messageCount(row, now: now)
                 _ = try? store.storedAmount(row)
                 try? store.visitHidden(row) { _, _ in true }
                 if let state = try? store.loadState(row) {

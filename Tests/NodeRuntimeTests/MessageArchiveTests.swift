@@ -71,11 +71,11 @@ import Testing
         #expect(archive.read(id, now: now)?.isStored == true)
         #expect(isKnown(lasting) && isKnown(short))
         store.commit { _ in }
-        #expect(try store.messageCount(row, now: now.milliseconds) == 1)
+        #expect(try store.list(row, now: now.milliseconds).count == 1)
         // A duplicate that arrived while the storage was locked, and so could not be recognised.
         try keep(lasting, .untilUnlocked(.oneDay))
         #expect(archive.storeWaiting(now: now + .minute).stored.map(\.id) == [id])
-        #expect(try store.messageCount(row, now: now.milliseconds) == 1)
+        #expect(try store.list(row, now: now.milliseconds).count == 1)
         store.lock()
         #expect(isKnown(lasting), "its number is in memory")
     }
@@ -192,7 +192,7 @@ import Testing
         let page = try #require(try again.page(last: 3, after: nil, now: now) { _ in true })
         #expect(page.messages.map(\.message.content.id) == ids.suffix(3))
         #expect(page.messages.map(\.message.state) == [.delivered, .delivered, .queued])
-        #expect(try store.messageCount(row, now: now.milliseconds) == 100)
+        #expect(try store.list(row, now: now.milliseconds).count == 100)
     }
 
     @Test mutating func `a copy given up for one member is known after a restart, though other members wait`() throws {

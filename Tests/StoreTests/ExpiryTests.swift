@@ -15,7 +15,6 @@ import Testing
             #expect(try store.get(row, 1, now: expiry - 1) == "one")
             #expect(try store.get(row, 1, now: expiry) == nil)
             #expect(try store.list(row, now: expiry).map(\.id.bytes) == [messageID(2)])
-            #expect(try store.messageCount(row, now: expiry) == 1)
             store = try store.reopened()
         }
         store.close()

@@ -62,7 +62,7 @@ import Testing
             let listed = try store.list(row, now: start)
             #expect(listed.map(\.id.bytes) == [1, 2, 3].map { messageID($0) })
             #expect(listed[1].expiresAt == expiry && listed[1].payload == text("text 2, changed"))
-            #expect(try store.messageCount(row, now: start) == 3)
+            #expect(try store.list(row, now: start).count == 3)
             #expect(try store.get(row, 2, now: expiry) == nil)
             store = try store.reopened()
         }
@@ -91,7 +91,7 @@ import Testing
         try store.reschedule(row, id: messageID(9), tier: .oneHour, expiresAt: start + hour)
         try store.commitNow()
         #expect(try store.get(row, 9, now: start) == "part")
-        #expect(try store.messageCount(row, now: start) == 3)
+        #expect(try store.list(row, now: start).count == 3)
         #expect(throws: StoreError.unknownMessage) {
             try store.reschedule(row, id: messageID(8), tier: .oneHour, expiresAt: start + hour)
         }

@@ -192,16 +192,16 @@ import Testing
         try store.commitNow()
         for _ in 0..<2 {
             #expect(try store.storedAmount(row) == (2 * one + 4, 2))
-            #expect(try store.messageCount(row, now: start) == 2)
-            #expect(try store.messageCount(row, now: start + 5_000) == 1)
+            #expect(try store.list(row, now: start).count == 2)
+            #expect(try store.list(row, now: start + 5_000).count == 1)
             store = try store.reopened()
         }
         store.reap(hide: start + 5_000, destroy: start + 5_000)
         #expect(try byteCount() == one + 4)
-        #expect(try store.messageCount(row, now: start) == 1)
+        #expect(try store.list(row, now: start).count == 1)
         try store.erase(row, id: messageID(2))
         #expect(try byteCount() == 0)
-        #expect(try store.messageCount(row, now: start) == 0)
+        #expect(try store.list(row, now: start).count == 0)
     }
 
     @Test func `a directory without a key page is set aside and reported; it returns with its page`() throws {

@@ -133,6 +133,16 @@ final class HomeDirectory {
         }
     }
 
+    /// Creates a file. Durable on return, except for its name.
+    func create(_ name: String, _ bytes: [UInt8]) throws(StoreError) {
+        try onDisk(path(name)) { () throws(SystemError) in
+            let file = try disk.open(name, in: descriptor, [.write, .create])
+            defer { disk.close(file) }
+            try disk.write(file, at: 0, bytes)
+            try disk.synchronize(file, dataOnly: false)
+        }
+    }
+
     func synchronize() throws(StoreError) {
         try onDisk(path) { () throws(SystemError) in try disk.synchronize(descriptor, dataOnly: false) }
     }
@@ -194,15 +204,9 @@ final class ClockMark {
     private var isOpen = true
 
     static func create(in home: HomeDirectory) throws(StoreError) {
-        let disk = home.disk
-        try onDisk(home.path(name)) { () throws(SystemError) in
-            let file = try disk.open(name, in: home.descriptor, [.write, .create])
-            defer { disk.close(file) }
-            var bytes = encode(0)
-            bytes += [UInt8](repeating: 0, count: Int(spacing) - bytes.count)
-            try disk.write(file, at: 0, bytes + encode(0))
-            try disk.synchronize(file, dataOnly: false)
-        }
+        var bytes = encode(0)
+        bytes += [UInt8](repeating: 0, count: Int(spacing) - bytes.count)
+        try home.create(name, bytes + encode(0))
     }
 
     init(in home: HomeDirectory) throws(StoreError) {

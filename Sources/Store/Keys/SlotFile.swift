@@ -19,13 +19,7 @@ final class SlotFile {
 
     /// Creates the file with random pages, durable. The caller synchronises its directory.
     static func create(_ name: String, in home: HomeDirectory) throws(StoreError) {
-        let disk = home.disk
-        try onDisk(home.path(name)) { () throws(SystemError) in
-            let file = try disk.open(name, in: home.descriptor, [.write, .create])
-            defer { disk.close(file) }
-            try disk.write(file, at: 0, randomBytes(growth * pageByteCount))
-            try disk.synchronize(file, dataOnly: false)
-        }
+        try home.create(name, randomBytes(growth * pageByteCount))
     }
 
     init(_ name: String, in home: HomeDirectory) throws(StoreError) {

@@ -124,15 +124,9 @@ final class KeyFile: Sendable {
 
     /// Durable on return, except for the name: the caller synchronises the directory.
     func write(in home: HomeDirectory) throws(StoreError) {
-        let disk = home.disk
         var copy = bytes.withBytes { Array($0) }
         defer { wipe(&copy) }
-        try onDisk(path) { () throws(SystemError) in
-            let file = try disk.open(Self.name, in: home.descriptor, [.write, .create])
-            defer { disk.close(file) }
-            try disk.write(file, at: 0, copy)
-            try disk.synchronize(file, dataOnly: false)
-        }
+        try home.create(Self.name, copy)
     }
 
     /// Overwrites the file in place, reads it back, and removes it durably. A missing file is not an error.

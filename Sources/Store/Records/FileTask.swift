@@ -137,8 +137,6 @@ final class DirectoryGate: Sendable {
     /// No commit that could create the directory is left.
     func forget(_ directory: Bytes16) { gone.withLock { _ = $0.remove(directory) } }
 
-    var count: Int { gone.withLock { $0.count } }
-
     func make(_ directory: Bytes16, _ body: () throws(SystemError) -> Void) throws(SystemError) {
         let result = gone.withLock { gone -> SystemError? in
             if gone.contains(directory) { return nil }
