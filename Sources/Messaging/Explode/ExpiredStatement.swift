@@ -7,7 +7,9 @@ package struct ExpiredStatement: Hashable, Sendable, Codable {
     /// By the creator's clock.
     package var timestamp: Timestamp
     package var signature: SchnorrSignature
+}
 
+extension ExpiredStatement {
     private static let byteCount = InviteTag.characterCount + 8 + 64
     package static let sealedByteCount = byteCount + XChaChaPoly.overheadByteCount
 
@@ -15,10 +17,6 @@ package struct ExpiredStatement: Hashable, Sendable, Codable {
         let digest = Self.digest(tag, timestamp, key.publicKey)
         self.init(
             tag: tag, timestamp: timestamp, signature: key.secret.sign(digest, auxiliaryRandomness: random.bytes(32)))
-    }
-
-    package init(tag: InviteTag, timestamp: Timestamp, signature: SchnorrSignature) {
-        (self.tag, self.timestamp, self.signature) = (tag, timestamp, signature)
     }
 
     private static func digest(_ tag: InviteTag, _ timestamp: Timestamp, _ creator: PublicKey) -> [UInt8] {
@@ -40,9 +38,7 @@ package struct ExpiredStatement: Hashable, Sendable, Codable {
     package func sealed(key: borrowing SecretBytes, token: [UInt8], _ random: inout some RandomNumberGenerator)
         -> [UInt8]
     {
-        var plain = Array(tag.description.utf8)
-        withUnsafeBytes(of: UInt64(timestamp.milliseconds).bigEndian) { plain.append(contentsOf: $0) }
-        plain += signature.bytes
+        let plain = Array(tag.description.utf8) + bigEndian(UInt64(timestamp.milliseconds)) + signature.bytes
         return XChaChaPoly.seal(
             plain, key: key, nonce: random.bytes(XChaChaPoly.nonceByteCount),
             authenticating: Array("join error".utf8) + token)

@@ -92,18 +92,15 @@ package struct DeletionReceipt: Signed, Hashable, Sendable, Codable {
     /// By the member's clock.
     package var destroyedAt: Timestamp
     package var signature: SchnorrSignature
+}
 
+extension DeletionReceipt {
     package init(
         conversation: ConversationID, destroyedAt: Timestamp, key: IdentityKey,
         _ random: inout some RandomNumberGenerator
     ) {
         self.init(conversation: conversation, member: key.publicKey, destroyedAt: destroyedAt, signature: .unsigned)
         self = signed(by: key, &random)
-    }
-
-    package init(conversation: ConversationID, member: PublicKey, destroyedAt: Timestamp, signature: SchnorrSignature) {
-        (self.conversation, self.member, self.destroyedAt) = (conversation, member, destroyedAt)
-        self.signature = signature
     }
 
     package var transcript: Transcript {
@@ -115,8 +112,7 @@ package struct DeletionReceipt: Signed, Hashable, Sendable, Codable {
 
     /// Sealed like the notice, for the answer to a knock.
     package func sealed(_ random: inout some RandomNumberGenerator) -> [UInt8] {
-        var plain = conversation.bytes + member.bytes + signature.bytes
-        withUnsafeBytes(of: UInt64(destroyedAt.milliseconds).bigEndian) { plain.append(contentsOf: $0) }
+        let plain = conversation.bytes + member.bytes + signature.bytes + bigEndian(UInt64(destroyedAt.milliseconds))
         return XChaChaPoly.seal(
             plain, key: ExplodeNotice.key(conversation), nonce: random.bytes(XChaChaPoly.nonceByteCount),
             authenticating: Array("receipt".utf8))

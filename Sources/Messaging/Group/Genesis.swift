@@ -7,12 +7,9 @@ package struct Genesis: Signed, Hashable, Sendable, Codable {
     /// By the creator's clock.
     package var createdAt: Timestamp
     package var signature: SchnorrSignature
+}
 
-    package init(conversation: ConversationID, creator: PublicKey, createdAt: Timestamp, signature: SchnorrSignature) {
-        (self.conversation, self.creator, self.createdAt) = (conversation, creator, createdAt)
-        self.signature = signature
-    }
-
+extension Genesis {
     package init(
         conversation: ConversationID, createdAt: Timestamp, key: IdentityKey, _ random: inout some RandomNumberGenerator
     ) {

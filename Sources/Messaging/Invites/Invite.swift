@@ -64,12 +64,9 @@ package struct SignedInvite: Hashable, Sendable, Codable {
     package let payload: [UInt8]
     /// Over SHA-256 of ``payload``.
     package let signature: RecoverableSignature
+}
 
-    package init(payload: [UInt8], signature: RecoverableSignature) {
-        self.payload = payload
-        self.signature = signature
-    }
-
+extension SignedInvite {
     package init(payload: [UInt8], signedBy key: borrowing SecretKey) {
         self.init(payload: payload, signature: key.signRecoverably(SHA256.hash(payload)))
     }

@@ -119,19 +119,15 @@ struct JSONIndex {
 }
 
 /// A name in an object of a file, or an index in a list.
-struct FilePathKey: CodingKey, Hashable, ExpressibleByStringLiteral {
+struct FilePathKey: Hashable {
     let stringValue: String
     let intValue: Int?
+}
 
-    init(stringValue: String) {
-        self.stringValue = stringValue
-        intValue = nil
-    }
+extension FilePathKey: CodingKey, ExpressibleByStringLiteral {
+    init(stringValue: String) { self.init(stringValue: stringValue, intValue: nil) }
 
-    init(intValue: Int) {
-        stringValue = String(intValue)
-        self.intValue = intValue
-    }
+    init(intValue: Int) { self.init(stringValue: String(intValue), intValue: intValue) }
 
     init(_ key: any CodingKey) {
         self = key.intValue.map { FilePathKey(intValue: $0) } ?? FilePathKey(stringValue: key.stringValue)

@@ -275,7 +275,9 @@ package struct OutboxPlace: Hashable, Sendable, CustomStringConvertible {
     let member: InboxID
     let sentAt: Timestamp
     let message: Messaging.MessageID
+}
 
+extension OutboxPlace {
     package var description: String { "\(client).\(member).\(sentAt.milliseconds).\(message)" }
 
     /// `nil` unless `text` is a cursor's description.
@@ -284,17 +286,7 @@ package struct OutboxPlace: Hashable, Sendable, CustomStringConvertible {
         guard parts.count == 4, let client = ClientID(hex: parts[0]), let member = InboxID(hex: parts[1]),
             let sentAt = Milliseconds(parts[2]), let message = Messaging.MessageID(hex: parts[3])
         else { return nil }
-        self.client = client
-        self.member = member
-        self.sentAt = Timestamp(milliseconds: sentAt)
-        self.message = message
-    }
-
-    fileprivate init(_ client: ClientID, _ member: InboxID, _ entry: OutboxStateMachine.Entry) {
-        self.client = client
-        self.member = member
-        sentAt = entry.sentAt
-        message = entry.message
+        self.init(client: client, member: member, sentAt: Timestamp(milliseconds: sentAt), message: message)
     }
 }
 
@@ -352,7 +344,9 @@ final class Outbox: Part {
                 let entries = conversation.outbox(to: member.key).sorted { Self.order($0) < Self.order($1) }
                 for entry in entries where last.map({ Self.order(entry) > ($0.sentAt, $0.message) }) ?? true {
                     let item = OutboxItem(conversation: conversation, member: member.key, entry: entry)
-                    guard body(item, OutboxPlace(client, member.id, entry)) else { return }
+                    let place = OutboxPlace(
+                        client: client, member: member.id, sentAt: entry.sentAt, message: entry.message)
+                    guard body(item, place) else { return }
                 }
             }
         }
