@@ -264,7 +264,6 @@ struct FuzzMailboxOwner {
         case 6:
             let refusal = MailboxRefusal.allCases[input.index(below: MailboxRefusal.allCases.count)]
             try perform(machine.refused(refusal, on: link(&input), now: now))
-        case 7: try perform(machine.hurry(now: now))
         default:
             let steps: [Milliseconds] = [1, .second, 10 * .second, .minute, 5 * .minute, .day]
             now = now + steps[input.index(below: steps.count)]

@@ -388,8 +388,8 @@ private struct Exchange {
         }
         #expect(Set(opened.map(\.code.slot)).count == Limits.codeCount)
         #expect(codes.open(client, conversation, now: start, &random) == nil)
-        #expect(codes.end(opened[1].number, .revoked).map(\.action) == [.ended(.revoked)])
-        #expect(codes.end(opened[1].number, .revoked).isEmpty)
+        #expect(codes.end { $0.number == opened[1].number ? .revoked : nil }.map(\.action) == [.ended(.revoked)])
+        #expect(codes.end { $0.number == opened[1].number ? .revoked : nil }.isEmpty)
         #expect(!codes.isOpen(opened[1].code.slot) && codes.isOpen(opened[0].code.slot))
         #expect(codes.outcome(of: opened[1].number) == .revoked && codes.outcome(of: opened[0].number) == nil)
         #expect(codes.open(client, conversation, now: start, &random) != nil)
@@ -424,7 +424,7 @@ private struct Exchange {
             #expect(answered.count == 1 && answered.first?.entry?.number == entry.number)
             #expect(!codes.isOpen(entry.code.slot) && codes.isOpen(other.code.slot))
             #expect(codes.ended(attempt).map(\.action) == [.refuse(attempt), .ended(.unproven)])
-            #expect(codes.end(other.number, .revoked).count == 1)
+            #expect(codes.end { $0.number == other.number ? .revoked : nil }.count == 1)
             numbers.append(entry.number)
         }
         #expect(codes.outcome(of: numbers[19]) == .unproven && codes.outcome(of: numbers[0]) == nil)
@@ -445,7 +445,7 @@ private struct Exchange {
     @Test("an invite that arrives after its code has ended is revoked") func lateInvite() throws {
         var (codes, random) = (OpenCodes(), Randomness.seeded(1))
         let entry = try #require(codes.open(client, conversation, now: start, &random))
-        _ = codes.end(entry.number, .revoked)
+        _ = codes.end { $0.number == entry.number ? .revoked : nil }
         #expect(codes.made(invite: [1], for: entry).map(\.action) == [.revokeInvite])
         #expect(codes.made(invite: nil, for: entry).isEmpty)
     }

@@ -193,22 +193,6 @@ private func label(_ number: Int) -> BoxLabel { numbered(number) }
         }
     }
 
-    @Test("hurry dials at once where nothing is under way") func hurry() {
-        var machine = machine(.idle)
-        #expect(machine.hurry(now: noon) == [.dial])
-        machine.dialFailed(now: noon)
-        #expect(machine.nextDeadline == noon + 2 * Limits.mailboxRedial.first)
-        for state in [State.unused, .dialling, .asked, .granted] {
-            var machine = self.machine(state)
-            #expect(machine.hurry(now: noon).isEmpty, "\(state)")
-        }
-        machine = self.machine(.asked)
-        _ = machine.refused(.full, on: link, now: noon)
-        #expect(machine.hurry(now: noon) == [.dial])
-        machine.dialFailed(now: noon)
-        #expect(machine.nextDeadline == noon + 2 * Limits.mailboxRedial.first, "it has been asked for")
-    }
-
     // MARK: Boxes
 
     @Test("each new box is claimed once, and each unwanted box dropped once") func changes() {

@@ -1,7 +1,6 @@
 import Cryptography
 import Messaging
 import NIOCore
-import Store
 import Testing
 
 @testable import NodeRuntime
@@ -19,10 +18,6 @@ extension Node {
     }
 
     fileprivate func perform(_ action: NodeAction) { core.perform([action]) }
-
-    fileprivate func nextChunk(_ client: ClientID, _ id: Messaging.MessageID) -> Int? {
-        inboxes[client]?.verifications[id]?.next
-    }
 
     fileprivate func keep(_ client: ClientID, _ id: Messaging.MessageID, _ keeping: NodeAction.Keeping) {
         let content = Content(

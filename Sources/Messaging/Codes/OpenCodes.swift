@@ -1,5 +1,3 @@
-import Cryptography
-
 /// The open codes of a node, in memory only (Join.md, "Spoken codes").
 package struct OpenCodes {
     /// Names a code while the node runs.
@@ -90,12 +88,6 @@ package struct OpenCodes {
             return text == nil ? [] : [Action(entry: entry, action: .revokeInvite)]
         }
         return change(index) { $0.made(invite: text) }
-    }
-
-    /// Does nothing for an unknown code.
-    package mutating func end(_ number: Number, _ outcome: CodeOutcome) -> [Action] {
-        guard let index = entries.firstIndex(where: { $0.number == number }) else { return [] }
-        return change(index) { $0.end(outcome) }
     }
 
     package mutating func end(_ reason: (Entry) -> CodeOutcome?) -> [Action] {

@@ -1,5 +1,3 @@
-import Cryptography
-
 /// Our boxes at our mailbox. One link under a key of its own claims them; over it the mailbox announces new slots.
 ///
 ///     idle ──wanted, its time──▶ dialling ──link──▶ asked ──granted──▶ granted ──more or fewer boxes──▶ granted
@@ -193,12 +191,5 @@ package struct MailboxOwnerStateMachine: Hashable, Sendable {
             rest(now: now)
             return [.close(link)]
         }
-    }
-
-    /// Dials now instead of after the wait.
-    package mutating func hurry(now: Timestamp) -> [Action] {
-        if case .idle = state { state = .idle(until: now) }
-        failures = min(failures, 1)
-        return advance(now: now)
     }
 }

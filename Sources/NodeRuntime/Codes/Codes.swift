@@ -1,4 +1,3 @@
-import Cryptography
 import Messaging
 import NIOCore
 import Store
@@ -33,8 +32,6 @@ final class Codes: Part {
     }
 
     var entries: [OpenCodes.Entry] { codes.entries }
-
-    subscript(number: OpenCodes.Number) -> OpenCodes.Entry? { codes[number] }
 
     /// - Returns: `nil` for an unknown code.
     func whenEnded(_ number: OpenCodes.Number) -> EventLoopFuture<CodeOutcome>? {

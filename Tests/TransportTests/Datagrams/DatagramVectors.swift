@@ -23,10 +23,6 @@ import Testing
         token = try inputs.bytes("token")
     }
 
-    private func key(_ vector: Vector, _ field: String) throws -> SecretKey {
-        try SecretKey(SecretBytes(copying: try vector.bytes(field)))
-    }
-
     /// - Parameter ephemeral: `nil` if no handshake may begin.
     private func source(_ ephemeral: [UInt8]? = nil, _ encapsulation: KeyEncapsulationSource = KeyEncapsulationSource())
         -> DatagramSource
