@@ -2,7 +2,6 @@ import Cryptography
 import Foundation
 import Messaging
 import Synchronization
-import Transport
 
 /// The node under attack, and the attackers' knowledge of it.
 package struct Target: Sendable {

@@ -1,7 +1,6 @@
 import Cryptography
 import Foundation
 import Glibc
-import Messaging
 import Synchronization
 import Transport
 

@@ -1,5 +1,4 @@
 import Glibc
-import Transport
 
 /// Nonblocking UDP sockets, and what they have sent and received.
 class UDPSockets {

@@ -2,8 +2,6 @@ import Cryptography
 import Foundation
 import Glibc
 import Messaging
-import Synchronization
-import Transport
 
 /// Abuse by authorised users of a rendezvous node. Each has a reservation and is its own guest.
 package struct RelayUsers: Sendable {

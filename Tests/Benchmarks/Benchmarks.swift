@@ -1,5 +1,4 @@
 import Adversary
-import Control
 import FoundationEssentials
 import Glibc
 

@@ -1,6 +1,5 @@
 import Glibc
 import SimulatedDisk
-import Store
 import StoreCampaigns
 
 /// `campaign crash --seconds 60 --seed 1`: runs for the given time and prints figures; exit code 1 for a broken

@@ -1,4 +1,3 @@
-import Cryptography
 import Messaging
 
 /// The core in mid-operation, with members that hold real keys. An input is a script of changed frames, of frames a

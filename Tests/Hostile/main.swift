@@ -1,8 +1,6 @@
 import Adversary
-import Control
 import Foundation
 import Glibc
-import Messaging
 
 // `make hostile`: every attack in turn against a real node while an honest pair chats, and a table at the end.
 //

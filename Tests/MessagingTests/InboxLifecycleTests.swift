@@ -1,4 +1,3 @@
-import Cryptography
 import Testing
 
 @testable import Messaging

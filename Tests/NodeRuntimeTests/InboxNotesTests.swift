@@ -1,7 +1,6 @@
 import Cryptography
 import Messaging
 import Testing
-import Transport
 
 @testable import NodeRuntime
 

@@ -2,11 +2,9 @@ import Cryptography
 import Glibc
 import Messaging
 import NIOCore
-import NIOPosix
 import NodeRuntime
 import SimulatedDisk
 import Store
-import Synchronization
 import Testing
 
 extension Node {

@@ -3,7 +3,6 @@ import Messaging
 import NIOCore
 import SimulatedDisk
 import Store
-import Synchronization
 import Testing
 
 @testable import NodeRuntime

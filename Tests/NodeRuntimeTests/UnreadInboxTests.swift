@@ -1,10 +1,8 @@
 import Glibc
 import Messaging
 import NIOCore
-import NIOPosix
 import SimulatedDisk
 import Store
-import Synchronization
 import Testing
 
 @testable import NodeRuntime

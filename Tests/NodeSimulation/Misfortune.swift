@@ -1,6 +1,5 @@
 import Glibc
 import Messaging
-import NodeRuntime
 import SimulatedDisk
 
 extension NodeSimulation {

@@ -1,7 +1,6 @@
 import Cryptography
 import Messaging
 import NodeRuntime
-import Store
 
 /// An additional machine that is a mailbox for the others and has no conversations.
 final class WorldMailbox {

@@ -1,5 +1,4 @@
 import SimulatedDisk
-import Store
 
 /// Cuts the power at every file-system call of a history, tries subsets of the unsynced data, reopens and compares with
 /// the promise.

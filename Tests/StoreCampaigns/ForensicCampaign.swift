@@ -1,5 +1,4 @@
 import SimulatedDisk
-import Store
 
 /// Random histories, each followed by an attack: dead payloads must be unreadable and live ones readable, or the
 /// attacker is blind.

@@ -1,5 +1,4 @@
 import SimulatedDisk
-import Store
 
 /// Random histories of an owner, attacked with every body its mailbox ever received, the owner's raw disk and its
 /// secrets. Dead contents must be unreadable and live ones readable, or the attacker is blind.

@@ -1,5 +1,3 @@
-import Cryptography
-
 /// One file that we receive (Delivery.md, "Files"): we request its missing chunks, a window at a time.
 ///
 /// The archive holds the chunks; this machine knows which.

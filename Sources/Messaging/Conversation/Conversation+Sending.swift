@@ -1,5 +1,4 @@
 import Cryptography
-import DequeModule
 
 /// Contents from our user to the outbox.
 extension Conversation {

@@ -1,4 +1,3 @@
-import Cryptography
 import HeapModule
 
 /// A heap of the deadlines of many owners, so that neither a frame nor a timer visits all owners.

@@ -1,5 +1,3 @@
-import Cryptography
-
 /// Decides which inboxes are awake (Delivery.md): at most ``capacity``, the most recently active first.
 ///
 ///                     track                      wake: makes room first

@@ -1,5 +1,3 @@
-import Cryptography
-
 /// Hole punching between two members over their relayed link. The member with the smaller key offers and dials; the
 /// other answers and punches.
 ///

@@ -1,4 +1,3 @@
-import FoundationEssentials
 import Messaging
 
 /// `config.json` in the home, first written by `init`.

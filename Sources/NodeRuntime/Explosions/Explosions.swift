@@ -1,6 +1,5 @@
 import Cryptography
 import Dispatch
-import Logging
 import Messaging
 import NIOCore
 import Store

@@ -1,7 +1,5 @@
 import Cryptography
 import Messaging
-import NIOCore
-import Store
 import Transport
 
 /// Identifies a knock in flight; at most one per name.

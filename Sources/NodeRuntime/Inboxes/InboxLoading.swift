@@ -1,7 +1,6 @@
 import Cryptography
 import Logging
 import Messaging
-import NIOCore
 import Store
 import Transport
 

@@ -1,7 +1,6 @@
 import Cryptography
 import Logging
 import Messaging
-import NIOCore
 import Store
 
 /// Writes states and messages of inboxes, and schedules the commits that make them durable.

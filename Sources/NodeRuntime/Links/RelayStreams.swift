@@ -1,5 +1,4 @@
 import Cryptography
-import Logging
 import Messaging
 import NIOCore
 import Transport

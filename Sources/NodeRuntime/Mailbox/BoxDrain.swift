@@ -1,5 +1,4 @@
 import Cryptography
-import Logging
 import Messaging
 import Store
 

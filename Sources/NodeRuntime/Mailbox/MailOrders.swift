@@ -2,7 +2,6 @@ import Cryptography
 import Messaging
 import NIOCore
 import Store
-import Transport
 
 /// Performs mail orders of the core: seals contents for offline members, puts the slots into their boxes, and reports
 /// which messages the mailbox has stored.

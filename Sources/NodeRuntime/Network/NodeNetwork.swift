@@ -2,7 +2,6 @@ import Cryptography
 import Logging
 import Messaging
 import NIOCore
-import NIOPosix
 import Transport
 
 /// The node's addresses. When they change, links from lost addresses end, and members learn the new ones. The system

@@ -1,7 +1,6 @@
 import Cryptography
 import DequeModule
 import Messaging
-import NIOCore
 import Store
 import Transport
 

@@ -1,4 +1,3 @@
-import Cryptography
 import Glibc
 
 /// The home's journal: one file of fixed, preallocated length, so a commit for all inboxes is one write and one barrier

@@ -1,6 +1,5 @@
 import Glibc
 import NIOCore
-import NIOPosix
 
 extension IPAddress {
     /// Without the zone; `nil` for a Unix domain socket.

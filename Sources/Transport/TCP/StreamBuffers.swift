@@ -1,4 +1,3 @@
-import Cryptography
 import NIOCore
 
 /// Received but undelivered bytes of a link, and the size of its next read.

@@ -1,5 +1,3 @@
-import Cryptography
-
 /// Finds peers of a conversation on the local network (Discovery.md, "The machine"). A check follows soon after any
 /// event that may make a peer missing.
 ///
