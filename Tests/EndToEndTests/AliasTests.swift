@@ -92,15 +92,10 @@ import Testing
             #expect(try ann.ok("conversation", "rename", third, "ops")["alias"].string == "ops-2")
             let hex = try ann.ok("conversation", "create", "--name", "4f1c09ab3d2e")
             #expect(hex["alias"].isNull && hex["name"].string == "4f1c09ab3d2e")
-            for (alias, code) in [
-                ("ops-2", 1), ("OPS", 1), ("4f1c09ab", 64), ("", 64), ("a  b", 64), ("\u{200b}", 64),
-                (String(repeating: "x", count: 129), 64),
-            ] {
+            for (alias, code) in [("ops-2", 1), ("OPS", 1), ("4f1c09ab", 64), ("\u{2800}", 64)] {
                 try ann.fails(Int32(code), "conversation", "alias", "night shift", alias)
                 try ann.fails(Int32(code), "conversation", "create", "--alias", alias)
             }
-            try ann.fails(64, "conversation", "alias", "ops")
-            try ann.fails(64, "conversation", "alias", "ops", "x", "--remove")
             try ann.fails(7, "conversation", "alias", "nowhere", "x")
             #expect(try ann.ok("conversation", "alias", "night shift", "day")["alias"].string == "day")
             try ann.fails(7, "conversation", "show", "night shift")

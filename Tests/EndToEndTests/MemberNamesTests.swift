@@ -19,7 +19,8 @@ import Testing
             ("system", []), ("SyStEm", []), ("ann", ["ann"]), ("ann", ["ANN"]), ("an\u{ad}n", ["ann"]),
             ("ann", ["a\u{2060}nn"]), ("Straße", ["STRASSE"]), ("e\u{301}va", ["Éva"]), ("ﬁn", ["fin"]), ("ｆin", []),
             ("4f1c09ab3d2e", []), ("4F1C09AB", []), ("ann (4f1c09ab3d2e)", []), ("4f1c 09ab", []), ("ann  says", []),
-            (" ann", []), ("ann\u{2028}bob", []), ("\u{3164}", []), ("\u{200b}", []),
+            (" ann", []), ("ann\u{2028}bob", []), ("\u{3164}", []), ("\u{200b}", []), ("ann", ["ann\u{2800}"]),
+            ("ann\u{2800}", []), ("a\u{200b}nn", []), ("\u{2800}", []), ("ann\u{378}", []),
         ]) func unclear(_ name: String, _ others: [String])
     { #expect(!MemberName.isClear(name, among: others)) }
 

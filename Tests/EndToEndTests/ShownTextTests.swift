@@ -11,9 +11,7 @@ import Testing
         let directions =
             "\u{61c}\u{200e}\u{200f}\u{202a}\u{202b}\u{202c}\u{202d}\u{202e}\u{2066}\u{2067}\u{2068}\u{2069}"
         #expect(safe("a\(directions)b") == "ab")
-        for scalar in directions.unicodeScalars {
-            #expect(Attachment.safeName("a\(scalar)b") == "a_b", "U+\(String(scalar.value, radix: 16))")
-        }
+        #expect(Attachment.safeName("a\(directions)") == "a____________")
         // Their neighbours are ordinary characters, and so are joiners.
         for text in ["\u{61b}", "\u{200d}", "\u{2010}", "\u{2027}", "\u{202f}", "\u{206a}", "👩‍💻"] {
             #expect(safe(text) == text)

@@ -196,10 +196,11 @@ private enum ReceiverState: Int, CaseIterable {
 @Suite struct AttachmentValues {
     @Test(arguments: [
         ("report.pdf", "report.pdf"), ("../../etc/passwd", "_.._etc_passwd"), ("/etc/passwd", "_etc_passwd"),
-        ("..", "attachment"), (".bashrc", "bashrc"), ("", "attachment"), ("a\u{0}b\nc", "a_b_c"), ("a\\b", "a_b"),
-        ("\u{202E}fdp.exe", "_fdp.exe"), ("grüße 😀.txt", "grüße 😀.txt"), (" . x", "x"), ("\u{200b}", "_"),
-        ("\u{feff}a\u{ad}b", "_a_b"), ("\u{200d}\u{fe0f}", "attachment"), ("\u{3164}", "_"), ("\u{3000}", "attachment"),
-        ("👩\u{200d}💻.png", "👩\u{200d}💻.png"),
+        // `rm *` would read the first one as an option.
+        ("-rf", "rf"), (". --x-y", "x-y"), ("..", "attachment"), (".bashrc", "bashrc"), ("", "attachment"),
+        ("a\u{0}b\nc", "a_b_c"), ("a\\b", "a_b"), ("\u{202E}fdp.exe", "_fdp.exe"), ("grüße 😀.txt", "grüße 😀.txt"),
+        (" . x", "x"), ("\u{200b}", "_"), ("\u{feff}a\u{ad}\u{2800}", "_a__"), ("\u{200d}\u{fe0f}", "attachment"),
+        ("\u{3164}", "_"), ("\u{3000}", "attachment"), ("👩\u{200d}💻.png", "👩\u{200d}💻.png"),
     ]) func `an attachment's name becomes a harmless file name`(_ name: String, _ safe: String) {
         #expect(Messaging.Attachment.safeName(name) == safe)
     }
@@ -248,12 +249,8 @@ private enum ReceiverState: Int, CaseIterable {
         #expect(ContentType(type).family == ContentType(family))
     }
 
-    @Test(arguments: ["👍", "+1", "ja!"]) func `an emoji or a short text is a valid reaction`(_ text: String) {
-        #expect(Reaction.isEmoji(text))
-    }
-
-    @Test(arguments: ["", " ", "a\nb", "\u{7}", String(repeating: "x", count: 65)])
-    func `a text that is blank, long or has control characters is no valid reaction`(_ text: String) {
-        #expect(!Reaction.isEmoji(text))
+    @Test(arguments: ["👍", "+1", "ja!", "", " ", "\u{2800}", "a\nb", "\u{7}", String(repeating: "x", count: 65)])
+    func `a reaction is an emoji or a short text, visible and without control characters`(_ text: String) {
+        #expect(Reaction.isEmoji(text) == ["👍", "+1", "ja!"].contains(text))
     }
 }

@@ -37,12 +37,23 @@ import Testing
         for text in ["2h", "", "1D", "1d ", "ephemeral2"] { #expect(Lifetime(rawValue: text) == nil) }
         let policies: [LifetimePolicy] = [.ask, .refuse] + Lifetime.allCases.map { .acceptUpTo($0) }
         for policy in policies { #expect(LifetimePolicy(policy.text) == policy) }
-        for text in ["", "accept-up-to:", "accept-up-to:2h", "Ask", "accept-up-to:1d "] {
-            #expect(LifetimePolicy(text) == nil)
-        }
+        let caps = ["", "2h", "1d ", "1d:", "1d:no", "1d:floppy", "1d:ram:ram"].map { "accept-up-to:\($0)" }
+        for text in caps + ["", "Ask"] { #expect(LifetimePolicy(text) == nil) }
         #expect(LifetimePolicy.acceptUpTo(.oneDay).accepts(.oneDay))
         #expect(!LifetimePolicy.acceptUpTo(.oneDay).accepts(.sevenDays))
         #expect(!LifetimePolicy.ask.accepts(.ephemeral) && !LifetimePolicy.refuse.accepts(.ephemeral))
+    }
+
+    @Test mutating func `our name and another member's have a visible character`() {
+        let key = makeKey(&random)
+        let blanks = "\u{ad}\u{115f}\u{1160}\u{200b}\u{200d}\u{202e}\u{2060}\u{2800}\u{3000}\u{3164}\u{fe0f}\u{feff}"
+        for blank in (blanks + "\u{ffa0}\u{ffff}\u{13441}\u{16fe4}\u{1d159}\u{e0041}").unicodeScalars {
+            for (name, isName) in [("\(blank)\(blank)", false), ("\(blank)a", true)] {
+                #expect(((try? DisplayName.check(name)) != nil) == isName, "\(blank.value)")
+                let member = Member(profile: name, endpoints: [], version: 1, key: key, &random)
+                #expect(member.isValid == isName, "\(blank.value)")
+            }
+        }
     }
 
     @Test(arguments: [
@@ -54,25 +65,24 @@ import Testing
         "", "tcp://", "tcp://:1", "tcp://host", "tcp://host:", "tcp://host:65536", "tcp://host:-1", "tcp://host:+1",
         "tcp://host:1x", "tcp://host:01", "udp://host:1", "tcp://2001:db8::1:7440", "tcp://[host]:1", "tcp://[::1:1",
         "tcp://ho st:1", "tcp://hö:1", "tcp://host\n:1", "tcp://a/b:1", "TCP://host:1", "tcp://[]:1",
+        "tcp://" + String(repeating: "a", count: 300) + ":1",
     ]) func `a malformed endpoint is refused`(text: String) { #expect(Endpoint(text) == nil) }
 
-    @Test func `an endpoint has a bounded length`() {
-        #expect(Endpoint("tcp://" + String(repeating: "a", count: 300) + ":1") == nil)
+    private mutating func card() -> ContactCard {
+        ContactCard(
+            key: makeKey(&random).publicKey, routingSecret: random.bytes(32),
+            endpoints: [Endpoint(host: "192.0.2.1", port: 7440), Endpoint(host: "2001:db8::1", port: 1)])
     }
 
     @Test mutating func `a contact card is read as it is written`() throws {
-        let card = ContactCard(
-            key: makeKey(&random).publicKey, routingSecret: random.bytes(32),
-            endpoints: [Endpoint(host: "192.0.2.1", port: 7440), Endpoint(host: "2001:db8::1", port: 1)])
+        let card = card()
         #expect(try ContactCard(text: card.description) == card)
         let bare = ContactCard(key: card.key, routingSecret: card.routingSecret, endpoints: [])
         #expect(try ContactCard(text: bare.description) == bare)
     }
 
     @Test mutating func `a contact card cut at any byte is refused`() throws {
-        let card = ContactCard(
-            key: makeKey(&random).publicKey, routingSecret: random.bytes(32),
-            endpoints: [Endpoint(host: "192.0.2.1", port: 7440)])
+        let card = card()
         let bytes = try #require(Base64URL.decode(card.description.dropFirst(ContactCard.prefix.count)))
         for length in 0..<bytes.count {
             let text = ContactCard.prefix + Base64URL.encode(Array(bytes[..<length]))
@@ -82,21 +92,13 @@ import Testing
     }
 
     @Test mutating func `a contact card with any character changed, left out or doubled is refused`() throws {
-        let card = ContactCard(
-            key: makeKey(&random).publicKey, routingSecret: random.bytes(32),
-            endpoints: [Endpoint(host: "192.0.2.1", port: 7440)]
-        ).description
-        let head = ContactCard.prefix.count
-        for offset in head..<card.count {
-            var changed = Array(card)
-            changed[offset] = changed[offset] == "A" ? "B" : "A"
-            #expect(throws: ContactCard.Failure.self) { try ContactCard(text: String(changed)) }
-            var short = Array(card)
-            let removed = short.remove(at: offset)
-            #expect(throws: ContactCard.Failure.self) { try ContactCard(text: String(short)) }
-            var long = Array(card)
-            long.insert(removed, at: offset)
-            #expect(throws: ContactCard.Failure.self) { try ContactCard(text: String(long)) }
+        let card = Array(card().description)
+        for offset in ContactCard.prefix.count..<card.count {
+            let old = card[offset]
+            for new in [[old == "A" ? "B" : "A"], [], [old, old]] as [[Character]] {
+                let text = String(card[..<offset] + new + card[(offset + 1)...])
+                #expect(throws: ContactCard.Failure.self) { try ContactCard(text: text) }
+            }
         }
     }
 

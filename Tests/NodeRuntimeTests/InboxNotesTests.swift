@@ -38,7 +38,8 @@ import Testing
             ("4f1c", true, false), ("cafe", true, false), ("4f1c0-9a", true, false), ("4f1c09ab", false, false),
             ("4F1C09AB", false, false), ("4f1c09ab-3d2e", false, false), ("4f1c09ag", true, true), ("", false, false),
             (" ops", false, false), ("night  shift", false, false), ("-x", false, false), ("a\nb", false, false),
-            ("a\u{7}b", false, false), ("ｏｐｓ", false, false), ("\u{200b}", false, false),
+            ("a\u{7}b", false, false), ("ｏｐｓ", false, false), ("\u{200b}", false, false), ("\u{2800}", false, false),
+            ("ops\u{2800}", false, false), ("o\u{2060}ps", false, false),
             (String(repeating: "x", count: 128), true, true), (String(repeating: "x", count: 129), false, false),
         ]) func aliases(_ text: String, _ isAlias: Bool, _ isFit: Bool)
     {

@@ -91,15 +91,8 @@ package struct Attachment: Hashable, Sendable {
         var scalars = String.UnicodeScalarView()
         var byteCount = 0
         for scalar in name.unicodeScalars {
-            let isHarmless: Bool
-            switch scalar.value {
-            // Control characters, path separators, and characters that change the writing direction.
-            case 0..<0x20, 0x7f..<0xa0, 0x2f, 0x5c, 0x61c, 0x200e, 0x200f, 0x2028...0x202e, 0x2066...0x2069:
-                isHarmless = false
-            // Other characters that take no place on a screen.
-            default: isHarmless = !scalar.properties.isDefaultIgnorableCodePoint || joins(scalar)
-            }
-            let kept: Unicode.Scalar = isHarmless ? scalar : "_"
+            let isKept = scalar.isVisible || joins(scalar) || scalar.properties.generalCategory == .spaceSeparator
+            let kept = isKept && scalar != "/" && scalar != "\\" ? scalar : "_"
             byteCount += UTF8.width(kept)
             if byteCount > Limits.fileNameByteCount { break }
             scalars.append(kept)

@@ -1,9 +1,24 @@
+extension Unicode.Scalar {
+    /// Symbols and letters without ink; Unicode has no property for them.
+    private static let blanks: Set<Unicode.Scalar> = ["\u{2800}", "\u{13441}", "\u{13442}", "\u{16FE4}", "\u{1D159}"]
+
+    /// A visible character (SignedValues.md, "Description of a member").
+    package var isVisible: Bool {
+        switch properties.generalCategory {
+        case .control, .format, .lineSeparator, .paragraphSeparator, .spaceSeparator: false
+        default:
+            !properties.isDefaultIgnorableCodePoint && !properties.isNoncharacterCodePoint
+                && !Self.blanks.contains(self)
+        }
+    }
+}
+
 /// Names of conversations and members: text for people, never an identifier.
 enum DisplayName {
     /// At least one visible character, no control characters, any length.
     static func isDisplayable(_ text: String) -> Bool {
-        !text.allSatisfy(\.isWhitespace)
-            && text.unicodeScalars.allSatisfy { $0.value >= 0x20 && !(0x7f..<0xa0).contains($0.value) }
+        text.unicodeScalars.contains(where: \.isVisible)
+            && text.unicodeScalars.allSatisfy { $0.properties.generalCategory != .control }
     }
 
     /// Checks a name from a member; `nil` is allowed.

@@ -94,28 +94,27 @@ final class Aliases: Part {
 
 /// Comparison of displayed names, and the check for names that cannot be confused.
 package enum ShownName {
+    /// The name with a single space in place of each run of invisible characters, and none at its ends.
     package static func onOneBlank(_ name: String) -> String {
-        name.split(whereSeparator: \.isWhitespace).joined(separator: " ")
+        name.split { !$0.unicodeScalars.contains(where: \.isVisible) }.joined(separator: " ")
     }
 
-    /// The name without case, white space and invisible characters. Ordinary names that read alike compare equal, since
-    /// strings compare by canonical equivalence.
+    /// The name without case and invisible characters. Ordinary names that read alike compare equal, since strings
+    /// compare by canonical equivalence.
     package static func folded(_ name: String) -> String {
-        var scalars = String.UnicodeScalarView()
-        for scalar in name.unicodeScalars {
-            if scalar.properties.isWhitespace || scalar.properties.isDefaultIgnorableCodePoint { continue }
-            scalars.append(scalar)
-        }
         // Both conversions, since some letters exist in one case only: `ß` becomes `ss`.
-        return String(scalars).uppercased().lowercased()
+        String(String.UnicodeScalarView(name.unicodeScalars.filter(\.isVisible))).uppercased().lowercased()
     }
 
-    /// Whether a name is visible and has single spaces and no compatibility characters, such as fullwidth letters.
-    /// Compatibility characters would need NFKC first.
+    /// Whether a name has visible characters only, single spaces between them, and no compatibility characters, such as
+    /// fullwidth letters. Compatibility characters would need NFKC first. A terminal may show nothing for an unassigned
+    /// code point.
     package static func isOrdinary(_ name: String) -> Bool {
         let folded = folded(name)
         return !folded.isEmpty && name == onOneBlank(name)
-            && !folded.unicodeScalars.contains(where: \.properties.changesWhenNFKCCaseFolded)
+            && !folded.unicodeScalars.contains {
+                $0.properties.changesWhenNFKCCaseFolded || $0.properties.generalCategory == .unassigned
+            }
     }
 }
 
@@ -181,9 +180,9 @@ struct AliasTable {
 extension AliasRefusal {
     /// - Throws: if the text itself is unfit; does not look for other holders.
     static func check(_ alias: String) throws(AliasRefusal) {
-        guard ShownName.isOrdinary(alias), alias.utf8.count <= Limits.nameByteCount, !alias.hasPrefix("-"),
-            alias.unicodeScalars.allSatisfy({ $0.value >= 0x20 && !(0x7f..<0xa0).contains($0.value) })
-        else { throw .notAnAlias }
+        guard ShownName.isOrdinary(alias), alias.utf8.count <= Limits.nameByteCount, !alias.hasPrefix("-") else {
+            throw .notAnAlias
+        }
         if digitCount(ofID: alias).map({ $0 >= idDigitCount }) ?? false { throw .looksLikeID }
     }
 
