@@ -20,6 +20,17 @@ import Testing
         #expect(Attachment.safeName("-rf") == "rf" && Attachment.safeName(". --x-y") == "x-y")
     }
 
+    @Test(
+        "A time shows its distance, from an hour on in two units",
+        arguments: [
+            (500, "(now)"), (-89_000, "(89 s ago)"), (2_700_000, "(in 45 min)"), (3_599_980, "(in 1 h 0 m)"),
+            (5_399_990, "(in 1 h 30 m)"), (-5_400_000, "(1 h 30 m ago)"), (129_600_000, "(in 1 d 12 h)"),
+        ]) func distance(_ milliseconds: Int64, _ expected: String)
+    {
+        let now = Timestamp(milliseconds: 1_800_000_000_000)
+        #expect(shown(now + milliseconds, now: now).hasSuffix(expected))
+    }
+
     @Test("A word is quoted if a shell would read more than a word") func words() {
         #expect(quoted("room-1.a/b") == "room-1.a/b")
         #expect(quoted("my room $(x)") == "'my room $(x)'")

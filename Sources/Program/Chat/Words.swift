@@ -44,14 +44,15 @@ enum Words {
     }
 
     /// Remaining time in at most two units: `6d 3h`, `23h 58m`, `58m`, `42s`.
-    static func left(_ milliseconds: Int64) -> String {
+    /// - Parameter blank: stands between a number and its unit.
+    static func left(_ milliseconds: Int64, _ blank: String = "") -> String {
         let seconds = max(0, (milliseconds + 999) / 1_000)
         if seconds <= 60 { return "\(seconds)s" }
         let minutes = seconds / 60
         if minutes < 60 { return "\(minutes)m" }
         let hours = minutes / 60
-        if hours < 24 { return "\(hours)h \(minutes % 60)m" }
-        return "\(hours / 24)d \(hours % 24)h"
+        if hours < 24 { return "\(hours)\(blank)h \(minutes % 60)\(blank)m" }
+        return "\(hours / 24)\(blank)d \(hours % 24)\(blank)h"
     }
 
     /// `01:59:12`, or `6d 3h` for more than a day.

@@ -137,21 +137,21 @@ func wallClock() -> Timestamp {
 /// At a terminal times are local, otherwise UTC.
 let outputIsTerminal = isatty(STDOUT_FILENO) == 1
 
-/// `2026-11-21T06:53:53Z (in 23 h)`, on a terminal `2026-11-21 07:53:53 (in 23 h)` in local time; `-` for no time.
+/// `2026-11-21T06:53:53Z (in 1 h 30 m)`, on a terminal `2026-11-21 07:53:53 (in 1 h 30 m)` in local time; `-` for none.
 func shown(_ timestamp: Timestamp?, now: Timestamp = wallClock()) -> String {
     guard let timestamp else { return "-" }
     let distance = timestamp.milliseconds - now.milliseconds
     let whole = Timestamp(milliseconds: timestamp.milliseconds / 1000 * 1000)
     let time = outputIsTerminal ? localText(of: whole) : whole.exactISO8601
-    let seconds = abs(distance) / 1000
+    if abs(distance) < 1000 { return "\(time) (now)" }
+    // Rounded up, so that 90 minutes are still those at the next moment.
+    let seconds = (abs(distance) + 999) / 1000
     let length =
         switch seconds {
         case 0..<90: "\(seconds) s"
-        case 90..<5400: "\((seconds + 30) / 60) min"
-        case 5400..<129_600: "\((seconds + 1800) / 3600) h"
-        default: "\((seconds + 43_200) / 86_400) d"
+        case 90..<3570: "\((seconds + 30) / 60) min"
+        default: Words.left(max(3600, seconds) * 1000, " ")
         }
-    if seconds == 0 { return "\(time) (now)" }
     return "\(time) (\(distance < 0 ? "\(length) ago" : "in \(length)"))"
 }
 
