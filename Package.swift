@@ -177,6 +177,7 @@ let package = Package(
             [
                 "mayfly", "Program", "Control", "Adversary", "TestSupport", "Store", "Transport", "Messaging",
                 "Cryptography", "CLinux", nioCore, nioEmbedded,
+                .product(name: "ArgumentParser", package: "swift-argument-parser"),
             ]
         ),
         .executableTarget(

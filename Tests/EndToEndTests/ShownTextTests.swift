@@ -1,4 +1,4 @@
-import Foundation
+import ArgumentParser
 import Messaging
 import Testing
 
@@ -29,6 +29,13 @@ import Testing
     {
         let now = Timestamp(milliseconds: 1_800_000_000_000)
         #expect(shown(now + milliseconds, now: now).hasSuffix(expected))
+    }
+
+    @Test("A gap is printed, whatever is awaited or named", arguments: ["--only", "--until"]) func gap(_ option: String)
+        throws
+    {
+        let command = try WatchCommand.parse([option, "message"])
+        #expect(command.isShown(["event": "gap"]) && !command.isShown(["event": "exploded"]))
     }
 
     @Test("A word is quoted if a shell would read more than a word") func words() {

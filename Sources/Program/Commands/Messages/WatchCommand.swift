@@ -7,13 +7,13 @@ struct WatchCommand: NodeCommand {
     static let configuration = CommandConfiguration(
         commandName: "watch", abstract: "Print events as they occur, or wait for one event.",
         discussion: """
-            With --until only the awaited event and the events of --only are printed. The exit code is 0 when the \
-            event has occurred, and 4 when --timeout passes first. Without --until a timeout is not a failure. \
+            With --until only the awaited event, the events of --only and `gap` are printed. The exit code is 0 when \
+            the event has occurred, and 4 when --timeout passes first. Without --until a timeout is not a failure. \
             `watch C --until lifetimeAgreed` ends with 2 when the proposal is rejected.
 
             --since CURSOR replays the events after that cursor, so none is missed between two commands. --since 0 \
-            replays the 1,000 newest. A `gap` event says that events after the cursor are no longer kept, and how \
-            many. After a crash the number is unknown.
+            replays the 1,000 newest. A `gap` event, printed always, says that events after the cursor are no \
+            longer kept, and how many. After a crash the number is unknown. A bot then reads what it has missed.
 
             The keys are the fields of the event; see `mayfly schema`. A value matches if it is equal; for an id its \
             start is enough. `from` is a name that a member chooses and may change. `member` is the member's id; see \
@@ -143,8 +143,6 @@ struct WatchCommand: NodeCommand {
                 if isAwaited || isShown(event) {
                     if !terminal.json { progress.names.learn(event, client) }
                     show(event, progress.names, terminal, exitCode: until == nil || isAwaited ? 0 : 1)
-                } else {
-                    warnOfGap(event, terminal)
                 }
                 if isAwaited { return .happened }
                 progress.agreement?.happened(event)
@@ -185,21 +183,14 @@ struct WatchCommand: NodeCommand {
         return kinds
     }
 
-    private func isShown(_ event: JSONValue) -> Bool {
-        if let only {
-            return event["event"]?.stringValue.flatMap(EventKind.init(rawValue:)).map(only.contains) ?? false
-        }
-        return until == nil
+    /// A gap is always shown, because it may hide the events that the user waits for.
+    func isShown(_ event: JSONValue) -> Bool {
+        let kind = event["event"]?.stringValue.flatMap(EventKind.init(rawValue:))
+        if kind == .gap { return true }
+        return only.map { only in kind.map(only.contains) ?? false } ?? (until == nil)
     }
 
     private static let ids: Set = ["message", "member", "proposal", "agreement", "join"]
-
-    /// A gap is always reported, because the awaited event may be in it.
-    private func warnOfGap(_ event: JSONValue, _ terminal: Terminal) {
-        guard event["event"]?.stringValue == EventKind.gap.rawValue else { return }
-        let count = event["lost"]?.integerValue.map { "\($0) event\($0 == 1 ? "" : "s")" } ?? "events"
-        terminal.warn("\(count) before cursor \(event["cursor"]?.text ?? "-") are no longer kept")
-    }
 
     private func show(_ event: JSONValue, _ names: Names, _ terminal: Terminal, exitCode code: Int32) {
         if terminal.json { return terminal.result(event, exitCode: code) }
