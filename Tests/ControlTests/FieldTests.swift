@@ -105,7 +105,7 @@ private struct Visited: SampleFields {
         (#"{"zebra":1,"bees":{},"id":"ID"}"#, "bees", "expected an array, found an object"),
         (
             #"{"zebra":1,"bees":[{"y":1,"x":"noon"}],"id":"ID"}"#, "bees[0].x",
-            "expected an ISO 8601 time such as 2026-11-21T06:53:53Z"
+            "expected a date, a time and a time zone such as 2026-11-21T06:53:53Z"
         ), (#"{"zebra":1,"bees":[],"id":"12"}"#, "id", "expected an id of 32 or 64 hexadecimal digits"),
         // With several errors the first field's is reported.
         (#"{"bees":7,"zebra":"x","id":1}"#, "zebra", "expected a whole number, found a string"),

@@ -161,8 +161,6 @@ import Testing
             #expect(both.map { $0["text"].string } == ["one", "two"])
             let some = try bob.ok("watch", "--since", "0", "--only", "joined,message", "--timeout", "0.2").lines
             #expect(some.map { $0["event"].string } == ["joined", "message", "message"])
-            try bob.fails(64, "watch", "--only", "nonsense")
-            try bob.fails(64, "watch", "--only", "")
         }
     }
 
@@ -204,11 +202,6 @@ import Testing
         try withPair { ann, bob in
             try ann.fails(4, "watch", "--until", "joined", "--timeout", "0.2")
             try ann.ok("watch", "--timeout", "0.2")
-            try ann.fails(64, "watch", "--until", "nonsense", "--timeout", "1")
-            try ann.fails(64, "watch", "--until", "message:", "--timeout", "1")
-            let never = try ann.fails(64, "watch", "--until", "messageState:state=delivred", "--timeout", "1")
-            #expect(never.json["error"]["hint"].string?.contains("delivered") == true, "\(never)")
-            try ann.fails(64, "watch", "--since", "-1")
             try meet(ann, bob)
             try ann.wait("joinRequested")
             try ann.wait("memberJoined:profile=bob")

@@ -131,10 +131,7 @@ import Testing
                 #expect(answer.kind == "usage" && "\(answer)".contains(word), "\(answer)")
             }
             try bob.fails(64, "join", code, "--at", "not a machine")
-            try bob.fails(64, "join", "mayfly:join/abc", "extra")
             try bob.fails(64, "join", "mayfly:join/abc", "--at", place)
-            try ann.fails(64, "invite", "create", "room", "--code", "--single-use")
-            try ann.fails(64, "invite", "create", "room", "--no-wait")
             // No node listens there, so the code is not spent.
             #expect(try bob.fails(5, "join", code, "--at", "127.0.0.1:1").kind == "unreachable")
             let words = code.split(separator: "-").map(String.init)

@@ -69,7 +69,6 @@ import Testing
             try say("two", ann)
             #expect(try bob.ok("read", "room", "--unread").lines.map { $0["text"].string } == ["one", "mine", "two"])
             #expect(try bob.ok("read", "room", "--unread").lines.isEmpty)
-            try bob.fails(64, "read", "room", "--unread", "--last", "1")
             try say("three", ann)
             let follower = try Background(bob, ["read", "room", "--unread", "--follow"])
             try eventually("the unread text") { follower.lines.contains { $0["text"].string == "three" } }

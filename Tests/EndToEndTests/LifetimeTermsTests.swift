@@ -86,7 +86,6 @@ import Testing
             try say("as agreed", ann)
             let agreed = try date(message("as agreed", at: bob)["expiresAt"])
             #expect(agreed.timeIntervalSince(ours) > 5 * 86_400, "a longer cap changes nothing")
-            try bob.fails(64, "lifetime", "cap", "room", "2d")
         }
     }
 
@@ -119,21 +118,11 @@ import Testing
             try ann.fails(64, "lifetime", "propose", "room", "1d", "--unopened", "30s")
             try ann.fails(64, "lifetime", "propose", "room", "1d", "--unopened", "31d")
             try ann.fails(64, "lifetime", "propose", "room", "ephemeral", "--timer", "read")
-            try ann.fails(64, "lifetime", "propose", "room", "1d", "--timer", "later")
             let disk = try ann.fails(64, "lifetime", "propose", "room", "ephemeral", "--mailbox", "disk")
             #expect(disk.kind == "usage" && disk.json["error"]["hint"].string?.contains("--mailbox ram") == true)
-            let floppy = try ann.fails(64, "lifetime", "propose", "room", "1d", "--mailbox", "floppy")
-            #expect(floppy.message.contains("ram"), "\(floppy)")
-            for tail in ["floppy", "", "no", "ram:ram"] {
-                let refused = try ann.fails(64, "lifetime", "policy", "room", "accept-up-to:1d:\(tail)")
-                #expect(refused.message.contains("accept-up-to:7d:disk"), "\(refused)")
-            }
             for policy in ["accept-up-to:1d:ram", "accept-up-to:7d:disk", "accept-up-to:1d"] {
                 #expect(try ann.ok("lifetime", "policy", "room", policy)["policy"].string == policy)
             }
-            let never = try ann.fails(64, "watch", "--until", "lifetimeAgreed:mailbox=floppy")
-            #expect(never.json["error"]["hint"].string == "it is one of ram, disk", "\(never)")
-            #expect(try ann.fails(64, "send", "room", "hi", "--wait", "posted").message.contains("mailed"))
             #expect(try ann.ok("lifetime", "show", "room")["state"].string == "none")
         }
     }

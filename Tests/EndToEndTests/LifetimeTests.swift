@@ -48,7 +48,6 @@ import Testing
             try ann.ok("lifetime", "propose", "room", "1h")
             try ann.wait("lifetimeRejected:reason=policy")
             #expect(try ann.ok("lifetime", "show", "room")["lifetime"].string == "ephemeral")
-            try bob.fails(64, "lifetime", "policy", "room", "accept-up-to:2d")
             try bob.restart()
             #expect(try bob.ok("lifetime", "policy", "--default")["policy"].string == "refuse")
         }

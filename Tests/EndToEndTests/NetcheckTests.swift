@@ -13,7 +13,6 @@ import Testing
             let none = try ann.fails(8, "netcheck")
             #expect(none.kind == "no_node" || none.kind == "noNode", "\(none)")
             #expect(none.json["error"]["hint"].string?.contains("mayfly run") == true, "\(none)")
-            try ann.fails(64, "netcheck", "--timeout", "soon")
             try ann.start()
             let nothing = try ann.fails(64, "netcheck", "--timeout", "0")
             #expect(nothing.json["error"]["message"].string?.contains("timeout") == true, "\(nothing)")

@@ -251,8 +251,6 @@ import Testing
             try bob.start()
             let json = try ann.run(["explode", "list"])
             #expect(json.lines.count == 2)
-            #expect(
-                try ann.fails(64, "explode", id, "--timeout", "1", "--force").json["error"]["kind"].string == "usage")
         }
     }
 

@@ -16,8 +16,6 @@ import Testing
         for text in ["\u{61b}", "\u{200d}", "\u{2010}", "\u{2027}", "\u{202f}", "\u{206a}", "👩‍💻"] {
             #expect(safe(text) == text)
         }
-        // `rm *` would read it as an option.
-        #expect(Attachment.safeName("-rf") == "rf" && Attachment.safeName(". --x-y") == "x-y")
     }
 
     @Test(
@@ -29,6 +27,33 @@ import Testing
     {
         let now = Timestamp(milliseconds: 1_800_000_000_000)
         #expect(shown(now + milliseconds, now: now).hasSuffix(expected))
+    }
+
+    @Test(
+        "A usage error says what is expected",
+        arguments: [
+            ("explode C --at 2027-03-28T02:30:00", "a time zone, which is missing: 2027-03-28T02:30:00Z for"),
+            ("explode C --at noon", "expected a date, a time and a time zone such as 2026-"),
+            ("explode C --at 2001-01-01T00:00:00Z", "in the past"), ("explode C --in 0s", "in the future"),
+            ("explode C --in 1h --at 2099-01-01T00:00:00Z", "only one"), ("explode C --timeout 1", "requires --wait"),
+            ("explode C --in 2", "expected a time with its unit: 30m"), ("explode C --timeout 1x", "90s"),
+            ("invite create C --expires-in x", "90s"), ("lifetime propose C 1d --unopened x", "90s"),
+            ("join S --timeout x", "90s"), ("peer ping N --timeout x", "90s"), ("send C hi --timeout x", "90s"),
+            ("react C 1 x --timeout x", "90s"), ("watch --timeout soon", "90s"), ("netcheck --timeout x", "90s"),
+            ("run --session-grace x", "90s"), ("run --capacity 10001", "from 1 to 10000"),
+            ("init --capacity 0", "from 1 to 10000"), ("read C --last 0", "at least 1"),
+            ("watch --since -1", "expected 0, or the `cursor`"), ("read C --unread --last 1", "be combined with"),
+            ("watch --only nonsense", "messageState"), ("watch --until nonsense", "messageState"),
+            ("send C hi --wait posted", "mailed"), ("lifetime propose C 1d --timer later", "read"),
+            ("lifetime propose C 1d --mailbox floppy", "ram"), ("join mayfly:join/abc extra", "'extra'"),
+            ("lifetime policy C accept-up-to:1d:no", "7d:disk"), ("lifetime cap C 2d", "30d or none"),
+            ("invite create C --no-wait", "requires --code"), ("invite create C --code --single-use", "--code"),
+            ("conversation alias C", "--remove"), ("conversation alias C x --remove", "either"),
+        ]) func usage(_ line: String, _ expected: String) throws
+    {
+        let words = line.split(separator: " ").map(String.init)
+        let message = Mayfly.message(for: try #require(throws: (any Error).self) { try Mayfly.parseAsRoot(words) })
+        #expect(message.contains(expected), "\(message)")
     }
 
     @Test("A gap is printed, whatever is awaited or named", arguments: ["--only", "--until"]) func gap(_ option: String)

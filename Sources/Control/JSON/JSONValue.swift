@@ -142,10 +142,19 @@ package typealias Timestamp = Messaging.Timestamp
 /// In JSON an ISO 8601 string in UTC, with three decimals when the milliseconds are not zero.
 extension Timestamp: JSONConvertible {
     package init(from reader: inout JSONReader) throws(JSONMismatch) {
-        guard let timestamp = Timestamp(iso8601: try reader.string()) else {
-            throw JSONMismatch("", "expected an ISO 8601 time such as 2026-11-21T06:53:53Z")
+        let text = try reader.string()
+        guard let timestamp = Timestamp(iso8601: text) else {
+            throw JSONMismatch("", "expected \(Timestamp.format(for: text))")
         }
         self = timestamp
+    }
+
+    /// The format for an error about `text`. Its most frequent mistake is a missing zone.
+    package static func format(for text: String) -> String {
+        let isLocal = Timestamp(iso8601: text + "Z") != nil
+        return isLocal
+            ? "a time zone, which is missing: \(text)Z for UTC, or an offset as in \(text)+01:00"
+            : "a date, a time and a time zone such as 2026-11-21T06:53:53Z"
     }
 
     package func write(to writer: inout JSONWriter) { writer.string(exactISO8601) }
@@ -161,6 +170,8 @@ package struct Interval: Hashable, Sendable {
     package init(milliseconds: Int64) { self.milliseconds = milliseconds }
 
     package var duration: Duration { .milliseconds(milliseconds) }
+
+    package static let format = "seconds or a length of time such as 90s, 24h or 7d"
 
     /// Parses a number, perhaps with decimals, and a unit. The default unit is seconds.
     package init?(text: String) {
@@ -186,7 +197,7 @@ extension Interval: JSONScalar {
         let parsed =
             reader.kind() == .string
             ? Interval(text: try reader.string()) : Interval(bounding: try reader.double() * 1000)
-        guard let parsed else { throw JSONMismatch("", "expected seconds or a length of time such as 90s, 24h or 7d") }
+        guard let parsed else { throw JSONMismatch("", "expected \(Interval.format)") }
         self = parsed
     }
 

@@ -172,17 +172,34 @@ func understand<Value: JSONConvertible>(_ value: JSONValue, as type: Value.Type)
     }
 }
 
-extension Interval: ExpressibleByArgument {
-    package init?(argument: String) { self.init(text: argument) }
-
-    /// In seconds, the input format.
-    package var defaultValueDescription: String {
-        let seconds = String(Double(milliseconds) / 1_000)
-        return seconds.hasSuffix(".0") ? String(seconds.dropLast(2)) : seconds
+extension Option {
+    /// An option with its own format. ArgumentParser itself would refuse a value without a reason.
+    /// - Parameter expected: describes the format, with an example.
+    init<T>(
+        name: NameSpecification = .long, _ help: ArgumentHelp, expected: @escaping @Sendable (String) -> String,
+        read: @escaping @Sendable (String) -> T?
+    ) where Value == T? {
+        self.init(name: name, parsing: .unconditional, help: help) { text in
+            guard let value = read(text) else { throw ValidationError("expected \(expected(text))") }
+            return value
+        }
     }
 }
 
-extension Timestamp: ExpressibleByArgument { package init?(argument: String) { self.init(iso8601: argument) } }
+extension Option<Interval?> {
+    init(time help: String, valueName: String = "seconds") {
+        self.init(.init(help, valueName: valueName), expected: { _ in Interval.format }, read: Interval.init(text:))
+    }
+}
+
+extension Option<Int?> {
+    init(capacity help: String) {
+        let range = 1...Limits.inboxCapacityMaximum
+        self.init(
+            .init(help, valueName: "number"), expected: { _ in "a number from 1 to \(range.upperBound)" },
+            read: { Int($0).flatMap { range.contains($0) ? $0 : nil } })
+    }
+}
 
 extension DeliveryStage: ExpressibleByArgument {
     package init?(argument: String) {

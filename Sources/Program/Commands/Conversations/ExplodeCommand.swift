@@ -63,25 +63,19 @@ extension ExplodeCommand {
             commandName: "now", abstract: "Destroy a conversation now or at a set time.")
 
         @Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String
-        @Option(help: ArgumentHelp("Explode at this time.", valueName: "iso8601")) var at: Timestamp?
         @Option(
-            name: .customLong("in"), parsing: .unconditional,
-            help: ArgumentHelp("Explode after this time: 30m, 2h, 7d.", valueName: "time"),
-            transform: { text in
-                // Elsewhere a bare number is seconds.
-                guard text.last?.isLetter == true, let time = Interval(text: text) else {
-                    throw ValidationError("expected a time with its unit: 30m, 2h, 7d")
-                }
-                return time
-            }) var delay: Interval?
+            .init("Explode at this time.", valueName: "iso8601"), expected: Timestamp.format,
+            read: { Timestamp(iso8601: $0) }) var at: Timestamp?
+        // Elsewhere a bare number is seconds.
+        @Option(
+            name: .customLong("in"), .init("Explode after this time: 30m, 2h, 7d.", valueName: "time"),
+            expected: { _ in "a time with its unit: 30m, 2h, 7d" },
+            read: { $0.last?.isLetter == true ? Interval(text: $0) : nil }) var delay: Interval?
         @Flag(help: "Store no list of members to notify: offline members learn of it from others, or never.")
         var noTrace = false
         @Flag(help: "Do not ask for confirmation.") var force = false
         @Flag(help: "Wait until every member has confirmed, and print each confirmation.") var wait = false
-        @Option(
-            parsing: .unconditional,
-            help: ArgumentHelp("How long to --wait; after that the exit code is 4.", valueName: "seconds")) var timeout:
-            Interval?
+        @Option(time: "How long to --wait; after that the exit code is 4.") var timeout: Interval?
         @OptionGroup var global: GlobalOptions
 
         func validate() throws {

@@ -35,9 +35,7 @@ extension InviteCommand {
                 """)
 
         @Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String
-        @Option(
-            parsing: .unconditional,
-            help: ArgumentHelp("How long the invitation is valid: 90s, 30m, 24h, 7d. Default: 24h.", valueName: "time"))
+        @Option(time: "How long the invitation is valid: 90s, 30m, 24h, 7d. Default: 24h.", valueName: "time")
         var expiresIn: Interval?
         @Flag(help: "Admit only one member.") var singleUse = false
         @Flag(help: "Create a code to say aloud, valid for one guess and 5 minutes.") var code = false

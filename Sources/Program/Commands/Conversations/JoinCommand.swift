@@ -92,8 +92,7 @@ extension JoinCommand {
         var at: String?
         @Option(name: .customLong("as"), help: "Your name for the members; '' for none.") var profile: String?
         @Option(help: ArgumentHelp("The local alias.", valueName: "name")) var alias: String?
-        @Option(parsing: .unconditional, help: ArgumentHelp("How long to wait for the answer.", valueName: "seconds"))
-        var timeout = Interval(milliseconds: 60_000)
+        @Option(time: "How long to wait for the answer. Default: 60.") var timeout: Interval?
         @Flag(help: "Do not wait for the answer.") var noWait = false
         @Flag(help: "Agree to keep messages as the conversation does, without a question.") var accept = false
         @OptionGroup var global: GlobalOptions
@@ -106,6 +105,7 @@ extension JoinCommand {
         }
 
         func perform(_ terminal: Terminal) throws {
+            let timeout = timeout ?? Interval(milliseconds: 60_000)
             var params = JoinParams(
                 slug: try invite(), profile: try profile ?? OwnName.ask(global, terminal), timeout: timeout,
                 wait: noWait ? false : nil, accept: accept || !Terminal.canAsk(terminal) ? nil : false, alias: alias,

@@ -115,10 +115,7 @@ extension LifetimeCommand {
         @Argument(help: "ephemeral, 1h, 6h, 1d, 7d or 30d.") var value: Lifetime
         @Option(help: ArgumentHelp("A different lifetime for attachments.", valueName: "value")) var attachments:
             Lifetime?
-        @Option(
-            parsing: .unconditional,
-            help: ArgumentHelp("Delete unopened messages after this time: 1m to 30d.", valueName: "time")) var unopened:
-            Interval?
+        @Option(time: "Delete unopened messages after this time: 1m to 30d.", valueName: "time") var unopened: Interval?
         @Option(help: ArgumentHelp("Start the lifetime at sending or at reading.", valueName: "send|read")) var timer:
             LifetimeTimer?
         @Option(

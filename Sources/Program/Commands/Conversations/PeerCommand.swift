@@ -115,8 +115,7 @@ extension PeerCommand {
                 """)
 
         @Argument(help: "A name from `mayfly peer list`.", completion: .peer) var name: String
-        @Option(parsing: .unconditional, help: ArgumentHelp("How long to try.", valueName: "seconds")) var timeout =
-            Interval(milliseconds: 10_000)
+        @Option(time: "How long to try. Default: 10.") var timeout: Interval?
         @Flag(help: "Retry until the path is direct.") var direct = false
         @OptionGroup var global: GlobalOptions
 
@@ -125,7 +124,7 @@ extension PeerCommand {
 
         func perform(_ terminal: Terminal) throws {
             let client = try connect()
-            let end = ContinuousClock.now + timeout.duration
+            let end = ContinuousClock.now + (timeout?.duration ?? .seconds(10))
             let relayedOnly = ControlError(
                 .timedOut, "`\(name)` is reached through a rendezvous node only",
                 hint: "`mayfly netcheck` says what prevents a direct path")

@@ -19,8 +19,9 @@ struct ReadCommand: NodeCommand {
             """)
 
     @Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String
-    @Option(parsing: .unconditional, help: ArgumentHelp("Show only the newest n messages.", valueName: "n")) var last:
-        Int?
+    @Option(
+        .init("Show only the newest n messages.", valueName: "n"), expected: { _ in "a number, at least 1" },
+        read: { Int($0).flatMap { $0 > 0 ? $0 : nil } }) var last: Int?
     @Option(
         parsing: .unconditional,
         help: ArgumentHelp(
@@ -31,7 +32,6 @@ struct ReadCommand: NodeCommand {
     @OptionGroup var global: GlobalOptions
 
     func validate() throws {
-        if let last, last < 1 { throw ValidationError("--last must be at least 1") }
         if unread, last != nil || since != nil {
             throw ValidationError("--unread cannot be combined with --last or --since")
         }

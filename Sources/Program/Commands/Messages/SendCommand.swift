@@ -33,11 +33,8 @@ struct SendCommand: NodeCommand {
     @Argument(help: "The text; `-`, or nothing, reads standard input. With --file: the caption.") var text: String?
     @Option(help: "Wait for this state; mailed: delivered, or in the mailbox of each offline member.") var wait:
         DeliveryStage?
-    @Option(
-        parsing: .unconditional,
-        help: ArgumentHelp(
-            "How long to wait; after that the exit code is 4. Default: 60 s, plus 1 s per MiB of a file.",
-            valueName: "seconds")) var timeout: Interval?
+    @Option(time: "How long to wait; after that the exit code is 4. Default: 60 s, plus 1 s per MiB of a file.")
+    var timeout: Interval?
     @Option(
         help: ArgumentHelp("The message to reply to: the start of its id, or @1 for the newest.", valueName: "message"))
     var replyTo: String?
@@ -124,10 +121,7 @@ struct ReactCommand: NodeCommand {
     @Argument(help: "An emoji.") var emoji: String
     @Flag(help: "Remove the reaction.") var remove = false
     @Option(help: "Wait for this state.") var wait: DeliveryStage?
-    @Option(
-        parsing: .unconditional,
-        help: ArgumentHelp("How long to wait; after that the exit code is 4. Default: 60 s.", valueName: "seconds"))
-    var timeout: Interval?
+    @Option(time: "How long to wait; after that the exit code is 4. Default: 60 s.") var timeout: Interval?
     @OptionGroup var global: GlobalOptions
 
     func perform(_ terminal: Terminal) throws {

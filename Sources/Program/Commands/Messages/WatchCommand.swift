@@ -27,20 +27,17 @@ struct WatchCommand: NodeCommand {
             """)
 
     @Argument(help: "Only this conversation.", completion: .conversation) var conversation: String?
-    @Option(parsing: .unconditional, help: ArgumentHelp("Replay the events after this cursor.", valueName: "cursor"))
+    @Option(
+        .init("Replay the events after this cursor.", valueName: "cursor"),
+        expected: { _ in "0, or the `cursor` of an earlier event" }, read: { Int64($0).flatMap { $0 < 0 ? nil : $0 } })
     var since: Int64?
     @Option(help: ArgumentHelp("End when this event occurs.", valueName: "event[:key=value,…]")) var until:
         EventCondition?
     @Option(help: ArgumentHelp("Print only these events.", valueName: "event,…")) var only: EventKinds?
-    @Option(parsing: .unconditional, help: ArgumentHelp("End after this time.", valueName: "seconds")) var timeout:
-        Interval?
+    @Option(time: "End after this time.") var timeout: Interval?
     @Flag(help: "Reconnect when the node has restarted. Also wait for a node that does not run yet.") var reconnect =
         false
     @OptionGroup var global: GlobalOptions
-
-    func validate() throws {
-        if let since, since < 0 { throw ValidationError("--since is 0 or a cursor from an earlier event") }
-    }
 
     func perform(_ terminal: Terminal) throws {
         try until?.check()
@@ -225,6 +222,8 @@ struct EventCondition: ExpressibleByArgument, Sendable {
     let text: String
     let event: EventKind
     private let values: [(key: String, value: String)]
+    /// A part that is not `key=value`.
+    private var unreadable: Substring?
 
     init?(argument: String) {
         let parts = argument.split(separator: ":", maxSplits: 1, omittingEmptySubsequences: false)
@@ -239,7 +238,7 @@ struct EventCondition: ExpressibleByArgument, Sendable {
                     // Without a `key=` after it, a comma belongs to the value.
                     values[values.count - 1].value = "\(last.value),\(pair)"
                 } else {
-                    return nil
+                    unreadable = pair
                 }
             }
             for index in values.indices where Self.isID(values[index].key, of: event) {
@@ -254,8 +253,13 @@ struct EventCondition: ExpressibleByArgument, Sendable {
     static var allValueStrings: [String] { EventKind.allCases.map(\.rawValue) }
 
     func check() throws(ControlError) {
+        let fields = EventKind.commonFields + event.fields
+        if let unreadable {
+            throw ControlError(
+                .usage, "`\(unreadable)` is not KEY=VALUE",
+                hint: "the keys of `\(event.rawValue)` are \(fields.joined(separator: ", "))")
+        }
         for (key, value) in values {
-            let fields = EventKind.commonFields + event.fields
             guard fields.contains(key) else {
                 throw ControlError(
                     .usage, "`\(event.rawValue)` has no field `\(key)`",

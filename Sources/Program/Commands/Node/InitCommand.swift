@@ -28,10 +28,7 @@ struct InitCommand: NodeCommand {
     @Option(
         parsing: .upToNextOption, help: ArgumentHelp("Endpoints to announce to others instead.", valueName: "endpoint"))
     var advertise: [String] = []
-    @Option(
-        parsing: .unconditional,
-        help: ArgumentHelp("How many inboxes to keep awake, 1 to 10000; 1024 by default.", valueName: "number"))
-    var capacity: Int?
+    @Option(capacity: "How many inboxes to keep awake, 1 to 10000; 1024 by default.") var capacity: Int?
     @Option(
         parsing: .unconditional,
         help: ArgumentHelp(
@@ -51,8 +48,7 @@ struct InitCommand: NodeCommand {
         let listen = listen.isEmpty ? ["tcp://0.0.0.0:7440", "tcp://[::]:7440"] : listen
         var configuration = NodeConfiguration(
             name: name, listen: try EndpointOption.endpoints(listen, option: "--listen"),
-            advertise: try EndpointOption.endpoints(advertise, option: "--advertise"),
-            capacity: try checkedCapacity(capacity))
+            advertise: try EndpointOption.endpoints(advertise, option: "--advertise"), capacity: capacity)
         configuration.discover = try checkedDiscovery(discover)?.description
         let created = try NodeSetup.initialise(
             home, configuration, passphraseFile: try Passphrase.file(option: passphraseFile), terminal)

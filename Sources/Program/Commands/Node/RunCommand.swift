@@ -39,13 +39,8 @@ struct RunCommand: AsyncParsableCommand {
     var listen: [String] = []
     @Option(help: ArgumentHelp("Unlock with the passphrase in this file.", valueName: "file"), completion: .file())
     var passphraseFile: String?
-    @Option(
-        parsing: .unconditional,
-        help: ArgumentHelp("How long a lost link counts as the same session.", valueName: "seconds")) var sessionGrace:
-        Interval?
-    @Option(
-        parsing: .unconditional, help: ArgumentHelp("How many inboxes to keep awake, 1 to 10000.", valueName: "number"))
-    var capacity: Int?
+    @Option(time: "How long a lost link counts as the same session.") var sessionGrace: Interval?
+    @Option(capacity: "How many inboxes to keep awake, 1 to 10000.") var capacity: Int?
     @Flag(inversion: .prefixedNo, help: "Run links over UDP as well as TCP, on the same port; on by default.") var udp:
         Bool?
     @Option(
@@ -108,7 +103,7 @@ struct RunCommand: AsyncParsableCommand {
             var options = Node.Options(home: home, version: ProgramVersion.text)
             if !listen.isEmpty { options.listen = try EndpointOption.endpoints(listen, option: "--listen") }
             if let sessionGrace { options.sessionGrace = sessionGrace.milliseconds }
-            options.capacity = try checkedCapacity(capacity)
+            options.capacity = capacity
             options.datagrams = udp
             options.discover = try checkedDiscovery(discover)
             options.isRendezvous = rendezvous ? true : nil
@@ -123,16 +118,6 @@ struct RunCommand: AsyncParsableCommand {
                 metrics: metrics, logLevel: logLevel.flatMap { Logger.Level(rawValue: $0.rawValue) })
         } catch let error as ControlError { try global.reporting { _ in throw error } }
     }
-}
-
-func checkedCapacity(_ capacity: Int?) throws(ControlError) -> Int? {
-    guard let capacity else { return nil }
-    guard (1...Limits.inboxCapacityMaximum).contains(capacity) else {
-        throw ControlError(
-            .usage, "--capacity: \(capacity) is not a number from 1 to \(Limits.inboxCapacityMaximum)",
-            hint: "leave it out for \(Limits.inboxCapacity)")
-    }
-    return capacity
 }
 
 func checkedDiscovery(_ text: String?) throws(ControlError) -> DiscoverySetting? {

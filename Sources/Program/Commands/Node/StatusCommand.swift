@@ -183,10 +183,7 @@ struct NetcheckCommand: NodeCommand {
               mayfly netcheck --json | jq -r '.families[] | "\\(.family) \\(.nat)"'
             """)
 
-    @Option(
-        parsing: .unconditional,
-        help: ArgumentHelp("How long to wait for answers. Default: 10, with --map-ports 30.", valueName: "seconds"))
-    var timeout: Interval?
+    @Option(time: "How long to wait for answers. Default: 10, with --map-ports 30.") var timeout: Interval?
     @Flag(help: "Ask the gateway for a port mapping, and remove it.") var mapPorts = false
     @OptionGroup var global: GlobalOptions
 
