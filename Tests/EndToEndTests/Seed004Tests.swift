@@ -36,7 +36,8 @@ import Testing
                 #expect(shown["lifetime"].string == "1d")
                 agreements.insert(shown["agreement"]["id"].string ?? "none")
                 let texts = try node.ok("read", "room").lines.filter { $0["from"].string == "system" }
-                #expect(texts.map { $0["text"].string } == ["Messages will be deleted after 1 Day"])
+                let entered = node === ann ? ["bob has joined"] : []
+                #expect(texts.map { $0["text"].string } == entered + ["Messages will be deleted after 1 Day"])
             }
             #expect(agreements.count == 1, "both hold the same agreement")
             // 5. Send a message: saved on both devices.

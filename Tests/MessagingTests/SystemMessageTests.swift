@@ -6,9 +6,9 @@ import Testing
     {
         var pair = try Pair.joined()
         func notes(_ node: Int) -> [(message: Message, keeping: NodeAction.Keeping)] {
-            pair.archive[node].values.filter { $0.message.content.type == .systemMessage }.sorted {
-                $0.message.content.sentAt < $1.message.content.sentAt
-            }
+            pair.archive[node].values.filter {
+                $0.message.content.type == .systemMessage && !$0.message.content.displayText.hasSuffix(" has joined")
+            }.sorted { $0.message.content.sentAt < $1.message.content.sentAt }
         }
         pair.agree(on: .oneDay)
         let agreed = pair.now
@@ -28,5 +28,15 @@ import Testing
             #expect(note.message.content.displayText.contains("7 Days"))
             #expect(note.keeping == .disk(.sevenDays) && note.message.expiresAt == pair.now + 7 * .day)
         }
+    }
+
+    @Test("Who joined and who left is kept as long as the contents around it") func members() throws {
+        var pair = try Pair.joined(agreed: .oneDay)
+        pair.command(1) { _ = $0.leave(&$1) }
+        pair.run()
+        func kept(_ ending: String) -> [NodeAction.Keeping] {
+            pair.archive[0].values.filter { $0.message.content.displayText.hasSuffix(ending) }.map(\.keeping)
+        }
+        #expect(kept(" has joined") == [.memory] && kept(" has left") == [.disk(.oneDay)])
     }
 }
