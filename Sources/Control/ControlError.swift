@@ -119,6 +119,13 @@ extension ControlError {
     package static func noHome(_ home: String) -> ControlError {
         ControlError(.noNode, "there is no home in \(home)", hint: "make it with `mayfly init`, then `mayfly run`")
     }
+
+    /// The node still runs, and knows the home by its earlier path.
+    package static func homeMoved(_ home: String) -> ControlError {
+        ControlError(
+            .noNode, "the home \(home) was renamed or removed under its running node",
+            hint: "the node stops by itself; give the home's new place with --home")
+    }
 }
 
 extension ControlError {

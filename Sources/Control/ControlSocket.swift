@@ -13,6 +13,15 @@ package struct ControlSocket: Hashable, Sendable {
     /// For the server's channel.
     static var peerCredentialsOption: Int32 { SO_PEERCRED }
 
+    static func peer(of socket: borrowing Descriptor) -> PeerCredentials? {
+        var credentials = PeerCredentials(process: 0, user: 0, group: 0)
+        var byteCount = socklen_t(MemoryLayout<PeerCredentials>.size)
+        guard getsockopt(socket.number, SOL_SOCKET, peerCredentialsOption, &credentials, &byteCount) == 0 else {
+            return nil
+        }
+        return credentials
+    }
+
     /// The kernel's credentials of the peer process (`SO_PEERCRED`, unix(7)), in the layout of `struct ucred`.
     package struct PeerCredentials: Hashable, Sendable {
         package let process: Int32
@@ -43,37 +52,63 @@ package struct ControlSocket: Hashable, Sendable {
         return Descriptor(number: number)
     }
 
-    func openHome() throws(ControlError) -> Descriptor {
+    private func openHome() throws(ControlError) -> Descriptor {
         let number = open(home, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
         guard number >= 0 else {
-            guard errno == ENOENT else { throw .system("cannot open the home directory \(home)") }
-            throw ControlError(.failed, "there is no home directory \(home)", hint: "create it with `mayfly init`")
+            switch errno {
+            case ENOENT, ENOTDIR: throw isListed ? .homeMoved(home) : .noHome(home)
+            case EACCES:
+                throw ControlError(
+                    .failed, "no permission for \(home)",
+                    hint: "run this as the user who runs the node, who may enter every directory above it")
+            default: throw .system("cannot open the home directory \(home)")
+            }
         }
         return Descriptor(number: number)
     }
 
-    /// Calls `body` with the socket's address. A path too long for `sun_path` becomes `/proc/self/fd/N/control.sock`,
-    /// with the directory's descriptor.
-    func withAddress(in directory: borrowing Descriptor, _ body: (UnsafePointer<sockaddr>, socklen_t) -> Int32)
-        throws(ControlError) -> Int32
-    {
-        var path = path
-        if path.utf8.count > ControlLimits.socketPathByteCount {
-            guard access("/proc/self/fd", X_OK) == 0 else {
-                throw ControlError(
-                    .failed,
-                    "the path \(path) is longer than \(ControlLimits.socketPathByteCount) bytes and /proc is not there",
-                    hint: "use a shorter --home")
-            }
-            path = "/proc/self/fd/\(directory.number)/\(Self.fileName)"
+    /// - Throws: `noNode` when the directory is missing, or has no file of a home.
+    package func checkHome() throws(ControlError) {
+        _ = try openHome()
+        let names = ["config.json", "keystore", Self.fileName]
+        guard names.contains(where: { access("\(home)/\($0)", F_OK) == 0 || errno != ENOENT }) else {
+            throw .noHome(home)
         }
+    }
+
+    /// The kernel lists the socket by its path until the node ends, also when the home has another path since.
+    private var isListed: Bool {
+        guard let table = fopen("/proc/net/unix", "re") else { return false }
+        defer { fclose(table) }
+        return withUnsafeTemporaryAllocation(of: CChar.self, capacity: 512) { line in
+            while let text = fgets(line.baseAddress, Int32(line.count), table) {
+                if String(cString: text).hasSuffix(" \(path)\n") { return true }
+            }
+            return false
+        }
+    }
+
+    /// Calls bind(2) or connect(2) with the address of the socket's file. A path too long for `sun_path` becomes
+    /// `/proc/self/fd/N/control.sock`, with the directory's descriptor.
+    /// - Parameter isFile: false for the home's name in the abstract namespace (unix(7)), which needs no disk.
+    private func call(
+        _ call: (Int32, UnsafePointer<sockaddr>, socklen_t) -> Int32, _ socket: borrowing Descriptor,
+        in directory: borrowing Descriptor, isFile: Bool = true
+    ) -> Int32 {
+        var name = path + "\0"
+        if !isFile {
+            var status = stat()
+            guard fstat(directory.number, &status) == 0 else { return -1 }
+            name = "\0mayfly-\(status.st_dev)-\(status.st_ino)"
+        } else if path.utf8.count > ControlLimits.socketPathByteCount {
+            name = "/proc/self/fd/\(directory.number)/\(Self.fileName)\0"
+        }
+        let (number, byteCount) = (socket.number, socklen_t(MemoryLayout<sa_family_t>.size + name.utf8.count))
         var address = sockaddr_un()
         address.sun_family = sa_family_t(AF_UNIX)
-        withUnsafeMutableBytes(of: &address.sun_path) { $0.copyBytes(from: path.utf8) }
+        withUnsafeMutableBytes(of: &address.sun_path) { $0.copyBytes(from: name.utf8) }
         return withUnsafePointer(to: &address) { pointer in
-            pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) { rebound in
-                body(rebound, socklen_t(MemoryLayout<sockaddr_un>.size))
-            }
+            pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) { call(number, $0, byteCount) }
         }
     }
 
@@ -82,23 +117,14 @@ package struct ControlSocket: Hashable, Sendable {
     /// - Throws: `noNode` when the home or the socket is missing, or no process listens; `timedOut` when the accept
     ///   queue stays full.
     func connect(until deadline: ContinuousClock.Instant?) throws(ControlError) -> Descriptor {
-        guard access(home, F_OK) == 0 else {
-            switch errno {
-            case ENOENT, ENOTDIR: throw .noHome(home)
-            case EACCES:
-                throw ControlError(
-                    .failed, "no permission for \(home)",
-                    hint: "run this as the user who runs the node, who may enter every directory above it")
-            default: throw .system("cannot look at \(home)")
-            }
-        }
         let directory = try openHome()
         let socket = try Self.makeSocket(flags: Int32(SOCK_NONBLOCK.rawValue))
+        var isFile = true
         while true {
-            let outcome = try withAddress(in: directory) { address, byteCount in
-                Glibc.connect(socket.number, address, byteCount)
+            if call(Glibc.connect, socket, in: directory, isFile: isFile) == 0 {
+                guard isFile || isOwner(Self.peer(of: socket), of: directory) else { throw .noNode(home: home) }
+                return socket
             }
-            if outcome == 0 { return socket }
             switch errno {
             case EINTR: continue
             // The accept queue is full, and no event reports a free place (connect(2), unix(7)).
@@ -107,12 +133,23 @@ package struct ControlSocket: Hashable, Sendable {
                     throw ControlError(.timedOut, "the node in \(home) takes no more clients", hint: "see its log")
                 }
                 usleep(Self.retryMicroseconds)
-            case ENOENT, ECONNREFUSED, ENOTDIR: throw .noNode(home: home)
+            case ENOENT, ECONNREFUSED, ENOTDIR:
+                guard isFile else {
+                    try checkHome()
+                    throw .noNode(home: home)
+                }
+                isFile = false
             case EACCES, EPERM:
                 throw ControlError(.failed, "no permission for \(path)", hint: "run this as the user who runs the node")
             default: throw .system("cannot connect to \(path)")
             }
         }
+    }
+
+    /// Any user may take a name, but only the owner of the home is its node.
+    private func isOwner(_ peer: PeerCredentials?, of directory: borrowing Descriptor) -> Bool {
+        var status = stat()
+        return fstat(directory.number, &status) == 0 && peer?.user == status.st_uid
     }
 
     private static let retryMicroseconds: UInt32 = 10_000
@@ -124,12 +161,15 @@ package struct ControlSocket: Hashable, Sendable {
     func listen() throws(ControlError) -> Int32 {
         let directory = try openHome()
         guard flock(directory.number, LOCK_EX | LOCK_NB) == 0 else { throw .homeInUse(home) }
-        try removeLeftover(in: directory)
         let socket = try Self.makeSocket()
         // Linux gives the file the mode of the unbound socket, so the file never has a wider mode.
         guard fchmod(socket.number, 0o600) == 0 else { throw .system("cannot restrict the control socket") }
-        let bound = try withAddress(in: directory) { address, byteCount in bind(socket.number, address, byteCount) }
-        guard bound == 0 else { throw cannotMakeSocket }
+        var bound = try removeLeftover(in: directory) ? call(Glibc.bind, socket, in: directory) : -1
+        // The node must serve on a full disk, because exploding and expiry destroy data there. ENOENT: no /proc.
+        if bound != 0, [ENOSPC, EDQUOT, ENOENT].contains(errno) {
+            bound = call(Glibc.bind, socket, in: directory, isFile: false)
+        }
+        guard bound == 0 else { throw errno == EADDRINUSE ? .homeInUse(home) : cannotMakeSocket }
         guard Glibc.listen(socket.number, ControlLimits.listenBacklog) == 0 else {
             throw .system("cannot listen on \(path)")
         }
@@ -147,28 +187,24 @@ package struct ControlSocket: Hashable, Sendable {
             ControlError(
                 .failed, "no permission to write to the home \(home)",
                 hint: "run this as the user who owns it; see `mayfly doctor`")
-        case ENOSPC, EDQUOT:
-            ControlError(.failed, "the disk of the home \(home) is full", hint: "free some space, then `mayfly run`")
         default: .system("cannot make \(path)")
         }
     }
 
-    private func removeLeftover(in directory: borrowing Descriptor) throws(ControlError) {
+    /// - Returns: false when unlink(2) failed, with `errno`.
+    private func removeLeftover(in directory: borrowing Descriptor) throws(ControlError) -> Bool {
         var status = stat()
         guard fstatat(directory.number, Self.fileName, &status, AT_SYMLINK_NOFOLLOW) == 0 else {
             guard errno == ENOENT else { throw .system("cannot look at \(path)") }
-            return
+            return true
         }
         guard status.st_mode & S_IFMT == S_IFSOCK else {
             throw ControlError(.failed, "\(path) is not a socket", hint: "move it away")
         }
         let probe = try Self.makeSocket()
-        let answered = try withAddress(in: directory) { address, byteCount in
-            Glibc.connect(probe.number, address, byteCount)
-        }
-        if answered == 0 || errno == EAGAIN { throw .homeInUse(home) }
+        if call(Glibc.connect, probe, in: directory) == 0 || errno == EAGAIN { throw .homeInUse(home) }
         guard errno == ECONNREFUSED else { throw .system("cannot probe \(path)") }
-        guard unlinkat(directory.number, Self.fileName, 0) == 0 else { throw cannotMakeSocket }
+        return unlinkat(directory.number, Self.fileName, 0) == 0
     }
 
     /// Identifies the socket file, so that a closing node removes only its own.

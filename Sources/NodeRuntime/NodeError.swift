@@ -24,6 +24,7 @@ package enum NodeError: Error {
     case joinCancelled
     case invalidPeerName(String)
     case peerExists(String)
+    case ownCard
     case peerWithoutCard(String)
     case peerBlocked(String)
     case invalidCard(ContactCard.Failure)

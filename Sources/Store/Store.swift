@@ -236,8 +236,10 @@ extension Store {
         argon2Floor: Argon2Parameters = .standard, committingOn thread: CommitThread = .own
     ) throws(StoreError) -> Store {
         let home = try HomeDirectory(path, disk: disk)
-        guard (try? disk.list(home.descriptor))?.contains(Keystore.name) ?? true else {
-            throw .notAHome(path: home.path)
+        let names = try? disk.list(home.descriptor)
+        guard names?.contains(Keystore.name) ?? true else {
+            let isHome = names?.contains(SlotFile.rowsName) ?? false
+            throw isHome ? .missing(path: home.path(Keystore.name)) : .notAHome(path: home.path)
         }
         try home.checkFiles()
         let smallFile = try home.takeLock()

@@ -5,6 +5,8 @@ import Synchronization
 import Testing
 
 @testable import Control
+@testable import NodeRuntime
+@testable import Program
 
 @Suite(.timeLimit(.minutes(30))) struct ControlSocketTests {
     @Test func `only the node's user and root may command it`() {
@@ -117,11 +119,49 @@ import Testing
         }
     }
 
+    private static let canMount: Bool = {
+        guard let home = try? ControlNode.makeHome() else { return false }
+        defer { rmdir(home) }
+        return mount("mayfly-test", home, "tmpfs", 0, "size=64k") == 0 && umount(home) == 0
+    }()
+
+    @Test(.enabled(if: canMount, "mounting a file system without inodes needs root"))
+    func `a node whose disk has no room for a socket is reached by its name, if it is the home's owner`() async throws {
+        let home = try ControlNode.makeHome()
+        // The root directory takes the only inode.
+        try #require(mount("mayfly-test", home, "tmpfs", 0, "nr_inodes=1,mode=700") == 0)
+        defer {
+            umount(home)
+            rmdir(home)
+        }
+        try await ControlNode.serving(home: home) { node in
+            let answer = try node.client().call("m")
+            #expect(answer["method"] == "m" && access("\(home)/control.sock", F_OK) != 0)
+            let second = ControlServer.start(home: home, on: node.eventLoop, later: { $0() }, service: ControlRouter())
+            #expect(failure { try second.wait() } == .homeInUse(home))
+            chown(home, geteuid() + 1, getegid())
+            #expect(failure { try node.client() } == .noNode(home: home))
+        }
+    }
+
     @Test func `a client without a node reports the missing home or node`() throws {
         #expect(throws: ControlError.noHome("/nonexistent/mayfly")) { try ControlClient(home: "/nonexistent/mayfly") }
         let home = try ControlNode.makeHome()
+        #expect(throws: ControlError.noHome(home)) { try ControlClient(home: home) }
+        close(open("\(home)/config.json", O_CREAT | O_WRONLY, 0o600))
         #expect(throws: ControlError.noNode(home: home)) { try ControlClient(home: home) }
+        unlink("\(home)/config.json")
         rmdir(home)
+    }
+
+    @Test func `a home that was renamed under its node is reported by the client and by the node`() async throws {
+        try await ControlNode.serving { node in
+            rename(node.home, "\(node.home).new")
+            defer { rename("\(node.home).new", node.home) }
+            #expect(failure { try node.client() } == .homeMoved(node.home))
+            let lost = HomeFileError(kind: .missing, path: "\(node.home)/config.json", line: nil, reason: "open")
+            #expect(controlError(NodeError.homeFile(lost)) == .homeMoved(node.home))
+        }
     }
 
     @Test func `a home with an overlong path is not reported as missing`() {

@@ -30,7 +30,8 @@ import Testing
                 #expect(refused.message.contains(key), "\(refused)")
             }
             // An address of no interface here (RFC 5737).
-            try ann.fails(1, "config", "set", "listen", #"["tcp://192.0.2.1:7440"]"#)
+            let foreign = try ann.fails(1, "config", "set", "listen", #"["tcp://192.0.2.1:7440"]"#)
+            #expect(foreign.json["error"]["hint"].string?.contains("`mayfly config set listen") == true, "\(foreign)")
             #expect(Program.text("\(ann.home)/config.json") == file)
             // A stored hook that cannot run is the reason, not the value, which is a word and a number.
             try ann.replace("config.json", with: #"{"hooks":[{"command":["echo"]}],"# + file.dropFirst())

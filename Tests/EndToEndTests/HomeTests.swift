@@ -50,7 +50,9 @@ import Testing
             #expect(second.message.contains("in use") && second.message.contains(String(ann.pid)), "\(second)")
             #expect(try ann.run(["init"]).code == 1)
             let other = TestNode(name: "other", directory: ann.directory)
-            #expect(try other.run(["run"]).code == 7)
+            let answers = try ["run", "status", "reap"].map { try other.show($0) }
+            #expect(answers.allSatisfy { $0.code == 8 && $0.errors == answers[0].errors }, "\(answers)")
+            #expect(answers[0].errors.hasPrefix("mayfly: there is no home in \(other.home); make it with"))
             mkdir(other.home, 0o700)
             _ = FileManager.default.createFile(atPath: "\(other.home)/diary.txt", contents: Data("dear diary".utf8))
             let refused = try other.run(["init"])
@@ -204,7 +206,15 @@ import Testing
             let isKept = try say("after the restart", ann)["stored"].bool ?? false
             for node in [ann, bob] { #expect(try node.texts() == taken + ["after", "after the restart"]) }
             fill("\(disk)/filler")
-            try ann.restart(kills: true)
+            ann.crash()
+            // No file can be made either, as on a file system that takes an inode from its free blocks.
+            var space = statvfs()
+            #expect(statvfs(disk, &space) == 0)
+            unlink("\(ann.home)/control.sock")
+            let used = Int(space.f_files - space.f_ffree) - 1
+            try Program.tool("mount", "-o", "remount,nr_inodes=\(used)", disk)
+            try ann.start()
+            try ann.ok("reap")
             // The restart may have ended the agreement before the text was sent.
             #expect(try ann.texts() == taken + ["after"] + (isKept ? ["after the restart"] : []))
             try ann.ok("explode", "room", "--force")

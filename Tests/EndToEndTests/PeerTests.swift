@@ -46,6 +46,8 @@ import Testing
             try ann.fails(64, "peer", "add", "no good name", card)
             try ann.fails(64, "peer", "add", "x", "mayfly:card/AAAA")
             try ann.fails(64, "peer", "add", "x", "hello")
+            let own = try ann.fails(64, "peer", "add", "x", ann.ok("peer", "card")["contact"].string ?? "")
+            #expect(own.message == "this is the contact card of this node", "\(own)")
             try ann.fails(64, "peer", "add", "x", "--endpoint", "192.0.2.7")
             try ann.fails(1, "peer", "ping", "lab", "--timeout", "1")
             try ann.fails(7, "peer", "show", "nobody")

@@ -158,6 +158,9 @@ import Testing
         #expect(throws: StoreError.notEmpty(path: directory.path)) {
             try Store.create(home: directory.path, protection: .keyFile, passphrase: nil)
         }
+        rename(home + "/keystore", directory.path + "/keystore")
+        #expect(throws: StoreError.missing(path: home + "/keystore")) { try Store.open(home: home, now: start) }
+        rename(directory.path + "/keystore", home + "/keystore")
         if geteuid() == 0 {
             chown(directory.path, 12_345, 12_345)
             #expect(throws: StoreError.foreignOwner(path: directory.path, owner: 12_345)) {

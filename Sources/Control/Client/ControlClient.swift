@@ -28,14 +28,7 @@ package final class ControlClient {
     }
 
     /// Process id of the node, from `SO_PEERCRED`; `nil` in another PID namespace, such as a container.
-    package var process: Int32? {
-        var credentials = ControlSocket.PeerCredentials(process: 0, user: 0, group: 0)
-        var byteCount = socklen_t(MemoryLayout<ControlSocket.PeerCredentials>.size)
-        let option = ControlSocket.peerCredentialsOption
-        guard getsockopt(socket.number, SOL_SOCKET, option, &credentials, &byteCount) == 0, credentials.process > 0
-        else { return nil }
-        return credentials.process
-    }
+    package var process: Int32? { ControlSocket.peer(of: socket).flatMap { $0.process > 0 ? $0.process : nil } }
 
     package var doesNotAnswer: ControlError {
         ControlError(

@@ -49,8 +49,8 @@ package final class Peers: Part {
 
     /// Adds a peer to `peers.json`. Idempotent.
     /// - Parameter card: its text form; without a card the peer can only be listed.
-    /// - Throws: ``NodeError/invalidPeerName(_:)``, ``NodeError/invalidCard(_:)``, ``NodeError/peerExists(_:)``,
-    ///   ``NodeError/homeFile(_:)``.
+    /// - Throws: ``NodeError/invalidPeerName(_:)``, ``NodeError/invalidCard(_:)``, ``NodeError/ownCard``,
+    ///   ``NodeError/peerExists(_:)``, ``NodeError/homeFile(_:)``.
     package func add(_ name: String, card: String?, endpoints: [Messaging.Endpoint]) throws(NodeError) -> PeersFile.Peer
     {
         guard PeersFile.isName(name) else { throw .invalidPeerName(name) }
@@ -58,6 +58,7 @@ package final class Peers: Part {
         if let card {
             do throws(ContactCard.Failure) { contact = try ContactCard(text: card) } catch { throw .invalidCard(error) }
         }
+        if let key = contact?.key, key == core.machine.contact?.key.publicKey { throw .ownCard }
         let peer = PeersFile.Peer(name: name, contact: contact, endpoints: endpoints.isEmpty ? nil : endpoints)
         try readPeers()
         if let known = shell.book[name] {

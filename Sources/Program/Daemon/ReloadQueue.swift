@@ -44,11 +44,12 @@ struct Reload: Sendable {
             ServiceNotifier.tellReloading()
             do {
                 let result = try await run()
-                if let request { request.succeed(result) }
+                request?.succeed(result)
                 log.notice("the configuration was reloaded", metadata: Self.metadata(result))
             } catch {
                 let shown = (error as? HomeFileError).map { NodeError.homeFile($0) as any Error } ?? error
-                if let request { request.fail(controlError(shown)) }
+                let refusal = (error as? ListenFailure).map { listenFailure($0, "`mayfly config set listen`") }
+                request?.fail(refusal ?? controlError(shown))
                 log.error(
                     "the previous configuration stays in use; `mayfly doctor` says what is wrong",
                     metadata: Self.metadata(error))

@@ -24,9 +24,8 @@ private func nodeError(_ error: NodeError) -> ControlError {
     switch error {
     case .command(let error): return commandError(error)
     case .store(let error): return storeError(error)
-    case .homeFile(let error) where error.kind == .malformed:
-        return failed("\(error)", "correct the file; the node has not changed it and keeps the previous settings")
-    case .homeFile(let error): return homeFileError(error)
+    case .homeFile(let error):
+        return homeFileError(error, "correct the file; the node has not changed it and keeps the previous settings")
     case .invite(let failure): return inviteFailure(failure)
     case .code(let refusal): return codeRefusal(refusal)
     case .locked: return ControlError(.locked, "the node is locked", hint: "unlock it with `mayfly unlock`")
@@ -60,6 +59,9 @@ private func nodeError(_ error: NodeError) -> ControlError {
         return failed(
             "`\(name)` has no contact card", "add it: `mayfly peer remove \(name)`, then `mayfly peer add \(name) CARD`"
         )
+    case .ownCard:
+        return usage(
+            "this is the contact card of this node", "give another node's: `mayfly peer card` on that node prints it")
     case .peerBlocked(let name): return failed("`\(name)` is blocked", "`mayfly peer unblock \(name)` first")
     case .invalidCard(let failure):
         let what =
@@ -204,6 +206,7 @@ private func commandError(_ error: CommandError) -> ControlError {
 }
 
 private func storeError(_ error: StoreError) -> ControlError {
+    if case .notAHome(let path) = error { return .noHome(path) }
     let kind: FailureKind =
         switch error.kind {
         case .locked: .locked
@@ -215,10 +218,16 @@ private func storeError(_ error: StoreError) -> ControlError {
     return ControlError(kind, "\(error)", hint: error.advice)
 }
 
-private func homeFileError(_ error: HomeFileError) -> ControlError {
-    switch error.kind {
-    case .missing: notFound("\(error)", "make a home with `mayfly init`, or name another with --home")
-    case .malformed: failed("\(error)", "correct the file and start again")
+private func homeFileError(_ error: HomeFileError, _ correction: String = "correct the file and start again")
+    -> ControlError
+{
+    if [.missing, .malformed].contains(error.kind), let end = error.path.lastIndex(of: "/") {
+        let home = ControlSocket(home: String(error.path[..<end]))
+        do throws(ControlError) { try home.checkHome() } catch { return error }
+    }
+    return switch error.kind {
+    case .missing: failed("\(error)", "put the file back, or make a new one with `mayfly init`")
+    case .malformed: failed("\(error)", correction)
     case .symbolicLink: failed("\(error)", "replace it by a regular file")
     case .busy: failed("\(error)", "try again")
     case .system: failed("\(error)", "check the home's permissions and its disk")
@@ -288,14 +297,15 @@ private func codeFailure(_ failure: CodeFailure, _ slot: UInt16) -> ControlError
     }
 }
 
-private func listenFailure(_ failure: ListenFailure) -> ControlError {
+/// - Parameter option: where the user names the listeners.
+func listenFailure(_ failure: ListenFailure, _ option: String = "--listen") -> ControlError {
     switch failure {
     case .addressInUse(let endpoint):
         failed(
             "tcp://\(endpoint.host):\(endpoint.port) is in use by another process",
-            "choose another port with --listen, or stop the other process")
+            "choose another port with \(option), or stop the other process")
     case .addressNotAvailable(let endpoint):
-        failed("no interface of this machine has the address \(endpoint.host)", "choose another with --listen")
+        failed("no interface of this machine has the address \(endpoint.host)", "choose another with \(option)")
     case .notPermitted(let endpoint): failed("port \(endpoint.port) requires privileges", "choose one above 1023")
     case .unresolvable(let endpoint): failed("`\(endpoint.host)` is not an address to listen on", "write an IP address")
     case .system(let endpoint, let code):

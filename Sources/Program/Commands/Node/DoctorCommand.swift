@@ -147,7 +147,9 @@ struct LocalChecks {
     private var socket: HealthCheck {
         let path = ControlSocket(home: home).path
         var status = stat()
-        guard lstat(path, &status) == 0 else { return .ok("socket", "no control socket, so no node is running") }
+        guard lstat(path, &status) == 0 else {
+            return .ok("socket", "no control socket\(running == nil ? ", so no node is running" : " on the disk")")
+        }
         let mode = status.st_mode & 0o777
         guard status.st_mode & S_IFMT == S_IFSOCK, mode & 0o077 == 0 else {
             return .failed(

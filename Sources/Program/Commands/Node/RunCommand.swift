@@ -100,6 +100,7 @@ struct RunCommand: AsyncParsableCommand {
     func run() async throws {
         do {
             let home = try global.resolvedHome()
+            try ControlSocket(home: home).checkHome()
             var options = Node.Options(home: home, version: ProgramVersion.text)
             if !listen.isEmpty { options.listen = try EndpointOption.endpoints(listen, option: "--listen") }
             if let sessionGrace { options.sessionGrace = sessionGrace.milliseconds }
