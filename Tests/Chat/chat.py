@@ -144,7 +144,7 @@ def play(scene, ann, bob, cat):
     ann.say("/invite single")
     ann.sees("Invitation to room", "for one", "q shows it as a QR code")
     ann.press("Escape")
-    invite = ann.command("invite", "create", "room")[0]["url"]
+    invite = ann.command("invite", "create", "room")[0]["slug"]
 
     bob.chat()
     bob.sees("0 conversations")
@@ -288,7 +288,7 @@ def play(scene, ann, bob, cat):
 
     # Three members: each sees who has signed.
     ann.command("conversation", "create", "--name", "trio")
-    trio = ann.command("invite", "create", "trio")[0]["url"]
+    trio = ann.command("invite", "create", "trio")[0]["slug"]
     for desk in (bob, cat):
         desk.command("join", trio, "--as", desk.name)
     cat.chat("trio")

@@ -169,9 +169,7 @@ struct ChatDesk {
                 ChatDesk.message(
                     2, from: "me", "done", minute: 1, expires: Self.day + 60_000, state: "delivered",
                     more: [
-                        "deliveries": [
-                            ["member": "bob", "state": "delivered"], ["member": "carl", "state": "delivered"],
-                        ]
+                        "deliveries": [["name": "bob", "state": "delivered"], ["name": "carl", "state": "delivered"]]
                     ]),
             ], conversation: ChatDesk.conversation(lifetime: "1d"), lifetime: ChatDesk.lifetime("1d", "agreed"))
         #expect(
@@ -423,7 +421,7 @@ struct ChatDesk {
         desk.answer("conversation.list", .failure(ControlError(.locked, "the node is locked")))
         #expect(desk.lines.contains("passphrase: •"))
         // A late answer from before the lock shows nothing.
-        let invite: JSONValue = ["url": "mayfly:join/x", "singleUse": true, "tag": "1", "slug": "mayfly:join/x"]
+        let invite: JSONValue = ["singleUse": true, "tag": "1", "slug": "mayfly:join/x"]
         desk.handle(.answer(.action(.invite(ChatDesk.room)), .success(invite)))
         desk.handle(.answer(.conversations, .success(["conversations": [ChatDesk.conversation()]])))
         desk.handle(.said("saved /home/ann/plan.pdf"))

@@ -251,7 +251,7 @@ import Testing
         desk.answer(
             "invite.create",
             [
-                "url": "mayfly:join/x", "tag": "x", "singleUse": false, "creator": "x", "lifetime": "ephemeral",
+                "slug": "mayfly:join/x", "tag": "x", "singleUse": false, "creator": "x", "lifetime": "ephemeral",
                 "signature": "valid",
             ])
         desk.press(.character("q"))

@@ -56,7 +56,7 @@ import enum NodeRuntime.NodeError
         ("peer.show", ["name", "endpoints", "contact", "blocked", "invitations", "lastSeen", "path", "rttMs"]),
         ("conversation.create", ["conversation", "inbox", "name", "inviteTag"]),
         ("conversation.show", ["conversation", "name", "role", "members", "lifetime", "expiresAt", "locked", "state"]),
-        ("invite.create", ["slug", "url", "tag", "expiresAt", "singleUse", "creator", "lifetime", "signature"]),
+        ("invite.create", ["slug", "tag", "expiresAt", "singleUse", "creator", "lifetime", "signature"]),
         ("join", ["conversation", "state", "errorType", "message"]),
         ("send", ["message", "state", "stored", "expiresAt"]),
         ("lifetime.show", ["lifetime", "state", "proposal", "agreement"]),
@@ -142,6 +142,9 @@ import enum NodeRuntime.NodeError
         let read = FieldSchema.fields(of: ReadResult.self)[0].fields
         #expect(read.map(\.name).contains("member"))
         #expect(read.first { $0.name == "reactions" }?.fields.map(\.name) == ["from", "member", "reaction"])
+        #expect(read.first { $0.name == "deliveries" }?.fields.map(\.name) == ["member", "name", "state", "at"])
+        let invite = fields("invite.create", "result")
+        #expect(invite.contains("id") && Set(["invite", "url"]).isDisjoint(with: invite))
         let lifetime = FieldSchema.fields(of: LifetimeStatus.self)
         #expect(lifetime.first { $0.name == "proposal" }?.fields.map(\.name).contains("member") == true)
         #expect(EventKind.message.fields.contains("member") && EventKind.inboxAwake.fields == ["wakeReason"])

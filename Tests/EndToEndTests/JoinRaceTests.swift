@@ -103,13 +103,13 @@ import Testing
         try withPair { ann, bob in
             try ann.ok("conversation", "create", "--name", "room")
             let invites = try (0..<3).map { _ in try ann.ok("invite", "create", "room") }
-            let ids = invites.map { $0["invite"].string ?? "" }
+            let ids = invites.map { $0["id"].string ?? "" }
             #expect(Set(ids).count == 3)
-            #expect(Set(try ann.ok("invite", "list", "room").lines.compactMap { $0["invite"].string }) == Set(ids))
+            #expect(Set(try ann.ok("invite", "list", "room").lines.compactMap { $0["id"].string }) == Set(ids))
             let tag = try ann.ok("invite", "revoke", "room", String(ids[0].prefix(12)))["tag"].string
             #expect(tag == invites[2]["tag"].string)
             try ann.ok("invite", "revoke", "room", invites[1]["slug"].string ?? "")
-            #expect(try ann.ok("invite", "list", "room").lines.compactMap { $0["invite"].string } == [ids[2]])
+            #expect(try ann.ok("invite", "list", "room").lines.compactMap { $0["id"].string } == [ids[2]])
             try ann.fails(7, "invite", "revoke", "room", "ffffffffffff")
             for index in 0..<2 {
                 let refused = try bob.fails(2, "join", invites[index]["slug"].string ?? "", "--timeout", "90")
@@ -144,7 +144,7 @@ import Testing
             #expect(plain.output.hasPrefix("mayfly:join/") && plain.output.split(separator: "\n").count == 1)
             #expect(!plain.errors.contains("█"))
             let answer = try ann.run(["invite", "create", "room"])
-            #expect(answer.lines.count == 1 && answer["url"].string?.hasPrefix("mayfly:join/") == true, "\(answer)")
+            #expect(answer.lines.count == 1 && answer["slug"].string?.hasPrefix("mayfly:join/") == true, "\(answer)")
             #expect(answer.errors.isEmpty, "with --json there is no note")
         }
     }

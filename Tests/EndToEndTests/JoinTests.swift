@@ -135,7 +135,7 @@ import Testing
             let wrapped = "  mayfly:join/\(bare.prefix(40))\n  \(bare.dropFirst(40))\n"
             let inspected = try bob.ok("invite", "inspect", wrapped)
             #expect(inspected["signature"].string == "valid")
-            #expect(inspected["slug"].string == slug && inspected["url"].string == slug, "what is shown can be pasted")
+            #expect(inspected["slug"].string == slug && inspected["url"].isNull, "what is shown can be pasted")
             try bob.ok("join", String(bare), "--timeout", "90")
         }
     }

@@ -123,6 +123,8 @@ import Testing
             for policy in ["accept-up-to:1d:ram", "accept-up-to:7d:disk", "accept-up-to:1d"] {
                 #expect(try ann.ok("lifetime", "policy", "room", policy)["policy"].string == policy)
             }
+            let unmailed = try ann.fails(1, "send", "room", "hi", "--wait", "mailed")
+            #expect(try unmailed.message.contains("not agreed on a mailbox") && ann.texts().isEmpty, "\(unmailed)")
             #expect(try ann.ok("lifetime", "show", "room")["state"].string == "none")
         }
     }

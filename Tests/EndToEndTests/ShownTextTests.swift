@@ -63,6 +63,11 @@ import Testing
         #expect(command.isShown(["event": "gap"]) && !command.isShown(["event": "exploded"]))
     }
 
+    @Test("An id is shown by its first 12 digits, a UUID by its first group") func ids() {
+        #expect(short("bb468449b10425cc6d2fc8a9b9521cc2") == "bb468449b104" && short("-") == "-")
+        #expect(short("54ed47c2-4873-4af8-963b-9ff92870b366") == "54ed47c2")
+    }
+
     @Test("A word is quoted if a shell would read more than a word") func words() {
         #expect(quoted("room-1.a/b") == "room-1.a/b")
         #expect(quoted("my room $(x)") == "'my room $(x)'")

@@ -148,6 +148,8 @@ final class Uploads: Part {
         return storage.trouble.map { .store($0.error) } ?? .unknownUpload(id.description)
     }
 
+    func client(of id: UploadID) -> ClientID? { uploads[id]?.client }
+
     func whenEnded(_ id: UploadID, _ body: @escaping () -> Void) { uploads[id]?.whenEnded = body }
 
     func cancel(_ id: UploadID) {

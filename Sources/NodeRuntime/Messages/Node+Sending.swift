@@ -256,6 +256,8 @@ extension Node {
         }
     }
 
+    package func client(of upload: UploadID) -> ClientID? { shell.uploads.client(of: upload) }
+
     package func whenUploadEnds(_ id: UploadID, _ body: @escaping () -> Void) { shell.uploads.whenEnded(id, body) }
 
     package func cancelUpload(_ id: UploadID) { shell.uploads.cancel(id) }

@@ -111,8 +111,8 @@ extension ChatModel {
                 title: "Invitation to \(room(id)?.title ?? "the conversation")",
                 lines: [
                     "Valid\(until), for \(invite.singleUse ? "one member" : "several members"). On the other machine:",
-                    "", "mayfly join '\(invite.url ?? "")'", "", "q shows it as a QR code",
-                ], url: invite.url ?? "")
+                    "", "mayfly join '\(invite.slug ?? "")'", "", "q shows it as a QR code",
+                ], url: invite.slug ?? "")
             return []
         case .code(let id):
             let made = try value.decoded(as: InviteCodeResult.self)

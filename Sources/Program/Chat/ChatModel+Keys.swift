@@ -258,7 +258,7 @@ extension ChatModel {
         var lines: [String] = []
         for one in message.deliveries ?? [] {
             let time = one.at.map { " \(Words.time($0, now: now, calendar))" } ?? ""
-            lines.append("\(safe(one.member))  \(one.state)\(time)")
+            lines.append("\(safe(one.name))  \(one.state)\(time)")
         }
         if lines.isEmpty {
             lines.append("from \(safe(message.from)), sent \(Words.time(message.sentAt, now: now, calendar))")

@@ -126,7 +126,8 @@ func milliseconds(_ value: Double?) -> String {
 /// `udp 192.0.2.7`, a link as one table cell.
 func shown(_ link: Link) -> String { "\(safe(link.transport)) \(safe(link.address))" }
 
-func short(_ id: String) -> String { String(id.prefix(12)) }
+/// The first 12 digits of an id, or the first group of a UUID.
+func short(_ id: String) -> String { id.prefix(12).split(separator: "-").first.map(String.init) ?? id }
 
 func wallClock() -> Timestamp {
     var now = timespec()

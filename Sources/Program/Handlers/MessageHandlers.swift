@@ -19,7 +19,7 @@ struct MessageHandlers: Sendable {
         router.call(Methods.react) { node, call in
             let params = call.params
             let answer = PendingSend.Answer.each { call.complete($1.result) }
-            try sends.send(stage: params.wait, timeout: params.timeout, call.session, node, answer) { whenDurable in
+            try sends.send(to: params.conversation, params, call.session, node, answer) { whenDurable in
                 let sent = try node.react(
                     params.conversation, to: params.message, emoji: params.reaction, isRemoved: params.remove ?? false,
                     whenDurable: whenDurable)
@@ -76,7 +76,7 @@ struct MessageHandlers: Sendable {
                 hint: "send them in several requests", field: "texts")
         }
         let answer = PendingSend.Answer.all { call.succeed(SendResult(results: $0.map(TextOutcome.init))) }
-        try sends.send(stage: params.wait, timeout: params.timeout, call.session, node, answer) { whenDurable in
+        try sends.send(to: params.conversation, params, call.session, node, answer) { whenDurable in
             try node.send(params.conversation, texts: texts, whenDurable: whenDurable)
         }
     }
@@ -106,7 +106,7 @@ struct MessageHandlers: Sendable {
     private func send(_ calls: [SendCall], _ node: isolated Node) throws {
         let params = calls[0].params
         let answer = PendingSend.Answer.each { calls[$0].complete($1.result.map { SendResult($0) }) }
-        try sends.send(stage: params.wait, timeout: params.timeout, calls[0].session, node, answer) { whenDurable in
+        try sends.send(to: params.conversation, params, calls[0].session, node, answer) { whenDurable in
             guard calls.count > 1 else { return try Self.make(params, node, whenDurable) }
             return try node.send(params.conversation, texts: calls.compactMap(\.params.text), whenDurable: whenDurable)
         }
@@ -231,7 +231,8 @@ struct AttachmentHandlers: Sendable {
             let params = call.params
             let upload = try Self.upload(params.upload)
             let answer = PendingSend.Answer.each { call.complete($1.result) }
-            try sends.send(stage: params.wait, timeout: params.timeout, call.session, node, answer) { whenDurable in
+            let conversation = node.client(of: upload)?.description ?? ""
+            try sends.send(to: conversation, params, call.session, node, answer) { whenDurable in
                 [.success(try node.commitUpload(upload, whenDurable: whenDurable))]
             }
         }
@@ -310,14 +311,17 @@ enum MessageView {
         let said = message.deliveries.filter { $0.state != .queued }
         var result: [MessageDelivery] = said.map { one in
             MessageDelivery(
-                member: MemberName.shown(one.member, conversation, node), state: one.state.rawValue, at: one.at)
+                member: MemberName.id(one.member), name: MemberName.shown(one.member, conversation, node),
+                state: one.state.rawValue, at: one.at)
         }
         for member in conversation.currentMembers {
             guard !said.contains(where: { $0.member == member.key }),
                 let entry = conversation.outboxEntry(message.content.id, to: member.key)
             else { continue }
             result.append(
-                MessageDelivery(member: MemberName.shown(member.key, conversation, node), state: entry.state.rawValue))
+                MessageDelivery(
+                    member: MemberName.id(member.key), name: MemberName.shown(member.key, conversation, node),
+                    state: entry.state.rawValue))
         }
         return result
     }

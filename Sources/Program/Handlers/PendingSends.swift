@@ -63,15 +63,22 @@ final class PendingSends: @unchecked Sendable {
         self.deadlines = deadlines
     }
 
-    /// Makes messages and answers when each has reached `stage`.
+    /// Makes messages and answers when each has reached the awaited stage.
     /// - Parameters:
     ///   - make: makes the messages; its argument runs when all are durable.
     func send(
-        stage: DeliveryStage?, timeout: Interval?, _ session: ControlSession, _ node: isolated Node,
+        to conversation: String, _ params: some WaitingParams, _ session: ControlSession, _ node: isolated Node,
         _ answer: PendingSend.Answer, make: (@escaping Node.WhenDurable) throws -> [Result<Node.Sent, NodeError>]
     ) throws {
+        if params.wait == .mailed, let machine = try? node.conversation(conversation),
+            machine.agreement?.terms.mailbox ?? .no == .no
+        {
+            throw ControlError(
+                .failed, "nothing was sent: the members have not agreed on a mailbox",
+                hint: "propose one with `mayfly lifetime propose C 1d --mailbox ram`, or wait for `delivered`")
+        }
         if watcher == nil { watcher = node.watch { [weak self] entry in self?.happened(entry) } }
-        let request = PendingSend(stage ?? .queued, answer)
+        let request = PendingSend(params.wait ?? .queued, answer)
         early = []
         defer { early = nil }
         let made = try make { [self] refused in
@@ -92,9 +99,9 @@ final class PendingSends: @unchecked Sendable {
         }
         for (message, state) in early ?? [] { advance(message, state) }
         if request.refused != nil || request.waitingCount == 0 { becameDurable(request) }
-        guard request.waitingCount > 0, stage != nil || timeout != nil else { return }
+        guard request.waitingCount > 0, params.wait != nil || params.timeout != nil else { return }
         // The timeout covers the commit, because a disk may hang.
-        request.deadline = deadlines.add(after: .milliseconds(timeout?.milliseconds ?? 60_000)) { [self] in
+        request.deadline = deadlines.add(after: .milliseconds(params.timeout?.milliseconds ?? 60_000)) { [self] in
             timedOut(request)
         }
         let number = session.onClose { [self] in

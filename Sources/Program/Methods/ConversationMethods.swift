@@ -144,10 +144,8 @@ enum InviteSignature: String, JSONChoice, Hashable, Sendable {
 struct Invite: CodableRecord {
     /// Invite link, `mayfly:join/…`; null in a list, because the creator keeps only a hash of the secret.
     @OrNull var slug: String?
-    /// Same value as `slug`.
-    @OrNull var url: String?
-    /// Hash of the secret, in hex.
-    var invite: String?
+    /// Hash of the secret, in hex; `mayfly invite revoke` takes a prefix of it.
+    var id: String?
     /// Invitations with the same tag are revoked together.
     var tag = ""
     @OrNull var expiresAt: Timestamp?

@@ -37,8 +37,10 @@ struct MessageReaction: JSONRecord, Hashable, Sendable {
 
 /// The delivery of a message to one member.
 struct MessageDelivery: JSONRecord, Hashable, Sendable {
-    /// Name as in ``Message/from``.
+    /// As ``Message/member``.
     var member = ""
+    /// As ``Message/from``.
+    var name = ""
     /// `queued`, `sent`, `mailed`, `delivered`, `read`, `expiredUndelivered` or `failed`.
     var state = ""
     /// Time of the last change of state; absent when unknown.
@@ -46,6 +48,7 @@ struct MessageDelivery: JSONRecord, Hashable, Sendable {
 
     mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
         try fields.field("member", &member)
+        try fields.field("name", &name)
         try fields.field("state", &state)
         try fields.field("at", &at)
     }
@@ -133,7 +136,14 @@ struct ReadResult: JSONRecord, Hashable, Sendable {
     }
 }
 
-struct ReactParams: CodableRecord {
+protocol WaitingParams {
+    var wait: DeliveryStage? { get }
+    var timeout: Interval? { get }
+}
+
+extension SendParams: WaitingParams {}
+
+struct ReactParams: CodableRecord, WaitingParams {
     var conversation = ""
     /// Id of the message, or a prefix of it.
     var message = ""
@@ -206,7 +216,7 @@ struct UploadParams: CodableRecord { var upload = "" }
 
 struct AttachmentAppendResult: CodableRecord { var byteCount: Int64 = 0 }
 
-struct AttachmentCommitParams: CodableRecord {
+struct AttachmentCommitParams: CodableRecord, WaitingParams {
     var upload = ""
     /// Answer only after this delivery stage.
     var wait: DeliveryStage?

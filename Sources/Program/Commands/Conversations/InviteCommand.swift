@@ -55,7 +55,7 @@ extension InviteCommand {
             let params = InviteCreateParams(
                 conversation: conversation, expiresIn: expiresIn, singleUse: singleUse ? true : nil)
             try call(Methods.inviteCreate, params, terminal) { invite in
-                let url = safe(invite.url ?? "")
+                let url = safe(invite.slug ?? "")
                 terminal.result(url)
                 terminal.note("to join:  mayfly join '\(url)'")
                 let uses = invite.singleUse ? ", admits one member" : ""
@@ -97,7 +97,7 @@ extension InviteCommand {
                     ["INVITE", "TAG", "EXPIRES", "SINGLE USE", "ADMITTED"],
                     list.invites.map { invite in
                         [
-                            short(invite.invite ?? "-"), invite.tag, shown(invite.expiresAt),
+                            short(invite.id ?? "-"), invite.tag, shown(invite.expiresAt),
                             invite.singleUse ? "yes" : "no", invite.admitted.map(String.init) ?? "-",
                         ]
                     })
