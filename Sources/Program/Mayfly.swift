@@ -54,7 +54,7 @@ package struct Mayfly: ParsableCommand {
         let arguments = Array(CommandLine.arguments.dropFirst())
         do {
             try checkText()
-            if let unknown = CommandLineMistake.unknown(in: arguments, of: Mayfly.self) { throw unknown }
+            if let unknown = CommandLineMistake.unknown(in: arguments) { throw unknown }
             var command = try parseAsRoot(arguments)
             if var command = command as? any AsyncParsableCommand { try await command.run() } else { try command.run() }
         } catch { finish(error, arguments) }
@@ -100,16 +100,11 @@ package struct Mayfly: ParsableCommand {
             exit(withError: ExitCode.success)
         }
         guard exitCode(for: error) == .validationFailure else { exit(withError: error) }
+        let help = CommandLineMistake.help(for: arguments)
         if let mistake = CommandLineMistake.mistake(in: arguments) {
             terminal.report(mistake)
-            exit(withError: ExitCode.validationFailure)
-        }
-        if let unknown = CommandLineMistake.unknownOption(in: arguments, of: Mayfly.self) {
-            terminal.report(unknown)
-            exit(withError: ExitCode.validationFailure)
-        }
-        if terminal.json {
-            terminal.report(ControlError(.usage, oneLine(message(for: error)), hint: "see `mayfly help`"))
+        } else if terminal.json {
+            terminal.report(ControlError(.usage, oneLine(message(for: error)), hint: help))
         } else {
             let full = fullMessage(for: error)
             terminal.warn(full.hasPrefix("Error: ") ? String(full.dropFirst("Error: ".count)) : full)
@@ -129,50 +124,64 @@ package struct Mayfly: ParsableCommand {
 
 /// Usage errors that ArgumentParser misses or misreports.
 enum CommandLineMistake {
+    private typealias Command = any ParsableCommand.Type
+
+    /// Words of other programs, and their commands here.
+    private static let others: [String: [String]] = [
+        "contacts": ["peer list"], "delete": ["explode", "conversation leave"], "exit": ["stop"],
+        "list": ["conversation list"], "ls": ["conversation list"], "message": ["send"], "msg": ["send"],
+        "quit": ["stop"], "receive": ["read"], "start": ["run"],
+    ]
+
     /// ArgumentParser takes an unknown command for an argument, and reports the first option after it.
     /// - Returns: the error, when a word stands in place of a command.
-    static func unknown(in arguments: [String], of root: any ParsableCommand.Type) -> ControlError? {
-        var command = root
-        var path = [root._commandName]
-        for word in arguments {
-            let below = command.configuration.subcommands
-            guard !below.isEmpty, !word.hasPrefix("-"), word != "help" else { return nil }
-            if let next = below.first(where: { $0._commandName == word || $0.configuration.aliases.contains(word) }) {
-                command = next
-                path.append(word)
-                continue
-            }
-            guard command.configuration.defaultSubcommand == nil else { return nil }
-            let names = below.filter { $0.configuration.shouldDisplay }.map { $0._commandName }
-            let hint: String
-            if let meant = names.nearest(to: word) {
-                hint = "did you mean `\((path + [meant]).joined(separator: " "))`?"
-            } else {
-                hint = "see `\((["mayfly", "help"] + path.dropFirst()).joined(separator: " "))`"
-            }
-            let name = (path.dropFirst() + [word]).joined(separator: " ")
-            return ControlError(.usage, "no command `\(name)`", hint: hint)
-        }
-        return nil
+    static func unknown(in arguments: [String]) -> ControlError? {
+        let (command, path) = command(of: arguments)
+        guard let word = arguments.dropFirst(path.count).first, !word.hasPrefix("-"), word != "help",
+            !command.configuration.subcommands.isEmpty, command.configuration.defaultSubcommand == nil
+        else { return nil }
+        let meant = meant(by: word, of: command).map { "`\((["mayfly"] + path + [$0]).joined(separator: " "))`" }
+        return ControlError(
+            .usage, "no command `\((path + [word]).joined(separator: " "))`",
+            hint: meant.isEmpty ? help(for: path) : "did you mean \(meant.joined(separator: " or "))?")
     }
 
-    /// ArgumentParser validates known arguments first, and then reports a consequence of the mistyped option.
-    /// - Returns: the error for an option that the command does not have.
-    static func unknownOption(in arguments: [String], of root: any ParsableCommand.Type) -> ControlError? {
-        let command = command(of: arguments, in: root)
-        let known = options(of: command, in: root)
-        for word in arguments.prefix(while: { $0 != "--" }) where word.hasPrefix("--") {
-            let name = String(word.prefix { $0 != "=" })
-            guard !known.contains(name) else { continue }
-            let hint = known.sorted().nearest(to: name).map { "did you mean `\($0)`?" }
-            return ControlError(.usage, "unknown option `\(name)`", hint: hint ?? "see `mayfly help`")
+    /// The nearest command below `command`; for a word of another program or of a command's own subcommands, all that
+    /// it may mean.
+    private static func meant(by word: String, of command: Command) -> [String] {
+        func names(_ command: Command) -> [String] {
+            command.configuration.subcommands.filter { $0.configuration.shouldDisplay }.map { $0._commandName }
         }
-        return nil
+        let below = names(command)
+        guard command == Mayfly.self else { return below.nearest(to: word).map { [$0] } ?? [] }
+        var all: [String: [String]] = [:]
+        for group in command.configuration.subcommands {
+            for name in names(group) { all[name, default: []].append("\(group._commandName) \(name)") }
+        }
+        all.merge(others) { $1 }
+        all.merge(below.map { ($0, [$0]) }) { $1 }
+        return (below + all.keys.sorted()).nearest(to: word).flatMap { all[$0] } ?? []
+    }
+
+    static func help(for arguments: [String]) -> String {
+        "see `\((["mayfly", "help"] + command(of: arguments).path).joined(separator: " "))`"
     }
 
     /// - Returns: the error with a hint, for the most frequent mistakes.
     static func mistake(in arguments: [String]) -> ControlError? {
-        optionBeforeCommand(arguments) ?? unquotedText(arguments)
+        optionBeforeCommand(arguments) ?? unknownOption(arguments) ?? unquotedText(arguments)
+    }
+
+    /// ArgumentParser validates known arguments first, and then reports a consequence of the mistyped option.
+    private static func unknownOption(_ arguments: [String]) -> ControlError? {
+        let known = options(of: command(of: arguments).command)
+        for word in arguments.prefix(while: { $0 != "--" }) where word.hasPrefix("--") {
+            let name = String(word.prefix { $0 != "=" })
+            guard known[name] == nil else { continue }
+            let hint = known.keys.sorted().nearest(to: name).map { "did you mean `\($0)`?" }
+            return ControlError(.usage, "unknown option `\(name)`", hint: hint ?? help(for: arguments))
+        }
+        return nil
     }
 
     private static func optionBeforeCommand(_ arguments: [String]) -> ControlError? {
@@ -188,38 +197,54 @@ enum CommandLineMistake {
         return ControlError(.usage, "`\(first)` goes after the command", hint: "write: \(words)")
     }
 
-    /// `send room hi there`, and a text that starts with a dash.
+    /// `send room hi there`, and a text that starts with a dash, with options in any place.
     private static func unquotedText(_ arguments: [String]) -> ControlError? {
-        guard arguments.count > 2, arguments[0] == "send", !arguments[1].hasPrefix("-") else { return nil }
-        let words = arguments.dropFirst(2)
-        let text = words.prefix { !$0.hasPrefix("-") }
-        if text.count > 1 {
-            return ControlError(
-                .usage, "the text has several words and is not quoted",
-                hint: "write: mayfly send \(quoted(arguments[1])) \(quoted(text.joined(separator: " ")))")
+        guard arguments.first == "send" else { return nil }
+        let known = options(of: SendCommand.self)
+        var (words, given) = ([String](), [String]())
+        var rest = arguments.dropFirst()
+        while let word = rest.popFirst() {
+            if word == "--" { break }
+            guard word.hasPrefix("--") else {
+                words.append(word)
+                continue
+            }
+            given.append(word)
+            if known[word] == true, let value = rest.popFirst() { given.append(value) }
         }
-        guard let first = words.first, first.hasPrefix("-"), first != "-", !first.hasPrefix("--") else { return nil }
-        let dashed = words.prefix { !$0.hasPrefix("--") }
-        let options = words.dropFirst(dashed.count).map { " \(quoted($0))" }.joined()
+        words += rest
+        guard words.count > 1, !words[0].hasPrefix("-") else { return nil }
+        let isDashed = words[1].hasPrefix("-") && words[1] != "-"
+        guard isDashed || words.count > 2 else { return nil }
+        let text = words.dropFirst().joined(separator: " ")
+        let end = isDashed ? given + ["--", text] : [text] + given
+        let command = (["mayfly", "send", words[0]] + end).map(quoted).joined(separator: " ")
         return ControlError(
-            .usage, "`\(first)` is not an option of `send`",
-            hint: "a text that starts with a dash goes after `--`: mayfly send \(quoted(arguments[1]))\(options) -- "
-                + quoted(dashed.joined(separator: " ")))
+            .usage,
+            words.count > 2
+                ? "the text has several words and is not quoted" : "`\(words[1])` is not an option of `send`",
+            hint: "\(isDashed ? "a text that starts with a dash goes after `--`" : "write"): \(command)")
     }
 
-    private static func command(of arguments: [String], in root: any ParsableCommand.Type) -> any ParsableCommand.Type {
-        var command = root
+    private static func command(of arguments: [String]) -> (command: Command, path: [String]) {
+        var (command, path) = (Mayfly.self as Command, [String]())
         for word in arguments {
-            guard let next = command.configuration.subcommands.first(where: { $0._commandName == word }) else { break }
+            let below = command.configuration.subcommands
+            guard let next = below.first(where: { $0._commandName == word }) else { break }
             command = next
+            path.append(word)
         }
-        return command.configuration.defaultSubcommand ?? command
+        return (command, path)
     }
 
-    private static func options(of command: any ParsableCommand.Type, in root: any ParsableCommand.Type) -> Set<String>
-    {
-        let help = root.helpMessage(for: command, includeHidden: true)
-        let words = help.split { !($0.isLetter || $0.isNumber || $0 == "-") }
-        return Set(words.filter { $0.hasPrefix("--") }.map(String.init)).union(["--help", "--help-hidden", "--version"])
+    /// The options of a command, and whether each takes a value.
+    private static func options(of command: Command) -> [String: Bool] {
+        let command = command.configuration.defaultSubcommand ?? command
+        let words = Mayfly.helpMessage(for: command, includeHidden: true).split {
+            $0.isWhitespace || "[],/".contains($0)
+        }
+        let named = zip(words, words.dropFirst() + [""]).filter { $0.0.hasPrefix("--") }
+        let found = named.map { (String($0.prefix { $0.isLetter || $0 == "-" }), $1.hasPrefix("<")) }
+        return Dictionary(found + ["--help", "--help-hidden", "--version"].map { ($0, false) }) { $0 || $1 }
     }
 }

@@ -174,6 +174,41 @@ import enum NodeRuntime.NodeError
             ])
     }
 
+    @Test(arguments: [
+        ("sned room hi --home H", "no command `sned`", "did you mean `mayfly send`?"),
+        ("conversation lst --json", "no command `conversation lst`", "did you mean `mayfly conversation list`?"),
+        ("peer frobnicate x", "no command `peer frobnicate`", "see `mayfly help peer`"),
+        ("bogus --json", "no command `bogus`", "see `mayfly help`"),
+        ("gateway-helpers", "no command `gateway-helpers`", "see `mayfly help`"),
+        ("recieve room", "no command `recieve`", "did you mean `mayfly read`?"),
+        ("delete room", "no command `delete`", "did you mean `mayfly explode` or `mayfly conversation leave`?"),
+        ("ping bob", "no command `ping`", "did you mean `mayfly peer ping`?"),
+        ("quit", "no command `quit`", "did you mean `mayfly stop`?"),
+        ("msg room hi", "no command `msg`", "did you mean `mayfly send`?"),
+        ("contacts", "no command `contacts`", "did you mean `mayfly peer list`?"),
+        ("ls", "no command `ls`", "did you mean `mayfly conversation list`?"),
+        ("explode room --typo", "unknown option `--typo`", "see `mayfly help explode`"),
+        ("send room --repl-to x y", "unknown option `--repl-to`", "did you mean `--reply-to`?"),
+        ("lifetime propose room --unopenned=1h", "unknown option `--unopenned`", "did you mean `--unopened`?"),
+        ("peer add x --endpont tcp://192.0.2.1:1", "unknown option `--endpont`", "did you mean `--endpoint`?"),
+        ("join --nowait", "unknown option `--nowait`", "did you mean `--no-wait`?"),
+        ("send room hi there --wait sent", unquoted, "write: mayfly send room 'hi there' --wait sent"),
+        ("send room --wait sent hi there", unquoted, "write: mayfly send room 'hi there' --wait sent"),
+        ("send --json --timeout 5 room hi -there", unquoted, "write: mayfly send room 'hi -there' --json --timeout 5"),
+        (
+            "send room --wait sent -x", "`-x` is not an option of `send`",
+            "a text that starts with a dash goes after `--`: mayfly send room --wait sent -- -x"
+        ),
+    ]) func `a mistyped command line is named, with what was meant or the help of its command`(
+        line: String, message: String, hint: String
+    ) {
+        let words = line.split(separator: " ").map(String.init)
+        let mistake = CommandLineMistake.unknown(in: words) ?? CommandLineMistake.mistake(in: words)
+        #expect(mistake == ControlError(.usage, message, hint: hint))
+    }
+
+    private static let unquoted = "the text has several words and is not quoted"
+
     @Test func `an error is read back unchanged, and one of unknown kind reads as failed`() {
         let error = ControlError(.locked, "the storage is locked", hint: "mayfly unlock", field: "conversation")
         #expect(ControlError(jsonValue: error.jsonValue) == error)

@@ -76,6 +76,10 @@ import Testing
             try say("four", ann)
             try eventually("the new text") { follower.lines.contains { $0["text"].string == "four" } }
             #expect(follower.lines.compactMap { $0["text"].string } == ["three", "four"])
+            let ended = try Background(bob, ["read", "room", "--follow"])
+            _ = try ended.line()
+            ended.signal(SIGTERM)
+            #expect(ended.end() == 128 + SIGTERM)
             try bob.ok("lock")
             #expect(follower.end() == 6)
         }

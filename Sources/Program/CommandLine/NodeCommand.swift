@@ -128,7 +128,7 @@ extension ControlError {
 func naming(home: String?, in text: String) -> String { replacingCommands(in: text) { adding(home: home, to: $0) } }
 
 private func adding(home: String?, to command: String) -> String {
-    guard let home, !home.isEmpty, command != "mayfly help" else { return command }
+    guard let home, !home.isEmpty, !command.hasPrefix("mayfly help") else { return command }
     return "\(command) --home \(quoted(home))"
 }
 

@@ -45,7 +45,7 @@ struct ReadCommand: NodeCommand {
             if history.isEmpty { terminal.note(unread ? "no unread messages" : "no messages") }
             return
         }
-        endOnInterrupt(code: 0)
+        endOnInterrupt()
         // Before the first page, so that no message is lost between the two.
         var cursor = try subscribe(client, since: nil)
         // Pinning marks all messages as read, so the unread ones come first.

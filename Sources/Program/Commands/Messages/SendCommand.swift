@@ -118,16 +118,25 @@ struct ReactCommand: NodeCommand {
 
     @Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String
     @Argument(help: "The message: the start of its id, or @1 for the newest.") var message: String
-    @Argument(help: "An emoji.") var emoji: String
+    @Argument(help: "An emoji, or its short name +1 or -1.") var emoji: String?
+    @Flag(name: .customShort("1"), help: ArgumentHelp(visibility: .hidden)) var isMinusOne = false
     @Flag(help: "Remove the reaction.") var remove = false
     @Option(help: "Wait for this state.") var wait: DeliveryStage?
     @Option(time: "How long to wait; after that the exit code is 4. Default: 60 s.") var timeout: Interval?
     @OptionGroup var global: GlobalOptions
 
+    private var reaction: String { isMinusOne ? "-1" : emoji ?? "" }
+
+    func validate() throws {
+        guard ChatModel.isEmoji(reaction) else {
+            throw ValidationError("a reaction is one emoji, or its short name +1 or -1")
+        }
+    }
+
     func perform(_ terminal: Terminal) throws {
         let patience = timeout ?? Interval(milliseconds: 60_000)
         let params = ReactParams(
-            conversation: conversation, message: message, reaction: emoji, remove: remove ? true : nil, wait: wait,
+            conversation: conversation, message: message, reaction: reaction, remove: remove ? true : nil, wait: wait,
             timeout: wait == nil ? timeout : patience)
         try call(Methods.react, params, timeout: patience.withGrace, terminal) { SendCommand.show($0, terminal) }
     }

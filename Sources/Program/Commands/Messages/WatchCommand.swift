@@ -41,7 +41,7 @@ struct WatchCommand: NodeCommand {
 
     func perform(_ terminal: Terminal) throws {
         try until?.check()
-        endOnInterrupt(code: until == nil ? 0 : 1)
+        endOnInterrupt()
         let deadline = timeout.map { ContinuousClock.now + $0.duration }
         var progress = Progress(cursor: since, agreement: AwaitedAgreement(until, in: conversation))
         var isWaiting = false
@@ -210,12 +210,8 @@ struct WatchCommand: NodeCommand {
     }
 }
 
-/// Ctrl-C and SIGTERM end the program with `code`, without a message. All lines are written by then.
-func endOnInterrupt(code: Int32) {
-    for number in [SIGINT, SIGTERM] {
-        if code == 0 { signal(number) { _ in _exit(0) } } else { signal(number) { _ in _exit(1) } }
-    }
-}
+/// Ctrl-C and SIGTERM end the program with 128 and their number, as a shell shows it. All lines are written by then.
+func endOnInterrupt() { for number in [SIGINT, SIGTERM] { signal(number) { _exit(128 + $0) } } }
 
 /// `EVENT[:key=value[,key=value…]]`
 struct EventCondition: ExpressibleByArgument, Sendable {
