@@ -158,40 +158,14 @@ extension Store {
     }
 
     /// All messages in arrival order, in memory at once. For an inbox that others fill use ``visit(_:from:now:_:)``.
-    /// - Parameters:
-    ///   - last: at most this many, the latest.
-    ///   - after: only messages after this one.
-    /// - Throws: ``StoreError/unknownMessage`` when `after` is not stored.
-    package func list(_ id: RowID, last: Int? = nil, after: [UInt8]? = nil, now: Int64) throws(StoreError)
-        -> [StoredMessage]
-    {
-        let row = try indexedRow(id)
-        var first: UInt64 = 0
-        if let after {
-            guard let place = try place(id, of: after) else { throw .unknownMessage }
-            first = place + 1
-        }
-        if let last {
-            guard last > 0 else { return [] }
-            var left = last
-            var newest = first
-            try visitPlaces(id, from: first, now: now) { place in
-                newest = place
-                left -= 1
-                return left > 0
-            }
-            first = newest
-        }
-        return try messages(of: row, from: first, now: now)
-    }
-
-    private func messages(of row: Row, from place: UInt64 = 0, now: Int64) throws(StoreError) -> [StoredMessage] {
+    /// - Parameter last: at most this many, the latest.
+    package func list(_ id: RowID, last: Int = .max, now: Int64) throws(StoreError) -> [StoredMessage] {
         var found: [StoredMessage] = []
-        try visit(row, from: place, now: now) { _, message in
-            found.append(message)
-            return true
+        try visitBack(id, now: now) { _, message in
+            if let message { found.append(message) }
+            return found.count < last
         }
-        return found
+        return found.reversed()
     }
 
     /// The row once its newest messages are indexed.
@@ -264,13 +238,15 @@ extension Store {
         }
     }
 
-    /// Visits the places of messages that are not due, down to `place`, the last first, without opening them.
-    package func visitPlaces(_ id: RowID, from place: UInt64 = 0, now: Int64, _ body: (_ place: UInt64) -> Bool)
-        throws(StoreError)
-    {
+    /// Visits the messages that are not due, from the last one before `end` down to `place`.
+    /// - Parameter opens: whether they are opened; otherwise the body gets only their places.
+    package func visitBack(
+        _ id: RowID, from place: UInt64 = 0, before end: UInt64 = .max, now: Int64, opens: Bool = true,
+        _ body: (_ place: UInt64, _ message: StoredMessage?) throws(StoreError) -> Bool
+    ) throws(StoreError) {
         let row = try indexedRow(id)
         guard !isDue(row, now) else { return }
-        var end = row.nextOrder
+        var end = min(end, row.nextOrder)
         var count: UInt64 = 128
         // Goes back from the end in stretches, each twice as long as the previous one.
         while end > place {
@@ -278,8 +254,11 @@ extension Store {
             read(row, downTo: begin)
             row.sortTimeline()
             let timeline = row.timeline[row.firstEntry(from: begin)..<row.firstEntry(from: end)]
-            for entry in timeline.reversed() where served(entry, row, now) != nil {
-                guard body(entry.order) else { return }
+            for entry in timeline.reversed() {
+                guard let record = served(entry, row, now) else { continue }
+                let opened = opens ? try message(record, row, now) : nil
+                if opens, opened == nil { continue }
+                guard try body(entry.order, opened) else { return }
             }
             end = begin
             count *= 2
@@ -426,7 +405,12 @@ extension Store {
 
     /// In the order of their first saving.
     package func fanOuts(now: Int64) throws(StoreError) -> [StoredMessage] {
-        try messages(of: indexedControlRow(), now: now)
+        var found: [StoredMessage] = []
+        try visit(indexedControlRow(), from: 0, now: now) { _, message in
+            found.append(message)
+            return true
+        }
+        return found
     }
 
     /// Overwrites the list with the next commit. An unknown id is an error only if some segments are unreadable.

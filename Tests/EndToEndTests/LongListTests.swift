@@ -30,6 +30,8 @@ import Testing
             try eventually("all have come") {
                 try callRead(bob, #","last":1"#)["messages"].list.map { $0["text"].string } == [texts[87]]
             }
+            let cut = try callRead(bob, #","last":12"#)
+            #expect(cut["more"].bool == true && cut["messages"].list.last?["text"].string == texts[87])
             let newest = try bob.ok("read", "room", "--last", "12").lines.compactMap { $0["text"].string }
             let isRight = newest == texts.suffix(12)
             #expect(isRight)

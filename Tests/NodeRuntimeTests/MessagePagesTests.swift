@@ -34,11 +34,11 @@ extension MessageArchiveTests {
         Int(String(decoding: listed.message.content.payload, as: UTF8.self)) ?? -1
     }
 
-    private mutating func page(last: Int? = nil, after: MessageID? = nil, isUnread: Bool = false, room: Int = .max)
-        throws -> MessageArchive.Page?
-    {
+    private mutating func page(
+        last: Int? = nil, after: MessageID? = nil, before: MessageID? = nil, isUnread: Bool = false, room: Int = .max
+    ) throws -> MessageArchive.Page? {
         var taken = 0
-        return try archive.page(last: last, after: after, isUnread: isUnread, now: now) { _ in
+        return try archive.page(last: last, after: after, before: before, isUnread: isUnread, now: now) { _ in
             taken += 1
             return taken <= room
         }
@@ -52,16 +52,20 @@ extension MessageArchiveTests {
         try page(isUnread: true, room: room)?.messages.map(Self.number)
     }
 
-    /// All pages, each starting at the last message of the one before.
+    /// All pages in order, each starting at the last message of the one before; with `last` ending at its first one.
     private mutating func pages(of room: Int, last: Int? = nil) throws -> [[Int]] {
         var found: [[Int]] = []
-        var after: MessageID?
+        var edge: MessageID?
         repeat {
-            let page = try #require(try page(last: after == nil ? last : nil, after: after, room: room))
-            guard let newest = page.messages.last else { break }
-            found.append(page.messages.map(Self.number))
-            #expect(newest.message.content.id != after)
-            after = newest.message.content.id
+            let left = last.map { $0 - found.joined().count }
+            if left == 0 { break }
+            let page = try #require(
+                try page(last: left, after: last == nil ? edge : nil, before: last == nil ? nil : edge, room: room))
+            let messages = page.messages
+            guard let next = last == nil ? messages.last : messages.first else { break }
+            found.insert(messages.map(Self.number), at: last == nil ? found.endIndex : 0)
+            #expect(next.message.content.id != edge)
+            edge = next.message.content.id
         } while found.count < 100
         return found
     }
@@ -91,11 +95,16 @@ extension MessageArchiveTests {
             #expect(try pages(of: 3, last: last).flatMap { $0 } == wanted)
         }
         #expect(try numbers(last: .max) == Array(0..<20))
-        for index in 0..<20 { #expect(try numbers(last: 4, after: ids[index]) == Array(max(index + 1, 16)..<20)) }
+        for index in 0..<20 {
+            #expect(try numbers(last: 4, after: ids[index]) == Array(max(index + 1, 16)..<20))
+            let between = try page(after: ids[index / 2], before: ids[index])?.messages.map(Self.number)
+            #expect(between == Array(min(index / 2 + 1, index)..<index))
+        }
+        #expect(try page(before: MessageID.random(&random)) == nil)
     }
 
     @Test mutating func `a page opens its own messages and the first one after it`() throws {
-        for number in 0..<500 { try come(number, .disk(.oneDay)) }
+        let ids = try (0..<500).map { try come($0, .disk(.oneDay)) }
         store.commit { _ in }
         // Messages that only the journal has are read from memory.
         store.lock()
@@ -104,8 +113,10 @@ extension MessageArchiveTests {
         let before = disk.operations
         #expect(try page(room: 5)?.messages.map(Self.number) == [0, 1, 2, 3, 4])
         #expect(disk.operations - before == 6)
-        #expect(try page(last: 300, room: 1)?.messages.map(Self.number) == [200])
-        #expect(disk.operations - before == 8)
+        let opened = disk.operations
+        #expect(try page(last: 300, room: 1)?.messages.map(Self.number) == [499])
+        #expect(try page(before: ids[200], room: 2)?.messages.map(Self.number) == [198, 199])
+        #expect(disk.operations - opened == 5)
         // The first message is on the page even without room for it.
         #expect(try page(room: 0)?.messages.map(Self.number) == [0])
     }

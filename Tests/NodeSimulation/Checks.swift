@@ -246,7 +246,7 @@ extension NodeSimulation {
                 if let inbox, oracle.goneKeys.contains(inbox) {
                     violation("I5 the disk of machine \(machine.index) has the key of a conversation that is over")
                 }
-                for stored in try store.list(row, last: nil, after: nil, now: 0) {
+                for stored in try store.list(row, now: 0) {
                     if mailbox?.index == machine.index, inspect(slot: stored.payload, machine, now) { continue }
                     guard let (message, _) = try? StoredCodec.decodeMessage(stored.payload) else {
                         violation("the disk of machine \(machine.index) lists what is no message")

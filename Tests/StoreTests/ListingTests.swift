@@ -36,7 +36,7 @@ import Testing
 
     private func places(_ count: Int, from place: UInt64 = 0, now: Int64 = start) throws -> [UInt64] {
         var found: [UInt64] = []
-        try store.visitPlaces(row, from: place, now: now) { place in
+        try store.visitBack(row, from: place, now: now, opens: false) { place, _ in
             found.append(place)
             return found.count < count
         }

@@ -220,8 +220,6 @@ import Testing
         for _ in 0..<2 {
             #expect(try store.texts(row) == ["v0 of 1", "v2 of 2", "v0 of 3", "v0 of 5"])
             #expect(try store.list(row, last: 1, now: start).map(\.id.bytes) == [messageID(5)])
-            #expect(
-                try store.list(row, after: messageID(2), now: start).map(\.id.bytes) == [messageID(3), messageID(5)])
             #expect(try store.contains(row, id: messageID(2)))
             #expect(try !store.contains(row, id: messageID(4)))
             #expect(try store.list(row, now: start).count == 4)
@@ -386,7 +384,7 @@ import Testing
             #expect(try store.get(row, 100, now: start) == "part 100")
             #expect(try store.get(row, 101, now: start) == "part 101, updated")
             #expect(try store.contains(row, id: messageID(102)))
-            #expect(throws: StoreError.unknownMessage) { try store.list(row, after: messageID(100), now: start) }
+            #expect(try store.place(row, of: messageID(100)) == nil)
             #expect(throws: StoreError.duplicateMessage) { try hide(1, at: start + 9_000) }
             store = try store.reopened()
         }

@@ -160,14 +160,8 @@ final class InboxLoading: Part {
         let now = now
         var time: Messaging.Timestamp?
         do throws(StoreError) {
-            var newest: UInt64?
-            try store.visitPlaces(row, now: now.milliseconds) { place in
-                newest = place
-                return false
-            }
-            guard let newest else { return nil }
-            try store.visit(row, from: newest, now: now.milliseconds) { _, stored in
-                time = (try? StoredCodec.decodeMessage(stored.payload))?.arrivedAt
+            try store.visitBack(row, now: now.milliseconds) { _, stored in
+                time = stored.flatMap { try? StoredCodec.decodeMessage($0.payload) }?.arrivedAt
                 return false
             }
         } catch { log.warning("an inbox's newest message could not be read", metadata: ["error": "\(error)"]) }

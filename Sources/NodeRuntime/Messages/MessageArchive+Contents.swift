@@ -122,7 +122,10 @@ extension MessageArchive {
 
     /// Indexes the reactions from this position on: all reactions to messages from there on.
     func knowReactions(from place: UInt64, now: Timestamp) throws(StoreError) {
-        if place < reactionsFrom, !store.isLocked { _ = try readHidden(from: place, now: now) }
+        guard place < reactionsFrom, !store.isLocked else { return }
+        // A reader who pages back doubles the indexed range each time, so that all pages together cost two scans.
+        let next = try store.nextPlace(row)
+        _ = try readHidden(from: place - min(place, next - min(next, place)), now: now)
     }
 
     /// - Returns: our undelivered reactions, and the id prefixes of chunks without a known message.

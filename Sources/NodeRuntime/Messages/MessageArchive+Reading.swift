@@ -70,7 +70,7 @@ extension MessageArchive {
         if let index = heldIndex[id] {
             let entry = held[index]
             if let expiresAt = entry.message.expiresAt, expiresAt <= now { return nil }
-            return Listed(message: entry.message, arrivedAt: entry.arrivedAt, isStored: false)
+            return listed(entry)
         }
         if let entry = outgoing[id] {
             guard entry.message.expiresAt.map({ $0 > now }) ?? true else { return nil }
@@ -102,6 +102,10 @@ extension MessageArchive {
 
     private func listed(_ message: Message, _ arrivedAt: Timestamp) -> Listed {
         Listed(message: message, arrivedAt: arrivedAt, isStored: true)
+    }
+
+    private func listed(_ entry: Held) -> Listed {
+        Listed(message: entry.message, arrivedAt: entry.arrivedAt, isStored: false)
     }
 
     /// Ids of listed messages, unordered.
@@ -140,68 +144,111 @@ extension MessageArchive {
     /// - Parameters:
     ///   - last: the maximum number; the newest are chosen.
     ///   - after: only messages after this one.
+    ///   - before: only messages before this one, the newest first.
     ///   - isUnread: only messages from the first unread one on.
     ///   - take: called for each message; returns whether it fits on the page. The page ends before the first that does
-    /// not fit, but has at least one message.
-    /// - Returns: `nil` when `after` does not exist.
-    func page(last: Int?, after: Messaging.MessageID?, isUnread: Bool = false, now: Timestamp, _ take: (Listed) -> Bool)
-        throws(StoreError) -> Page?
-    {
+    /// not fit, but has at least one message. With `last` or `before` the newest message comes first.
+    /// - Returns: `nil` when `after` or `before` does not exist.
+    func page(
+        last: Int?, after: Messaging.MessageID?, before: Messaging.MessageID? = nil, isUnread: Bool = false,
+        now: Timestamp, _ take: (Listed) -> Bool
+    ) throws(StoreError) -> Page? {
         settlePlaces()
         var first = isUnread ? try beginningOfUnread(now) : Beginning()
+        var end = Beginning(place: .max, held: held.count)
         if let after {
-            guard let found = try beginning(after: after) else { return nil }
+            guard let found = try beginning(at: after, isAfter: true) else { return nil }
             first = found
         }
-        if let last { first = try beginning(ofLast: last, from: first, now).beginning }
-        // Reactions have positions after their messages.
-        try knowReactions(from: first.place, now: now)
-        // Moved out to avoid copying a long conversation.
-        var entries = held
-        held = []
-        defer { held = entries }
+        if let before {
+            guard let found = try beginning(at: before) else { return nil }
+            end = found
+        }
         var page = Page()
-        var next = first.held
-        var isFull = false
-        var end = first.place == .max ? 0 : first.place
-        let known = reactions
         func add(_ message: Listed) -> Bool {
             // The first unread message may have expired, and our own follow it.
             if isUnread, page.messages.isEmpty, message.message.sender == nil { return true }
             var message = message
-            message.reactionCount = known[message.message.content.id].count
-            isFull = !take(message) && !page.messages.isEmpty
-            if !isFull { page.messages.append(message) }
-            return !isFull
+            message.reactionCount = reactions[message.message.content.id].count
+            guard take(message) || page.messages.isEmpty else { return false }
+            page.messages.append(message)
+            return true
         }
-        func addHeld(before place: UInt64) -> Bool {
-            while next < entries.count, place == .max || (entries[next].place ?? .max) <= place {
-                let entry = entries[next]
-                if isListed(entry, now),
-                    !add(Listed(message: entry.message, arrivedAt: entry.arrivedAt, isStored: false))
-                {
-                    return false
-                }
-                next += 1
+        if last != nil || before != nil {
+            let oldest = first
+            first = end
+            try visitBack(from: oldest, before: end, now: now, opens: true) { place, message throws(StoreError) in
+                guard let message else { return true }
+                // Reactions have positions after their messages.
+                try knowReactions(from: place.place, now: now)
+                guard add(message) else { return false }
+                first = place
+                return page.messages.count < last ?? .max
+            }
+            page.messages.reverse()
+        } else {
+            try knowReactions(from: first.place, now: now)
+            end = try visit(from: first, now: now, add)
+        }
+        show(before: end.place == .max ? (try? store.nextPlace(row)) ?? 0 : end.place)
+        for index in min(first.held, end.held)..<end.held where held[index].isUnread {
+            held[index].isUnread = false
+            if held[index].tier == nil { page.freedByteCount += held[index].message.byteCount }
+        }
+        page.isAllRead = end.held == held.count && !held.contains { $0.isUnread || $0.tier != nil }
+        return page
+    }
+
+    /// Visits messages in order of arrival.
+    /// - Returns: the beginning of the first one that is refused; else the end.
+    private func visit(from first: Beginning, now: Timestamp, _ body: (Listed) -> Bool) throws(StoreError) -> Beginning
+    {
+        var next = first
+        func visitHeld(before place: UInt64) -> Bool {
+            while next.held < held.count, place == .max || (held[next.held].place ?? .max) <= place {
+                let entry = held[next.held]
+                guard !isListed(entry, now) || body(listed(entry)) else { return false }
+                next.held += 1
             }
             return true
         }
+        var isOver = false
         try visitStored(from: first.place, now: now) { place, message, arrivedAt in
-            guard addHeld(before: place) else { return false }
+            isOver = !visitHeld(before: place)
             // Received again while the storage was locked: shown as waiting for the disk.
-            if heldIndex[message.content.id] != nil { return true }
-            guard add(listed(message, arrivedAt)) else { return false }
-            end = place + 1
-            return true
+            if !isOver, heldIndex[message.content.id] == nil { isOver = !body(listed(message, arrivedAt)) }
+            if !isOver { next.place = place + 1 }
+            return !isOver
         }
-        if !isFull { _ = addHeld(before: .max) }
-        show(before: isFull ? end : max(end, (try? store.nextPlace(row)) ?? 0))
-        for index in min(first.held, next)..<next where entries[index].isUnread {
-            entries[index].isUnread = false
-            if entries[index].tier == nil { page.freedByteCount += entries[index].message.byteCount }
+        return isOver || !visitHeld(before: .max) ? next : Beginning(place: .max, held: held.count)
+    }
+
+    /// Visits messages from the newest to the oldest.
+    /// - Parameter opens: otherwise stored ones are not opened, and the body gets only their beginnings.
+    private func visitBack(
+        from first: Beginning, before end: Beginning, now: Timestamp, opens: Bool,
+        _ body: (_ place: Beginning, _ message: Listed?) throws(StoreError) -> Bool
+    ) throws(StoreError) {
+        var index = end.held
+        var isOver = false
+        func visitHeld(after place: UInt64?) throws(StoreError) {
+            while !isOver, index > first.held {
+                let entry = held[index - 1]
+                if let place, (entry.place ?? .max) <= place { return }
+                index -= 1
+                guard isListed(entry, now) else { continue }
+                isOver = try !body(Beginning(place: entry.place ?? .max, held: index), listed(entry))
+            }
         }
-        page.isAllRead = next == entries.count && !entries.contains { $0.isUnread || $0.tier != nil }
-        return page
+        try visitStoredBack(from: first.place, before: end.place, now: now, opens: opens) {
+            place, stored throws(StoreError) in
+            try visitHeld(after: place)
+            // Received again while the storage was locked: shown as waiting for the disk.
+            if isOver || stored.map({ heldIndex[$0.0.content.id] != nil }) ?? false { return !isOver }
+            isOver = try !body(Beginning(place: place, held: index), stored.map { listed($0.0, $0.arrivedAt) })
+            return !isOver
+        }
+        try visitHeld(after: nil)
     }
 
     /// The first unread message; the end if there is none.
@@ -214,54 +261,31 @@ extension MessageArchive {
         return Beginning(place: place, held: held.partitioningIndex { ($0.place ?? .max) > place })
     }
 
-    private func beginning(after: Messaging.MessageID) throws(StoreError) -> Beginning? {
-        let entries = held
-        if let index = heldIndex[after] { return Beginning(place: entries[index].place ?? .max, held: index + 1) }
-        guard let place = try store.place(row, of: after.bytes) else { return nil }
-        return Beginning(place: place + 1, held: entries.partitioningIndex { ($0.place ?? .max) > place })
+    private func beginning(at id: Messaging.MessageID, isAfter: Bool = false) throws(StoreError) -> Beginning? {
+        let step = isAfter ? 1 : 0
+        if let index = heldIndex[id] { return Beginning(place: held[index].place ?? .max, held: index + step) }
+        guard let place = try store.place(row, of: id.bytes) else { return nil }
+        return Beginning(place: place + UInt64(step), held: held.partitioningIndex { ($0.place ?? .max) > place })
     }
 
     /// The message at a position from the end; 1 is the newest. `nil` if there are too few.
     func id(fromEnd count: Int, now: Timestamp) throws(StoreError) -> Messaging.MessageID? {
         settlePlaces()
-        let (found, missing) = try beginning(ofLast: count, from: Beginning(), now)
-        guard missing == 0 else { return nil }
-        if found.held < held.count, (held[found.held].place ?? .max) <= found.place {
-            return held[found.held].message.content.id
-        }
-        var id: Messaging.MessageID?
-        try visitStored(from: found.place, now: now) { _, message, _ in
-            id = message.content.id
-            return false
-        }
-        return id
-    }
-
-    /// Finds the newest messages by position, without opening them.
-    /// - Returns: their start, and how many are missing to `last`.
-    private func beginning(ofLast last: Int, from first: Beginning, _ now: Timestamp) throws(StoreError) -> (
-        beginning: Beginning, missing: Int
-    ) {
-        let entries = held
-        var found = Beginning(place: .max, held: entries.count)
-        var left = last
-        func countHeld(after place: UInt64?) {
-            while left > 0, found.held > first.held {
-                let entry = entries[found.held - 1]
-                if let place, (entry.place ?? .max) <= place { return }
-                found.held -= 1
-                if isListed(entry, now) { left -= 1 }
-            }
-        }
-        try store.visitPlaces(row, from: first.place, now: now.milliseconds) { place in
-            countHeld(after: place)
-            guard left > 0 else { return false }
+        var left = count
+        var first = Beginning()
+        let end = Beginning(place: .max, held: held.count)
+        try visitBack(from: first, before: end, now: now, opens: false) { place, _ in
             left -= 1
-            found.place = place
+            first = place
             return left > 0
         }
-        countHeld(after: nil)
-        // Messages in memory from that index on follow the stored messages before that position.
-        return (found, left)
+        var id: Messaging.MessageID?
+        if left == 0 {
+            _ = try visit(from: first, now: now) { message in
+                id = message.message.content.id
+                return false
+            }
+        }
+        return id
     }
 }

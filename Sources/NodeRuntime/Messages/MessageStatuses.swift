@@ -117,6 +117,22 @@ extension MessageArchive {
         }
     }
 
+    /// Visits stored messages in their current state, newest first.
+    /// - Parameter opens: otherwise the body gets only their places.
+    func visitStoredBack(
+        from place: UInt64, before end: UInt64, now: Timestamp, opens: Bool,
+        _ body: (_ place: UInt64, _ message: (Message, arrivedAt: Timestamp)?) throws(StoreError) -> Bool
+    ) throws(StoreError) {
+        var stretch = StatusStretch(goesBack: true)
+        try store.visitBack(row, from: place, before: end, now: now.milliseconds, opens: opens) {
+            place, stored throws(StoreError) in
+            guard let stored else { return try body(place, nil) }
+            guard let (message, arrivedAt) = try? StoredCodec.decodeMessage(stored.payload) else { return true }
+            try stretch.read(place, of: row, in: store)
+            return try body(place, (current(message, stretch[message.content.id]), arrivedAt))
+        }
+    }
+
     /// The current state of a message or reaction read from the disk.
     func current(_ message: Message) throws(StoreError) -> Message {
         var stretch = StatusStretch(width: 1)
@@ -143,18 +159,22 @@ extension MessageArchive {
 /// The statuses of a range of messages, which bounds memory during a scan.
 private struct StatusStretch {
     private let width: UInt64
+    private let goesBack: Bool
     private var places: ClosedRange<UInt64>?
     private var statuses: [Messaging.MessageID: [MessageStatus]] = [:]
 
-    init(width: UInt64 = 256) { self.width = width }
+    init(width: UInt64 = 256, goesBack: Bool = false) {
+        self.width = width
+        self.goesBack = goesBack
+    }
 
     subscript(message: Messaging.MessageID) -> [MessageStatus] { statuses[message] ?? [] }
 
-    /// Loads the statuses of the message at `place` and of those after it.
+    /// Loads the statuses of the message at `place` and of those that are visited next.
     mutating func read(_ place: UInt64, of row: RowID, in store: Store) throws(StoreError) {
         if let places, places.contains(place) { return }
-        let (end, isTooLarge) = place.addingReportingOverflow(width - 1)
-        let stretch = place...(isTooLarge ? .max : end)
+        let width = width - 1
+        let stretch = goesBack ? place - min(place, width)...place : place...place + min(.max - place, width)
         var found: [Messaging.MessageID: [MessageStatus]] = [:]
         try store.visitStatuses(row, concerning: stretch, now: 0) { bytes throws(StoreError) in
             for status in (try? StoredCodec.decodeStatuses(bytes)) ?? [] {

@@ -13,23 +13,24 @@ extension Node {
     /// - Parameters:
     ///   - last: the maximum number; the newest are chosen.
     ///   - after: only messages after this one; the beginning of its id is enough.
+    ///   - before: only messages before this one, the newest of them; the beginning of its id is enough.
     ///   - isUnread: only messages from the first unread one on.
     ///   - take: called for each message; returns whether it fits on the page. The page ends before the first that does
-    /// not fit, but has at least one message. The default accepts all and is for tests, since members can fill an
-    /// inbox.
+    /// not fit, but has at least one message. With `last` or `before` the newest message comes first. The default
+    /// accepts all and is for tests, since members can fill an inbox.
     package func read(
-        _ conversation: String, last: Int?, after: String?, isUnread: Bool = false,
+        _ conversation: String, last: Int?, after: String?, before: String? = nil, isUnread: Bool = false,
         taking take: (ReadMessage, Conversation) -> Bool = { _, _ in true }
     ) throws(NodeError) -> (Conversation, [ReadMessage]) {
         try shell.sleep.wake(try shell.directory.resolve(conversation), .userInteraction)
         let machine = try shell.directory.conversation(conversation)
         let client = machine.client
         guard let inbox = inboxes[client] else { throw .unknownConversation(conversation) }
-        var start: Messaging.MessageID?
-        if let after {
-            guard let id = try messageID(after, inbox) else { throw .unknownMessage(after) }
-            start = id
+        func named(_ text: String) throws(NodeError) -> Messaging.MessageID {
+            guard let id = try messageID(text, inbox) else { throw .unknownMessage(text) }
+            return id
         }
+        let (start, end) = (try after.map(named), try before.map(named))
         let now = services.now
         func shown(_ listed: MessageArchive.Listed) -> ReadMessage {
             ReadMessage(
@@ -38,10 +39,11 @@ extension Node {
         }
         let page: MessageArchive.Page?
         do throws(StoreError) {
-            page = try inbox.archive.page(last: last, after: start, isUnread: isUnread, now: services.readClock().hide)
-            { take(shown($0), machine) }
+            page = try inbox.archive.page(
+                last: last, after: start, before: end, isUnread: isUnread, now: services.readClock().hide
+            ) { take(shown($0), machine) }
         } catch { throw .store(error) }
-        guard let page else { throw .unknownMessage(after ?? "") }
+        guard let page else { throw .unknownMessage(before ?? after ?? "") }
         if page.isAllRead {
             core.machine.releaseMemory(client)
         } else if page.freedByteCount > 0 {

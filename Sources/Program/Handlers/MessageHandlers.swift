@@ -27,17 +27,26 @@ struct MessageHandlers: Sendable {
             }
         }
         router.on(Methods.read) { node, params in
-            if let last = params.last, last < 1 {
-                throw ControlError(.usage, "`last` is \(last)", hint: "it is a number of messages, 1 or more")
+            for (name, count) in [("last", params.last), ("first", params.first)] {
+                if let count, count < 1 {
+                    throw ControlError(.usage, "`\(name)` is \(count)", hint: "it is a number of messages, 1 or more")
+                }
             }
             let isUnread = params.unread ?? false
-            guard !isUnread || params.last == nil && params.since == nil else {
-                throw ControlError(.usage, "`unread` cannot be combined with `last` or `since`", field: "unread")
+            let goesBack = params.last != nil || params.before != nil
+            guard !isUnread || !goesBack && params.since == nil, !goesBack || params.first == nil else {
+                throw ControlError(
+                    .usage, "`last` and `before` cannot be combined with `first`, nor `unread` with any but `first`",
+                    field: isUnread ? "unread" : "first")
             }
             var page = AnswerPage()
+            var left = params.first ?? .max
             let (conversation, messages) = try node.read(
-                params.conversation, last: params.last, after: params.since, isUnread: isUnread
-            ) { page.take(byteCount: AnswerPage.largestByteCount(of: $0, $1)) }
+                params.conversation, last: params.last, after: params.since, before: params.before, isUnread: isUnread
+            ) {
+                left -= 1
+                return left >= 0 && page.take(byteCount: AnswerPage.largestByteCount(of: $0, $1))
+            }
             node.markRead(messages, client: conversation.client)
             return ReadResult(
                 messages: messages.map { MessageView.message($0, conversation, node) }, more: page.isFull ? true : nil)

@@ -119,15 +119,20 @@ struct ReadParams: CodableRecord {
     var conversation = ""
     /// Only the newest messages, up to this count.
     var last: Int?
+    /// Only the oldest messages, up to this count; not with `last` or `before`.
+    var first: Int?
     /// Only messages after the one with this id.
     var since: String?
-    /// Begin at the first unread message; not with `last` or `since`.
+    /// Only messages before the one with this id.
+    var before: String?
+    /// Begin at the first unread message; not with `last`, `since` or `before`.
     var unread: Bool?
 }
 
 struct ReadResult: JSONRecord, Hashable, Sendable {
     var messages: [Message] = []
-    /// True when the answer was cut. Ask again with the last message as `since`.
+    /// True when the answer was cut by its size. With `last` or `before` it has the newest messages: ask again with its
+    /// first message as `before`. Otherwise ask again with its last message as `since`.
     var more: Bool?
 
     mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {

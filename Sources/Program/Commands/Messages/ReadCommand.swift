@@ -138,12 +138,22 @@ private struct History {
 
     mutating func show(_ client: ControlClient, last: Int?, since: String?, unread: Bool = false) throws {
         var params = ReadParams(conversation: conversation, last: last, since: since, unread: unread ? true : nil)
+        var value = try client.call(Methods.read, params)
+        var isCut = value["more"] == true
+        // A cut answer to `last` has the newest messages: goes back to the oldest wanted page, and prints from there.
+        while value["more"] == true, let left = params.last, let page = value["messages"]?.arrayValue,
+            left > page.count, let oldest = page.first?["message"]?.stringValue
+        {
+            (params.last, params.before) = (left - page.count, oldest)
+            value = try client.call(Methods.read, params)
+        }
         while true {
-            let value = try client.call(Methods.read, params)
             try print(value["messages"]?.arrayValue ?? [])
             // Guards against an endless loop on a page without messages.
-            guard value["more"] == true, let end = newest, end != params.since else { return }
+            guard isCut, let end = newest, end != params.since else { return }
             params = ReadParams(conversation: conversation, since: end)
+            value = try client.call(Methods.read, params)
+            isCut = value["more"] == true
         }
     }
 
