@@ -76,6 +76,10 @@ import Testing
             #expect(page["next"].string != nil && (1..<count).contains(page["explosions"].list.count))
             let listed = try ann.ok("explode", "list").lines.compactMap { $0["conversation"].string }
             #expect(listed.count == count && Set(listed) == Set(ids))
+            let completing = "SAP_SHELL=bash exec \"$0\" ---completion explode status -- positional@0 5 0 \"$@\""
+            let words = ["mayfly", "explode", "status", "--home", ann.home, ""]
+            let offered = try Program.run(["sh", "-c", completing, Program.mayfly] + words, in: ann.home)
+            #expect(offered.output.split(separator: "\n").count == count, "\(offered)")
         }
     }
 }

@@ -35,23 +35,32 @@ extension NodeCommand {
         _ method: RPCMethod<Params, Output>, _ params: Params, from: WritableKeyPath<Params, String?>? = nil,
         _ list: String, _ terminal: Terminal, show: ([Element]) -> Void
     ) throws {
-        let client = try connect()
-        var params = params
         var elements: [Element] = []
-        while true {
-            let page = try client.call(method, params)
-            for element in page[list]?.arrayValue ?? [] {
-                if terminal.json {
-                    terminal.result(element)
-                } else {
-                    elements.append(try understand(element, as: Element.self))
-                }
+        try connect().visitList(method, params, from: from, list) { element in
+            if terminal.json {
+                terminal.result(element)
+            } else {
+                elements.append(try understand(element, as: Element.self))
             }
-            // Guards against an endless loop on a page that names itself as the next.
-            guard let from, let next = page["next"]?.stringValue, next != params[keyPath: from] else { break }
-            params[keyPath: from] = next
         }
         if !terminal.json { show(elements) }
+    }
+}
+
+extension ControlClient {
+    /// Visits the elements of a list result, on all its pages.
+    fileprivate func visitList<Params: MethodParams, Output: MethodResult>(
+        _ method: RPCMethod<Params, Output>, _ params: Params, from: WritableKeyPath<Params, String?>? = nil,
+        _ list: String, timeout: Duration? = .seconds(30), _ body: (JSONValue) throws -> Void
+    ) throws {
+        var params = params
+        while true {
+            let page = try call(method, params, timeout: timeout)
+            for element in page[list]?.arrayValue ?? [] { try body(element) }
+            // Guards against an endless loop on a page that names itself as the next.
+            guard let from, let next = page["next"]?.stringValue, next != params[keyPath: from] else { return }
+            params[keyPath: from] = next
+        }
     }
 }
 
@@ -356,7 +365,7 @@ struct NameCompletion {
     }
 
     var exploded: [String] {
-        elements(of: "explosions", Methods.explodeList, .init()).compactMap {
+        elements(of: "explosions", Methods.explodeList, .init(), from: \.from).compactMap {
             $0["conversation"]?.stringValue.map(short)
         }
     }
@@ -366,14 +375,15 @@ struct NameCompletion {
     }
 
     private func elements<Params: MethodParams, Output: MethodResult>(
-        of list: String, _ method: RPCMethod<Params, Output>, _ params: Params
+        of list: String, _ method: RPCMethod<Params, Output>, _ params: Params,
+        from: WritableKeyPath<Params, String?>? = nil
     ) -> [JSONValue] {
         var options = GlobalOptions()
         options.home = home
-        guard let path = try? options.resolvedHome(), let client = try? ControlClient(home: path),
-            let answer = try? client.call(method, params, timeout: Self.patience)
-        else { return [] }
-        return answer[list]?.arrayValue ?? []
+        var elements: [JSONValue] = []
+        guard let path = try? options.resolvedHome(), let client = try? ControlClient(home: path) else { return [] }
+        try? client.visitList(method, params, from: from, list, timeout: Self.patience) { elements.append($0) }
+        return elements
     }
 
     private var home: String? {
