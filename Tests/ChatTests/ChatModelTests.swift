@@ -73,6 +73,26 @@ struct ChatDesk {
         }
     }
 
+    /// Answers each `read` as a node with these messages does, with at most `limit` in an answer.
+    mutating func serve(_ kept: [JSONValue], limit: Int = 64) {
+        let ids = kept.map { $0["message"] }
+        while let index = effects.firstIndex(where: { if case .call(_, "read", _) = $0 { true } else { false } }),
+            case .call(let request, _, let params) = effects.remove(at: index)
+        {
+            let begin = (ids.firstIndex(of: params["since"]) ?? -1) + 1
+            let found = kept[begin..<(ids.firstIndex(of: params["before"]) ?? kept.count)]
+            let count =
+                (params["last"] ?? params["first"])?.integerValue.map { min(Int($0), found.count) } ?? found.count
+            let shown = params["first"] == nil ? found.suffix(min(count, limit)) : found.prefix(min(count, limit))
+            var answer: [String: JSONValue] = ["messages": .array(Array(shown))]
+            if count > limit { answer["more"] = true }
+            handle(.answer(request, .success(.object(answer))))
+        }
+    }
+
+    /// The numbers of the texts `text 1.`, `text 2.` … on the screen.
+    var numbers: [Int] { text.split(separator: "text ").dropFirst().compactMap { Int($0.prefix { $0.isNumber }) } }
+
     static func conversation(
         _ id: String = room, name: String = "room", members: [(String, Bool)] = [("bob", true), ("carl", false)],
         lifetime: String = "ephemeral", expiresAt: JSONValue = .null
@@ -468,21 +488,6 @@ struct ChatDesk {
         #expect(desk.text.contains("not done, there is no node"))
         desk.effects += desk.model.begin()
         #expect(!desk.text.contains("not done"))
-    }
-
-    @Test func `a search finds the newest matching message, then the one before`() {
-        var desk = ChatDesk.opened([
-            ChatDesk.message(1, from: "bob", "Rotate the key"), ChatDesk.message(2, from: "bob", "the key is new"),
-        ])
-        for number in ["2", "1"] {
-            desk.enter("/find KEY")
-            desk.press(.alt("e"), .character("1"))
-            let id = String(repeating: number, count: 32)
-            #expect(desk.takeCalls().contains { $0.contains(#""message":"\#(id)""#) })
-            if number == "2" { desk.press(.selectUp) }
-        }
-        desk.enter("/find nothing like it")
-        #expect(desk.text.contains("no earlier message contains these words"))
     }
 
     @Test func `every key for a card and a selected message is shown, also on narrow screens`() {

@@ -117,35 +117,126 @@ import Testing
         #expect(rings() == 1)
     }
 
-    @Test func `scrolling stops at the first message, and page-down returns to the newest`() {
-        var desk = desk(messages: numbered(90))
+    /// A desk that shows the newest of these messages.
+    private func desk(of kept: [JSONValue]) -> ChatDesk {
+        var desk = ChatDesk()
         desk.handle(.resized(desk.size))
-        for _ in 0..<50 { desk.press(.pageUp) }
-        #expect(desk.text.contains("text 1.") && !desk.text.contains("text 90."))
-        let top = desk.text
-        desk.press(.pageDown)
-        #expect(desk.text != top)
-        for _ in 0..<9 { desk.press(.pageDown) }
-        #expect(desk.text.contains("text 90."))
+        desk.answer("conversation.list", ["conversations": [ChatDesk.conversation()]])
+        desk.serve(kept)
+        desk.answer("lifetime.show", ChatDesk.lifetime("ephemeral", "none"))
+        return desk
     }
 
-    @Test func `a scrolled-up screen shows the number of new messages`() {
-        var desk = desk(messages: numbered(90))
-        desk.handle(.resized(desk.size))
-        desk.press(.pageUp)
+    private func marked(_ desk: ChatDesk) -> [String] {
+        desk.model.picture(desk.size).rows.filter { $0.spans.contains { $0.tone == .selected } }.map {
+            String($0.text(width: 80).dropFirst(11).prefix { $0 != "." })
+        }
+    }
+
+    @Test func `every kept message is reached, however few an answer holds, and few are in memory`() {
+        let kept = numbered(1_020)
+        var desk = desk(of: kept)
+        for key in [Key.pageUp, .end, .home, .pageDown] {
+            var seen = Set(desk.numbers)
+            for _ in 0..<(key == .home || key == .end ? 1 : 130) {
+                desk.press(key)
+                desk.serve(kept)
+                let numbers = desk.numbers
+                #expect(numbers == Array((numbers.first ?? 0)...(numbers.last ?? 0)), "\(key) \(desk.text)")
+                seen.formUnion(numbers)
+                #expect(desk.model.room?.messages.count ?? 0 <= 201)
+            }
+            if key == .pageUp || key == .pageDown { #expect(seen == Set(1...1_020), "\(key)") }
+            #expect(desk.numbers.contains(key == .pageUp || key == .home ? 1 : 1_020), "\(key) \(desk.text)")
+        }
+        // In a text they are keys of the input line.
+        desk.type("x")
+        desk.press(.home, .delete)
+        desk.serve(kept)
+        #expect(desk.numbers.contains(1_020))
+        for _ in 0..<150 {
+            desk.press(.selectUp)
+            desk.serve(kept)
+        }
+        #expect(marked(desk) == ["text 871"] && desk.numbers.contains(872), "\(desk.text)")
+    }
+
+    @Test func `a search goes to a match that is not loaded, marks it, and goes on from it`() {
+        let kept = numbered(1_020)
+        var desk = desk(of: kept)
+        for (words, found) in [("TEXT 109.", 109), ("TEXT 10.", 10), ("text", 9), ("text", 8)] {
+            desk.enter("/find \(words)")
+            desk.serve(kept)
+            #expect(marked(desk) == ["text \(found)"], "\(desk.text)")
+        }
+        desk.enter("/find text 9")
+        desk.serve(kept)
+        #expect(desk.text.contains("no earlier message contains these words"), "\(desk.text)")
+        // The plain chat has no page to go to.
+        desk.model.isPlain = true
+        desk.press(.escape, .escape)
+        desk.serve(kept)
+        desk.enter("/find text 7.")
+        desk.serve(kept)
+        #expect(desk.text.contains("08:41 bob: text 7.") && desk.numbers.contains(1_020), "\(desk.text)")
+    }
+
+    @Test func `a scrolled-up screen stays where it is when messages come, expire or are too old`() {
+        var kept = numbered(400)
+        var desk = desk(of: kept)
+        desk.press(.pageUp, .pageUp)
+        desk.serve(kept)
+        let (before, first) = (desk.lines.dropLast(), desk.numbers[0])
         #expect(desk.text.contains("scrolled up"))
+        kept = numbered(700)
         for _ in 0..<2 { desk.event("message", ["member": "bob000000000"]) }
         // A reaction does not count as a message.
         desk.event("message", ["member": "bob000000000", "reactsTo": .string(ChatDesk.id(1))])
-        #expect(desk.text.contains("2 new below"))
+        desk.serve(kept)
+        #expect(desk.lines.dropLast() == before && desk.text.contains("2 new below"), "\(desk.text)")
+        // The node no longer has the first message of the screen.
+        kept.removeFirst(first)
+        desk.event("message", ["member": "bob000000000"])
+        desk.answer("read", .failure(ControlError(.notFound, "no such message")))
+        desk.serve(kept)
+        #expect(desk.numbers.first == first + 1, "\(desk.text)")
         desk.press(.escape)
-        #expect(!desk.text.contains("new below"))
+        desk.serve(kept)
+        #expect(desk.numbers.last == 700 && !desk.text.contains("new below"))
     }
 
-    @Test func `a selected old message is shown with its neighbours`() {
-        var desk = desk(messages: numbered(90))
-        for _ in 0..<80 { desk.press(.selectUp) }
-        #expect(desk.text.contains("text 11.") && desk.text.contains("text 12."))
+    @Test func `the plain chat prints every message of a burst once`() {
+        var desk = desk(of: numbered(300))
+        var transcript = Transcript()
+        var printed: [String] = []
+        for count in [300, 1_000, 1_001] {
+            desk.event("message", ["member": "bob000000000"])
+            repeat {
+                desk.serve(numbered(count))
+                printed += transcript.update(&desk.model).filter { $0.contains("text") }
+                desk.effects = desk.model.follow()
+            } while !desk.effects.isEmpty
+        }
+        #expect(printed == (101...1_001).map { "08:41 bob: text \($0)." })
+    }
+
+    @Test func `an overlay scrolls by its wrapped lines to its end`() {
+        var desk = ChatDesk.opened()
+        desk.size = .init(columns: 40, rows: 12)
+        desk.handle(.resized(desk.size))
+        desk.enter("/help")
+        let all = desk.model.lines(of: .help, 40).map { String($0.reversed().drop { $0 == " " }.reversed()) }
+        func page() -> [String] {
+            desk.text.split(separator: "\n", omittingEmptySubsequences: false)[3..<10].map(String.init)
+        }
+        for first in 0..<(all.count - 6) {
+            #expect(page() == Array(all[first..<(first + 7)]))
+            desk.press(.down)
+        }
+        for (key, first) in [(Key.up, all.count - 8), (.home, 0), (.pageDown, 6), (.end, all.count - 7)] {
+            desk.press(key)
+            #expect(page().first == all[first], "\(key)")
+        }
     }
 
     @Test func `on a screen that is too small only Ctrl-C works`() {

@@ -92,9 +92,17 @@ extension ChatModel {
             return [.upload(conversation: room.id, path: path, text: text, replyTo: replyTo)]
         case .save:
             let target = room.message(selection) ?? room.messages.last { $0.file != nil }
-            guard let target else { return refuse("no message has a file") }
+            guard let target else {
+                return refuse(
+                    room.isWhole
+                        ? "no message has a file" : "none of these messages has a file: PageUp shows older ones")
+            }
             return save(target, to: rest.isEmpty ? nil : rest)
         case .reply, .react:
+            guard room.isAtEnd || selection != nil && !rest.hasPrefix("@") && !rest.hasPrefix("~") else {
+                editor.set("/\(command.rawValue) \(rest)")
+                return refuse("the newest messages are not loaded: End on an empty line, then again")
+            }
             let (target, text) = target(rest, room)
             guard let target, !text.isEmpty else { return usage(command) }
             if command == .react {
@@ -134,20 +142,70 @@ extension ChatModel {
     /// Selects the newest message with these words, before the selected one if any.
     private mutating func find(_ words: String, in room: Room) -> [ChatEffect] {
         guard !words.isEmpty else { return usage(.find) }
-        let messages = room.messages.filter { !$0.isOfNode }
-        let end = selection.flatMap { id in messages.firstIndex { $0.message == id } } ?? messages.count
-        let wanted = words.lowercased()
-        let found = messages[..<end].last { message in
-            [message.text, message.file?.name].contains { $0?.lowercased().contains(wanted) ?? false }
-        }
-        if let found {
-            selection = found.message
+        let last = search?.words == words ? search?.before : nil
+        var started = Search(words: words, before: selection ?? last)
+        let end =
+            started.before.map { id in room.messages.firstIndex { $0.message == id } }
+            ?? (room.isAtEnd ? room.messages.count : nil)
+        let loaded = end.map { room.messages[..<$0] }
+        if let loaded { started.before = loaded.first?.message ?? started.before }
+        search = started
+        return searched(Array(loaded ?? []), isLast: loaded != nil && room.isWhole, in: room)
+    }
+
+    mutating func searched(_ read: ReadResult, in id: String) -> [ChatEffect] {
+        guard let room, room.id == id, search?.isRunning ?? false else { return [] }
+        let isLast = read.messages.count < Search.pageCount && read.more != true
+        search?.count += read.messages.count
+        search?.before = read.messages.first?.message
+        return searched(read.messages, isLast: isLast, in: room)
+    }
+
+    /// - Parameter isLast: whether no message is older.
+    private mutating func searched(_ messages: [Message], isLast: Bool, in room: Room) -> [ChatEffect] {
+        if let found = messages.last(where: { search?.matches($0) ?? false }) {
+            search?.before = found.message
+            search?.isRunning = false
+            notice = nil
+            if isPlain {
+                let words = safe(found.text ?? found.file?.name ?? "")
+                let at = Words.time(found.sentAt, now: now, calendar)
+                notice = ("\(at) \(safe(found.from)): \(words)", false)
+            } else if room.message(found.message) != nil {
+                selection = found.message
+                return look { $0.top($1) }
+            } else {
+                let count = bodyCount(size)
+                change(room.id) { $0.goal = .at(found.message, row: -count / 2) }
+                return ask(.messages(room.id))
+            }
             return []
         }
-        notice = ("no earlier message contains these words", true)
-        guard !room.isWhole else { return [] }
-        notice = ("not in the newest \(room.messages.count) messages: loading more, find again", true)
-        return loadMore(room.id)
+        if isLast {
+            search = nil
+            return refuse("no earlier message contains these words")
+        }
+        sayUntilChange("searching, \(search?.count ?? 0) older messages so far: Esc ends it")
+        return ask(.search(room.id))
+    }
+
+    /// A search from the newest message to the oldest.
+    struct Search {
+        let words: String
+        /// The oldest message searched, or the one that was found last.
+        var before: HexID?
+        /// The number of messages searched.
+        var count = 0
+        var isRunning = true
+
+        /// Above the number of messages in the largest answer.
+        static let pageCount = 4_096
+
+        func matches(_ message: Message) -> Bool {
+            let wanted = words.lowercased()
+            return !message.isOfNode
+                && [message.text, message.file?.name].contains { $0?.lowercased().contains(wanted) ?? false }
+        }
     }
 
     private mutating func usage(_ command: SlashCommand) -> [ChatEffect] {
@@ -324,7 +382,7 @@ enum SlashCommand: String, CaseIterable, Sendable {
             "Enter sends · Alt-Enter breaks the line · Tab completes · arrows: earlier texts",
             "Alt-Up selects a message: Enter replies · Alt-E reacts · Alt-S saves its file",
             "  Alt-V shows its image · Alt-W who has it · Alt-C cancels it · Esc leaves it",
-            "PageUp scrolls · Alt-1…9 goes to a conversation, Alt-0 to the list",
+            "PageUp scrolls, Home and End too · Alt-1…9 goes to a conversation, Alt-0 to the list",
             "✓ sent · ✓✓ 1/2 one of two has it · ⇡ in a mailbox · ● linked · ○ not linked",
             "A text that begins with a slash: write it twice.", "",
         ] + columns { $0.summary }

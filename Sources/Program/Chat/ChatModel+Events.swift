@@ -74,11 +74,12 @@ extension ChatModel {
     private mutating func unlocked() -> [ChatEffect] {
         lock = nil
         notice = nil
-        return ask(.conversations) + ask(.joins) + (currentID.map { refresh($0) } ?? [])
+        return ask(.conversations) + ask(.joins)
     }
 
     private mutating func forgetWhatIsShown() {
         selection = nil
+        search = nil
         question = nil
         overlay = nil
         notice = nil
@@ -86,7 +87,9 @@ extension ChatModel {
 
     private mutating func arrived(_ event: JSONValue, _ id: String) -> [ChatEffect] {
         if currentID == id {
-            if scroll > 0, event["member"]?.stringValue != nil, event["reactsTo"] == nil { newBelow += 1 }
+            if room?.position != .newest, event["member"]?.stringValue != nil, event["reactsTo"] == nil {
+                change(id) { $0.newBelow += 1 }
+            }
             return ask(.messages(id))
         }
         guard event["member"]?.stringValue != nil, event["reactsTo"] == nil else { return [] }

@@ -27,21 +27,34 @@ extension ChatModel {
         default: break
         }
         if let shown = overlay {
+            // Two rows are the title's.
+            let count = bodyCount(size) - 2
+            let end = max(0, lines(of: shown, size.columns).count - count)
             switch key {
-            case .up: overlayScroll = max(0, overlayScroll - 1)
+            case .up: overlayScroll -= 1
             case .down: overlayScroll += 1
-            case .pageUp: overlayScroll = max(0, overlayScroll - pageRows)
-            case .pageDown: overlayScroll += pageRows
+            case .pageUp: overlayScroll -= max(1, count - 1)
+            case .pageDown: overlayScroll += max(1, count - 1)
+            case .home: overlayScroll = 0
+            case .end: overlayScroll = end
             default: return close(shown, key)
             }
-            overlayScroll = min(overlayScroll, lines(of: shown).count)
+            overlayScroll = max(0, min(end, overlayScroll))
             return []
         }
+        let isBrowsing = editor.isEmpty && question == nil && currentID != nil
         switch key {
-        case .pageUp: return scrollUp()
-        case .pageDown:
-            scroll = max(0, scroll - pageRows)
-            return []
+        case .pageUp, .pageDown:
+            selection = nil
+            // One row of overlap.
+            let step = max(1, bodyCount(size) - 1)
+            return look { $0.moved($0.top($1), by: key == .pageUp ? -step : step) }
+        case .home where isBrowsing, .end where isBrowsing:
+            selection = nil
+            return go(to: key == .home ? .first : .newest)
+        case .escape where search?.isRunning ?? false:
+            search = nil
+            return refuse("the search was ended")
         default: break
         }
         if question != nil { return answer(key) }
@@ -88,18 +101,6 @@ extension ChatModel {
         return []
     }
 
-    /// One row of overlap.
-    private var pageRows: Int { max(1, bodyCount(size) - 1) }
-
-    private mutating func scrollUp() -> [ChatEffect] {
-        guard let room else { return [] }
-        let wanted = scroll + pageRows
-        let rows = MessageRows(self, room, size.columns).rows(last: wanted + size.rows)
-        scroll = max(scroll, min(wanted, rows.count - bodyCount(size)))
-        guard !room.isWhole, rows.count < wanted + size.rows else { return [] }
-        return loadMore(room.id)
-    }
-
     private mutating func openNumber(_ digit: Character) -> [ChatEffect] {
         let number = digit.wholeNumberValue ?? 0
         if number == 0 { return open(nil) }
@@ -119,7 +120,9 @@ extension ChatModel {
             let length = room?.retention.milliseconds
             let line = editor.take(until: length.map { now.milliseconds + $0 })
             return enter(line)
-        case .escape: if let room, room.reply != nil { change(room.id) { $0.reply = nil } } else { scroll = 0 }
+        case .escape:
+            guard let room, room.reply != nil else { return go(to: .newest) }
+            change(room.id) { $0.reply = nil }
         case .selectUp: return select(-1)
         case .selectDown: return select(1)
         case .tab:
@@ -153,8 +156,8 @@ extension ChatModel {
             editor.set(text)
             return refuse(Self.tooLong(text))
         }
-        scroll = 0
         selection = nil
+        search = nil
         let reply = room.reply
         let now = now
         change(room.id) { room in
@@ -162,7 +165,7 @@ extension ChatModel {
             room.reply = nil
         }
         let params = SendParams(conversation: room.id, text: text, replyTo: reply?.message.description)
-        return act(.send(room.id, text: text, reply: reply), Methods.send, params)
+        return go(to: .newest) + act(.send(room.id, text: text, reply: reply), Methods.send, params)
     }
 
     private static func tooLong(_ text: String) -> String {
@@ -182,20 +185,15 @@ extension ChatModel {
     private mutating func select(_ step: Int) -> [ChatEffect] {
         guard let room else { return [] }
         let messages = room.messages.filter { !$0.isOfNode }
-        let index = selection.flatMap { id in messages.firstIndex { $0.message == id } }
-        guard let index else {
-            selection = step < 0 ? messages.last?.message : nil
+        guard let index = selection.flatMap({ id in messages.firstIndex { $0.message == id } }) else {
+            let rows = MessageRows(self, room, size.columns)
+            let count = bodyCount(size)
+            selection = step < 0 ? rows.lastMessage(from: rows.top(count), count) : nil
             return []
         }
         let next = index + step
-        if next >= messages.count {
-            selection = nil
-        } else if next >= 0 {
-            selection = messages[next].message
-        } else if !room.isWhole {
-            return loadMore(room.id)
-        }
-        return []
+        selection = next < messages.count ? messages[max(0, next)].message : room.isAtEnd ? nil : selection
+        return look { $0.top($1) }
     }
 
     /// - Returns: `nil` when the key does not apply to a message.

@@ -139,8 +139,9 @@ extension ChatModel {
         if room.isExploded { return ("Alt-X closes", .dim) }
         if selection != nil { return (selectionHelp(columns), .strong) }
         if let reply = room.reply { return answered(reply, in: room) }
-        if scroll > 0 {
-            return ("\(newBelow == 0 ? "scrolled up" : "\(newBelow) new below"): PageDown, Esc to the end", .strong)
+        if room.position != .newest {
+            let new = room.newBelow == 0 ? "scrolled up" : "\(room.newBelow) new below"
+            return ("\(new): PageDown, Esc to the end", .strong)
         }
         if room.conversation.members.isEmpty { return ("nobody else is here: /invite", .dim) }
         let mailbox = room.lifetime?.agreement?.terms.mailboxWords.map { " · \($0)" } ?? ""
@@ -217,12 +218,8 @@ extension ChatModel {
                 ?? (isLocked ? Self.lockedRows(columns) : listRows(columns))
             return shown.prefix(count) + [Row](repeating: Row(), count: max(0, count - shown.count))
         }
-        let rows =
-            room.isExploded
-            ? explosionRows(room, columns)
-            : MessageRows(self, room, columns).rows(last: count + scroll, through: selection)
-        let end = selectedEnd(rows, count) ?? max(min(count, rows.count), rows.count - scroll)
-        let shown = Array(rows[max(0, end - count)..<end])
+        let shown =
+            room.isExploded ? explosionRows(room, columns).suffix(count) : MessageRows(self, room, columns).rows(count)
         return [Row](repeating: Row(), count: count - shown.count) + shown
     }
 
@@ -232,14 +229,6 @@ extension ChatModel {
             "Enter here opens it, or `mayfly unlock`; a passphrase is asked for if the home has one.",
         ]
         return words.flatMap { Wrapping.wrap($0, width: columns) }.map { Row(Span($0, .warning)) }
-    }
-
-    /// End index that keeps the selected message visible.
-    private func selectedEnd(_ rows: [Row], _ count: Int) -> Int? {
-        guard selection != nil, let first = rows.firstIndex(where: { $0.spans.contains { $0.tone == .selected } })
-        else { return nil }
-        let last = rows.lastIndex { $0.spans.contains { $0.tone == .selected } } ?? first
-        return first >= rows.count - count ? rows.count : min(rows.count, max(last + 1, first + count))
     }
 
     private func overlayRows(_ overlay: Overlay, columns: Int, count: Int) -> [Row] {
@@ -255,10 +244,7 @@ extension ChatModel {
             let head = Row(Span(Wrapping.cut(title, width: columns), .strong), right: Span("any key goes on", .dim))
             return [head, Row()] + rows.prefix(max(0, count - 2))
         }
-        // Commands to copy are not broken at spaces.
-        let body = lines(of: overlay).flatMap { line in
-            line.hasPrefix("mayfly ") ? ChatModel.pieces(line, columns) : Wrapping.wrap(line, width: columns - 1)
-        }
+        let body = lines(of: overlay, columns)
         let place = count - 2
         let first = max(0, min(overlayScroll, body.count - place))
         let hint = body.count > place ? "arrows and PageDown scroll" : "any key goes on"
@@ -275,11 +261,17 @@ extension ChatModel {
         }
     }
 
-    func lines(of overlay: Overlay) -> [String] {
-        switch overlay {
-        case .help: SlashCommand.helpLines
-        case .text(_, let lines), .invite(_, let lines, _), .code(let lines): lines
-        case .image: []
+    /// The wrapped lines of an overlay that scrolls.
+    func lines(of overlay: Overlay, _ columns: Int) -> [String] {
+        let lines =
+            switch overlay {
+            case .help: SlashCommand.helpLines
+            case .text(_, let lines), .invite(_, let lines, _): lines
+            case .code, .image: [String]()
+            }
+        // Commands to copy are not broken at spaces.
+        return lines.flatMap { line in
+            line.hasPrefix("mayfly ") ? ChatModel.pieces(line, columns) : Wrapping.wrap(line, width: columns - 1)
         }
     }
 

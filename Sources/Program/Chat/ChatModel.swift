@@ -51,8 +51,6 @@ struct ChatModel {
     var listIndex = 0
     private var listDraft = LineEditor()
     var selection: HexID?
-    var scroll = 0 { didSet { if scroll == 0 { newBelow = 0 } } }
-    var newBelow = 0
     /// `nil` while the storage is open. The unlock clears the input line, which may hold a part of the passphrase.
     var lock: Lock? { didSet { if lock == nil, oldValue != nil { forgetList() } } }
     var isLocked: Bool { lock != nil }
@@ -62,6 +60,9 @@ struct ChatModel {
     var size = Picture.Size(columns: 80, rows: 24)
     var overlay: Overlay? { didSet { overlayScroll = 0 } }
     var overlayScroll = 0
+    var search: Search?
+    /// The plain chat shows no old page: it prints what it finds.
+    var isPlain = false
     var question: Question?
     /// A message for the user, until the next key, ``noticeTime`` at most: it hides the lifetime of the next text.
     var notice: (text: String, isFailure: Bool)? { didSet { (isNoticePassing, noticedAt) = (false, now) } }
@@ -117,6 +118,7 @@ struct ChatModel {
         for index in rooms.indices {
             if rooms[index].retention != .ephemeral { rooms[index].keptBefore = rooms[index].retention }
             rooms[index].lifetime = nil
+            rooms[index].reading = nil
         }
         return [.call(.subscription, Methods.subscribe, .init(marksRead: false))] + ask(.conversations) + ask(.joins)
     }
@@ -243,26 +245,17 @@ struct ChatModel {
         if let left = currentID, left != id { change(left) { $0.firstNew = nil } }
         currentID = id
         selection = nil
-        scroll = 0
+        search = nil
         overlay = nil
         question = nil
         guard let id else { return [] }
-        change(id) { room in
-            room.wantedCount = Room.pageCount
-            room.isCut = false
-            room.newCount = room.unreadCount
-        }
+        change(id) { $0.open() }
         return refresh(id)
     }
 
     mutating func refresh(_ id: String) -> [ChatEffect] {
         if room(id)?.isExploded ?? false { return ask(.explosion(id)) }
         return ask(.messages(id)) + ask(.lifetime(id)) + ask(.conversation(id))
-    }
-
-    mutating func loadMore(_ id: String) -> [ChatEffect] {
-        change(id) { $0.wantedCount = min(20_000, $0.wantedCount * 2) }
-        return ask(.messages(id))
     }
 
     func room(_ id: String) -> Room? { rooms.first { $0.id == id } }
@@ -275,13 +268,20 @@ struct ChatModel {
             pending[request]?.isDirty = true
             return []
         }
+        if case .messages(let id) = request, room(id) == nil { return [] }
         pending[request] = (now, false)
         switch request {
         case .conversations: return [.call(request, Methods.conversationList, Nothing())]
         case .joins: return [.call(request, Methods.joinList, Nothing())]
         case .messages(let id):
-            let count = room(id)?.wantedCount ?? Room.pageCount
-            return [.call(request, Methods.read, .init(conversation: id, last: count))]
+            // Some screens on each side, so that the next page is there when it is wanted.
+            let count = max(100, 2 * size.rows)
+            change(id) { $0.reading = $0.reading ?? Room.Reading($0.goal ?? $0.position, count: count) }
+            guard let params = room(id)?.reading?.params(id) else { return [] }
+            return [.call(request, Methods.read, params)]
+        case .search(let id):
+            let params = ReadParams(conversation: id, last: Search.pageCount, before: search?.before?.description)
+            return [.call(request, Methods.read, params)]
         case .conversation(let id): return [.call(request, Methods.conversationShow, .init(conversation: id))]
         case .lifetime(let id): return [.call(request, Methods.lifetimeShow, .init(conversation: id))]
         case .explosion(let id): return [.call(request, Methods.explodeStatus, .init(conversation: id))]
@@ -318,21 +318,11 @@ struct ChatModel {
             return []
         case .messages(let id):
             let read = try value.decoded(as: ReadResult.self)
-            let (wanted, now) = (room(id)?.wantedCount ?? 0, now)
-            if read.more == true, wanted > 1 {
-                // The answer was cut at the newest messages, so request fewer.
-                change(id) { room in
-                    room.wantedCount = wanted / 2
-                    room.isCut = true
-                }
-                return ask(request)
-            }
-            change(id) { room in
-                room.isWhole = read.messages.count < wanted || room.isCut
-                room.show(read.messages, now: now)
-            }
-            dropSelection()
-            return []
+            guard var reading = room(id)?.reading else { return [] }
+            let isCut = currentID == id && reading.take(read)
+            change(id) { $0.reading = isCut ? reading : nil }
+            return isCut ? ask(request) : show(reading, in: id)
+        case .search(let id): return searched(try value.decoded(as: ReadResult.self), in: id)
         case .conversation(let id):
             let conversation = try value.decoded(as: Conversation.self)
             change(id) { $0.conversation = conversation }
@@ -371,11 +361,18 @@ struct ChatModel {
             isNew = false  // The event of the unlock asks again.
             switch request {
             case .subscription, .action: break
-            case .conversations, .joins, .messages, .conversation, .lifetime, .explosion: return locked()
+            case .conversations, .joins, .messages, .search, .conversation, .lifetime, .explosion: return locked()
             }
         }
         switch request {
         case .messages(let id), .conversation(let id), .lifetime(let id):
+            if case .messages = request, currentID == id, let params = room(id)?.reading?.params(id) {
+                change(id) { $0.reading = nil }
+                if error.kind == .notFound, let gone = params.before ?? params.since {
+                    change(id) { $0.drop(gone) }
+                    return ask(.conversations) + ask(request)
+                }
+            }
             // The conversation may just have exploded or been left.
             if error.kind == .notFound || error.kind == .expired {
                 if room(id)?.isExploded ?? false { return [] }
@@ -398,7 +395,9 @@ struct ChatModel {
                 room.answered(text, isSent: false)
             lock = isFirst || hasPassphrase ? .asking : .closed(hasDropped: false)
             notice = isFirst ? nil : (words(error), true)
-        case .subscription, .conversations, .joins, .action: notice = (words(error), true)
+        case .subscription, .conversations, .joins, .search, .action:
+            search = nil
+            notice = (words(error), true)
         }
         return []
     }
@@ -434,7 +433,10 @@ struct ChatModel {
             if notice == nil { notice = ("the conversation is gone", false) }
         }
         defer { isNew = false }
-        guard let wanted = wantedRoom else { return isNew ? currentID.map { refresh($0) } ?? [] : [] }
+        guard let wanted = wantedRoom else {
+            let isShown = known.contains { $0.id == currentID }
+            return isNew || !isShown ? currentID.map { refresh($0) } ?? [] : []
+        }
         wantedRoom = nil
         return open(word: wanted)
     }
@@ -448,6 +450,50 @@ struct ChatModel {
         let meant = matches.isEmpty ? rooms.map(\.title).nearest(to: word, folded: { $0.lowercased() }) : nil
         notice = ("\(why) \(safe(word))\(meant.map { ": did you mean /open \($0)?" } ?? "")", true)
         return open(nil)
+    }
+
+    // MARK: The position
+
+    private mutating func show(_ reading: Room.Reading, in id: String) -> [ChatEffect] {
+        guard currentID == id, let room else { return [] }
+        let (wanted, now) = (room.goal ?? room.position, now)
+        guard reading.answers(wanted) else { return ask(.messages(id)) }
+        change(id) { $0.show(reading, now: now) }
+        if case .at(let found, _)? = room.goal { selection = found }
+        dropSelection()
+        if wanted == .first { return look { _, _ in MessageRows.Place() } }
+        return reading.position == wanted ? [] : look { $0.top($1) }
+    }
+
+    /// Puts a row on top of the screen. Reads on when less than a screen is loaded beyond.
+    mutating func look(at place: (_ rows: MessageRows, _ count: Int) -> MessageRows.Place) -> [ChatEffect] {
+        guard let room, !room.isExploded else { return [] }
+        let count = bodyCount(size)
+        let rows = MessageRows(self, room, size.columns)
+        let last = rows.moved(rows.end, by: -count)
+        let top = min(place(rows, count), last)
+        change(room.id) {
+            $0.position = top == last && $0.isAtEnd ? .newest : rows.position(of: top)
+            $0.goal = nil
+        }
+        let needsOlder = !room.isWhole && rows.moved(top, by: -count) == MessageRows.Place()
+        let needsNewer = !room.isAtEnd && rows.moved(top, by: 2 * count) == rows.end
+        return needsOlder || needsNewer ? ask(.messages(room.id)) : []
+    }
+
+    mutating func go(to goal: Room.Position) -> [ChatEffect] {
+        guard let room else { return [] }
+        let isLoaded = goal == .first ? room.isWhole : room.isAtEnd
+        if isLoaded { return look { rows, _ in goal == .first ? MessageRows.Place() : rows.end } }
+        change(room.id) { $0.goal = goal }
+        return ask(.messages(room.id))
+    }
+
+    /// After the plain chat has printed the messages: the next ones follow the last of them, however many come.
+    mutating func follow() -> [ChatEffect] {
+        guard let room, let last = room.messages.last else { return [] }
+        change(room.id) { $0.position = .at(last.message, row: 0) }
+        return room.isAtEnd ? [] : ask(.messages(room.id))
     }
 
     // MARK: Images

@@ -9,14 +9,16 @@ struct MessageRows {
     private let nameWidth: Int
     /// In columns.
     private let leftWidth: Int
+    private let entries: [Entry]
     private static let memoryOnly = "memory only"
 
     init(_ model: ChatModel, _ room: Room, _ columns: Int) {
         self.model = model
         self.room = room
         self.columns = columns
+        entries = Self.entries(room, model.calendar)
         // Only recent names, so that the cost does not grow with the room.
-        let names = (room.messages + room.unanswered).suffix(200).filter { !$0.isOfNode }.map {
+        let names = (room.messages + room.shownUnanswered).suffix(200).filter { !$0.isOfNode }.map {
             CellWidth.of(safe($0.from))
         }
         nameWidth = min(names.max() ?? 0, columns >= 60 ? 16 : min(8, columns - 28))
@@ -31,63 +33,104 @@ struct MessageRows {
         case message(Message)
         case faded(Room.Faded)
         case note(Room.Note)
+        case line(String, Tone)
 
-        var at: Timestamp {
-            switch self {
-            case .message(let message): message.sentAt
-            case .faded(let faded): faded.sentAt
-            case .note(let note): note.at
-            }
-        }
+        var message: Message? { if case .message(let message) = self { message } else { nil } }
     }
 
-    private var entries: [Entry] {
-        var entries = (room.messages + room.unanswered).map { Entry.message($0) }
-        for other in room.faded.map({ Entry.faded($0) }) + room.notes.map({ Entry.note($0) }) {
+    private static func entries(_ room: Room, _ calendar: LocalCalendar) -> [Entry] {
+        var timed = (room.messages + room.shownUnanswered).map { ($0.sentAt, Entry.message($0)) }
+        for other in room.faded.map({ ($0.sentAt, Entry.faded($0)) }) + room.notes.map({ ($0.at, Entry.note($0)) }) {
             // A message may have a far future time from its sender's clock, so search from the end.
-            let index = entries.lastIndex { $0.at <= other.at }
-            entries.insert(other, at: index.map { $0 + 1 } ?? 0)
+            let index = (timed.lastIndex { $0.0 <= other.0 } ?? -1) + 1
+            // Messages that are not loaded may belong between.
+            if index == 0 && !room.isWhole || index == timed.count && !room.isAtEnd { continue }
+            timed.insert(other, at: index)
+        }
+        var entries: [Entry] = []
+        var day: LocalTime?
+        for (at, entry) in timed {
+            let local = calendar(at)
+            if !(day?.isSameDay(local) ?? false) { entries.append(.line(local.date, .dim)) }
+            day = local
+            if let message = entry.message, message.message == room.firstNew { entries.append(.line("new", .strong)) }
+            entries.append(entry)
         }
         return entries
     }
 
-    /// The newest rows. Older rows are not built.
-    /// - Parameters:
-    ///   - count: minimum number, if available.
-    ///   - id: a message to include, with as many rows above it.
-    func rows(last count: Int, through id: HexID? = nil) -> [Row] {
-        let entries = entries
-        var pieces: [[Row]] = []
-        var total = 0
-        var wanted = count
-        var awaited = id
-        for index in entries.indices.reversed() where total < wanted || awaited != nil {
-            let entry = entries[index]
-            var piece = rows(of: entry)
-            let local = model.calendar(entry.at)
-            if index == 0 || !model.calendar(entries[index - 1].at).isSameDay(local) {
-                piece.insert(Row(Span(Wrapping.cut(" ── \(local.date) ──", width: columns), .dim)), at: 0)
-            }
-            pieces.append(piece)
-            total += piece.count
-            if case .message(let message) = entry, message.message == awaited {
-                awaited = nil
-                wanted = max(wanted, total + count)
-            }
-        }
-        return Array(pieces.reversed().joined())
+    // MARK: The screen
+
+    /// A row of an entry.
+    struct Place: Comparable {
+        var entry = 0
+        var row = 0
+
+        static func < (left: Place, right: Place) -> Bool { (left.entry, left.row) < (right.entry, right.row) }
     }
 
-    private func rows(of entry: Entry) -> [Row] {
-        switch entry {
-        case .message(let one):
-            guard one.message == room.firstNew else { return message(one) }
-            return [Row(Span(Wrapping.cut(" ── new ──", width: columns), .strong))] + message(one)
+    var end: Place { Place(entry: entries.count) }
+
+    func moved(_ place: Place, by count: Int) -> Place {
+        var place = Place(entry: place.entry, row: place.row + count)
+        while place.row < 0, place.entry > 0 {
+            place.entry -= 1
+            place.row += rows(at: place.entry).count
+        }
+        while place.entry < entries.count {
+            let count = rows(at: place.entry).count
+            guard place.row >= count else { return Place(entry: place.entry, row: max(0, place.row)) }
+            place = Place(entry: place.entry + 1, row: place.row - count)
+        }
+        return end
+    }
+
+    /// The first row on the screen. The selected message is on the screen.
+    func top(_ count: Int) -> Place {
+        var place = moved(end, by: -count)
+        if case .at(let id, let row) = room.position, let index = index(of: id) {
+            place = min(place, moved(Place(entry: index), by: row))
+        }
+        guard let index = model.selection.flatMap({ index(of: $0) }) else { return place }
+        let (first, next) = (Place(entry: index), Place(entry: index + 1))
+        return min(first, max(place, moved(next, by: -count)))
+    }
+
+    private func index(of id: HexID) -> Int? { entries.firstIndex { $0.message?.message == id } }
+
+    /// The position of a screen that begins with this row.
+    func position(of place: Place) -> Room.Position {
+        let isMessage = entries.map { $0.message != nil }
+        guard let index = isMessage[place.entry...].firstIndex(of: true) ?? isMessage.lastIndex(of: true),
+            let id = entries[index].message?.message
+        else { return .newest }
+        let between = (min(index, place.entry)..<max(index, place.entry)).reduce(0) { $0 + rows(at: $1).count }
+        return .at(id, row: place.row + (index < place.entry ? between : -between))
+    }
+
+    /// The last of the user's or members' messages that begins on a screen.
+    func lastMessage(from top: Place, _ count: Int) -> HexID? {
+        let bottom = moved(top, by: count - 1)
+        return entries.prefix(bottom.entry + 1).last { !($0.message?.isOfNode ?? true) }?.message?.message
+    }
+
+    /// The rows of the screen.
+    func rows(_ count: Int) -> [Row] {
+        let top = self.top(count)
+        var rows: [Row] = []
+        for index in top.entry..<entries.count where rows.count < top.row + count { rows += self.rows(at: index) }
+        return Array(rows.dropFirst(top.row).prefix(count))
+    }
+
+    private func rows(at index: Int) -> [Row] {
+        switch entries[index] {
+        case .message(let one): return message(one)
         case .faded(let faded): return [Row(Span("\(clock(faded.sentAt)) · · · expired", .dim))]
         case .note(let note):
             return wrap(note.text, columns - 7).enumerated().map { index, line in
                 Row(Span("\(index == 0 ? clock(note.at) : "     ") \(index == 0 ? "· " : "  ")\(line)", .dim))
             }
+        case .line(let text, let tone): return [Row(Span(Wrapping.cut(" ── \(text) ──", width: columns), tone))]
         }
     }
 

@@ -27,6 +27,7 @@ final class PlainSession {
             room: room, now: wallClock(), calendar: { localTime(of: $0) },
             asksName: isatty(STDIN_FILENO) == 1 && OwnName.isMissing(home: home))
         model.process = client.process
+        model.isPlain = true
     }
 
     /// Runs until the input has ended and all answers are in, or the node disconnects.
@@ -39,6 +40,7 @@ final class PlainSession {
             for line in newLines() {
                 guard DescriptorOutput.write("\(line)\n".utf8, to: STDOUT_FILENO) == nil else { return }
             }
+            try perform(model.follow())
             try wait()
         }
         for line in newLines() { _ = DescriptorOutput.write("\(line)\n".utf8, to: STDOUT_FILENO) }

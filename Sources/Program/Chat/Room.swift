@@ -12,10 +12,22 @@ struct Room {
     var conversation: Conversation { didSet { unreadCount = conversation.unread } }
     var lifetime: LifetimeStatus?
     var explosion: ExplosionStatus?
-    private(set) var messages: [Message] = []
+    /// Some messages around the position.
+    private(set) var messages: [Message] = [] { didSet { keepPosition(oldValue) } }
     /// Our texts that no list of the node has shown yet; their state is ``sending`` until the node has answered.
     private(set) var unanswered: [Message] = []
     static let sending = "sending"
+    /// True when no message is older than ``messages``, or newer.
+    private(set) var isWhole = false
+    private(set) var isAtEnd = false
+    var position = Position.newest { didSet { if position == .newest { newBelow = 0 } } }
+    /// The position to take when its messages are read.
+    var goal: Position?
+    var reading: Reading?
+    /// Messages that came while the position was another one than the newest.
+    var newBelow = 0
+    /// The newest messages are on the screen, and ours come after them.
+    var shownUnanswered: [Message] { position == .newest ? unanswered : [] }
     /// Markers of messages that expired on the screen.
     private(set) var faded: [Faded] = []
     /// Events that are not messages, newest last.
@@ -31,14 +43,7 @@ struct Room {
     var endedLifetime: Lifetime?
     var proposalChangedAt: Timestamp?
     var keptBefore: Lifetime?
-    var wantedCount = Room.pageCount
-    /// True when no older messages exist.
-    var isWhole = false
 
-    /// True when the messages exceed one answer of the node.
-    var isCut = false
-
-    static let pageCount = 200
     /// Milliseconds that the marker of an expired message stays.
     static let fadeTime: Int64 = 2_000
     private static let noteCount = 50
@@ -84,18 +89,44 @@ struct Room {
 
     func message(_ id: HexID?) -> Message? { id.flatMap { id in messages.first { $0.message == id } } }
 
-    mutating func show(_ read: [Message], now: Timestamp) {
-        messages = read.filter { $0.reactsTo == nil }
-        unanswered.removeAll { one in
-            one.state != Self.sending
-                || messages.contains { $0.member == nil && $0.text == one.text && $0.sentAt >= one.sentAt }
+    /// Begins at the newest messages.
+    mutating func open() {
+        (position, goal, newCount) = (.newest, nil, unreadCount)
+        if !isAtEnd { messages = [] }
+    }
+
+    mutating func show(_ read: Reading, now: Timestamp) {
+        if let goal { (position, self.goal) = (goal, nil) }
+        messages = read.messages.filter { $0.reactsTo == nil }
+        (isWhole, isAtEnd) = (read.isWhole, read.isAtEnd)
+        if isAtEnd {
+            unreadCount = 0
+            unanswered.removeAll { one in
+                one.state != Self.sending
+                    || messages.contains { $0.member == nil && $0.text == one.text && $0.sentAt >= one.sentAt }
+            }
         }
-        unreadCount = 0
         if newCount > 0 { firstNew = messages.filter { $0.member != nil }.suffix(newCount).first?.message }
         newCount = 0
         expire(now: now)
-        // An absent message may be older than the requested ones.
-        if let reply, isWhole, !isCut, message(reply.message) == nil { self.reply?.isGone = true }
+        // An absent message may be older than those that were read.
+        if let reply, isWhole, isAtEnd, message(reply.message) == nil { self.reply?.isGone = true }
+    }
+
+    /// The message is no longer on the node.
+    mutating func drop(_ id: String) {
+        let count = messages.count
+        messages.removeAll { $0.message.description == id }
+        if messages.count == count { position = .newest }
+        goal = nil
+    }
+
+    /// When the position's message is gone, the message after it takes its place.
+    private mutating func keepPosition(_ known: [Message]) {
+        guard case .at(let id, _) = position, message(id) == nil else { return }
+        let index = known.firstIndex { $0.message == id } ?? known.endIndex
+        let next = known[index...].first { message($0.message) != nil } ?? messages.last
+        position = next.map { .at($0.message, row: 0) } ?? .newest
     }
 
     mutating func send(_ text: String, to reply: ReplyTarget?, at: Timestamp) {
@@ -133,6 +164,7 @@ struct Room {
 
     mutating func forget() {
         (messages, unanswered, faded, notes) = ([], [], [], [])
+        (position, goal, reading) = (.newest, nil, nil)
         lifetime = nil
         endedLifetime = nil
         unreadCount = 0
@@ -162,5 +194,70 @@ struct ReplyTarget: Hashable, Sendable {
     init(_ message: Message) {
         self.message = message.message
         expiresAt = message.expiresAt
+    }
+}
+
+extension Room {
+    /// The place of the screen in the messages.
+    enum Position: Hashable {
+        case first
+        /// Follows new messages.
+        case newest
+        /// The screen begins this many rows after the first row of a message.
+        case at(HexID, row: Int)
+    }
+
+    /// Reads the messages around a position, in as many requests as the node's answers need.
+    struct Reading {
+        let position: Position
+        /// Number of messages on each side.
+        private let count: Int
+        private(set) var messages: [Message] = []
+        private(set) var isWhole: Bool
+        private(set) var isAtEnd: Bool
+        private var goesBack: Bool
+        private var left: Int
+
+        init(_ position: Position, count: Int) {
+            self.position = position
+            self.count = count
+            isWhole = position == .first
+            isAtEnd = position == .newest
+            goesBack = position != .first
+            left = isWhole || isAtEnd ? 2 * count : count
+        }
+
+        /// The next request.
+        func params(_ conversation: String) -> ReadParams {
+            guard goesBack else {
+                return ReadParams(conversation: conversation, first: left, since: messages.last?.message.description)
+            }
+            let middle: HexID? = if case .at(let id, _) = position { id } else { nil }
+            let before = messages.first?.message ?? middle
+            return ReadParams(conversation: conversation, last: left, before: before?.description)
+        }
+
+        /// - Returns: whether more requests are needed.
+        mutating func take(_ answer: ReadResult) -> Bool {
+            let isLast = answer.messages.count < left && answer.more != true
+            left -= answer.messages.count
+            if goesBack {
+                messages = answer.messages + messages
+                isWhole = isLast
+            } else {
+                messages += answer.messages
+                isAtEnd = isLast
+            }
+            guard isLast || left <= 0 else { return true }
+            guard goesBack, case .at = position else { return false }
+            (goesBack, left) = (false, count + 1)
+            return true
+        }
+
+        /// False when the user has moved on meanwhile.
+        func answers(_ wanted: Position) -> Bool {
+            if case .at(let id, _) = wanted, messages.contains(where: { $0.message == id }) { return true }
+            return position == wanted
+        }
     }
 }
