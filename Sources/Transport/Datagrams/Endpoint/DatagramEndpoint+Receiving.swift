@@ -96,7 +96,6 @@ extension DatagramEndpoint {
             return
         }
         let network = DatagramAddress.Network(name.address)
-        guard !sourceFailures.isSpent(network.number, now: now) else { return reject(.tooManyFromPrefix) }
         guard source.isKnown(token) else { return reject(.unknownToken) }
         guard connections.count < limits.connectionCount else { return reject(.tooManyHandshakes) }
         // An unproved source may be forged, so it gets only a part of the places and of the curve operations.
@@ -104,6 +103,7 @@ extension DatagramEndpoint {
             handshakes.inFlight >= limits.handshakesBeforeCookie
             || handshakes.byNetwork[network, default: 0] >= limits.handshakesPerPrefix / 2
             || tokenFailures.isSpent(token.bigEndian(at: 0), now: now)
+        if needsCookie, sourceFailures.isSpent(network.number, now: now) { return reject(.tooManyFromPrefix) }
         if needsCookie, !cookies.isValid(cookie, name.address, dialer: name.dialer, token: token, at: now) {
             // The dialer sends both halves again.
             if half.number == 0 {
@@ -137,11 +137,8 @@ extension DatagramEndpoint {
             reply(handshake.firstAnswer)
             touch(id)
         } catch {
-            if dial.isProved {
-                sourceFailures.take(DatagramAddress.Network(name.address).number, now: now)
-            } else {
-                tokenFailures.take(dial.token.bigEndian(at: 0), now: now)
-            }
+            tokenFailures.take(dial.token.bigEndian(at: 0), now: now)
+            if dial.isProved { sourceFailures.take(DatagramAddress.Network(name.address).number, now: now) }
             // A forged half must not end the dial. Each try costs curve operations, so there are few.
             var kept = dial
             kept.triesLeft -= 1
@@ -161,6 +158,7 @@ extension DatagramEndpoint {
         switch handshake.receiveFinish(actThree, source: source, at: now) {
         case .refused(let error): reject(.handshake(error))
         case .failed(let rejection):
+            tokenFailures.take(handshake.token.bigEndian(at: 0), now: now)
             sourceFailures.take(DatagramAddress.Network(address).number, now: now)
             remove(id)
             reject(rejection)

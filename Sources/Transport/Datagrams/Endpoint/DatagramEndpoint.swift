@@ -27,7 +27,7 @@ package final class DatagramEndpoint {
     let cookies: AddressCookie
     var handshakes: HandshakeAdmission
     var knockAdmission: Allowances<DatagramAddress.Network>
-    /// Failed handshakes that cost curve operations: with a cookie by network, without one by half of the token.
+    /// Failed handshakes that cost curve operations: by network if its address is proved, and by half of the token.
     var sourceFailures: Allowances<UInt64>
     var tokenFailures: Allowances<UInt64>
 

@@ -17,8 +17,8 @@ package struct DatagramLimits: Sendable {
     package var handshakesInFlight = 256
     /// Responder handshakes in flight from one /24 (IPv4) or /48 (IPv6); from half of them on, only with a cookie.
     package var handshakesPerPrefix = 8
-    /// Failed handshakes of a network with cookies, beyond which its dials are dropped, and of a token without cookies,
-    /// beyond which its dials need one. One more is allowed each second.
+    /// Failed handshakes of a token beyond which its dials need a cookie, and of a network with proved addresses beyond
+    /// which those of its dials are dropped. One more is allowed each second.
     package var failuresPerSource: Int64 = 8
     /// The same per second of all networks, and of all tokens.
     package var failuresPerSecond: Int64 = 256
