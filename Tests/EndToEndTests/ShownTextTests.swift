@@ -60,7 +60,7 @@ import Testing
         throws
     {
         let command = try WatchCommand.parse([option, "message"])
-        #expect(command.isShown(["event": "gap"]) && !command.isShown(["event": "exploded"]))
+        #expect(command.isShown(.gap) && !command.isShown(.exploded))
     }
 
     @Test("An id is shown by its first 12 digits, a UUID by its first group") func ids() {

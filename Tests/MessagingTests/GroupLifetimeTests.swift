@@ -466,7 +466,7 @@ import Testing
             case "stale", "other members", "far ahead": #expect(isRejected(.stale), "\(state), \(name)")
             case "unsupported": #expect(isRejected(.unsupported), "\(state)")
             case "proposal" where state != "accepted":
-                #expect(actions.contains { if case .asked = $0 { true } else { false } }, "\(state)")
+                #expect(actions.contains { if case .tell(.lifetimeProposed) = $0 { true } else { false } }, "\(state)")
             default: break
             }
             var stranger = council
@@ -516,7 +516,7 @@ import Testing
             let actions = council.machines[0].expire(now: began + wait)
             let isWithdrawn = actions.contains { if case .send(.withdraw) = $0 { true } else { false } }
             #expect(isWithdrawn == (state == "proposed"), "\(state)")
-            #expect(actions.contains { if case .expired = $0 { true } else { false } }, "\(state)")
+            #expect(actions.contains { if case .tell(.lifetimeExpired) = $0 { true } else { false } }, "\(state)")
             #expect(council.machines[0].pending == nil && council.machines[0].nextDeadline == nil)
         }
     }

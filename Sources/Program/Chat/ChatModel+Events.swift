@@ -123,7 +123,6 @@ extension ChatModel {
             let until = made.expiresAt.map { Words.time($0, now: now, calendar) } ?? "it is used"
             overlay = .text(
                 title: "A code for \(room(id)?.title ?? "the conversation")",
-            case .validated where currentID == from && editor.isEmpty && question == nil: question = .invitation(join)
                 lines: [
                     "Say the code aloud to one person. It admits one member, until \(until).", "", made.code, "",
                     "On the other machine: mayfly join \(made.code) --at \(place)",
@@ -136,6 +135,7 @@ extension ChatModel {
                 goOn(to: join.conversation, called: join.alias ?? join.name, from: from)
                 return ask(.conversations) + ask(.joins)
             case .joinFailed: notice = (safe(join.message ?? "the join failed"), true)
+            case .validated where currentID == from && editor.isEmpty && question == nil: question = .invitation(join)
             case .invited, .validating, .validated, .joining, .cancelled: break
             }
             return ask(.joins)

@@ -349,7 +349,6 @@ extension ChatModel {
             }
             question = nil
             return command("\(answer) \(join.join)")
-            }
         case .name(let line):
             if case .paste(let text) = key { editor.insert(safe(text)) }
             guard key == .enter else {
@@ -357,8 +356,8 @@ extension ChatModel {
                 return []
             }
             let name = editor.line.split(separator: " ").joined(separator: " ")
-            guard !name.hasPrefix("/") else { return refuse("\(safe(name)) is no name: type one, or Enter for none") }
             editor.clear()
+            guard !name.hasPrefix("/") else { return refuse("\(safe(name)) is no name: type one, or Enter for none") }
             (question, asksName) = (nil, false)
             ownName = name.isEmpty ? nil : name
             return (name.isEmpty ? [] : [.remember(name: name)]) + command(line)

@@ -123,10 +123,10 @@ extension ChatModel {
     }
 
     private func status(_ columns: Int) -> (String, Tone) {
+        if isSilent { return (silence, .warning) }
         if let notice { return (notice.text, notice.isFailure ? .warning : .strong) }
         if let lostConnection { return ("no node: \(lostConnection)", .warning) }
         if case .explode(_, _, let isScheduled) = question {
-        if isSilent { return (silence, .warning) }
             return (
                 isScheduled
                     ? "all members' copies are destroyed at that time" : "all members' copies are destroyed now",

@@ -383,6 +383,7 @@ struct ChatModel {
         case .action(.send(let id, let text?, var reply)):
             if error.kind == .notFound { reply?.isGone = true }
             change(id) { room in
+                room.answered(text, isSent: false)
                 guard room.draft.isEmpty else { return }
                 room.draft.set(text)
                 room.reply = reply
@@ -392,7 +393,6 @@ struct ChatModel {
             guard isLocked else { return [] }
             // Without a passphrase the request has found out whether the home has one.
             let isFirst = error.kind == .locked && !hasPassphrase
-                room.answered(text, isSent: false)
             lock = isFirst || hasPassphrase ? .asking : .closed(hasDropped: false)
             notice = isFirst ? nil : (words(error), true)
         case .subscription, .conversations, .joins, .search, .action:

@@ -102,8 +102,8 @@ final class ChatSession {
     private func connect() throws(ControlError) {
         let client = try ControlClient(home: home)
         self.client = client
-        perform(model.begin())
         model.process = client.process
+        perform(model.begin())
     }
 
     private func wait() {

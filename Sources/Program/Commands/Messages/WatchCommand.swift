@@ -137,7 +137,7 @@ struct WatchCommand: NodeCommand {
                 replayed -= 1
                 progress.cursor = event["cursor"]?.integerValue ?? progress.cursor
                 let isAwaited = until?.matches(event) ?? false
-                if isAwaited || isShown(event) {
+                if isAwaited || isShown(event["event"]?.stringValue.flatMap(EventKind.init(rawValue:))) {
                     if !terminal.json { progress.names.learn(event, client) }
                     show(event, progress.names, terminal, exitCode: until == nil || isAwaited ? 0 : 1)
                 }
@@ -181,8 +181,7 @@ struct WatchCommand: NodeCommand {
     }
 
     /// A gap is always shown, because it may hide the events that the user waits for.
-    func isShown(_ event: JSONValue) -> Bool {
-        let kind = event["event"]?.stringValue.flatMap(EventKind.init(rawValue:))
+    func isShown(_ kind: EventKind?) -> Bool {
         if kind == .gap { return true }
         return only.map { only in kind.map(only.contains) ?? false } ?? (until == nil)
     }
