@@ -208,10 +208,10 @@ import Testing
             fill("\(disk)/filler")
             ann.crash()
             // No file can be made either, as on a file system that takes an inode from its free blocks.
-            var space = statvfs()
-            #expect(statvfs(disk, &space) == 0)
+            var blocks = statvfs()
+            #expect(statvfs(disk, &blocks) == 0)
             unlink("\(ann.home)/control.sock")
-            let used = Int(space.f_files - space.f_ffree) - 1
+            let used = Int(blocks.f_files - blocks.f_ffree) - 1
             try Program.tool("mount", "-o", "remount,nr_inodes=\(used)", disk)
             try ann.start()
             try ann.ok("reap")
