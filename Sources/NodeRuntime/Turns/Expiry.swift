@@ -76,8 +76,7 @@ final class Expiry: Part {
 
     /// When ``reap(_:)`` has work; `nil` without a deadline.
     var next: Timestamp? {
-        let onDisk = store.nextExpiry.map { Timestamp(milliseconds: $0) }
-        let task = store.nextTask.map { Timestamp(milliseconds: $0) }
-        return earliest(earliest(onDisk, memory.expiries.next).map(pace.expiry), task)
+        let expiry = earliest(store.nextExpiry.map { Timestamp(milliseconds: $0) }, memory.expiries.next)
+        return earliest(expiry.map(pace.expiry), store.nextTask.map { Timestamp(milliseconds: $0) })
     }
 }

@@ -49,12 +49,8 @@ final class NodeTimer: Part {
         shell.loading.remakeContact()
         shell.peers.look()
         shell.summaries.saveIfDue(now: now)
-        lookForHome()
         shell.network.look()
         shell.peerServices.noteStandings()
-    }
-
-    private func lookForHome() {
         guard store.isHomeGone, let homeGone else { return }
         log.critical("the home was removed or moved away: stopping", metadata: ["home": "\(options.home)"])
         self.homeGone = nil
