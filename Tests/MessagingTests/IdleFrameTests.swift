@@ -150,7 +150,7 @@ private enum Idle: String, CaseIterable {
         let forged = state.signed(by: all.keys[attacker], &all.random)
         let update = GroupUpdate(state: forged, members: [], departures: [])
         var frames: [Frame] = Array(repeating: .group(update), count: Limits.forgeryRate.burst + 1)
-        frames += Array(repeating: .ping(1), count: Self.tooMany)
+        frames += Array(repeating: .ping(1), count: Self.tooMany + 1)
         // The close takes effect later: a peer may go on sending for some seconds.
         let core = all.nodes[victim]
         var turn = turn(all.random, now: all.now)

@@ -325,6 +325,14 @@ import Testing
         #expect(pair.machines[1]?.link(to: member) == machine.link(to: member))
     }
 
+    @Test func `a description that the member has heard is saved as heard, and is no news after a restart`() throws {
+        let pair = try joined()
+        for node in 0..<2 {
+            guard case .conversation(let record)? = pair.saved[node]?.role else { preconditionFailure("it is none") }
+            #expect(record.told[pair.keys[1 - node].publicKey] == record.own.version)
+        }
+    }
+
     @Test func `a start wakes its inboxes in batches, with a pause in which requests are served`() throws {
         var pair = Pair()
         let count = 2 * Limits.wakeBatchCount + 1

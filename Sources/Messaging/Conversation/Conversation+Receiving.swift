@@ -51,7 +51,8 @@ extension Conversation {
                 record.unheard.remove(peer.key)
             }
             guard nonce == record.own.version else { return }
-            record.told[peer.key] = nonce
+            // An unsaved one would be said again after the next start, and would keep the inbox out of the summaries.
+            if record.told.updateValue(nonce, forKey: peer.key) != nonce { turn.save(client) }
             pruneRelay(&turn)
         case .unknown: break
         case .closing(asleep: false): receiveClosing(from: peer, on: link, &turn)
