@@ -133,18 +133,6 @@ import Testing
         #expect(deaf.advance(now: noon) == [.dial])
     }
 
-    @Test func `both sides keep the smaller key's link when two are dialled at once`() {
-        let first = LinkID(1)
-        let second = LinkID(2)
-        for side in [0, 1] {
-            for order in [[first, second], [second, first]] {
-                var machine = machine(side)
-                for link in order { _ = machine.opened(link, dialer: link == first ? keys[0] : keys[1], now: noon) }
-                #expect(machine.link == first)
-            }
-        }
-    }
-
     @Test func `a later link replaces a link that the peer has lost`() {
         var machine = machine(0)
         #expect(machine.opened(LinkID(1), dialer: keys[0], now: noon) == [.use(LinkID(1))])

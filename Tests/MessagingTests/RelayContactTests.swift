@@ -95,6 +95,8 @@ import Testing
                     }
                 }
                 #expect(kept.count == 1, "dialled by \(dialers), relayed \(kinds)")
+                // Of two of one kind the smaller key's.
+                if dialers[0] < dialers[1], kinds[0] == kinds[1] { #expect(kept == [links[0]]) }
             }
         }
     }
