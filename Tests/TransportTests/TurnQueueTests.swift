@@ -3,11 +3,22 @@ import NIOCore
 import NIOEmbedded
 import NIOPosix
 import Testing
-import Transport
+
+@testable import Transport
 
 @Suite struct TurnQueueTests {
     private let loop = EmbeddedEventLoop()
     private let pause = TimeAmount.microseconds(100)
+
+    @Test func `deadlines of links end at quarters of a second, so that few wake-ups serve all`() {
+        var deadlines = Deadlines()
+        let ends = [1, 249, 250, 251].map { milliseconds in
+            deadlines.add(0, at: .uptimeNanoseconds(milliseconds * 1_000_000)).uptimeNanoseconds / 1_000_000
+        }
+        #expect(ends == [250, 250, 250, 500])
+        let due = deadlines.due(at: .uptimeNanoseconds(250_000_000), limit: 9)
+        #expect(due.count == 3)
+    }
 
     @Test func `a queue runs one piece of work per turn, in the order of adding`() {
         let queue = TurnQueue(on: loop, pause: pause)

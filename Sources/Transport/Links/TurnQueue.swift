@@ -60,7 +60,13 @@ struct Deadlines {
     var next: NIODeadline? { entries.min?.deadline }
 
     /// Entries cannot be removed: the owner checks whether a due entry still applies.
-    mutating func add(_ id: UInt64, at deadline: NIODeadline) { entries.insert(Entry(deadline: deadline, id: id)) }
+    /// - Returns: the deadline, rounded up to a quarter of a second: so few wake-ups serve all links.
+    mutating func add(_ id: UInt64, at deadline: NIODeadline) -> NIODeadline {
+        let quarter: UInt64 = 250_000_000
+        let end = NIODeadline.uptimeNanoseconds((deadline.uptimeNanoseconds + quarter - 1) / quarter * quarter)
+        entries.insert(Entry(deadline: end, id: id))
+        return end
+    }
 
     mutating func due(at now: NIODeadline, limit: Int) -> [UInt64] {
         var result: [UInt64] = []

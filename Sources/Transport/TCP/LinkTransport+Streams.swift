@@ -129,10 +129,7 @@ extension LinkTransport {
     }
 
     /// Calls ``StreamLink/timePassed(_:)`` at `deadline`, or soon after it when many are due at once.
-    func watch(_ id: UInt64, until deadline: NIODeadline) {
-        deadlines.add(id, at: deadline)
-        setAlarm(deadline)
-    }
+    func watch(_ id: UInt64, until deadline: NIODeadline) { setAlarm(deadlines.add(id, at: deadline)) }
 
     private func setAlarm(_ time: NIODeadline) {
         if let alarm, alarm.time <= time { return }
