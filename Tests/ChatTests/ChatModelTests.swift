@@ -189,7 +189,10 @@ struct ChatDesk {
                 ChatDesk.message(
                     2, from: "me", "done", minute: 1, expires: Self.day + 60_000, state: "delivered",
                     more: [
-                        "deliveries": [["name": "bob", "state": "delivered"], ["name": "carl", "state": "delivered"]]
+                        "deliveries": [
+                            ["member": "b0", "name": "bob", "state": "delivered"],
+                            ["member": "c0", "name": "carl", "state": "delivered"],
+                        ]
                     ]),
             ], conversation: ChatDesk.conversation(lifetime: "1d"), lifetime: ChatDesk.lifetime("1d", "agreed"))
         #expect(

@@ -6,7 +6,7 @@ import Testing
 @Suite struct MailboxMarkTests {
     private static func deliveries(_ states: [String]) -> [String: JSONValue] {
         let members = ["bob", "carl", "dora"]
-        return ["deliveries": .array(zip(members, states).map { ["name": .string($0), "state": .string($1)] })]
+        return ["deliveries": .array(zip(members, states).map { ["member": "", "name": .string($0), "state": .string($1)] })]
     }
 
     @Test(arguments: [

@@ -382,7 +382,7 @@ enum SlashCommand: String, CaseIterable, Sendable {
             "Enter sends · Alt-Enter breaks the line · Tab completes · arrows: earlier texts",
             "Alt-Up selects a message: Enter replies · Alt-E reacts · Alt-S saves its file",
             "  Alt-V shows its image · Alt-W who has it · Alt-C cancels it · Esc leaves it",
-            "PageUp scrolls, Home and End too · Alt-1…9 goes to a conversation, Alt-0 to the list",
+            "PageUp, Home, End scroll · Alt-1…9 goes to a conversation, Alt-0 to the list",
             "✓ sent · ✓✓ 1/2 one of two has it · ⇡ in a mailbox · ● linked · ○ not linked",
             "A text that begins with a slash: write it twice.", "",
         ] + columns { $0.summary }
