@@ -6,7 +6,8 @@ import Testing
 @Suite struct MailboxMarkTests {
     private static func deliveries(_ states: [String]) -> [String: JSONValue] {
         let members = ["bob", "carl", "dora"]
-        return ["deliveries": .array(zip(members, states).map { ["member": "", "name": .string($0), "state": .string($1)] })]
+        let each = zip(members, states).map { ["member": "", "name": .string($0), "state": .string($1)] as JSONValue }
+        return ["deliveries": .array(each)]
     }
 
     @Test(arguments: [
