@@ -338,7 +338,7 @@ import Testing
             request.method == "send"
                 ? session.eventLoop.makePromise(of: JSONValue.self).futureResultDroppedAt(session.closed)
                 : session.eventLoop.makeSucceededFuture(
-                    .string(String(repeating: "x", count: request.method == "long" ? 1 << 20 : 1)))
+                    .string(String(repeating: "x", count: request.method == "long" ? 1 << 18 : 1)))
         }
         try await ControlNode.serving(hung) { node in
             let began = ContinuousClock.now
@@ -349,7 +349,7 @@ import Testing
                 client.send(#"{"jsonrpc":"2.0","id":1,"method":"\#(method)"}"# + "\n")
                 return client
             }
-            let later = try (0..<2).map { _ in try node.client() }
+            let later = try (0..<2).map { _ in try ControlClient(home: node.home, patience: .seconds(30)) }
             for client in later { _ = try client.call("status") }
             #expect(ContinuousClock.now - began >= .seconds(5))
             let answer = try clients[0].line()

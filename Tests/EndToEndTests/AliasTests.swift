@@ -179,7 +179,7 @@ import Testing
             let table = try bob.show("conversation", "list").output.split(separator: "\n").dropFirst().map {
                 $0.split(separator: "  ").map { $0.drop { $0 == " " } }
             }
-            #expect(table.map { $0.first ?? "" } == [earlier.prefix(12), id.prefix(12)], "\(table)")
+            #expect(table.map { $0.first ?? "" } == [earlier.prefix(8), id.prefix(12)], "\(table)")
             #expect(table.map { $0.dropFirst(6).first } == ["0", "2"], "both members are counted")
             // The prompt asks for the name in the list, and the named copy is removed.
             let terminal = try PseudoTerminal()

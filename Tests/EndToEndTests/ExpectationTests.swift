@@ -114,12 +114,11 @@ import Testing
     @Test("Each command of the chat names an existing command of the shell") func chatCommands() throws {
         try withHomes("ann") { nodes in
             try nodes[0].start()
-            let chat = [Program.mayfly, "chat", "--plain", "--commands", "--home", nodes[0].home]
-            let help = try Program.run(chat, input: "/help\n", in: nodes[0].directory)
-            #expect(help.code == 0, "\(help)")
+            let help = try nodes[0].show("chat", "--help")
             let named = help.output.split(separator: "\n").compactMap { line -> [Substring]? in
-                guard let words = line.components(separatedBy: "(mayfly ").dropFirst().first else { return nil }
-                return words.dropLast().split(separator: " ").prefix { $0.allSatisfy(\.isLowercase) }.map { $0[...] }
+                guard line.hasPrefix("  /"), let words = line.components(separatedBy: "mayfly ").dropFirst().first
+                else { return nil }
+                return words.split(separator: " ").prefix { $0.allSatisfy(\.isLowercase) }
             }
             #expect(named.count > 15, "\(help)")
             let commands = try nodes[0].ok("schema")["commands"]
@@ -171,7 +170,7 @@ import Testing
             try bob.ok("read", "room")
             func states() throws -> [String: String] {
                 let list = try message("for all", at: ann)["deliveries"].list
-                return Dictionary(list.map { ($0["member"].string ?? "", $0["state"].string ?? "") }) { one, _ in one }
+                return Dictionary(list.map { ($0["name"].string ?? "", $0["state"].string ?? "") }) { one, _ in one }
             }
             try eventually("bob has read it") { try states()["bob"] == "read" }
             #expect(try states()["eve"] != "delivered" && states()["eve"] != "read")

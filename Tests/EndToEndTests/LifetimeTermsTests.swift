@@ -114,7 +114,7 @@ import Testing
     }
 
     @Test("Invalid terms are refused, with valid ones to write instead") func refused() throws {
-        try withRoom { ann, _, _ in
+        try withRoom { ann, bob, _ in
             try ann.fails(64, "lifetime", "propose", "room", "1d", "--unopened", "30s")
             try ann.fails(64, "lifetime", "propose", "room", "1d", "--unopened", "31d")
             try ann.fails(64, "lifetime", "propose", "room", "ephemeral", "--timer", "read")
@@ -123,6 +123,8 @@ import Testing
             for policy in ["accept-up-to:1d:ram", "accept-up-to:7d:disk", "accept-up-to:1d"] {
                 #expect(try ann.ok("lifetime", "policy", "room", policy)["policy"].string == policy)
             }
+            try bob.stop()
+            try ann.wait("peerOffline")
             let unmailed = try ann.fails(1, "send", "room", "hi", "--wait", "mailed")
             #expect(try unmailed.message.contains("not agreed on a mailbox") && ann.texts().isEmpty, "\(unmailed)")
             #expect(try ann.ok("lifetime", "show", "room")["state"].string == "none")

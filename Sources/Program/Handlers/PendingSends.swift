@@ -71,10 +71,11 @@ final class PendingSends: @unchecked Sendable {
         _ answer: PendingSend.Answer, make: (@escaping Node.WhenDurable) throws -> [Result<Node.Sent, NodeError>]
     ) throws {
         if params.wait == .mailed, let machine = try? node.conversation(conversation),
-            machine.agreement?.terms.mailbox ?? .no == .no
+            machine.agreement?.terms.mailbox ?? .no == .no,
+            !machine.currentMembers.allSatisfy({ machine.isOnline($0.key) })
         {
             throw ControlError(
-                .failed, "nothing was sent: the members have not agreed on a mailbox",
+                .failed, "nothing was sent: a member is away, and the members have not agreed on a mailbox",
                 hint: "propose one with `mayfly lifetime propose C 1d --mailbox ram`, or wait for `delivered`")
         }
         if watcher == nil { watcher = node.watch { [weak self] entry in self?.happened(entry) } }
