@@ -277,7 +277,7 @@ import Testing
             try question.expect("[Y/n] ")
             try question.type("\n")
             #expect(proposal.wait(seconds: 60) == 0)
-            #expect(try ann.ok("lifetime", "policy", "room")["policy"].string == "accept-up-to:1d")
+            #expect(try ann.ok("lifetime", "show", "room")["renewed"].bool == true)
             try ann.ok("config", "set", "name")
             let (named, creation) = try open(ann, ["conversation", "create", "--name", "tea"])
             try named.expect("Your name, as others see it (Enter for none): ")
