@@ -23,25 +23,11 @@ package struct JSONReader {
     /// Larger objects find duplicates with a set of the decoded names.
     private static let linearNameCount = 32
 
-    /// Validates `bytes`, one JSON text. Reading begins at its value.
-    init(_ bytes: UnsafeBufferPointer<UInt8>, depthLimit: Int = ControlLimits.nestingDepth) throws(JSONSyntaxError) {
-        self.init(unchecked: bytes, depthLimit: depthLimit)
-        try checkValue(depth: 0)
-        skipSpace()
-        guard offset == bytes.count else { throw .trailingBytes(offset: offset) }
-        offset = 0
-    }
-
-    private init(unchecked bytes: UnsafeBufferPointer<UInt8>, depthLimit: Int) {
-        self.bytes = bytes
-        self.depthLimit = depthLimit
-    }
-
     /// Reads an object without members.
     static var emptyObject: JSONReader {
         let text: StaticString = "{}"
         let bytes = UnsafeBufferPointer(start: text.utf8Start, count: text.utf8CodeUnitCount)
-        return JSONReader(unchecked: bytes, depthLimit: 1)
+        return JSONReader(bytes: bytes, depthLimit: 1)
     }
 
     /// Validates `text` and reads it.
@@ -291,11 +277,23 @@ package struct JSONReader {
 // MARK: Validation
 
 extension JSONReader {
+    /// Validates `bytes`, one JSON text. Reading begins at its value.
+    init(_ bytes: UnsafeBufferPointer<UInt8>, depthLimit: Int = ControlLimits.nestingDepth) throws(JSONSyntaxError) {
+        self.init(bytes: bytes, depthLimit: depthLimit)
+        try checkValue(depth: 0)
+        skipSpace()
+        guard offset == bytes.count else { throw .trailingBytes(offset: offset) }
+        offset = 0
+    }
+
     private mutating func checkValue(depth: Int) throws(JSONSyntaxError) {
         skipSpace()
         switch try peek() {
         case UInt8(ascii: "{"): try checkObject(depth: depth + 1)
-        case UInt8(ascii: "["): try checkArray(depth: depth + 1)
+        case UInt8(ascii: "["):
+            try checkList(UInt8(ascii: "]"), depth: depth + 1) { reader throws(JSONSyntaxError) in
+                try reader.checkValue(depth: depth + 1)
+            }
         case UInt8(ascii: "\""): _ = try checkString()
         case UInt8(ascii: "t"): try checkWord("true")
         case UInt8(ascii: "f"): try checkWord("false")
@@ -306,39 +304,45 @@ extension JSONReader {
     }
 
     private mutating func checkObject(depth: Int) throws(JSONSyntaxError) {
-        guard depth <= depthLimit else { throw .tooDeep(limit: depthLimit) }
-        offset += 1
-        skipSpace()
-        if try peek() == UInt8(ascii: "}") {
-            offset += 1
-            return
-        }
         if members.isEmpty { members.reserveCapacity(8) }
         let first = members.count
         var (count, last) = (0, first)
         var decoded: Set<String>?
-        while true {
-            skipSpace()
-            guard try peek() == UInt8(ascii: "\"") else { throw .unexpectedByte(offset: offset) }
-            let start = offset + 1
-            let hasEscapes = try checkString()
-            let index = members.count
-            members.append(Member(name: start..<offset - 1, hasEscapes: hasEscapes))
-            skipSpace()
-            try expect(UInt8(ascii: ":"))
-            members[index].value = offset
-            try checkValue(depth: depth)
-            members[index].end = offset
-            try checkName(index, after: first, count, &decoded)
-            if count > 0 { members[last].next = index }
+        try checkList(UInt8(ascii: "}"), depth: depth) { reader throws(JSONSyntaxError) in
+            reader.skipSpace()
+            guard try reader.peek() == UInt8(ascii: "\"") else { throw .unexpectedByte(offset: reader.offset) }
+            let start = reader.offset + 1
+            let hasEscapes = try reader.checkString()
+            let index = reader.members.count
+            reader.members.append(Member(name: start..<reader.offset - 1, hasEscapes: hasEscapes))
+            reader.skipSpace()
+            try reader.expect(UInt8(ascii: ":"))
+            reader.members[index].value = reader.offset
+            try reader.checkValue(depth: depth)
+            reader.members[index].end = reader.offset
+            try reader.checkName(index, after: first, count, &decoded)
+            if count > 0 { reader.members[last].next = index }
             last = index
             count += 1
+        }
+    }
+
+    /// The offset is at the opening bracket.
+    @inline(__always) private mutating func checkList(
+        _ end: UInt8, depth: Int, _ element: (inout JSONReader) throws(JSONSyntaxError) -> Void
+    ) throws(JSONSyntaxError) {
+        guard depth <= depthLimit else { throw .tooDeep(limit: depthLimit) }
+        offset += 1
+        skipSpace()
+        guard try peek() != end else {
+            offset += 1
+            return
+        }
+        while true {
+            try element(&self)
             skipSpace()
-            if try peek() == UInt8(ascii: ",") {
-                offset += 1
-                continue
-            }
-            return try expect(UInt8(ascii: "}"))
+            guard try peek() == UInt8(ascii: ",") else { return try expect(end) }
+            offset += 1
         }
     }
 
@@ -368,26 +372,6 @@ extension JSONReader {
     private func isSame(_ one: Member, _ other: Member) -> Bool {
         one.hasEscapes || other.hasEscapes
             ? name(of: one) == name(of: other) : bytes[one.name].elementsEqual(bytes[other.name])
-    }
-
-    private mutating func checkArray(depth: Int) throws(JSONSyntaxError) {
-        guard depth <= depthLimit else { throw .tooDeep(limit: depthLimit) }
-        offset += 1
-        skipSpace()
-        if try peek() == UInt8(ascii: "]") {
-            offset += 1
-            return
-        }
-        while true {
-            try checkValue(depth: depth)
-            skipSpace()
-            if try peek() == UInt8(ascii: ",") {
-                offset += 1
-                continue
-            }
-            try expect(UInt8(ascii: "]"))
-            return
-        }
     }
 
     private mutating func checkWord(_ word: StaticString) throws(JSONSyntaxError) {

@@ -213,13 +213,8 @@ package struct JSONWriter {
 /// Writes the fields of a record as members of an open object.
 package struct RecordWriter: FieldVisitor {
     /// Valid while the object is written.
-    private let writer: UnsafeMutablePointer<JSONWriter>
-    private let first: Int
-
-    fileprivate init(writer: UnsafeMutablePointer<JSONWriter>, first: Int) {
-        self.writer = writer
-        self.first = first
-    }
+    fileprivate let writer: UnsafeMutablePointer<JSONWriter>
+    fileprivate let first: Int
 
     package mutating func field<Value: JSONConvertible>(_ name: String, _ value: inout Value) { member(name, value) }
 

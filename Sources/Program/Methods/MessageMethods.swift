@@ -1,7 +1,7 @@
 import Control
 import Messaging
 
-struct MessageFile: JSONRecord, Hashable, Sendable {
+struct MessageFile: CodableRecord {
     /// Sanitized for use as a local file name, without a path.
     var name = ""
     /// A guess, such as `image/png`.
@@ -11,28 +11,14 @@ struct MessageFile: JSONRecord, Hashable, Sendable {
     var state = ""
     /// Received part, in percent.
     var percent: Int = 0
-
-    mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
-        try fields.field("name", &name)
-        try fields.field("mediaType", &mediaType)
-        try fields.field("byteCount", &byteCount)
-        try fields.field("state", &state)
-        try fields.field("percent", &percent)
-    }
 }
 
-struct MessageReaction: JSONRecord, Hashable, Sendable {
+struct MessageReaction: CodableRecord {
     /// As ``Message/from``.
     var from = ""
     /// As ``Message/member``.
     @OrNull var member: String?
     var reaction = ""
-
-    mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
-        try fields.field("from", &from)
-        try fields.field("member", &_member)
-        try fields.field("reaction", &reaction)
-    }
 }
 
 /// The delivery of a message to one member.
@@ -54,7 +40,7 @@ struct MessageDelivery: JSONRecord, Hashable, Sendable {
     }
 }
 
-struct Message: JSONRecord, Hashable, Sendable {
+struct Message: JSONRecord, JSONScalar, Hashable, Sendable {
     var message = HexID()
     var conversation = HexID()
     /// The member's chosen name. `name (id)` where the name is ambiguous, the id without a name, `me` for our own
@@ -129,16 +115,11 @@ struct ReadParams: CodableRecord {
     var unread: Bool?
 }
 
-struct ReadResult: JSONRecord, Hashable, Sendable {
+struct ReadResult: CodableRecord {
     var messages: [Message] = []
     /// True when the answer was cut by its size. With `last` or `before` it has the newest messages: ask again with its
     /// first message as `before`. Otherwise ask again with its last message as `since`.
     var more: Bool?
-
-    mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
-        try fields.field("messages", &messages)
-        try fields.field("more", &more)
-    }
 }
 
 protocol WaitingParams {
