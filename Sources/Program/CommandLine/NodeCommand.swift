@@ -291,15 +291,13 @@ func environment(_ name: String) throws(ControlError) -> String? {
 
 enum EndpointOption {
     static func endpoints(_ texts: [String], option: String) throws(ControlError) -> [Endpoint] {
-        var result: [Endpoint] = []
-        for text in texts {
+        try texts.map { text throws(ControlError) in
             guard let endpoint = Endpoint(text) else {
                 throw ControlError(
                     .usage, "\(option): `\(text)` is not an endpoint", hint: "write tcp://HOST:PORT, IPv6 in brackets")
             }
-            result.append(endpoint)
+            return endpoint
         }
-        return result
     }
 
     static let defaultPort: UInt16 = 7440

@@ -166,18 +166,21 @@ func length(_ interval: Interval) -> String {
 }
 
 private func localText(of time: Timestamp) -> String {
-    var seconds = time_t(time.milliseconds / 1_000)
-    var parts = tm()
-    guard localtime_r(&seconds, &parts) != nil else { return time.exactISO8601 }
+    var parts = localParts(of: time)
     var text = [CChar](repeating: 0, count: 64)
     let count = strftime(&text, text.count, "%Y-%m-%d %H:%M:%S", &parts)
     return String(decoding: text[..<count].map(UInt8.init(bitPattern:)), as: UTF8.self)
 }
 
-func localTime(of time: Timestamp) -> LocalTime {
+private func localParts(of time: Timestamp) -> tm {
     var seconds = time_t(time.milliseconds / 1_000)
     var parts = tm()
     localtime_r(&seconds, &parts)
+    return parts
+}
+
+func localTime(of time: Timestamp) -> LocalTime {
+    let parts = localParts(of: time)
     return LocalTime(
         year: Int(parts.tm_year) + 1_900, month: Int(parts.tm_mon) + 1, day: Int(parts.tm_mday),
         weekday: Int(parts.tm_wday), hour: Int(parts.tm_hour), minute: Int(parts.tm_min))

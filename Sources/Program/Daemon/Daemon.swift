@@ -35,12 +35,11 @@ enum Daemon {
         }
         defer { logOutput.finish() }
         let logger = threshold.logger("mayfly", on: logOutput)
-        let hangup = Hangup.ofThisProcess
         // One thread for the node and its control socket: a request then wakes no other thread.
         let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
         let service = NodeService(
             options: options, passphraseFile: passphraseFile, passphrase: passphrase, loop: group.next(),
-            metrics: metrics, threshold: logLevel == nil ? threshold : nil, reloads: hangup == .reloads, log: logger,
+            metrics: metrics, threshold: logLevel == nil ? threshold : nil, reloads: reloadsAtHangup, log: logger,
             logOutput: logOutput)
         do { try await service.run() } catch {
             try? await group.shutdownGracefully()
@@ -49,20 +48,13 @@ enum Daemon {
         try? await group.shutdownGracefully()
     }
 
-    private enum Hangup {
-        /// The terminal that started the node has closed.
-        case stops
-        case reloads
-
-        /// `reloads` where SIGHUP cannot mean a closed terminal: under a service manager, without a terminal, under
-        /// nohup(1).
-        static var ofThisProcess: Hangup {
-            if ServiceNotifier.isWanted || SilentPrompt.isIgnored(SIGHUP) { return .reloads }
-            let terminal = open("/dev/tty", O_RDWR | O_NOCTTY | O_CLOEXEC)
-            guard terminal >= 0 else { return .reloads }
-            close(terminal)
-            return .stops
-        }
+    /// Whether SIGHUP cannot mean a closed terminal: under a service manager, without a terminal, under nohup(1).
+    private static var reloadsAtHangup: Bool {
+        if ServiceNotifier.isWanted || SilentPrompt.isIgnored(SIGHUP) { return true }
+        let terminal = open("/dev/tty", O_RDWR | O_NOCTTY | O_CLOEXEC)
+        guard terminal >= 0 else { return true }
+        close(terminal)
+        return false
     }
 
     /// Private files, and the highest possible descriptor limit.
@@ -191,14 +183,10 @@ private struct NodeService {
     }
 
     private func start(_ node: Node) async throws {
-        if let passphraseFile {
-            let passphrase = try Passphrase.withBytes(option: passphraseFile, Terminal(json: false)) {
-                SecretBox(SecretBytes(copying: $0))
-            }
-            try await node.start(passphrase: passphrase.take())
-        } else {
-            try await node.start(passphrase: passphrase?.take())
+        let given = try passphraseFile.map { file in
+            try Passphrase.withBytes(option: file, Terminal(json: false)) { SecretBox(SecretBytes(copying: $0)) }
         }
+        try await node.start(passphrase: (given ?? passphrase)?.take())
     }
 
     private func announce(_ node: Node, _ figures: MetricsServer?, _ output: OutputQueue) async {

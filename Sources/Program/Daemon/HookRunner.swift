@@ -15,6 +15,8 @@ import Transport
 final class HookRunner: Sendable {
     static let runningCount = 4
     static let queuedCount = 256
+    /// Event names that `config.json` accepts for hooks.
+    static var events: [String] { EventKind.allCases.filter { $0 != .gap }.map(\.rawValue) }
 
     struct Occurrence: Sendable {
         var event: String
@@ -121,11 +123,6 @@ final class HookRunner: Sendable {
         try? await pool.shutdownGracefully()
         close(stopPipe.read)
     }
-}
-
-extension HookRunner {
-    /// Event names that `config.json` accepts for hooks.
-    static var events: [String] { EventKind.allCases.filter { $0 != .gap }.map(\.rawValue) }
 }
 
 extension HookRunner.Occurrence {

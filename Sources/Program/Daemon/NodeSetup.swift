@@ -18,20 +18,13 @@ enum NodeSetup {
     ) throws -> JSONValue {
         umask(0o077)
         do {
-            guard let passphraseFile else {
-                try makeParents(of: home)
-                try makeStore(home, .keyFile, nil)
-                return try finish(home, configuration, protection: "key file", passphrase: nil)
-            }
+            guard let passphraseFile else { return try make(home, configuration, .keyFile, nil) }
             return try Passphrase.withBytes(option: passphraseFile, terminal) { bytes in
                 // A user may have to type it later.
                 guard String(validating: bytes, as: UTF8.self) != nil else {
                     throw ControlError(.usage, "the passphrase is not UTF-8 text")
                 }
-                let passphrase = SecretBytes(copying: bytes)
-                try makeParents(of: home)
-                try makeStore(home, .passphrase, passphrase.clone())
-                return try finish(home, configuration, protection: "passphrase", passphrase: passphrase.clone())
+                return try make(home, configuration, .passphrase, SecretBytes(copying: bytes))
             }
         } catch { throw controlError(error) }
     }
@@ -86,9 +79,12 @@ enum NodeSetup {
         }
     }
 
-    private static func finish(
-        _ home: String, _ configuration: NodeConfiguration, protection: String, passphrase: consuming SecretBytes?
+    private static func make(
+        _ home: String, _ configuration: NodeConfiguration, _ protection: Protection,
+        _ passphrase: consuming SecretBytes?
     ) throws -> JSONValue {
+        try makeParents(of: home)
+        try makeStore(home, protection, passphrase?.clone())
         try configuration.save(home: home)
         if access("\(home)/\(PeersFile.fileName)", F_OK) != 0 { try PeersFile().save(home: home) }
         var options = Node.Options(home: home, version: ProgramVersion.text)
@@ -110,7 +106,7 @@ enum NodeSetup {
         }.wait()
         return [
             "home": .string(home), "listen": .array(configuration.listen.map { .string($0.description) }),
-            "contactCard": .string(card.description), "protection": .string(protection),
+            "contactCard": .string(card.description), "protection": protection == .keyFile ? "key file" : "passphrase",
         ]
     }
 }

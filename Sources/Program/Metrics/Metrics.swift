@@ -1,4 +1,5 @@
 import Control
+import FoundationEssentials
 import Glibc
 import Messaging
 import NIOCore
@@ -30,7 +31,13 @@ final class Metrics: Sendable {
     func text() -> EventLoopFuture<String> {
         size().map { [self] size in
             node.assumeIsolated { node in
-                var text = describe(NodeFigures(node), version: node.options.version, homeSize: size)
+                let figures = NodeFigures(node)
+                var text = MetricsText()
+                describeProcess(&text, node.options.version)
+                describeStorage(&text, figures, size)
+                describeMessages(&text, figures)
+                describeLinks(&text, figures)
+                describeOthers(&text, figures)
                 describeMailboxes(&text, node.mailboxStanding, node.mailboxService)
                 return text.text
             }
@@ -51,16 +58,6 @@ final class Metrics: Sendable {
         }
         size.whenComplete { _ in thread.shutdownGracefully { _ in } }
         return size
-    }
-
-    private func describe(_ figures: NodeFigures, version: String, homeSize: Int64) -> MetricsText {
-        var text = MetricsText()
-        describeProcess(&text, version)
-        describeStorage(&text, figures, homeSize)
-        describeMessages(&text, figures)
-        describeLinks(&text, figures)
-        describeOthers(&text, figures)
-        return text
     }
 
     private func describeProcess(_ text: inout MetricsText, _ version: String) {
@@ -267,7 +264,7 @@ struct ProcessFigures {
         }
         residentByteCount = field("VmRSS") * 1_024
         threadCount = field("Threads")
-        fileCount = Directory.names("/proc/self/fd").count
+        fileCount = names(in: "/proc/self/fd").count
         var usage = rusage()
         getrusage(__rusage_who_t(RUSAGE_SELF.rawValue), &usage)
         func seconds(_ time: timeval) -> Double { Double(time.tv_sec) + Double(time.tv_usec) / 1_000_000 }
@@ -285,22 +282,9 @@ enum HomeSize {
         guard lstat(path, &status) == 0 else { return 0 }
         let own = Int64(status.st_blocks) * 512
         guard status.st_mode & S_IFMT == S_IFDIR, depth < depthLimit else { return own }
-        return Directory.names(path).reduce(own) { $0 + measure("\(path)/\($1)", depth: depth + 1) }
+        return names(in: path).reduce(own) { $0 + measure("\(path)/\($1)", depth: depth + 1) }
     }
 }
 
-private enum Directory {
-    /// Without `.` and `..`; empty for an unreadable directory.
-    static func names(_ path: String) -> [String] {
-        guard let stream = opendir(path) else { return [] }
-        defer { closedir(stream) }
-        var names: [String] = []
-        while let entry = readdir(stream) {
-            let name = withUnsafeBytes(of: &entry.pointee.d_name) { raw in
-                String(decoding: raw.prefix { $0 != 0 }, as: UTF8.self)
-            }
-            if name != ".", name != ".." { names.append(name) }
-        }
-        return names
-    }
-}
+/// Empty for an unreadable directory.
+private func names(in path: String) -> [String] { (try? FileManager.default.contentsOfDirectory(atPath: path)) ?? [] }

@@ -85,7 +85,7 @@ private final class MetricsRequestHandler: ChannelInboundHandler {
         isAnswered = true
         head = []
         let channel = context.channel
-        guard status == .ok else { return Self.write(status, status.reason + "\n", to: channel) }
+        guard status == .ok else { return Self.write(status, status.rawValue.dropFirst(4) + "\n", to: channel) }
         metrics.text().hop(to: channel.eventLoop).whenComplete { result in
             switch result {
             case .success(let text): Self.write(.ok, text, to: channel)
@@ -98,7 +98,7 @@ private final class MetricsRequestHandler: ChannelInboundHandler {
         let type = status == .ok ? "text/plain; version=0.0.4; charset=utf-8" : "text/plain; charset=utf-8"
         let allow = status == .methodNotAllowed ? "Allow: GET\r\n" : ""
         let head =
-            "HTTP/1.1 \(status.rawValue) \(status.reason)\r\nContent-Type: \(type)\r\n"
+            "HTTP/1.1 \(status.rawValue)\r\nContent-Type: \(type)\r\n"
             + "Content-Length: \(body.utf8.count)\r\n\(allow)Cache-Control: no-store\r\n"
             + "X-Content-Type-Options: nosniff\r\nConnection: close\r\n\r\n"
         channel.writeAndFlush(ByteBuffer(string: head + body)).whenComplete { _ in channel.close(promise: nil) }
@@ -107,28 +107,15 @@ private final class MetricsRequestHandler: ChannelInboundHandler {
 
 /// The relevant part of a request head: RFC 9112.
 struct MetricsRequest: Hashable {
-    enum Status: Int {
-        case ok = 200
-        case badRequest = 400
-        case forbidden = 403
-        case notFound = 404
-        case methodNotAllowed = 405
-        case headTooLarge = 431
-        case unavailable = 503
-        case version = 505
-
-        var reason: String {
-            switch self {
-            case .ok: "OK"
-            case .badRequest: "Bad Request"
-            case .forbidden: "Forbidden"
-            case .notFound: "Not Found"
-            case .methodNotAllowed: "Method Not Allowed"
-            case .headTooLarge: "Request Header Fields Too Large"
-            case .unavailable: "Service Unavailable"
-            case .version: "HTTP Version Not Supported"
-            }
-        }
+    enum Status: String {
+        case ok = "200 OK"
+        case badRequest = "400 Bad Request"
+        case forbidden = "403 Forbidden"
+        case notFound = "404 Not Found"
+        case methodNotAllowed = "405 Method Not Allowed"
+        case headTooLarge = "431 Request Header Fields Too Large"
+        case unavailable = "503 Service Unavailable"
+        case version = "505 HTTP Version Not Supported"
     }
 
     let status: Status
