@@ -118,8 +118,7 @@ final class NodeServices {
                 guard try file.save(home: options.home, over: bytes) else { continue }
                 return change(&configuration)
             }
-            throw HomeFileError(
-                kind: .busy, path: path, line: nil, reason: "another program changes it again and again")
+            throw HomeFileError(kind: .busy, path: path, reason: "another program changes it again and again")
         } catch { throw .homeFile(error) }
     }
 

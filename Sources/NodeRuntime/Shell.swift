@@ -96,6 +96,11 @@ extension Part {
     var configuration: NodeConfiguration { services.configuration }
     var isStopped: Bool { services.isStopped }
     var now: Timestamp { services.now }
+    /// Has no state to write back.
+    var random: Randomness {
+        get { .system }
+        set {}
+    }
 
     func readClock() -> NodeClock.Reading { services.readClock() }
     func say(_ text: String, of error: any Error) { services.say(text, of: error) }

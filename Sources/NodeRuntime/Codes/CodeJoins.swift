@@ -30,7 +30,6 @@ final class CodeJoins: Part {
     func stop() { for search in searches { search.stop() } }
 
     private func exchange(_ code: SpokenCode, at endpoint: Messaging.Endpoint) -> EventLoopFuture<CodeInvite> {
-        var random = Randomness.system
         guard !isStopped, let transport = shell.listening.transport,
             let machine = CodeJoinerStateMachine(code, &random), let token = RoutingToken(machine.greeting.bytes)
         else { return loop.makeFailedFuture(NodeError.stopping) }
@@ -127,7 +126,6 @@ final class CodeSearch: Part {
 
     private func advance() {
         guard transport != nil else { return }
-        var random = Randomness.system
         perform(machine.advance(now: services.monotonic, using: &random))
         schedule()
     }

@@ -18,7 +18,6 @@ final class Codes: Part {
     /// - Throws: also the errors of making an invite.
     func open(_ text: String) throws(NodeError) -> OpenCodes.Entry {
         let (client, conversation) = try shell.directory.checkInvite(text, lifetime: Limits.codeInviteLifetime)
-        var random = Randomness.system
         guard let entry = codes.open(client, conversation, now: now, &random) else {
             throw .code(.tooMany(limit: Limits.codeCount))
         }
@@ -110,7 +109,6 @@ final class Codes: Part {
         look()
         let attempt = CodeAttempt(connection.id)
         let isFirst = connections.updateValue(connection, forKey: attempt) == nil
-        var random = Randomness.system
         perform(
             isFirst
                 ? codes.receive(share: message, greeting, from: attempt, &random)
@@ -201,7 +199,7 @@ final class CodeResponder: Part {
     private func receive(_ bytes: [UInt8], from source: LanPlace) {
         guard let answer = machine.receive(bytes, from: source, now: now.milliseconds, isOpen: shell.codes.isOpen)
         else { return }
-        transport?.answer(answer.bytes, from: answer.place, to: answer.source)
+        transport?.send(answer.bytes, from: answer.place, to: answer.source)
     }
 }
 

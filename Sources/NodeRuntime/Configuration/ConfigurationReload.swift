@@ -47,7 +47,7 @@ package enum ConfigurationReload {
             guard !services.isStopped else { throw NodeError.stopping }
             return apply(file, arePeersChanged: arePeersChanged, to: node)
         }
-        throw HomeFileError(kind: .busy, path: path, line: nil, reason: "another program changes it again and again")
+        throw HomeFileError(kind: .busy, path: path, reason: "another program changes it again and again")
     }
 
     private static func apply(_ file: NodeConfiguration, arePeersChanged: Bool, to node: isolated Node) -> Report {

@@ -58,7 +58,7 @@ enum HomeFile {
     {
         do { return try JSONDecoder().decode(type, from: Data(bytes)) } catch let error as DecodingError {
             throw HomeFileError(malformed: error, path: path, bytes: bytes)
-        } catch { throw HomeFileError(kind: .malformed, path: path, line: nil, reason: "not JSON") }
+        } catch { throw HomeFileError(kind: .malformed, path: path, reason: "not JSON") }
     }
 
     /// - Parameter isShared: commands may change the file too.
@@ -88,8 +88,7 @@ enum HomeFile {
         let path = "\(home)/\(name)"
         let temporary = path + ".new"
         guard bytes.count <= byteCountLimit else {
-            throw HomeFileError(
-                kind: .malformed, path: path, line: nil, reason: "would be larger than \(byteCountLimit) bytes")
+            throw HomeFileError(kind: .malformed, path: path, reason: "would be larger than \(byteCountLimit) bytes")
         }
         let lock = try lock(path)
         defer { close(lock) }
@@ -129,7 +128,7 @@ enum HomeFile {
             if attempt < lockAttempts { usleep(10_000) }
         }
         close(lock)
-        throw HomeFileError(kind: .busy, path: path, line: nil, reason: "another process is changing it")
+        throw HomeFileError(kind: .busy, path: path, reason: "another process is changing it")
     }
 
     private enum TakeFailure: Error {
@@ -183,10 +182,12 @@ enum HomeFile {
             }
         } catch {
             // Either file may be the edit, so both stay.
-            throw .editLeft(
-                HomeFileError(kind: .system, path: path, line: nil, reason: "\(error.reason); see also \(temporary)"))
+            throw .editLeft(HomeFileError(kind: .system, path: path, reason: "\(error.reason); see also \(temporary)"))
         }
     }
+
+    /// The names of an object whose coding keys are its properties.
+    static func names(of object: some Codable) -> [String] { Mirror(reflecting: object).children.compactMap(\.label) }
 
     static func line(of path: [FilePathKey], in bytes: [UInt8]) -> Int? { try? JSONIndex(bytes).line(of: path) }
 
@@ -213,7 +214,7 @@ enum HomeFile {
         var status = stat()
         guard fstat(descriptor, &status) == 0 else { throw HomeFileError(systemCall: "stat", path: path) }
         guard status.st_mode & S_IFMT == S_IFREG else {
-            throw HomeFileError(kind: .malformed, path: path, line: nil, reason: "expected a regular file")
+            throw HomeFileError(kind: .malformed, path: path, reason: "expected a regular file")
         }
         var bytes: [UInt8] = []
         var chunk = [UInt8](repeating: 0, count: 65_536)
@@ -223,8 +224,7 @@ enum HomeFile {
             if count == 0 { return bytes }
             bytes += chunk[..<count]
             if bytes.count > byteCountLimit {
-                throw HomeFileError(
-                    kind: .malformed, path: path, line: nil, reason: "larger than \(byteCountLimit) bytes")
+                throw HomeFileError(kind: .malformed, path: path, reason: "larger than \(byteCountLimit) bytes")
             }
         }
     }

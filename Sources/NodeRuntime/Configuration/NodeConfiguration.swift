@@ -65,11 +65,7 @@ package struct NodeConfiguration: Hashable, Sendable, Codable {
     package var metrics: Metrics?
 
     /// The HTTP address of the metrics; absent: none.
-    package struct Metrics: Hashable, Sendable, Codable {
-        package var listen: LoopbackEndpoint
-
-        fileprivate enum CodingKeys: String, CodingKey, CaseIterable { case listen }
-    }
+    package struct Metrics: Hashable, Sendable, Codable { package var listen: LoopbackEndpoint }
 
     package enum LogLevel: String, Hashable, Sendable, Codable, CaseIterable {
         case trace, debug, info, notice, warning, error, critical
@@ -97,11 +93,6 @@ package struct NodeConfiguration: Hashable, Sendable, Codable {
             case peers, everybody
 
             package init(from decoder: any Decoder) throws { self = try decoder.choice() }
-        }
-
-        fileprivate enum CodingKeys: String, CodingKey, CaseIterable {
-            case serve, admit, users, reservationsPerUser, streamsPerUser, streamsPerReservation, streams
-            case bytesPerSecond, bytesPerSecondTotal, idleSeconds
         }
 
         fileprivate var numbers: [Number] {
@@ -143,10 +134,6 @@ package struct NodeConfiguration: Hashable, Sendable, Codable {
         /// Longest storage time, except for explosion notices.
         package var hours: Int?
 
-        fileprivate enum CodingKeys: String, CodingKey, CaseIterable {
-            case serve, boxes, slotsPerBox, bytesPerBox, bytesInMemory, hours
-        }
-
         fileprivate var numbers: [Number] {
             [
                 ("boxes", boxes, 1...4_096), ("slotsPerBox", slotsPerBox, 1...512),
@@ -173,8 +160,6 @@ package struct NodeConfiguration: Hashable, Sendable, Codable {
         package var events: [String]?
         /// The program's absolute path and its arguments; no shell is involved.
         package var command: [String]
-
-        fileprivate enum CodingKeys: String, CodingKey, CaseIterable { case events, command }
     }
 
     package init(
@@ -242,9 +227,8 @@ package struct NodeConfiguration: Hashable, Sendable, Codable {
 
     private static let settings = [
         "": CodingKeys.allCases.map(\.rawValue), "storage": Storage.CodingKeys.allCases.map(\.rawValue),
-        "rendezvous": Rendezvous.CodingKeys.allCases.map(\.rawValue),
-        "mailbox": Mailbox.CodingKeys.allCases.map(\.rawValue), "metrics": Metrics.CodingKeys.allCases.map(\.rawValue),
-        "hooks.*": Hook.CodingKeys.allCases.map(\.rawValue),
+        "rendezvous": HomeFile.names(of: Rendezvous()), "mailbox": HomeFile.names(of: Mailbox()), "metrics": ["listen"],
+        "hooks.*": HomeFile.names(of: Hook(command: [])),
     ]
 
     fileprivate typealias Number = (name: String, value: Int?, range: ClosedRange<Int>)

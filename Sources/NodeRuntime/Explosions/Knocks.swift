@@ -125,11 +125,9 @@ final class Knocks: Part {
                 let secret = KnockSecret(bytes: record.inviteKnocks[index]),
                 KnockQuestion.isAuthentic(sealed, key: secret.sealingKey, token: token.bytes)
             else { return nil }
-            var random = Randomness.system
             return [KnockKind.statement] + statement.sealed(key: secret.sealingKey, token: token.bytes, &random)
         case (.earlierCopy(let index), KnockKind.notice):
             guard record.earlierCopies.indices.contains(index) else { return nil }
-            var random = Randomness.system
             return [KnockKind.receipt] + record.earlierCopies[index].receipt.sealed(&random)
         case (.member, _), (.invite, _), (.earlierCopy, _): return nil
         }
@@ -162,7 +160,6 @@ final class Knocks: Part {
             shell.endings[conversation].report = nil
             guard let secret = report, let record = core.machine.tombstone(conversation), let receipt = record.receipt
             else { return }
-            var random = Randomness.system
             let receipts = record.earlierCopies.map { $0.receipt.sealed(&random) } + [receipt]
             for (number, receipt) in receipts.enumerated() {
                 send(.sealed([KnockKind.receipt] + receipt), secret, to: endpoints, .report(conversation, number))
@@ -193,7 +190,6 @@ final class Knocks: Part {
         case .sealed(let bytes): payload = bytes
         case .question:
             // As long as a notice, the longest possible answer.
-            var random = Randomness.system
             payload = [KnockKind.question] + KnockQuestion.seal(key: secret.sealingKey, token: token.bytes, &random)
         }
         let knock = PendingKnock(

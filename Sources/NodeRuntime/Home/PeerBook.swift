@@ -73,7 +73,7 @@ final class PeerBook {
 
     private static func gone(home: String) -> HomeFileError {
         HomeFileError(
-            kind: .malformed, path: "\(home)/\(PeersFile.fileName)", line: nil,
+            kind: .malformed, path: "\(home)/\(PeersFile.fileName)",
             reason: #"the file is gone; for no peers, write {"peers":[]}"#)
     }
 
@@ -209,8 +209,6 @@ package struct PeersFile: Hashable, Sendable, Codable {
 
     package init(peers: [Peer] = []) { self.peers = peers }
 
-    private enum CodingKeys: String, CodingKey, CaseIterable { case peers }
-
     package struct Peer: Hashable, Sendable, Codable {
         package var name: String
         /// The contact card; a peer without one can only be listed.
@@ -225,10 +223,6 @@ package struct PeersFile: Hashable, Sendable, Codable {
         package var rendezvous: Bool?
         /// Serves as our mailbox; absent means no.
         package var mailbox: Bool?
-
-        fileprivate enum CodingKeys: String, CodingKey, CaseIterable {
-            case name, contact, endpoints, blocked, invitations, rendezvous, mailbox
-        }
 
         package init(name: String, contact: ContactCard?, endpoints: [Endpoint]?) {
             self.name = name
@@ -274,8 +268,8 @@ package struct PeersFile: Hashable, Sendable, Codable {
     }
 
     package static func parse(_ bytes: [UInt8], path: String) throws(HomeFileError) -> PeersFile {
-        let names = ["": CodingKeys.allCases.map(\.rawValue), "peers.*": Peer.CodingKeys.allCases.map(\.rawValue)]
-        try HomeFile.checkNames(bytes, path: path, known: names)
+        let peer = Peer(name: "", contact: nil, endpoints: nil)
+        try HomeFile.checkNames(bytes, path: path, known: ["": ["peers"], "peers.*": HomeFile.names(of: peer)])
         let file = try HomeFile.decode(PeersFile.self, bytes, path: path)
         if let (index, reason) = file.firstWrongName {
             throw HomeFileError(

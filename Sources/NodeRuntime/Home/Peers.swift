@@ -152,7 +152,7 @@ package final class Peers: Part {
         }
         throw .homeFile(
             HomeFileError(
-                kind: .busy, path: "\(options.home)/\(PeersFile.fileName)", line: nil,
+                kind: .busy, path: "\(options.home)/\(PeersFile.fileName)",
                 reason: "another program changes it again and again"))
     }
 
@@ -177,7 +177,6 @@ package final class Peers: Part {
         if peer.isBlocked { throw .peerBlocked(name) }
         guard let card = peer.card else { throw .peerWithoutCard(name) }
         let promise = loop.makePromise(of: Double.self)
-        var random = Randomness.system
         let nonce = random.next()
         let end = after(timeout) {
             guard let ping = self.shell.book.pings.take(nonce) else { return }

@@ -222,7 +222,6 @@ final class InboxLoading: Part {
     private func make() throws -> ClientID {
         guard !store.isLocked else { throw NodeError.locked }
         let row = try store.createRow()
-        var random = Randomness.system
         let client = ClientID.generate(&random)
         let inbox = Inbox(client: client, row: row, store: store, memory: memory)
         let key = try inbox.deriveKey(in: store)

@@ -158,15 +158,10 @@ extension MessageArchive {
 
 /// The statuses of a range of messages, which bounds memory during a scan.
 private struct StatusStretch {
-    private let width: UInt64
-    private let goesBack: Bool
-    private var places: ClosedRange<UInt64>?
-    private var statuses: [Messaging.MessageID: [MessageStatus]] = [:]
-
-    init(width: UInt64 = 256, goesBack: Bool = false) {
-        self.width = width
-        self.goesBack = goesBack
-    }
+    var width: UInt64 = 256
+    var goesBack = false
+    var places: ClosedRange<UInt64>?
+    var statuses: [Messaging.MessageID: [MessageStatus]] = [:]
 
     subscript(message: Messaging.MessageID) -> [MessageStatus] { statuses[message] ?? [] }
 

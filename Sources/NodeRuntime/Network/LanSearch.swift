@@ -90,7 +90,6 @@ final class LanSearch: Part {
 
     /// Restarts the search, since a link may be missing.
     func stir() {
-        var random = Randomness.system
         machine.stir(now: time, using: &random)
         schedule()
     }
@@ -113,7 +112,6 @@ final class LanSearch: Part {
         guard transport != nil else { return }
         let now = now
         noteCreators(now)
-        var random = Randomness.system
         let actions = machine.advance(
             now: now.milliseconds, missing: { missedMembers(now) + creators.keys.sorted() }, using: &random)
         perform(actions)
@@ -125,7 +123,6 @@ final class LanSearch: Part {
 
     private func receive(_ bytes: [UInt8], from source: LanPlace) {
         guard transport != nil else { return }
-        var random = Randomness.system
         perform(machine.receive(bytes, from: source, now: time, using: &random))
     }
 
@@ -133,7 +130,7 @@ final class LanSearch: Part {
         for action in actions {
             switch action {
             case .announce(let bytes, let place): transport?.announce(bytes, from: place)
-            case .answer(let bytes, let place, let source): transport?.answer(bytes, from: place, to: source)
+            case .answer(let bytes, let place, let source): transport?.send(bytes, from: place, to: source)
             case .found(let number, let source, let port):
                 guard let host = source.address.host(interface: source.interface) else { continue }
                 found(number, at: Messaging.Endpoint(host: host, port: port))
@@ -167,7 +164,6 @@ final class LanSearch: Part {
         }
         if let names { noteMissing(names.subtracting(found.map(\.name))) }
         let interfaces = shell.listening.withPorts(found)
-        var random = Randomness.system
         machine.setInterfaces(interfaces, now: time, using: &random)
         let isWell = transport.update(interfaces, places: machine.places)
         looksAt = time + (isWell ? Self.lookInterval : Self.retryPause)
@@ -186,7 +182,6 @@ final class LanSearch: Part {
     private func troubled(_ interface: UInt32, _ failure: ListenFailure?) {
         guard let failure else {
             log.info("LAN discovery: an interface can be used again", metadata: ["interface": "\(interface)"])
-            var random = Randomness.system
             machine.placeOpened(now: time, using: &random)
             return schedule()
         }

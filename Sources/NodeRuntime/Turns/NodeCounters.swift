@@ -90,15 +90,8 @@ extension NodeCounters.LinkKind {
 extension NodeCounters.MessageEvent {
     /// `nil` for states that are counted by another event.
     fileprivate init?(_ state: DeliveryState) {
-        switch state {
-        case .sent: self = .sent
-        case .delivered: self = .delivered
-        case .read: self = .read
-        case .expiredUndelivered: self = .undelivered
-        case .cancelled: self = .cancelled
-        case .failed: self = .failed
-        case .queued, .mailed, .received, .receiving: return nil
-        }
+        guard state != .received else { return nil }
+        self.init(rawValue: state == .expiredUndelivered ? Self.undelivered.rawValue : state.rawValue)
     }
 }
 

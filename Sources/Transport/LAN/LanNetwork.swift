@@ -147,11 +147,7 @@ package final class LanTransport: @unchecked Sendable {
         send(bytes, from: place, to: LanPlace(interface: place.interface, address: family.group, port: port))
     }
 
-    package func answer(_ bytes: [UInt8], from place: LanPlace, to source: LanPlace) {
-        send(bytes, from: place, to: source)
-    }
-
-    private func send(_ bytes: [UInt8], from place: LanPlace, to target: LanPlace) {
+    package func send(_ bytes: [UInt8], from place: LanPlace, to target: LanPlace) {
         guard let family = families.first(where: { $0.places.contains(place) }) else { return }
         let isOnLink = target.address.isLinkLocal || target.address.isMulticast
         family.announcer?.send(

@@ -98,7 +98,7 @@ private final class ScriptedLan: LanNetwork, @unchecked Sendable {
         #expect(old.isClosed && network.opened.count == 4)
         transport.announce([1], from: moved)
         transport.announce([2], from: place)
-        transport.answer([3], from: moved, to: source)
+        transport.send([3], from: moved, to: source)
         #expect(new.sent.map(\.bytes) == [[1], [3]])
         #expect(new.sent.map(\.to.port) == [7_441, 9])
         #expect(new.sent.map(\.to.ip) == [LanLimits.group4.zoned(3), source.address])
