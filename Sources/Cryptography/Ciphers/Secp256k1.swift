@@ -233,14 +233,7 @@ package final class IdentityKey: Sendable {
     }
 
     /// Whether the secret is wiped for now. Check this before using ``secret``.
-    package var isWiped: Bool {
-        held.withLock { held in
-            switch held {
-            case .some: false
-            case .none: true
-            }
-        }
-    }
+    package var isWiped: Bool { held.withLock { $0 == nil } }
 
     /// A copy of the secret key. While ``isWiped`` it is a random key, so an unchecked use fails like a wrong key: its
     /// signatures verify nowhere, and its shared secrets match no other side's.

@@ -47,13 +47,8 @@ package struct CipherState: ~Copyable, Sendable {
 /// A cipher that changes its key after every 1,000 uses (BOLT 8, "Lightning Message Key Rotation").
 private struct RotatingCipher: ~Copyable, Sendable {
     private static let usesPerKey = 1_000
-    private var cipher: CipherState
-    private var chainingKey: SecretBytes
-
-    init(cipher: consuming CipherState, chainingKey: consuming SecretBytes) {
-        self.cipher = cipher
-        self.chainingKey = chainingKey
-    }
+    var cipher: CipherState
+    var chainingKey: SecretBytes
 
     /// - Parameter target: room for ciphertext and tag.
     mutating func encrypt(_ plaintext: some Collection<UInt8>, into target: UnsafeMutableRawBufferPointer) {

@@ -5,16 +5,6 @@ final class Grid {
     private struct BucketKey: Hashable {
         let tier: Tier
         let bucket: Int64
-
-        init(_ header: ColumnHeader) {
-            tier = header.tier
-            bucket = header.bucket
-        }
-
-        init(_ tier: Tier, _ bucket: Int64) {
-            self.tier = tier
-            self.bucket = bucket
-        }
     }
 
     private(set) var rows: [RowID: Row] = [:]
@@ -41,18 +31,18 @@ final class Grid {
 
     func takeRowAtLock(_ id: RowID) -> String? { rowsAtLock.removeValue(forKey: id) }
 
-    func column(_ tier: Tier, _ bucket: Int64) -> Column? { columnOfBucket[BucketKey(tier, bucket)] }
+    func column(_ tier: Tier, _ bucket: Int64) -> Column? { columnOfBucket[BucketKey(tier: tier, bucket: bucket)] }
 
     func insert(_ column: Column) {
         columns[column.slot] = column
         columnOfTag[column.tag] = column
-        columnOfBucket[BucketKey(column.header)] = column
+        columnOfBucket[BucketKey(tier: column.header.tier, bucket: column.header.bucket)] = column
     }
 
     func remove(_ column: Column) {
         columns[column.slot] = nil
         columnOfTag[column.tag] = nil
-        let key = BucketKey(column.header)
+        let key = BucketKey(tier: column.header.tier, bucket: column.header.bucket)
         if columnOfBucket[key] === column { columnOfBucket[key] = nil }
     }
 

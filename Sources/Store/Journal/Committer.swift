@@ -116,14 +116,15 @@ final class Committer: Sendable {
         finish([(last, complete(last, isCurrent: last.checkpointFailures == counts.1))])
     }
 
-    private func outcome(_ job: CommitJob, _ failure: StoreError?) -> CommitOutcome {
+    private func outcome(_ job: CommitJob, _ failure: StoreError?, _ checkpoint: CommitOutcome.Checkpoint? = nil)
+        -> CommitOutcome
+    {
         var erasureFailures: [Int: StoreError] = [:]
         if let failure { for task in job.erasures { erasureFailures[task.file] = failure } }
-        let isCheckpointLost = failure != nil && job.checkpoint != nil
+        var lost = CommitOutcome.Checkpoint.none
+        if let failure, job.checkpoint != nil { lost = .failed(failure, directories: []) }
         return CommitOutcome(
-            sequence: job.sequence, failure: failure,
-            checkpoint: failure.flatMap { isCheckpointLost ? .failed($0, directories: []) : nil } ?? .none,
-            erasureFailures: erasureFailures)
+            sequence: job.sequence, failure: failure, checkpoint: checkpoint ?? lost, erasureFailures: erasureFailures)
     }
 
     /// Performs the checkpoint and erasures of a job. Its batch is in the journal, or the checkpoint writes it.
@@ -139,7 +140,7 @@ final class Committer: Sendable {
                 checkpoint = .done
             } catch {
                 checkpoint = .failed(error, directories: isCurrent ? tasks.map(\.place) : [])
-                if job.isDirect { return fail(job, error, checkpoint) }
+                if job.isDirect { return outcome(job, error, checkpoint) }
                 if job.hasJournaledErasures, isCurrent {
                     // Erase the older versions first: they may already be in the files.
                     early = writer.perform(job.erasures, isLast: false)
@@ -169,12 +170,6 @@ final class Committer: Sendable {
             }
         }
         return CommitOutcome(sequence: job.sequence, failure: nil, checkpoint: checkpoint, erasureFailures: failures)
-    }
-
-    private func fail(_ job: CommitJob, _ error: StoreError, _ checkpoint: CommitOutcome.Checkpoint) -> CommitOutcome {
-        var failures: [Int: StoreError] = [:]
-        for task in job.erasures { failures[task.file] = error }
-        return CommitOutcome(sequence: job.sequence, failure: error, checkpoint: checkpoint, erasureFailures: failures)
     }
 
     private func write(_ tasks: [FileTask]) throws(StoreError) {

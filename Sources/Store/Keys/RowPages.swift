@@ -100,10 +100,8 @@ final class RowPages: SealedPages {
     func destroy(namedBy fuse: ColumnHeader) throws(StoreError) -> Bool {
         let slot = Int(fuse.rowSlot)
         guard slot < file.pageCount, try fingerprint(fuse.rowSlot) == fuse.rowFingerprint else { return false }
-        try destroy(slot, directory: doomedDirectories[slot])
+        try destroy(slot)
         removeMark(slot)
-        if let directory = doomedDirectories.removeValue(forKey: slot) { directories.abandon(directory) }
-        reserve(slot)
         return true
     }
 

@@ -32,16 +32,12 @@ final class TombstoneTable: SealedPages {
                 continue
             }
             if let other = newest[tombstone.id], let known = pages[other] {
-                let older = known.version < tombstone.version ? other : slot
-                if older == other {
-                    newest[tombstone.id] = slot
-                    pages[slot] = tombstone
-                }
-                drop(older)
-            } else {
-                newest[tombstone.id] = slot
-                pages[slot] = tombstone
+                let isNewer = known.version < tombstone.version
+                drop(isNewer ? other : slot)
+                if !isNewer { continue }
             }
+            newest[tombstone.id] = slot
+            pages[slot] = tombstone
         }
         destroyDoomed()
     }

@@ -157,18 +157,10 @@ struct Keystore: Sendable {
     }
 
     /// Writes both pages again: see ``Doubt/refused``.
-    static func rewrite(in home: HomeDirectory) throws(StoreError) {
-        let file = try SlotFile(name, in: home)
-        try file.rewrite()
-    }
+    static func rewrite(in home: HomeDirectory) throws(StoreError) { try SlotFile(name, in: home).rewrite() }
 }
 
-func isGiven(_ secret: borrowing SecretBytes?) -> Bool {
-    switch secret {
-    case .none: false
-    case .some: true
-    }
-}
+func isGiven(_ secret: borrowing SecretBytes?) -> Bool { secret != nil }
 
 struct OpenedRoot: ~Copyable {
     let root: SecretBytes

@@ -138,12 +138,7 @@ final class DirectoryGate: Sendable {
     func forget(_ directory: Bytes16) { gone.withLock { _ = $0.remove(directory) } }
 
     func make(_ directory: Bytes16, _ body: () throws(SystemError) -> Void) throws(SystemError) {
-        let result = gone.withLock { gone -> SystemError? in
-            if gone.contains(directory) { return nil }
-            do throws(SystemError) { try body() } catch { return error }
-            return nil
-        }
-        if let result { throw result }
+        try gone.withLock { gone throws(SystemError) in if !gone.contains(directory) { try body() } }
     }
 }
 

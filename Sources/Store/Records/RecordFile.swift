@@ -58,17 +58,17 @@ final class RecordFile {
     let place: FilePlace
     let frames: RecordFrames
     /// Offset of the next record, including bytes in memory.
-    private(set) var end: Int64
+    private(set) var end: Int64 = 0
     private(set) var nextNumber: UInt32 = 0
     /// No appends: the file is damaged, or its keys are gone.
     var isClosed = false
 
     /// The file has every byte before this offset.
-    private(set) var written: Int64
+    private(set) var written: Int64 = 0
     /// Completed commits cover every byte before this offset.
-    private(set) var durable: Int64
+    private(set) var durable: Int64 = 0
     /// Every byte before this offset was submitted to a commit.
-    private(set) var submitted: Int64
+    private(set) var submitted: Int64 = 0
     /// The file and its name are durable.
     var isPlaced: Bool
     private(set) var isBeingPlaced = false
@@ -89,10 +89,6 @@ final class RecordFile {
         self.number = number
         self.place = place
         frames = RecordFrames(associatedData: associatedData, key: key)
-        end = 0
-        written = 0
-        durable = 0
-        submitted = 0
         isPlaced = header == nil
         if let header, !header.isEmpty {
             makeTail(reserving: header.count).append(header)

@@ -127,16 +127,15 @@ extension PortMappingStateMachine.Outcome {
         let address = words.count > 1 ? IPAddress(text: words[1]) : nil
         let numbers = words.dropFirst().map { Int($0) ?? -1 }
         switch (words.first, words.count) {
+        case ("unsupported", 1): self = .failed(.unsupported)
+        case ("silent", 1): self = .failed(.silent)
+        case ("permanentOnly", 1): self = .failed(.permanentOnly)
+        case ("refused", 2): self = .failed(.refused(numbers[0]))
         case ("granted", 5):
             guard let address, let tcp = UInt16(exactly: numbers[1]), let udp = UInt16(exactly: numbers[2]),
                 let lifetime = UInt32(exactly: numbers[3])
             else { fallthrough }
             self = .granted(MappingGrant(outer: address, tcp: tcp, udp: udp == 0 ? nil : udp, lifetime: lifetime))
-        case ("malformed", _): self = .failed(.malformed)
-        case ("unsupported", 1): self = .failed(.unsupported)
-        case ("silent", 1): self = .failed(.silent)
-        case ("permanentOnly", 1): self = .failed(.permanentOnly)
-        case ("refused", 2): self = .failed(.refused(numbers[0]))
         default: self = .failed(.malformed)
         }
     }

@@ -1,3 +1,5 @@
+import Cryptography
+
 /// Limits of port mapping. Times are milliseconds unless stated otherwise.
 package enum MappingLimits {
     /// The longest lease that is requested or accepted, in seconds.
@@ -158,8 +160,8 @@ package enum RouteTable {
             text.split(separator: "\n").compactMap { line in
                 let fields = line.split(separator: " ")
                 guard fields.count >= 10, fields[0].allSatisfy({ $0 == "0" }), fields[1] == "00", fields[3] == "00",
-                    isGateway(fields[8]), let bytes = bytes(fields[4]), let address = IPAddress(bytes),
-                    let metric = UInt32(fields[5], radix: 16)
+                    isGateway(fields[8]), let bytes = Hex.decode(fields[4]), bytes.count == 16,
+                    let address = IPAddress(bytes), let metric = UInt32(fields[5], radix: 16)
                 else { return nil }
                 return DefaultRoute(gateway: address, interface: String(fields[9]), metric: metric)
             })
@@ -167,18 +169,6 @@ package enum RouteTable {
 
     private static func isGateway(_ flags: Substring) -> Bool {
         UInt32(flags, radix: 16).map { $0 & (flagsUp | flagsGateway) == flagsUp | flagsGateway } ?? false
-    }
-
-    private static func bytes(_ text: Substring) -> [UInt8]? {
-        guard text.utf8.count == 32 else { return nil }
-        var result: [UInt8] = []
-        var rest = text
-        while !rest.isEmpty {
-            guard let byte = UInt8(rest.prefix(2), radix: 16) else { return nil }
-            result.append(byte)
-            rest = rest.dropFirst(2)
-        }
-        return result
     }
 
     private static func best(_ routes: [DefaultRoute]) -> DefaultRoute? {

@@ -155,7 +155,6 @@ package struct PortMappingStateMachine {
         -> [Action]
     {
         guard let place else { return [] }
-        let failure: MappingFailure
         switch outcome {
         case .granted(let grant):
             let mapping = Mapping(grant, method, place, now: now)
@@ -167,9 +166,8 @@ package struct PortMappingStateMachine {
             // Other methods would find the same address.
             if case .notGlobal = mistake { return wait(mistake, now: now) + [.remove(mapping)] }
             return [.remove(mapping)] + next(after: method, failures + [mistake], place, now: now)
-        case .failed(let why): failure = why
+        case .failed(let failure): return next(after: method, failures + [failure], place, now: now)
         }
-        return next(after: method, failures + [failure], place, now: now)
     }
 
     private mutating func next(

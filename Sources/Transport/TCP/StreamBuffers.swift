@@ -101,22 +101,20 @@ struct Preamble: Hashable, Sendable {
     let kind: Kind
     let token: RoutingToken
 
-    init(kind: Kind, token: RoutingToken) {
-        self.kind = kind
-        self.token = token
-    }
-
-    /// `nil` for another length or an unknown protocol byte.
-    init?(_ bytes: [UInt8]) {
-        guard bytes.count == Self.byteCount, let kind = Kind(rawValue: bytes[0]) else { return nil }
-        guard let token = RoutingToken(bytes.dropFirst()) else { return nil }
-        self.init(kind: kind, token: token)
-    }
-
     var bytes: [UInt8] { [kind.rawValue] + token.bytes }
 
     /// The handshake prologue: magic ‖ version ‖ transport kind ‖ token. Altering any of them makes act 1 fail.
     static func prologue(_ token: RoutingToken) -> [UInt8] {
         Array("mayfly".utf8) + [1, Kind.link.rawValue] + token.bytes
+    }
+}
+
+extension Preamble {
+    /// `nil` for another length or an unknown protocol byte.
+    init?(_ bytes: [UInt8]) {
+        guard bytes.count == Self.byteCount, let kind = Kind(rawValue: bytes[0]),
+            let token = RoutingToken(bytes.dropFirst())
+        else { return nil }
+        self.init(kind: kind, token: token)
     }
 }

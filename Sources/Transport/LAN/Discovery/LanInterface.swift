@@ -169,10 +169,8 @@ enum InterfaceDump {
 
     /// Excludes point-to-point interfaces: the other end of a tunnel is not on-link.
     private static func isUsable(_ flags: UInt32) -> Bool {
-        let (up, loopback, pointToPoint, running, multicast): (UInt32, UInt32, UInt32, UInt32, UInt32) = (
-            0x1, 0x8, 0x10, 0x40, 0x1000
-        )
-        return flags & (up | running | multicast) == up | running | multicast && flags & (loopback | pointToPoint) == 0
+        // IFF_UP, IFF_RUNNING and IFF_MULTICAST without IFF_LOOPBACK and IFF_POINTOPOINT.
+        flags & 0x1059 == 0x1041
     }
 
     /// Whether the answer ends in these bytes, with NLMSG_DONE or NLMSG_ERROR.
