@@ -58,8 +58,6 @@ final class NodeServices {
 
     func stop() { isStopped = true }
 
-    // MARK: Time
-
     /// Saves the clock mark once a minute, during the reading: a forward step can complete the minute at once. Data
     /// hidden by that step must stay hidden after a power cut.
     func readClock() -> NodeClock.Reading {
@@ -81,8 +79,6 @@ final class NodeServices {
     }
 
     var now: Timestamp { readClock().confirmed }
-
-    // MARK: Settings
 
     /// Parses what every turn of the core is given.
     private func readSettings() {
@@ -121,8 +117,6 @@ final class NodeServices {
             throw HomeFileError(kind: .busy, path: path, reason: "another program changes it again and again")
         } catch { throw .homeFile(error) }
     }
-
-    // MARK: The log
 
     /// Logs a recurring error at most once a minute, so that a disk that keeps failing does not fill the log.
     func say(_ text: String, of error: any Error) {

@@ -24,8 +24,6 @@ package struct JSONWriter {
         return Array(writer.buffer.readableBytesView)
     }
 
-    // MARK: Values
-
     package mutating func literal(_ text: StaticString) { buffer.writeStaticString(text) }
 
     package mutating func integer(_ value: Int64) { buffer.writeString(String(value)) }
@@ -78,8 +76,6 @@ package struct JSONWriter {
         }
         buffer.writeInteger(UInt8(ascii: "]"))
     }
-
-    // MARK: Objects
 
     package mutating func record(_ record: some JSONRecord) {
         object { fields in
@@ -144,8 +140,6 @@ package struct JSONWriter {
                 bytes[other.lowerBound - offset..<other.upperBound - offset])
         }
     }
-
-    // MARK: Texts
 
     private mutating func escaped(_ text: UnsafeBufferPointer<UInt8>) {
         // Texts without special bytes are copied whole.

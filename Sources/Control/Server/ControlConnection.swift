@@ -51,8 +51,6 @@ final class ControlConnection: ChannelDuplexHandler, @unchecked Sendable {
     private(set) var calledAt = NIODeadline.now()
     private(set) var wasAnswered = false
 
-    // MARK: Output
-
     private var pending = JSONWriter()
     private var pendingCallCount = 0
     private var pendingEventByteCount = 0
@@ -324,8 +322,6 @@ final class ControlConnection: ChannelDuplexHandler, @unchecked Sendable {
         state = .closed
         channel.close(promise: nil)
     }
-
-    // MARK: Answers
 
     var hasUnwritten: Bool { writesInFlight > 0 || pending.buffer.readableBytes > 0 }
 

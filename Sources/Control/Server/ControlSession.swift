@@ -44,8 +44,6 @@ package final class ControlSession: @unchecked Sendable {
         connection.dependentCount -= 1
     }
 
-    // MARK: Events
-
     /// Starts delivery by ``notify(_:)``, for `subscribe`. A connection has one subscription; an earlier one ends.
     /// - Parameter whenEnded: runs once, when the stream ends: by `subscribe`, `unsubscribe`, a slow client or a
     ///   disconnect.

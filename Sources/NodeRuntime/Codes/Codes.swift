@@ -12,8 +12,6 @@ final class Codes: Part {
     private lazy var responder = CodeResponder(shell)
     private var isWatching = false
 
-    // MARK: Codes
-
     /// Opens a code for a single-use invite, which is made when the code is redeemed.
     /// - Throws: also the errors of making an invite.
     func open(_ text: String) throws(NodeError) -> OpenCodes.Entry {
@@ -71,8 +69,6 @@ final class Codes: Part {
 
     func isOpen(_ slot: UInt16) -> Bool { codes.isOpen(slot) }
 
-    // MARK: Time
-
     var nextDeadline: Timestamp? { codes.nextDeadline }
 
     /// - Parameter looks: also refresh the interfaces; see ``Pace``.
@@ -82,8 +78,6 @@ final class Codes: Part {
         look()
         if looks { responder.look() }
     }
-
-    // MARK: Connections
 
     func connect(_ transport: LinkTransport) {
         // Weak: a connection may outlive the node.
@@ -120,8 +114,6 @@ final class Codes: Part {
         guard connections.removeValue(forKey: attempt) != nil else { return }
         perform(codes.ended(attempt))
     }
-
-    // MARK: Actions
 
     private func perform(_ actions: [OpenCodes.Action]) {
         for action in actions {

@@ -127,8 +127,6 @@ final class Explosions: Part {
         )
     }
 
-    // MARK: Tombstones
-
     func saveTombstone(_ conversation: ConversationID) {
         guard let record = core.machine.tombstone(conversation) ?? shell.endings[conversation].armed else { return }
         retries.add(.tombstone(conversation))
@@ -157,8 +155,6 @@ final class Explosions: Part {
         retries.remove(.tombstone(conversation))
         if let tombstone { try? store.removeTombstone(tombstone) }
     }
-
-    // MARK: Fan-out lists
 
     @discardableResult private func prepareFanOut(
         _ members: [Messaging.Member], _ conversation: ConversationID, _ client: ClientID, _ key: IdentityKey,
@@ -241,8 +237,6 @@ final class Explosions: Part {
         shell.endings[conversation].fanOut = fanOut
         return fanOut
     }
-
-    // MARK: Progress
 
     func progress(of conversation: ConversationID) -> ExplosionProgress {
         let ending = shell.endings[conversation]

@@ -47,8 +47,6 @@ final class Knocks: Part {
         static let statement: UInt8 = 4
     }
 
-    // MARK: Incoming
-
     /// - Parameter source: the sender's network, a /24 or /48.
     /// - Returns: the answer; `nil` for none.
     func receive(_ token: RoutingToken, _ payload: [UInt8], from source: UInt64?) -> [UInt8]? {
@@ -132,8 +130,6 @@ final class Knocks: Part {
         case (.member, _), (.invite, _), (.earlierCopy, _): return nil
         }
     }
-
-    // MARK: Outgoing
 
     func knock(_ knock: NodeAction.Knock) {
         switch knock {

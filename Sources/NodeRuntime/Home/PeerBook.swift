@@ -32,8 +32,6 @@ final class PeerBook {
 
     func peer(_ key: PublicKey) -> PeersFile.Peer? { file.peers.first { $0.contact?.key == key } }
 
-    // MARK: The file
-
     private func note(_ stamp: HomeFile.Stamp) {
         self.stamp = stamp
         isStampRecent = stamp.isRecent(at: NodeClock.realtime())
@@ -112,8 +110,6 @@ final class PeerBook {
         for name in sightings.keys.sorted() where file[name]?.contact != before[name]?.contact { sightings[name] = nil }
         return before
     }
-
-    // MARK: Last heard
 
     func sighting(_ name: String) -> PeerSighting? { sightings[name] }
 

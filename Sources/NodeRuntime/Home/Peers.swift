@@ -168,8 +168,6 @@ package final class Peers: Part {
             endpoints: core.makeTurn().endpoints(of: contact.cardSeed))
     }
 
-    // MARK: Ping
-
     /// - Returns: the round trip in milliseconds.
     package func ping(_ name: String, timeout: Milliseconds) throws(NodeError) -> EventLoopFuture<Double> {
         let (peer, _) = try peer(name)
@@ -198,8 +196,6 @@ package final class Peers: Part {
         shell.book.saw(ping.peer, PeerSighting(at: now, rttMilliseconds: elapsed, path: path(of: link.connection)))
         ping.promise.succeed(elapsed)
     }
-
-    // MARK: Invitations
 
     package func sendInvitation(_ slug: String, invite: VerifiedInvite, name: String?, to peerName: String)
         throws(NodeError)
@@ -246,8 +242,6 @@ package final class Peers: Part {
             }
         }
     }
-
-    // MARK: Presence
 
     func path(of connection: PeerConnection) -> LinkPath? {
         LinkPath(of: connection, addresses: shell.addresses, now: now, loop: loop)

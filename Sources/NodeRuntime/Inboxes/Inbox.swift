@@ -163,8 +163,6 @@ final class InboxTable {
         clients[inbox.row] = nil
     }
 
-    // MARK: Notes
-
     /// Drops an alias that another inbox holds.
     func note(_ notes: InboxNotes, of inbox: Inbox) {
         var notes = notes
@@ -176,8 +174,6 @@ final class InboxTable {
 
     /// The inbox whose alias reads like this one; it may be unreadable.
     func holder(of alias: String) -> ClientID? { aliases.holder(of: alias) }
-
-    // MARK: Memory of sleeping inboxes
 
     /// Sleeping inboxes keep unsaved contents within a memory bound. Beyond it, the inboxes longest asleep drop read
     /// and delivered contents first.

@@ -20,8 +20,6 @@ final class InboxLoading: Part {
 
     private(set) var hasLoaded = false
 
-    // MARK: Loading
-
     func load() throws {
         let tombstones = try store.tombstones()
         hasLoaded = true
@@ -215,8 +213,6 @@ final class InboxLoading: Part {
         enter(snapshot, inbox, key: key, isAsleep: wasAsleep && snapshot.isConversation, sessionGoesOn: sessionGoesOn)
         shell.sleep.watchAgain(inbox)
     }
-
-    // MARK: Making
 
     /// Makes an inbox: a row of the key grid, and the identity derived from it.
     private func make() throws -> ClientID {

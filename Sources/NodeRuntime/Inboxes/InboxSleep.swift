@@ -122,8 +122,6 @@ final class InboxSleep: Part {
         store.release(inbox.row)
     }
 
-    // MARK: Waiting for members
-
     private var waits: [(isWorthwhile: () -> Bool, promise: EventLoopPromise<Void>)] = []
     /// Enough for a sleeping node on the other side of the world to answer.
     private static let reachTime: Milliseconds = 3 * .second

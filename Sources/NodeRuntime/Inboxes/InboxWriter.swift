@@ -10,8 +10,6 @@ final class InboxWriter: Part {
 
     private var owingStatuses: [Inbox] = []
 
-    // MARK: Changes
-
     /// Changes an inbox's messages. Calls ``failed(_:_:)`` if the store refuses.
     func storing(_ client: ClientID, _ body: (Inbox) throws(StoreError) -> Void) {
         guard let inbox = inboxes[client] else { return }
@@ -31,8 +29,6 @@ final class InboxWriter: Part {
         shell.commits.mark(inbox)
         execute { if let inbox = self.inboxes[client] { self.shell.loading.reload(inbox) } }
     }
-
-    // MARK: Messages
 
     func keep(_ messages: [Message], _ keeping: NodeAction.Keeping, client: ClientID) {
         // Before the messages: after a crash between the two, the next start must scan for them.
@@ -112,8 +108,6 @@ final class InboxWriter: Part {
         }
     }
 
-    // MARK: States
-
     func save(_ client: ClientID) {
         guard let inbox = inboxes[client] else { return }
         guard !store.isLocked else { return retries.add(.save(client)) }
@@ -177,8 +171,6 @@ final class InboxWriter: Part {
         }
     }
 
-    // MARK: The outbox position
-
     /// With an empty outbox, the next start scans from this position on, and nothing if the inbox goes to sleep.
     /// Statuses are written first.
     private func raiseOutbox(_ inbox: Inbox, isAsleep: Bool) {
@@ -201,8 +193,6 @@ final class InboxWriter: Part {
         inbox.outboxFrom = place
         save(client)
     }
-
-    // MARK: Messages waiting for the disk
 
     /// Stores messages that waited in memory, and acknowledges them once durable. Messages that do not fit, or are
     /// refused, keep waiting.

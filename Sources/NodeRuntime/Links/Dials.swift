@@ -176,8 +176,6 @@ final class Dials: Part {
             })
     }
 
-    // MARK: Tokens
-
     func nextToken(of group: DialGroup) -> RoutingToken? {
         let isSecond = group.round == .second
         switch group.dial.route {
@@ -204,8 +202,6 @@ final class Dials: Part {
             shell.counters.save(link.client)
         }
     }
-
-    // MARK: Ends
 
     func failed(_ attempt: DialAttempt, _ failure: DialFailure, _ hearing: LinkTransport.TokenHearing) {
         let group = attempt.group

@@ -12,8 +12,6 @@ final class RelayStreams: Part {
 
     private var transport: LinkTransport? { shell.listening.transport }
 
-    // MARK: Streams to us
-
     /// An event of a stream at one of our rendezvous nodes.
     func relayed(_ answer: RelayAnswer, on link: LinkID) {
         switch answer {
@@ -136,8 +134,6 @@ final class RelayStreams: Part {
         for name in ends.keys.filter({ $0.link == link }).sorted(by: { $0.stream < $1.stream }) { finish(name) }
         sending[link] = nil
     }
-
-    // MARK: Streams to others
 
     /// Requests a stream from a rendezvous node. At most one of the callbacks is called, once,
     /// and only after this returns; none after `nil` or a cancel.

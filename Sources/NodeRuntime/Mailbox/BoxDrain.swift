@@ -61,8 +61,6 @@ final class BoxDrain: Part {
         shell.ownMailbox.drained(box, isFruitful: isFruitful)
     }
 
-    // MARK: Answers
-
     /// - Returns: `false` for an unrequested answer.
     func listed(_ ids: [SlotID], in listed: BoxID) -> Bool {
         answeredAt = now
@@ -90,8 +88,6 @@ final class BoxDrain: Part {
         if asked.isEmpty { settleBatch() }
         return true
     }
-
-    // MARK: Matching slots
 
     /// Finds each slot's member and number, notices first. Purges slots that no member can have made.
     private func sort(_ ids: [SlotID]) {
@@ -145,8 +141,6 @@ final class BoxDrain: Part {
         }
         return found
     }
-
-    // MARK: Taking
 
     private func takeMore() {
         // A failed link ends the drain at once.

@@ -65,8 +65,6 @@ final class MailOrders: Part {
         if shell.anonymousLinks.open(remote, for: purpose) == nil { end(delivery) }
     }
 
-    // MARK: Packing
-
     /// Packs messages, in order, into as few slots as possible.
     private func parcels(of order: MailOrder, _ inbox: Inbox, _ key: IdentityKey, _ conversation: ConversationID) -> (
         parcels: [Parcel], tooLarge: [Messaging.MessageID]
@@ -134,8 +132,6 @@ final class MailOrders: Part {
             contentsByteCount += byteCount
         }
     }
-
-    // MARK: Putting
 
     private func putMore(of delivery: Delivery) {
         guard let link = delivery.link else { return }

@@ -39,8 +39,6 @@ final class OwnMailbox: Part {
             name: peer.name, standing: machine?.standing ?? .unreachable, boxCount: seeds.count, takenCount: takenCount)
     }
 
-    // MARK: Mailbox and boxes
-
     /// Call this when the peers have changed or the contact inbox is loaded.
     func changed() {
         let wanted = shell.book.peers.first { $0.isMailbox && !$0.isBlocked }?.card
@@ -158,8 +156,6 @@ final class OwnMailbox: Part {
         core.schedule()
     }
 
-    // MARK: Answers
-
     private func answered(_ answer: MailboxAnswer, on link: LinkID) {
         guard machine?.link == link else { return }
         machine?.heard(link, now: now)
@@ -209,8 +205,6 @@ final class OwnMailbox: Part {
         discards[box, default: 0] += 1
         shell.anonymousLinks.say(request, on: link)
     }
-
-    // MARK: Draining
 
     private func next() {
         guard drain == nil, !store.isLocked, let link = machine?.link, machine?.isGranted ?? false else { return }

@@ -4,8 +4,6 @@ import Store
 
 /// Chunks of files, stored beside their messages, and reactions by target message.
 extension MessageArchive {
-    // MARK: Chunks
-
     /// - Returns: false for a duplicate; the first chunk is kept.
     func keep(_ chunk: AttachmentChunk, _ keeping: NodeAction.Keeping, expiresAt: Timestamp?) throws(StoreError) -> Bool
     {
@@ -92,8 +90,6 @@ extension MessageArchive {
     private static func chunkPrefix(_ message: Messaging.MessageID, _ secret: borrowing SecretBytes) -> [UInt8] {
         Array(BLAKE2b.authenticate(key: secret, message.bytes, byteCount: 16).prefix(prefixByteCount))
     }
-
-    // MARK: Reactions
 
     func noteReaction(_ message: Message) {
         guard case .reaction(let reaction) = message.content.body else { return }

@@ -128,8 +128,6 @@ extension MessageArchive {
         return found
     }
 
-    // MARK: Pages
-
     private func isListed(_ entry: Held, _ now: Timestamp) -> Bool {
         !entry.message.content.isAnnotation && entry.message.expiresAt.map { $0 > now } ?? true
     }

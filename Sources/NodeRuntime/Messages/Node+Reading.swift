@@ -123,8 +123,6 @@ extension Node {
         return count
     }
 
-    // MARK: Files
-
     package struct SavedAttachment {
         package var client: ClientID
         package var message: Messaging.MessageID
@@ -169,8 +167,6 @@ extension Node {
         }
         return result
     }
-
-    // MARK: The outbox
 
     package func outbox() throws(NodeError) -> [OutboxItem] { try shell.outbox.items() }
 

@@ -174,8 +174,6 @@ extension Node {
         }
     }
 
-    // MARK: Message details
-
     package func reactions(to message: Messaging.MessageID, client: ClientID) -> [(sender: PublicKey?, emoji: String)] {
         inboxes[client]?.archive.reactions(to: message, clock: services.readClock()) ?? []
     }
@@ -194,8 +192,6 @@ extension Node {
             return (total, total)
         }
     }
-
-    // MARK: Read receipts
 
     package func markRead(_ messages: [ReadMessage], client: ClientID) {
         guard let machine = core.machine.conversation(client),
@@ -220,8 +216,6 @@ extension Node {
     package func setDefaultReadReceipts(_ isOn: Bool) throws(NodeError) {
         try services.configure { $0.readReceipts = isOn }
     }
-
-    // MARK: Files
 
     /// Starts an upload.
     /// - Parameters:

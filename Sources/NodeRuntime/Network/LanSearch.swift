@@ -43,8 +43,6 @@ final class LanSearch: Part {
         transport = nil
     }
 
-    // MARK: Pairs
-
     /// Searches for the pair's member, and listens for it.
     func add(_ number: UInt64, listening: LanSecret, announcing: LanSecret?) {
         machine.add(number, listening: listening, announcing: announcing)
@@ -94,8 +92,6 @@ final class LanSearch: Part {
         schedule()
     }
 
-    // MARK: Time
-
     private func schedule() {
         guard transport != nil else { return }
         let deadline = min(machine.nextDeadline ?? looksAt, looksAt)
@@ -118,8 +114,6 @@ final class LanSearch: Part {
         if looksAt <= now.milliseconds { look() }
         schedule()
     }
-
-    // MARK: Answers
 
     private func receive(_ bytes: [UInt8], from source: LanPlace) {
         guard transport != nil else { return }
@@ -152,8 +146,6 @@ final class LanSearch: Part {
         log.debug("a member is on this network", metadata: ["client": "\(client)"])
         core.turn { core.machine.found(client, remote, at: endpoint, &$0) }
     }
-
-    // MARK: Interfaces
 
     /// Call this when the interfaces may have changed.
     func look() {

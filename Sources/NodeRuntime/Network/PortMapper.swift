@@ -172,8 +172,6 @@ final class PortMapper: Part {
         return promise.futureResult
     }
 
-    // MARK: State
-
     var endpoints: [Messaging.Endpoint] {
         machines.keys.sorted().compactMap { machines[$0]?.mapping }.flatMap(Self.endpoints)
     }

@@ -20,8 +20,6 @@ final class ConversationDirectory: Part {
 
     func checkUnlocked() throws(NodeError) { if store.isLocked { throw .locked } }
 
-    // MARK: Names
-
     /// - Parameter text: an id, an alias, an unambiguous prefix of an id or of an inbox's clientId, or an unambiguous
     ///   name.
     func resolve(_ text: String) throws(NodeError) -> ClientID {
@@ -146,8 +144,6 @@ final class ConversationDirectory: Part {
         return (machine.client, machine.conversation)
     }
 
-    // MARK: Joins
-
     func joins() throws(NodeError) -> [JoiningStateMachine] {
         try checkUnlocked()
         return core.machine.joins
@@ -173,8 +169,6 @@ final class ConversationDirectory: Part {
         case .ready: return nil
         }
     }
-
-    // MARK: Explosions
 
     /// Explosions with a tombstone, and scheduled ones; wakes no inbox.
     /// - Throws: ``NodeError/locked``.

@@ -43,8 +43,6 @@ package struct NodeState {
 
 /// User requests about the node and its inboxes. Most functions without a comment only forward to a part of the node.
 extension Node {
-    // MARK: The node
-
     /// Works while the storage is locked.
     package func status() -> NodeState {
         storage.probe(store, after: .second, now: services.now)
@@ -98,8 +96,6 @@ extension Node {
 
     package var eventLog: EventLog { shell.events.eventLog }
 
-    // MARK: The network
-
     package var listening: [Messaging.Endpoint] { shell.listening.endpoints }
 
     package var reachable: ReachableAddresses { shell.addresses.reachable }
@@ -136,8 +132,6 @@ extension Node {
     /// Conversations that have detected two running copies of a home.
     package var conversationsWithCopies: [Conversation] { core.machine.conversationsWithCopies }
     package var conversationsWithFullMemory: [Conversation] { core.machine.conversationsWithFullMemory }
-
-    // MARK: Inboxes
 
     package func inboxStates() throws(NodeError) -> [InboxState] {
         try shell.directory.checkUnlocked()
@@ -189,8 +183,6 @@ extension Node {
 
     package func stoppedWatching(_ client: ClientID) { shell.sleep.stoppedWatching(client) }
 
-    // MARK: Reaching members
-
     /// Wakes a conversation and waits until its members are linked, for requests that need a link.
     package func whenReached(_ text: String) -> EventLoopFuture<Void> {
         guard let client = try? shell.directory.resolve(text), (try? shell.sleep.wake(client, .userInteraction)) != nil
@@ -201,19 +193,13 @@ extension Node {
         return shell.sleep.whenReached(client).map { [self] in assumeIsolated { $0.stoppedWatching(client) } }
     }
 
-    // MARK: Peers
-
     package var peers: Peers { shell.peers }
 
     package func card() throws(NodeError) -> ContactCard { try peers.card() }
 
-    // MARK: Rendezvous nodes
-
     package func rendezvousStandings() -> [(name: String, standing: RelayReservationStateMachine.Standing?)] {
         shell.peerServices.standings()
     }
-
-    // MARK: Mailboxes
 
     package var mailboxStanding: OwnMailboxStanding? { shell.ownMailbox.standing }
 

@@ -21,8 +21,6 @@ final class Routes: Part {
         super.init(shell)
     }
 
-    // MARK: Tokens
-
     func match(_ token: RoutingToken) -> RoutingTable.Match? { table.match(token) }
 
     func isKnown(_ token: RoutingToken) -> Bool { table.match(token).map { !$0.isKnock } ?? false }
@@ -52,8 +50,6 @@ final class Routes: Part {
 
     /// The pause before the next ``roll(to:)``; `nil` when the rotation is complete.
     var rollPause: Milliseconds? { table.isRolling ? Self.rollPause : nil }
-
-    // MARK: Inboxes
 
     func register(_ client: ClientID, _ route: NodeAction.Route) {
         guard let inbox = inboxes[client], let key = inbox.key else { return }
@@ -172,8 +168,6 @@ final class Routes: Part {
         return result.sorted { $0.remote < $1.remote }
     }
 
-    // MARK: Tombstones
-
     func register(tombstone record: ExplosionRecord) {
         var knockers: [(Knocker, [UInt8])] = record.members.compactMap { member in
             record.memberKnocks[member].map { (.member(member), $0) }
@@ -204,8 +198,6 @@ final class Routes: Part {
     func knock(of member: PublicKey, _ inbox: Inbox) -> KnockSecret? {
         inbox.routes[.member(member)].flatMap { table.knock(ofMember: $0) }
     }
-
-    // MARK: LAN
 
     /// Starts LAN discovery for members, if it is on.
     func startSearch() {

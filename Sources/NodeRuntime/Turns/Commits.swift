@@ -30,8 +30,6 @@ final class Commits: Part {
     private(set) var figures = CommitFigures()
     private var waiters: [(sequence: UInt64, promise: EventLoopPromise<Void>)] = []
 
-    // MARK: Changes
-
     /// The inbox has changed: its later effects wait for the next commit, which is scheduled.
     func changed(_ inbox: Inbox) {
         mark(inbox)
@@ -52,8 +50,6 @@ final class Commits: Part {
         }
         if chunkByteCount >= Self.chunksByteCount { schedule() } else { scheduleLate() }
     }
-
-    // MARK: Effects
 
     /// Sends an effect now, or after pending commits.
     func sendWhenDurable(_ effect: EffectQueue.Effect, for client: ClientID) {
@@ -103,8 +99,6 @@ final class Commits: Part {
             }, for: client)
         return promise.futureResult
     }
-
-    // MARK: Scheduling
 
     /// One commit for one pass of the loop; see ``turnEnded()``.
     func schedule() {

@@ -121,8 +121,6 @@ final class WatchedDisk: FileSystem {
         action?(disk)
     }
 
-    // MARK: - FileSystem
-
     var user: UInt32 { disk.user }
 
     func open(_ name: String, in directory: FileDescriptor?, _ access: FileAccess) throws(SystemError) -> FileDescriptor

@@ -147,8 +147,6 @@ final class HomeDirectory {
         try onDisk(path) { () throws(SystemError) in try disk.synchronize(descriptor, dataOnly: false) }
     }
 
-    // MARK: - Paths
-
     static func trimmed(_ path: String) -> String {
         var path = path
         while path.utf8.count > 1, path.hasSuffix("/") { path.removeLast() }

@@ -62,8 +62,6 @@ final class InboxDirectories {
 
     func close() { disk.close(descriptor) }
 
-    // MARK: - Removing
-
     var hasRemains: Bool { !remains.isEmpty }
 
     /// Queues a segment whose key is destroyed, and its sidecar, for removal.
@@ -104,8 +102,6 @@ final class InboxDirectories {
         hasAbandoned = false
         return true
     }
-
-    // MARK: - Orphans
 
     func forgetNames() {
         destroyed = []
@@ -227,8 +223,6 @@ final class InboxDirectories {
             remains.append(.directory(name))
         }
     }
-
-    // MARK: - After a run that was cut off
 
     /// Makes durable what an earlier run left in the cache, for every inbox.
     func settleAll(_ doubt: Doubt) throws(StoreError) {

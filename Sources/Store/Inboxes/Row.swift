@@ -219,8 +219,6 @@ final class Row {
         loadedNames = nil
     }
 
-    // MARK: - Index
-
     func refused(segment number: Int) { if refusedSegments.insert(number).inserted { leaveRoom() } }
 
     func refused(sidecar stem: String) { if refusedSidecars.insert(stem).inserted { leaveRoom() } }
@@ -281,8 +279,6 @@ final class Row {
     /// Takes the bounds of all records of a segment from its last record.
     func expect(_ bounds: MessageRecord.Bounds) { nextOrder = max(nextOrder, bounds.ceiling) }
 
-    // MARK: - Statuses
-
     private func enterStatus(_ segment: Segment, _ position: Int) {
         let order = segment.records[position].order
         if let last = statuses.last, last.order > order { statusesAreSorted = false }
@@ -306,8 +302,6 @@ final class Row {
         guard segment.records.all.contains(where: { $0.kind == .status }) else { return }
         statuses.removeAll { Int($0.place.file) == segment.file.number }
     }
-
-    // MARK: - Timeline
 
     /// Requires a sorted timeline.
     func firstEntry(from place: UInt64) -> Int { timeline.partitioningIndex { $0.order >= place } }

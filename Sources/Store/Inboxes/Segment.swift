@@ -37,8 +37,6 @@ final class Segment {
 
     var acceptsAppends: Bool { !isDead && !file.isClosed && isProbed && file.end < Self.fullByteCount }
 
-    // MARK: - Expiries
-
     /// A record's expiry in eight bytes: milliseconds from the start of the bucket, and its position.
     private struct Expiry: Comparable {
         private let bits: UInt64

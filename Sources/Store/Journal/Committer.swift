@@ -89,8 +89,6 @@ final class Committer: Sendable {
         }
     }
 
-    // MARK: - One group
-
     /// - Parameter group: only the last job may have a checkpoint or erasures.
     private func perform(_ group: [CommitJob]) {
         let (counts, cause) = state.withLock { (($0.failures, $0.checkpointFailures), $0.lastFailure) }

@@ -60,8 +60,6 @@ final class GroupCommit {
         (self.committer, self.journal, self.damage, self.unsettled) = (committer, journal, damage, unsettled)
     }
 
-    // MARK: - What there is to do
-
     func note(_ file: RecordFile) {
         if !file.isListed { files.append(file) }
         file.isListed = true
@@ -89,8 +87,6 @@ final class GroupCommit {
         file.isListed = false
         pendingErasures.removeAll { $0.file === file }
     }
-
-    // MARK: - Commits
 
     /// - Parameters:
     ///   - now: the latest time known.
@@ -201,8 +197,6 @@ final class GroupCommit {
         return (tasks, files)
     }
 
-    // MARK: - Outcomes
-
     func absorb() {
         var hasFailed = false
         while true {
@@ -297,8 +291,6 @@ final class GroupCommit {
         note(file)
     }
 
-    // MARK: - Reaping
-
     func isDue(_ now: Int64) -> Bool { checkpointAt.map { $0 <= now } ?? false }
 
     func retryErasures() {
@@ -320,8 +312,6 @@ final class GroupCommit {
             return ExpirySidecar.columnTag(in: sidecar).map(tags.contains) ?? true
         }
     }
-
-    // MARK: - Unlocking and locking
 
     /// Takes over the journal of an earlier run.
     /// - Parameters:

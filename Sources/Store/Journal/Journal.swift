@@ -72,8 +72,6 @@ final class Journal: @unchecked Sendable {
     var halfByteCount: Int { max(0, halfPageCount - 1) * Self.pageByteCount }
     var usedByteCount: Int { (position - half * halfPageCount) * Self.pageByteCount }
 
-    // MARK: - Writing
-
     /// Writes one block for all batches. It is durable on return.
     func append(_ batches: [JournalBatch], _ key: JournalKey) throws(StoreError) {
         let bodies = batches.reduce(0) { $0 + $1.bodies.count }
@@ -175,8 +173,6 @@ final class Journal: @unchecked Sendable {
         guard let file else { return }
         try onDisk(path) { () throws(SystemError) in try disk.synchronize(file, dataOnly: true) }
     }
-
-    // MARK: - Recovery
 
     /// The valid blocks in order. Reports damage in the rest.
     func recover(_ key: JournalKey, _ damage: DamageList) -> [JournalBlock] {

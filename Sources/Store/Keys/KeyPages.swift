@@ -34,14 +34,10 @@ final class KeyPages {
 
     func close() { for file in files { file.close() } }
 
-    // MARK: - After a run that was cut off
-
     /// Writes every page again: see ``Doubt/refused``.
     func rewrite() throws(StoreError) { for file in files { try file.rewrite() } }
 
     func synchronize() throws(StoreError) { for file in files { try file.synchronize() } }
-
-    // MARK: - Ends
 
     func noteEnd(_ moment: Int64) { earliestEnd = min(earliestEnd ?? moment, moment) }
 
@@ -64,8 +60,6 @@ final class KeyPages {
         return made
     }
 
-    // MARK: - Destroying
-
     var hasDoomed: Bool { !rows.doomed.isEmpty || !columns.doomed.isEmpty || !tombstones.doomed.isEmpty }
 
     /// Overwrites the marked pages of rows and columns and reads them back. The pages of returned failures stay marked.
@@ -75,8 +69,6 @@ final class KeyPages {
         for (fuse, _) in columns.fuses(of: slot) { columns.end(fuse) }
         destroyDoomed()
     }
-
-    // MARK: - Fuses
 
     /// Arms a fuse, which needs no passphrase to destroy the page. Removes later fuses of the same page.
     func light(_ fuse: ColumnHeader, _ keys: GridKeys) throws(StoreError) {
@@ -131,8 +123,6 @@ class SealedPages {
             throw error
         }
     }
-
-    // MARK: - Destroying
 
     /// Marks a page for destruction. It serves no data from here on.
     final func doom(_ slot: Int) {
@@ -233,8 +223,6 @@ final class ColumnPages: SealedPages {
     func fuses(of slot: UInt32) -> [(slot: Int, header: ColumnHeader)] {
         headers.filter { $0.value.tier == .fuse && $0.value.rowSlot == slot }.map { ($0.key, $0.value) }
     }
-
-    // MARK: - Destroying
 
     /// The bucket or fuse has ended: forgets the header and marks the page for destruction.
     func end(_ slot: Int) {

@@ -42,8 +42,6 @@ struct Keystore: Sendable {
     var protection: Protection { copies.contains { $0.protection == .keyFile } ? .keyFile : .passphrase }
     var readableCopyCount: Int { copies.count }
 
-    // MARK: - Creating
-
     /// Writes `key` if needed, then both copies. The rename to `keystore` turns the directory into a home.
     static func create(
         in home: HomeDirectory, protection: Protection, passphrase: borrowing SecretBytes?, parameters: Argon2Parameters
@@ -72,8 +70,6 @@ struct Keystore: Sendable {
             try disk.synchronize(home.descriptor, dataOnly: false)
         }
     }
-
-    // MARK: - Opening
 
     /// - Throws: ``StoreError/keysDamaged(path:)`` when no copy can be read.
     init(in home: HomeDirectory) throws(StoreError) {
@@ -134,8 +130,6 @@ struct Keystore: Sendable {
         if let keyFile, !wantsPassphrase { throw .keysDamaged(path: keyFile.path) }
         throw isGiven ? .wrongPassphrase : .passphraseNeeded
     }
-
-    // MARK: - Writing
 
     /// Both copies are readable and equal.
     var isSettled: Bool { copies.count == 2 && copies[0].bytes == copies[1].bytes }
@@ -231,8 +225,6 @@ package struct RewrappedRoot: Sendable {
     let copy: KeystoreCopy
     let keyFile: KeyFile?
 }
-
-// MARK: - The protection of a home
 
 extension Store {
     /// Protects the home with another passphrase or with a key file, locked or not. Durable on return: the old secret

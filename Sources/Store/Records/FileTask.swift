@@ -258,8 +258,6 @@ struct FileWriter: Sendable {
         try disk.synchronize(directory, dataOnly: false)
     }
 
-    // MARK: - Erasing
-
     /// - Parameter isLast: writes the last spans instead of the others.
     /// - Returns: the failures, by file number.
     func perform(_ tasks: [ErasureTask], isLast: Bool) -> [Int: StoreError] {

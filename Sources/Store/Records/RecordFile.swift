@@ -107,8 +107,6 @@ final class RecordFile {
         isClosed = true
     }
 
-    // MARK: - Appending
-
     /// A record that does not fit begins a new buffer, because growing the old one would copy it.
     private func makeTail(reserving byteCount: Int) -> RecordBuffer {
         var capacity = 4_096
@@ -139,8 +137,6 @@ final class RecordFile {
         return span
     }
 
-    // MARK: - Erasing
-
     /// Zeroes a record with the next commit, and at once in memory if no commit took it.
     func erase(_ span: Span, _ kind: Erasure.Kind = .first) {
         if span.offset >= submitted { zero(span) }
@@ -165,8 +161,6 @@ final class RecordFile {
         defer { erasures = [] }
         return erasures
     }
-
-    // MARK: - Commits and checkpoints
 
     func takeUnsubmitted(into body: RecordBuffer) -> Range<Int64> {
         let range = submitted..<end
@@ -228,8 +222,6 @@ final class RecordFile {
         erasures = []
         needsSynchronizing = false
     }
-
-    // MARK: - Reading
 
     func withUnwritten<Result>(_ span: Span, _ body: (UnsafeRawBufferPointer) -> Result) -> Result? {
         guard span.offset >= written else { return nil }

@@ -14,8 +14,6 @@ extension LinkTransport {
 
     var now: Microseconds { Microseconds(clamping: loop.now.uptimeNanoseconds / 1_000) }
 
-    // MARK: Sockets
-
     /// Binds a socket for incoming and outgoing links.
     /// - Parameter port: 0 lets the system choose; otherwise the TCP listener's.
     /// - Returns: fails only with ``ListenFailure``.
@@ -91,8 +89,6 @@ extension LinkTransport {
         sockets = [:]
     }
 
-    // MARK: Dials, knocks and punching
-
     /// Begins an attempt that was not cancelled meanwhile.
     func dialByDatagram(_ name: UInt64, _ race: Race, _ endpoint: Endpoint, _ token: RoutingToken, route: UInt64) {
         guard attempts[name] != nil else { return }
@@ -123,8 +119,6 @@ extension LinkTransport {
         loop.assumeIsolated().scheduleTask(in: .seconds(6)) { self.punches[name] = nil }
         pump()
     }
-
-    // MARK: Events
 
     func pump() {
         guard !isPumping else {

@@ -59,8 +59,6 @@ extension LinkTransport {
         var hearing = TokenHearing.none
     }
 
-    // MARK: Dials
-
     /// Dials over all carriers. The owner is told after the return. The link has this number as its route.
     package func dial(_ dial: Dial) -> UInt64 {
         let machine = DialRace(
@@ -221,8 +219,6 @@ extension LinkTransport {
             }
         }
     }
-
-    // MARK: Knocks and questions
 
     /// Delivers a sealed message without a handshake, and returns the answer (Links.md, "Knocks"). TCP is first; UDP
     /// follows when TCP is slow or has failed.

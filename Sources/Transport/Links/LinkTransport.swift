@@ -111,8 +111,6 @@ package final class LinkTransport: @unchecked Sendable {
         return nextNumber
     }
 
-    // MARK: Listening
-
     /// Listens for TCP, and for UDP on the same port number. For port 0 the system chooses a number that is free for
     /// TCP. If UDP has it in use, another number is tried. An accept error, such as too many open files, does not end a
     /// listener.
@@ -161,8 +159,6 @@ package final class LinkTransport: @unchecked Sendable {
         pump()
     }
 
-    // MARK: Links
-
     func opened(_ connection: PeerConnection) {
         guard connection.role == .initiator else {
             connection.isPunched = wasPunched(connection)
@@ -188,8 +184,6 @@ package final class LinkTransport: @unchecked Sendable {
 
     /// How the last link to a peer was lost, if that was within ``TransportLimits/lossMemory``.
     package func loss(of peer: PublicKey) -> LinkLoss? { losses.loss(of: peer, now: loop.now) }
-
-    // MARK: Hole punching
 
     /// Punches through our own NAT for the peer's dial; the link arrives like any other.
     package func punch(_ nonce: [UInt8], to endpoints: [Endpoint]) {

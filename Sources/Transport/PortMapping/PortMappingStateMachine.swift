@@ -36,8 +36,6 @@ package struct PortMappingStateMachine {
 
     package init() {}
 
-    // MARK: Status
-
     package enum Standing: Hashable, Sendable {
         case none
         case asking
@@ -67,8 +65,6 @@ package struct PortMappingStateMachine {
         case .renewing(_, let mapping): mapping.expiresAt
         }
     }
-
-    // MARK: Events
 
     /// - Parameter place: `nil` when there is no gateway, or nothing to map. Mappings at an earlier gateway are left to
     ///   expire: there is no route to it any more.
@@ -133,8 +129,6 @@ package struct PortMappingStateMachine {
 
     /// The method of the question in progress at the stop.
     private var lastMethod: MappingMethod?
-
-    // MARK: Steps
 
     private mutating func begin() -> [Action] {
         guard let place, let first = place.methods.first else {

@@ -43,8 +43,6 @@ final class Acceptor: @unchecked Sendable {
         var isClosed = false
     }
 
-    // MARK: Numbers
-
     /// Accepts before reading from silent connections.
     private static let acceptsPerRound = 64
     /// Closes before other work: normally, and while connections arrive.

@@ -82,8 +82,6 @@ package struct RoutingTable: Sendable {
 
     package var count: Int { entries.count }
 
-    // MARK: Routes
-
     /// Admits a member's dials, with the saved ``counters(ofMember:)``. Replaces an earlier route with this id.
     package mutating func addMember(
         _ id: UInt64, secret: RoutingSecret, counters: ListenerCounters = ListenerCounters()
@@ -123,8 +121,6 @@ package struct RoutingTable: Sendable {
         }
         freeSlots.append(slot)
     }
-
-    // MARK: Tokens
 
     package func match(_ token: RoutingToken) -> Match? {
         find(token).map { Match(route: $0.holder.route, isKnock: $0.name.isKnock) }
@@ -232,8 +228,6 @@ package struct RoutingTable: Sendable {
     package func lan(ofMember id: UInt64) -> LanSecret? { member(id)?.secret?.lan }
 
     private func member(_ id: UInt64) -> Holder? { slots[.member(id)].flatMap { holders[$0] } }
-
-    // MARK: Names
 
     /// Yesterday, today and tomorrow, because clocks differ.
     private static func days(around day: UInt32) -> ClosedRange<UInt32> {

@@ -84,8 +84,6 @@ package struct LanDiscovery: Sendable {
 
     package var pairCount: Int { pairs.count }
 
-    // MARK: Pairs
-
     /// Listens for the other inbox of a pair. Replaces an earlier pair with this number.
     /// - Parameters:
     ///   - listening: `nil` if the peer does not know us yet and so does not look for us.
@@ -121,8 +119,6 @@ package struct LanDiscovery: Sendable {
         refused[number] = nil
         if let listening = pairs.removeValue(forKey: number)?.listening { tags.remove(number, listening) }
     }
-
-    // MARK: Events
 
     /// Schedules a check, after an event that may make a peer missing.
     package mutating func stir(now: Int64, using random: inout some RandomNumberGenerator) {
@@ -243,8 +239,6 @@ package struct LanDiscovery: Sendable {
             pairs.lazy.compactMap { number, pair in pair.listening.map { (key: number, secret: $0) } })
         questions.removeAll { now - $0.at > LanLimits.questionLifetime }
     }
-
-    // MARK: Received datagrams
 
     package mutating func receive(
         _ bytes: [UInt8], from source: LanPlace, now: Int64, using random: inout some RandomNumberGenerator
