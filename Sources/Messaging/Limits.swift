@@ -40,6 +40,8 @@ package enum Limits {
     package static let inviteLifetime: Milliseconds = .day
     package static let inviteMaximumLifetime: Milliseconds = 7 * .day
     package static let joinLifetime: Milliseconds = .day
+    /// How long a join waits for its user to agree to what the conversation keeps.
+    package static let joinAnswerTime: Milliseconds = 10 * .minute
     /// An undelivered message is given up after this long, or at its expiry.
     package static let outboxLifetime: Milliseconds = 7 * .day
     package static let resend = Backoff(first: 2 * .second, longest: 15 * .minute)

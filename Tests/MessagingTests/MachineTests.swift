@@ -322,14 +322,23 @@ import Testing
             return if case .entered = outcome { true } else { false }
         }
         var joiner = JoiningStateMachine(client: .generate(&random), key: own, record: record, now: noon)
-        var (lenient, empty) = (joiner, joiner)
+        var (lenient, empty, silent) = (joiner, joiner, joiner)
         let hasEnteredEmpty = entered(&empty, &turn)
         #expect(hasEnteredEmpty, "nothing is kept, so nothing is asked")
         for lifetime in [Lifetime.oneDay, .sevenDays] {
             welcome.agreement = agreement(lifetime)
             // An answer to other terms is none to these.
             let hasEntered = entered(&joiner, &turn)
-            #expect(!hasEntered && joiner.record.state == .joining && joiner.offer?.agreement == welcome.agreement)
+            let shown = welcome.agreement
+            #expect(!hasEntered && joiner.record.state == .joining && joiner.offer?.agreement == shown)
+            // Repeated, the welcome has no effect. Other terms do not take the place of those that the user sees.
+            for (given, effects) in [(shown, 0), (agreement(.thirtyDays), 1)] {
+                welcome.agreement = given
+                let outcome = joiner.receive(.welcome(welcome), from: creator.publicKey, on: LinkID(links), turn)
+                let count = if case .pending(let actions) = outcome { actions.count } else { -1 }
+                #expect(count == effects && joiner.offer?.agreement == shown)
+            }
+            welcome.agreement = shown
             joiner.agree(&turn)
         }
         #expect(turn.actions.contains(.close(LinkID(links))) && joiner.nextAttempt == turn.now && joiner.offer == nil)
@@ -337,6 +346,15 @@ import Testing
         turn.defaultPolicy = .acceptUpTo(.sevenDays)
         let byPolicy = entered(&lenient, &turn)
         #expect(byUser && byPolicy)
+
+        // Without an answer the creator is told, so that the others' agreement does not wait for it.
+        turn.defaultPolicy = .ask
+        #expect(!entered(&silent, &turn))
+        var later = MessagingTests.turn(random, now: noon + Limits.joinAnswerTime)
+        #expect(silent.nextDeadline.map { $0 <= later.now } == true)
+        let end = silent.advance(&later)
+        let told = if case .failed(_, let actions) = end { actions } else { [NodeAction]() }
+        #expect(told == [.transmit(LinkID(links), .joinCancelled), .close(LinkID(links))])
     }
 
     @Test func `a join is given up after a day`() throws {

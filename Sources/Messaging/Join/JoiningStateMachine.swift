@@ -91,6 +91,8 @@ package struct JoiningStateMachine: Sendable {
     private var heard = HeardPlaces()
     /// The welcome to a conversation that keeps what the user has not agreed to yet.
     package private(set) var offer: Welcome?
+    /// The creator has admitted us, and the agreement of all waits for our signature: so the question ends.
+    private var offerEndsAt: Timestamp?
 
     package init(client: ClientID, key: IdentityKey, record: JoinRecord, now: Timestamp) {
         self.client = client
@@ -104,7 +106,7 @@ package struct JoiningStateMachine: Sendable {
     /// `nil` when the join has succeeded or was cancelled.
     package var nextDeadline: Timestamp? {
         switch record.state {
-        case .joining: min(record.deadline, link.nextDeadline ?? record.deadline)
+        case .joining: earliest(record.deadline, link.nextDeadline, offerEndsAt)
         case .joinFailed: forgottenAt
         case .ready, .cancelled: nil
         }
@@ -172,8 +174,13 @@ package struct JoiningStateMachine: Sendable {
             if let terms = welcome.agreement?.terms, record.asks == true, terms.allowsSomething, terms != record.agreed,
                 !turn.defaultPolicy.accepts(terms)
             {
+                // The user agrees to the terms that were shown, and to no others.
+                guard offer.map({ $0.agreement?.terms == terms }) ?? true else { return .pending([.close(link)]) }
+                let isNew = offer == nil
                 // The link stays, so that a cancellation releases our place at once.
                 offer = welcome
+                guard isNew else { return .pending([]) }
+                offerEndsAt = turn.now + Limits.joinAnswerTime
                 let event = Event(client: client, conversation: nil, at: turn.now, kind: .joinValidated)
                 return .pending([.notify(event)])
             }
@@ -217,8 +224,11 @@ package struct JoiningStateMachine: Sendable {
 
     /// The user keeps what the conversation keeps. The creator is asked for the same welcome over a new link.
     package mutating func agree(_ turn: inout Turn) {
-        guard let offer else { return }
-        (record.agreed, self.offer) = (offer.agreement?.terms, nil)
+        guard let offer else {
+            record.asks = nil
+            return
+        }
+        (record.agreed, self.offer, offerEndsAt) = (offer.agreement?.terms, nil, nil)
         if let open = link.link, link.closed(open, now: turn.now) { turn.close(open) }
         retry(&turn)
     }
@@ -251,10 +261,14 @@ package struct JoiningStateMachine: Sendable {
 
     /// Dials and pings, and fails the join at its deadline.
     package mutating func advance(_ turn: inout Turn) -> Outcome {
-        if record.expire(now: turn.now) {
+        if record.expire(now: offerEndsAt.map { $0 <= turn.now ? record.deadline : turn.now } ?? turn.now) {
             var result: [NodeAction] = []
             // Not `map`: Swift 6.3.1 fails to compile it here with optimisation (ownership error in CopyPropagation).
-            if let open = link.link { result.append(.close(open)) }
+            if let open = link.link {
+                if offer != nil { result.append(.transmit(open, .joinCancelled)) }
+                result.append(.close(open))
+            }
+            (offer, offerEndsAt) = (nil, nil)
             return .failed(.genericFailure, result)
         }
         guard record.state == .joining else {

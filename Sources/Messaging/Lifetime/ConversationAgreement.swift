@@ -167,10 +167,14 @@ extension Conversation {
     /// Never sent; expires like the contents around it (Lifetime.md, "What is shown").
     func systemMessage(_ text: String, _ turn: inout Turn) {
         var kept = placement(of: .text, turn)
-        // A system message need not wait for the unlock.
-        if case .untilUnlocked = kept.keeping {
-            kept = Placement(lifetime: .ephemeral, agreement: nil, expiresAt: nil, keeping: .memory)
-        }
+        // A system message need not wait for the unlock, nor take the room that expiry and explosions need.
+        let isRefused =
+            switch kept.keeping {
+            case .disk: !turn.hasRoom(client)
+            case .untilUnlocked: true
+            case .memory: false
+            }
+        if isRefused { kept = Placement(lifetime: .ephemeral, agreement: nil, expiresAt: nil, keeping: .memory) }
         let id = MessageID.random(&turn.random)
         let message = Message(
             content: Content(

@@ -105,7 +105,9 @@ extension ChatModel {
     mutating func done(_ action: ChatRequest.Action, _ value: JSONValue) throws(JSONMismatch) -> [ChatEffect] {
         switch action {
         case .send(let id, let text, _):
-            if let text { change(id) { $0.answered(text, isSent: true) } }
+            // Only the open room gets a list that shows the text.
+            let isOpen = id == currentID
+            if let text { change(id) { $0.answered(text, isSent: isOpen) } }
             return refreshMessages(id)
         case .invite(let id):
             let invite = try value.decoded(as: Invite.self)

@@ -339,14 +339,19 @@ extension ChatModel {
             }
             if notice == nil { question = nil }
         case .invitation(let join):
-            // The plain chat enters a line.
-            var word = editor.line
-            if case .character(let letter) = key { word = String(letter) }
-            editor.clear()
-            guard let answer = ["a": "/join", "d": "/decline"][word] else {
-                notice = ("a accepts, d declines, Esc leaves it open", false)
+            // This question may appear while the user types. The plain chat enters a line.
+            let takesLine = join.state == .validated || isPlain
+            if takesLine, key != .enter {
+                _ = editor.edit(key)
                 return []
             }
+            var word = editor.line
+            if !takesLine, case .character(let letter) = key { word = String(letter) }
+            guard let answer = ["a": "/join", "d": "/decline"][word] else {
+                notice = ("a accepts, d declines\(takesLine ? ", each with Enter" : ""), Esc leaves it open", false)
+                return []
+            }
+            editor.clear()
             question = nil
             return command("\(answer) \(join.join)")
         case .name(let line):

@@ -100,7 +100,7 @@ extension ChatModel {
         case .invitation(let join):
             let name = join.name.map { "\"\(Words.name($0))\"" } ?? "a conversation"
             if let agreement = join.agreement {
-                return "\(name) keeps messages: \(agreement.words): a agrees and joins · d declines · Esc "
+                return "\(name) keeps messages: \(agreement.words): a and Enter agrees · d declines · Esc "
             }
             return "\(name), from \(Words.name(join.from ?? "a stranger")): a accepts · d declines · Esc "
         case .name: return "your name, as others see it (Enter for none): "

@@ -92,6 +92,7 @@ struct Room {
     /// Begins at the newest messages.
     mutating func open() {
         (position, goal, newCount) = (.newest, nil, unreadCount)
+        unanswered.removeAll { $0.state != Self.sending }
         if !isAtEnd { messages = [] }
     }
 
@@ -133,6 +134,7 @@ struct Room {
         var message = Message()
         (message.from, message.text, message.replyTo) = ("me", text, reply?.message.description)
         (message.sentAt, message.state) = (at, Self.sending)
+        message.expiresAt = retention.milliseconds.map { at + $0 }
         unanswered.append(message)
     }
 
@@ -149,6 +151,7 @@ struct Room {
     }
 
     mutating func expire(now: Timestamp) {
+        unanswered.removeAll { message in message.expiresAt.map { $0 <= now } ?? false }
         let over = messages.filter { message in message.expiresAt.map { $0 <= now } ?? false }
         if !over.isEmpty {
             messages.removeAll { message in message.expiresAt.map { $0 <= now } ?? false }

@@ -128,7 +128,7 @@ struct JoinHandlers: Sendable {
         }
         let waiting = params.wait == false ? nil : call
         // To name a join that asks is to agree.
-        if let asking = try? node.resolveJoin(params.slug), asking.offer != nil {
+        if params.slug.count >= 4, let asking = try? node.resolveJoin(params.slug), asking.offer != nil {
             node.agreeToJoin(asking.client)
             let wait = JoinWait(asking.client, params.timeout, waiting, deadlines)
             return waiting == nil ? call.succeed(try JoinView.join(asking.client, node)) : wait.begin(node)
