@@ -136,7 +136,7 @@ import Testing
                 #expect(answer.code == 1 && answer.message.contains("key file"), "\(answer)")
             }
             let nowhere = TestNode(name: "nobody", directory: ann.directory)
-            try nowhere.fails(7, "passphrase", "set", "--new-passphrase-file", next)
+            try nowhere.fails(8, "passphrase", "set", "--new-passphrase-file", next)
         }
     }
 
