@@ -57,16 +57,14 @@ struct Deadlines {
 
     private var entries = Heap<Entry>()
 
-    var next: NIODeadline? { entries.min?.deadline }
-
-    /// Entries cannot be removed: the owner checks whether a due entry still applies.
-    /// - Returns: the deadline, rounded up to a quarter of a second: so few wake-ups serve all links.
-    mutating func add(_ id: UInt64, at deadline: NIODeadline) -> NIODeadline {
-        let quarter: UInt64 = 250_000_000
-        let end = NIODeadline.uptimeNanoseconds((deadline.uptimeNanoseconds + quarter - 1) / quarter * quarter)
-        entries.insert(Entry(deadline: end, id: id))
-        return end
+    /// The next deadline of an owner that still has one: the others need no wake-up.
+    mutating func next(where isAwaited: (UInt64) -> Bool) -> NIODeadline? {
+        while let first = entries.min, !isAwaited(first.id) { entries.removeMin() }
+        return entries.min?.deadline
     }
+
+    /// An entry is not removed when its owner no longer needs it.
+    mutating func add(_ id: UInt64, at deadline: NIODeadline) { entries.insert(Entry(deadline: deadline, id: id)) }
 
     mutating func due(at now: NIODeadline, limit: Int) -> [UInt64] {
         var result: [UInt64] = []

@@ -129,7 +129,10 @@ extension LinkTransport {
     }
 
     /// Calls ``StreamLink/timePassed(_:)`` at `deadline`, or soon after it when many are due at once.
-    func watch(_ id: UInt64, until deadline: NIODeadline) { setAlarm(deadlines.add(id, at: deadline)) }
+    func watch(_ id: UInt64, until deadline: NIODeadline) {
+        deadlines.add(id, at: deadline)
+        setAlarm(deadline)
+    }
 
     private func setAlarm(_ time: NIODeadline) {
         if let alarm, alarm.time <= time { return }
@@ -143,7 +146,13 @@ extension LinkTransport {
         let now = loop.now
         for id in deadlines.due(at: now, limit: limits.endsPerTurn) { streamLinks[id]?.timePassed(now) }
         // Further due deadlines wait until the links had their turn.
-        if let next = deadlines.next { setAlarm(max(next, now + limits.pauseBetweenTurns)) }
+        let next = deadlines.next { id in
+            guard let link = streamLinks[id], link.deadline == nil else { return streamLinks[id] != nil }
+            // It may set another deadline later.
+            link.timePassed(now)
+            return false
+        }
+        if let next { setAlarm(max(next, now + limits.pauseBetweenTurns)) }
     }
 }
 

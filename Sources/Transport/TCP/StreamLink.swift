@@ -143,7 +143,7 @@ final class StreamLink: LinkEnd {
     }
 
     /// The next timeout; `nil` for an open link.
-    private var deadline: NIODeadline? {
+    var deadline: NIODeadline? {
         switch (actDeadline, wholeDeadline) {
         case (let act?, let whole?): min(act, whole)
         case (let act, let whole): act ?? whole
