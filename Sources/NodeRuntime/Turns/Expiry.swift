@@ -76,7 +76,10 @@ final class Expiry: Part {
 
     /// When ``reap(_:)`` has work; `nil` without a deadline.
     var next: Timestamp? {
-        let expiry = earliest(store.nextExpiry.map { Timestamp(milliseconds: $0) }, memory.expiries.next)
-        return earliest(expiry.map(pace.expiry), store.nextTask.map { Timestamp(milliseconds: $0) })
+        let stored = store.nextExpiry.map { Timestamp(milliseconds: $0) } ?? .latest
+        let expiry = min(stored, memory.expiries.next ?? .latest)
+        let task = store.nextTask.map { Timestamp(milliseconds: $0) } ?? .latest
+        let next = min(expiry == .latest ? expiry : pace.expiry(expiry), task)
+        return next == .latest ? nil : next
     }
 }

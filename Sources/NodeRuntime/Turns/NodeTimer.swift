@@ -61,12 +61,16 @@ final class NodeTimer: Part {
     func schedule() {
         guard !isStopped else { return }
         let now = now
-        let next = min(
-            now + 10 * .second,
-            earliest(
-                core.machine.nextDeadline, shell.expiry.next, shell.codes.nextDeadline,
-                shell.ownMailbox.isDue ? now : shell.ownMailbox.nextDeadline, shell.routes.rollPause.map { now + $0 },
-                shell.loading.retryAt, storage.trouble == nil ? nil : now + StorageHealth.probePause) ?? .latest)
+        var next = now + 10 * .second
+        // Once a turn, so without an array of all.
+        func meet(_ deadline: Timestamp?) { if let deadline, deadline < next { next = deadline } }
+        meet(core.machine.nextDeadline)
+        meet(shell.expiry.next)
+        meet(shell.codes.nextDeadline)
+        meet(shell.ownMailbox.isDue ? now : shell.ownMailbox.nextDeadline)
+        meet(shell.routes.rollPause.map { now + $0 })
+        meet(shell.loading.retryAt)
+        meet(storage.trouble == nil ? nil : now + StorageHealth.probePause)
         if let deadline, timer != nil, deadline <= next, deadline > now { return }
         timer?.cancel()
         deadline = next
