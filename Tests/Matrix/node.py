@@ -90,7 +90,8 @@ class Node:
         return None
 
     def texts(self):
-        return [one["text"] for one in self.call("read", conversation="room", last=100)["messages"]]
+        messages = self.call("read", conversation="room", last=100)["messages"]
+        return [one["text"] for one in messages if one["from"] != "system"]
 
     @property
     def is_alive(self):
