@@ -250,7 +250,7 @@ def live(package, root):
     service = Service(root)
     lost = subprocess.run([CHROOT, root.path, *USER, *service.commands["ExecStart"]], env=service.environment,
                           capture_output=True, text=True)
-    check("without a home it ends with 7, and says what to do", lost.returncode == 7 and "mayfly init" in lost.stderr)
+    check("without a home it ends with 8, and says what to do", lost.returncode == 8 and "mayfly init" in lost.stderr)
     check("completion is silent without a node", complete(root, "mayfly", "send", "--home", HOME, "") == [])
     root.user("init", "--listen", "tcp://127.0.0.1:0")
     service.start()
