@@ -132,7 +132,7 @@ package final class HostileMember {
         return JoinRequest(invite: invite.signed, joinSecret: invite.invite.joinSecret, member: member)
     }
 
-    /// What it shares with the creator.
+    /// The secret that it shares with the creator.
     var secret: RoutingSecret {
         RoutingSecret.derive(own: identity, remote: creator, conversation: conversation.bytes, role: .initiator)
     }

@@ -84,7 +84,7 @@ enum Figure: String, CaseIterable {
     private var parts: [Substring] { rawValue.split(separator: "|") }
     var name: String { String(parts[0]) }
     var unit: String { String(parts[1]) }
-    /// What the disk alone takes. A rate is compared with repetitions per second.
+    /// The time of the disk alone. A rate is compared with repetitions per second.
     var raw: Figure? { parts.count > 2 ? .rawSynchronize : nil }
 
     /// `value` in this figure's unit as a multiple of `raw` in its own.

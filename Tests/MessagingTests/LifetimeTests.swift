@@ -245,7 +245,7 @@ import Testing
         talk.propose(.oneDay, side)
         talk.deliver(side.other)
         talk.policies = [.ask, .ask]
-        // Of two that cross, the one with the later stamp survives.
+        // If two proposals cross, the one with the later stamp survives.
         talk.now = talk.now + -1
         talk.propose(.sevenDays, side.other)
         talk.session()

@@ -95,7 +95,7 @@ import Testing
                     }
                 }
                 #expect(kept.count == 1, "dialled by \(dialers), relayed \(kinds)")
-                // Of two of one kind the smaller key's.
+                // The smaller key's link stays, if both links are of one kind.
                 if dialers[0] < dialers[1], kinds[0] == kinds[1] { #expect(kept == [links[0]]) }
             }
         }

@@ -30,7 +30,7 @@ import Testing
         }
     }
 
-    @Test("Who joined and who left is kept as long as the contents around it") func members() throws {
+    @Test("Joins and leaves are kept as long as the contents around them") func members() throws {
         var pair = try Pair.joined(agreed: .oneDay)
         pair.command(1) { _ = $0.leave(&$1) }
         pair.run()

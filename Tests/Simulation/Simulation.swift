@@ -70,7 +70,7 @@ package final class Simulation {
         case mailboxReturns
     }
 
-    /// What one process of a node does or learns.
+    /// A step or an observation of one process of a node.
     enum Deed {
         case commit
         case dial(ClientID, NodeAction.Dial)

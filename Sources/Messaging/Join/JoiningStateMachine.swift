@@ -91,7 +91,7 @@ package struct JoiningStateMachine: Sendable {
     private var heard = HeardPlaces()
     /// The welcome to a conversation that keeps what the user has not agreed to yet.
     package private(set) var offer: Welcome?
-    /// The creator has admitted us, and the agreement of all waits for our signature: so the question ends.
+    /// The question ends then: the creator has admitted us, and the agreement of all members waits for our signature.
     private var offerEndsAt: Timestamp?
 
     package init(client: ClientID, key: IdentityKey, record: JoinRecord, now: Timestamp) {

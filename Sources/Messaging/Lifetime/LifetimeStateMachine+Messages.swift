@@ -39,7 +39,7 @@ extension LifetimeStateMachine {
         let ended = endedProposals.last { $0.id == proposal.id && ($0.by == nil || $0.by == proposal.proposer) }
         guard let ended else { return nil }
         guard from == proposal.proposer else { return [.dropped] }
-        // What has ended the proposal here may never have reached its proposer.
+        // The counter-proposal or withdrawal that ended the proposal here may be lost on the way to its proposer.
         let answer = [Action.sendTo(from, .reject(proposal.id, ended.rejected ?? .stale))]
         // The member may have dropped our proposal for its own, which this rejection ends.
         if case .proposed(let ours, _, _) = negotiation { return answer + [.sendTo(from, .proposal(ours))] }

@@ -17,7 +17,7 @@ final class DialGroup {
     var relays: [Messaging.Endpoint] = []
     /// The kind of token to show; see ``Dials/goOn(_:)``.
     var round = Round.first
-    /// What the attempts have shown about our token. A node that closed before act 2 may not know it. Over UDP such a
+    /// Evidence of the attempts about our token. A node that closed before act 2 may not know it. Over UDP such a
     /// node is silent, so there no answer counts too.
     var hearing = LinkTransport.TokenHearing.none
     /// Has failed or has a link. A direct attempt may continue beside a relayed link.

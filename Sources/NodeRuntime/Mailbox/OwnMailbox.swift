@@ -19,7 +19,7 @@ final class OwnMailbox: Part {
     /// Boxes of exploded conversations, and those of them in which contents may wait.
     private var exploded: [BoxID: BoxLabel] = [:]
     private var unpurged: Set<BoxID> = []
-    /// Those whose purge is under way on the link.
+    /// Boxes whose purge is under way on the link.
     private var purging: Set<BoxID> = []
     /// Requests on the link that the mailbox has not answered by `discarded`.
     private var discards: [BoxID: Int] = [:]

@@ -62,7 +62,7 @@ final class NodeTimer: Part {
         guard !isStopped else { return }
         let now = now
         var next = now + 10 * .second
-        // Once a turn, so without an array of all.
+        // Each turn sets the timer, so the deadlines are compared without allocating an array.
         func meet(_ deadline: Timestamp?) { if let deadline, deadline < next { next = deadline } }
         meet(core.machine.nextDeadline)
         meet(shell.expiry.next)

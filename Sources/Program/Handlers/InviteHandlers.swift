@@ -127,7 +127,7 @@ struct JoinHandlers: Sendable {
             try node.join(slug, profile: profile, alias: alias, asks: asks)
         }
         let waiting = params.wait == false ? nil : call
-        // To name a join that asks is to agree.
+        // A user who names a join that asks agrees to it.
         if params.slug.count >= 4, let asking = try? node.resolveJoin(params.slug), asking.offer != nil {
             node.agreeToJoin(asking.client)
             let wait = JoinWait(asking.client, params.timeout, waiting, deadlines)

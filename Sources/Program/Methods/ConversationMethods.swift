@@ -243,7 +243,7 @@ struct JoinStatus: CodableRecord {
     var alias: String?
     /// The creator's name for the conversation; present when ready or invited, unless it has no name.
     var name: String?
-    /// What the conversation keeps; present when ready or validated, unless it keeps nothing.
+    /// The agreement of the conversation; present when ready or validated, unless it keeps nothing.
     var agreement: LifetimeAgreement?
     /// The named peer that sent the invitation; present when invited by one.
     var from: String?

@@ -38,7 +38,7 @@ extension LinkTransport {
         }
     }
 
-    /// What a failed dial has shown about our token.
+    /// Evidence of a failed dial about our token.
     package enum TokenHearing: Sendable {
         case none
         /// No node answered over UDP: a node that is down and one that does not know the token are both silent.

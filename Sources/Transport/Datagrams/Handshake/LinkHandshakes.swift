@@ -159,7 +159,7 @@ final class ResponderHandshake {
     private var answers = 1
     /// Halves of act 1 since the last answer.
     private var halves = 0
-    /// Acts 3 with a wrong tag, each of which costs a curve operation, until the handshake ends.
+    /// Acts 3 with a wrong tag until the handshake ends. Each costs a curve operation.
     private var triesLeft = 4
 
     /// - Throws: ``HandshakeError`` for a bad act 1.
