@@ -38,7 +38,7 @@ package struct SHA256 {
     }
 }
 
-/// SHA-256 of a file in pieces, whose last bytes are overwritten with the last reference.
+/// SHA-256 of secret pieces, whose last bytes are overwritten with the last reference.
 package final class SHA256Hasher {
     private var hash = SHA256()
 
@@ -55,22 +55,21 @@ package final class SHA256Hasher {
 /// HMAC-SHA-256 (RFC 2104).
 package enum HMACSHA256 {
     package static func authenticate(key: UnsafeRawBufferPointer, _ parts: [UInt8]...) -> [UInt8] {
-        var state = crypto_auth_hmacsha256_state()
-        withUnsafeBytes(of: 0 as UInt64) { nothing in
-            let base = key.baseAddress ?? nothing.baseAddress!
-            _ = crypto_auth_hmacsha256_init(&state, base.assumingMemoryBound(to: UInt8.self), key.count)
-        }
-        for part in parts { crypto_auth_hmacsha256_update(&state, part, UInt64(part.count)) }
-        var code = [UInt8](repeating: 0, count: 32)
-        crypto_auth_hmacsha256_final(&state, &code)
-        sodium_memzero(&state, MemoryLayout.size(ofValue: state))
-        return code
+        let (inner, outer) = (SHA256Hasher(), SHA256Hasher())
+        var block = [UInt8](repeating: 0x36, count: 64)
+        func mix(_ key: some Sequence<UInt8>) { for (index, byte) in key.enumerated() { block[index] ^= byte } }
+        if key.count > block.count { mix(SHA256.hash(key)) } else { mix(key) }
+        inner.update(block)
+        for part in parts { inner.update(part) }
+        for index in block.indices { block[index] ^= 0x36 ^ 0x5c }
+        outer.update(block)
+        outer.update(inner.finalize())
+        wipe(&block)
+        return outer.finalize()
     }
 
     package static func authenticate(key: [UInt8], _ parts: [UInt8]...) -> [UInt8] {
-        key.withUnsafeBytes { key in
-            parts.count == 1 ? authenticate(key: key, parts[0]) : authenticate(key: key, parts.flatMap { $0 })
-        }
+        key.withUnsafeBytes { authenticate(key: $0, parts.flatMap { $0 }) }
     }
 }
 

@@ -1,8 +1,4 @@
 /// The dialer's tokens for a member: which one to show next (Links.md, "Routing tokens").
-///
-/// Each dial shows the next counter above the last answered one. The listener knows all of these tokens, because its
-/// window follows the tokens shown, not the dials' outcomes. A token is reused only after ``TokenLimits/reach``
-/// unanswered dials in a row.
 package struct DialTokens: Sendable {
     /// A shown token that may still be answered.
     private struct Shown: Hashable, Sendable {
@@ -125,8 +121,7 @@ package enum TokenLimits {
     static let dialedDays = 3
 }
 
-/// A series of a member's counters. The first one begins with the conversation. A handshake under a token of a day
-/// starts another one, named after that token. So two sides that lost their counters start again without reuse.
+/// A series of a member's counters. A handshake under a token of a day starts another one, named after that token.
 package struct TokenGeneration: Hashable, Codable, Sendable {
     /// Days since the start of 1970, UTC, by the dialer's clock.
     package let day: UInt32

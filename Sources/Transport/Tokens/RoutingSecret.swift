@@ -41,11 +41,8 @@ package final class RoutingSecret: Sendable {
     /// The key of LAN discovery tags, which reveals no other secret. Derived at each call.
     package var lan: LanSecret { secret.withBytes { LanSecret(routingSecret: $0) } }
 
-    /// The secret of one direction between two members: HKDF over the static-static ECDH of their inboxes, salted with
-    /// the conversation's id and bound to the dialer. Each side can derive both directions.
-    /// - Parameters:
-    ///   - conversation: the conversation's id, 32 bytes.
-    ///   - role: our own role in the links of this direction.
+    /// The secret of one direction between two members. Each side can derive both directions.
+    /// - Parameter role: our own role in the links of this direction.
     package static func derive(own: IdentityKey, remote: PublicKey, conversation: [UInt8], role: Role) -> RoutingSecret
     {
         let parties =
@@ -63,31 +60,26 @@ package final class RoutingSecret: Sendable {
     /// The 32 bytes, to be sealed, only during `body`.
     package func withBytes<Result>(_ body: (UnsafeRawBufferPointer) -> Result) -> Result { secret.withBytes(body) }
 
-    /// The secret that many dialers share.
-    /// - Parameters:
-    ///   - shared: 32 bytes from a contact card or an invite.
-    ///   - purpose: `card` or `invite`, for separate domains.
+    /// The secret that many dialers share, of a contact card or an invite.
+    /// - Parameter purpose: `card` or `invite`, for separate domains.
     package static func derive(shared: borrowing SecretBytes, purpose: String) -> RoutingSecret {
         RoutingSecret(HKDF.derive(secret: shared, info: "mayfly/1 routing " + purpose))
     }
 
-    /// The token of a day: HMAC-SHA-256(R, day ‖ counter), both 32-bit big-endian, cut to 16 bytes.
     /// - Parameter day: days since the start of 1970, UTC.
     package func token(day: UInt32, counter: UInt32) -> RoutingToken {
         RoutingToken(secret, bigEndian(UInt64(day) << 32 | UInt64(counter)))
     }
 
-    /// A member's token, independent of clocks: HMAC-SHA-256(R, day ‖ counter of the generation ‖ counter), each 32-bit
-    /// big-endian, cut to 16 bytes.
+    /// A member's token, independent of clocks.
     package func token(_ generation: TokenGeneration, counter: UInt32) -> RoutingToken {
         RoutingToken(secret, bigEndian(UInt64(generation.day) << 32 | UInt64(generation.counter)) + bigEndian(counter))
     }
 
-    /// A shared secret's token, independent of clocks: HMAC-SHA-256(R, counter), 32-bit big-endian, cut to 16 bytes.
+    /// A shared secret's token, independent of clocks.
     package func token(counter: UInt32) -> RoutingToken { RoutingToken(secret, bigEndian(counter)) }
 
-    /// One of the 16 tokens of a shared secret, at random.
-    /// - Parameter day: days since the start of 1970, UTC; `nil` for a token of any day.
+    /// One of the 16 tokens of a shared secret, at random, of a day or of any day.
     package func sharedToken(day: UInt32?, using generator: inout some RandomNumberGenerator) -> RoutingToken {
         let counter = UInt32.random(in: 1...TokenLimits.shared, using: &generator)
         return day.map { token(day: $0, counter: counter) } ?? token(counter: counter)
@@ -95,8 +87,7 @@ package final class RoutingSecret: Sendable {
 }
 
 /// The key of knocks, derived from a routing secret and used for nothing else, so that a tombstone can keep it after
-/// the inbox's keys are destroyed (Explode.md, "Knocks"). One for each direction of a pair of members, one for an
-/// invite.
+/// the inbox's keys are destroyed (Explode.md, "Knocks").
 package final class KnockSecret: Sendable {
     package static let byteCount = 32
     private let secret: SecretBytes
@@ -114,7 +105,6 @@ package final class KnockSecret: Sendable {
 
     package var bytes: [UInt8] { secret.withBytes { Array($0) } }
 
-    /// The token of a day: HMAC-SHA-256(K, day as 32 bits, big-endian), cut to 16 bytes.
     /// - Parameter day: days since the start of 1970, UTC.
     package func token(day: UInt32) -> RoutingToken { RoutingToken(secret, bigEndian(day)) }
 

@@ -1,8 +1,6 @@
 import Cryptography
 
 /// Maps routing tokens to routes (Links.md, "Routing tokens"). Time is an argument: a day number.
-///
-/// An unknown token costs one dictionary lookup.
 package struct RoutingTable: Sendable {
     package enum Route: Hashable, Sendable {
         /// The link between two members.
@@ -58,7 +56,7 @@ package struct RoutingTable: Sendable {
         let route: Route
         /// `nil` if no link may be opened.
         let secret: RoutingSecret?
-        /// Set for a route that admits only knocks.
+        /// `nil` if it admits no knocks.
         let knock: KnockSecret?
         /// The day around which its tokens are in the table.
         var day: UInt32
@@ -86,7 +84,7 @@ package struct RoutingTable: Sendable {
     package mutating func addMember(
         _ id: UInt64, secret: RoutingSecret, counters: ListenerCounters = ListenerCounters()
     ) {
-        var holder = Holder(route: .member(id), secret: secret, knock: nil, day: day)
+        var holder = Holder(route: .member(id), secret: secret, knock: secret.knock, day: day)
         holder.generation = counters.generation
         holder.window = counters.window
         holder.next = counters.next
@@ -133,8 +131,7 @@ package struct RoutingTable: Sendable {
         return (holder, entry.slot, name)
     }
 
-    /// A dialer has shown `token` for a link, and we are about to continue. The window follows the tokens shown,
-    /// whatever the outcome, so that the table has all tokens that the dialer may show next.
+    /// A dialer has shown `token` for a link, and we are about to continue.
     /// - Returns: whether the counters must be saved now.
     @discardableResult package mutating func show(_ token: RoutingToken) -> Bool { move(token, isCompleted: false) }
 
@@ -223,7 +220,7 @@ package struct RoutingTable: Sendable {
     /// A member's routing secret, to be kept for a start without the home's key. The caller must wipe it.
     package func secretBytes(ofMember id: UInt64) -> [UInt8]? { member(id)?.secret?.withBytes { Array($0) } }
 
-    package func knock(ofMember id: UInt64) -> KnockSecret? { member(id)?.secret?.knock }
+    package func knock(ofMember id: UInt64) -> KnockSecret? { member(id)?.knock }
 
     package func lan(ofMember id: UInt64) -> LanSecret? { member(id)?.secret?.lan }
 
@@ -266,8 +263,8 @@ package struct RoutingTable: Sendable {
         case .next: holder.next.flatMap { holder.secret?.token($0, counter: name.counter) }
         case .day: holder.secret?.token(day: name.day, counter: name.counter)
         case .anyDay: holder.secret?.token(counter: name.counter)
-        case .knockOfDay: (holder.knock ?? holder.secret?.knock)?.token(day: name.day)
-        case .knock: (holder.knock ?? holder.secret?.knock)?.token
+        case .knockOfDay: holder.knock?.token(day: name.day)
+        case .knock: holder.knock?.token
         }
     }
 
