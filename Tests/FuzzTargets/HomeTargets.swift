@@ -68,17 +68,18 @@
                     remote: samples.bob.publicKey,
                     dial: DialCounters(series: DialCounters.Series(answered: 3, shown: 4)),
                     accept: ListenerCounters(window: TokenWindow(shown: 2, completed: 1)))
-                return StoredCodec.encode(
-                    record: InboxSnapshot(
-                        record: record, counters: [counters], lastActivity: samples.now, outboxCount: 2,
-                        outboxPlace: 77,
-                        notes: inboxNotes(samples.invite("what fell over", .oneDay, end: samples.now + .day).id)))
+                return InboxSnapshot(
+                    record: record, counters: [counters], lastActivity: samples.now, outboxCount: 2, outboxPlace: 77,
+                    notes: inboxNotes(samples.invite("what fell over", .oneDay, end: samples.now + .day).id)
+                ).encoded
             }
         } run: { bytes in
             guard let snapshot = try? StoredCodec.decode(InboxSnapshot.self, bytes) else { return }
-            let again = try? StoredCodec.decode(InboxSnapshot.self, StoredCodec.encode(record: snapshot))
-            try expect(
-                again?.record == snapshot.record && again?.notes == snapshot.notes, "a snapshot does not come back")
+            let again = InboxSnapshot.replaceCounters(of: snapshot.encoded, by: []).flatMap {
+                try? StoredCodec.decode(InboxSnapshot.self, $0)
+            }
+            let isSame = again?.record == snapshot.record && again?.notes == snapshot.notes
+            try expect(isSame && again?.counters?.isEmpty == true, "a snapshot does not come back")
             try wakeUp(snapshot.record)
         },
         FuzzTarget("fan-out", byteCountLimit: 4_096) {

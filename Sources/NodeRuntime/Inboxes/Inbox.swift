@@ -78,7 +78,7 @@ final class Inbox {
     /// The inbox is loaded or woken from its saved state. Clear ``savedCounters`` once the core has registered the
     /// routes.
     func take(_ snapshot: InboxSnapshot) {
-        savedCounters = snapshot.counters
+        savedCounters = snapshot.counters ?? []
         outboxFrom = snapshot.outboxFrom
         isOutboxKnown = true
     }
@@ -98,7 +98,7 @@ struct InboxSnapshot: Codable {
     }
 
     var record: InboxRecord
-    var counters: [Counters]
+    var counters: [Counters]?
     var lastActivity: Timestamp?
     /// Zero: no message of ours waits. `nil`: unknown, scan the messages.
     var outboxCount: Int?
@@ -110,6 +110,22 @@ struct InboxSnapshot: Codable {
     var outboxFrom: UInt64? { outboxCount == 0 ? nil : outboxPlace }
 
     var isConversation: Bool { if case .conversation = record.role { true } else { false } }
+
+    /// JSON whose counters stand last, behind its only line break.
+    var encoded: [UInt8] {
+        var rest = self
+        rest.counters = nil
+        return Self.join(StoredCodec.encode(record: rest).dropLast(), counters ?? [])
+    }
+
+    /// - Returns: `nil` if the state is of a version that has its counters elsewhere.
+    static func replaceCounters(of state: [UInt8], by counters: [Counters]) -> [UInt8]? {
+        state.lastIndex(of: UInt8(ascii: "\n")).map { join(state[..<$0], counters) }
+    }
+
+    private static func join(_ rest: ArraySlice<UInt8>, _ counters: [Counters]) -> [UInt8] {
+        Array(rest) + Array("\n,\"counters\":".utf8) + StoredCodec.encode(record: counters) + Array("}".utf8)
+    }
 }
 
 /// The inboxes of a node, with indexes that avoid full scans. On the node's loop alone.

@@ -42,10 +42,7 @@ final class InboxSleep: Part {
     private func sleepingState(_ inbox: Inbox) throws(NodeError) -> (InboxSnapshot, IdentityKey) {
         let client = inbox.client
         do {
-            guard let bytes = try store.loadState(inbox.row) else {
-                throw NodeError.store(.damaged(what: "the state of inbox \(client)"))
-            }
-            let snapshot = try StoredCodec.decode(InboxSnapshot.self, bytes)
+            let snapshot = try StoredCodec.decode(InboxSnapshot.self, try store.loadState(inbox.row) ?? [])
             guard snapshot.record.client == client else { throw NodeError.clientIDMismatch(client) }
             return (snapshot, try inbox.deriveKey(in: store))
         } catch let error as NodeError { throw error } catch let error as StoreError { throw .store(error) } catch {

@@ -138,10 +138,18 @@ final class InboxWriter: Part {
     }
 
     private func write(_ snapshot: InboxSnapshot, _ inbox: Inbox) throws(StoreError) {
-        try store.saveState(inbox.row, StoredCodec.encode(record: snapshot))
+        try store.saveState(inbox.row, snapshot.encoded)
         inbox.archive.isShownSaved = true
         inbox.owesCounters = false
         shell.commits.changed(inbox)
+    }
+
+    /// The next commit makes the counters durable. A saved record is kept: encoding it takes longer than the rest.
+    func saveCounters(of record: InboxRecord, _ inbox: Inbox) {
+        let counters = shell.routes.counters(of: inbox)
+        let saved = try? store.loadState(inbox.row).flatMap { InboxSnapshot.replaceCounters(of: $0, by: counters) }
+        inbox.owesCounters = false
+        try? store.saveState(inbox.row, saved ?? snapshot(record, inbox).encoded)
     }
 
     /// Saves the inboxes whose read position changed. Called at each tick. A sleeping inbox is listed again when it
@@ -161,9 +169,7 @@ final class InboxWriter: Part {
             guard core.machine.conversation(inbox.client) != nil, let record = core.machine.record(inbox.client),
                 !inbox.archive.isShownSaved || core.machine.lastActivity(inbox.client) != inbox.activitySaved
             else { continue }
-            do throws(StoreError) {
-                try store.saveState(inbox.row, StoredCodec.encode(record: snapshot(record, inbox)))
-            } catch {
+            do throws(StoreError) { try store.saveState(inbox.row, snapshot(record, inbox).encoded) } catch {
                 log.warning(
                     "the last activity and read position of an inbox could not be saved",
                     metadata: ["error": "\(error)"])

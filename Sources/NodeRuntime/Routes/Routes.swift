@@ -256,10 +256,10 @@ final class TokenCounters: Part {
     /// Inboxes whose counters are written at a tick.
     private var owing: Deque<Inbox> = []
 
-    /// The next commit makes the counters durable.
+    /// Of an awake inbox.
     func save(_ client: ClientID) {
         guard !store.isLocked, let record = core.machine.record(client), let inbox = inboxes[client] else { return }
-        try? store.saveState(inbox.row, StoredCodec.encode(record: shell.writer.snapshot(record, inbox)))
+        shell.writer.saveCounters(of: record, inbox)
     }
 
     /// Saves the counters after many unfinished handshakes, before a crash would lose too many. Wakes a sleeping inbox
