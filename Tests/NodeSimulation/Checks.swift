@@ -91,6 +91,9 @@ extension NodeSimulation {
                 guard let one = try? node.conversation(client.description) else { return }
                 if isHostile(one.record.genesis.creator) { count("joined a hostile creator") }
                 oracle.enters(one, machine)
+            case .memberJoined, .peerOnline:
+                guard let one = try? node.conversation(client.description), one.isCreator else { return }
+                oracle.known[one.conversation] = one.record.members
             default: break
             }
         }
@@ -149,8 +152,7 @@ extension NodeSimulation {
     /// A member that signed a deletion receipt must no longer have its copy, and no other member can sign it.
     private func checkReceipt(of member: PublicKey, at machine: Machine) {
         guard options.mistake == nil, let owner = oracle.owners[member], !machines[owner].isHostile else { return }
-        let other = machines[owner]
-        if list(other).contains(where: { oracle.inboxes[$0.client]?.key == member }) {
+        if list(machines[owner]).contains(where: { oracle.inboxes[$0.client]?.key == member }) {
             violation("E1 machine \(machine.index) was told that machine \(owner) has destroyed what it still has")
         }
     }
@@ -334,13 +336,6 @@ extension NodeSimulation {
         let conversation: Conversation
         let now: Timestamp
 
-        /// Whether this member's known addresses of the other are current.
-        func finds(_ other: Holder, behindNAT isHidden: Bool) -> Bool {
-            let known = conversation.record.members.first { $0.key == other.conversation.key.publicKey }
-            guard let endpoints = known?.endpoints else { return false }
-            return isHidden ? endpoints.contains { $0.relay != nil } : endpoints.contains(other.machine.endpoint)
-        }
-
         func lists(_ other: Holder) -> Bool {
             conversation.currentMembers.contains { $0.key == other.conversation.key.publicKey }
         }
@@ -358,8 +353,14 @@ extension NodeSimulation {
         return found.keys.sorted().map { ($0, found[$0] ?? []) }
     }
 
+    /// Whether an address that these members have of the key is the machine's.
+    private func finds(_ key: PublicKey, of machine: Machine, in members: [Member]) -> Bool {
+        let known = members.first { $0.key == key }?.endpoints ?? []
+        return known.contains { roads.hidden.contains(machine.index) ? $0.relay != nil : $0 == machine.endpoint }
+    }
+
     private func finds(_ one: Holder, _ other: Holder) -> Bool {
-        one.finds(other, behindNAT: roads.hidden.contains(other.machine.index))
+        finds(other.conversation.key.publicKey, of: other.machine, in: one.conversation.record.members)
     }
 
     /// Tokens change daily: nodes whose clocks are further apart do not find each other.
@@ -384,20 +385,20 @@ extension NodeSimulation {
                     if let reason = unrest(one, other) ?? unrest(other, one) { return reason }
                 }
             }
-            if let explosion = oracle.explosions[id],
+            guard let explosion = oracle.explosions[id],
                 (oracle.over[explosion.machine] ?? []).contains(where: { $0.conversation == id })
-            {
-                let creator = machines[explosion.machine]
-                for holder in holders where holder.machine !== creator {
-                    guard let now = creator.lastSeenNow, areNear(now, holder.now),
-                        [holder.machine, creator].contains(where: {
-                            explosion.places[$0.index] == $0.place && !roads.hidden.contains($0.index)
-                        }), !holder.conversation.record.isRemoved,
-                        // By its clock that time may still be to come.
-                        holder.conversation.record.schedule.map({ $0.expiresAt <= holder.now }) ?? true
-                    else { continue }
-                    return "machine \(holder.machine.index) still has a conversation that \(creator.index) exploded"
-                }
+            else { continue }
+            let creator = machines[explosion.machine]
+            let told = explosion.isTraceless ? [] : oracle.known[id] ?? []
+            for holder in holders where holder.machine !== creator {
+                let record = holder.conversation.record
+                guard let now = creator.lastSeenNow, areNear(now, holder.now), !record.isRemoved,
+                    finds(holder.conversation.key.publicKey, of: holder.machine, in: told)
+                        || finds(record.genesis.creator, of: creator, in: record.members),
+                    // By its clock that time may still be to come.
+                    record.schedule.map({ $0.expiresAt <= holder.now }) ?? true
+                else { continue }
+                return "machine \(holder.machine.index) still has a conversation that \(creator.index) exploded"
             }
         }
         return nil

@@ -61,8 +61,8 @@ final class NodeOracle: @unchecked Sendable {
 
     struct Explosion {
         var machine: Int
-        /// The address number of each machine.
-        var places: [Int]
+        /// The creator keeps no list of members to tell.
+        var isTraceless: Bool
     }
 
     /// Greatest undetected delay of a message in milliseconds: half a minute in a network that holds it up, and as long
@@ -94,6 +94,8 @@ final class NodeOracle: @unchecked Sendable {
     /// Inboxes whose keys must be gone from the disk.
     var goneKeys: Set<PublicKey> = []
     var explosions: [ConversationID: Explosion] = [:]
+    /// Members and their addresses, as the conversation's creator last knew them.
+    var known: [ConversationID: [Member]] = [:]
     /// Explosion time that each machine reported.
     var schedules: [Key: Timestamp] = [:]
 

@@ -20,8 +20,7 @@ extension NodeSimulation {
 
     func list(_ machine: Machine) -> [Listed] {
         machine.ask { node -> [Listed] in
-            let all = (try? node.conversations()) ?? []
-            return all.map { one in
+            ((try? node.conversations()) ?? []).map { one in
                 switch one {
                 case .awake(let machine):
                     Listed(client: machine.client, id: machine.conversation, isCreator: machine.isCreator)
@@ -202,11 +201,11 @@ extension NodeSimulation {
         command(machine, after == nil ? "exploded" : "scheduled explosions") { [unowned self] node in
             // Also if it fails, because it may have taken effect in part.
             oracle.ended.insert(conversation.id)
+            let record = (try? node.conversation(conversation.text))?.record
             _ = try node.explode(conversation.text, after.map { .after($0) } ?? .now, isTraceless: isTraceless)
-            if !isTraceless {
-                oracle.explosions[conversation.id] = NodeOracle.Explosion(
-                    machine: machine.index, places: machines.map(\.place))
-            }
+            if let record { oracle.known[conversation.id] = record.members }
+            oracle.explosions[conversation.id] = NodeOracle.Explosion(
+                machine: machine.index, isTraceless: isTraceless || record?.schedule?.isTraceless ?? false)
         }
     }
 
