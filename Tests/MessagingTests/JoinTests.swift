@@ -317,6 +317,48 @@ private struct Door {
         #expect(pair.machines[0]?.invites?.invites.first?.admitted == [pair.keys[1].publicKey])
     }
 
+    @Test("A refusal without a link reaches the creator later, after a restart too", arguments: [true, false])
+    func refusedLater(byUser: Bool) throws {
+        var pair = Pair()
+        try pair.createAndInvite()
+        let (client, keys, invite) = (pair.clients[1], pair.keys, try #require(pair.invite))
+        pair.step(1) { core, turn in _ = try? core.join(client, invite: invite, profile: nil, asks: true, &turn) }
+        pair.connect(dialer: 1)
+        pair.deliverOne()
+        let (_, link, answer) = pair.wire.removeFirst()
+        guard case .welcome(var welcome) = answer else { return #expect(Bool(false), "\(answer)") }
+        let proposal = LifetimeProposal(
+            conversation: welcome.genesis.conversation, membership: 1, epoch: 1, previous: .none,
+            terms: LifetimeTerms(.oneDay), proposedAt: noon, nonce: pair.random.bytes(16), proposer: keys[0].publicKey
+        ).signed(by: keys[0], &pair.random)
+        welcome.agreement = Agreement(proposal: proposal, accepts: [])
+        let question = Frame.welcome(welcome)
+        pair.step(1) { core, turn in core.receive(question, on: link, verify: { _ in nil }, &turn) }
+        #expect(pair.events[1] == [.joinValidated])
+        pair.disconnect()
+        if !byUser { pair.now = pair.now + Limits.joinAnswerTime }
+        pair.step(1) { core, turn in
+            if byUser { core.cancelJoin(client, &turn) } else { core.advance(&turn) }
+        }
+        #expect(pair.nodes[1].joins.map(\.record.state) == (byUser ? [] : [.joinFailed(.genericFailure)]))
+
+        let record = try #require(pair.records[client])
+        pair.nodes[1] = NodeStateMachine()
+        pair.step(1) { core, turn in core.load(record, key: keys[1], &turn) }
+        // The second link answers whether the creator knows.
+        for _ in 0..<2 {
+            pair.now = pair.now + Milliseconds.hour
+            pair.dials[1] = nil
+            pair.step(1) { core, turn in core.advance(&turn) }
+            #expect(pair.dials[1]?.route == .invite(invite.invite.id))
+            pair.meet(dialer: 1)
+            #expect(pair.machines[0]?.currentMembers.isEmpty == true)
+            pair.disconnect()
+        }
+        #expect(pair.nodes[1].joins.first?.nextDeadline == (byUser ? nil : noon + Limits.joinListedLifetime))
+        #expect(pair.nodes[1].clients == (byUser ? [] : [client]))
+    }
+
     @Test("A conversation with the id of one that we have, by another creator, is not entered, awake or asleep")
     func impostor() throws {
         for isAsleep in [false, true] {

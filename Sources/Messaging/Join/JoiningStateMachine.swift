@@ -12,7 +12,7 @@ package struct JoinRecord: Hashable, Sendable, Codable {
         /// After the creator's error, after ``Limits/joinLifetime``, or when this node has the conversation from
         /// another creator or has destroyed it. Final.
         case joinFailed(JoinErrorType)
-        /// By the user. Final: later answers are ignored.
+        /// By the user. Final.
         case cancelled
     }
 
@@ -29,6 +29,8 @@ package struct JoinRecord: Hashable, Sendable, Codable {
     package var asks: Bool?
     /// The terms that the user has agreed to keep.
     package var agreed: LifetimeTerms?
+    /// True from the creator's welcome, until it says that we are no member.
+    package var isAdmitted: Bool?
 
     package init(_ verified: VerifiedInvite, profile: String?, startedAt: Timestamp, asks: Bool? = nil) {
         invite = verified.invite
@@ -41,6 +43,12 @@ package struct JoinRecord: Hashable, Sendable, Codable {
 
     package var deadline: Timestamp { startedAt + Limits.joinLifetime }
 
+    /// We do not come, and the creator may still list us.
+    var isOwed: Bool { isAdmitted == true && state != .joining && state != .ready }
+
+    /// There is something to say to the creator.
+    var isDialling: Bool { state == .joining || isOwed }
+
     /// - Parameter sender: the key that the link's handshake has authenticated.
     /// - Returns: whether we enter; `false` if the welcome is late, or for another conversation.
     package mutating func receive(_ welcome: Welcome, from sender: PublicKey, to own: PublicKey) -> Bool {
@@ -51,17 +59,11 @@ package struct JoinRecord: Hashable, Sendable, Codable {
         return true
     }
 
-    /// - Returns: whether the error ends the join.
+    /// - Returns: whether the error ends the join, or says that the creator lists us no longer.
     package mutating func receive(_ error: JoinError, from sender: PublicKey) -> Bool {
-        guard state == .joining, sender == creator, error.inviteTag == invite.tag else { return false }
-        state = .joinFailed(error.errorType)
-        return true
-    }
-
-    /// - Returns: whether the join was pending.
-    package mutating func cancel() -> Bool {
-        guard state == .joining else { return false }
-        state = .cancelled
+        guard isDialling, sender == creator, error.inviteTag == invite.tag else { return false }
+        if state == .joining { state = .joinFailed(error.errorType) }
+        isAdmitted = nil
         return true
     }
 
@@ -103,17 +105,19 @@ package struct JoiningStateMachine: Sendable {
         link.hurry(now: now)
     }
 
-    /// `nil` when the join has succeeded or was cancelled.
     package var nextDeadline: Timestamp? {
-        switch record.state {
-        case .joining: earliest(record.deadline, link.nextDeadline, offerEndsAt)
-        case .joinFailed: forgottenAt
-        case .ready, .cancelled: nil
-        }
+        record.state == .joining
+            ? earliest(record.deadline, link.nextDeadline, offerEndsAt)
+            : earliest(forgottenAt, record.isOwed ? link.nextDeadline : nil)
     }
 
-    /// When a failed join is erased, keys included.
-    private var forgottenAt: Timestamp { record.startedAt + Limits.joinListedLifetime }
+    /// When an ended join is erased, keys included. A creator answers holders of its invite for so long.
+    private var forgottenAt: Timestamp {
+        let listed = record.startedAt + Limits.joinListedLifetime
+        guard record.isOwed else { return listed }
+        let inviteEnd = min(record.invite.expiresAt, record.startedAt + Limits.inviteMaximumLifetime)
+        return max(listed, inviteEnd + Limits.joinLifetime)
+    }
 
     /// When the creator is dialled next; `nil` while it is being dialled or a link is up.
     package var nextAttempt: Timestamp? { record.state == .joining && link.link == nil ? link.nextDeadline : nil }
@@ -123,13 +127,13 @@ package struct JoiningStateMachine: Sendable {
         /// The conversation to enter, the agreement that entering consents to, and the link of the welcome.
         case entered(ConversationRecord, Agreement?, LinkID)
         case failed(JoinErrorType, [NodeAction])
-        /// The join failed long ago: its inbox is erased.
+        /// The join ended long ago, or the creator knows that we do not come: its inbox is erased.
         case forgotten
     }
 
     /// Sends the join request after the handshake with the creator.
     package mutating func linkOpened(_ link: LinkID, _ turn: inout Turn) -> [NodeAction] {
-        guard record.state == .joining else { return [.close(link)] }
+        guard record.isDialling else { return [.close(link)] }
         return perform(self.link.opened(link, dialer: key.publicKey, now: turn.now), &turn)
     }
 
@@ -165,6 +169,7 @@ package struct JoiningStateMachine: Sendable {
     package mutating func receive(_ frame: Frame, from sender: PublicKey, on link: LinkID, _ turn: Turn) -> Outcome {
         self.link.heard(link, now: turn.now)
         switch frame {
+        case .welcome where record.isOwed: return .pending([.transmit(link, .joinCancelled), .close(link)])
         case .welcome(let welcome):
             // A welcome counts on the link of its request only; a link that replaces it repeats the request. Entering
             // is consent, which needs our key. Without it, the creator is asked again.
@@ -181,8 +186,9 @@ package struct JoiningStateMachine: Sendable {
                 offer = welcome
                 guard isNew else { return .pending([]) }
                 offerEndsAt = turn.now + Limits.joinAnswerTime
+                record.isAdmitted = true
                 let event = Event(client: client, conversation: nil, at: turn.now, kind: .joinValidated)
-                return .pending([.notify(event)])
+                return .pending([.save(client), .notify(event)])
             }
             record = joined
             var entered = ConversationRecord(
@@ -190,13 +196,20 @@ package struct JoiningStateMachine: Sendable {
             entered.schedule = welcome.scheduledExplosion.map { ExplosionSchedule($0, now: turn.now) }
             return .entered(entered, welcome.agreement, link)
         case .joinError(let error):
-            guard record.receive(error, from: sender) else { return .pending([.close(link)]) }
-            return .failed(error.errorType, [.close(link)])
+            return receive(error, from: sender, [.close(link)]) ?? .pending([.close(link)])
         case .ping(let nonce): return .pending([.transmit(link, .pong(nonce))])
         // A creator that has already admitted us treats us as a member, then answers our request.
         case .session, .group, .profile, .pong, .unknown: return .pending([])
         default: return .pending([.close(link)])
         }
+    }
+
+    /// - Returns: `nil` if the error changes nothing.
+    private mutating func receive(_ error: JoinError, from sender: PublicKey, _ actions: [NodeAction]) -> Outcome? {
+        let wasOwed = record.isOwed
+        guard record.receive(error, from: sender) else { return nil }
+        guard wasOwed else { return .failed(error.errorType, actions) }
+        return record.state == .cancelled ? .forgotten : .pending([.save(client)] + actions)
     }
 
     /// No answer came: the link was lost, or the creator is locked or over its limit. Each redial waits longer.
@@ -211,15 +224,15 @@ package struct JoiningStateMachine: Sendable {
     ///   such a node is silent, so there it also means no answer.
     package mutating func dialFailed(isUnknownThere: Bool, _ turn: inout Turn) -> [NodeAction] {
         link.dialFailed(now: turn.now, random: &turn.random)
-        guard isUnknownThere, record.state == .joining else { return [] }
+        guard isUnknownThere, record.isDialling else { return [] }
         return [.knock(.askByInvite(client, record.invite.id, record.invite.endpoints))]
     }
 
     /// A tombstone has answered our question.
     package mutating func receive(_ statement: ExpiredStatement) -> Outcome {
-        guard statement.isValid(creator: record.creator), record.receive(statement.joinError, from: record.creator)
-        else { return .pending([]) }
-        return .failed(.conversationExpired, link.link.map { [.close($0)] } ?? [])
+        guard statement.isValid(creator: record.creator) else { return .pending([]) }
+        let actions = link.link.map { [NodeAction.close($0)] } ?? []
+        return receive(statement.joinError, from: record.creator, actions) ?? .pending([])
     }
 
     /// The user keeps what the conversation keeps. The creator is asked for the same welcome over a new link.
@@ -242,12 +255,12 @@ package struct JoiningStateMachine: Sendable {
 
     /// The invite for finding the creator on the local network; `nil` while not needed.
     package func missedInvite(now: Timestamp) -> InviteID? {
-        record.state == .joining && link.isMissed(now: now) ? record.invite.id : nil
+        record.isDialling && link.isMissed(now: now) ? record.invite.id : nil
     }
 
     /// The creator announced its endpoint on the local network: dials try it first from now on.
     package mutating func found(at endpoint: Endpoint, _ turn: inout Turn) -> [NodeAction] {
-        guard record.state == .joining else { return [] }
+        guard record.isDialling else { return [] }
         heard.note(endpoint, now: turn.now)
         return perform(link.found(now: turn.now), found: endpoint, &turn)
     }
@@ -257,9 +270,14 @@ package struct JoiningStateMachine: Sendable {
         if record.state == .ready { record.state = .joinFailed(error) }
     }
 
-    package mutating func cancel() -> Bool { record.cancel() }
+    /// - Returns: whether the inbox stays until the creator knows.
+    package mutating func cancel() -> Bool {
+        record.state = .cancelled
+        (offer, offerEndsAt) = (nil, nil)
+        return record.isOwed
+    }
 
-    /// Dials and pings, and fails the join at its deadline.
+    /// Dials and pings, and fails the join at its deadline. An admitted joiner that does not come dials on, to say so.
     package mutating func advance(_ turn: inout Turn) -> Outcome {
         if record.expire(now: offerEndsAt.map { $0 <= turn.now ? record.deadline : turn.now } ?? turn.now) {
             var result: [NodeAction] = []
@@ -271,10 +289,8 @@ package struct JoiningStateMachine: Sendable {
             (offer, offerEndsAt) = (nil, nil)
             return .failed(.genericFailure, result)
         }
-        guard record.state == .joining else {
-            if case .joinFailed = record.state, turn.now >= forgottenAt { return .forgotten }
-            return .pending([])
-        }
+        guard record.state == .joining || turn.now < forgottenAt else { return .forgotten }
+        guard record.isDialling else { return .pending([]) }
         return .pending(perform(link.advance(now: turn.now), &turn))
     }
 }

@@ -75,20 +75,23 @@ extension NodeStateMachine {
         }
     }
 
-    /// - Returns: whether there was a join to cancel.
+    /// - Returns: whether the inbox is gone. One that the creator has admitted goes once the creator knows.
     @discardableResult package func cancelJoin(_ client: ClientID, _ turn: inout Turn) -> Bool {
-        guard let inbox = inboxes[client], case .joining(let running) = inbox.role, running.machine.cancel() else {
-            return false
+        guard let inbox = inboxes[client], case .joining(let running) = inbox.role else { return false }
+        let (open, stays) = (inbox.links.sorted(), running.machine.cancel())
+        if stays {
+            lifecycle.remove(inbox)
+            turn.save(client)
+            inboxes.reindex(inbox)
+        } else {
+            remove(client)
         }
-        let open = inbox.links.sorted()
-        remove(client)
-        // The creator may have admitted us already. It releases our place when told.
         for link in open {
             turn.send(.joinCancelled, on: link)
             turn.close(link)
         }
-        turn.add(.destroy(client))
-        return true
+        if !stays { turn.add(.destroy(client)) }
+        return !stays
     }
 
     /// - Parameter agrees: the user agrees to what the conversation keeps.

@@ -191,7 +191,7 @@ extension NodeStateMachine {
 
     /// Joins that need discovery of their creators, with the invites that identify us.
     package func missedCreators(now: Timestamp) -> [(client: ClientID, creator: PublicKey, invite: InviteID)] {
-        joins.compactMap { join in join.missedInvite(now: now).map { (join.client, join.record.creator, $0) } }
+        joiners.compactMap { join in join.missedInvite(now: now).map { (join.client, join.record.creator, $0) } }
     }
 
     /// The machine's addresses have changed: sends a ping to contacts and to the members of awake conversations.

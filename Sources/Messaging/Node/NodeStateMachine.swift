@@ -40,7 +40,10 @@ package final class NodeStateMachine {
     package var conversations: [Conversation] { inboxes.awake.inOrderOfCreation().compactMap(\.conversation) }
 
     /// Pending joins, and ended ones that the user has not dismissed.
-    package var joins: [JoiningStateMachine] {
+    package var joins: [JoiningStateMachine] { joiners.filter { $0.record.state != .cancelled } }
+
+    /// ``joins``, and dismissed ones of which the creator does not know yet.
+    var joiners: [JoiningStateMachine] {
         inboxes.joining.inOrderOfCreation().compactMap {
             if case .joining(let running) = $0.role { running.machine } else { nil }
         }

@@ -321,18 +321,10 @@ extension Node {
         shell.directory.joinOutcome(client)
     }
 
-    /// Cancels a join, or drops an ended one. Destroys its inbox.
+    /// Cancels a join, or drops an ended one. Its inbox is destroyed, once a creator that has admitted it knows.
     package func cancelJoin(_ text: String) throws(NodeError) {
         let join = try shell.directory.resolveJoin(text)
-        var turn = core.makeTurn()
-        guard core.machine.cancelJoin(join.client, &turn) else {
-            // The join has already ended.
-            core.perform([.destroy(join.client)])
-            core.machine.remove(join.client)
-            return
-        }
-        core.perform(turn.actions)
-        core.schedule()
+        core.turn { _ = core.machine.cancelJoin(join.client, &$0) }
     }
 
     /// Dials the creator of a running join now.
