@@ -74,12 +74,13 @@ struct ChatDesk {
     }
 
     /// Answers each `read` as a node with these messages does, with at most `limit` in an answer.
-    mutating func serve(_ kept: [JSONValue], limit: Int = 64) {
+    mutating func serve(_ kept: [JSONValue], unread: Int = 0, limit: Int = 64) {
         let ids = kept.map { $0["message"] }
         while let index = effects.firstIndex(where: { if case .call(_, "read", _) = $0 { true } else { false } }),
             case .call(let request, _, let params) = effects.remove(at: index)
         {
-            let begin = (ids.firstIndex(of: params["since"]) ?? -1) + 1
+            let isUnread = params["unread"] == true
+            let begin = isUnread ? kept.count - unread : (ids.firstIndex(of: params["since"]) ?? -1) + 1
             let found = kept[begin..<(ids.firstIndex(of: params["before"]) ?? kept.count)]
             let count =
                 (params["last"] ?? params["first"])?.integerValue.map { min(Int($0), found.count) } ?? found.count

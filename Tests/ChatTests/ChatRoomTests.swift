@@ -86,7 +86,7 @@ import Testing
     @Test func `a marker shows the first unread message until the room is left`() {
         var desk = desk(unread: 2)
         desk.press(.alt("2"))
-        desk.answer("read", ["messages": .array(numbered(5))])
+        desk.serve(numbered(5), unread: 2)
         let lines = desk.lines
         let mark = lines.firstIndex { $0.contains("── new ──") }
         #expect(mark != nil && lines[(mark ?? 0) + 1].contains("text 4."), "\(lines)")
@@ -96,6 +96,17 @@ import Testing
         desk.press(.alt("1"), .alt("2"))
         desk.answer("read", ["messages": .array(numbered(6))])
         #expect(!desk.text.contains("── new ──"))
+    }
+
+    @Test func `the marker of 700 unread messages is on the page of the first`() {
+        var desk = desk(unread: 700)
+        desk.press(.alt("2"))
+        for _ in 0..<90 where !desk.text.contains("── new ──") {
+            desk.serve(numbered(1_020), unread: 700)
+            desk.press(.pageUp)
+        }
+        let line = desk.lines.firstIndex { $0.contains("── new ──") }
+        #expect(line.map { desk.lines[$0 + 1].contains("text 321.") } == true, "\(desk.text)")
     }
 
     @Test func `the bell rings once for new messages of another room, and never for the open one`() {
@@ -166,6 +177,7 @@ import Testing
         var desk = desk(of: kept)
         for (words, found) in [("TEXT 109.", 109), ("TEXT 10.", 10), ("text", 9), ("text", 8)] {
             desk.enter("/find \(words)")
+            for case .call(.search, _, let params) in desk.effects { #expect(params["marksRead"] == false) }
             desk.serve(kept)
             #expect(marked(desk) == ["text \(found)"], "\(desk.text)")
         }

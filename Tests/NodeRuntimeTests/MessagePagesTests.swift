@@ -160,6 +160,8 @@ extension MessageArchiveTests {
         let ids = try fill(9)
         let size = try #require(archive.read(ids[1], now: now)?.message.byteCount)
         #expect(archive.unreadInMemoryCount == 6)
+        _ = try archive.page(last: nil, after: nil, marks: false, now: now) { _ in true }
+        #expect(archive.unreadInMemoryCount == 6 && archive.unreadCount(now: now) == 9, "a page that no user sees")
         var page = try #require(try page(last: 1))
         #expect(archive.unreadInMemoryCount == 5 && page.freedByteCount == size && !page.isAllRead)
         page = try #require(try self.page(room: 3))

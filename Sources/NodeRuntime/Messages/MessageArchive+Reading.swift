@@ -138,18 +138,19 @@ extension MessageArchive {
         var held = 0
     }
 
-    /// Messages in order of arrival. Marks messages on the page and between them in memory as read.
+    /// Messages in order of arrival.
     /// - Parameters:
     ///   - last: the maximum number; the newest are chosen.
     ///   - after: only messages after this one.
     ///   - before: only messages before this one, the newest first.
     ///   - isUnread: only messages from the first unread one on.
+    ///   - marks: marks messages on the page and between them in memory as read.
     ///   - take: called for each message; returns whether it fits on the page. The page ends before the first that does
     /// not fit, but has at least one message. With `last` or `before` the newest message comes first.
     /// - Returns: `nil` when `after` or `before` does not exist.
     func page(
         last: Int?, after: Messaging.MessageID?, before: Messaging.MessageID? = nil, isUnread: Bool = false,
-        now: Timestamp, _ take: (Listed) -> Bool
+        marks: Bool = true, now: Timestamp, _ take: (Listed) -> Bool
     ) throws(StoreError) -> Page? {
         settlePlaces()
         var first = isUnread ? try beginningOfUnread(now) : Beginning()
@@ -188,6 +189,7 @@ extension MessageArchive {
             try knowReactions(from: first.place, now: now)
             end = try visit(from: first, now: now, add)
         }
+        guard marks else { return page }
         show(before: end.place == .max ? (try? store.nextPlace(row)) ?? 0 : end.place)
         for index in min(first.held, end.held)..<end.held where held[index].isUnread {
             held[index].isUnread = false

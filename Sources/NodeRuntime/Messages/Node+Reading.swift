@@ -9,18 +9,19 @@ extension Node {
         package var reactionCount: Int
     }
 
-    /// A page of messages in order of arrival; marks those in memory as read.
+    /// A page of messages in order of arrival.
     /// - Parameters:
     ///   - last: the maximum number; the newest are chosen.
     ///   - after: only messages after this one; the beginning of its id is enough.
     ///   - before: only messages before this one, the newest of them; the beginning of its id is enough.
     ///   - isUnread: only messages from the first unread one on.
+    ///   - marks: marks them as read.
     ///   - take: called for each message; returns whether it fits on the page. The page ends before the first that does
     /// not fit, but has at least one message. With `last` or `before` the newest message comes first. The default
     /// accepts all and is for tests, since members can fill an inbox.
     package func read(
         _ conversation: String, last: Int?, after: String?, before: String? = nil, isUnread: Bool = false,
-        taking take: (ReadMessage, Conversation) -> Bool = { _, _ in true }
+        marks: Bool = true, taking take: (ReadMessage, Conversation) -> Bool = { _, _ in true }
     ) throws(NodeError) -> (Conversation, [ReadMessage]) {
         try shell.sleep.wake(try shell.directory.resolve(conversation), .userInteraction)
         let machine = try shell.directory.conversation(conversation)
@@ -40,7 +41,7 @@ extension Node {
         let page: MessageArchive.Page?
         do throws(StoreError) {
             page = try inbox.archive.page(
-                last: last, after: start, before: end, isUnread: isUnread, now: services.readClock().hide
+                last: last, after: start, before: end, isUnread: isUnread, marks: marks, now: services.readClock().hide
             ) { take(shown($0), machine) }
         } catch { throw .store(error) }
         guard let page else { throw .unknownMessage(before ?? after ?? "") }
@@ -49,7 +50,7 @@ extension Node {
         } else if page.freedByteCount > 0 {
             core.machine.releaseMemory(client, byteCount: page.freedByteCount)
         }
-        opened(page.messages.map(\.message), machine, now: now)
+        if marks { opened(page.messages.map(\.message), machine, now: now) }
         return (machine, page.messages.map(shown))
     }
 

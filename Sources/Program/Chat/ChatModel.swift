@@ -250,7 +250,8 @@ struct ChatModel {
         question = nil
         guard let id else { return [] }
         change(id) { $0.open() }
-        return refresh(id)
+        // Before the request that marks them as read.
+        return (room(id)?.unreadCount ?? 0 > 0 ? ask(.firstNew(id)) : []) + refresh(id)
     }
 
     mutating func refresh(_ id: String) -> [ChatEffect] {
@@ -279,8 +280,11 @@ struct ChatModel {
             change(id) { $0.reading = $0.reading ?? Room.Reading($0.goal ?? $0.position, count: count) }
             guard let params = room(id)?.reading?.params(id) else { return [] }
             return [.call(request, Methods.read, params)]
+        case .firstNew(let id):
+            return [.call(request, Methods.read, .init(conversation: id, first: 1, unread: true, marksRead: false))]
         case .search(let id):
-            let params = ReadParams(conversation: id, last: Search.pageCount, before: search?.before?.description)
+            let before = search?.before?.description
+            let params = ReadParams(conversation: id, last: Search.pageCount, before: before, marksRead: false)
             return [.call(request, Methods.read, params)]
         case .conversation(let id): return [.call(request, Methods.conversationShow, .init(conversation: id))]
         case .lifetime(let id): return [.call(request, Methods.lifetimeShow, .init(conversation: id))]
@@ -322,6 +326,10 @@ struct ChatModel {
             let isCut = currentID == id && reading.take(read)
             change(id) { $0.reading = isCut ? reading : nil }
             return isCut ? ask(request) : show(reading, in: id)
+        case .firstNew(let id):
+            let first = try value.decoded(as: ReadResult.self).messages.first?.message
+            if currentID == id { change(id) { $0.firstNew = first } }
+            return []
         case .search(let id): return searched(try value.decoded(as: ReadResult.self), in: id)
         case .conversation(let id):
             let conversation = try value.decoded(as: Conversation.self)
@@ -361,7 +369,8 @@ struct ChatModel {
             isNew = false  // The event of the unlock asks again.
             switch request {
             case .subscription, .action: break
-            case .conversations, .joins, .messages, .search, .conversation, .lifetime, .explosion: return locked()
+            case .conversations, .joins, .messages, .firstNew, .search, .conversation, .lifetime, .explosion:
+                return locked()
             }
         }
         switch request {
@@ -379,7 +388,7 @@ struct ChatModel {
                 return ask(.conversations)
             }
             notice = (words(error), true)
-        case .explosion: break
+        case .explosion, .firstNew: break
         case .action(.send(let id, let text?, var reply)):
             if error.kind == .notFound { reply?.isGone = true }
             change(id) { room in

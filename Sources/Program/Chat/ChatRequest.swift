@@ -20,6 +20,7 @@ enum ChatRequest: Hashable, Sendable {
     case conversations
     case joins
     case messages(String)
+    case firstNew(String)
     case search(String)
     case conversation(String)
     case lifetime(String)

@@ -36,8 +36,7 @@ struct Room {
     var unreadCount = 0
     var draft = LineEditor()
     var reply: ReplyTarget?
-    /// Unread messages when the room was opened, until they are loaded.
-    var newCount = 0
+    /// The first message that was unread when the room was opened.
     var firstNew: HexID?
     /// An agreement that has ended, until the user reacts.
     var endedLifetime: Lifetime?
@@ -91,7 +90,7 @@ struct Room {
 
     /// Begins at the newest messages.
     mutating func open() {
-        (position, goal, newCount) = (.newest, nil, unreadCount)
+        (position, goal) = (.newest, nil)
         unanswered.removeAll { $0.state != Self.sending }
         if !isAtEnd { messages = [] }
     }
@@ -107,8 +106,6 @@ struct Room {
                     || messages.contains { $0.member == nil && $0.text == one.text && $0.sentAt >= one.sentAt }
             }
         }
-        if newCount > 0 { firstNew = messages.filter { $0.member != nil }.suffix(newCount).first?.message }
-        newCount = 0
         expire(now: now)
         // An absent message may be older than those that were read.
         if let reply, isWhole, isAtEnd, message(reply.message) == nil { self.reply?.isGone = true }

@@ -42,12 +42,13 @@ struct MessageHandlers: Sendable {
             var page = AnswerPage()
             var left = params.first ?? .max
             let (conversation, messages) = try node.read(
-                params.conversation, last: params.last, after: params.since, before: params.before, isUnread: isUnread
+                params.conversation, last: params.last, after: params.since, before: params.before, isUnread: isUnread,
+                marks: params.marksRead ?? true
             ) {
                 left -= 1
                 return left >= 0 && page.take(byteCount: AnswerPage.largestByteCount(of: $0, $1))
             }
-            node.markRead(messages, client: conversation.client)
+            if params.marksRead ?? true { node.markRead(messages, client: conversation.client) }
             return ReadResult(
                 messages: messages.map { MessageView.message($0, conversation, node) }, more: page.isFull ? true : nil)
         }

@@ -113,6 +113,8 @@ struct ReadParams: CodableRecord {
     var before: String?
     /// Begin at the first unread message; not with `last`, `since` or `before`.
     var unread: Bool?
+    /// False does not mark the messages as read, because no user sees them. Absent means true.
+    var marksRead: Bool?
 }
 
 struct ReadResult: CodableRecord {
