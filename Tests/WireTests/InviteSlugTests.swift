@@ -16,6 +16,18 @@ import Testing
         #expect(verified.invite == invite && verified.creatorKey == fixtures.ann.publicKey)
     }
 
+    @Test(arguments: ["", " ", "\u{200B}", "\u{2800}", "\u{3164}\u{202E}", "a\nb"])
+    func `a name that no conversation may have is no name of an invite or invitation`(name: String) throws {
+        var fixtures = Samples()
+        var invite = signed(&fixtures).0
+        invite.name = name
+        #expect(try InviteSlug.decodePayload(InviteSlug.encodePayload(invite)).name == nil)
+        let invitation = Frame.invitation(Invitation(id: .random(&fixtures.random), slug: "s", name: name))
+        let read = try FrameCodec.decode(FrameCodec.encode(invitation))
+        guard case .invitation(let known) = read else { return #expect(Bool(false), "\(read)") }
+        #expect(known.name == nil)
+    }
+
     @Test func `an invite keeps a conversation end at the beginning of time`() throws {
         var fixtures = Samples()
         var invite = fixtures.invite()

@@ -26,6 +26,9 @@ enum DisplayName {
         name.map { isDisplayable($0) && $0.utf8.count <= Limits.nameByteCount } ?? true
     }
 
+    /// The name in a foreign invite or invitation; `nil` without a valid one.
+    static func kept(_ name: String?) -> String? { isValid(name) ? name : nil }
+
     /// Checks a name from our user; `nil` is allowed.
     static func check(_ name: String?) throws(CommandError) {
         guard let name else { return }

@@ -133,6 +133,6 @@ extension DeletionReceipt: ProtoTabled {
 
 extension Invitation: ProtoTabled {
     static let table = ProtoTable(
-        Invitation.init(id:slug:name:), { ($0.id, $0.slug, $0.name) }, .id(1),
+        { Invitation(id: $0, slug: $1, name: DisplayName.kept($2)) }, { ($0.id, $0.slug, $0.name) }, .id(1),
         .text(2, atMost: InviteSlug.byteCountLimit), .optionalText(3, atMost: Limits.nameByteCount))
 }

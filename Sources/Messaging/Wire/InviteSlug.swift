@@ -75,9 +75,9 @@ extension Invite: ProtoTabled {
                 tag: try InviteTag(tag).known("invite.tag"), conversationToken: token, creator: creator,
                 joinSecret: secret,
                 // An endpoint of a later kind is skipped.
-                endpoints: endpoints.compactMap { Endpoint($0) }, name: name, description: description,
-                lifetime: Lifetime(rawValue: lifetime) ?? .ephemeral, conversationExpiresAt: ends, expiresAt: expires,
-                singleUse: singleUse)
+                endpoints: endpoints.compactMap { Endpoint($0) }, name: DisplayName.kept(name),
+                description: description, lifetime: Lifetime(rawValue: lifetime) ?? .ephemeral,
+                conversationExpiresAt: ends, expiresAt: expires, singleUse: singleUse)
         },
         {
             (
