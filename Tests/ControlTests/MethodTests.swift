@@ -188,6 +188,8 @@ import enum NodeRuntime.NodeError
         ("contacts", "no command `contacts`", "did you mean `mayfly peer list`?"),
         ("ls", "no command `ls`", "did you mean `mayfly conversation list`?"),
         ("explode room --typo", "unknown option `--typo`", "see `mayfly help explode`"),
+        ("send room --tex hello", "unknown option `--tex`", "see `mayfly help send`"),
+        ("send room hello --tex", "unknown option `--tex`", "see `mayfly help send`"),
         ("send room --repl-to x y", "unknown option `--repl-to`", "did you mean `--reply-to`?"),
         ("lifetime propose room --unopenned=1h", "unknown option `--unopenned`", "did you mean `--unopened`?"),
         ("peer add x --endpont tcp://192.0.2.1:1", "unknown option `--endpont`", "did you mean `--endpoint`?"),
