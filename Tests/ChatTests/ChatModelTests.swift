@@ -141,12 +141,16 @@ struct ChatDesk {
         return desk
     }
 
+    static func named(_ members: String...) -> JSONValue {
+        .array(members.map { ["member": $0 == "me" ? .null : .string($0), "name": .string($0)] })
+    }
+
     static func proposal(_ lifetime: String, id: String = "abcdef0123456789", more: [String: JSONValue] = [:])
         -> JSONValue
     {
         let fields: [String: JSONValue] = [
             "lifetime": .string(lifetime), "id": .string(id), "from": "bob", "member": "bob000000000",
-            "waiting": ["me"], "proposedAt": "2026-11-23T08:41:00Z",
+            "waiting": named("me"), "proposedAt": "2026-11-23T08:41:00Z",
         ]
         return .object(fields.merging(more) { $1 })
     }
@@ -281,7 +285,7 @@ struct ChatDesk {
 
     @Test func `a proposal is a card, and one key answers it with its id`() {
         var desk = ChatDesk()
-        let proposal = ChatDesk.proposal("7d", more: ["waiting": ["me", "carl"], "unopened": 21_600])
+        let proposal = ChatDesk.proposal("7d", more: ["waiting": ChatDesk.named("me", "carl"), "unopened": 21_600])
         desk.open([], lifetime: ChatDesk.lifetime("1d", "pending", proposal: proposal))
         desk.effects = []
         #expect(

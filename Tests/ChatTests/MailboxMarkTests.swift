@@ -52,7 +52,7 @@ import Testing
         var desk = ChatDesk()
         let agreement: JSONValue = [
             "id": "ab", "lifetime": "1d", "mailbox": "disk", "agreedAt": "2026-11-23T08:41:00Z",
-            "members": ["me", "bob"],
+            "members": ChatDesk.named("me", "bob"),
         ]
         desk.open([], lifetime: ["lifetime": "1d", "state": "agreed", "proposal": .null, "agreement": agreement])
         #expect(

@@ -63,10 +63,14 @@ import Testing
             try ann.wait("lifetimeProposed")
             let proposal = try ann.ok("lifetime", "show", "room")["proposal"]
             #expect(proposal["from"].string == "\(own) (\(id))" && proposal["member"].string == id)
-            #expect(try bob.ok("lifetime", "show", "room")["proposal"]["member"].isNull)
+            #expect(
+                proposal["waiting"].list.map { $0["name"].string } == ["me"] && proposal["waiting"][0]["member"].isNull)
+            let ours = try bob.ok("lifetime", "show", "room")["proposal"]
+            #expect(ours["member"].isNull && ours["waiting"][0]["member"].string?.count == 12)
             try ann.ok("lifetime", "accept", "room")
-            let members = try ann.ok("lifetime", "show", "room")["agreement"]["members"].list.compactMap(\.string)
-            #expect(Set(members) == ["me", "\(own) (\(id))"])
+            let members = try ann.ok("lifetime", "show", "room")["agreement"]["members"].list
+            #expect(Set(members.map { $0["name"].string }) == ["me", "\(own) (\(id))"])
+            #expect(Set(members.map { $0["member"].string }) == [nil, id])
             try bob.stop()
             try ann.ok("send", "room", "later")
             let waiting = try ann.ok("outbox", "list")

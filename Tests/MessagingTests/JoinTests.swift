@@ -337,9 +337,7 @@ private struct Door {
         #expect(pair.events[1] == [.joinValidated])
         pair.disconnect()
         if !byUser { pair.now = pair.now + Limits.joinAnswerTime }
-        pair.step(1) { core, turn in
-            if byUser { core.cancelJoin(client, &turn) } else { core.advance(&turn) }
-        }
+        pair.step(1) { core, turn in if byUser { core.cancelJoin(client, &turn) } else { core.advance(&turn) } }
         #expect(pair.nodes[1].joins.map(\.record.state) == (byUser ? [] : [.joinFailed(.genericFailure)]))
 
         let record = try #require(pair.records[client])

@@ -195,8 +195,7 @@ package struct JoiningStateMachine: Sendable {
                 genesis: welcome.genesis, group: welcome.group, own: own, members: welcome.members, issuer: nil)
             entered.schedule = welcome.scheduledExplosion.map { ExplosionSchedule($0, now: turn.now) }
             return .entered(entered, welcome.agreement, link)
-        case .joinError(let error):
-            return receive(error, from: sender, [.close(link)]) ?? .pending([.close(link)])
+        case .joinError(let error): return receive(error, from: sender, [.close(link)]) ?? .pending([.close(link)])
         case .ping(let nonce): return .pending([.transmit(link, .pong(nonce))])
         // A creator that has already admitted us treats us as a member, then answers our request.
         case .session, .group, .profile, .pong, .unknown: return .pending([])

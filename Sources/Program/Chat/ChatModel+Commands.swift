@@ -276,14 +276,14 @@ extension ChatModel {
         guard let status = room.lifetime else { return ["the lifetime is not known yet"] }
         var lines = ["in force: \(Words.lifetime(status.lifetime))"]
         if let one = status.agreement {
-            let members = Words.list(one.members.map(safe))
+            let members = Words.list(one.members.map { safe($0.name) })
             lines.append("agreed \(Words.time(one.agreedAt, now: now, calendar)) by \(members)")
             lines += Self.terms(one.terms) + Self.explanation(one.terms)
         }
         if let proposal = status.proposal {
             lines += ["", "proposed: \(Words.lifetime(proposal.terms.lifetime)), by \(safe(proposal.from))"]
             lines += Self.terms(proposal.terms) + Self.explanation(proposal.terms)
-            lines.append("waits for \(Words.list((proposal.waiting ?? []).map(Self.you)))")
+            lines.append("waits for \(Words.list((proposal.waiting ?? []).map { Self.you($0.name) }))")
             lines.append("Earlier messages keep the lifetime under which they were sent.")
         }
         return lines

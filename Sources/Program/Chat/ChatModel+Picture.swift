@@ -168,7 +168,7 @@ extension ChatModel {
             let isOurs = proposal.member == nil
             let what = ([Words.lifetime(proposal.terms.lifetime)] + ChatModel.terms(proposal.terms)).joined(
                 separator: ", ")
-            let waiting = (proposal.waiting ?? []).map(ChatModel.you)
+            let waiting = (proposal.waiting ?? []).map { ChatModel.you($0.name) }
             let head = isOurs ? "you propose \(what)" : "\(what), proposed by \(Words.name(proposal.from))"
             let isForUs = waiting.contains("you")
             return card(

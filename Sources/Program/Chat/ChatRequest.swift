@@ -10,7 +10,7 @@ extension LifetimeAgreement {
     /// `kept 1 day on disk, agreed with ann, bob`
     var words: String {
         let length = terms.lifetime == .ephemeral ? "memory only" : "kept \(Words.lifetime(terms.lifetime)) on disk"
-        let others = members.filter { $0 != "me" }.map(safe).joined(separator: ", ")
+        let others = members.filter { $0.name != "me" }.map { safe($0.name) }.joined(separator: ", ")
         return ([length] + ChatModel.terms(terms) + ["agreed with \(others)"]).joined(separator: ", ")
     }
 }

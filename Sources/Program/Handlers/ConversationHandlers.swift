@@ -193,7 +193,10 @@ enum JoinView {
             return JoinStatus(
                 join: client.description, state: .validated, name: offer.group.name,
                 agreement: offer.agreement.map {
-                    LifetimeView.agreement($0) { (names[$0] ?? nil) ?? MemberName.id($0) }
+                    LifetimeView.agreement($0) { key in
+                        let id = MemberName.id(key)
+                        return NamedMember(member: id, name: (names[key] ?? nil) ?? id)
+                    }
                 })
         case .success(let machine):
             return JoinStatus(

@@ -205,20 +205,20 @@ enum LifetimeView {
         guard let pending = machine.pendingProposal else { return nil }
         let proposal = pending.proposal
         return LifetimeProposal(
-            terms: .init(proposal.terms), waiting: machine.unanswered.map { MemberName.shown($0, machine, node) },
+            terms: .init(proposal.terms), waiting: machine.unanswered.map { MemberName.named($0, machine, node) },
             id: proposal.id.description, from: MemberName.shown(proposal.proposer, machine, node),
             member: pending.isOurs ? nil : MemberName.id(proposal.proposer), proposedAt: proposal.proposedAt)
     }
 
     static func agreement(_ agreement: Agreement, _ machine: Messaging.Conversation, _ node: isolated Node)
         -> LifetimeAgreement
-    { self.agreement(agreement) { MemberName.shown($0, machine, node) } }
+    { self.agreement(agreement) { MemberName.named($0, machine, node) } }
 
-    static func agreement(_ agreement: Agreement, _ name: (PublicKey) -> String) -> LifetimeAgreement {
+    static func agreement(_ agreement: Agreement, _ named: (PublicKey) -> NamedMember) -> LifetimeAgreement {
         LifetimeAgreement(
             id: agreement.id.description, terms: .init(agreement.terms),
             agreedAt: agreement.accepts.map(\.acceptedAt).max() ?? agreement.proposal.proposedAt,
-            members: agreement.signers.map(name))
+            members: agreement.signers.map(named))
     }
 
     /// Agreements with the signed values that prove them.

@@ -387,6 +387,11 @@ enum MemberName {
         return message.sender.map { shown($0, conversation, node) } ?? own
     }
 
+    static func named(_ key: PublicKey, _ conversation: Messaging.Conversation, _ node: isolated Node) -> NamedMember {
+        let isOwn = key == conversation.key.publicKey
+        return NamedMember(member: isOwn ? nil : id(key), name: shown(key, conversation, node))
+    }
+
     /// Name of a member: its profile, else the name of the peer that got the invite, else its id. An ambiguous name
     /// gets the id appended.
     static func shown(_ key: PublicKey, _ conversation: Messaging.Conversation, _ node: isolated Node) -> String {

@@ -35,10 +35,17 @@ struct LifetimeTermsRecord: CodableRecord {
     var mailboxWords: String? { (mailbox ?? .no).words }
 }
 
+struct NamedMember: CodableRecord {
+    /// As ``Message/member``.
+    @OrNull var member: String?
+    /// As ``Message/from``.
+    var name = ""
+}
+
 struct LifetimeProposal: JSONRecord, JSONScalar, Hashable, Sendable {
     var terms = LifetimeTermsRecord()
-    /// Members that have not answered, named as in ``Message/from``.
-    var waiting: [String]?
+    /// Members that have not answered.
+    var waiting: [NamedMember]?
     /// Hash of the proposal, in hex.
     var id: String?
     /// As ``Message/from``.
@@ -62,8 +69,7 @@ struct LifetimeAgreement: JSONRecord, JSONScalar, Hashable, Sendable {
     var id = ""
     var terms = LifetimeTermsRecord()
     var agreedAt: Timestamp = Timestamp(milliseconds: 0)
-    /// Names as in ``Message/from``.
-    var members: [String] = []
+    var members: [NamedMember] = []
 
     mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
         try fields.field("id", &id)

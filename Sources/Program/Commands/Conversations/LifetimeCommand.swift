@@ -31,16 +31,17 @@ struct LifetimeCommand: ParsableCommand {
                     "\(terms(proposal.terms)) by \(proposal.from), \(shown(proposal.proposedAt))"
                 } ?? "-"
             ), ("proposal id", status.proposal?.id.map(short) ?? "-"),
-            ("waits for", status.proposal?.waiting.map { $0.isEmpty ? "-" : $0.joined(separator: ", ") } ?? "-"),
+            ("waits for", status.proposal?.waiting.map { $0.isEmpty ? "-" : names($0) } ?? "-"),
             (
                 "agreement",
                 status.agreement.map { agreement in
-                    "\(short(agreement.id)) of \(shown(agreement.agreedAt)) by "
-                        + agreement.members.joined(separator: ", ")
+                    "\(short(agreement.id)) of \(shown(agreement.agreedAt)) by \(names(agreement.members))"
                 } ?? "-"
             ), ("terms", status.agreement.map { terms($0.terms) } ?? "-"), ("policy", status.policy),
         ])
     }
+
+    private static func names(_ members: [NamedMember]) -> String { members.map(\.name).joined(separator: ", ") }
 
     fileprivate static func terms(_ terms: LifetimeTermsRecord) -> String {
         var text = terms.lifetime.shown
@@ -74,8 +75,7 @@ struct LifetimeCommand: ParsableCommand {
         let agreement = record.agreement
         terminal.fields([
             ("agreement", agreement.id), ("state", record.state), ("terms", terms(agreement.terms)),
-            ("signed by", agreement.members.joined(separator: ", ")),
-            ("signatures", record.verified ? "all valid" : "NOT ALL VALID"),
+            ("signed by", names(agreement.members)), ("signatures", record.verified ? "all valid" : "NOT ALL VALID"),
         ])
     }
 }
