@@ -87,6 +87,12 @@ struct ChatDesk {
             let shown = params["first"] == nil ? found.suffix(min(count, limit)) : found.prefix(min(count, limit))
             var answer: [String: JSONValue] = ["messages": .array(Array(shown))]
             if count > limit { answer["more"] = true }
+            if let words = params["containing"]?.stringValue?.lowercased() {
+                let searched = found.suffix(limit)
+                let match = searched.last { $0["text"]?.stringValue?.lowercased().contains(words) ?? false }
+                answer = ["messages": .array(match.map { [$0] } ?? [])]
+                answer["next"] = (match ?? (found.count > limit ? searched.first : nil))?["message"]
+            }
             handle(.answer(request, .success(.object(answer))))
         }
     }

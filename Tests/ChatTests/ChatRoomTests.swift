@@ -31,6 +31,16 @@ import Testing
         #expect(desk.model.rooms.map(\.conversation.inbox) == ["2"])
     }
 
+    @Test func `rooms on all pages of the list are shown`() {
+        var desk = ChatDesk(opening: nil)
+        desk.answer("subscribe", ["cursor": 1])
+        let (first, last) = (ChatDesk.conversation(), ChatDesk.conversation(Self.other, name: "ops"))
+        desk.answer("conversation.list", ["conversations": [first], "next": "1-a"])
+        #expect(desk.model.rooms.isEmpty && desk.takeCalls().contains(#"conversation.list {"from":"1-a"}"#))
+        desk.handle(.answer(.conversations, .success(["conversations": [last]])))
+        #expect(desk.model.rooms.map(\.title) == ["room", "ops"])
+    }
+
     private func numbered(_ count: Int) -> [JSONValue] {
         (1...count).map { number in
             let id = String(String(number + 1_000_000).reversed()) + String(repeating: "0", count: 32)
@@ -177,7 +187,7 @@ import Testing
         var desk = desk(of: kept)
         for (words, found) in [("TEXT 109.", 109), ("TEXT 10.", 10), ("text", 9), ("text", 8)] {
             desk.enter("/find \(words)")
-            for case .call(.search, _, let params) in desk.effects { #expect(params["marksRead"] == false) }
+            for case .call(.search, _, let params) in desk.effects { #expect(params["containing"] == .string(words)) }
             desk.serve(kept)
             #expect(marked(desk) == ["text \(found)"], "\(desk.text)")
         }

@@ -98,6 +98,32 @@ import enum NodeRuntime.NodeError
         #expect(explosions == FieldSchema.fields(of: ExplosionStatus.self).map(\.name))
     }
 
+    @Test func `a list comes in pages, each after the last one before it`() throws {
+        let all = (0..<20_000).map { number in
+            (number, ListPlace(at: Timestamp(milliseconds: Int64(number / 3)), id: "\(100_000 + number)-x"))
+        }
+        func page(_ from: String?) throws -> (shown: [Int], next: String?) {
+            try AnswerPage.list(all, from: from, byteCount: { _ in 4_000 }, show: { $0 })
+        }
+        var (numbers, from): ([Int], String?) = ([], nil)
+        repeat {
+            let (shown, next) = try page(from)
+            #expect((1...262).contains(shown.count))
+            (numbers, from) = (numbers + shown, next)
+        } while from != nil
+        #expect(numbers == Array(0..<20_000))
+        #expect(throws: ControlError.self) { try page("x") }
+        let link = Link(transport: "tcp", family: "ipv6", address: String(repeating: "f", count: 45))
+        let name = String(repeating: "\"", count: 128)
+        let member = Member(
+            member: "0123456789ab", profile: name, peer: name, online: true, path: "relayed", link: link,
+            mailbox: .named, copied: true, reportsCopies: true)
+        let room = Conversation(
+            conversation: String(repeating: "a", count: 64), alias: name, name: name, role: "creator",
+            members: Array(repeating: member, count: 31), state: "scheduled", profile: name, inbox: name)
+        #expect(JSONValue(of: room).text.utf8.count <= AnswerPage.largestByteCount(of: room))
+    }
+
     @Test func `an empty field of the contract is null, and other empty ones are omitted`() throws {
         let conversation = Conversation(
             conversation: "c1", name: nil, role: "creator", members: [], lifetime: .ephemeral, expiresAt: nil,

@@ -37,6 +37,8 @@ package final class NodeStateMachine {
 
     package var clients: [ClientID] { inboxes.all.inOrderOfCreation().map(\.client) }
 
+    package func createdAt(_ client: ClientID) -> Timestamp { inboxes[client]?.createdAt ?? .latest }
+
     package var conversations: [Conversation] { inboxes.awake.inOrderOfCreation().compactMap(\.conversation) }
 
     /// Pending joins, and ended ones that the user has not dismissed.

@@ -5,6 +5,13 @@ import Store
 package enum ListedConversation {
     case awake(Conversation)
     case asleep(InboxSummary)
+
+    package var client: ClientID {
+        switch self {
+        case .awake(let machine): machine.client
+        case .asleep(let summary): summary.client
+        }
+    }
 }
 
 package enum ListedExplosion {
@@ -67,12 +74,7 @@ final class ConversationDirectory: Part {
     /// Suggests one of ``list()``, an alias before a name. A search of many conversations would hold up the links.
     private func unknown(_ text: String) -> NodeError {
         guard core.machine.clients.count <= 1_000 else { return .unknownConversation(text, meant: nil) }
-        let clients = ((try? list()) ?? []).map { listed in
-            switch listed {
-            case .awake(let machine): machine.client
-            case .asleep(let summary): summary.client
-            }
-        }
+        let clients = ((try? list()) ?? []).map(\.client)
         let aliases = clients.compactMap { shell.aliases.alias(of: $0) }
         let names = aliases + clients.compactMap { core.machine.name(of: $0) }
         return .unknownConversation(text, meant: names.nearest(to: text, folded: ShownName.folded))

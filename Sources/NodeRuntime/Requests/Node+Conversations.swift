@@ -22,7 +22,10 @@ extension Node {
         try shell.directory.conversation(text)
     }
 
+    /// In the order of ``createdAt(_:)``.
     package func conversations() throws(NodeError) -> [ListedConversation] { try shell.directory.list() }
+
+    package func createdAt(_ client: ClientID) -> Timestamp { core.machine.createdAt(client) }
 
     package func client(of conversation: ConversationID) -> ClientID? { core.machine.client(of: conversation) }
 

@@ -155,10 +155,9 @@ extension ChatModel {
 
     mutating func searched(_ read: ReadResult, in id: String) -> [ChatEffect] {
         guard let room, room.id == id, search?.isRunning ?? false else { return [] }
-        let isLast = read.messages.count < Search.pageCount && read.more != true
-        search?.count += read.messages.count
-        search?.before = read.messages.first?.message
-        return searched(read.messages, isLast: isLast, in: room)
+        let next = read.next.flatMap { HexID(hex: $0) }
+        search?.before = next
+        return searched(read.messages, isLast: next == nil, in: room)
     }
 
     /// - Parameter isLast: whether no message is older.
@@ -185,7 +184,7 @@ extension ChatModel {
             search = nil
             return refuse("no earlier message contains these words")
         }
-        sayUntilChange("searching, \(search?.count ?? 0) older messages so far: Esc ends it")
+        sayUntilChange("searching older messages: Esc ends it")
         return ask(.search(room.id))
     }
 
@@ -194,12 +193,7 @@ extension ChatModel {
         let words: String
         /// The oldest message searched, or the one that was found last.
         var before: HexID?
-        /// The number of messages searched.
-        var count = 0
         var isRunning = true
-
-        /// Above the number of messages in the largest answer.
-        static let pageCount = 4_096
 
         func matches(_ message: Message) -> Bool {
             let wanted = words.lowercased()

@@ -78,6 +78,8 @@ struct ChatModel {
     private var isNew = false
     /// Unanswered requests and their times; dirty when the state has changed and the request must be repeated.
     private var pending: [ChatRequest: (at: Timestamp, isDirty: Bool)] = [:]
+    /// Conversations on the pages of the list so far.
+    private var listed: [Conversation] = []
     /// The node's process, if known.
     var process: Int32?
     /// Milliseconds after which a node that owes an answer counts as hanging.
@@ -272,7 +274,9 @@ struct ChatModel {
         if case .messages(let id) = request, room(id) == nil { return [] }
         pending[request] = (now, false)
         switch request {
-        case .conversations: return [.call(request, Methods.conversationList, Nothing())]
+        case .conversations:
+            listed = []
+            return [.call(request, Methods.conversationList, .init())]
         case .joins: return [.call(request, Methods.joinList, Nothing())]
         case .messages(let id):
             // Some screens on each side, so that the next page is there when it is wanted.
@@ -283,9 +287,8 @@ struct ChatModel {
         case .firstNew(let id):
             return [.call(request, Methods.read, .init(conversation: id, first: 1, unread: true, marksRead: false))]
         case .search(let id):
-            let before = search?.before?.description
-            let params = ReadParams(conversation: id, last: Search.pageCount, before: before, marksRead: false)
-            return [.call(request, Methods.read, params)]
+            let (words, before) = (search?.words, search?.before?.description)
+            return [.call(request, Methods.read, .init(conversation: id, last: 1, before: before, containing: words))]
         case .conversation(let id): return [.call(request, Methods.conversationShow, .init(conversation: id))]
         case .lifetime(let id): return [.call(request, Methods.lifetimeShow, .init(conversation: id))]
         case .explosion(let id): return [.call(request, Methods.explodeStatus, .init(conversation: id))]
@@ -316,7 +319,15 @@ struct ChatModel {
     private mutating func take(_ value: JSONValue, for request: ChatRequest) throws(JSONMismatch) -> [ChatEffect] {
         switch request {
         case .subscription: return []
-        case .conversations: return take(try value.decoded(as: ConversationListResult.self).conversations)
+        case .conversations:
+            let page = try value.decoded(as: ConversationListResult.self)
+            listed += page.conversations
+            if let next = page.next {
+                pending[request] = (now, false)
+                return [.call(request, Methods.conversationList, .init(from: next))]
+            }
+            defer { listed = [] }
+            return take(listed)
         case .joins:
             joins = try value.decoded(as: JoinListResult.self).joins.filter { $0.state == .joining || $0.isAsking }
             return []

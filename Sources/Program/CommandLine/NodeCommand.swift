@@ -356,7 +356,7 @@ struct NameCompletion {
     init(_ words: [String]) { self.words = words }
 
     var conversations: [String] {
-        elements(of: "conversations", Methods.conversationList, Nothing()).compactMap { conversation in
+        elements(of: "conversations", Methods.conversationList, .init(), from: \.from).compactMap { conversation in
             if let alias = conversation["alias"]?.stringValue, Self.isPlain(alias) { return alias }
             return conversation["conversation"]?.stringValue.map(short)
         }

@@ -26,9 +26,14 @@ enum ConversationHandlers {
                 }
             }
         }
-        router.on(Methods.conversationList) { node, _ in
-            let listed = try node.conversations()
-            return ConversationListResult(conversations: listed.map { ConversationView.conversation($0, node) })
+        router.on(Methods.conversationList) { node, params in
+            let all = try node.conversations().map { one in
+                (one, ListPlace(at: node.createdAt(one.client), id: one.client.description))
+            }
+            let (shown, next) = try AnswerPage.list(
+                all, from: params.from, byteCount: { AnswerPage.largestByteCount(of: $0) },
+                show: { ConversationView.conversation($0, node) })
+            return ConversationListResult(conversations: shown, next: next)
         }
         for method in [Methods.conversationShow, Methods.conversationMembers] {
             router.on(method) { node, params in try view(params.conversation, node) }

@@ -171,7 +171,7 @@ enum ExplosionHandlers {
                     .notFound, "no conversation `\(text)`", hint: "`mayfly explode list` shows what has exploded")
             }
         }
-        router.on(Methods.explodeList) { node, params in try ExplosionView.explosions(after: params.from, node) }
+        router.on(Methods.explodeList) { node, params in try ExplosionView.explosions(from: params.from, node) }
     }
 
     /// The record of an exploded conversation; `nil` for a living one.
@@ -305,62 +305,26 @@ enum ExplosionView {
     }
 
     /// Remembered and scheduled explosions, by time. No inbox is woken.
-    /// - Parameter place: end of the previous page; `nil` for the first page.
-    static func explosions(after place: String?, _ node: isolated Node) throws -> ExplodeListResult {
-        let from = try place.map { text in
-            guard let place = ExplosionPlace(text) else {
-                throw ControlError(
-                    .usage, "`from` is not a position in the list of explosions", hint: "give the `next` of an answer")
-            }
-            return place
-        }
-        let all = try node.explosions().sorted { $0.place < $1.place }
-        var page = AnswerPage(atMost: 256)
-        var shown: [ExplosionStatus] = []
-        var last: ExplosionPlace?
-        for one in all {
-            if let from, !(from < one.place) { continue }
-            let status =
+    static func explosions(from: String?, _ node: isolated Node) throws -> ExplodeListResult {
+        let all = try node.explosions().map { ($0, $0.place) }.sorted { $0.1 < $1.1 }
+        let (shown, next) = try AnswerPage.list(
+            all, from: from, atMost: 256, byteCount: { AnswerPage.largestByteCount(of: $0) },
+            show: { one -> ExplosionStatus in
                 switch one {
                 case .exploded(let record): explosion(record, node)
                 case .scheduled(let machine): explosion(machine, node)
                 }
-            guard page.take(byteCount: AnswerPage.largestByteCount(of: status)) else { break }
-            shown.append(status)
-            last = one.place
-        }
-        return ExplodeListResult(explosions: shown, next: page.isFull ? last?.description : nil)
+            })
+        return ExplodeListResult(explosions: shown, next: next)
     }
-}
-
-/// Sort key of an explosion: its time, then the conversation's id.
-private struct ExplosionPlace: Comparable, CustomStringConvertible {
-    let at: Timestamp
-    let conversation: ConversationID
-
-    var description: String { "\(at.milliseconds)-\(conversation)" }
-
-    init(at: Timestamp, conversation: ConversationID) {
-        self.at = at
-        self.conversation = conversation
-    }
-
-    init?(_ text: String) {
-        let parts = text.split(separator: "-", omittingEmptySubsequences: false)
-        guard parts.count == 2, let milliseconds = Int64(parts[0]), let id = ConversationID(hex: String(parts[1]))
-        else { return nil }
-        self.init(at: Timestamp(milliseconds: milliseconds), conversation: id)
-    }
-
-    static func < (one: Self, other: Self) -> Bool { (one.at, one.conversation) < (other.at, other.conversation) }
 }
 
 extension ListedExplosion {
-    fileprivate var place: ExplosionPlace {
+    fileprivate var place: ListPlace {
         switch self {
-        case .exploded(let record): ExplosionPlace(at: record.explodedAt, conversation: record.conversation)
+        case .exploded(let record): ListPlace(at: record.explodedAt, id: record.conversation.description)
         case .scheduled(let machine):
-            ExplosionPlace(at: machine.record.schedule?.expiresAt ?? .latest, conversation: machine.conversation)
+            ListPlace(at: machine.record.schedule?.expiresAt ?? .latest, id: machine.conversation.description)
         }
     }
 }

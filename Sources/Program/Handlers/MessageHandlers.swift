@@ -33,12 +33,14 @@ struct MessageHandlers: Sendable {
                 }
             }
             let isUnread = params.unread ?? false
-            let goesBack = params.last != nil || params.before != nil
+            let goesBack = params.last != nil || params.before != nil || params.containing != nil
             guard !isUnread || !goesBack && params.since == nil, !goesBack || params.first == nil else {
                 throw ControlError(
-                    .usage, "`last` and `before` cannot be combined with `first`, nor `unread` with any but `first`",
+                    .usage,
+                    "`last`, `before` and `containing` cannot be combined with `first`, nor `unread` with any but it",
                     field: isUnread ? "unread" : "first")
             }
+            if let words = params.containing { return try search(words.lowercased(), params, node) }
             var page = AnswerPage()
             var left = params.first ?? .max
             let (conversation, messages) = try node.read(
@@ -71,6 +73,22 @@ struct MessageHandlers: Sendable {
                 conversation: try params.conversation.map { try node.conversation($0).conversation.description },
                 key: params.key, value: isOn ? "on" : "off")
         }
+    }
+
+    /// Searches as many messages as fit on a page.
+    private func search(_ words: String, _ params: ReadParams, _ node: isolated Node) throws -> ReadResult {
+        var (searched, page) = (AnswerPage(), AnswerPage())
+        let (conversation, messages) = try node.read(
+            params.conversation, last: .max, after: params.since, before: params.before, marks: false
+        ) { read, _ in searched.take(byteCount: read.message.byteCount) }
+        let found = messages.filter { $0.message.content.contains(words) }
+        let shown = found.reversed().prefix(params.last ?? .max).prefix {
+            page.take(byteCount: AnswerPage.largestByteCount(of: $0, conversation))
+        }
+        let next = shown.count < found.count ? shown.last : searched.isFull ? messages.first : nil
+        return ReadResult(
+            messages: shown.reversed().map { MessageView.message($0, conversation, node) },
+            next: next?.message.content.id.description, more: next == nil ? nil : true)
     }
 
     private func send(_ texts: [String], _ call: SendCall, _ node: isolated Node) throws {
@@ -273,6 +291,13 @@ struct AttachmentHandlers: Sendable {
     }
 }
 
+extension Content {
+    /// - Parameter words: in lower case.
+    fileprivate func contains(_ words: String) -> Bool {
+        type != .systemMessage && [displayText, attachment?.name ?? ""].contains { $0.lowercased().contains(words) }
+    }
+}
+
 enum MessageView {
     static func message(_ read: Node.ReadMessage, _ conversation: Messaging.Conversation, _ node: isolated Node)
         -> Message
@@ -441,13 +466,50 @@ struct AnswerPage {
     }
 }
 
+/// Sort key of a list: a time, then an id.
+struct ListPlace: Comparable, CustomStringConvertible {
+    let at: Timestamp
+    let id: String
+
+    var description: String { "\(at.milliseconds)-\(id)" }
+
+    static func < (one: Self, other: Self) -> Bool { (one.at, one.id) < (other.at, other.id) }
+}
+
+extension AnswerPage {
+    /// - Parameters:
+    ///   - all: sorted by their places.
+    ///   - from: the `next` of the previous page; `nil` for the first page.
+    static func list<Element, Shown>(
+        _ all: [(Element, ListPlace)], from: String?, atMost countLimit: Int = 4_096, byteCount: (Shown) -> Int,
+        show: (Element) -> Shown
+    ) throws(ControlError) -> (shown: [Shown], next: String?) {
+        let parts = from?.split(separator: "-", maxSplits: 1) ?? []
+        let place = parts.count == 2 ? Int64(parts[0]).map { (Timestamp(milliseconds: $0), parts[1]) } : nil
+        guard from == nil || place != nil else {
+            throw ControlError(.usage, "`from` is not a position in the list", hint: "give the `next` of an answer")
+        }
+        let after = place.map { ListPlace(at: $0, id: String($1)) }
+        var page = AnswerPage(atMost: countLimit)
+        var shown: [Shown] = []
+        var last: ListPlace?
+        for (element, place) in all where after.map({ $0 < place }) ?? true {
+            let one = show(element)
+            guard page.take(byteCount: byteCount(one)) else { break }
+            shown.append(one)
+            last = place
+        }
+        return (shown, page.isFull ? last?.description : nil)
+    }
+}
+
 /// Upper bounds of JSON sizes, computed without writing the JSON.
 extension AnswerPage {
     /// A message's field names, ids, times, numbers, states and type.
     private static let messageByteCount = 2_048
     private static let partByteCount = 192
     private static let entryByteCount = 448
-    private static let explosionByteCount = 1_024
+    private static let recordByteCount = 1_024
     /// A member's name, with its id.
     private static let nameByteCount = 6 * Limits.nameByteCount + 16
 
@@ -467,7 +529,15 @@ extension AnswerPage {
     static func largestByteCount(of status: ExplosionStatus) -> Int {
         let memberCount = status.confirmed.count + status.waiting.count + (status.receipts?.count ?? 0)
         let nameByteCount = (status.names ?? []).reduce(0) { $0 + partByteCount + jsonByteCount($1.name) }
-        return explosionByteCount + jsonByteCount(status.error ?? "") + memberCount * partByteCount + nameByteCount
+        return recordByteCount + jsonByteCount(status.error ?? "") + memberCount * partByteCount + nameByteCount
+    }
+
+    static func largestByteCount(of conversation: Conversation) -> Int {
+        let names = [conversation.alias, conversation.name, conversation.profile]
+        return recordByteCount + names.reduce(0) { $0 + jsonByteCount($1 ?? "") }
+            + conversation.members.reduce(0) {
+                $0 + recordByteCount + jsonByteCount($1.profile ?? "") + jsonByteCount($1.peer ?? "")
+            }
     }
 
     static func largestByteCount(of entry: OutboxEntry) -> Int { entryByteCount + jsonByteCount(entry.to) }

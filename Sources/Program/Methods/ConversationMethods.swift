@@ -80,7 +80,12 @@ struct ConversationCreateResult: CodableRecord {
     var inviteTag = ""
 }
 
-struct ConversationListResult: CodableRecord { var conversations: [Conversation] = [] }
+struct ConversationListResult: CodableRecord {
+    /// Ascending by the time of joining.
+    var conversations: [Conversation] = []
+    /// Present when the answer was cut; pass it as `from`.
+    var next: String?
+}
 
 struct ConversationRenameParams: CodableRecord {
     var conversation = ""

@@ -230,7 +230,7 @@ struct ExplodeParams: CodableRecord {
     }
 }
 
-struct ExplodeListParams: CodableRecord {
+struct ListParams: CodableRecord {
     /// The `next` of the previous answer.
     var from: String?
 }

@@ -115,10 +115,15 @@ struct ReadParams: CodableRecord {
     var unread: Bool?
     /// False does not mark the messages as read, because no user sees them. Absent means true.
     var marksRead: Bool?
+    /// Only messages with these words, in any case, in their text or file name; not with `first` or `unread`. The
+    /// search goes back, and marks nothing as read.
+    var containing: String?
 }
 
 struct ReadResult: CodableRecord {
     var messages: [Message] = []
+    /// With `containing`, when older messages were not searched: ask again with it as `before`.
+    var next: String?
     /// True when the answer was cut by its size. With `last` or `before` it has the newest messages: ask again with its
     /// first message as `before`. Otherwise ask again with its last message as `since`.
     var more: Bool?

@@ -45,7 +45,7 @@ enum Methods {
         "peer.export", "Returns the named nodes as a peers file.")
     static let conversationCreate = RPCMethod<ConversationCreateParams, ConversationCreateResult>(
         "conversation.create", "Creates a conversation with its own inbox.")
-    static let conversationList = RPCMethod<Nothing, ConversationListResult>(
+    static let conversationList = RPCMethod<ListParams, ConversationListResult>(
         "conversation.list", "Lists the conversations.")
     static let conversationShow = RPCMethod<ConversationParams, Conversation>(
         "conversation.show", "Shows one conversation.")
@@ -112,7 +112,7 @@ enum Methods {
         "explode", "Destroys a conversation for all members, now or at a set time.")
     static let explodeStatus = RPCMethod<ConversationParams, ExplosionStatus>(
         "explode.status", "Shows which members have confirmed an explosion.")
-    static let explodeList = RPCMethod<ExplodeListParams, ExplodeListResult>(
+    static let explodeList = RPCMethod<ListParams, ExplodeListResult>(
         "explode.list", "Lists the explosions of the last 45 days, and scheduled ones.")
     static let outboxList = RPCMethod<OutboxListParams, OutboxListResult>(
         "outbox.list", "Lists messages that are not acknowledged yet.")

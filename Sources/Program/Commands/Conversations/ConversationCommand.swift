@@ -119,7 +119,7 @@ extension ConversationCommand {
         @OptionGroup var global: GlobalOptions
 
         func perform(_ terminal: Terminal) throws {
-            try callList(Methods.conversationList, Nothing(), "conversations", terminal) {
+            try callList(Methods.conversationList, .init(), from: \.from, "conversations", terminal) {
                 (conversations: [Conversation]) in
                 let latest = Dictionary(conversations.map { ($0.conversation, $0.inbox) }, uniquingKeysWith: { $1 })
                 terminal.table(
