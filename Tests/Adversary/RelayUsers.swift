@@ -144,8 +144,6 @@ package struct RelayUsers: Sendable {
         }
     }
 
-    // MARK: How
-
     /// Kinds of abuse with users of their own, because a user's allowance recovers slowly.
     package static let kindCount = 5
     private static let usersEach = 2

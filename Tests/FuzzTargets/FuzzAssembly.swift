@@ -121,8 +121,6 @@ struct FuzzAssembly {
         step(node) { core, turn in _ = try? core.join(client, invite: invite, profile: "p\(node)", &turn) }
     }
 
-    // MARK: The shell
-
     func endpoint(_ node: Int) -> Endpoint { Endpoint(host: "n\(node)", port: 1) }
     func machine(_ node: Int) -> Conversation? { nodes[node].conversation(clients[node]) }
 
@@ -213,8 +211,6 @@ struct FuzzAssembly {
         let key = keys[node]
         step(node) { core, turn in core.wake(record, key: key, undelivered: [], reason, &turn) }
     }
-
-    // MARK: The network
 
     /// Every sent frame must be decodable.
     mutating func send(_ frame: Frame, on link: LinkID, from node: Int) {

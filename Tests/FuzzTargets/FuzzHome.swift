@@ -95,8 +95,6 @@
             state.nodes[number] = node
         }
 
-        // MARK: Seeds
-
         static var seeds: [[UInt8]] {
             var seeds: [[UInt8]] = [FuzzScript().byte(14).bytes]
             // One change of each kind to each file, at the time of the last commit and long after.
@@ -108,8 +106,6 @@
             }
             return seeds
         }
-
-        // MARK: Running
 
         /// A damaged home must never return an unknown or expired message, nor trap. The first byte selects the time of
         /// opening, and what follows: reading, using or opening again.
@@ -173,8 +169,6 @@
             }
             for (_, summary) in store.loadSummaries() { try expect(summary == [7, 7], "a summary reads otherwise") }
         }
-
-        // MARK: Changing
 
         private static func change(_ state: inout SimulatedDisk.State, _ base: Base, _ input: inout FuzzInput) {
             let kind = input.index(below: 16)

@@ -41,8 +41,6 @@ struct FuzzMailbox {
         return [claim.bytes, put.bytes, notice.bytes, taken.bytes, answered.bytes] + rest
     }
 
-    // MARK: Events
-
     mutating func act(_ input: inout FuzzInput) throws {
         let operation = input.index(below: 14)
         switch operation {
@@ -151,8 +149,6 @@ struct FuzzMailbox {
         // Otherwise its timer would fire forever.
         if let next = machine.nextDeadline { try expect(next > now, "it is due again at once") }
     }
-
-    // MARK: Invariants
 
     private mutating func perform(_ actions: [NodeAction]) throws {
         try expect(actions.count <= 2_048, "\(actions.count) actions")

@@ -149,16 +149,12 @@ func checkFrame(_ frame: Frame) throws {
     try ProtoOracle.checkWritten(again)
 }
 
-// MARK: Contents
-
 private let contentTypes: [ContentType] = [
     .text, .systemMessage, .joinRequest, .welcome, .joinError, .explodeSettings, .deletionReceipt, .lifetimeProposal,
     .lifetimeAccept, .lifetimeReject, .lifetimeWithdraw, .invitation, .memberLeft, .reply, .reaction, .attachment,
     .receipt, .joinCancelled, .groupUpdated, .profile, .lifetimeAgreement, .lifetimeEnded,
     ContentType("mayfly/reply:1.7"), ContentType("mayfly/attachment:1.9"), ContentType("example.org/poll:2.1"),
 ]
-
-// MARK: Notices
 
 private let fuzzConversation = ConversationID(unchecked: [UInt8](repeating: 7, count: 32))
 

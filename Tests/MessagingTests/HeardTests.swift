@@ -51,8 +51,6 @@ extension Assembly {
         LinkStateMachine(own: keys[side], remote: keys[1 - side], isDialable: isDialable, now: noon)
     }
 
-    // MARK: The link machine
-
     @Test("idle: the smaller key dials at once, the larger 400 ms later, never later than the next due dial")
     func idle() {
         for isDialable in [true, false] {
@@ -242,8 +240,6 @@ extension Assembly {
         answered.heard(LinkID(1), now: now + 1)
         #expect(answered.advance(now: now + Limits.pingPatience).isEmpty && answered.link == LinkID(1))
     }
-
-    // MARK: The conversation
 
     @Test("a member is dialled first at the address where it was heard, then at its described ones") func order() throws
     {

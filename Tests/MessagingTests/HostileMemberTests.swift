@@ -53,8 +53,6 @@ extension Assembly {
         #expect(all.archive[1][id]?.content.displayText == "still here", comment)
     }
 
-    // MARK: Contents
-
     @Test func `a content with a false age or time is kept no longer than agreed`() throws {
         var all = try scene(.oneHour)
         let agreement = try #require(all.machine(0)?.agreement?.id)
@@ -135,8 +133,6 @@ extension Assembly {
         #expect(all.archive[attacker].values.allSatisfy { $0.content.displayText != "still here" })
     }
 
-    // MARK: Agreements
-
     @Test func `a replayed agreement or an accept of another value never extends the lifetime`() throws {
         var all = try scene(.thirtyDays)
         let old = try #require(all.machine(0)?.agreement)
@@ -159,8 +155,6 @@ extension Assembly {
         #expect(all.machine(0)?.pendingProposal?.proposal.id == open.id)
         #expect(all.machine(0)?.lifetime != .oneDay && all.machine(0)?.lifetime != .thirtyDays)
     }
-
-    // MARK: Signatures
 
     @Test(arguments: ["accept", "state", "description", "departure", "explosion", "session"])
     func `a sender of invalid signatures costs a few checks, then is ignored for a while`(_ kind: String) throws {
@@ -222,8 +216,6 @@ extension Assembly {
         #expect(all.isOnline(1, attacker), "a pause, no sentence for life")
         #expect(all.machine(1)?.record.group.members.count == 3 && all.machine(1)?.lifetime == .ephemeral)
     }
-
-    // MARK: Explosions
 
     @Test func `only the creator's notice for this conversation can end it`() throws {
         var all = try scene()
@@ -302,8 +294,6 @@ extension Assembly {
         all.run(for: .second)
         #expect(try #require(all.machine(1)?.record.schedule).expiresAt <= all.now + .hour)
     }
-
-    // MARK: Files
 
     private func announce(_ all: inout Assembly, byteCount: Int64) -> MessageID {
         var content = all.text("", by: attacker)

@@ -29,8 +29,6 @@ import Testing
         machine.wake(inbox(number), reason, now: now ?? later, stay: stay, protection: protection ?? free)
     }
 
-    // MARK: States and transitions
-
     @Test func `an untracked, sleeping or awake inbox answers each event as its state requires`() throws {
         var machine = Machine(capacity: 2)
         #expect(!machine.isTracked(inbox(1)) && machine.wakeReason(inbox(1)) == nil)
@@ -82,8 +80,6 @@ import Testing
         machine.setCapacity(.max)
         #expect(machine.capacity == 10_000)
     }
-
-    // MARK: Eviction
 
     @Test func `the least recently active inbox gives way beyond the capacity`() throws {
         var machine = asleep(4, capacity: 2)
@@ -208,8 +204,6 @@ import Testing
         #expect(try machine.sleep(inbox(1), now: later, protection: free))
         #expect(inbox(1).retries == 1)
     }
-
-    // MARK: The set as a whole
 
     @Test func `rebalance keeps protected inboxes and fills the rest by activity`() {
         var machine = asleep(8, capacity: 3)

@@ -193,8 +193,6 @@ private func label(_ number: Int) -> BoxLabel { numbered(number) }
         }
     }
 
-    // MARK: Boxes
-
     @Test("each new box is claimed once, and each unwanted box dropped once") func changes() {
         for state in [State.asked, .granted, .pinged] {
             var machine = machine(state)

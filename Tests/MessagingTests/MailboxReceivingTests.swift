@@ -260,8 +260,6 @@ import Testing
         #expect(all.archive[1][refused[0]] != nil)
     }
 
-    // MARK: Addresses
-
     @Test("two members that have both moved find each other through their boxes") func moved() throws {
         var all = try Assembly.mailing(2)
         all.isolate(1)
@@ -298,8 +296,6 @@ import Testing
         #expect(all.receive([.profile(later)], number: nil, from: 0, at: 1).actions.isEmpty)
         #expect(all.machine(1)?.record == before)
     }
-
-    // MARK: The end
 
     @Test("a creator leaves notices in all boxes before its keys are destroyed; a member where it has no link")
     func notices() throws {

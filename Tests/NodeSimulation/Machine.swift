@@ -90,8 +90,6 @@ final class Machine: @unchecked Sendable {
         disk.isInUse = true
     }
 
-    // MARK: Clocks
-
     private func passed(_ milliseconds: Int64) -> Int64 {
         world.options.mistake == .slowClock ? milliseconds / 10 : milliseconds
     }
@@ -100,8 +98,6 @@ final class Machine: @unchecked Sendable {
     private var boottime: Milliseconds {
         passed(world.time.milliseconds - bootedAt) * (world.options.mistake == .fastClock ? 2 : 1)
     }
-
-    // MARK: Running
 
     private var environment: Environment {
         var result = Environment()

@@ -130,8 +130,6 @@ final class NodeOracle: @unchecked Sendable {
     /// A closed session forgets messages in memory, which may arrive again.
     func closed(_ client: ClientID) { shown = shown.filter { $0.key.client != client || $0.value.isStored } }
 
-    // MARK: Shown messages
-
     /// - Parameter now: The node's own time.
     func shows(
         _ read: Node.ReadMessage, _ reader: Conversation, _ now: Timestamp, _ machine: Machine, _ world: NodeSimulation
@@ -222,8 +220,6 @@ final class NodeOracle: @unchecked Sendable {
         }
     }
 
-    // MARK: Agreements
-
     /// A reported agreement must have all signatures.
     func agreed(
         _ id: AgreementID, _ conversation: ConversationID, _ machine: Machine, _ node: isolated Node,
@@ -245,8 +241,6 @@ final class NodeOracle: @unchecked Sendable {
         }
         agreements[agreement.id] = agreement
     }
-
-    // MARK: Disks
 
     /// For ``PlantedMistake/restoredBackup``: each machine's disk before the first end of a conversation.
     private var backups: [Int: SimulatedDisk] = [:]

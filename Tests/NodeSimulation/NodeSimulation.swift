@@ -118,8 +118,6 @@ package final class NodeSimulation: @unchecked Sendable {
         if let mailbox { machines.append(mailbox.machine(in: self)) }
     }
 
-    // MARK: Chance and notes
-
     func roll(_ bound: Int64) -> Int64 { Int64(dice.next(upperBound: UInt64(max(1, bound)))) }
     func chance(_ percent: Int64) -> Bool { roll(100) < percent }
     func pick<Element>(_ elements: [Element]) -> Element? {
@@ -136,8 +134,6 @@ package final class NodeSimulation: @unchecked Sendable {
 
     func count(_ name: String) { counts[name, default: 0] += 1 }
     func note(_ text: @autoclosure () -> String) { log?("t=\(time.milliseconds) \(text())") }
-
-    // MARK: Running
 
     func run(until end: Int64) { time.run(until: end * 1_000_000) { self.violations.count < Self.violationLimit } }
 

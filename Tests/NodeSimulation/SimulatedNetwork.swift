@@ -51,8 +51,6 @@ final class SimulatedNetwork: @unchecked Sendable {
     private func roll(_ bound: UInt64) -> UInt64 { dice.next(upperBound: bound) }
     private func count(_ name: String) { counts[name, default: 0] += 1 }
 
-    // MARK: Machines
-
     func listen(_ listener: Listener, at host: String, _ port: Int) { listeners["\(host):\(port)"] = listener }
 
     /// Stops a machine; its kernel resets connections, unless the power is cut.
@@ -74,8 +72,6 @@ final class SimulatedNetwork: @unchecked Sendable {
     }
 
     private func sweep() { connections = connections.filter { $0.value.isOpen } }
-
-    // MARK: Ways
 
     func isBlocked(from: Int, to: Int) -> Bool { blocked[Way(from: from, to: to)] != nil }
 
@@ -106,8 +102,6 @@ final class SimulatedNetwork: @unchecked Sendable {
         let numbers = connections.keys.sorted()
         return numbers.isEmpty ? nil : connections[numbers[Int(roll(UInt64(numbers.count)))]]
     }
-
-    // MARK: Bytes
 
     func jitter() -> Int64 { Int64(roll(10) == 0 ? roll(400_000_000) : roll(5_000_000)) }
 
@@ -158,8 +152,6 @@ final class SimulatedNetwork: @unchecked Sendable {
             }
         return IOError(errnoCode: code, reason: "simulated")
     }
-
-    // MARK: Connecting
 
     /// A random delay in nanoseconds.
     private func delay() -> Int64 { Int64(1_000_000 + roll(60_000_000)) }
@@ -230,8 +222,6 @@ final class SimulatedNetwork: @unchecked Sendable {
             channel.activate()
         }
     }
-
-    // MARK: Strangers
 
     /// A stranger connects with garbage, the beginning of a valid message, or a replayed greeting.
     func intrude() {

@@ -106,8 +106,6 @@ extension NodeSimulation {
         note("machine \(machine.index): \(name) \((refusal ?? nil) ?? "")")
     }
 
-    // MARK: Conversations
-
     private func create(_ machine: Machine) {
         let profile = "p\(machine.index)"
         // A name that is already an alias on the machine is refused, so names are unique.
@@ -222,8 +220,6 @@ extension NodeSimulation {
         }
     }
 
-    // MARK: Messages
-
     func send(_ machine: Machine, _ conversation: Listed) {
         let text = "m\(nextText)" + (chance(2) ? String(repeating: ".", count: Int(roll(30_000))) : "")
         nextText += 1
@@ -289,8 +285,6 @@ extension NodeSimulation {
             }
         }
     }
-
-    // MARK: The node
 
     private func lockOrSleep(_ machine: Machine, _ conversation: Listed) {
         switch roll(3) {

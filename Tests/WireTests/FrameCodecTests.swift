@@ -76,8 +76,6 @@ import Testing
         for frame in mailbox { try comesBack(frame) }
     }
 
-    // MARK: JSON
-
     @Test func `a signed proposal still verifies after its way through JSON`() throws {
         var samples = Samples()
         let proposal = samples.proposal()
@@ -151,8 +149,6 @@ import Testing
         #expect(error.timestamp.milliseconds == 1_795_247_146_000)
         #expect(try SeedJSON.decodeJoinError(SeedJSON.encode(error)) == error)
     }
-
-    // MARK: Contents
 
     @Test func `a frame with a value beyond its limits is refused`() throws {
         var samples = Samples()

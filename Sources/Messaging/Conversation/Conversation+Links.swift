@@ -1,8 +1,6 @@
 import Cryptography
 
 extension Conversation {
-    // MARK: Links
-
     package func linkOpened(
         _ link: LinkID, to member: PublicKey, weDialled: Bool, isRelayed: Bool = false, _ turn: inout Turn
     ) {
@@ -180,8 +178,6 @@ extension Conversation {
         turn.add(.knock(.ask(client, member, endpoints)))
     }
 
-    // MARK: Forgeries
-
     /// Honest members forge nothing. After a few invalid signatures the member is refused for ``Limits/forgeryPause``.
     func noteForgery(by peer: Peer, on link: LinkID, _ turn: inout Turn) {
         guard isPresent(peer), peer.forgeries.take(now: turn.now) != nil else { return }
@@ -193,8 +189,6 @@ extension Conversation {
     }
 
     package func isShunned(_ member: PublicKey, now: Timestamp) -> Bool { peer(member)?.isShunned(now: now) ?? false }
-
-    // MARK: Time
 
     package func advance(_ turn: inout Turn) {
         let hasEnded = advanceEnding(&turn)
@@ -230,8 +224,6 @@ extension Conversation {
         turn.add(.dial(client, dial))
     }
 
-    // MARK: NAT traversal
-
     package func gathered(_ endpoints: [Endpoint], for member: PublicKey, _ turn: inout Turn) {
         guard let peer = peer(member) else { return }
         perform(peer.punching.gathered(endpoints, now: turn.now), with: peer, &turn)
@@ -249,8 +241,6 @@ extension Conversation {
             }
         }
     }
-
-    // MARK: The local network
 
     /// A member announced its endpoint on the local network: dials try it first from now on.
     package func found(_ member: PublicKey, at endpoint: Endpoint, _ turn: inout Turn) {
@@ -272,8 +262,6 @@ extension Conversation {
     package func missedMembers(now: Timestamp) -> [PublicKey] {
         peers.filter { $0.link.isMissed(now: now) && !$0.isShunned(now: now) }.map(\.key)
     }
-
-    // MARK: Leaving and closing
 
     /// Forgets memory-only contents and ends the session: the next link starts without an agreement.
     package func close(_ turn: inout Turn) {

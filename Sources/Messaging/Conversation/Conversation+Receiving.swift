@@ -72,8 +72,6 @@ extension Conversation {
         }
     }
 
-    // MARK: Contents
-
     /// Answers all contents of a frame with one acknowledgement.
     private func receive(
         _ contents: [AgedContent], from peer: Peer, on link: LinkID, memoryAvailable: Int, _ turn: inout Turn
@@ -230,8 +228,6 @@ extension Conversation {
         if let pause = peer.idleFrames.note(now: turn.now) { turn.add(.pauseReading(batch.link, pause)) }
     }
 
-    // MARK: Our mailbox
-
     /// - Returns: whether the slot may be deleted.
     func receiveMailed(_ frame: Frame, from peer: Peer, age: SlotAge, memoryAvailable: Int, _ turn: inout Turn) -> Bool
     {
@@ -335,8 +331,6 @@ extension Conversation {
         guard let expiresAt, let end = known else { return expiresAt }
         return min(expiresAt, end)
     }
-
-    // MARK: Read receipts
 
     package func sendsReadReceipts(_ turn: Turn) -> Bool { record.sendsReadReceipts ?? turn.contents.sendsReadReceipts }
 

@@ -49,8 +49,6 @@ struct ConversationEnding: Sendable {
 }
 
 extension Conversation {
-    // MARK: The creator
-
     /// Ends the conversation for everyone: destroys the keys first, then tells the others over open links.
     /// - Parameters:
     ///   - time: when; now if `nil` or past, at most ``Limits/explosionHorizon`` ahead. It never delays a schedule.
@@ -92,8 +90,6 @@ extension Conversation {
         arm(&turn)
         tell(.deletionReceipt(receipt.member), &turn)
     }
-
-    // MARK: Notices
 
     /// Handles a sealed notice from any peer. A notice of the creator takes effect now, or is kept for its time.
     func receiveExplosion(_ sealed: [UInt8], _ path: ConversationEnding.Path, _ turn: inout Turn) {
@@ -167,8 +163,6 @@ extension Conversation {
     package func holds(notice sealed: [UInt8]) -> Bool {
         ExplodeNotice(opening: sealed, conversation: conversation)?.isValid(for: record.genesis) ?? false
     }
-
-    // MARK: The schedule
 
     /// Saves the schedule before it is told, so that a crash cannot lose it.
     private func adopt(_ notice: ExplodeNotice, isTraceless: Bool, _ turn: inout Turn) {
@@ -249,8 +243,6 @@ extension Conversation {
         tombstone.isTraceless = schedule.isTraceless
         turn.add(.armExplosion(client, tombstone, fanOut: isCreator && !schedule.isTraceless ? toldMembers : []))
     }
-
-    // MARK: The end
 
     private func end(by notice: ExplodeNotice, _ path: ConversationEnding.Path, isTraceless: Bool, _ turn: inout Turn) {
         let isTraceless = isCreator && (isTraceless || record.schedule?.isTraceless ?? false)

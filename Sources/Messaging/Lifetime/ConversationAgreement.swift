@@ -11,8 +11,6 @@ struct ConversationAgreement: Sendable {
 }
 
 extension Conversation {
-    // MARK: Members
-
     func beginLifetimes() {
         guard !peers.isEmpty else {
             lifetimes.machine = nil
@@ -35,8 +33,6 @@ extension Conversation {
         settleMailAgreement(&turn)
         askForWord(&turn)
     }
-
-    // MARK: Sessions
 
     /// Whether a link that opens now starts a new session. With two members: the link was lost for longer than the
     /// grace. With more: we had no link at all for so long, which ends the session with all of them.
@@ -62,8 +58,6 @@ extension Conversation {
         guard saidReset else { return }
         for peer in peers { peer.hasEnded = false }
     }
-
-    // MARK: Actions of the machine
 
     func perform(_ actions: [LifetimeStateMachine.Action], _ turn: inout Turn) {
         report(actions, &turn)
@@ -185,8 +179,6 @@ extension Conversation {
         tell(.message(id), &turn)
     }
 
-    // MARK: Keeping
-
     private var terms: LifetimeTerms { lifetimes.machine?.terms ?? .ephemeral }
 
     /// `nil` at a locked node: consent must be durable.
@@ -217,8 +209,6 @@ struct Placement: Hashable, Sendable {
     var expiresAt: Timestamp?
     var keeping: NodeAction.Keeping
 }
-
-// MARK: - Commands of the user
 
 extension Conversation {
     /// - Throws: ``CommandError/noOtherMember``, ``CommandError/notConnected``, ``CommandError/lifetime(_:)``.

@@ -29,8 +29,6 @@ import Testing
         return Double(pair.far.receivedBytes - before) / (Double(time) / 1_000_000)
     }
 
-    // MARK: Losses
-
     /// Losses per 1,000 datagrams, and the least share of the remaining capacity that a transfer must reach.
     @Test(arguments: [(0, 0.93), (10, 0.85), (50, 0.7), (100, 0.5), (300, 0.02)])
     func `a transfer under random losses keeps the expected share of its rate`(lost: Int, share: Double) throws {
@@ -68,8 +66,6 @@ import Testing
         }
     }
 
-    // MARK: Queues
-
     @Test func `a transfer keeps the queue nearly empty, however much room it has`() throws {
         let pair = try transfer(queue: 4_000_000)
         pair.network.run(for: 5_000_000)
@@ -95,8 +91,6 @@ import Testing
         print("20 Mbit/s, \(roundTrip / 1_000) ms: \(Int(rate)) B/s, lost \(pair.nearLink?.lostPackets ?? 0)")
         #expect(rate > 0.85 * Double(Self.line))
     }
-
-    // MARK: Changes
 
     @Test func `a transfer speeds up when the path becomes ten times as fast (A.15)`() throws {
         let pair = try transfer()
@@ -133,8 +127,6 @@ import Testing
         #expect(rate > 0.85 * Double(Self.line) && value >= 120_000)
     }
 
-    // MARK: Owners with little to say
-
     @Test func `an owner with little to send does not lower the known rate`() throws {
         let pair = try transfer()
         pair.network.run(for: 5_000_000)
@@ -167,8 +159,6 @@ import Testing
         pair.network.run(for: 2_000_000)
         #expect(Double(pair.far.receivedBytes - before) > 0.75 * 2 * Double(Self.line))
     }
-
-    // MARK: Shared bottleneck
 
     @Test(arguments: [50_000, 150_000, 400_000]) func `two transfers at one bottleneck share it`(queue: Int) throws {
         let network = SimulatedNetwork(seed: 4)

@@ -5,8 +5,6 @@ import Testing
 
 /// Each state of congestion control (draft-ietf-ccwg-bbr-06, section 5.3; test cases named as in appendix A).
 @Suite struct CycleTests {
-    // MARK: Startup and drain
-
     @Test func `startup doubles the rate in each round until the path is full`() {
         var bench = Bench()
         var rates: [Double] = []
@@ -52,8 +50,6 @@ import Testing
         bench.round()
         #expect(bench.congestion.state == .down)
     }
-
-    // MARK: The cycle
 
     @Test func `a probe begins after 2 to 3 s, or as many rounds as datagrams in flight (A.9)`() {
         var waits: Set<Microseconds> = []
@@ -173,8 +169,6 @@ import Testing
         #expect(rates[0] > 0.99 && rates[2] < 0.55)
     }
 
-    // MARK: Noise
-
     @Test func `losses without a queue count as noise and do not lower the rate`() {
         var bench = Bench(in: .cruise)
         // 5 % of each round is lost, in short round trips.
@@ -202,8 +196,6 @@ import Testing
         }
         #expect(bench.congestion.noise.share == 0 && bench.congestion.shortTermRate < 1)
     }
-
-    // MARK: The round trip
 
     @Test func `a round-trip probe empties the queue for 200 ms and a round (A.10)`() {
         var bench = Bench(in: .cruise)
@@ -250,8 +242,6 @@ import Testing
         _ = bench.congestion.sent(1_000, inFlight: 0, at: bench.now)
         #expect(bench.congestion.state == .cruise)
     }
-
-    // MARK: Bounds
 
     @Test func `the window stays between four datagrams and its limit (A.14)`() {
         var bench = Bench()

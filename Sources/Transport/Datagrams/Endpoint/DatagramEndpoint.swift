@@ -76,8 +76,6 @@ package final class DatagramEndpoint {
     package var connectionCount: Int { connections.count }
     package var handshakesInFlight: Int { handshakes.inFlight }
 
-    // MARK: The owner's side
-
     /// Dials. `opened` or `dialFailed` with this number follows.
     /// - Parameter taken: from ``takeNumber()``; a new number by default.
     @discardableResult package func dial(_ dial: DatagramDial, number taken: UInt64? = nil, at now: Microseconds)
@@ -194,8 +192,6 @@ package final class DatagramEndpoint {
     package var hasEvents: Bool { !events.isEmpty }
     package func nextEvent() -> DatagramEvent? { events.popFirst() }
 
-    // MARK: Connections
-
     func takeNumber() -> UInt64 {
         defer { nextNumber += 1 }
         return nextNumber
@@ -253,8 +249,6 @@ package final class DatagramEndpoint {
         link.events.removeAll(keepingCapacity: true)
         if link.isGone { remove(id) }
     }
-
-    // MARK: Time
 
     private func setAlarm(_ id: UInt64) {
         let time: Microseconds?
@@ -322,8 +316,6 @@ package final class DatagramEndpoint {
             touch(id)
         }
     }
-
-    // MARK: Sending
 
     /// The next datagram to send now. Connections take turns.
     package func poll(at now: Microseconds) -> DatagramTransmit? {

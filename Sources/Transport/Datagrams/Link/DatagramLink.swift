@@ -103,8 +103,6 @@ package final class DatagramLink {
         owesPing = role == .responder
     }
 
-    // MARK: The owner's side
-
     package var address: DatagramAddress { path.address }
     /// Smoothed, or assumed before the first measurement.
     package var roundTripTime: Microseconds { path.roundTrip.smoothed }
@@ -199,8 +197,6 @@ package final class DatagramLink {
             address, number: pathCount, isProved: isProved, limits: limits, seed: source.randomNumber(), at: now)
     }
 
-    // MARK: End
-
     /// The peer's stream has ended and is wholly read.
     private func inboundEnded(at now: Microseconds) {
         if state == .open { close(.closedByPeer, at: now) } else { endIfFinished(at: now) }
@@ -234,8 +230,6 @@ package final class DatagramLink {
         state = .gone
         owesClose = false
     }
-
-    // MARK: Time
 
     var probeTimeout: Microseconds { path.roundTrip.probeTimeout(acknowledgementDelay: limits.acknowledgementDelay) }
 

@@ -49,8 +49,6 @@ struct DatagramPath {
         return path
     }
 
-    // MARK: Sent and acknowledged
-
     /// A packet that counts toward the window was sent.
     mutating func sent(_ byteCount: Int, at now: Microseconds) -> PacketDelivery {
         noteDryness(at: now)
@@ -80,8 +78,6 @@ struct DatagramPath {
         guard let drySince, now - drySince > min(Congestion.tick, roundTrip.smoothed / 4) else { return }
         congestion.ranDry(inFlight: inFlight)
     }
-
-    // MARK: Proof
 
     /// Bytes that may leave now: the anti-amplification budget.
     var allowance: Int { isProved ? .max : max(0, 3 * received - sent) }
