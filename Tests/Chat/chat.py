@@ -277,6 +277,18 @@ def play(scene, ann, bob, cat):
     bob.sees("after the restart")
     ann.sees("after the restart ✓✓ 1/1", "What you send now is kept until")
 
+    # A node that hangs says so in 2 s, and what was typed stays in sight and is sent once.
+    ann.node.send_signal(signal.SIGSTOP)
+    try:
+        ann.say("to a stopped node")
+        ann.sees(f"process {ann.node.pid} does not answer", "to a stopped node", patience=2)
+    finally:
+        ann.node.send_signal(signal.SIGCONT)
+    ann.sees("to a stopped node ✓✓ 1/1", without=["does not answer"])
+    bob.sees("to a stopped node")
+    if any(desk.screen().count("to a stopped node") != 1 for desk in (ann, bob)):
+        raise Failure("what was typed at a stopped node is not there once")
+
     # A lid that is closed for longer than the grace ends the agreement, and it is there again by itself: one line.
     bob.close_lid(ann)
     ann.sees("as before: bob was out of reach for over", "KEPT 1 DAY on disk", "bob●",

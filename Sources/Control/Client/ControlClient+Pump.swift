@@ -7,7 +7,8 @@ extension ControlClient {
     /// After the end of `input` the node still answers the outstanding requests. Backpressure: while the node's socket
     /// is full, `input` is not read. Answers are read meanwhile, because the node stops reading at too many unread
     /// answers.
-    /// - Throws: `noNode` when the node closes with answers outstanding, or while `input` or a subscription is open.
+    /// - Throws: `noNode` when the node closes with answers outstanding, or while `input` or a subscription is open;
+    ///   ``doesNotAnswer`` when it hangs.
     package func pump(from input: Int32, to output: Int32) throws(ControlError) {
         var owed = OwedAnswers()
         var inputIsOpen = true
@@ -19,8 +20,10 @@ extension ControlClient {
                 pollfd(fd: wantsInput ? input : -1, events: Int16(POLLIN), revents: 0),
                 pollfd(fd: output, events: 0, revents: 0),
             ]
-            guard poll(&polled, nfds_t(polled.count), -1) >= 0 else {
-                if errno == EINTR { continue }
+            let count = poll(&polled, nfds_t(polled.count), Self.pollTime(left: quiet))
+            guard count > 0 else {
+                if count == 0 { try checkAnswers() }
+                if count == 0 || errno == EINTR { continue }
                 throw .system("cannot wait for the node")
             }
             if polled[2].revents & Int16(POLLERR | POLLHUP) != 0 { return }
@@ -60,6 +63,13 @@ extension ControlClient {
                 nodeReads = false
             }
         }
+    }
+
+    /// Asks on another connection, because the answers on this one are the program's.
+    private func checkAnswers() throws(ControlError) {
+        do throws(ControlError) {
+            _ = try ControlClient(home: home, timeout: patience, patience: patience / 2).call("version", timeout: nil)
+        } catch  where error.kind == .timedOut { throw doesNotAnswer } catch { return }
     }
 
     /// Whether `input` is at its end, as far as a poll without waiting can tell.

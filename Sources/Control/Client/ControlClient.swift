@@ -15,9 +15,10 @@ package final class ControlClient {
     private var waitingNotifications: [ControlResponse] = []
     /// The node's reason for closing the connection, if it sent one.
     var closingError: ControlError?
-    /// After this time without a byte, a waiting call asks whether the node answers at all; after as long again the
-    /// node counts as hanging.
-    private let patience: Duration
+    /// After this time without a byte, a waiting call asks whether the node answers at all, and a stream after
+    /// ``quiet``; after as long again the node counts as hanging.
+    let patience: Duration
+    var quiet: Duration { patience * 6 }
 
     /// - Throws: `noNode` when no node runs in `home`; `timedOut` when the node does not accept within `timeout`.
     package init(home: String, timeout: Duration? = .seconds(30), patience: Duration = .seconds(5)) throws(ControlError)
@@ -94,7 +95,8 @@ package final class ControlClient {
         -> JSONValue
     {
         while true {
-            guard case .ended(let line) = try readAnswer(until: deadline) else { throw call.timedOut }
+            let step = try readLine(until: deadline, asksAfter: patience)
+            guard case .ended(let line) = step else { throw call.timedOut }
             switch try ControlResponse(line: line) {
             case .success(let answered, let result) where answered == call.id: return result
             case .failure(let answered, let error) where call.isEnded(byFailureOf: answered):
@@ -124,14 +126,14 @@ package final class ControlClient {
 
     /// Waits for the next event of a subscription.
     /// - Parameter output: descriptor for the events. The wait ends when its reader closes.
-    /// - Throws: `noNode` when the node closes the connection.
+    /// - Throws: `noNode` when the node closes the connection; ``doesNotAnswer`` when it hangs.
     package func nextEvent(until deadline: ContinuousClock.Instant?, for output: Int32? = nil) throws(ControlError)
         -> StreamStep
     {
         while true {
             let response: ControlResponse
             if waitingNotifications.isEmpty {
-                switch try readLine(until: deadline, for: output) {
+                switch try readLine(until: deadline, asksAfter: quiet, for: output) {
                 case .ended(let line): response = try ControlResponse(line: line)
                 case .timedOut: return .timedOut
                 case .unread: return .unread
@@ -202,32 +204,29 @@ extension ControlClient {
         case unread
     }
 
-    /// The next line. A request may take long, so a silent node is asked for something that takes no time.
-    private func readAnswer(until deadline: ContinuousClock.Instant?) throws(ControlError) -> Wait<ByteBufferView> {
-        for isAsked in [false, true] {
-            let end = ContinuousClock.now + patience
-            let line = try readLine(until: deadline.map { min($0, end) } ?? end)
-            if case .ended = line { return line }
-            if let deadline, deadline <= .now { return line }
-            if !isAsked { _ = try post("version", [:]) }
-        }
-        throw doesNotAnswer
-    }
-
-    /// The next line. Ends early at `deadline`, or when the reader of `output` closes.
-    private func readLine(until deadline: ContinuousClock.Instant?, for output: Int32? = nil) throws(ControlError)
-        -> Wait<ByteBufferView>
+    /// The next line. A node that is silent for `time` is asked for something that takes no time. Ends early at
+    /// `deadline`, or when the reader of `output` closes.
+    private func readLine(until deadline: ContinuousClock.Instant?, asksAfter time: Duration, for output: Int32? = nil)
+        throws(ControlError) -> Wait<ByteBufferView>
     {
+        var (isAsked, end) = (false, ContinuousClock.now + time)
         while true {
             if let line = try nextLine() { return .ended(line) }
-            switch try wait(for: POLLIN, until: deadline, output: output) {
-            case .ended: break
-            case .timedOut: return .timedOut
+            switch try wait(for: POLLIN, until: min(deadline ?? end, end), output: output) {
+            case .ended:
+                let bytes = try Self.readSome(from: socket.number)
+                guard !bytes.isEmpty else { throw hasGone }
+                received.append(bytes)
+                (isAsked, end) = (false, .now + time)
+            case .timedOut where deadline.map({ $0 <= .now }) ?? false: return .timedOut
+            // This process or the machine stood still, and the node may have, too.
+            case .timedOut where .now - end > .seconds(1): end = .now + patience
+            case .timedOut where isAsked: throw doesNotAnswer
+            case .timedOut:
+                _ = try post("version", [:])
+                (isAsked, end) = (true, .now + patience)
             case .unread: return .unread
             }
-            let bytes = try Self.readSome(from: socket.number)
-            guard !bytes.isEmpty else { throw hasGone }
-            received.append(bytes)
         }
     }
 

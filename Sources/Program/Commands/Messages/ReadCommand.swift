@@ -10,7 +10,8 @@ struct ReadCommand: NodeCommand {
             On a terminal times are local, and each message begins with its short id, for `send --reply-to`, `react`, \
             `save` and `read --since`. @1 is the newest message, @2 the one before it.
 
-            --follow prints new messages as they arrive, until Ctrl-C or until the conversation ends.
+            --follow prints new messages as they arrive, until Ctrl-C or until the conversation ends. A \
+            node that does not answer for 15 s, as when it is stopped, ends it with 4.
 
             Examples:
               mayfly read room --last 20
@@ -54,8 +55,6 @@ struct ReadCommand: NodeCommand {
         if unread, history.isEmpty { try history.pin(client) }
         try follow(client, &history, &cursor)
     }
-
-    // MARK: Following
 
     private static let kinds: [EventKind] = [.message, .messageState, .exploded, .removed, .locked]
 

@@ -9,7 +9,8 @@ struct WatchCommand: NodeCommand {
         discussion: """
             With --until only the awaited event, the events of --only and `gap` are printed. The exit code is 0 when \
             the event has occurred, and 4 when --timeout passes first. Without --until a timeout is not a failure. \
-            `watch C --until lifetimeAgreed` ends with 2 when the proposal is rejected.
+            `watch C --until lifetimeAgreed` ends with 2 when the proposal is rejected. A node that does not answer \
+            for 35 s, as when it is stopped, ends it with 4, too; with --reconnect it waits.
 
             --since CURSOR replays the events after that cursor, so none is missed between two commands. --since 0 \
             replays the 1,000 newest. A `gap` event, printed always, says that events after the cursor are no \
@@ -35,8 +36,8 @@ struct WatchCommand: NodeCommand {
         EventCondition?
     @Option(help: ArgumentHelp("Print only these events.", valueName: "event,…")) var only: EventKinds?
     @Option(time: "End after this time.") var timeout: Interval?
-    @Flag(help: "Reconnect when the node has restarted. Also wait for a node that does not run yet.") var reconnect =
-        false
+    @Flag(help: "Reconnect when the node has restarted or hung. Also wait for a node that does not run yet.")
+    var reconnect = false
     @OptionGroup var global: GlobalOptions
 
     func perform(_ terminal: Terminal) throws {
@@ -111,8 +112,8 @@ struct WatchCommand: NodeCommand {
         case timedOut
     }
 
-    /// A transient error: the node is starting, or it is locked and does not know the conversation.
-    private static func mayPass(_ error: ControlError) -> Bool { error.kind == .noNode || error.kind == .locked }
+    /// A transient error: the node is starting or hangs, or it is locked and does not know the conversation.
+    private static func mayPass(_ error: ControlError) -> Bool { [.noNode, .timedOut, .locked].contains(error.kind) }
 
     private static let reconnectPause = Duration.milliseconds(200)
 

@@ -127,7 +127,7 @@ struct RPCCommand: NodeCommand {
         discussion: """
             Serves the methods of the control socket, one request a line; `mayfly schema` lists them. After the end of \
             the input all requests are still answered, and a subscription goes on. The exit code is 8 if the node \
-            stops before that.
+            stops before that, and 4 if it does not answer for 35 s.
 
             Example:
               echo '{"jsonrpc":"2.0","id":1,"method":"status"}' | mayfly rpc
