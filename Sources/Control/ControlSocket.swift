@@ -56,7 +56,7 @@ package struct ControlSocket: Hashable, Sendable {
         let number = open(home, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
         guard number >= 0 else {
             switch errno {
-            case ENOENT, ENOTDIR: throw isListed ? .homeMoved(home) : .noHome(home)
+            case ENOENT, ENOTDIR: throw listed(after: path).contains("\n") ? .homeMoved(home) : .noHome(home)
             case EACCES:
                 throw ControlError(
                     .failed, "no permission for \(home)",
@@ -76,37 +76,45 @@ package struct ControlSocket: Hashable, Sendable {
         }
     }
 
-    /// The kernel lists the socket by its path until the node ends, also when the home has another path since.
-    private var isListed: Bool {
-        guard let table = fopen("/proc/net/unix", "re") else { return false }
+    /// The kernel's table of sockets (unix(7)) has each one's path, with @ for a name in memory, until its node ends.
+    private func listed(after start: String) -> [Substring] {
+        guard let table = fopen("/proc/net/unix", "re") else { return [] }
         defer { fclose(table) }
-        return withUnsafeTemporaryAllocation(of: CChar.self, capacity: 512) { line in
+        var found: [Substring] = []
+        withUnsafeTemporaryAllocation(of: CChar.self, capacity: 512) { line in
             while let text = fgets(line.baseAddress, Int32(line.count), table) {
-                if String(cString: text).hasSuffix(" \(path)\n") { return true }
+                let fields = String(cString: text).split(separator: " ", maxSplits: 7)
+                if fields.count == 8, fields[7].hasPrefix(start) { found.append(fields[7].dropFirst(start.count)) }
             }
-            return false
         }
+        return found
     }
 
-    /// Calls bind(2) or connect(2) with the address of the socket's file. A path too long for `sun_path` becomes
+    /// - Returns: `nil` without a status of the directory.
+    private func prefix(of directory: borrowing Descriptor) -> String? {
+        var status = stat()
+        return fstat(directory.number, &status) == 0 ? "mayfly-\(status.st_dev)-\(status.st_ino)-" : nil
+    }
+
+    /// Calls bind(2) or connect(2) with the address of the socket. A path too long for `sun_path` becomes
     /// `/proc/self/fd/N/control.sock`, with the directory's descriptor.
-    /// - Parameter isFile: false for the home's name in the abstract namespace (unix(7)), which needs no disk.
+    /// - Parameter name: in the abstract namespace (unix(7)), which needs no disk; `nil` for the file. Another user may
+    ///   have taken 0: the node takes another one then.
     private func call(
         _ call: (Int32, UnsafePointer<sockaddr>, socklen_t) -> Int32, _ socket: borrowing Descriptor,
-        in directory: borrowing Descriptor, isFile: Bool = true
+        in directory: borrowing Descriptor, as name: UInt64? = nil
     ) -> Int32 {
-        var name = path + "\0"
-        if !isFile {
-            var status = stat()
-            guard fstat(directory.number, &status) == 0 else { return -1 }
-            name = "\0mayfly-\(status.st_dev)-\(status.st_ino)"
+        var text = path + "\0"
+        if let name {
+            guard let prefix = prefix(of: directory) else { return -1 }
+            text = "\0\(prefix)\(name)"
         } else if path.utf8.count > ControlLimits.socketPathByteCount {
-            name = "/proc/self/fd/\(directory.number)/\(Self.fileName)\0"
+            text = "/proc/self/fd/\(directory.number)/\(Self.fileName)\0"
         }
-        let (number, byteCount) = (socket.number, socklen_t(MemoryLayout<sa_family_t>.size + name.utf8.count))
+        let (number, byteCount) = (socket.number, socklen_t(MemoryLayout<sa_family_t>.size + text.utf8.count))
         var address = sockaddr_un()
         address.sun_family = sa_family_t(AF_UNIX)
-        withUnsafeMutableBytes(of: &address.sun_path) { $0.copyBytes(from: name.utf8) }
+        withUnsafeMutableBytes(of: &address.sun_path) { $0.copyBytes(from: text.utf8) }
         return withUnsafePointer(to: &address) { pointer in
             pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) { call(number, $0, byteCount) }
         }
@@ -118,30 +126,40 @@ package struct ControlSocket: Hashable, Sendable {
     ///   queue stays full.
     func connect(until deadline: ContinuousClock.Instant?) throws(ControlError) -> Descriptor {
         let directory = try openHome()
-        let socket = try Self.makeSocket(flags: Int32(SOCK_NONBLOCK.rawValue))
-        var isFile = true
+        var names: [UInt64?] = [nil]
         while true {
-            if call(Glibc.connect, socket, in: directory, isFile: isFile) == 0 {
-                guard isFile || isOwner(Self.peer(of: socket), of: directory) else { throw .noNode(home: home) }
-                return socket
+            var full: [UInt64?] = []
+            for name in names {
+                let socket = try Self.makeSocket(flags: Int32(SOCK_NONBLOCK.rawValue))
+                guard call(Glibc.connect, socket, in: directory, as: name) != 0 else {
+                    if name == nil || isOwner(Self.peer(of: socket), of: directory) { return socket }
+                    continue
+                }
+                switch errno {
+                // The accept queue is full, and no event reports a free place (connect(2), unix(7)).
+                case EAGAIN, EINTR: full.append(name)
+                case ENOENT, ECONNREFUSED, ENOTDIR: break
+                // A name may be another user's.
+                case _ where name != nil: break
+                case EACCES, EPERM:
+                    throw ControlError(
+                        .failed, "no permission for \(path)", hint: "run this as the user who runs the node")
+                default: throw .system("cannot connect to \(path)")
+                }
             }
-            switch errno {
-            case EINTR: continue
-            // The accept queue is full, and no event reports a free place (connect(2), unix(7)).
-            case EAGAIN:
+            if !full.isEmpty {
                 if let deadline, deadline <= .now {
                     throw ControlError(.timedOut, "the node in \(home) takes no more clients", hint: "see its log")
                 }
                 usleep(Self.retryMicroseconds)
-            case ENOENT, ECONNREFUSED, ENOTDIR:
-                guard isFile else {
-                    try checkHome()
-                    throw .noNode(home: home)
-                }
-                isFile = false
-            case EACCES, EPERM:
-                throw ControlError(.failed, "no permission for \(path)", hint: "run this as the user who runs the node")
-            default: throw .system("cannot connect to \(path)")
+                names = full
+            } else if names == [nil] {
+                // Other users may take as many names as they have descriptors, and each is a number of 64 bits.
+                let numbers = prefix(of: directory).map { listed(after: "@" + $0) } ?? []
+                names = [0] + numbers.compactMap { UInt64($0.dropLast()) }
+            } else {
+                try checkHome()
+                throw .noNode(home: home)
             }
         }
     }
@@ -167,7 +185,10 @@ package struct ControlSocket: Hashable, Sendable {
         var bound = try removeLeftover(in: directory) ? call(Glibc.bind, socket, in: directory) : -1
         // The node must serve on a full disk, because exploding and expiry destroy data there. ENOENT: no /proc.
         if bound != 0, [ENOSPC, EDQUOT, ENOENT].contains(errno) {
-            bound = call(Glibc.bind, socket, in: directory, isFile: false)
+            guard (try? connect(until: .now)) == nil else { throw .homeInUse(home) }
+            for number in [0, UInt64.random(in: 1 ... .max)] where bound != 0 {
+                bound = call(Glibc.bind, socket, in: directory, as: number)
+            }
         }
         guard bound == 0 else { throw errno == EADDRINUSE ? .homeInUse(home) : cannotMakeSocket }
         guard Glibc.listen(socket.number, ControlLimits.listenBacklog) == 0 else {

@@ -1,3 +1,4 @@
+import Foundation
 import Glibc
 import NIOCore
 import NIOPosix
@@ -40,37 +41,25 @@ import Testing
     /// All bytes that a process of another user receives before the connection is closed.
     private static func told(_ path: String, as user: UInt32) throws -> [UInt8] {
         let script = """
-            import os, socket, sys
-            os.setgroups([]); os.setgid(\(user)); os.setuid(\(user))
             s = socket.socket(socket.AF_UNIX); s.settimeout(20); s.connect(sys.argv[1])
             while piece := s.recv(65536): os.write(1, piece)
             """
-        var ends: [Int32] = [-1, -1]
-        try #require(pipe(&ends) == 0)
-        defer { close(ends[0]) }
-        var actions = posix_spawn_file_actions_t()
-        posix_spawn_file_actions_init(&actions)
-        defer { posix_spawn_file_actions_destroy(&actions) }
-        posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO)
-        for end in ends { posix_spawn_file_actions_addclose(&actions, end) }
-        // Variables that may be needed to find the program.
-        let kept: [String] = ["PATH", "HOME"].compactMap { (name: String) in
-            getenv(name).map { "\(name)=\(String(cString: $0))" }
-        }
-        let arguments: [String] = ["python3", "-c", script, path]
-        var words: [UnsafeMutablePointer<CChar>?] = arguments.map { strdup($0) } + [nil]
-        var variables: [UnsafeMutablePointer<CChar>?] = kept.map { strdup($0) } + [nil]
-        defer { for word in words + variables { free(word) } }
-        var child: pid_t = 0
-        let code = posix_spawnp(&child, "python3", &actions, nil, &words, &variables)
-        close(ends[1])
-        try #require(code == 0)
-        var told: [UInt8] = []
-        var chunk = [UInt8](repeating: 0, count: 4_096)
-        while case let count = read(ends[0], &chunk, chunk.count), count > 0 { told += chunk[..<count] }
-        var status: Int32 = 0
-        #expect(waitpid(child, &status, 0) == child && status == 0)
+        let (child, output) = try begin(script, path, as: user)
+        let told = output.readDataToEndOfFile()
+        child.waitUntilExit()
+        #expect(child.terminationStatus == 0)
         return told.filter { $0 != UInt8(ascii: "\n") }
+    }
+
+    /// A Python process of another user.
+    private static func begin(_ script: String, _ argument: String, as user: UInt32) throws -> (Process, FileHandle) {
+        let (child, output) = (Process(), Pipe())
+        child.executableURL = URL(fileURLWithPath: "/usr/bin/env")
+        let start = "import os, socket, sys; os.setgroups([]); os.setgid(\(user)); os.setuid(\(user))\n"
+        child.arguments = ["python3", "-c", start + script, argument]
+        child.standardOutput = output
+        try child.run()
+        return (child, output.fileHandleForReading)
     }
 
     @Test func `the socket is accessible to its user only`() async throws {
@@ -125,22 +114,39 @@ import Testing
         return mount("mayfly-test", home, "tmpfs", 0, "size=64k") == 0 && umount(home) == 0
     }()
 
-    @Test(.enabled(if: canMount, "mounting a file system without inodes needs root"))
-    func `a node whose disk has no room for a socket is reached by its name, if it is the home's owner`() async throws {
+    /// Takes many names of a home, one with a full queue, and never answers.
+    private static let taker = """
+        def take(number):
+            s = socket.socket(socket.AF_UNIX); s.bind("\\0" + sys.argv[1] + number); s.listen(0); return s
+        taken = [take(str(n)) for n in range(200)] + [take(t) for t in ("-1", "x", "\\n", "7" * 60)]
+        full = socket.socket(socket.AF_UNIX); full.connect("\\0" + sys.argv[1] + "0")
+        os.write(1, b"taken"); full.recv(1)
+        """
+
+    @Test(.enabled(if: canMount, "mounting a file system without inodes needs root"), arguments: [false, true])
+    func `a node whose disk has no room for a socket is reached by a name, whatever others take`(_ isTaken: Bool)
+        async throws
+    {
         let home = try ControlNode.makeHome()
         // The root directory takes the only inode.
         try #require(mount("mayfly-test", home, "tmpfs", 0, "nr_inodes=1,mode=700") == 0)
+        var status = stat()
+        let prefix = stat(home, &status) == 0 ? "mayfly-\(status.st_dev)-\(status.st_ino)-" : ""
+        let (child, output) = try Self.begin(isTaken ? Self.taker : "os.write(1, b'taken')", prefix, as: 65_534)
         defer {
+            kill(child.processIdentifier, SIGKILL)
             umount(home)
             rmdir(home)
         }
+        #expect(try output.read(upToCount: 5) == Data("taken".utf8))
         try await ControlNode.serving(home: home) { node in
             let answer = try node.client().call("m")
             #expect(answer["method"] == "m" && access("\(home)/control.sock", F_OK) != 0)
             let second = ControlServer.start(home: home, on: node.eventLoop, later: { $0() }, service: ControlRouter())
             #expect(failure { try second.wait() } == .homeInUse(home))
             chown(home, geteuid() + 1, getegid())
-            #expect(failure { try node.client() } == .noNode(home: home))
+            let error = failure { try ControlClient(home: home, timeout: .milliseconds(1)) }
+            #expect(error?.kind == (isTaken ? .timedOut : .noNode), "\(String(describing: error))")
         }
     }
 
@@ -196,13 +202,22 @@ import Testing
         }
     }
 
-    @Test func `a call to a node that hangs names its process, and a long call to one that answers goes on`()
+    @Test func `a wait for a node that hangs names its process, and a long call to one that answers goes on`()
         async throws
     {
         try withSilentNode { home in
             let client = try ControlClient(home: home, patience: .milliseconds(20))
-            let error = failure { try client.call("status", timeout: nil) }
-            #expect(error?.kind == .timedOut && error?.message == "process \(getpid()) does not answer")
+            var (input, output): ([Int32], [Int32]) = ([0, 0], [0, 0])
+            try #require(pipe(&input) == 0 && pipe(&output) == 0)
+            defer { for end in input + output { close(end) } }
+            let waits: [() throws -> Void] = [
+                { _ = try client.call("status", timeout: nil) }, { _ = try client.nextEvent(until: nil) },
+                { try client.pump(from: input[0], to: output[1]) },
+            ]
+            for wait in waits {
+                let error = failure(wait)
+                #expect(error?.kind == .timedOut && error?.message == "process \(getpid()) does not answer")
+            }
         }
         let waiting = Mutex<EventLoopPromise<JSONValue>?>(nil)
         let handler: ControlHandler = { request, connection in
