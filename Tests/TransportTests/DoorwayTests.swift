@@ -12,6 +12,7 @@ private struct Street {
     private let loop: any EventLoop
     let listener: TCPListener
     let token = RoutingSecret(SecretBytes(copying: [UInt8](repeating: 5, count: 32))).token(day: 1, counter: 1)
+    let linkToken = RoutingSecret(SecretBytes(copying: [UInt8](repeating: 5, count: 32))).token(day: 1, counter: 2)
 
     /// - Parameter patience: Timeout of act 1. Long by default, because a busy machine answers late.
     init(patience: TimeAmount = .hours(1), crowd: Int = 10_000) async throws {
@@ -21,11 +22,12 @@ private struct Street {
         limits.connectionsBeforeToken = crowd
         let settled = limits
         let loop = group.next()
-        let token = token
+        let (token, linkToken) = (token, linkToken)
         side = try await loop.submit {
             let side = try Side(loop, key: 0x21, limits: settled)
             side.knockTokens = [token]
             side.answer = [7]
+            side.accepts(linkToken, from: nil)
             return NIOLoopBound(side, eventLoop: loop)
         }.get()
         self.loop = loop
@@ -128,6 +130,21 @@ private struct Street {
         try await street.end()
     }
 
+    @Test func `noise behind a known token gets eight handshakes, then one a second`() async throws {
+        let (street, start) = (try await Street(), ContinuousClock.now)
+        for _ in 0..<100 {
+            let (channel, heard) = try await street.connect()
+            try? await street.say([0x4d] + street.linkToken.bytes + [UInt8](repeating: 9, count: 2_000), channel)
+            #expect(try await heard.get() == [])
+        }
+        try await street.knockAndListen()
+        let (asked, seconds) = (try await street.routesAsked(), (ContinuousClock.now - start) / .seconds(1))
+        #expect((8...9 + Int(seconds)).contains(asked))
+        let refused = try await street.rejections().count { $0 == .tooManyFromPrefix }
+        #expect(refused == 100 - asked)
+        try await street.end()
+    }
+
     @Test func `a crowded listener drops older silent connections and still hears a knock`() async throws {
         let street = try await Street(crowd: 10)
         var connections: [(channel: any Channel, heard: EventLoopFuture<[UInt8]>)] = []
@@ -185,7 +202,7 @@ private struct Street {
             let channel = EmbeddedChannel(loop: wire.loop)
             wire.loop.advanceTime(by: age)
             let since = wire.loop.now - age
-            try wire.responder.transport.accept(channel, Opening(bytes: bytes, since: since))
+            try wire.responder.transport.accept(channel, Opening(bytes: bytes, since: since, network: nil))
             try channel.connect(to: SocketAddress(ipAddress: "192.0.2.1", port: 4_000)).wait()
             return channel
         }

@@ -64,11 +64,13 @@ package enum InheritedSockets {
 }
 
 extension SocketAddress {
-    init?(boundBy descriptor: CInt) {
+    init?(boundBy descriptor: CInt, isPeer: Bool = false) {
         var storage = sockaddr_storage()
         var size = socklen_t(MemoryLayout<sockaddr_storage>.size)
         let code = withUnsafeMutablePointer(to: &storage) { pointer in
-            pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) { getsockname(descriptor, $0, &size) }
+            pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) {
+                isPeer ? getpeername(descriptor, $0, &size) : getsockname(descriptor, $0, &size)
+            }
         }
         guard code == 0 else { return nil }
         switch CInt(storage.ss_family) {

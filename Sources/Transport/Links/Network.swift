@@ -160,12 +160,13 @@ package struct Opening: Sendable {
     package let bytes: [UInt8]
     /// When it was accepted: the timeouts start there.
     package let since: NIODeadline
+    let network: DatagramAddress.Network?
 }
 
 /// A listener's callbacks to its owner, on the owner's loop.
 package struct Reception: Sendable {
     /// Why a connection with these first bytes gets no channel; `nil` accepts it. Costs a table lookup.
-    package let refuses: @Sendable ([UInt8]) -> Rejection?
+    package let refuses: @Sendable (Opening) -> Rejection?
     /// Takes a connection and its first bytes, if they were read. Closes the channel or throws to refuse it.
     package let accept: @Sendable (any Channel, Opening?) throws -> Void
     /// A connection failed without a channel. For counters only.

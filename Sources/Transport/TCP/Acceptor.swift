@@ -262,7 +262,10 @@ final class Acceptor: @unchecked Sendable {
         if connection.isWatched { _ = watch_remove(watch, connection.descriptor) }
         ready.append(
             Arrival(
-                descriptor: connection.descriptor, opening: Opening(bytes: connection.bytes, since: connection.since)))
+                descriptor: connection.descriptor,
+                opening: Opening(
+                    bytes: connection.bytes, since: connection.since,
+                    network: DatagramAddress.Network(SocketAddress(boundBy: connection.descriptor, isPeer: true)))))
         return false
     }
 
@@ -310,7 +313,7 @@ final class Acceptor: @unchecked Sendable {
             let arrival = batch[next]
             if exchange.withLock({ $0.isClosed }) {
                 refused.append(arrival.descriptor)
-            } else if let rejection = reception.refuses(arrival.opening.bytes) {
+            } else if let rejection = reception.refuses(arrival.opening) {
                 refused.append(arrival.descriptor)
                 reception.rejected(rejection)
             } else {

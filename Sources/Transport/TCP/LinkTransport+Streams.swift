@@ -27,16 +27,19 @@ extension LinkTransport {
     var reception: Reception {
         let bound = NIOLoopBound(self, eventLoop: loop)
         return Reception(
-            refuses: { bytes in bound.value.refuses(bytes) },
+            refuses: { opening in bound.value.refuses(opening) },
             accept: { channel, opening in try bound.value.accept(channel, opening) },
             rejected: { rejection in bound.value.events.rejected(rejection) })
     }
 
     /// Why a connection with these first bytes gets no channel.
-    private func refuses(_ bytes: [UInt8]) -> Rejection? {
-        guard let preamble = Preamble(Array(bytes.prefix(Preamble.byteCount))) else { return .unknownProtocol }
+    private func refuses(_ opening: Opening) -> Rejection? {
+        guard let preamble = Preamble(Array(opening.bytes.prefix(Preamble.byteCount))) else { return .unknownProtocol }
         switch preamble.kind {
-        case .link: return events.isKnown(preamble.token) ? nil : .unknownToken
+        case .link:
+            guard events.isKnown(preamble.token) else { return .unknownToken }
+            let fails = endpoint.failsOften(preamble.token.bytes, from: opening.network, at: now)
+            return fails ? .tooManyFromPrefix : nil
         case .knock: return events.acceptsKnock(preamble.token) ? nil : .unknownToken
         case .code: return events.code(preamble.token) == nil ? .unknownToken : nil
         }

@@ -326,11 +326,18 @@ final class StreamLink: LinkEnd {
             }
             let link = finished.finish()
             let peer = link.peer
-            guard remote == nil || remote == peer.publicKey else { return end(.requested, .wrongPeer) }
+            guard remote == nil || remote == peer.publicKey else { return failed(.wrongPeer) }
             let rootKey = link.secrets.rootKey.clone()
             keys = link.takeTransport()
             opened(peer, rootKey, answer)
-        } catch { end(.requested, .handshake(error)) }
+        } catch { failed(.handshake(error)) }
+    }
+
+    private func failed(_ rejection: Rejection) {
+        if case .admitted(let network?, _, let token) = phase {
+            transport.endpoint.noteFailure(of: token.bytes, from: network, at: transport.now)
+        }
+        end(.requested, rejection)
     }
 
     private func awaitsPlace(_ token: RoutingToken, _ greeting: [UInt8]) -> Bool {

@@ -137,14 +137,24 @@ extension DatagramEndpoint {
             reply(handshake.firstAnswer)
             touch(id)
         } catch {
-            tokenFailures.take(dial.token.bigEndian(at: 0), now: now)
-            if dial.isProved { sourceFailures.take(DatagramAddress.Network(name.address).number, now: now) }
+            noteFailure(of: dial.token, from: dial.isProved ? DatagramAddress.Network(name.address) : nil, at: now)
             // A forged half must not end the dial. Each try costs curve operations, so there are few.
             var kept = dial
             kept.triesLeft -= 1
             if kept.triesLeft > 0 { connections[id] = .hearing(kept) } else { remove(id) }
             reject(.handshake(error))
         }
+    }
+
+    /// Also of handshakes over TCP. `network`: a proved one.
+    func noteFailure(of token: [UInt8], from network: DatagramAddress.Network?, at now: Microseconds) {
+        tokenFailures.take(token.bigEndian(at: 0), now: now)
+        if let network { sourceFailures.take(network.number, now: now) }
+    }
+
+    func failsOften(_ token: [UInt8], from network: DatagramAddress.Network?, at now: Microseconds) -> Bool {
+        tokenFailures.isSpent(token.bigEndian(at: 0), now: now)
+            && network.map { sourceFailures.isSpent($0.number, now: now) } ?? false
     }
 
     private func receiveFinish(_ id: UInt64, _ actThree: [UInt8], _ address: DatagramAddress, _ now: Microseconds) {
@@ -158,8 +168,7 @@ extension DatagramEndpoint {
         switch handshake.receiveFinish(actThree, source: source, at: now) {
         case .refused(let error): reject(.handshake(error))
         case .failed(let rejection):
-            tokenFailures.take(handshake.token.bigEndian(at: 0), now: now)
-            sourceFailures.take(DatagramAddress.Network(address).number, now: now)
+            noteFailure(of: handshake.token, from: DatagramAddress.Network(address), at: now)
             remove(id)
             reject(rejection)
         case .link(let link):
