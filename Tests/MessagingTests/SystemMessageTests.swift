@@ -1,3 +1,4 @@
+import Cryptography
 import Messaging
 import Testing
 
@@ -38,5 +39,27 @@ import Testing
             pair.archive[0].values.filter { $0.message.content.displayText.hasSuffix(ending) }.map(\.keeping)
         }
         #expect(kept(" has joined") == [.memory] && kept(" has left") == [.disk(.oneDay)])
+    }
+
+    @Test("A creator that changes members without end makes 64 lines, then one a minute") func changes() throws {
+        var all = try Assembly.joined(2)
+        var state = try #require(all.machine(0)?.record.group)
+        let (members, eve) = (state.members, makeKey(&all.random))
+        let newcomer = Member(profile: "eve", endpoints: [], version: 1, key: eve, &all.random)
+        func change() -> Int {
+            for number in 0..<100 {
+                state.version += 1
+                state.membership += 1
+                state.members = number.isMultiple(of: 2) ? (members + [eve.publicKey]).sorted() : members
+                let signed = state.signed(by: all.keys[0], &all.random)
+                all.inject(.group(GroupUpdate(state: signed, members: [newcomer], departures: [])), from: 0, to: 1)
+            }
+            return all.archive[1].values.count { line in
+                [" has joined", " was removed"].contains { line.content.displayText.hasSuffix($0) }
+            }
+        }
+        let (count, later) = (change(), all.now + .minute)
+        all.now = later
+        #expect(count == 64 && change() == 65)
     }
 }

@@ -263,13 +263,18 @@ extension Conversation {
         insert(Peer(newcomer, own: key.publicKey, hasEnded: false, now: turn.now))
         turn.add(.register(client, .member(newcomer.key)))
         tell(.memberJoined(newcomer.key, profile: newcomer.profile), &turn)
-        systemMessage("\(name(of: newcomer.key)) has joined", &turn)
+        tellOf(newcomer.key, "has joined", &turn)
+    }
+
+    /// A line about a member, unless the creator changes members without end.
+    private func tellOf(_ member: PublicKey, _ what: String, _ turn: inout Turn) {
+        if memberLines.take(now: turn.now) == nil { systemMessage("\(name(of: member)) \(what)", &turn) }
     }
 
     /// Drops members that the creator has removed. The creator keeps their routes, to tell them when they connect.
     private func removed(_ gone: [Peer], _ turn: inout Turn) {
         for peer in gone {
-            systemMessage("\(name(of: peer.key)) was removed", &turn)
+            tellOf(peer.key, "was removed", &turn)
             if let link = peer.link.link { turn.close(link) }
             letGo(of: peer, &turn)
             if !record.former.contains(peer.key) { turn.add(.unregister(client, .member(peer.key))) }
@@ -386,7 +391,7 @@ extension Conversation {
             if let link { turn.close(link) }
             return
         }
-        systemMessage("\(name(of: peer.key)) has left", &turn)
+        tellOf(peer.key, "has left", &turn)
         letGo(of: peer, &turn)
         turn.add(.unregister(client, .member(peer.key)))
         tell(.memberLeft(peer.key), &turn)

@@ -29,6 +29,7 @@ package final class Conversation {
     /// See ``SessionStart/run``; 0 before the first session.
     var run: UInt64 = 0
     private var wordPingCount: UInt64 = 0
+    var memberLines = TokenBucket(Limits.memberLineRate)
     /// Members that left the creator's conversation while its key was wiped.
     var leftWhileLocked: [PublicKey] = []
 
@@ -74,8 +75,6 @@ package final class Conversation {
     /// No session has ended by a restart or a close.
     package var sessionGoesOn: Bool { peers.allSatisfy { !$0.hasEnded } }
     package var outboxCount: Int { peers.reduce(0) { $0 + $1.outbox.count } }
-
-    // MARK: Peers
 
     func peer(_ key: PublicKey) -> Peer? { peers.first { $0.key == key } }
 
@@ -129,8 +128,6 @@ package final class Conversation {
         }
     }
 
-    // MARK: Events
-
     func tell(_ kind: Event.Kind, _ turn: inout Turn) { turn.tell(kind, client, conversation) }
 
     /// The same of several messages.
@@ -143,11 +140,7 @@ package final class Conversation {
     }
 }
 
-// MARK: - Invites and admissions
-
 extension Conversation {
-    // MARK: Invites
-
     /// The shell encodes and signs the invite.
     package func invite(lifetime: Milliseconds, singleUse: Bool, _ turn: inout Turn) throws(CommandError) -> Invite {
         guard let issuer = record.issuer else { throw .notCreator }
@@ -198,8 +191,6 @@ extension Conversation {
         record.issuer!.tag = InviteTag.random(&turn.random)
         turn.save(client)
     }
-
-    // MARK: Admission
 
     /// The issued invite whose secret the request shows.
     func issued(_ request: JoinRequest) -> InviteID? {
