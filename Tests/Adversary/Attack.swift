@@ -78,6 +78,7 @@ package enum Attack: String, CaseIterable, Sendable {
     case slowloris = "slowloris, a byte a second"
     case halfOpen = "half-open connections"
     case halfOpenBursts = "half-open connections in bursts"
+    case noise = "noise as act 1 behind a known token"
     case badTokens = "act 1 with bad tokens"
     case goodTokens = "act 1 with good tokens"
     case replays = "replayed act 1"
@@ -112,6 +113,7 @@ package enum Attack: String, CaseIterable, Sendable {
     case datagramPunches = "UDP: punches"
     case datagramKnocks = "UDP: knocks"
     case datagramDials = "UDP: act 1 with good tokens"
+    case datagramNoise = "UDP: noise behind a known token"
     case datagramReplays = "UDP: a replayed dial"
     case datagramQuestions = "UDP: where am I"
     case datagramHandshakes = "UDP: whole handshakes"
@@ -141,6 +143,7 @@ package enum Attack: String, CaseIterable, Sendable {
         case .slowloris: inParallel(1) { _, tally in tally = Crowd(target, effort).trickle() }
         case .halfOpen: inParallel(1) { _, tally in tally = Crowd(target, effort).hold(inBursts: false) }
         case .halfOpenBursts: inParallel(1) { _, tally in tally = Crowd(target, effort).hold(inBursts: true) }
+        case .noise: stranger(target, effort, Strangers.noise)
         case .badTokens: stranger(target, effort, Strangers.badToken)
         case .goodTokens: stranger(target, effort, Strangers.handshake)
         case .replays: Strangers.replay(target, effort)
@@ -175,6 +178,7 @@ package enum Attack: String, CaseIterable, Sendable {
         case .datagramPunches: Datagrams(target: target, effort: effort).punches()
         case .datagramKnocks: Datagrams(target: target, effort: effort).knocks()
         case .datagramDials: Datagrams(target: target, effort: effort).dials()
+        case .datagramNoise: Datagrams(target: target, effort: effort).noise()
         case .datagramReplays: Datagrams(target: target, effort: effort).replays()
         case .datagramQuestions: Datagrams(target: target, effort: effort).questions()
         case .datagramHandshakes: Datagrams(target: target, effort: effort).handshakes()

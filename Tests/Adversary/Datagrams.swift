@@ -63,6 +63,35 @@ struct Datagrams: Sendable {
         }
     }
 
+    /// 20,000 datagrams a second: a first half, and four second halves of an act 1 with a wrong tag. Meanwhile dials
+    /// with the same token open in 2 s.
+    func noise() -> Tally {
+        guard var act = Self.actOne(token(3), remote: target.card.key) else { return Tally() }
+        act[40] ^= 1
+        let (token, noise, count) = (token(3), act, SharedTokens.cached(target).tokens.count)
+        return inParallel(2) { thread, tally in
+            if thread == 0 {
+                tally = flood(isSilent: false, perSecond: 4_000) { _ in
+                    let halves = Self.dial(token, noise)
+                    return halves + [halves[1], halves[1], halves[1]]
+                }
+                tally.count *= 5
+                return
+            }
+            var (slowest, number) = (0.0, 3 + 100 * count)
+            repeat {
+                usleep(1_000_000)
+                number += count
+                let start = ContinuousClock.now
+                if try !HostileDialer(target, from: number).open(seconds: 2) {
+                    tally.failure = "no dial opened in 2 s beside it"
+                }
+                slowest = max(slowest, (.now - start) / .milliseconds(1))
+            } while effort.goesOn
+            print("the slowest dial with the same token: \(Int(slowest)) ms")
+        }
+    }
+
     func replays() -> Tally {
         guard let act = Self.actOne(token(3), remote: target.card.key) else { return Tally() }
         let dial = Self.dial(token(3), act)
@@ -108,11 +137,16 @@ struct Datagrams: Sendable {
     }
 
     /// - Parameter isSilent: The node must not answer.
-    private func flood(isSilent: Bool, _ packets: @escaping @Sendable (Int) -> [[UInt8]]) -> Tally {
+    private func flood(isSilent: Bool, perSecond rate: Int = .max, _ packets: @escaping @Sendable (Int) -> [[UInt8]])
+        -> Tally
+    {
         inParallel(effort.threads) { thread, tally in
             let first = 20_000 + thread * Self.sources
             let sockets = try RawDatagrams(from: first..<first + Self.sources, to: target.address)
+            let start = ContinuousClock.now
             while effort.goesOn(tally) {
+                let ahead = Double(tally.count * effort.threads) / Double(rate) - (.now - start) / .seconds(1)
+                if ahead > 0 { usleep(UInt32(ahead * 1_000_000)) }
                 for _ in 0..<Self.batch {
                     for packet in packets(tally.count * effort.threads + thread) {
                         sockets.send(packet, by: tally.count)

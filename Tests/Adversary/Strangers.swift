@@ -14,6 +14,14 @@ enum Strangers {
         note(connection.readToEnd(seconds: 5), &tally)
     }
 
+    /// An act 1 with a wrong tag, from eight networks.
+    static func noise(_ target: Target, _ number: Int, _ tally: inout Tally) throws {
+        let connection = try RawConnection(from: Source(number % 8), to: target.address)
+        let token = SharedTokens.cached(target)[3].bytes
+        connection.write(HostileLink.preamble(token) + [0, 2] + randomBytes(Act.one.byteCount - 2))
+        note(connection.readToEnd(seconds: 5), &tally)
+    }
+
     /// A whole handshake with the card's token.
     static func handshake(_ target: Target, _ number: Int, _ tally: inout Tally) throws {
         _ = try target.link(number, identity)
