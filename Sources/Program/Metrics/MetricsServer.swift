@@ -1,12 +1,12 @@
 import Control
 import NIOCore
+import NIOHTTP1
 import NIOPosix
 import NodeRuntime
 
-/// Minimal HTTP server on a loopback address: answers `GET /metrics`, one request per connection.
+/// HTTP server on a loopback address: answers `GET /metrics`, one request per connection.
 final class MetricsServer: Sendable {
     fileprivate static let connectionCount = 8
-    fileprivate static let requestByteCount = 4_096
     fileprivate static let patience = TimeAmount.seconds(10)
 
     /// With the port that the system chose.
@@ -37,7 +37,9 @@ final class MetricsServer: Sendable {
                     open.value += 1
                     channel.closeFuture.whenComplete { _ in open.value -= 1 }
                     return channel.eventLoop.makeCompletedFuture {
-                        try channel.pipeline.syncOperations.addHandler(MetricsRequestHandler(metrics))
+                        let pipeline = channel.pipeline.syncOperations
+                        try pipeline.configureHTTPServerPipeline(withPipeliningAssistance: false)
+                        try pipeline.addHandler(MetricsRequestHandler(metrics))
                     }
                 }.bind(host: endpoint.host, port: Int(endpoint.port)).get()
             return MetricsServer(listener)
@@ -52,11 +54,10 @@ final class MetricsServer: Sendable {
 }
 
 private final class MetricsRequestHandler: ChannelInboundHandler {
-    typealias InboundIn = ByteBuffer
-    typealias OutboundOut = ByteBuffer
+    typealias InboundIn = HTTPServerRequestPart
+    typealias OutboundOut = HTTPServerResponsePart
 
     private let metrics: Metrics
-    private var head: [UInt8] = []
     private var isAnswered = false
     private var deadline: Scheduled<Void>?
 
@@ -72,108 +73,41 @@ private final class MetricsRequestHandler: ChannelInboundHandler {
     func errorCaught(context: ChannelHandlerContext, error: any Error) { context.close(promise: nil) }
 
     func channelRead(context: ChannelHandlerContext, data: NIOAny) {
-        guard !isAnswered else { return }
-        head += unwrapInboundIn(data).readableBytesView.prefix(MetricsServer.requestByteCount + 1)
-        if let request = MetricsRequest(head) {
-            answer(request.status, context)
-        } else if head.count > MetricsServer.requestByteCount {
-            answer(.headTooLarge, context)
-        }
-    }
-
-    private func answer(_ status: MetricsRequest.Status, _ context: ChannelHandlerContext) {
+        guard case .head(let head) = unwrapInboundIn(data), !isAnswered else { return }
         isAnswered = true
-        head = []
         let channel = context.channel
-        guard status == .ok else { return Self.write(status, status.rawValue.dropFirst(4) + "\n", to: channel) }
+        let status = Self.status(head)
+        guard status == .ok else { return Self.write(status, status.reasonPhrase + "\n", to: channel) }
         metrics.text().hop(to: channel.eventLoop).whenComplete { result in
             switch result {
             case .success(let text): Self.write(.ok, text, to: channel)
-            case .failure: Self.write(.unavailable, "the node is stopping\n", to: channel)
+            case .failure: Self.write(.serviceUnavailable, "the node is stopping\n", to: channel)
             }
         }
     }
 
-    private static func write(_ status: MetricsRequest.Status, _ body: String, to channel: any Channel) {
+    private static func write(_ status: HTTPResponseStatus, _ body: String, to channel: any Channel) {
         let type = status == .ok ? "text/plain; version=0.0.4; charset=utf-8" : "text/plain; charset=utf-8"
-        let allow = status == .methodNotAllowed ? "Allow: GET\r\n" : ""
-        let head =
-            "HTTP/1.1 \(status.rawValue)\r\nContent-Type: \(type)\r\n"
-            + "Content-Length: \(body.utf8.count)\r\n\(allow)Cache-Control: no-store\r\n"
-            + "X-Content-Type-Options: nosniff\r\nConnection: close\r\n\r\n"
-        channel.writeAndFlush(ByteBuffer(string: head + body)).whenComplete { _ in channel.close(promise: nil) }
-    }
-}
-
-/// The relevant part of a request head: RFC 9112.
-struct MetricsRequest: Hashable {
-    enum Status: String {
-        case ok = "200 OK"
-        case badRequest = "400 Bad Request"
-        case forbidden = "403 Forbidden"
-        case notFound = "404 Not Found"
-        case methodNotAllowed = "405 Method Not Allowed"
-        case headTooLarge = "431 Request Header Fields Too Large"
-        case unavailable = "503 Service Unavailable"
-        case version = "505 HTTP Version Not Supported"
+        var headers: HTTPHeaders = [
+            "Content-Type": type, "Content-Length": "\(body.utf8.count)", "Cache-Control": "no-store",
+            "X-Content-Type-Options": "nosniff", "Connection": "close",
+        ]
+        if status == .methodNotAllowed { headers.add(name: "Allow", value: "GET") }
+        let head = HTTPResponseHead(version: .http1_1, status: status, headers: headers)
+        channel.write(HTTPServerResponsePart.head(head), promise: nil)
+        channel.write(HTTPServerResponsePart.body(.byteBuffer(ByteBuffer(string: body))), promise: nil)
+        channel.writeAndFlush(HTTPServerResponsePart.end(nil)).whenComplete { _ in channel.close(promise: nil) }
     }
 
-    let status: Status
-
-    /// - Returns: `nil` while the head is incomplete but plausible.
-    init?(_ bytes: [UInt8]) {
-        let lines = Self.lines(bytes)
-        guard let first = lines.whole.first else {
-            // Rejects bytes that cannot start a request, without waiting for a line end.
-            let begin = bytes.prefix { $0 != UInt8(ascii: " ") }
-            if begin.count <= 16, begin.allSatisfy(Self.isLetter) { return nil }
-            status = .badRequest
-            return
+    private static func status(_ head: HTTPRequestHead) -> HTTPResponseStatus {
+        guard head.version.major == 1 else { return .httpVersionNotSupported }
+        guard head.uri == "/metrics" else { return .notFound }
+        guard head.method == .GET else { return .methodNotAllowed }
+        // Prevents DNS rebinding: only a loopback Host header is accepted.
+        let areOurs = head.headers["host"].allSatisfy { host in
+            host == "localhost" || host.hasPrefix("localhost:") || LoopbackEndpoint(host) != nil
+                || LoopbackEndpoint("\(host):80") != nil
         }
-        let refused = Self.refusal(first)
-        guard refused != nil || lines.isEnded else { return nil }
-        status = refused ?? Self.status(ofFields: lines.whole.dropFirst())
-    }
-
-    private static func isLetter(_ byte: UInt8) -> Bool { (UInt8(ascii: "A")...UInt8(ascii: "Z")).contains(byte) }
-
-    private static func lines(_ bytes: [UInt8]) -> (whole: [[UInt8]], isEnded: Bool) {
-        var lines: [[UInt8]] = []
-        var rest = bytes[...]
-        while let end = rest.firstIndex(of: UInt8(ascii: "\n")) {
-            var line = Array(rest[..<end])
-            if line.last == UInt8(ascii: "\r") { line.removeLast() }
-            if line.isEmpty, !lines.isEmpty { return (lines, true) }
-            lines.append(line)
-            rest = rest[(end + 1)...]
-        }
-        return (lines, false)
-    }
-
-    /// Why a request line is refused; `nil` for `GET /metrics`.
-    private static func refusal(_ line: [UInt8]) -> Status? {
-        let words = line.split(separator: UInt8(ascii: " "), omittingEmptySubsequences: false)
-        guard words.count == 3, words[0].allSatisfy(isLetter), !words[0].isEmpty, words[1].first == UInt8(ascii: "/"),
-            words[2].starts(with: "HTTP/".utf8)
-        else { return .badRequest }
-        guard words[2].elementsEqual("HTTP/1.1".utf8) || words[2].elementsEqual("HTTP/1.0".utf8) else {
-            return .version
-        }
-        guard words[1].elementsEqual("/metrics".utf8) else { return .notFound }
-        return words[0].elementsEqual("GET".utf8) ? nil : .methodNotAllowed
-    }
-
-    /// Prevents DNS rebinding: only a loopback Host header is accepted.
-    private static func status(ofFields fields: ArraySlice<[UInt8]>) -> Status {
-        for field in fields {
-            guard let colon = field.firstIndex(of: UInt8(ascii: ":")), colon > 0 else { return .badRequest }
-            guard String(decoding: field[..<colon], as: UTF8.self).lowercased() == "host" else { continue }
-            let host = String(decoding: field[(colon + 1)...], as: UTF8.self).drop { $0 == " " || $0 == "\t" }
-            let isName = host == "localhost" || host.hasPrefix("localhost:")
-            guard isName || LoopbackEndpoint(String(host)) != nil || LoopbackEndpoint("\(host):80") != nil else {
-                return .forbidden
-            }
-        }
-        return .ok
+        return areOurs ? .ok : .forbidden
     }
 }
