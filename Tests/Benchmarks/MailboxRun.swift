@@ -45,8 +45,6 @@ struct MailboxRun {
         try away(into: &table)
     }
 
-    // MARK: A group of boxes, over links made by hand
-
     /// All boxes of a mailbox, owned by one user, and their senders.
     private final class Group {
         private let identity = makeIdentity()
@@ -203,8 +201,6 @@ struct MailboxRun {
             return Double(all) / ((ContinuousClock.now - start) / .seconds(1))
         }
     }
-
-    // MARK: Two members that are never online together
 
     /// One member receives 256 messages, and then one, that the other sent while it was away.
     private func away(into table: inout Table) throws {

@@ -144,8 +144,6 @@ struct Run {
         table.add(.file, 64 / (time / 1_000_000))
     }
 
-    // MARK: Script steps
-
     /// Makes a conversation of these nodes, without an agreement: its messages stay in memory. Returns its id.
     func converse(_ ann: NodeProcess, _ others: [NodeProcess], _ name: String) throws -> String {
         let created = try ann.client.call("conversation.create", ["name": .string(name)])

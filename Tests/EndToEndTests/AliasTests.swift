@@ -70,49 +70,6 @@ import Testing
         }
     }
 
-    @Test("A taken name creates nothing; another alias works; an alias is set, changed and removed") func given() throws
-    {
-        try withNode { ann in
-            let first = try ann.ok("conversation", "create", "--name", "ops")
-            #expect(first["alias"].string == "ops")
-            let taken = try ann.fails(1, "conversation", "create", "--name", "Ops")
-            let id = first["conversation"].string ?? ""
-            #expect(taken.message.contains(id.prefix(12)), "\(taken)")
-            let hint = taken.json["error"]["hint"].string ?? ""
-            #expect(
-                hint.contains("--alias") && hint.contains("conversation alias \(id.prefix(12)) --remove"), "\(hint)")
-            #expect(try ann.ok("conversation", "list").lines.count == 1)
-            let second = try ann.ok("conversation", "create", "--name", "ops", "--alias", "night shift")
-            #expect(second["alias"].string == "night shift" && second["name"].string == "ops")
-            #expect(try conversation("night shift", ann) == second["conversation"].string)
-            #expect(try conversation("ops", ann) == id)
-            // Without a name there is no alias, until there is a name.
-            let third = try ann.ok("conversation", "create")["conversation"].string ?? ""
-            #expect(try ann.ok("conversation", "show", third)["alias"].isNull)
-            #expect(try ann.ok("conversation", "rename", third, "ops")["alias"].string == "ops-2")
-            let hex = try ann.ok("conversation", "create", "--name", "4f1c09ab3d2e")
-            #expect(hex["alias"].isNull && hex["name"].string == "4f1c09ab3d2e")
-            for (alias, code) in [("ops-2", 1), ("OPS", 1), ("4f1c09ab", 64), ("\u{2800}", 64)] {
-                try ann.fails(Int32(code), "conversation", "alias", "night shift", alias)
-                try ann.fails(Int32(code), "conversation", "create", "--alias", alias)
-            }
-            try ann.fails(7, "conversation", "alias", "nowhere", "x")
-            #expect(try ann.ok("conversation", "alias", "night shift", "day")["alias"].string == "day")
-            try ann.fails(7, "conversation", "show", "night shift")
-            #expect(try ann.ok("conversation", "alias", "ops", "--remove")["alias"].isNull)
-            // No conversation has the alias, and three have the name: it is ambiguous.
-            try ann.fails(64, "conversation", "show", "ops")
-            try ann.restart()
-            // An alias that the user has removed does not return by itself.
-            #expect(try ann.ok("conversation", "rename", id, "ops and more")["alias"].isNull)
-            #expect(try conversation("ops and more", ann) == id)
-            let request =
-                #"{"jsonrpc":"2.0","id":1,"method":"conversation.alias","params":{"conversation":"day","alias":"ops"}}"#
-            #expect(try ann.ok("rpc", input: request + "\n")["result"]["alias"].string == "ops")
-            #expect(try conversation("ops", ann) == second["conversation"].string)
-        }
-    }
-
     @Test("A join sets an alias, refuses a taken one, and releases it when the join fails") func joined() throws {
         try withPair { ann, bob in
             try bob.ok("conversation", "create", "--name", "mine")
@@ -198,19 +155,6 @@ import Testing
             // The frame of the departure comes before that of the text.
             try bob.ok("send", "night shift", "still here", "--wait", "delivered")
             try ann.ok("explode", "room", "--force", "--wait", "--timeout", "60")
-        }
-    }
-
-    @Test("Tables and notes show the alias, and the next command with it") func tables() throws {
-        try withPair { ann, bob in
-            let created = try ann.show("conversation", "create", "--name", "room", "--alias", "night shift")
-            #expect(created.errors.contains("mayfly invite create 'night shift'"), "\(created)")
-            let slug = try ann.ok("invite", "create", "night shift")["slug"].string ?? ""
-            let joined = try bob.show("join", slug, "--timeout", "90")
-            #expect(joined.output.contains("alias") && joined.errors.contains("mayfly send room"), "\(joined)")
-            let list = try ann.show("conversation", "list").output
-            #expect(list.contains("ALIAS") && list.contains("night shift") && list.contains("room"), "\(list)")
-            #expect(try ann.show("conversation", "show", "night shift").output.contains("night shift"))
         }
     }
 }

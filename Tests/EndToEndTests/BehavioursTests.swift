@@ -145,7 +145,7 @@ import Testing
         { String($0.dropFirst(2).prefix { $0 != " " && $0 != ":" }) }
     }
 
-    /// By the name without backquotes. Of tests with one name one that can be skipped counts.
+    /// By the name without backquotes. Among tests of one name, one that can be skipped counts.
     private static func scriptsByName() throws -> [String: Script] {
         Dictionary(try allScripts().map { ($0.name.filter { $0 != "`" }, $0) }) { $0.isConditional ? $0 : $1 }
     }
@@ -212,60 +212,5 @@ import Testing
         let named = promises.filter { !$0.isMore }.map(\.number)
         #expect(named.sorted() == numbers.sorted(), "each number once")
         #expect(Set(numbers).subtracting(shown).sorted() == [], "these can be skipped")
-    }
-
-    @Test("the parser finds names of every form and conditions, and skips text that is not a test") func reading() {
-        let source = #"""
-            @Suite("A suite, (so) named") struct First {
-                @Test("one") func a() {}
-                // @Test("commented out") func no() {}
-                @Test(
-                    "two: a \"quoted\" word, and (brackets)",
-                    .enabled(if: Program.canMount, "needs (root)")
-                )
-                func b() throws {}
-                @Test(arguments: [1, 2]) func `three is raw`(value: Int) {}
-                @Test("four", arguments: [("x", [1]), ("y)", [2])])
-                func d(_ text: String, _ list: [Int]) {}
-                @Test func five() { withKnownIssue { } }
-                @Test func ten() throws {
-                    guard geteuid() != 0 else { return }
-                }
-                @Test func eleven() throws {
-                    if !Program.canMakeExt4, isSlow { return }
-                }
-                @Test func twelve() throws {
-                    guard geteuid() == 0 else { throw Failure() }
-                    guard list.isEmpty else { return }
-                }
-            }
-            @Suite(.timeLimit(.minutes(1))) struct Second {
-                @Test func `six`() {}
-                @Test(.disabled("later")) func seven() {}
-            }
-            @Suite(.disabled()) private struct Third { @Test("eight") func h() {} }
-            """#
-        let found = Self.scripts(in: [source, #"extension First { @Test("nine") func n() {} }"#])
-        #expect(
-            found == [
-                Script(name: "A suite, (so) named/one", isConditional: false),
-                Script(name: "A suite, (so) named/two: a \"quoted\" word, and (brackets)", isConditional: true),
-                Script(name: "A suite, (so) named/three is raw", isConditional: false),
-                Script(name: "A suite, (so) named/four", isConditional: false),
-                Script(name: "A suite, (so) named/five", isConditional: true),
-                Script(name: "A suite, (so) named/ten", isConditional: true),
-                Script(name: "A suite, (so) named/eleven", isConditional: true),
-                Script(name: "A suite, (so) named/twelve", isConditional: false),
-                Script(name: "Second/six", isConditional: false), Script(name: "Second/seven", isConditional: true),
-                Script(name: "Third/eight", isConditional: true),
-                Script(name: "A suite, (so) named/nine", isConditional: false),
-            ])
-        let list = "# the list\n\nA/b\n  001-1 it is\n  E-2\n\nC\n  (T-3)\n"
-        #expect(
-            Self.promises(list) == [
-                Promise(number: "001-1", says: "it is", test: "A/b", isMore: false),
-                Promise(number: "E-2", says: "", test: "A/b", isMore: false),
-                Promise(number: "T-3", says: "", test: "C", isMore: true),
-            ])
     }
 }

@@ -117,13 +117,7 @@ import Testing
         try withPair { ann, bob in
             let slug = try inviteToRoom(ann)
             #expect(try ann.fails(1, "join", slug).message.contains("this node"))
-            for garbage in [
-                "hello", "mayfly:join/", "mayfly:join/!!!!", "https://example.org/join", "mayfly:card/AQ",
-                String(repeating: "A", count: 20_000),
-            ] {
-                let answer = try bob.fails(64, "join", garbage)
-                #expect(answer.kind == "usage", "\(answer)")
-            }
+            #expect(try bob.fails(64, "join", "https://example.org/join").kind == "usage")
             let middle = slug.index(slug.startIndex, offsetBy: slug.count / 2)
             let changed = slug.replacingCharacters(in: middle...middle, with: slug[middle] == "A" ? "B" : "A")
             let mistyped = try bob.fails(64, "join", changed).message

@@ -154,17 +154,9 @@ import Testing
             try ann.ok("peer", "add", "known", card)
             let before = ann.contents("peers.json")
             let good = "  { \"name\": \"fresh\", \"contact\": \"\(card)\" },\n"
-            for (text, line, words) in [
-                (
-                    "{ \"peers\": [\n\(good)  { \"name\": \"b\", \"contact\": \"mayfly:card/AA\" }\n] }", 3,
-                    "peers[1].contact"
-                ), ("{ \"peers\": [\n\(good)  { \"name\": \"fresh\" }\n] }", 3, "two peers"),
-                ("{ \"peers\": [\n\(good)  { \"name\": \"no good\" }\n] }", 3, "peers[1].name"),
-                ("{ \"peers\": [\n\(good)  { \"nam\": 1 }\n] }", 3, "name"), ("{ \"peers\": [\n\(good)\n }", 4, "JSON"),
-            ] {
-                let answer = try ann.fails(1, "peer", "import", "-", input: text)
-                #expect(answer.message.contains("line \(line)") && answer.message.contains(words), "\(answer)")
-            }
+            let text = "{ \"peers\": [\n\(good)  { \"name\": \"b\", \"contact\": \"mayfly:card/AA\" }\n] }"
+            let answer = try ann.fails(1, "peer", "import", "-", input: text)
+            #expect(answer.message.contains("line 3") && answer.message.contains("peers[1].contact"), "\(answer)")
             let taken = "{ \"peers\": [\n\(good)  { \"name\": \"known\" }\n] }"
             #expect(try ann.fails(1, "peer", "import", "-", input: taken).message.contains("known"))
             try ann.fails(1, "peer", "import", "/no/such/file")

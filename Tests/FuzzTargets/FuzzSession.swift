@@ -111,8 +111,6 @@ struct FuzzSession {
         }
     }
 
-    // MARK: Frames of a hostile member
-
     var genesis: Genesis? {
         for node in all.nodes.indices { if let machine = all.machine(node) { return machine.record.genesis } }
         return nil

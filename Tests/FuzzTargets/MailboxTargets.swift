@@ -50,8 +50,6 @@ let mailboxTargets: [FuzzTarget] = [
     },
 ]
 
-// MARK: - Slots
-
 enum FuzzSlots {
     static let box = BoxID(unchecked: [UInt8](repeating: 7, count: BoxID.byteCount))
     static let conversation = ConversationID(unchecked: [UInt8](repeating: 8, count: ConversationID.byteCount))

@@ -4,8 +4,6 @@ import SwiftProtobuf
 
 /// What SwiftProtobuf makes of the messages of `mayfly.proto`, beside the reader and the writer of the node.
 package enum ProtoOracle {
-    // MARK: The same message, written by SwiftProtobuf: known fields only. `nil` for bytes that it refuses.
-
     package static func frame(_ bytes: [UInt8]) -> [UInt8]? { canonical(ProtoFrame.self, bytes) }
     package static func invite(_ bytes: [UInt8]) -> [UInt8]? { canonical(ProtoInvitePayload.self, bytes) }
     package static func signedInvite(_ bytes: [UInt8]) -> [UInt8]? { canonical(ProtoSignedInvite.self, bytes) }

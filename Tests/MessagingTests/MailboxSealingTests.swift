@@ -178,8 +178,6 @@ private struct SealedPair {
         }
     }
 
-    // MARK: Notices
-
     @Test("a notice and its answer open only for their two parties, in that box") func notices() throws {
         let notice = bytes(Limits.noticeByteCount)
         let receipt = bytes(180)

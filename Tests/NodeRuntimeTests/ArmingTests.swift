@@ -19,8 +19,7 @@ import Testing
             _ = try? await node.whenCommitted().get()
             calls = disk.operations - first
             machine.mend()
-            machine.wait(seconds: 120)
-            await node.reapNow()
+            await machine.wait(seconds: 120, reaping: node)
             let lives = await (try? node.record(of: id.description)) != nil
             if lives { goesOn += 1 }
             let isTold = await (try? node.explosion(id.description)) != nil
@@ -35,8 +34,7 @@ import Testing
         "a conversation asleep in a locked home ends at its scheduled time and leaves a tombstone",
         arguments: [Nap.beforeCommit, .afterCommit, .unreadable]) func asleep(_ nap: Nap) async throws
     {
-        let machine = try NodeMachine()
-        let node = try await machine.start()
+        let (machine, node) = try await NodeMachine.started()
         _ = try await node.createConversation(name: "tea", profile: nil).get()
         let id = try await node.record(of: "tea").genesis.conversation
         if nap == .beforeCommit {
@@ -48,8 +46,7 @@ import Testing
         }
         try await node.whenCommitted().get()
         if nap == .unreadable { machine.refuse(from: machine.disk.operations) } else { await node.lock() }
-        machine.wait(seconds: 120)
-        await node.reapNow()
+        await machine.wait(seconds: 120, reaping: node)
         #expect(try await node.explosion(id.description)?.conversation == id)
         machine.mend()
         if nap != .unreadable { try await node.unlock(passphrase: nil) }

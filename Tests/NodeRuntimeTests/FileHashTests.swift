@@ -89,8 +89,7 @@ private final class Hash: @unchecked Sendable {
             await node.keep(client, id, keeping)
             try await node.whenCommitted().get()
             let hash = await node.beginHash(client, id)
-            machine.wait(seconds: 3_601)
-            await node.reapNow()
+            await machine.wait(seconds: 3_601, reaping: node)
             #expect(hash.isGone, "\(keeping)")
         }
         try await end()

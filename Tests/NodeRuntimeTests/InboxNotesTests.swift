@@ -71,8 +71,7 @@ import Testing
     }
 
     @Test("A name that is already an alias creates no conversation and uses no inbox") func refused() async throws {
-        let machine = try NodeMachine()
-        let node = try await machine.start()
+        let (machine, node) = try await NodeMachine.started()
         try await refuse(node)
         try await machine.end(node)
     }

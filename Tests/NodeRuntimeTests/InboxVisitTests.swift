@@ -15,8 +15,7 @@ import Testing
     }
 
     @Test func `neither a tick with nothing due nor status visits an inbox`() async throws {
-        let machine = try NodeMachine()
-        let node = try await machine.start()
+        let (machine, node) = try await NodeMachine.started()
         try await make(40, node)
         let visited = await node.visits { $0.reapNow() }
         #expect(visited.isEmpty)
@@ -47,13 +46,9 @@ import Testing
     }
 
     @Test func `an expiry in memory visits only its own inbox`() async throws {
-        let machine = try NodeMachine()
-        let node = try await machine.start()
+        let (machine, node) = try await NodeMachine.started()
         try await make(40, node)
-        for _ in 0..<3 {
-            machine.wait(seconds: 10)
-            await node.reapNow()
-        }
+        for _ in 0..<3 { await machine.wait(seconds: 10, reaping: node) }
         let client = try await node.resolve("unused 7")
         await node.hold(until: nil, in: client)
         let never = await node.status().nextExpiry

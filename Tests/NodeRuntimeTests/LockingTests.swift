@@ -87,8 +87,7 @@ extension Node {
             let made = try await node.createConversation(name: "tea", profile: nil).get()
             #expect(try await node.record(of: "tea").genesis.conversation == made.conversation)
             // Everything is there, including the contact inbox, which may have been made once more.
-            machine.wait(seconds: 2)
-            await node.reapNow()
+            await machine.wait(seconds: 2, reaping: node)
             #expect(await (try? node.card()) != nil, "call \(call) of \(count)")
             try await machine.end(node)
         }

@@ -236,10 +236,18 @@ extension Node {
         let remote = AnonymousLinks.Remote(
             endpoints: [address.endpoint], key: address.key, routingSecret: address.routingSecret)
         let links = shell.anonymousLinks
-        links.open(
-            remote,
-            for: AnonymousLinks.Purpose(
-                opened: { links.say(.put(address.box, put), on: $0) }, answered: { _, link in links.close(link) },
-                ended: {}))
+        var isAnswered = false
+        // A loaded machine may be too slow for a link.
+        func open() {
+            links.open(
+                remote,
+                for: AnonymousLinks.Purpose(
+                    opened: { links.say(.put(address.box, put), on: $0) },
+                    answered: { _, link in
+                        isAnswered = true
+                        links.close(link)
+                    }, ended: { if !isAnswered { open() } }))
+        }
+        open()
     }
 }

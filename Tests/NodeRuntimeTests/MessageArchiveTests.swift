@@ -157,8 +157,6 @@ import Testing
         #expect(disk.openFileCount == files)
     }
 
-    // MARK: Statuses
-
     private mutating func sent(_ count: Int) throws -> [Messaging.MessageID] {
         try (0..<count).map { _ in
             var one = message(lasting: .day)

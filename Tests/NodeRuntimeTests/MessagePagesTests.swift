@@ -253,8 +253,6 @@ extension MessageArchiveTests {
         #expect(disk.operations == before)
     }
 
-    // MARK: Reactions
-
     private mutating func react(
         to target: MessageID, _ keeping: NodeAction.Keeping, lasting lifetime: Milliseconds? = nil, fromUs: Bool = false
     ) throws -> MessageID {

@@ -41,8 +41,7 @@ import Testing
     }
 
     @Test func `a small step forward survives a power cut that sets the clock back`() async throws {
-        let machine = try NodeMachine()
-        let node = try await machine.start()
+        let (machine, node) = try await NodeMachine.started()
         let before = machine.now
         machine.wait(seconds: 100)
         // A client reads the time before the node's own timer does.

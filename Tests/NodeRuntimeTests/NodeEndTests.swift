@@ -26,8 +26,7 @@ import Transport
     }
 
     @Test func `a stop writes the summaries of awake conversations for the next start`() async throws {
-        let machine = try NodeMachine()
-        let node = try await machine.start()
+        let (machine, node) = try await NodeMachine.started()
         for number in 0..<3 { _ = try await node.createConversation(name: "c\(number)", profile: nil).get() }
         await node.stop()
         let store = try Store.open(home: NodeMachine.home, fileSystem: machine.disk, now: machine.now.milliseconds)

@@ -44,6 +44,11 @@ final class NodeMachine: Sendable {
         }
     }
 
+    static func started() async throws -> (NodeMachine, Node) {
+        let machine = try NodeMachine()
+        return (machine, try await machine.start())
+    }
+
     func start() async throws -> Node {
         let node = try await node()
         try await node.unlock(passphrase: nil)
@@ -58,6 +63,11 @@ final class NodeMachine: Sendable {
     func mend() { disk.with { $0.fault = nil } }
 
     func wait(seconds more: Milliseconds) { seconds.withLock { $0 += more } }
+
+    func wait(seconds more: Milliseconds, reaping node: Node) async {
+        wait(seconds: more)
+        await node.reapNow()
+    }
 
     func end(_ node: Node) async throws {
         await node.stop()

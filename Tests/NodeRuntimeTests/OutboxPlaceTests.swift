@@ -41,8 +41,7 @@ extension Node {
 @Suite("The outbox's saved place") struct OutboxPlaceTests {
     /// A machine after a power cut, whose node saved a place behind three messages that no longer exist.
     private func machine() async throws -> (NodeMachine, ClientID) {
-        let machine = try NodeMachine()
-        let node = try await machine.start()
+        let (machine, node) = try await NodeMachine.started()
         let client = try await node.createConversation(name: "tea", profile: nil).get().client
         for _ in 0..<3 { _ = await node.keepOwn(client, .delivered) }
         try await node.rename("tea", to: "coffee")
@@ -73,8 +72,7 @@ extension Node {
         try await node.rename("tea", to: "coffee")
         _ = await node.keepOwn(client, .queued)
         try await node.whenCommitted().get()
-        machine.wait(seconds: 2 * 3_600)
-        await node.reapNow()
+        await machine.wait(seconds: 2 * 3_600, reaping: node)
         await node.lock()
         try await node.unlock(passphrase: nil)
         let id = await node.keepOwn(client, .queued)
@@ -90,8 +88,7 @@ extension Node {
         "a message written while the storage was locked is found after a power cut, also if it was stored in its sleep",
         arguments: [false, true]) func locked(isFull: Bool) async throws
     {
-        let machine = try NodeMachine()
-        let node = try await machine.start()
+        let (machine, node) = try await NodeMachine.started()
         let client = try await node.createConversation(name: "tea", profile: nil).get().client
         // The core does not know of the message, so that a save would raise the place.
         await node.beginHandingOver()
@@ -102,8 +99,7 @@ extension Node {
         if isFull {
             #expect(try await node.sleepInbox("tea").state == .sleeping)
             machine.disk.with { $0.isFull = false }
-            machine.wait(seconds: 3)
-            await node.reapNow()
+            await machine.wait(seconds: 3, reaping: node)
         }
         try await node.whenCommitted().get()
         let cut = NodeMachine(afterPowerCut: machine)

@@ -35,8 +35,7 @@ extension Node {
         var unknown = 0
         var calls = 0
         for call in 0... {
-            let machine = try NodeMachine()
-            let node = try await machine.start()
+            let (machine, node) = try await NodeMachine.started()
             let made = try await node.createConversation(name: "tea", profile: nil).get()
             let id = made.conversation
             let card = try await node.card()
@@ -59,10 +58,7 @@ extension Node {
                 #expect(await !node.status().damage.isEmpty)
             }
             machine.mend()
-            for _ in 0..<3 {
-                machine.wait(seconds: 3)
-                await node.reapNow()
-            }
+            for _ in 0..<3 { await machine.wait(seconds: 3, reaping: node) }
             #expect((try? await node.record(of: id.description)) != nil, "call \(call)")
             #expect(try await node.card().key == card.key, "call \(call)")
             #expect(await node.watcherCount(of: made.client) == 1, "call \(call): nobody follows it any more")
@@ -96,10 +92,8 @@ extension Node {
                     if case .locked = error { Issue.record("call \(call): it is not locked") }
                 }
                 if !isThere || !hasCard { late += 1 }
-                machine.wait(seconds: 3)
-                await node.reapNow()
-                machine.wait(seconds: 3)
-                await node.reapNow()
+                await machine.wait(seconds: 3, reaping: node)
+                await machine.wait(seconds: 3, reaping: node)
                 #expect((try? await node.record(of: id.description)) != nil, "call \(call)")
                 #expect(try await node.card().key == card.key, "call \(call)")
             }
@@ -111,8 +105,7 @@ extension Node {
     }
 
     @Test("refused inboxes are not sought endlessly in a locked storage") func locked() async throws {
-        let machine = try NodeMachine()
-        let node = try await machine.start()
+        let (machine, node) = try await NodeMachine.started()
         let id = try await node.createConversation(name: "tea", profile: nil).get().conversation
         await node.lock()
         try await node.unlock(passphrase: nil)
@@ -122,8 +115,7 @@ extension Node {
         await #expect(throws: NodeError.self) { try await node.record(of: id.description) }
         machine.mend()
         await node.lock()
-        machine.wait(seconds: 5)
-        await node.reapNow()
+        await machine.wait(seconds: 5, reaping: node)
         #expect(await node.untilNextTick > 0)
         try await node.unlock(passphrase: nil)
         #expect((try? await node.record(of: id.description)) != nil)
@@ -133,8 +125,7 @@ extension Node {
     @Test("a change that is refused after the storage was locked is void after the unlock") func refusedWhileLocked()
         async throws
     {
-        let machine = try NodeMachine()
-        let node = try await machine.start()
+        let (machine, node) = try await NodeMachine.started()
         let id = try await node.createConversation(name: "tea", profile: nil).get().conversation
         machine.refuse(from: machine.disk.operations)
         try await node.renameAndLock("tea", "coffee")
@@ -148,8 +139,7 @@ extension Node {
     }
 
     @Test("a setting that cannot be saved does not apply") func settings() async throws {
-        let machine = try NodeMachine()
-        let node = try await machine.start()
+        let (machine, node) = try await NodeMachine.started()
         let policy = await node.policyByDefault
         await #expect(throws: NodeError.self) { try await node.setDefaultPolicy(.refuse) }
         await #expect(throws: NodeError.self) { try await node.setDefaultReadReceipts(true) }
@@ -159,8 +149,7 @@ extension Node {
     }
 
     @Test("a request in the turn in which the node stops is answered") func answered() async throws {
-        let machine = try NodeMachine()
-        let node = try await machine.start()
+        let (machine, node) = try await NodeMachine.started()
         let made = try await node.createAndStop()
         let id = try await made.get().conversation
         let next = try await machine.start()

@@ -147,8 +147,6 @@ final class HostileMember: Forger, @unchecked Sendable {
         }
     }
 
-    // MARK: Forging
-
     private var time: Timestamp {
         [0, 1, NodeSimulation.epoch, NodeSimulation.epoch + 365 * .day, Timestamp.latest.milliseconds].map(
             Timestamp.init(milliseconds:))[roll(5)]
@@ -317,8 +315,6 @@ final class HostileMember: Forger, @unchecked Sendable {
         let step = PunchMessage.Step.allCases[roll(3)]
         return PunchMessage(step: step, nonce: nonce, candidates: (0..<roll(4)).map { _ in place })
     }
-
-    // MARK: As the creator
 
     /// Frames only the creator can send, different for each receiver: states of one version, ends of the conversation,
     /// welcomes, refusals; signed correctly or nearly. Returns `nil` where it created nothing, or does not lie this

@@ -67,8 +67,6 @@ struct SimulatedMailbox {
 extension Simulation {
     private func retryPause() -> Int64 { 1_000 + roll(15_000) }
 
-    // MARK: Keys of slices
-
     /// Sends the keys of one step, then the next step's. All keys are equal, because nothing is sealed here.
     func sendSlices(
         _ node: SimulatedNode, _ client: ClientID, _ agreement: AgreementID, above: UInt32?, on link: LinkID
@@ -90,8 +88,6 @@ extension Simulation {
         guard !keys.keys.isEmpty, last < final else { return }
         plan(.slices(client, agreement, above: last, link), node, in: 20)
     }
-
-    // MARK: Orders
 
     /// The slot numbers of an order are durable, so its slots go out whatever happens to the sender.
     func begin(_ order: MailOrder, _ client: ClientID, _ node: SimulatedNode) {
@@ -165,8 +161,6 @@ extension Simulation {
         if !result.mailed.isEmpty { count("orders mailed") }
         step(node) { core, turn in core.step(client, &turn) { $0.mailed(order, result, &$1) } }
     }
-
-    // MARK: Boxes
 
     func planVisitOfOwner(of box: BoxID) {
         guard let owner = mailbox.owners[box] else { return }
@@ -327,8 +321,6 @@ extension Simulation {
             if mailbox.conduct != .repeats { mailbox.boxes[box]?.remove(at: index) }
         }
     }
-
-    // MARK: Notices of explosions
 
     private func takeNotice(
         _ slot: SimulatedMailbox.Slot, in box: BoxID, _ conversation: ConversationID, _ client: ClientID,

@@ -160,8 +160,6 @@ package final class MailHistory {
         if isDead(one), frames != nil { violations.append("the owner opens \(text(one)), which is dead") }
     }
 
-    // MARK: - The sender, who may not know what has become of the inbox
-
     private func seal() throws {
         let now = history.now
         let usable = known.filter { known in

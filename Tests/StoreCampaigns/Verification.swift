@@ -105,8 +105,6 @@ package struct Verification {
         do { return try body() } catch let error as StoreError { throw Violation("\(what): \(error)") }
     }
 
-    // MARK: - The promise
-
     /// A former passphrase must open nothing. In key-file mode passphrases are ignored.
     private func checkFormer(_ store: Store) throws {
         guard store.protection == .passphrase else { return }
@@ -199,8 +197,6 @@ package struct Verification {
     private func show(_ bytes: [UInt8]?) -> String {
         bytes.map { String(decoding: $0.prefix(12), as: UTF8.self) } ?? "nothing"
     }
-
-    // MARK: - Afterwards
 
     /// Reports allowed after a power cut, about writes that were not acknowledged; the last three at the first start
     /// only.

@@ -5,8 +5,6 @@ import Testing
 
 /// The estimators of the path model against figures computed by hand.
 @Suite struct RateTests {
-    // MARK: Delivery rate (draft-ietf-ccwg-bbr-06, section 4.1)
-
     private struct Flight {
         var rate = DeliveryRate()
         var packets: [(packet: PacketDelivery, sentAt: Microseconds)] = []
