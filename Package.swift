@@ -59,7 +59,7 @@ let package = Package(
         target("Messaging", ["Cryptography", deque, heap]),
         target("Store", ["Cryptography", "CLinux", deque, heap]),
         target("Transport", ["Cryptography", "CLinux", "CMiniUPnP", nioCore, nioPosix, deque, heap]),
-        target("Control", ["Messaging", nioCore, nioPosix, deque]),
+        target("Control", ["Messaging", "Cryptography", nioCore, nioPosix, deque]),
         target(
             "NodeRuntime",
             ["Transport", "Store", "Messaging", "Cryptography", "CLinux", nioCore, nioPosix, logging, deque]

@@ -1,19 +1,30 @@
 package typealias MethodParams = JSONRecord & Hashable & Sendable
 package typealias MethodResult = JSONConvertible & Hashable & Sendable
 
-/// One method of the control socket: its name, and the types of its parameters and result.
+/// A method of the control socket: its name, and the types of its parameters and result.
 ///
 /// Names are those of the commands (`conversation.create`); field names are those of the command line's contract. A
 /// parameter `conversation` takes an id, an alias, an unambiguous prefix of an id, or an unambiguous name. Results give
 /// ids in hex.
-package struct RPCMethod<Params: MethodParams, Result: MethodResult>: DescribedMethod {
-    package let name: String
-    package let summary: String
+package protocol ControlMethod<Params, Result>: Sendable {
+    associatedtype Params: MethodParams
+    associatedtype Result: MethodResult
+    var name: String { get }
+    /// One sentence for `mayfly schema`.
+    var summary: String { get }
     /// Whether body bytes follow the request line. `body` in the request is their count.
-    let takesBody: Bool
+    var takesBody: Bool { get }
     /// Whether a call with these parameters blocks or occupies its connection. ``ControlLimits/waitingConnections``
     /// limits the number of such connections.
-    let waits: @Sendable (Params) -> Bool
+    var waits: @Sendable (Params) -> Bool { get }
+}
+
+/// A method without its implementation.
+package struct RPCMethod<Params: MethodParams, Result: MethodResult>: ControlMethod {
+    package let name: String
+    package let summary: String
+    package let takesBody: Bool
+    package let waits: @Sendable (Params) -> Bool
 
     package init(
         _ name: String, _ summary: String, takesBody: Bool = false,
@@ -24,15 +35,6 @@ package struct RPCMethod<Params: MethodParams, Result: MethodResult>: DescribedM
         self.takesBody = takesBody
         self.waits = waits
     }
-}
-
-/// Any ``RPCMethod``, for the schema.
-package protocol DescribedMethod: Sendable {
-    associatedtype Params: MethodParams
-    associatedtype Result: MethodResult
-    var name: String { get }
-    /// One sentence for `mayfly schema`.
-    var summary: String { get }
 }
 
 package struct Nothing: CodableRecord { package init() {} }

@@ -142,7 +142,5 @@ package struct SendResult: JSONRecord, Hashable, Sendable {
 }
 
 extension RPCMethod where Params == SendParams, Result == SendResult {
-    package static var send: Self {
-        Self("send", "Sends a message, or several texts in one request.", waits: { $0.wait != nil })
-    }
+    package static var send: Self { Self("send", "Send a message.", waits: { $0.wait != nil }) }
 }

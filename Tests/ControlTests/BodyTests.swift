@@ -16,7 +16,7 @@ import Testing
 
     private static func service(_ bodies: Bodies = Bodies()) -> ControlRouter {
         var router = Methods.router()
-        router.on(Methods.attachmentAppend) { call in
+        router.on(AttachmentMethods.append) { call in
             let body = call.body.map { Array($0.readableBytesView) } ?? []
             bodies.add(body)
             call.succeed(AttachmentAppendResult(byteCount: Int64(body.count)))
@@ -59,7 +59,7 @@ import Testing
             let client = try node.client()
             let body = [UInt8](repeating: 7, count: ControlLimits.bodyByteCount)
             let params = UploadParams(upload: "u")
-            let calls = try (0..<3).map { _ in try client.send(Methods.attachmentAppend, params, body: body, until: nil)
+            let calls = try (0..<3).map { _ in try client.send(AttachmentMethods.append, params, body: body, until: nil)
             }
             for call in calls {
                 #expect(try client.answer(to: call, until: nil)["byteCount"] == .integer(Int64(body.count)))
@@ -108,7 +108,7 @@ import Testing
 
     @Test func `a request receives its body even at the limit of requests in flight`() async throws {
         var router = Self.service()
-        router.on(Methods.status) { _ in }
+        router.on(NodeMethods.status) { _ in }
         let service = router
         try await ControlNode.serving(service: service) { node in
             let raw = try node.rawClient()
@@ -135,7 +135,7 @@ import Testing
 
     @Test func `a later request's failure ends the wait for an earlier answer`() async throws {
         var router = Methods.router()
-        router.on(Methods.attachmentAppend) { call in
+        router.on(AttachmentMethods.append) { call in
             // The first is never answered.
             if call.params.upload == "b" { call.fail(ControlError(.notFound, "no such upload")) }
         }
@@ -143,7 +143,7 @@ import Testing
             let client = try node.client()
             func send(_ upload: String) throws -> ControlClient.PendingCall {
                 let params = UploadParams(upload: upload)
-                return try client.send(Methods.attachmentAppend, params, body: [1], until: nil)
+                return try client.send(AttachmentMethods.append, params, body: [1], until: nil)
             }
             let first = try send("a")
             _ = try send("b")

@@ -60,12 +60,12 @@ import Testing
             first.conversation == next.conversation
         }
         var router = Methods.router()
-        router.on(Methods.send, joins: areOfOne) { call in
+        router.on(MessageMethods.send, joins: areOfOne) { call in
             let calls = [call] + call.followers
             runs.withLock { $0.append(calls.map(\.params.text)) }
             for one in calls { one.succeed(SendResult(results: [])) }
         }
-        router.on(Methods.status) { call in call.fail(ControlError(.failed, "only a test")) }
+        router.on(NodeMethods.status) { call in call.fail(ControlError(.failed, "only a test")) }
         try await ControlNode.serving(service: router) { node in
             let raw = try node.rawClient()
             func send(_ id: Int, _ conversation: String) -> String {
@@ -83,11 +83,11 @@ import Testing
         let kept = Mutex<MethodCall<SendParams, SendResult>?>(nil)
         let told = Mutex("")
         var router = Methods.router()
-        router.on(Methods.send) { call in
+        router.on(MessageMethods.send) { call in
             told.withLock { $0 = call.params.text ?? "" }
             kept.withLock { $0 = call }
         }
-        router.on(Methods.status) { call in
+        router.on(NodeMethods.status) { call in
             kept.withLock { waiting in
                 #expect(waiting?.params == SendParams())
                 waiting?.succeed(SendResult(SentMessage(message: HexID(1, 2), state: .sent, stored: false)))
@@ -159,12 +159,12 @@ import Testing
 
     @Test func `the router distinguishes unknown methods, unsupported methods and wrong parameters`() async throws {
         var router = Methods.router()
-        router.on(Methods.peerShow) { call in call.fail(ControlError(.notFound, "no such peer")) }
-        router.on(Methods.conversationCreate) { call in
+        router.on(PeerMethods.show) { call in call.fail(ControlError(.notFound, "no such peer")) }
+        router.on(ConversationMethods.create) { call in
             call.succeed(
                 ConversationCreateResult(
                     conversation: "c1", inbox: "i1", name: call.params.name,
-                    inviteTag: call.params.peers?.joined() ?? "-"))
+                    inviteTag: call.params.with?.joined() ?? "-"))
         }
         try await ControlNode.serving(service: router) { node in
             let client = try node.client()
@@ -181,7 +181,7 @@ import Testing
             #expect(failure("peer.show", ["name": 7])?.message.contains("expected a string") == true)
             #expect(failure("conversation.create", ["whith": []])?.field == "whith")
             #expect(failure("conversation.create", ["with": ["a", 1]])?.field == "with[1]")
-            let created = try client.call(Methods.conversationCreate, .init(name: "room", peers: ["a", "b"]))
+            let created = try client.call(ConversationMethods.create, .init(name: "room", with: ["a", "b"]))
             #expect(created["inviteTag"] == "ab")
             #expect(try client.call("schema")["methods"]?.arrayValue?.isEmpty == false)
         }

@@ -147,7 +147,7 @@ private struct Visited: SampleFields {
                 $0 + ($1.value is LifetimeTermsRecord ? count($1.value) : 1)
             }
         }
-        func check<Method: DescribedMethod>(_ method: Method) {
+        func check<Method: ControlMethod>(_ method: Method) {
             #expect(FieldSchema.fields(of: Method.Params.self).count == count(Method.Params()), "\(method.name)")
             guard let result = Method.Result.self as? any JSONRecord.Type, method.name != "send" else { return }
             #expect(result.schema.fields.count == count(result.init()), "\(method.name)")

@@ -20,24 +20,25 @@ import enum NodeRuntime.NodeError
     }
 
     @Test func `a call waits if it blocks or occupies its connection, and no other does`() {
-        func waits<Params, Output>(_ method: RPCMethod<Params, Output>, _ change: (inout Params) -> Void = { _ in })
-            -> Bool
+        func waits<Method: ControlMethod>(_ method: Method, _ change: (inout Method.Params) -> Void = { _ in }) -> Bool
         {
-            var params = Params()
+            var params = Method.Params()
             change(&params)
             return method.waits(params)
         }
-        #expect(waits(Methods.unlock) && waits(Methods.netcheck) && waits(Methods.peerPing))
-        #expect(waits(Methods.passphraseChange) && waits(Methods.passphraseSet) && waits(Methods.passphraseDrop))
-        #expect(waits(Methods.inviteOutcome) && waits(Methods.subscribe) && waits(Methods.attachmentBegin))
-        #expect(waits(Methods.join) && !waits(Methods.join) { $0.wait = false })
-        #expect(waits(Methods.inviteCode) { $0.wait = true } && !waits(Methods.inviteCode))
-        #expect(waits(Methods.send) { $0.wait = .sent } && !waits(Methods.send))
-        #expect(waits(Methods.react) { $0.wait = .sent } && !waits(Methods.react))
-        #expect(waits(Methods.attachmentCommit) { $0.wait = .sent } && !waits(Methods.attachmentCommit))
+        #expect(waits(NodeMethods.unlock) && waits(NodeMethods.netcheck) && waits(PeerMethods.ping))
+        #expect(waits(ProtectionMethods.change) && waits(ProtectionMethods.set) && waits(ProtectionMethods.drop))
+        #expect(waits(InviteMethods.outcome) && waits(EventMethods.subscribe) && waits(AttachmentMethods.begin))
+        #expect(waits(JoinMethods.join) && !waits(JoinMethods.join) { $0.wait = false })
+        #expect(waits(InviteMethods.code) { $0.wait = true } && !waits(InviteMethods.code))
+        #expect(waits(MessageMethods.send) { $0.wait = .sent } && !waits(MessageMethods.send))
+        #expect(waits(MessageMethods.react) { $0.wait = .sent } && !waits(MessageMethods.react))
+        #expect(waits(AttachmentMethods.commit) { $0.wait = .sent } && !waits(AttachmentMethods.commit))
         // The only call of `doctor` is `status`.
-        #expect(!waits(Methods.status) && !waits(Methods.version) && !waits(Methods.stop) && !waits(Methods.lock))
-        #expect(!waits(Methods.conversationList) && !waits(Methods.outboxList) && !waits(Methods.explode))
+        #expect(
+            !waits(NodeMethods.status) && !waits(NodeMethods.version) && !waits(NodeMethods.stop)
+                && !waits(NodeMethods.lock))
+        #expect(!waits(ConversationMethods.list) && !waits(OutboxMethods.list) && !waits(ExplodeMethods.explode))
     }
 
     @Test func `a search without one node that has the code names the option for the machine`() {

@@ -123,10 +123,10 @@ import Testing
 
     @Test("Unread messages in memory are a warning from nine tenths of their limit on") func memory() {
         let limit = Limits.memoryTotalByteCount
-        #expect(StatusView.memoryCheck(limit / 10 * 9 - 1).state == .ok)
-        let check = StatusView.memoryCheck(limit / 10 * 9)
+        #expect(HealthCheck.memory(limit / 10 * 9 - 1).state == .ok)
+        let check = HealthCheck.memory(limit / 10 * 9)
         #expect(check.state == .warning && check.hint?.contains("read them") == true)
-        let full = StatusView.memoryCheck(0, full: (0..<6).map { "room \($0)" })
+        let full = HealthCheck.memory(0, full: (0..<6).map { "room \($0)" })
         #expect(full.state == .warning && full.message.hasSuffix("room 0, room 1, room 2, room 3 and 2 more"))
     }
 }

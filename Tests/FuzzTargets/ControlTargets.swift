@@ -9,7 +9,7 @@
         FuzzTarget("control", byteCountLimit: 16_384) {
             var seeds: [[UInt8]] = []
             for method in Methods.all { seeds.append([0] + exampleRequest(method)) }
-            seeds.append([7] + exampleRequest(Methods.send) + [13, 10, 10] + exampleRequest(Methods.status))
+            seeds.append([7] + exampleRequest(MessageMethods.send) + [13, 10, 10] + exampleRequest(NodeMethods.status))
             return seeds
         } run: { bytes in
             var splitter = LineSplitter(byteLimit: 8_192)
@@ -66,13 +66,13 @@
         try checkParameters(method, request)
     }
 
-    private func checkParameters<Method: DescribedMethod>(_ method: Method, _ request: ControlRequest) throws {
+    private func checkParameters<Method: ControlMethod>(_ method: Method, _ request: ControlRequest) throws {
         guard let params = try? request.params.decoded(as: Method.Params.self) else { return }
         let decoded = try? JSONValue(of: params).decoded(as: Method.Params.self)
         try expect(decoded == params, "\(params) comes back as \(String(describing: decoded))")
     }
 
-    private func exampleRequest<Method: DescribedMethod>(_ method: Method) -> [UInt8] {
+    private func exampleRequest<Method: ControlMethod>(_ method: Method) -> [UInt8] {
         let fields = FieldSchema.fields(of: Method.Params.self)
         let params = JSONValue.object(Dictionary(uniqueKeysWithValues: fields.map { ($0.name, example(of: $0)) }))
         return ControlRequest(id: .integer(1), method: method.name, params: params).jsonValue.utf8

@@ -5,8 +5,7 @@ import Testing
 
 @Suite("Codes of a node") struct CodeTests {
     private func withNode(passphrase: String? = nil, _ body: (Node, NodeMachine) async throws -> Void) async throws {
-        let machine = try NodeMachine()
-        let node = try await machine.start()
+        let (machine, node) = try await NodeMachine.started()
         _ = try await node.createConversation(name: "room", profile: nil).get()
         try await body(node, machine)
         try await machine.end(node)
@@ -25,11 +24,9 @@ import Testing
         try await withNode { node, machine in
             let code = try await node.openCode("room")
             let end = try await node.whenCodeEnds(code.number)
-            machine.wait(seconds: 299)
-            await node.reapNow()
+            await machine.wait(seconds: 299, reaping: node)
             #expect(await node.eventLog.entries.allSatisfy { !isEnd($0.event.kind) })
-            machine.wait(seconds: 1)
-            await node.reapNow()
+            await machine.wait(seconds: 1, reaping: node)
             #expect(try await end.get() == .expired)
             // The outcome is kept for later calls.
             #expect(try await node.whenCodeEnds(code.number).get() == .expired)

@@ -79,3 +79,13 @@ extension Node {
 
     func outboxMessages() throws(NodeError) -> [Messaging.MessageID] { try outbox().map(\.entry.message) }
 }
+
+extension Node {
+    func rename(_ text: String, to name: String) throws(NodeError) {
+        try command(text) { machine, turn throws(CommandError) in try machine.rename(name, &turn) }
+    }
+
+    func setLocked(_ text: String, _ isLocked: Bool) throws(NodeError) {
+        try command(text) { machine, turn throws(CommandError) in try machine.setLocked(isLocked, &turn) }
+    }
+}

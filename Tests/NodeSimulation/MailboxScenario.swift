@@ -191,8 +191,8 @@ final class MailboxScenario: @unchecked Sendable {
     private func agree(attempts: Int = 3) -> Bool {
         for member in members {
             member.ask { [text] node in
-                try? node.setPolicy(text, .ask)
-                try? node.setCap(text, LifetimeCap.none)
+                _ = try? node.command(text) { $0.setPolicy(.ask, &$1) }
+                _ = try? node.command(text) { $0.setCap(LifetimeCap.none, &$1) }
             }
         }
         if world.chance(15) { refuse() }

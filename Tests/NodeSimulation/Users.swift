@@ -64,15 +64,15 @@ extension NodeSimulation {
             var policies: [LifetimePolicy] = [.ask, .refuse, .acceptUpTo(.oneDay), .acceptUpTo(.thirtyDays)]
             if mailbox != nil { policies[3] = .acceptUpTo(.thirtyDays, mailbox: .disk) }
             let policy = policies[Int(roll(4))]
-            command(machine, "policies") { try $0.setPolicy(conversation.text, policy) }
+            command(machine, "policies") { try $0.command(conversation.text) { $0.setPolicy(policy, &$1) } }
         case ..<740:
             let caps: [LifetimeCap?] = [
                 nil, LifetimeCap.none, .atMost(.oneDay), .atMost(.oneHour), .atMost(.ephemeral),
             ]
             let cap = caps[Int(roll(5))]
-            command(machine, "caps") { try $0.setCap(conversation.text, cap) }
+            command(machine, "caps") { try $0.command(conversation.text) { $0.setCap(cap, &$1) } }
         case ..<750:
-            command(machine, "closed") { try $0.close(conversation.text) }
+            command(machine, "closed") { try $0.command(conversation.text) { $0.close(&$1) } }
             oracle.closed(conversation.client)
         case ..<870: read(machine, conversation)
         case ..<890: react(machine, conversation)
@@ -173,11 +173,22 @@ extension NodeSimulation {
     private func nameOrLock(_ machine: Machine, _ conversation: Listed) {
         let name = "name \(roll(100))"
         switch roll(3) {
-        case 0: command(machine, "renamed") { try $0.rename(conversation.text, to: name) }
-        case 1: command(machine, "profiles") { try $0.setProfile(conversation.text, to: name) }
+        case 0:
+            command(machine, "renamed") { node in
+                try node.command(conversation.text) { one, turn throws(CommandError) in try one.rename(name, &turn) }
+            }
+        case 1:
+            command(machine, "profiles") { node in
+                try node.command(conversation.text) { one, turn throws(CommandError) in try one.setProfile(name, &turn)
+                }
+            }
         default:
             let isLocked = chance(40)
-            command(machine, "conversation locks") { try $0.setLocked(conversation.text, isLocked) }
+            command(machine, "conversation locks") { node in
+                try node.command(conversation.text) { one, turn throws(CommandError) in
+                    try one.setLocked(isLocked, &turn)
+                }
+            }
         }
     }
 

@@ -111,8 +111,8 @@ package final class ControlClient {
 
     /// Calls a method of the catalogue.
     /// - Returns: the raw result, with fields of newer versions; see ``JSONValue/decoded(as:)``.
-    package func call<Params: MethodParams, Output: MethodResult>(
-        _ method: RPCMethod<Params, Output>, _ params: Params, timeout: Duration? = .seconds(30)
+    package func call<Method: ControlMethod>(
+        _ method: Method, _ params: Method.Params, timeout: Duration? = .seconds(30)
     ) throws(ControlError) -> JSONValue { try call(method.name, JSONValue(of: params), timeout: timeout) }
 
     package enum StreamStep: Hashable, Sendable {
@@ -155,8 +155,8 @@ package final class ControlClient {
 }
 
 extension ControlClient {
-    package func send<Params: MethodParams, Output: MethodResult>(
-        _ method: RPCMethod<Params, Output>, _ params: Params, body: [UInt8], until deadline: ContinuousClock.Instant?
+    package func send<Method: ControlMethod>(
+        _ method: Method, _ params: Method.Params, body: [UInt8], until deadline: ContinuousClock.Instant?
     ) throws(ControlError) -> PendingCall { try send(method.name, JSONValue(of: params), body: body, until: deadline) }
 
     /// - Returns: false when `deadline` passes before ``unsent`` is empty.

@@ -1,3 +1,5 @@
+import Cryptography
+
 /// Validates one JSON text (RFC 8259) strictly, then reads its values: UTF-8, no byte order mark, no duplicate members,
 /// bounded nesting.
 ///
@@ -472,7 +474,7 @@ extension JSONReader {
     private mutating func checkHex4(start: Int) throws(JSONSyntaxError) -> UInt16 {
         var value: UInt16 = 0
         for _ in 0..<4 {
-            guard let digit = HexDigit.value(try peek()) else { throw .invalidString(offset: start) }
+            guard let digit = Hex.value(try peek()) else { throw .invalidString(offset: start) }
             value = value << 4 | UInt16(digit)
             offset += 1
         }

@@ -1,3 +1,4 @@
+import Cryptography
 import FoundationEssentials
 import Messaging
 import NIOCore
@@ -234,7 +235,7 @@ package struct HexID: Hashable, Sendable {
             guard 16 * index < text.count else { return 0 }
             var word: UInt64 = 0
             for byte in text[16 * index..<16 * index + 16] {
-                guard let digit = HexDigit.value(byte) else { return nil }
+                guard let digit = Hex.value(byte) else { return nil }
                 word = word << 4 | UInt64(digit)
             }
             return word
@@ -330,7 +331,7 @@ enum JSONString {
             defer { read += 1 }
             return bytes[read]
         }
-        func hex4() -> UInt32 { (0..<4).reduce(0) { value, _ in value << 4 | UInt32(HexDigit.value(next()) ?? 0) } }
+        func hex4() -> UInt32 { (0..<4).reduce(0) { value, _ in value << 4 | UInt32(Hex.value(next()) ?? 0) } }
         while read < bytes.count {
             let byte = next()
             guard byte == UInt8(ascii: "\\") else {
@@ -356,16 +357,5 @@ enum JSONString {
             }
         }
         return written
-    }
-}
-
-enum HexDigit {
-    @inline(__always) static func value(_ byte: UInt8) -> UInt8? {
-        switch byte {
-        case UInt8(ascii: "0")...UInt8(ascii: "9"): byte - UInt8(ascii: "0")
-        case UInt8(ascii: "a")...UInt8(ascii: "f"): byte - UInt8(ascii: "a") + 10
-        case UInt8(ascii: "A")...UInt8(ascii: "F"): byte - UInt8(ascii: "A") + 10
-        default: nil
-        }
     }
 }

@@ -38,7 +38,7 @@ package struct ControlRouter: ControlService {
     /// - Parameter joins: whether a call of the same client may run together with the call directly before it: see
     ///   ``MethodCall/followers``. `nil` for a body that takes one call at a time.
     package mutating func on<Params: MethodParams, Output: MethodResult>(
-        _ method: RPCMethod<Params, Output>, joins: MethodCall<Params, Output>.Joins? = nil,
+        _ method: some ControlMethod<Params, Output>, joins: MethodCall<Params, Output>.Joins? = nil,
         _ body: @escaping MethodCall<Params, Output>.Body
     ) {
         methods[method.name] = { id, params, session in
@@ -81,7 +81,7 @@ package class ControlCall: @unchecked Sendable {
     /// `nil` for a notification, which gets no answer.
     let id: RequestID?
     let takesBody: Bool
-    /// See ``RPCMethod/waits``.
+    /// See ``ControlMethod/waits``.
     let waits: Bool
     /// Bytes of the request line.
     final var byteCount = 0
@@ -146,7 +146,7 @@ package final class MethodCall<Params: MethodParams, Output: MethodResult>: Cont
     private var result: Output?
 
     package init(
-        _ method: RPCMethod<Params, Output>, id: RequestID?, session: ControlSession, params: Params,
+        _ method: some ControlMethod<Params, Output>, id: RequestID?, session: ControlSession, params: Params,
         joins: Joins? = nil, body: @escaping Body
     ) {
         self.params = params

@@ -44,7 +44,7 @@ package final class NodeStateMachine {
     /// Pending joins, and ended ones that the user has not dismissed.
     package var joins: [JoiningStateMachine] { joiners.filter { $0.record.state != .cancelled } }
 
-    /// ``joins``, and dismissed ones of which the creator does not know yet.
+    /// ``joins``, and dismissed ones that their creator must still hear of.
     var joiners: [JoiningStateMachine] {
         inboxes.joining.inOrderOfCreation().compactMap {
             if case .joining(let running) = $0.role { running.machine } else { nil }

@@ -202,15 +202,7 @@ extension Node {
         core.turn { core.machine.step(client, &$0) { $0.markRead(seen, &$1) } }
     }
 
-    package func sendsReadReceipts(_ conversation: String) throws(NodeError) -> Bool {
-        try shell.directory.conversation(conversation).record.sendsReadReceipts ?? sendsReadReceiptsByDefault
-    }
-
     package var sendsReadReceiptsByDefault: Bool { services.sendsReadReceipts }
-
-    package func setReadReceipts(_ conversation: String, _ isOn: Bool) throws(NodeError) {
-        _ = try shell.directory.command(conversation) { $0.setReadReceipts(isOn, &$1) }
-    }
 
     /// The default for conversations without a setting; saved in `config.json`.
     package func setDefaultReadReceipts(_ isOn: Bool) throws(NodeError) {

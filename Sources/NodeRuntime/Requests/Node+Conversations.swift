@@ -27,6 +27,12 @@ extension Node {
 
     package func createdAt(_ client: ClientID) -> Timestamp { core.machine.createdAt(client) }
 
+    /// Runs a command of the core on a conversation, in one turn.
+    /// - Parameter text: as for ``resolve(_:)``.
+    @discardableResult package func command<Result>(
+        _ text: String, _ body: (Conversation, inout Turn) throws(CommandError) -> Result
+    ) throws(NodeError) -> (client: ClientID, result: Result) { try shell.directory.command(text, body) }
+
     package func client(of conversation: ConversationID) -> ClientID? { core.machine.client(of: conversation) }
 
     // MARK: Conversations
@@ -56,9 +62,6 @@ extension Node {
         let result = (client, made.conversation, made.invites?.tag)
         return shell.commits.whenDurable(client).map { result }
     }
-
-    /// Ends the session and drops contents that are only in memory.
-    package func close(_ text: String) throws(NodeError) { _ = try shell.directory.command(text) { $0.close(&$1) } }
 
     /// Destroys our copy, and tells members that are online.
     /// - Throws: also when the members were told but the keys could not be destroyed; the store retries while it runs.
@@ -168,31 +171,11 @@ extension Node {
 
     // MARK: Members
 
-    /// - Parameter name: empty for none.
-    package func rename(_ text: String, to name: String) throws(NodeError) {
-        _ = try shell.directory.command(text) { machine, turn throws(CommandError) in
-            try machine.rename(name.isEmpty ? nil : name, &turn)
-        }
-    }
-
     /// Our own name in a new conversation.
     /// - Parameter profile: `nil` for the configured name, empty for none.
     private func ownName(_ profile: String?) -> String? {
         guard let profile else { return services.configuration.name.flatMap { PeersFile.isName($0) ? $0 : nil } }
         return profile.isEmpty ? nil : profile
-    }
-
-    package func setProfile(_ text: String, to profile: String) throws(NodeError) {
-        _ = try shell.directory.command(text) { machine, turn throws(CommandError) in
-            try machine.setProfile(profile.isEmpty ? nil : profile, &turn)
-        }
-    }
-
-    /// Locks or unlocks a conversation of ours; a locked one admits no member.
-    package func setLocked(_ text: String, _ isLocked: Bool) throws(NodeError) {
-        _ = try shell.directory.command(text) { machine, turn throws(CommandError) in
-            try machine.setLocked(isLocked, &turn)
-        }
     }
 
     /// - Parameter member: the beginning of its id, its unambiguous name, or its peer's name.
@@ -216,16 +199,8 @@ extension Node {
 
     package func alias(of client: ClientID) -> String? { shell.aliases.alias(of: client) }
 
-    /// Sets or removes a conversation's alias.
-    /// - Parameter text: as for ``resolve(_:)``.
-    /// - Throws: ``NodeError/alias(_:)``, ``NodeError/store(_:)``, and the errors of ``resolve(_:)``.
-    package func setAlias(_ text: String, to alias: String?) throws(NodeError) -> ClientID {
-        let client = try shell.directory.resolve(text)
-        try assignAlias(alias, to: client)
-        return client
-    }
-
-    /// ``setAlias(_:to:)`` for an inbox that may still be joining.
+    /// Sets or removes the alias of an inbox, which may still be joining.
+    /// - Throws: ``NodeError/alias(_:)``, ``NodeError/store(_:)``.
     package func assignAlias(_ alias: String?, to client: ClientID) throws(NodeError) {
         try shell.directory.checkUnlocked()
         if let alias { try shell.aliases.check(alias, for: client) }
@@ -346,11 +321,6 @@ extension Node {
         }
     }
 
-    /// Sets the cap of one conversation; `nil` uses the node's default.
-    package func setCap(_ text: String, _ cap: LifetimeCap?) throws(NodeError) {
-        _ = try shell.directory.command(text) { $0.setCap(cap, &$1) }
-    }
-
     /// Sets the default cap; saved in `config.json`.
     package func setDefaultCap(_ cap: LifetimeCap) throws(NodeError) { try services.configure { $0.cap = cap.text } }
 
@@ -373,10 +343,6 @@ extension Node {
 
     package func withdraw(_ text: String) throws(NodeError) {
         _ = try shell.directory.command(text) { machine, turn throws(CommandError) in try machine.withdraw(&turn) }
-    }
-
-    package func setPolicy(_ text: String, _ policy: LifetimePolicy) throws(NodeError) {
-        _ = try shell.directory.command(text) { $0.setPolicy(policy, &$1) }
     }
 
     /// Accepts these terms again after each session, for example after a restart.

@@ -22,16 +22,15 @@ extension ChatModel {
         case .quit: return [.quit]
         case .list: return open(nil)
         case .open: return open(word: rest)
-        case .decline: return act(.decline, Methods.joinCancel, .init(join: rest))
+        case .decline: return act(.decline, JoinMethods.cancel, .init(join: rest))
         case .block:
             let said = "blocked: pings and invitations from it are refused"
-            return act(.say(said), Methods.peerBlock, .init(name: rest))
+            return act(.say(said), PeerMethods.block, .init(name: rest))
         case .create where asksName, .join where asksName:
             editor.clear()
             question = .name(line: line)
         case .join: return join(rest)
-        case .create:
-            return act(.create(from: currentID), Methods.conversationCreate, .init(name: rest, profile: ownName))
+        case .create: return act(.create(from: currentID), ConversationMethods.create, .init(name: rest, as: ownName))
         default:
             guard let room else { return refuse(Self.chooseFirst) }
             return self.command(command, rest, in: room)
@@ -40,9 +39,8 @@ extension ChatModel {
     }
 
     private mutating func command(_ command: SlashCommand, _ rest: String, in room: Room) -> [ChatEffect] {
-        func simple(_ method: RPCMethod<ConversationParams, some MethodResult>, _ said: String) -> [ChatEffect] {
-            act(.say(said), method, .init(conversation: room.id))
-        }
+        func simple<Method: ControlMethod>(_ method: Method, _ said: String) -> [ChatEffect]
+        where Method.Params == ConversationParams { act(.say(said), method, .init(conversation: room.id)) }
         switch command {
         case .propose:
             let words = rest.split(separator: " ").map(String.init)
@@ -61,7 +59,7 @@ extension ChatModel {
             let said =
                 room.conversation.members.isEmpty
                 ? "agreed: there are no other members" : "proposed: all other members must accept"
-            return act(.say(said), Methods.lifetimePropose, params)
+            return act(.say(said), LifetimeMethods.propose, params)
         case .accept:
             // Pins the proposal on the screen, so that a newer one is not accepted.
             guard let proposal = room.lifetime?.proposal?.id else { return refuse("there is no open proposal") }
@@ -70,13 +68,13 @@ extension ChatModel {
                 room.lifetime?.proposal.map { $0.terms.lifetime != .ephemeral || $0.terms.mailbox != nil } ?? false
             let params = LifetimeAcceptParams(
                 conversation: room.id, proposal: proposal, renew: rest.isEmpty && isKept ? true : nil)
-            return act(.say("accepted"), Methods.lifetimeAccept, params)
-        case .reject: return simple(Methods.lifetimeReject, "rejected")
-        case .withdraw: return simple(Methods.lifetimeWithdraw, "withdrawn")
+            return act(.say("accepted"), LifetimeMethods.accept, params)
+        case .reject: return simple(LifetimeMethods.reject, "rejected")
+        case .withdraw: return simple(LifetimeMethods.withdraw, "withdrawn")
         case .joins:
             switch rest {
-            case "off": return simple(Methods.conversationLock, "new members can no longer join")
-            case "on": return simple(Methods.conversationUnlock, "new members can join by new invitations again")
+            case "off": return simple(ConversationMethods.lock, "new members can no longer join")
+            case "on": return simple(ConversationMethods.unlock, "new members can join by new invitations again")
             default: return usage(command)
             }
         case .find: return find(rest, in: room)
@@ -106,22 +104,22 @@ extension ChatModel {
             let (target, text) = target(rest, room)
             guard let target, !text.isEmpty else { return usage(command) }
             if command == .react {
-                guard Self.isEmoji(text) else { return usage(command) }
+                guard Words.isEmoji(text) else { return usage(command) }
                 return react(room, target.message.description, text)
             }
             change(room.id) { $0.reply = ReplyTarget(target) }
             return enter(text.hasPrefix("/") ? "/" + text : text)
         case .profile, .rename:
             return command == .profile
-                ? act(.say("done"), Methods.conversationProfile, .init(conversation: room.id, profile: rest))
-                : act(.say("done"), Methods.conversationRename, .init(conversation: room.id, name: rest))
+                ? act(.say("done"), ConversationMethods.profile, .init(conversation: room.id, profile: rest))
+                : act(.say("done"), ConversationMethods.rename, .init(conversation: room.id, name: rest))
         case .remove:
             let found = room.conversation.members.filter { room.name(of: $0.member) == rest || $0.member == rest }
             guard let member = found.first, found.count == 1 else {
                 let why = found.isEmpty ? "no member is called" : "several members are called"
                 return refuse("\(why) \(safe(rest)): /who shows their ids")
             }
-            return act(.say("removed"), Methods.conversationRemove, .init(conversation: room.id, member: member.member))
+            return act(.say("removed"), ConversationMethods.remove, .init(conversation: room.id, member: member.member))
         case .explode:
             guard !room.isExploded else { return refuse("the conversation has exploded: Alt-X closes it") }
             var params = ExplodeParams(conversation: room.id)
@@ -208,12 +206,12 @@ extension ChatModel {
 
     private mutating func join(_ slug: String) -> [ChatEffect] {
         sayUntilChange("joining …")
-        return act(.join(from: currentID), Methods.join, .init(slug: slug, profile: ownName, accept: false))
+        return act(.join(from: currentID), JoinMethods.join, .init(slug: slug, profile: ownName, accept: false))
     }
 
     private mutating func invite(_ rest: String, _ room: Room) -> [ChatEffect] {
         if rest == "--code" || rest == "code" {
-            return act(.code(room.id), Methods.inviteCode, .init(conversation: room.id))
+            return act(.code(room.id), InviteMethods.code, .init(conversation: room.id))
         }
         var params = InviteCreateParams(conversation: room.id)
         for word in rest.split(separator: " ") {
@@ -225,7 +223,7 @@ extension ChatModel {
                 return usage(.invite)
             }
         }
-        return act(.invite(room.id), Methods.inviteCreate, params)
+        return act(.invite(room.id), InviteMethods.create, params)
     }
 
     /// The message named by a word such as `@2`, else the selected one, else the last one of another member; and the
@@ -252,8 +250,6 @@ extension ChatModel {
         let parts = rest.split(separator: " ", maxSplits: 1)
         return (parts.first.map(String.init) ?? "", parts.count > 1 ? String(parts[1]) : nil)
     }
-
-    // MARK: Pages
 
     private func members(_ room: Room) -> [String] {
         var lines = ["you, the \(room.conversation.role)"]

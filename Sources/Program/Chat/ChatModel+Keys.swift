@@ -87,7 +87,7 @@ extension ChatModel {
         editor.clear()
         lock = .unlocking
         sayUntilChange("unlocking …")
-        return act(.unlock(hasPassphrase: !passphrase.isEmpty), Methods.unlock, .init(passphrase: passphrase))
+        return act(.unlock(hasPassphrase: !passphrase.isEmpty), NodeMethods.unlock, .init(passphrase: passphrase))
     }
 
     private mutating func close(_ shown: Overlay, _ key: Key) -> [ChatEffect] {
@@ -107,8 +107,6 @@ extension ChatModel {
         guard number <= rooms.count else { return [] }
         return open(rooms[number - 1].id)
     }
-
-    // MARK: A room
 
     private mutating func pressInRoom(_ key: Key) -> [ChatEffect] {
         switch key {
@@ -165,7 +163,7 @@ extension ChatModel {
             room.reply = nil
         }
         let params = SendParams(conversation: room.id, text: text, replyTo: reply?.message.description)
-        return go(to: .newest) + act(.send(room.id, text: text, reply: reply), Methods.send, params)
+        return go(to: .newest) + act(.send(room.id, text: text, reply: reply), MessageMethods.send, params)
     }
 
     private static func tooLong(_ text: String) -> String {
@@ -179,8 +177,6 @@ extension ChatModel {
         let names = room.map { room in room.conversation.members.map { room.name(of: $0.member) } } ?? []
         return commands + names + rooms.compactMap(\.conversation.alias)
     }
-
-    // MARK: The selected message
 
     private mutating func select(_ step: Int) -> [ChatEffect] {
         guard let room else { return [] }
@@ -249,7 +245,7 @@ extension ChatModel {
         guard message.member == nil, message.state == "queued" else {
             return refuse("only a queued message can be cancelled")
         }
-        return act(.say("cancelled"), Methods.outboxCancel, .init(message: message.message.description))
+        return act(.say("cancelled"), OutboxMethods.cancel, .init(message: message.message.description))
     }
 
     private func whoHas(_ message: Message) -> [String] {
@@ -267,8 +263,6 @@ extension ChatModel {
         if let agreement = message.agreement { lines.append("agreement \(agreement.prefix(12))") }
         return lines
     }
-
-    // MARK: The card
 
     /// - Returns: `nil` when the key does not apply to a card.
     private mutating func pressOnCard(_ key: Key) -> [ChatEffect]? {
@@ -295,8 +289,6 @@ extension ChatModel {
         return []
     }
 
-    // MARK: The list
-
     private mutating func pressInList(_ key: Key) -> [ChatEffect] {
         let count = rooms.count + joins.count
         switch key {
@@ -314,8 +306,6 @@ extension ChatModel {
         return []
     }
 
-    // MARK: Questions
-
     private mutating func answer(_ key: Key) -> [ChatEffect] {
         guard let asked = question else { return [] }
         if key == .escape {
@@ -328,9 +318,10 @@ extension ChatModel {
         }
         switch asked {
         case .explode where key != .enter, .leave where key != .enter: _ = editor.edit(key)
-        case .explode(let id, let params, _): return confirms(id) ? act(.explode(id), Methods.explode, params) : []
+        case .explode(let id, let params, _):
+            return confirms(id) ? act(.explode(id), ExplodeMethods.explode, params) : []
         case .leave(let id):
-            return confirms(id) ? act(.leave(id), Methods.conversationLeave, .init(conversation: id)) : []
+            return confirms(id) ? act(.leave(id), ConversationMethods.leave, .init(conversation: id)) : []
         case .paste(let text):
             switch key {
             case .enter: editor.insert(text)
@@ -370,7 +361,7 @@ extension ChatModel {
             guard case .character(let sign) = key, let room else { return [] }
             let number = sign.wholeNumberValue.map { $0 - 1 } ?? -1
             let emoji = Self.reactions.indices.contains(number) ? Self.reactions[number] : String(sign)
-            guard Self.isEmoji(emoji) else { return refuse("a number from 1 to \(Self.reactions.count), or an emoji") }
+            guard Words.isEmoji(emoji) else { return refuse("a number from 1 to \(Self.reactions.count), or an emoji") }
             question = nil
             selection = nil
             return react(room, message, emoji)
@@ -378,17 +369,11 @@ extension ChatModel {
         return []
     }
 
-    static func isEmoji(_ text: String) -> Bool {
-        if text == "+1" || text == "-1" { return true }
-        // ASCII digits have the emoji property too.
-        return text.count == 1 && text.unicodeScalars.contains { $0.properties.isEmoji && !$0.isASCII }
-    }
-
     mutating func react(_ room: Room, _ message: String, _ emoji: String) -> [ChatEffect] {
         let target = room.messages.first { $0.message.description == message }
         let isThere = target?.reactions?.contains { $0.member == nil && $0.reaction == emoji } ?? false
         let params = ReactParams(conversation: room.id, message: message, reaction: emoji, remove: isThere ? true : nil)
-        return act(.send(room.id, text: nil, reply: nil), Methods.react, params)
+        return act(.send(room.id, text: nil, reply: nil), MessageMethods.react, params)
     }
 
     private mutating func confirms(_ id: String) -> Bool {

@@ -26,8 +26,6 @@ extension ChatModel {
         max(1, size.rows - 2 - cardRows(size.columns).count - inputRows(size).0.count)
     }
 
-    // MARK: The first line
-
     private func headerRow(_ columns: Int) -> Row {
         if isLocked { return Row(Span(" mayfly · locked", .bar)) }
         guard let room else {
@@ -54,8 +52,6 @@ extension ChatModel {
         let kept = Words.lifetime(room.retention).uppercased()
         return Span(isNarrow ? " KEPT \(kept) " : " KEPT \(kept) on disk ", .kept)
     }
-
-    // MARK: The last lines
 
     private func inputRows(_ size: Picture.Size) -> ([Row], (row: Int, column: Int)) {
         let prompt = inputPrompt
@@ -160,8 +156,6 @@ extension ChatModel {
         return ("answers \(ChatModel.you(target.from)): \(text)", .strong)
     }
 
-    // MARK: Cards
-
     private func cardRows(_ columns: Int) -> [Row] {
         guard let room, !room.isExploded, overlay == nil else { return [] }
         if let proposal = room.lifetime?.proposal {
@@ -208,8 +202,6 @@ extension ChatModel {
         }
         return rows
     }
-
-    // MARK: The middle
 
     private func bodyRows(columns: Int, count: Int) -> [Row] {
         guard overlay == nil, !isLocked, let room else {

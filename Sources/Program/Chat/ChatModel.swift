@@ -122,7 +122,8 @@ struct ChatModel {
             rooms[index].lifetime = nil
             rooms[index].reading = nil
         }
-        return [.call(.subscription, Methods.subscribe, .init(marksRead: false))] + ask(.conversations) + ask(.joins)
+        return [.call(.subscription, EventMethods.subscribe, .init(marksRead: false))] + ask(.conversations)
+            + ask(.joins)
     }
 
     mutating func say(_ text: String) -> [ChatEffect] {
@@ -141,9 +142,9 @@ struct ChatModel {
 
     static let chooseFirst = "choose a conversation first: Alt-1, or Enter on its line"
 
-    func act<Params: MethodParams>(
-        _ action: ChatRequest.Action, _ method: RPCMethod<Params, some MethodResult>, _ params: Params
-    ) -> [ChatEffect] { [.call(.action(action), method, params)] }
+    func act<Method: ControlMethod>(_ action: ChatRequest.Action, _ method: Method, _ params: Method.Params)
+        -> [ChatEffect]
+    { [.call(.action(action), method, params)] }
 
     /// Why the last text was not sent.
     var refusal: String? { notice.flatMap { $0.isFailure ? $0.text : nil } }
@@ -276,22 +277,26 @@ struct ChatModel {
         switch request {
         case .conversations:
             listed = []
-            return [.call(request, Methods.conversationList, .init())]
-        case .joins: return [.call(request, Methods.joinList, Nothing())]
+            return [.call(request, ConversationMethods.list, .init())]
+        case .joins: return [.call(request, JoinMethods.list, Nothing())]
         case .messages(let id):
             // Some screens on each side, so that the next page is there when it is wanted.
             let count = max(100, 2 * size.rows)
             change(id) { $0.reading = $0.reading ?? Room.Reading($0.goal ?? $0.position, count: count) }
             guard let params = room(id)?.reading?.params(id) else { return [] }
-            return [.call(request, Methods.read, params)]
+            return [.call(request, MessageMethods.read, params)]
         case .firstNew(let id):
-            return [.call(request, Methods.read, .init(conversation: id, first: 1, unread: true, marksRead: false))]
+            return [
+                .call(request, MessageMethods.read, .init(conversation: id, first: 1, unread: true, marksRead: false))
+            ]
         case .search(let id):
             let (words, before) = (search?.words, search?.before?.description)
-            return [.call(request, Methods.read, .init(conversation: id, last: 1, before: before, containing: words))]
-        case .conversation(let id): return [.call(request, Methods.conversationShow, .init(conversation: id))]
-        case .lifetime(let id): return [.call(request, Methods.lifetimeShow, .init(conversation: id))]
-        case .explosion(let id): return [.call(request, Methods.explodeStatus, .init(conversation: id))]
+            return [
+                .call(request, MessageMethods.read, .init(conversation: id, last: 1, before: before, containing: words))
+            ]
+        case .conversation(let id): return [.call(request, ConversationMethods.show, .init(conversation: id))]
+        case .lifetime(let id): return [.call(request, LifetimeMethods.show, .init(conversation: id))]
+        case .explosion(let id): return [.call(request, ExplodeMethods.status, .init(conversation: id))]
         case .subscription, .action: preconditionFailure("made where they are needed")
         }
     }
@@ -324,7 +329,7 @@ struct ChatModel {
             listed += page.conversations
             if let next = page.next {
                 pending[request] = (now, false)
-                return [.call(request, Methods.conversationList, .init(from: next))]
+                return [.call(request, ConversationMethods.list, .init(from: next))]
             }
             defer { listed = [] }
             return take(listed)
@@ -363,9 +368,7 @@ struct ChatModel {
             change(id) { room in
                 let names =
                     room.explosion?.names
-                    ?? room.conversation.members.map {
-                        ExplosionStatus.Name(member: $0.member, name: room.name(of: $0.member))
-                    }
+                    ?? room.conversation.members.map { NamedMember(member: $0.member, name: room.name(of: $0.member)) }
                 room.explosion = status
                 if room.explosion?.names == nil { room.explosion?.names = names }
                 if room.isExploded { room.forget() }

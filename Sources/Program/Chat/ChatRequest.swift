@@ -57,9 +57,9 @@ enum ChatEffect {
     case bell
     case quit
 
-    static func call<Params: MethodParams>(
-        _ request: ChatRequest, _ method: RPCMethod<Params, some MethodResult>, _ params: Params
-    ) -> ChatEffect { .call(request, method: method.name, params: JSONValue(of: params)) }
+    static func call<Method: ControlMethod>(_ request: ChatRequest, _ method: Method, _ params: Method.Params)
+        -> ChatEffect
+    { .call(request, method: method.name, params: JSONValue(of: params)) }
 }
 
 enum ChatInput {

@@ -51,7 +51,7 @@ struct ChatCommand: ParsableCommand {
     private func id(of word: String, home: String, isPlain: Bool) throws(ControlError) -> String {
         let params = ConversationParams(conversation: word)
         do throws(ControlError) {
-            let answer = try ControlClient(home: home).call(Methods.conversationShow, params)
+            let answer = try ControlClient(home: home).call(ConversationMethods.show, params)
             return try understand(answer, as: Conversation.self).conversation
         } catch  where error.kind == .locked && !isPlain { return word }
     }

@@ -59,8 +59,6 @@ struct MessageRows {
         return entries
     }
 
-    // MARK: The screen
-
     /// A row of an entry.
     struct Place: Comparable {
         var entry = 0

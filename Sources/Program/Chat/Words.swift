@@ -31,6 +31,12 @@ struct LocalTime: Hashable, Sendable {
 typealias LocalCalendar = @Sendable (Timestamp) -> LocalTime
 
 enum Words {
+    static func isEmoji(_ text: String) -> Bool {
+        if text == "+1" || text == "-1" { return true }
+        // ASCII digits have the emoji property too.
+        return text.count == 1 && text.unicodeScalars.contains { $0.properties.isEmoji && !$0.isASCII }
+    }
+
     /// `7 days`, for a lifetime.
     static func lifetime(_ value: Lifetime) -> String {
         switch value {

@@ -17,23 +17,22 @@ extension NodeCommand {
     func connect() throws -> ControlClient { try ControlClient(home: try global.resolvedHome()) }
 
     /// Calls one method and prints its result: with `--json` as the node sent it, otherwise with `show`.
-    func call<Params: MethodParams, Output: MethodResult>(
-        _ method: RPCMethod<Params, Output>, _ params: Params, timeout: Duration? = .seconds(30), _ terminal: Terminal,
-        show: (Output) -> Void
+    func call<Method: ControlMethod>(
+        _ method: Method, _ params: Method.Params, timeout: Duration? = .seconds(30), _ terminal: Terminal,
+        show: (Method.Result) -> Void
     ) throws {
         let value = try connect().call(method, params, timeout: timeout)
-        if terminal.json { terminal.result(value) } else { show(try understand(value, as: Output.self)) }
+        if terminal.json { terminal.result(value) } else { show(try understand(value, as: Method.Result.self)) }
     }
 
-    func call<Params: MethodParams, Output: MethodResult & ShownRecord>(
-        _ method: RPCMethod<Params, Output>, _ params: Params, _ terminal: Terminal
-    ) throws { try call(method, params, terminal) { $0.show(terminal) } }
+    func call<Method: ControlMethod>(_ method: Method, _ params: Method.Params, _ terminal: Terminal) throws
+    where Method.Result: ShownRecord { try call(method, params, terminal) { $0.show(terminal) } }
 
-    /// Calls a method with a list result, and prints all elements: with `--json` one a line, otherwise with `show`.
+    /// Calls a method with a list result, and prints all elements: with `--json` one a line, otherwise as a table.
     /// - Parameter from: for a method that lists in pages.
-    func callList<Params: MethodParams, Output: MethodResult, Element: CodableRecord>(
-        _ method: RPCMethod<Params, Output>, _ params: Params, from: WritableKeyPath<Params, String?>? = nil,
-        _ list: String, _ terminal: Terminal, show: ([Element]) -> Void
+    func callList<Method: ControlMethod, Element: CodableRecord & TableRecord>(
+        _ method: Method, _ params: Method.Params, from: WritableKeyPath<Method.Params, String?>? = nil, _ list: String,
+        of type: Element.Type, _ terminal: Terminal
     ) throws {
         var elements: [Element] = []
         try connect().visitList(method, params, from: from, list) { element in
@@ -43,15 +42,19 @@ extension NodeCommand {
                 elements.append(try understand(element, as: Element.self))
             }
         }
-        if !terminal.json { show(elements) }
+        if !terminal.json { Element.table(elements, terminal) }
     }
 }
 
 extension ControlClient {
+    func result<Method: ControlMethod>(_ method: Method, _ params: Method.Params, timeout: Duration? = .seconds(30))
+        throws(ControlError) -> Method.Result
+    { try understand(try call(method, params, timeout: timeout), as: Method.Result.self) }
+
     /// Visits the elements of a list result, on all its pages.
-    fileprivate func visitList<Params: MethodParams, Output: MethodResult>(
-        _ method: RPCMethod<Params, Output>, _ params: Params, from: WritableKeyPath<Params, String?>? = nil,
-        _ list: String, timeout: Duration? = .seconds(30), _ body: (JSONValue) throws -> Void
+    func visitList<Method: ControlMethod>(
+        _ method: Method, _ params: Method.Params, from: WritableKeyPath<Method.Params, String?>? = nil, _ list: String,
+        timeout: Duration? = .seconds(30), _ body: (JSONValue) throws -> Void
     ) throws {
         var params = params
         while true {
@@ -64,23 +67,99 @@ extension ControlClient {
     }
 }
 
+extension Nothing: OneArgument {
+    struct Argument: ParsableArguments {}
+    init(_ argument: Argument) { self.init() }
+}
+
+/// The command of a method that lists elements: all of them, one a line with `--json`.
+struct ListCall<Action: ListAction>: NodeCommand {
+    static var configuration: CommandConfiguration {
+        CommandConfiguration(Action.method, discussion: Action.discussion)
+    }
+
+    @OptionGroup var global: GlobalOptions
+
+    func perform(_ terminal: Terminal) throws {
+        try callList(Action.method, .init(), from: Action.from, Action.list, of: Action.Element.self, terminal)
+    }
+}
+
+protocol ListAction: SendableMetatype {
+    associatedtype Method: ControlMethod
+    associatedtype Element: CodableRecord & TableRecord
+    static var method: Method { get }
+    static var discussion: String { get }
+    /// The result's field with the elements.
+    static var list: String { get }
+    /// The parameter that takes the `next` of the previous page; `nil` for a method that answers with one page.
+    static var from: WritableKeyPath<Method.Params, String?>? { get }
+}
+
+extension ListAction {
+    static var discussion: String { "" }
+    static var from: WritableKeyPath<Method.Params, String?>? { nil }
+}
+
+protocol TableRecord { static func table(_ records: [Self], _ terminal: Terminal) }
+
+extension MethodCommand where Method.Params == Nothing { func params(_ terminal: Terminal) -> Nothing { .init() } }
+
+extension ShownRecord where Self: TableRecord { func show(_ terminal: Terminal) { Self.table([self], terminal) } }
+
 protocol ShownRecord { func show(_ terminal: Terminal) }
 
+extension CommandConfiguration {
+    /// A command with the name and the summary of its method.
+    init(
+        _ method: some ControlMethod, usage: String? = nil, discussion: String = "",
+        subcommands: [any ParsableCommand.Type] = [], defaultSubcommand: (any ParsableCommand.Type)? = nil
+    ) {
+        self.init(
+            commandName: method.name.split(separator: ".").last.map(String.init), abstract: method.summary,
+            usage: usage, discussion: discussion, subcommands: subcommands, defaultSubcommand: defaultSubcommand)
+    }
+}
+
+/// A command that calls one method and shows its result.
+protocol MethodCommand: NodeCommand {
+    associatedtype Method: ControlMethod
+    static var method: Method { get }
+    static var discussion: String { get }
+    func params(_ terminal: Terminal) throws -> Method.Params
+    func show(_ result: Method.Result, _ terminal: Terminal)
+}
+
+extension MethodCommand {
+    static var configuration: CommandConfiguration { CommandConfiguration(method, discussion: discussion) }
+    static var discussion: String { "" }
+
+    func perform(_ terminal: Terminal) throws {
+        try call(Self.method, params(terminal), terminal) { show($0, terminal) }
+    }
+}
+
+extension MethodCommand where Method.Result: ShownRecord {
+    func show(_ result: Method.Result, _ terminal: Terminal) { result.show(terminal) }
+}
+
+/// The command of a method whose parameters are one argument.
 struct Call<Action: MethodAction>: NodeCommand {
     static var configuration: CommandConfiguration { Action.configuration }
 
-    @OptionGroup var argument: Action.Params.Argument
+    @OptionGroup var argument: Action.Method.Params.Argument
     @OptionGroup var global: GlobalOptions
 
     func perform(_ terminal: Terminal) throws { try call(Action.method, .init(argument), terminal) }
 }
 
 protocol MethodAction: SendableMetatype {
-    associatedtype Params: OneArgument
-    associatedtype Output: MethodResult & ShownRecord
+    associatedtype Method: ControlMethod where Method.Params: OneArgument, Method.Result: ShownRecord
     static var configuration: CommandConfiguration { get }
-    static var method: RPCMethod<Params, Output> { get }
+    static var method: Method { get }
 }
+
+extension MethodAction { static var configuration: CommandConfiguration { CommandConfiguration(method) } }
 
 /// Parameters with one field, which is an argument of the command line.
 protocol OneArgument: MethodParams {
@@ -93,30 +172,6 @@ extension ConversationParams: OneArgument {
         @ArgumentParser.Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String
     }
     init(_ argument: Argument) { self.init(conversation: argument.conversation) }
-}
-
-extension PeerParams: OneArgument {
-    struct Argument: ParsableArguments {
-        @ArgumentParser.Argument(help: "A name from `mayfly peer list`.", completion: .peer) var name: String
-    }
-    init(_ argument: Argument) { self.init(name: argument.name) }
-}
-
-extension JoinIDParams: OneArgument {
-    struct Argument: ParsableArguments {
-        @ArgumentParser.Argument(help: "The id from `mayfly join list`.") var id: String
-    }
-    init(_ argument: Argument) { self.init(join: argument.id) }
-}
-
-extension InboxParams: OneArgument {
-    struct Argument: ParsableArguments { @ArgumentParser.Argument var inbox: String }
-    init(_ argument: Argument) { self.init(inbox: argument.inbox) }
-}
-
-extension MessageParams: OneArgument {
-    struct Argument: ParsableArguments { @ArgumentParser.Argument var message: String }
-    init(_ argument: Argument) { self.init(message: argument.message) }
 }
 
 extension ControlError {
@@ -321,104 +376,5 @@ enum EndpointOption {
     static func place(of endpoint: Endpoint) -> String {
         guard endpoint.port != defaultPort else { return endpoint.host }
         return endpoint.host.contains(":") ? "[\(endpoint.host)]:\(endpoint.port)" : "\(endpoint.host):\(endpoint.port)"
-    }
-}
-
-extension CompletionKind {
-    static var conversation: CompletionKind { .custom { words, _, _ in NameCompletion(words).conversations } }
-    static var conversationAndPolicy: CompletionKind {
-        .custom { words, _, prefix in
-            let policies = NameCompletion.policies.filter { $0.hasPrefix(prefix) }
-            return NameCompletion(words).conversations + (prefix.isEmpty ? [] : policies)
-        }
-    }
-    static var explodedConversation: CompletionKind { .custom { words, _, _ in NameCompletion(words).exploded } }
-    static var spokenCode: CompletionKind { .custom { _, _, prefix in CodeCompletion.candidates(prefix) } }
-    static var peer: CompletionKind { .custom { words, _, _ in NameCompletion(words).peers } }
-}
-
-/// Shell completions from the node that the command line addresses. Empty, without an error, when no node answers.
-struct NameCompletion {
-    /// Short, because the user waits at a prompt.
-    private static let patience = Duration.seconds(2)
-
-    /// The words of the command line as the shell split them: still quoted, not expanded.
-    private let words: [String]
-
-    static let policies: [String] =
-        ["ask", "refuse"]
-        + Lifetime.allCases.flatMap { lifetime in
-            MailboxConsent.allCases.filter { $0 != .disk || lifetime != .ephemeral }.map {
-                Messaging.LifetimePolicy.acceptUpTo(lifetime, mailbox: $0).text
-            }
-        }
-
-    init(_ words: [String]) { self.words = words }
-
-    var conversations: [String] {
-        elements(of: "conversations", Methods.conversationList, .init(), from: \.from).compactMap { conversation in
-            if let alias = conversation["alias"]?.stringValue, Self.isPlain(alias) { return alias }
-            return conversation["conversation"]?.stringValue.map(short)
-        }
-    }
-
-    var exploded: [String] {
-        elements(of: "explosions", Methods.explodeList, .init(), from: \.from).compactMap {
-            $0["conversation"]?.stringValue.map(short)
-        }
-    }
-
-    var peers: [String] {
-        elements(of: "peers", Methods.peerList, Nothing()).compactMap { $0["name"]?.stringValue }.filter(Self.isPlain)
-    }
-
-    private func elements<Params: MethodParams, Output: MethodResult>(
-        of list: String, _ method: RPCMethod<Params, Output>, _ params: Params,
-        from: WritableKeyPath<Params, String?>? = nil
-    ) -> [JSONValue] {
-        var options = GlobalOptions()
-        options.home = home
-        var elements: [JSONValue] = []
-        guard let path = try? options.resolvedHome(), let client = try? ControlClient(home: path) else { return [] }
-        try? client.visitList(method, params, from: from, list, timeout: Self.patience) { elements.append($0) }
-        return elements
-    }
-
-    private var home: String? {
-        var value: String?
-        for (index, word) in words.prefix(while: { $0 != "--" }).enumerated() {
-            // bash splits at `=`.
-            if word == "--home" { value = words.dropFirst(index + 1).first { $0 != "=" } }
-            if word.hasPrefix("--home=") { value = String(word.dropFirst("--home=".count)) }
-        }
-        guard let value, !value.isEmpty else { return nil }
-        let path = value.filter { !"'\"\\".contains($0) }
-        guard path == "~" || path.hasPrefix("~/"), let user = getenv("HOME") else { return path }
-        return String(cString: user) + path.dropFirst()
-    }
-
-    /// bash expands completions, commands included, and another member may have chosen the name. Only words without a
-    /// special meaning in any shell are offered.
-    static func isPlain(_ word: String) -> Bool {
-        guard let first = word.unicodeScalars.first, first != "-" else { return false }
-        return word.unicodeScalars.allSatisfy { scalar in
-            if scalar.isASCII {
-                return scalar.properties.isAlphabetic || ("0"..."9").contains(scalar)
-                    || "._-".unicodeScalars.contains(scalar)
-            }
-            return scalar.properties.isAlphabetic || scalar.properties.numericType != nil
-        }
-    }
-}
-
-/// Completions of a spoken code: after the number and a letter, the words that start with it.
-enum CodeCompletion {
-    static func candidates(_ typed: String) -> [String] {
-        let parts = typed.split(separator: "-", omittingEmptySubsequences: false)
-        guard (2...3).contains(parts.count), let number = UInt16(parts[0]), SpokenCode.slots.contains(number),
-            let last = parts.last, !last.isEmpty, parts.count == 2 || CodeWords.contains(parts[1])
-        else { return [] }
-        let head = parts.dropLast().joined(separator: "-")
-        return CodeWords.words(beginningWith: last.lowercased()).map { "\(head)-\($0)\(parts.count == 2 ? "-" : "")" }
     }
 }

@@ -64,8 +64,6 @@ struct QRMatrix {
         QRCodewords.dataCount(version) - (version < 10 ? 2 : 3)
     }
 
-    // MARK: Function patterns
-
     private mutating func set(_ x: Int, _ y: Int, _ isDark: Bool) {
         self[x, y] = isDark
         isFunction[y * size + x] = true
@@ -141,8 +139,6 @@ struct QRMatrix {
             set(index / 3, size - 11 + index % 3, isDark)
         }
     }
-
-    // MARK: Data
 
     /// The data modules in bit order: pairs of columns from the right, alternately up and down, without the timing
     /// column.
@@ -285,8 +281,6 @@ private enum QRCodewords {
         for index in 0..<count - result.count { result.append(padding[index % 2]) }
         return result
     }
-
-    // MARK: Reed-Solomon over GF(256) with the polynomial 0x11D: section 7.5
 
     private static func multiply(_ one: UInt8, _ other: UInt8) -> UInt8 {
         var product: UInt8 = 0

@@ -123,9 +123,6 @@ func milliseconds(_ value: Double?) -> String {
     return "\(tenths / 10).\(abs(tenths % 10)) ms"
 }
 
-/// `udp 192.0.2.7`, a link as one table cell.
-func shown(_ link: Link) -> String { "\(safe(link.transport)) \(safe(link.address))" }
-
 /// The first 12 digits of an id, or the first group of a UUID.
 func short(_ id: String) -> String { id.prefix(12).split(separator: "-").first.map(String.init) ?? id }
 

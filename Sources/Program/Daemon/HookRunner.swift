@@ -129,8 +129,8 @@ extension HookRunner.Occurrence {
     /// Omits conversation, text, addresses and names, which only members may know.
     init(_ entry: EventLog.Entry) {
         self.init(
-            event: EventView.kind(of: entry.event).rawValue, inbox: entry.event.client?.description,
-            cursor: entry.cursor, at: entry.event.at.exactISO8601)
+            event: Event.kind(of: entry.event).rawValue, inbox: entry.event.client?.description, cursor: entry.cursor,
+            at: entry.event.at.exactISO8601)
     }
 }
 
