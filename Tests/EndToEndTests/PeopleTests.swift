@@ -230,7 +230,9 @@ import Testing
             try bob.restart()
             try bob.wait("lifetimeAgreed:lifetime=1d")
             // Each renewal counts for the rate limit of proposals, too.
-            try eventually("another proposal is allowed") { try ann.run(["lifetime", "propose", "room", "1h"]).code == 0 }
+            try eventually("another proposal is allowed") {
+                try ann.run(["lifetime", "propose", "room", "1h"]).code == 0
+            }
             try bob.wait("lifetimeProposed:lifetime=1h")
             #expect(try bob.ok("lifetime", "show", "room")["proposal"]["lifetime"].string == "1h")
         }

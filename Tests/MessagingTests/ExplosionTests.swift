@@ -204,12 +204,16 @@ import Testing
         // A member clamps a received schedule by its own clock, too.
         var other = try Assembly.joined(2)
         let genesis = try #require(other.machine(0)?.record.genesis)
-        let far = ExplodeNotice(
-            genesis: genesis, expiresAt: .latest, isImmediate: false, key: other.keys[0], &other.random
-        ).sealed(&other.random)
-        let client = other.clients[1]
-        other.step(1) { core, turn in core.receiveNotice(far, for: client, &turn) }
-        #expect(end(other, 1) == other.now + Limits.explosionHorizon)
+        let (client, clamped) = (other.clients[1], other.now + Limits.explosionHorizon)
+        // The second notice has an earlier time, and puts nothing off.
+        for time in [Timestamp.latest, clamped + 2 * .day] {
+            let notice = ExplodeNotice(
+                genesis: genesis, expiresAt: time, isImmediate: false, key: other.keys[0], &other.random
+            ).sealed(&other.random)
+            other.step(1) { core, turn in core.receiveNotice(notice, for: client, &turn) }
+            #expect(end(other, 1) == clamped)
+            other.now = other.now + .day
+        }
     }
 
     @Test func `a locked member neither shows nor confirms a schedule before the unlock makes it durable`() throws {

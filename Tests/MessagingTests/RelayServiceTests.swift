@@ -90,8 +90,6 @@ private func ended(_ number: Int, _ reason: RelayCloseReason) -> [NodeAction] {
         return service
     }
 
-    // MARK: Cells
-
     @Test("each request on a stranger's, a holder's and a guest's link") func cells() {
         let base = opened()
         let (id, piece, two) = (base.reservation, RelayStreamFrame.data([1, 2, 3]), RelayStreamID(2))
@@ -179,8 +177,6 @@ private func ended(_ number: Int, _ reason: RelayCloseReason) -> [NodeAction] {
         }
     }
 
-    // MARK: Admission
-
     @Test("only peers get a reservation, unless the node is open; no node gets one when it does not serve")
     func admission() {
         var service = Service()
@@ -195,8 +191,6 @@ private func ended(_ number: Int, _ reason: RelayCloseReason) -> [NodeAction] {
         #expect(service.say(.reserve, 1) == [told(1, .reserved(service.grant))], "open to everybody")
         #expect(service.say(.open(id), 2) == [told(1, .incoming(one, id))], "both sides know it")
     }
-
-    // MARK: One for each inbox
 
     @Test("each label is a reservation of its own, named by its streams; no other user can take it") func several() {
         var service = Service { $0.isOpen = true }
@@ -300,8 +294,6 @@ private func ended(_ number: Int, _ reason: RelayCloseReason) -> [NodeAction] {
         #expect(service.end(holder).isEmpty, "the older link's end changes nothing")
         #expect(service.say(.open(service.reservation), 6) == [told(5, .incoming(one, service.reservation))])
     }
-
-    // MARK: Limits
 
     @Test("reservations, streams per user and streams in all are limited") func counts() {
         var service = reserved { terms in (terms.userCount, terms.streamsPerReservation) = (1, 2) }

@@ -6,8 +6,6 @@ import Store
 import Transport
 
 extension NodeSimulation {
-    // MARK: During the run
-
     /// An authentic frame has arrived. Returns the frames for the node: the same one, unless the sender is hostile or a
     /// mistake is planted.
     func passed(_ bytes: [UInt8], from key: PublicKey, to machine: Machine) -> [[UInt8]] {
@@ -112,8 +110,6 @@ extension NodeSimulation {
         // The key was recorded while the inbox existed.
         oracle.destroyed(inbox?.key, on: machine)
     }
-
-    // MARK: After a start
 
     func check(_ machine: Machine) {
         guard machine.isUp, !machine.isHostile, !machine.disk.hasLostPower else { return }
@@ -225,8 +221,6 @@ extension NodeSimulation {
         }
     }
 
-    // MARK: The disk of a thief
-
     /// An attacker with the disk and its key file finds no key of an ended conversation and no message without an
     /// agreement. It finds no expired message either, apart from the time that overwriting takes.
     /// - Parameter late: messages that were late while ``acts(_:)`` was false, and must be gone by now.
@@ -328,8 +322,6 @@ extension NodeSimulation {
                 payload: StoredCodec.encode(one.message, arrivedAt: now))
         }
     }
-
-    // MARK: Convergence
 
     private struct Holder {
         let machine: Machine

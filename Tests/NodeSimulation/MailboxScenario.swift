@@ -64,8 +64,6 @@ final class MailboxScenario: @unchecked Sendable {
 
     func fail(_ what: String) { world.violation("M3 through a mailbox (\(terms.displayName)): \(what)") }
 
-    // MARK: Time
-
     func run(_ seconds: Int64) { world.run(until: world.time.milliseconds + seconds * 1_000) }
 
     func wait(_ seconds: Int64, _ isTrue: () -> Bool) -> Bool {
@@ -101,8 +99,6 @@ final class MailboxScenario: @unchecked Sendable {
         for machine in awake { up(machine) }
     }
 
-    // MARK: Looking
-
     func one(_ machine: Machine) -> Conversation? { machine.ask { [text] in try? $0.conversation(text) } ?? nil }
 
     private func others(than machine: Machine) -> [Machine] { members.filter { $0 !== machine } }
@@ -133,8 +129,6 @@ final class MailboxScenario: @unchecked Sendable {
         let lost = world.machines.map(\.lostTime).max() ?? 0
         return world.time.milliseconds - sent.time < unread - 5 * .minute - lost
     }
-
-    // MARK: The scenario
 
     func run() {
         guard meet() else { return world.count("mailbox scenarios that did not begin") }
@@ -260,8 +254,6 @@ final class MailboxScenario: @unchecked Sendable {
             fail("a box is named that was not agreed to")
         }
     }
-
-    // MARK: Apart
 
     /// One member sends while it is alone; then the others come, one after the other.
     private func round() {
@@ -409,8 +401,6 @@ final class MailboxScenario: @unchecked Sendable {
     }
 
     private func members(of key: PublicKey) -> Int { world.oracle.owners[key] ?? -1 }
-
-    // MARK: Together again
 
     /// Whatever the mailbox has done, everything must arrive over a link.
     private func meetAgain() {

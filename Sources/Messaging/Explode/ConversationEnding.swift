@@ -164,12 +164,12 @@ extension Conversation {
         ExplodeNotice(opening: sealed, conversation: conversation)?.isValid(for: record.genesis) ?? false
     }
 
-    /// Saves the schedule before it is told, so that a crash cannot lose it.
+    /// Saves the schedule before it is told, so that a crash cannot lose it. A later notice puts no end off.
     private func adopt(_ notice: ExplodeNotice, isTraceless: Bool, _ turn: inout Turn) {
-        let receipts = record.schedule?.receipts ?? []
-        record.schedule = ExplosionSchedule(notice, now: turn.now)
-        record.schedule?.isTraceless = isTraceless
-        record.schedule?.receipts = receipts
+        var schedule = ExplosionSchedule(notice, now: turn.now)
+        schedule.expiresAt = min(schedule.expiresAt, record.schedule?.expiresAt ?? .latest)
+        (schedule.isTraceless, schedule.receipts) = (isTraceless, record.schedule?.receipts ?? [])
+        record.schedule = schedule
         turn.save(client)
         enterSchedule(&turn)
     }
@@ -345,7 +345,7 @@ extension Conversation {
 /// of the conversation's record, so it dies with it.
 package struct ExplosionSchedule: Hashable, Sendable, Codable {
     package var notice: ExplodeNotice
-    /// The end by our clock: the notice's time, at most ``Limits/explosionHorizon`` after it arrived.
+    /// The end by our clock: the notice's time, at most ``Limits/explosionHorizon`` after the first notice arrived.
     package var expiresAt: Timestamp
     /// When the notice arrived, by our clock.
     package var knownAt: Timestamp
