@@ -100,7 +100,6 @@ private final class MetricsRequestHandler: ChannelInboundHandler {
     }
 
     private static func status(_ head: HTTPRequestHead) -> HTTPResponseStatus {
-        guard head.version.major == 1 else { return .httpVersionNotSupported }
         guard head.uri == "/metrics" else { return .notFound }
         guard head.method == .GET else { return .methodNotAllowed }
         // Prevents DNS rebinding: only a loopback Host header is accepted.
