@@ -8,7 +8,8 @@ import Testing
             try ann.setHooks([
                 (
                     ["message", "memberJoined"],
-                    #"{ read -r line; echo "IN $line ARGS $# $2"; env | tr '\n' ' '; echo; } >> "$1""#
+                    // In one write: two hooks may run at once.
+                    #"read -r line; echo "IN $line ARGS $# $2 $(env | tr '\n' ' ')" >> "$1""#
                 )
             ])
             for node in [ann, bob] { try node.start() }
