@@ -156,7 +156,7 @@ package enum Limits {
     /// the rate allows it.
     package static let profileRate = Rate(every: 5 * .second, burst: 3)
     /// System messages about members of one conversation.
-    package static let memberLineRate = Rate(every: .minute, burst: 64)
+    package static let memberMessageRate = Rate(every: .minute, burst: 64)
     /// Invitations from peers that wait for an answer.
     package static let invitationCount = 64
     /// Unverifiable frames of one member: 3 at once, then one every 10 s. Beyond it the link is closed, and links with

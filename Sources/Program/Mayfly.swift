@@ -248,3 +248,30 @@ enum CommandLineMistake {
         return Dictionary(found + ["--help", "--help-hidden", "--version"].map { ($0, false) }) { $0 || $1 }
     }
 }
+
+struct SchemaCommand: NodeCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "schema", abstract: "Print all commands and JSON-RPC methods, machine-readable.",
+        discussion: """
+            One JSON object, with and without --json: \
+            {"version","commands","methods","events","eventFields","failures"}.
+
+            Example:
+              mayfly schema | jq -r '.methods[].name'
+            """)
+
+    /// Deep enough for ArgumentParser's description of nested commands.
+    private static let depthLimit = 64
+
+    @OptionGroup var global: GlobalOptions
+
+    func perform(_ terminal: Terminal) throws {
+        let help = Mayfly._dumpHelp()
+        guard let commands = try? JSONReader.read(Array(help.utf8), depthLimit: Self.depthLimit),
+            case .object(var schema) = Methods.description
+        else { throw ControlError.internalFailure("the description of the commands cannot be read") }
+        schema["version"] = .string(ProgramVersion.text)
+        schema["commands"] = commands["command"] ?? commands
+        terminal.result(.object(schema))
+    }
+}

@@ -16,12 +16,12 @@ FILES_OF_FOLDER, FILES_OF_TYPE, FILES_OF_TARGET, FILES_OF_CYCLE, UNDER_HUB = 20,
 # Folder, ending, and how many lines, files or kilobytes there are at most; long lines have over 120 columns. Generated
 # code does not count.
 REACHED = [
-    ("Sources", ".swift", "lines", 72_337), ("Sources", ".swift", "files", 361), ("Tests", ".swift", "lines", 69_196),
+    ("Sources", ".swift", "lines", 72_331), ("Sources", ".swift", "files", 361), ("Tests", ".swift", "lines", 69_196),
     ("Sources", ".md", "kilobytes", 289), ("Sources", ".md", "files", 16), ("Sources", ".swift", "long lines", 1),
     ("Tests", ".swift", "long lines", 19),
 ]
-# By target. The shell owns all parts of a node, and every part asks it for the others; each method is given its service.
-HUBS = {"NodeRuntime": {"Shell", "Part"}, "Program": {"MethodService"}}
+# By target. The shell owns all parts of a node, and every part asks it for the others.
+HUBS = {"NodeRuntime": {"Shell", "Part"}}
 NOT_CODE = re.compile(r'"""[\s\S]*?"""|//[^\n]*|"(?:\\.|[^"\\\n])*"|^import [^\n]*', re.M)
 DECLARED = re.compile(r"^(?:@\S+ )*(?:[a-z]+(?:\([a-z]+\))? )*"
                       r"(struct|enum|class|actor|protocol|typealias|extension) ([A-Z]\w*)", re.M)

@@ -263,18 +263,18 @@ extension Conversation {
         insert(Peer(newcomer, own: key.publicKey, hasEnded: false, now: turn.now))
         turn.add(.register(client, .member(newcomer.key)))
         tell(.memberJoined(newcomer.key, profile: newcomer.profile), &turn)
-        tellOf(newcomer.key, "has joined", &turn)
+        memberMessage(newcomer.key, "has joined", &turn)
     }
 
-    /// A line about a member, unless the creator changes members without end.
-    private func tellOf(_ member: PublicKey, _ what: String, _ turn: inout Turn) {
-        if memberLines.take(now: turn.now) == nil { systemMessage("\(name(of: member)) \(what)", &turn) }
+    /// A system message about a member, with a rate limit: a hostile creator could fill every disk.
+    private func memberMessage(_ member: PublicKey, _ what: String, _ turn: inout Turn) {
+        if memberMessages.take(now: turn.now) == nil { systemMessage("\(name(of: member)) \(what)", &turn) }
     }
 
     /// Drops members that the creator has removed. The creator keeps their routes, to tell them when they connect.
     private func removed(_ gone: [Peer], _ turn: inout Turn) {
         for peer in gone {
-            tellOf(peer.key, "was removed", &turn)
+            memberMessage(peer.key, "was removed", &turn)
             if let link = peer.link.link { turn.close(link) }
             letGo(of: peer, &turn)
             if !record.former.contains(peer.key) { turn.add(.unregister(client, .member(peer.key))) }
@@ -391,7 +391,7 @@ extension Conversation {
             if let link { turn.close(link) }
             return
         }
-        tellOf(peer.key, "has left", &turn)
+        memberMessage(peer.key, "has left", &turn)
         letGo(of: peer, &turn)
         turn.add(.unregister(client, .member(peer.key)))
         tell(.memberLeft(peer.key), &turn)

@@ -29,7 +29,7 @@ package final class Conversation {
     /// See ``SessionStart/run``; 0 before the first session.
     var run: UInt64 = 0
     private var wordPingCount: UInt64 = 0
-    var memberLines = TokenBucket(Limits.memberLineRate)
+    var memberMessages = TokenBucket(Limits.memberMessageRate)
     /// Members that left the creator's conversation while its key was wiped.
     var leftWhileLocked: [PublicKey] = []
 

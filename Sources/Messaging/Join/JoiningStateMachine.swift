@@ -43,10 +43,10 @@ package struct JoinRecord: Hashable, Sendable, Codable {
 
     package var deadline: Timestamp { startedAt + Limits.joinLifetime }
 
-    /// We do not come, and the creator may still list us.
+    /// The join ended without our entry, and the creator may still list us.
     var isOwed: Bool { isAdmitted == true && state != .joining && state != .ready }
 
-    /// There is something to say to the creator.
+    /// Whether the creator is dialled: to join, or to be told that we do not enter.
     var isDialling: Bool { state == .joining || isOwed }
 
     /// - Parameter sender: the key that the link's handshake has authenticated.
@@ -127,7 +127,7 @@ package struct JoiningStateMachine: Sendable {
         /// The conversation to enter, the agreement that entering consents to, and the link of the welcome.
         case entered(ConversationRecord, Agreement?, LinkID)
         case failed(JoinErrorType, [NodeAction])
-        /// The join ended long ago, or the creator knows that we do not come: its inbox is erased.
+        /// The join ended long ago, or the creator knows that we do not enter: the inbox is erased.
         case forgotten
     }
 
@@ -276,7 +276,7 @@ package struct JoiningStateMachine: Sendable {
         return record.isOwed
     }
 
-    /// Dials and pings, and fails the join at its deadline. An admitted joiner that does not come dials on, to say so.
+    /// Dials and pings, and fails the join at its deadline. An admitted joiner that stays out dials on, to say so.
     package mutating func advance(_ turn: inout Turn) -> Outcome {
         if record.expire(now: offerEndsAt.map { $0 <= turn.now ? record.deadline : turn.now } ?? turn.now) {
             var result: [NodeAction] = []

@@ -144,7 +144,7 @@ final class InboxWriter: Part {
         shell.commits.changed(inbox)
     }
 
-    /// The next commit makes the counters durable. A saved record is kept: encoding it takes longer than the rest.
+    /// The next commit makes the counters durable. The saved record is reused, because encoding one is slow.
     func saveCounters(of record: InboxRecord, _ inbox: Inbox) {
         let counters = shell.routes.counters(of: inbox)
         let saved = try? store.loadState(inbox.row).flatMap { InboxSnapshot.replaceCounters(of: $0, by: counters) }

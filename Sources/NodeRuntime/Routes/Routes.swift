@@ -256,7 +256,7 @@ final class TokenCounters: Part {
     /// Inboxes whose counters are written at a tick.
     private var owing: Deque<Inbox> = []
 
-    /// Of an awake inbox.
+    /// Saves the counters of an awake inbox.
     func save(_ client: ClientID) {
         guard !store.isLocked, let record = core.machine.record(client), let inbox = inboxes[client] else { return }
         shell.writer.saveCounters(of: record, inbox)

@@ -31,6 +31,8 @@ struct LocalTime: Hashable, Sendable {
 typealias LocalCalendar = @Sendable (Timestamp) -> LocalTime
 
 enum Words {
+    static let unacknowledged = "sent data was not acknowledged: the member is gone, or the path drops large packets"
+
     static func isEmoji(_ text: String) -> Bool {
         if text == "+1" || text == "-1" { return true }
         // ASCII digits have the emoji property too.

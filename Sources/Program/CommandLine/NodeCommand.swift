@@ -51,7 +51,7 @@ extension ControlClient {
         throws(ControlError) -> Method.Result
     { try understand(try call(method, params, timeout: timeout), as: Method.Result.self) }
 
-    /// Visits the elements of a list result, on all its pages.
+    /// Calls `body` for each element of a list result, on all its pages.
     func visitList<Method: ControlMethod>(
         _ method: Method, _ params: Method.Params, from: WritableKeyPath<Method.Params, String?>? = nil, _ list: String,
         timeout: Duration? = .seconds(30), _ body: (JSONValue) throws -> Void
@@ -101,13 +101,13 @@ extension ListAction {
     static var from: WritableKeyPath<Method.Params, String?>? { nil }
 }
 
+/// A result that people see as lines of fields.
+protocol ShownRecord { func show(_ terminal: Terminal) }
+
+/// A result that people see as a table.
 protocol TableRecord { static func table(_ records: [Self], _ terminal: Terminal) }
 
-extension MethodCommand where Method.Params == Nothing { func params(_ terminal: Terminal) -> Nothing { .init() } }
-
 extension ShownRecord where Self: TableRecord { func show(_ terminal: Terminal) { Self.table([self], terminal) } }
-
-protocol ShownRecord { func show(_ terminal: Terminal) }
 
 extension CommandConfiguration {
     /// A command with the name and the summary of its method.
@@ -138,6 +138,8 @@ extension MethodCommand {
         try call(Self.method, params(terminal), terminal) { show($0, terminal) }
     }
 }
+
+extension MethodCommand where Method.Params == Nothing { func params(_ terminal: Terminal) -> Nothing { .init() } }
 
 extension MethodCommand where Method.Result: ShownRecord {
     func show(_ result: Method.Result, _ terminal: Terminal) { result.show(terminal) }

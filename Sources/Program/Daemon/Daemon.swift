@@ -122,10 +122,10 @@ private struct NodeService {
             let turns = await node.turns
             server = try await ControlServer.start(
                 home: options.home, on: loop, later: { turns.add($0) },
-                service: MethodService(
-                    node, log: log, logOutput, stop: stop, hooks: hooks, reload: queue, metrics: metrics,
-                    metricsEndpoint: figures?.endpoint
-                ).router(stack)
+                service: Methods.router(
+                    MethodService(
+                        node, log: log, logOutput, stop: stop, hooks: hooks, reload: queue, metrics: metrics,
+                        metricsEndpoint: figures?.endpoint), stack)
             ).get()
         } catch {
             await figures?.close()

@@ -125,11 +125,23 @@ final class HookRunner: Sendable {
     }
 }
 
+/// Runs of hook programs.
+struct HookCounts: CodableRecord {
+    var running: Int = 0
+    var queued: Int = 0
+    /// Exit code 0.
+    var done: Int = 0
+    /// Another exit code, killed after a timeout, or not started.
+    var failed: Int = 0
+    /// Not started, because the queue was full.
+    var dropped: Int = 0
+}
+
 extension HookRunner.Occurrence {
     /// Omits conversation, text, addresses and names, which only members may know.
     init(_ entry: EventLog.Entry) {
         self.init(
-            event: Event.kind(of: entry.event).rawValue, inbox: entry.event.client?.description, cursor: entry.cursor,
+            event: EventKind(entry.event).rawValue, inbox: entry.event.client?.description, cursor: entry.cursor,
             at: entry.event.at.exactISO8601)
     }
 }

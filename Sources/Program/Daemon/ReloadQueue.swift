@@ -30,6 +30,15 @@ struct ReloadQueue: Sendable {
     func end() { waiting.finish() }
 }
 
+struct ConfigReloadResult: CodableRecord {
+    /// Settings of config.json in force now; `peers` stands for peers.json.
+    var changed: [String] = []
+    /// Settings that take effect at the next start.
+    var pending: [String] = []
+    /// Settings that a command line option of the node overrides.
+    var overridden: [String] = []
+}
+
 /// Reloads the node's configuration, the hooks and the log level.
 struct Reload: Sendable {
     let node: Node

@@ -3,56 +3,6 @@ import Cryptography
 import Messaging
 import NodeRuntime
 
-enum EventKind: String, JSONChoice, Hashable, Sendable {
-    case message
-    case messageState
-    case messageExpired
-    case lifetimeProposed
-    /// A member signed the proposal; other signatures are missing.
-    case lifetimeSigned
-    case lifetimeAgreed
-    case lifetimeRejected
-    case lifetimeWithdrawn
-    case lifetimeExpired
-    case lifetimeReset
-    case memberJoined
-    case memberLeft
-    case joinRequested
-    case joined
-    case joinFailed
-    case joinValidated
-    case invited
-    case exploded
-    case explosionScheduled
-    case deletionReceipt
-    case peerOnline
-    case peerOffline
-    case inboxAwake
-    case inboxAsleep
-    case locked
-    case unlocked
-    case messageDelivery
-    case attachmentProgress
-    /// The name or the lock state changed.
-    case conversationUpdated
-    /// The creator signed two different states of one version.
-    case groupConflict
-    case memberRemoved
-    case removed
-    case profileChanged
-    /// A member gave up messages to us.
-    case messagesMissed
-    /// Two copies of one home run at once: the member's, or, by the member's report, ours.
-    case twoCopies
-    case explosionReminder
-    /// Events between the requested cursor and this one are no longer kept. `lost` is their number. It is null when
-    /// some belong to a run that crashed, or when the cursor belongs to another home.
-    case gap
-    case lifetimeSuspended
-    /// A spoken code was taken or became void.
-    case codeEnded
-}
-
 /// The fields of each event kind, for `mayfly schema`.
 extension EventKind {
     /// Present in every event, except `inbox`, which only inbox events have.
@@ -207,14 +157,8 @@ extension Event {
             inbox: event.client?.description, details: details ?? [:])
     }
 
-    /// Does not read the message or the conversation: most events have no subscriber.
-    static func kind(of event: Messaging.Event) -> EventKind {
-        var none: Event.Details?
-        return describe(event, &none)
-    }
-
     /// - Parameter details: replaced by the event's, unless it is `nil`.
-    private static func describe(_ event: Messaging.Event, _ details: inout Event.Details?) -> EventKind {
+    fileprivate static func describe(_ event: Messaging.Event, _ details: inout Event.Details?) -> EventKind {
         func row(_ kind: EventKind, _ make: @autoclosure () -> Event.Details = [:]) -> EventKind {
             if details != nil { details = make() }
             return kind
@@ -286,5 +230,13 @@ extension Event {
         case .codeEnded(let number, let outcome):
             row(.codeEnded, ["number": .number(Int64(number.value)), "outcome": .text(outcome.rawValue)])
         }
+    }
+}
+
+extension EventKind {
+    /// Does not read the message or the conversation: most events have no subscriber.
+    init(_ event: Messaging.Event) {
+        var none: Event.Details?
+        self = Event.describe(event, &none)
     }
 }

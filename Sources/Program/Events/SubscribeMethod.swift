@@ -97,7 +97,7 @@ private final class Subscription {
         // A lock concerns all conversations. It goes only to clients that request `locked`.
         let isLock = entry.event.kind == .locked && kinds?.contains(.locked) ?? false
         if let conversation, entry.event.conversation != conversation, !isLock { return false }
-        return kinds?.contains(Event.kind(of: entry.event)) ?? true
+        return kinds?.contains(EventKind(entry.event)) ?? true
     }
 
     func tell(_ gap: EventLog.Gap, _ node: isolated Node) {

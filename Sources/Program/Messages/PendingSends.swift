@@ -140,20 +140,17 @@ final class PendingSends: @unchecked Sendable {
                 request.refused == nil
                 ? "message \(sent.message) was not stored in time; it is sent once it is stored"
                 : "message \(sent.message) was not \(request.stage.rawValue) in time; it stays in the outbox"
-            if let loss = loss(sent.client) { words += "; the last link was lost: \(loss.words)" }
+            if isUnacknowledged(sent.client) { words += "; the last link was lost: \(Words.unacknowledged)" }
             end(request, index, .failed(controlError(NodeError.timedOut(words)), sent.message))
         }
         _ = answerIfDone(request)
     }
 
-    /// The loss of a link that timed out without an acknowledgement.
-    private func loss(_ client: ClientID) -> LostLink? {
+    /// Whether a link of the conversation timed out without an acknowledgement.
+    private func isUnacknowledged(_ client: ClientID) -> Bool {
         node.assumeIsolated { node in
-            guard let machine = try? node.conversation(client.description) else { return nil }
-            let losses = node.losses(of: machine)
-            return machine.currentMembers.compactMap { losses[$0.key] }.first { $0.reason == .unacknowledged }.map {
-                LostLink($0)
-            }
+            guard let machine = try? node.conversation(client.description) else { return false }
+            return node.losses(of: machine).values.contains { $0.reason == .unacknowledged }
         }
     }
 

@@ -1,14 +1,16 @@
-import ArgumentParser
 import Control
 import Messaging
 
 /// The methods of the control socket, by the names of the commands.
 enum Methods {
-    static let schema = RPCMethod<Nothing, JSONValue>("schema", "Lists methods, events and failures.")
-    static let all: [any ControlMethod] =
-        [schema] + NodeMethods.all + ProtectionMethods.all + PeerMethods.all + ConversationMethods.all
-        + InviteMethods.all + JoinMethods.all + MessageMethods.all + AttachmentMethods.all + OutboxMethods.all
-        + LifetimeMethods.all + ExplodeMethods.all + InboxMethods.all + EventMethods.all
+    static let schema = RPCMethod<Nothing, JSONValue>("schema", "List methods, events and failures.")
+    /// The methods that the node serves, topic by topic.
+    private static let served: [any ServedMethod] =
+        NodeMethods.all + ProtectionMethods.all + PeerMethods.all + ConversationMethods.all + InviteMethods.all
+        + JoinMethods.all + MessageMethods.all + AttachmentMethods.all + OutboxMethods.all + LifetimeMethods.all
+        + ExplodeMethods.all + InboxMethods.all + EventMethods.all
+    static let all: [any ControlMethod] = [schema] + served
+
     static func method(named name: String) -> (any ControlMethod)? { all.first { $0.name == name } }
 
     /// The machine-readable list of methods, events and failures.
@@ -29,6 +31,17 @@ enum Methods {
                     ]
                 }),
         ]
+    }
+
+    /// The router of a running node. A request without a wait is answered in the turn of the node's loop that received
+    /// it.
+    static func router(_ service: MethodService, _ stack: StackWiper) -> ControlRouter {
+        var router = router { perform in
+            stack.wipeSoon()
+            perform()
+        }
+        for method in served { method.register(in: &router, service) }
+        return router
     }
 
     /// A router that answers `schema`, and tells methods of this list apart from unknown ones.
@@ -56,44 +69,5 @@ extension FieldSchema {
         if !values.isEmpty { value["values"] = .array(values.map(JSONValue.string)) }
         if !fields.isEmpty { value["fields"] = .array(fields.map(\.jsonValue)) }
         return .object(value)
-    }
-}
-
-extension MethodService {
-    /// A request without a wait is answered in the turn of the node's loop that received it.
-    func router(_ stack: StackWiper) -> ControlRouter {
-        var router = Methods.router { perform in
-            stack.wipeSoon()
-            perform()
-        }
-        for method in Methods.all { (method as? any ServedMethod)?.register(in: &router, self) }
-        return router
-    }
-}
-
-struct SchemaCommand: NodeCommand {
-    static let configuration = CommandConfiguration(
-        commandName: "schema", abstract: "Print all commands and JSON-RPC methods, machine-readable.",
-        discussion: """
-            One JSON object, with and without --json: \
-            {"version","commands","methods","events","eventFields","failures"}.
-
-            Example:
-              mayfly schema | jq -r '.methods[].name'
-            """)
-
-    /// Deep enough for ArgumentParser's description of nested commands.
-    private static let depthLimit = 64
-
-    @OptionGroup var global: GlobalOptions
-
-    func perform(_ terminal: Terminal) throws {
-        let help = Mayfly._dumpHelp()
-        guard let commands = try? JSONReader.read(Array(help.utf8), depthLimit: Self.depthLimit),
-            case .object(var schema) = Methods.description
-        else { throw ControlError.internalFailure("the description of the commands cannot be read") }
-        schema["version"] = .string(ProgramVersion.text)
-        schema["commands"] = commands["command"] ?? commands
-        terminal.result(.object(schema))
     }
 }

@@ -98,3 +98,12 @@ struct ListParams: CodableRecord {
     /// The `next` of the previous answer.
     var from: String?
 }
+
+/// - Throws: for a timeout of 0.
+func positiveTime(_ timeout: Interval?) throws(ControlError) -> Milliseconds? {
+    guard let timeout else { return nil }
+    guard timeout.milliseconds > 0 else {
+        throw ControlError(.usage, "the timeout must be more than 0", field: "timeout")
+    }
+    return timeout.milliseconds
+}

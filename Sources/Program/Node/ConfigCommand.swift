@@ -147,15 +147,6 @@ enum OwnName {
     }
 }
 
-struct ConfigReloadResult: CodableRecord {
-    /// Settings of config.json in force now; `peers` stands for peers.json.
-    var changed: [String] = []
-    /// Settings that take effect at the next start.
-    var pending: [String] = []
-    /// Settings that a command line option of the node overrides.
-    var overridden: [String] = []
-}
-
 extension NodeMethods {
     static let configReload = NodeMethod<Nothing, ConfigReloadResult>(
         "config.reload", "Reload config.json and peers.json while the node runs."

@@ -43,18 +43,6 @@ struct InboxCounts: CodableRecord {
     var unreadBytesMaximum: Int = 0
 }
 
-/// Runs of hook programs.
-struct HookCounts: CodableRecord {
-    var running: Int = 0
-    var queued: Int = 0
-    /// Exit code 0.
-    var done: Int = 0
-    /// Another exit code, killed after a timeout, or not started.
-    var failed: Int = 0
-    /// Not started, because the queue was full.
-    var dropped: Int = 0
-}
-
 /// The load of a rendezvous node, with its limits.
 struct RendezvousCounts: CodableRecord {
     /// Nodes reachable through this one.

@@ -32,10 +32,7 @@ struct LostLink: CodableRecord {
     /// `unacknowledged` (no acknowledgement for half a minute on an open connection) or `connectionLost`.
     var reason = ""
 
-    var words: String {
-        guard reason == "unacknowledged" else { return "the connection broke" }
-        return "sent data was not acknowledged: the member is gone, or the path drops large packets"
-    }
+    var words: String { reason == "unacknowledged" ? Words.unacknowledged : "the connection broke" }
 }
 
 struct Peer: CodableRecord {

@@ -146,12 +146,13 @@ extension DatagramEndpoint {
         }
     }
 
-    /// Also of handshakes over TCP. `network`: a proved one.
+    /// Counts a failed handshake, over UDP or TCP, against its token and against a proved network.
     func noteFailure(of token: [UInt8], from network: DatagramAddress.Network?, at now: Microseconds) {
         tokenFailures.take(token.bigEndian(at: 0), now: now)
         if let network { sourceFailures.take(network.number, now: now) }
     }
 
+    /// Whether both the token and the network are beyond their failure rates.
     func failsOften(_ token: [UInt8], from network: DatagramAddress.Network?, at now: Microseconds) -> Bool {
         tokenFailures.isSpent(token.bigEndian(at: 0), now: now)
             && network.map { sourceFailures.isSpent($0.number, now: now) } ?? false

@@ -77,15 +77,6 @@ extension NodeMethods {
     }
 }
 
-/// - Throws: for a timeout of 0.
-func positiveTime(_ timeout: Interval?) throws(ControlError) -> Milliseconds? {
-    guard let timeout else { return nil }
-    guard timeout.milliseconds > 0 else {
-        throw ControlError(.usage, "the timeout must be more than 0", field: "timeout")
-    }
-    return timeout.milliseconds
-}
-
 struct NetcheckCommand: NodeCommand {
     static let configuration = CommandConfiguration(
         NodeMethods.netcheck,

@@ -166,6 +166,22 @@ struct ReapCommand: NodeCommand {
     }
 }
 
+/// `mayfly reap` without a running node: destroys due data, without a passphrase.
+enum Reaping {
+    /// - Returns: `{ok}` and the work done.
+    static func run(home: String) throws -> JSONValue {
+        do throws(StoreError) {
+            let report = try Store.reapHome(home: home, now: NodeClock.realtime())
+            if let failure = report.failures.first { throw failure }
+            return [
+                "ok": true, "columnsDestroyed": .integer(Int64(report.columnsDestroyed)),
+                "inboxesDestroyed": .integer(Int64(report.rowsDestroyed)),
+                "tombstonesDestroyed": .integer(Int64(report.tombstonesDestroyed)),
+            ]
+        } catch { throw controlError(error) }
+    }
+}
+
 struct VersionCommand: NodeCommand {
     static let configuration = CommandConfiguration(NodeMethods.version)
 
