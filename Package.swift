@@ -77,7 +77,7 @@ let package = Package(
 
         .target(
             name: "Simulation",
-            dependencies: ["Messaging", "Cryptography", heap],
+            dependencies: ["TestSupport", "Messaging", "Cryptography", heap],
             path: "Tests/Simulation",
             swiftSettings: settings
         ),
@@ -97,8 +97,8 @@ let package = Package(
         .target(
             name: "FuzzTargets",
             dependencies: [
-                "Simulation", "SimulatedDisk", "Program", "NodeRuntime", "Control", "Transport", "Store", "Messaging",
-                "Cryptography", nioCore, nioEmbedded, .product(name: "SwiftProtobuf", package: "swift-protobuf"),
+                "Simulation", "SimulatedDisk", "TestSupport", "Program", "NodeRuntime", "Control", "Transport", "Store",
+                "Messaging", "Cryptography", nioCore, nioEmbedded, .product(name: "SwiftProtobuf", package: "swift-protobuf"),
             ],
             path: "Tests/FuzzTargets",
             exclude: ["mayfly.proto"],
@@ -121,7 +121,12 @@ let package = Package(
             path: "Tests/Adversary",
             swiftSettings: settings
         ),
-        .target(name: "TestSupport", dependencies: ["CLinux"], path: "Tests/TestSupport", swiftSettings: settings),
+        .target(
+            name: "TestSupport",
+            dependencies: ["Messaging", "Cryptography", "CLinux"],
+            path: "Tests/TestSupport",
+            swiftSettings: settings
+        ),
         .executableTarget(
             name: "hostile",
             dependencies: ["Adversary", "TestSupport", "Control", "Messaging", "Transport", "Cryptography"],

@@ -1,5 +1,35 @@
 import Cryptography
 
+/// What the core asks of the node during a turn.
+package protocol Surroundings: AnyObject {
+    /// Whether the archive has, or had in this session, a message of this inbox.
+    func isKnown(_ message: MessageID, _ client: ClientID) -> Bool
+    /// A readable message.
+    func message(_ message: MessageID, _ client: ClientID) -> Message?
+    /// The members' delivery states of our message.
+    func deliveries(of message: MessageID, _ client: ClientID) -> [Delivery]
+    func isStored(_ message: MessageID, _ client: ClientID) -> Bool
+    /// Whether a message is in memory until it can be written. It is not acknowledged before.
+    func awaitsStorage(_ message: MessageID, _ client: ClientID) -> Bool
+    /// Whether a member's content was shown since the start, or read, even if it has expired. A file counts when it is
+    /// complete.
+    func wasShown(_ message: MessageID, _ client: ClientID) -> Bool
+    func hasChunk(_ index: Int, of message: MessageID, _ client: ClientID) -> Bool
+    /// Whether disk and index have room for another content of a peer in this inbox.
+    func hasRoom(_ client: ClientID) -> Bool
+    func hasRoom(for byteCount: Int64, _ client: ClientID) -> Bool
+    /// Bytes that files may still take in memory.
+    var memoryAvailable: Int64 { get }
+    /// Whether this contact inbox is a named peer's.
+    func isNamedPeer(_ key: PublicKey) -> Bool
+    /// A hash of the address prefix of a link's other side; `nil` if it has none.
+    func source(of link: LinkID) -> UInt64?
+    /// The slots of a box at this node; `nil` when the disk cannot be read.
+    func keptSlots(of box: BoxID) -> KeptSlots?
+    /// The identity key of a sleeping inbox; `nil` while the storage is locked.
+    func sleeperKey(_ client: ClientID) -> IdentityKey?
+}
+
 /// One turn of the core: its inputs, such as time, random numbers and the shell's state, and its effects.
 package struct Turn {
     /// The effects that the shell performs, in this order, when the turn ends.
@@ -17,27 +47,24 @@ package struct Turn {
     package var defaultPolicy = LifetimePolicy.ask
     /// How long a link may be missing before the session ends.
     package var sessionGrace = Limits.sessionGrace
-    /// Whether the archive has, or had in this session, a message of this inbox.
-    package var isKnown: (ClientID, MessageID) -> Bool = { _, _ in false }
-    /// Whether disk and index have room for another content of a peer in this inbox.
-    package var hasRoom: (ClientID) -> Bool = { _ in true }
-    /// Whether this contact inbox is a named peer's.
-    package var isNamedPeer: (PublicKey) -> Bool = { _ in false }
-    package var contents = ContentLookup()
     /// Our cap on lifetimes, unless a conversation has its own.
     package var defaultCap = LifetimeCap.none
-    /// A hash of the address prefix of a link's other side; `nil` if it has none.
-    package var sourceOf: (LinkID) -> UInt64? = { _ in nil }
     package var mailbox: MailboxPlace?
-    /// The slots of a box at this node; `nil` when the disk cannot be read.
-    package var keptSlots: (BoxID) -> KeptSlots? = { _ in KeptSlots([]) }
+    /// The largest file that this node takes or sends.
+    package var attachmentByteCount = Limits.attachmentByteCount
+    /// Whether to send read receipts, unless a conversation has its own setting.
+    package var sendsReadReceipts = false
     /// When this run of the node began, by the system's clock: ``SlotRun``.
     package var startedAt = Timestamp(milliseconds: 0)
-    /// The identity key of a sleeping inbox; `nil` while the storage is locked.
-    package var sleeperKey: (ClientID) -> IdentityKey? = { _ in nil }
 
-    package init(now: Timestamp, random: Randomness, endpoints: [Endpoint] = [], isLocked: Bool = false) {
+    /// The node around the core.
+    package let node: any Surroundings
+
+    package init(
+        now: Timestamp, random: Randomness, endpoints: [Endpoint] = [], isLocked: Bool = false, node: any Surroundings
+    ) {
         (self.now, self.random, self.endpoints, self.isLocked) = (now, random, endpoints, isLocked)
+        self.node = node
     }
 
     package mutating func add(_ action: NodeAction) {
@@ -91,31 +118,5 @@ package struct Turn {
     /// As a profile has them, with the inbox's box if all members have agreed to a mailbox.
     func endpointTexts(of seed: RelaySeed, usesMailbox: Bool) -> [String] {
         Member.texts(fittingEndpoints(of: seed), usesMailbox ? mailbox?.address(of: seed) : nil)
-    }
-}
-
-package struct ContentLookup {
-    /// A readable message.
-    package var message: (ClientID, MessageID) -> Message? = { _, _ in nil }
-    /// The members' delivery states of our message; `nil`: read them from the message.
-    package var said: ((ClientID, MessageID) -> [Delivery])?
-    package var isStored: (ClientID, MessageID) -> Bool = { _, _ in false }
-    /// Whether a message is in memory until it can be written. It is not acknowledged before.
-    package var awaitsStorage: (ClientID, MessageID) -> Bool = { _, _ in false }
-    /// Whether a member's content was shown, or is being received, since the start, even if it has expired. A file
-    /// counts when it is complete.
-    package var wasShown: (ClientID, MessageID) -> Bool = { _, _ in false }
-    package var hasChunk: (ClientID, MessageID, Int) -> Bool = { _, _, _ in false }
-    package var hasRoom: (ClientID, Int64) -> Bool = { _, _ in true }
-    /// Bytes that files may still take in memory.
-    package var memoryAvailable: () -> Int64 = { Limits.attachmentMemoryTotalByteCount }
-    package var attachmentByteCount = Limits.attachmentByteCount
-    /// Whether to send read receipts, unless a conversation has its own setting.
-    package var sendsReadReceipts = false
-
-    package init() {}
-
-    package func deliveries(_ client: ClientID, _ id: MessageID) -> [Delivery] {
-        said?(client, id) ?? message(client, id)?.deliveries ?? []
     }
 }

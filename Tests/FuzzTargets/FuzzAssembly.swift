@@ -1,5 +1,6 @@
 import Cryptography
 import Messaging
+import TestSupport
 
 /// Several connected nodes in memory with their shells. Every action is performed at once, and every frame can cross as
 /// bytes. A value type except for its nodes; ``restart(sessionGoesOn:)`` makes new ones.
@@ -128,9 +129,9 @@ struct FuzzAssembly {
         let known = archive[node]
         let held = chunks[node]
         var turn = Turn(now: now, random: random, endpoints: [endpoint(node)])
-        turn.isKnown = { known[$1] != nil }
-        turn.contents.message = { known[$1] }
-        turn.contents.hasChunk = { held[$1]?.contains($2) ?? false }
+        turn.around.known = { id, _ in known[id] != nil }
+        turn.around.messages = { known[$0] }
+        turn.around.chunks = { held[$0]?.contains($1) ?? false }
         turn.mailbox = places.isEmpty ? nil : places[node]
         return turn
     }

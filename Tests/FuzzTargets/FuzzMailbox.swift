@@ -1,5 +1,6 @@
 import Cryptography
 import Messaging
+import TestSupport
 
 /// A mailbox node with its shell, and clients that send anything over several links.
 struct FuzzMailbox {
@@ -118,12 +119,12 @@ struct FuzzMailbox {
     }
 
     private var turn: Turn {
-        let (peers, kept, hasRoom, isSilent, now) = (peers, kept, hasRoom, isSilent, now)
-        var turn = Turn(now: now, random: .seeded(1), isLocked: isLocked)
-        turn.hasRoom = { _ in hasRoom }
-        turn.isNamedPeer = { peers.contains($0) }
-        turn.sourceOf = { $0.value.isMultiple(of: 2) ? 7 : nil }
-        turn.keptSlots = { box in
+        let (peers, kept, isSilent, now) = (peers, kept, isSilent, now)
+        let turn = Turn(now: now, random: .seeded(1), isLocked: isLocked)
+        turn.around.hasRoom = hasRoom
+        turn.around.namedPeers = { peers.contains($0) }
+        turn.around.sources = { $0.value.isMultiple(of: 2) ? 7 : nil }
+        turn.around.slots = { box in
             isSilent ? nil : KeptSlots((kept[box] ?? [:]).values.map(\.slot).filter { $0.until > now })
         }
         return turn

@@ -2,6 +2,7 @@
     import Messaging
     @testable import NodeRuntime
     import Cryptography
+    import TestSupport
     import Transport
 
     /// Files of the home that users edit, and the notes of sleeping inboxes.

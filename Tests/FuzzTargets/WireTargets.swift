@@ -1,5 +1,6 @@
 import Cryptography
 import Messaging
+import TestSupport
 
 /// Data that crosses a link, and data that travels as text.
 let wireTargets: [FuzzTarget] = [

@@ -1,5 +1,6 @@
 import Cryptography
 import Messaging
+import TestSupport
 import Testing
 
 protocol TestNodes {
@@ -132,13 +133,12 @@ struct Assembly: TestNodes {
 
     mutating func step(_ node: Int, _ body: (inout NodeStateMachine, inout Turn) -> Void) {
         let known = archive[node]
-        let inboxKeys = locked.contains(node) ? [:] : inboxKeys
         var turn = turn(
             random, now: now, isLocked: locked.contains(node), endpoints: [Endpoint(host: endpoints[node], port: 1)])
-        turn.isKnown = { known[$1] != nil }
-        turn.contents.message = { known[$1] }
+        turn.around.known = { id, _ in known[id] != nil }
+        turn.around.messages = { known[$0] }
         turn.mailbox = mailboxes[node]
-        turn.sleeperKey = { inboxKeys[$0] }
+        turn.around.sleeperKeys = locked.contains(node) ? [:] : inboxKeys
         body(&nodes[node], &turn)
         random = turn.random
         perform(turn.actions, node)

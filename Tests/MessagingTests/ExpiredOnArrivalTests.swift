@@ -1,12 +1,14 @@
 import Cryptography
 import Messaging
+import TestSupport
 import Testing
 
 /// A content that has expired on arrival is not shown, and its sender is told.
 @Suite struct ExpiredOnArrival {
     private let terms = LifetimeTerms(.oneHour, unopened: .minute)
 
-    private func scene(_ count: Int) throws -> Assembly {
+    private func scene(_ count: Int, _ terms: LifetimeTerms? = nil) throws -> Assembly {
+        let terms = terms ?? self.terms
         var all = try Assembly.joined(count)
         all.run()
         all.agree(on: terms)
@@ -30,13 +32,16 @@ import Testing
         #expect(all.archive[1][prompt.id] != nil)
     }
 
-    @Test func `a repeated content that was shown before its expiry is acknowledged`() throws {
-        var all = try scene(2)
+    @Test(arguments: [(LifetimeTerms.Timer.send, .hour), (.read, 0)] as [(LifetimeTerms.Timer, Milliseconds)])
+    func `a repeated content that was shown before its expiry is acknowledged`(
+        _ timer: LifetimeTerms.Timer, _ age: Milliseconds
+    ) throws {
+        var all = try scene(2, LifetimeTerms(.oneHour, unopened: .minute, timer: timer))
         let content = all.text("shown", by: 0, lifetime: .oneHour, agreement: all.machine(0)?.agreement?.id)
         let link = try #require(all.machine(1)?.link(to: all.keys[0].publicKey))
         var turn = turn(all.random, now: all.now)
-        turn.contents.wasShown = { $1 == content.id }
-        all.nodes[1].receive(.content(content, age: .hour), on: link, verify: { _ in nil }, &turn)
+        turn.around.shown = { $0 == content.id }
+        all.nodes[1].receive(.content(content, age: age), on: link, verify: { _ in nil }, &turn)
         #expect(turn.actions == [.transmit(link, .acknowledgement(content.id, stored: false))])
     }
 

@@ -1,5 +1,6 @@
 import Cryptography
 import Messaging
+import TestSupport
 import Testing
 
 let noon = Timestamp(milliseconds: 1_750_000_000_000)

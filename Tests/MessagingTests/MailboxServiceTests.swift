@@ -1,5 +1,6 @@
 import Cryptography
 import Messaging
+import TestSupport
 import Testing
 
 private let start = Timestamp(milliseconds: 1_795_247_146_000)
@@ -75,13 +76,13 @@ private struct Mailbox {
     }
 
     var turn: Turn {
-        let (peers, kept, sources, hasRoom, isSilent) = (peers, kept, sources, hasRoom, isSilent)
+        let (peers, kept, sources, isSilent) = (peers, kept, sources, isSilent)
         let refused = refused
-        var turn = Turn(now: now, random: .seeded(1), isLocked: isLocked)
-        turn.hasRoom = { _ in hasRoom }
-        turn.isNamedPeer = { peers.contains($0) }
-        turn.sourceOf = { sources[Int($0.value)] }
-        turn.keptSlots = {
+        let turn = Turn(now: now, random: .seeded(1), isLocked: isLocked)
+        turn.around.hasRoom = hasRoom
+        turn.around.namedPeers = { peers.contains($0) }
+        turn.around.sources = { sources[Int($0.value)] }
+        turn.around.slots = {
             guard !isSilent else { return nil }
             let slots = kept[$0]?.values.map(\.slot) ?? []
             return KeptSlots(slots.filter { !refused.contains($0.id) }, isWhole: refused.isEmpty)

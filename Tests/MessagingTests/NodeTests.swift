@@ -1,5 +1,6 @@
 import Cryptography
 import Messaging
+import TestSupport
 import Testing
 
 /// Two nodes back to back in memory. Actions are performed at once and frames arrive in order.
@@ -66,21 +67,20 @@ struct Pair: TestNodes {
     mutating func step(_ node: Int, _ body: (inout NodeStateMachine, inout Turn) -> Void) {
         let known = archive[node]
         let present = chunks[node]
-        let hasRoom = hasRoom[node]
         let isLocked = isLocked[node]
         var turn = turn(random, now: now, isLocked: isLocked, endpoints: [Endpoint(host: "n\(node)", port: 1)])
         turn.sessionGrace = sessionGrace
-        turn.isKnown = { known[$1] != nil }
-        turn.contents.message = { client, id in
+        turn.around.known = { id, _ in known[id] != nil }
+        turn.around.messages = { id in
             if isLocked, case .disk? = known[id]?.keeping { return nil }
             return known[id]?.message
         }
-        turn.contents.isStored = { if case .disk? = known[$1]?.keeping { true } else { false } }
-        turn.contents.hasChunk = { present[$1]?[$2] != nil }
-        turn.contents.hasRoom = { _, _ in hasRoom }
-        turn.contents.attachmentByteCount = fileLimit[node]
-        turn.contents.sendsReadReceipts = readReceipts[node]
-        turn.contents.awaitsStorage = { if case .untilUnlocked? = known[$1]?.keeping { true } else { false } }
+        turn.around.stored = { if case .disk? = known[$0]?.keeping { true } else { false } }
+        turn.around.chunks = { present[$0]?[$1] != nil }
+        turn.around.hasRoomForFiles = hasRoom[node]
+        turn.attachmentByteCount = fileLimit[node]
+        turn.sendsReadReceipts = readReceipts[node]
+        turn.around.awaiting = { if case .untilUnlocked? = known[$0]?.keeping { true } else { false } }
         body(&nodes[node], &turn)
         random = turn.random
         perform(turn.actions, node)

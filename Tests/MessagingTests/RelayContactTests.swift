@@ -1,4 +1,5 @@
 import Cryptography
+import TestSupport
 import Testing
 
 @testable import Messaging
@@ -353,8 +354,8 @@ import Testing
         let client = ClientID.generate(&random)
         let key = makeKey(&random)
         func now(_ time: Timestamp, isPeer: Bool) -> Turn {
-            var turn = Turn(now: time, random: random)
-            turn.isNamedPeer = { _ in isPeer }
+            let turn = Turn(now: time, random: random)
+            turn.around.namedPeers = { _ in isPeer }
             return turn
         }
         var made = now(noon, isPeer: true)
@@ -388,8 +389,8 @@ import Testing
     }
 
     private func serving() -> Turn {
-        var turn = Turn(now: noon, random: random)
-        turn.isNamedPeer = { _ in true }
+        let turn = Turn(now: noon, random: random)
+        turn.around.namedPeers = { _ in true }
         return turn
     }
 

@@ -1,5 +1,6 @@
 import Cryptography
 import Messaging
+import TestSupport
 
 /// A defect planted in the simulated shell, which a test must find.
 package enum PlantedBug: String, Sendable, CaseIterable {
@@ -342,7 +343,7 @@ package final class Simulation {
         var turn = Turn(now: node.now(time), random: node.random, endpoints: [node.endpoint], isLocked: node.isLocked)
         (turn.defaultPolicy, turn.sessionGrace) = (node.policy, grace)
         (turn.defaultCap, turn.mailbox) = (node.cap, node.place)
-        turn.isKnown = { [bug = options.bug] client, id in
+        turn.around.known = { [bug = options.bug] id, client in
             bug == .showDuplicates ? false : node.seen[client]?.contains(id) ?? false
         }
         return turn

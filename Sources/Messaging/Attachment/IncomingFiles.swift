@@ -25,13 +25,13 @@ extension Conversation {
         _ turn: inout Turn
     ) -> Bool {
         let id = message.content.id
-        var limit = turn.contents.attachmentByteCount
+        var limit = turn.attachmentByteCount
         let hasRoom: Bool
         switch keeping {
-        case .disk: hasRoom = turn.hasRoom(client) && turn.contents.hasRoom(client, attachment.byteCount)
+        case .disk: hasRoom = turn.node.hasRoom(client) && turn.node.hasRoom(for: attachment.byteCount, client)
         case .memory:
             limit = min(limit, Limits.attachmentMemoryByteCount)
-            hasRoom = attachment.byteCount <= turn.contents.memoryAvailable() - expectedInMemory
+            hasRoom = attachment.byteCount <= turn.node.memoryAvailable - expectedInMemory
         // Its bytes would wait in memory for the unlock; the sender repeats the file after it.
         case .untilUnlocked: hasRoom = false
         }
@@ -77,7 +77,7 @@ extension Conversation {
             keeping: known.expiresAt.flatMap { end in isStored ? .disk(.holding(end - turn.now)) : nil } ?? .memory,
             expiresAt: known.expiresAt,
             machine: AttachmentReceiverStateMachine(chunkCount: attachment.chunkCount) {
-                turn.contents.hasChunk(client, id, $0)
+                turn.node.hasChunk($0, of: id, client)
             }, stallsAt: turn.now + Limits.transferPatience)
         resume(id, of: sender, on: link, &turn)
     }
@@ -111,8 +111,8 @@ extension Conversation {
         guard tally.holds(chunk.plain(byteCount: file.attachment.chunkByteCount(chunk.index)) != nil) else { return }
         let hasRoom =
             switch file.keeping {
-            case .disk: !turn.isLocked && turn.contents.hasRoom(client, Int64(chunk.bytes.count))
-            case .memory: turn.contents.memoryAvailable() >= Int64(chunk.bytes.count)
+            case .disk: !turn.isLocked && turn.node.hasRoom(for: Int64(chunk.bytes.count), client)
+            case .memory: turn.node.memoryAvailable >= Int64(chunk.bytes.count)
             case .untilUnlocked: false
             }
         // A chunk without room is requested again later.

@@ -125,11 +125,11 @@ extension ContactStateMachine {
     }
 
     package mutating func serve(_ terms: RelayTerms, _ turn: Turn) -> [NodeAction] {
-        relay.configure(terms, isPeer: turn.isNamedPeer)
+        relay.configure(terms, isPeer: turn.node.isNamedPeer)
     }
 
     package mutating func serve(_ terms: MailboxTerms, _ turn: Turn) -> [NodeAction] {
-        mailbox.configure(terms, client, isPeer: turn.isNamedPeer)
+        mailbox.configure(terms, client, isPeer: turn.node.isNamedPeer)
     }
 
     /// The shell holds slots of these boxes in memory. They must count and expire also after the contact inbox is

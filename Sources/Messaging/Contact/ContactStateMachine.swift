@@ -222,8 +222,8 @@ package struct ContactStateMachine: Sendable {
             return mailbox.receive(request, from: remote, on: link, client: client, own: key, turn)
         case .relayRequest(let request):
             return relay.receive(
-                request, from: remote, on: link, own: key, isPeer: turn.isNamedPeer(remote),
-                source: turn.sourceOf(link), now: turn.now)
+                request, from: remote, on: link, own: key, isPeer: turn.node.isNamedPeer(remote),
+                source: turn.node.source(of: link), now: turn.now)
         case .relayAnswer(let answer): return receive(answer, from: remote, on: link, turn)
         default: return [.close(link)]
         }
@@ -256,8 +256,8 @@ package struct ContactStateMachine: Sendable {
         guard received.count < Limits.invitationCount,
             received.count(where: { $0.from == remote }) < Limits.invitationsPerSender
         else { return false }
-        return turn.isNamedPeer(remote)
-            || received.count(where: { !turn.isNamedPeer($0.from) }) < Limits.strangerInvitationCount
+        return turn.node.isNamedPeer(remote)
+            || received.count(where: { !turn.node.isNamedPeer($0.from) }) < Limits.strangerInvitationCount
     }
 
     package mutating func linkClosed(_ link: LinkID, to remote: PublicKey, _ turn: Turn) -> [NodeAction] {

@@ -141,7 +141,7 @@ extension Conversation {
             drop()
             return nil
         }
-        if turn.isKnown(client, id) {
+        if turn.node.isKnown(id, client) {
             receiveAgain(content, from: peer, &batch, &turn)
             return nil
         }
@@ -170,7 +170,7 @@ extension Conversation {
         // A content beyond the bound is not acknowledged, so its sender keeps it.
         let fits =
             isStored
-            ? turn.hasRoom(client)
+            ? turn.node.hasRoom(client)
             : heldByteCount + message.byteCount <= Limits.memoryByteCount && message.byteCount <= batch.memoryAvailable
         guard fits else {
             tally.dropped += 1
@@ -197,20 +197,20 @@ extension Conversation {
     /// A duplicate, whose acknowledgement was lost, or an incomplete file.
     private func receiveAgain(_ content: Content, from peer: Peer, _ batch: inout ReceivedBatch, _ turn: inout Turn) {
         let id = content.id
-        let known = turn.contents.message(client, id)
+        let known = turn.node.message(id, client)
         // The id is of another member's message. An acknowledgement would mark this content as delivered.
         if let known, known.sender != peer.key { return drop() }
         // The acknowledgement follows once it is on disk.
-        if turn.contents.awaitsStorage(client, id) { return }
+        if turn.node.awaitsStorage(id, client) { return }
         // While locked the stored sender is unreadable. The content will come again.
         if known == nil, turn.isLocked { return }
-        let isStored = turn.contents.isStored(client, id)
+        let isStored = turn.node.isStored(id, client)
         if content.attachment != nil, let known, let attachment = known.content.attachment {
             if known.state == .receiving {
                 return receiveAgain(known, attachment, isStored: isStored, from: peer, on: batch.link, &turn)
             }
             if known.state == .failed {
-                let isTooLarge = attachment.byteCount > turn.contents.attachmentByteCount
+                let isTooLarge = attachment.byteCount > turn.attachmentByteCount
                 return turn.send(.receipt(Receipt(isTooLarge ? .tooLarge : .damaged, [id])), on: batch.link)
             }
         }
@@ -219,7 +219,7 @@ extension Conversation {
 
     /// Acknowledges an expired content as `expired`, or as `held` if it was shown. One event reports it.
     private func answerExpired(_ id: MessageID, of peer: Peer, _ batch: inout ReceivedBatch, _ turn: inout Turn) {
-        if turn.contents.wasShown(client, id) { return batch.said.held.append(id) }
+        if turn.node.wasShown(id, client) { return batch.said.held.append(id) }
         if expiredOnArrival.count >= Limits.expiredOnArrivalCount { expiredOnArrival = [] }
         batch.said.expired.append(id)
         guard expiredOnArrival.insert(id).inserted else { return }
@@ -326,13 +326,13 @@ extension Conversation {
     {
         let known =
             if let kept = batch.kept[reaction.message] { kept } else {
-                turn.contents.message(client, reaction.message)?.expiresAt
+                turn.node.message(reaction.message, client)?.expiresAt
             }
         guard let expiresAt, let end = known else { return expiresAt }
         return min(expiresAt, end)
     }
 
-    package func sendsReadReceipts(_ turn: Turn) -> Bool { record.sendsReadReceipts ?? turn.contents.sendsReadReceipts }
+    package func sendsReadReceipts(_ turn: Turn) -> Bool { record.sendsReadReceipts ?? turn.sendsReadReceipts }
 
     /// - Parameter isOn: `nil` follows the node's default.
     package func setReadReceipts(_ isOn: Bool?, _ turn: inout Turn) {

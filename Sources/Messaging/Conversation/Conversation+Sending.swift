@@ -164,7 +164,7 @@ extension Conversation {
         -> Message
     {
         guard Reaction.isEmoji(emoji) else { throw .invalidReaction(limit: Limits.reactionByteCount) }
-        guard turn.contents.message(client, message) != nil else { throw .unknownMessage }
+        guard turn.node.message(message, client) != nil else { throw .unknownMessage }
         let draft = Draft(
             type: .reaction, fallback: isRemoved ? "took back \(emoji)" : "reacted \(emoji)", shouldPush: false,
             body: .reaction(Reaction(message: message, emoji: emoji, isRemoved: isRemoved)))
@@ -206,8 +206,8 @@ extension Conversation {
     /// Whether the upload may go on, now that it has `byteCount` bytes.
     package func checkPrepared(_ prepared: PreparedAttachment, byteCount: Int64, _ turn: Turn) throws(CommandError) {
         guard prepared.agreement == placement(of: .attachment, turn).agreement else { throw .agreementChanged }
-        guard byteCount <= turn.contents.attachmentByteCount else {
-            throw .fileTooLarge(limit: turn.contents.attachmentByteCount)
+        guard byteCount <= turn.attachmentByteCount else {
+            throw .fileTooLarge(limit: turn.attachmentByteCount)
         }
         guard prepared.keeping == .memory, byteCount > Limits.attachmentMemoryByteCount else { return }
         throw .fileTooLargeForMemory(byteCount: byteCount, limit: Limits.attachmentMemoryByteCount)
@@ -229,7 +229,7 @@ extension Conversation {
         guard peer.establishedLink == link else { return drop() }
         // No entry: cancelled, delivered, expired or never ours. A locked node stays silent; the member asks again.
         guard peer.outbox[id] != nil else { return turn.send(.attachmentGone(id), on: link) }
-        guard let message = turn.contents.message(client, id), message.sender == nil,
+        guard let message = turn.node.message(id, client), message.sender == nil,
             let attachment = message.content.attachment
         else {
             if !turn.isLocked { turn.send(.attachmentGone(id), on: link) }
@@ -284,7 +284,7 @@ extension Conversation {
 
     /// The final state of a message when the only member without an acknowledgement has left.
     func waited(for id: MessageID, by former: Peer, _ turn: inout Turn) {
-        let deliveries = turn.contents.deliveries(client, id)
+        let deliveries = turn.node.deliveries(of: id, client)
         let isThere = deliveries.contains { said in
             guard said.member != former.key else { return false }
             return switch said.state {
@@ -303,7 +303,7 @@ extension Conversation {
         var missed: [MessageID] = []
         var refused: [MessageID] = []
         for id in messages where isSettled(id) {
-            let said = turn.contents.deliveries(client, id)
+            let said = turn.node.deliveries(of: id, client)
             let isMissed = areMissed || said.contains { $0.state == .expiredUndelivered }
             if said.contains(where: { $0.state == .failed }) {
                 refused.append(id)
@@ -350,7 +350,7 @@ extension Conversation {
     }
 
     private func wasRead(_ id: MessageID, by peer: Peer, _ turn: inout Turn) -> Bool {
-        guard let message = turn.contents.message(client, id), message.sender == nil,
+        guard let message = turn.node.message(id, client), message.sender == nil,
             message.content.type != .systemMessage,
             // A member that joined later never got the message.
             message.deliveries.contains(where: { $0.member == peer.key && $0.state != .read }),
@@ -369,7 +369,7 @@ extension Conversation {
 
     /// A member refuses our file: it is too large or damaged.
     private func wasRefused(_ id: MessageID, by peer: Peer, _ turn: inout Turn) -> Bool {
-        guard peer.outbox[id] != nil, turn.contents.message(client, id)?.content.attachment != nil, peer.settle(id)
+        guard peer.outbox[id] != nil, turn.node.message(id, client)?.content.attachment != nil, peer.settle(id)
         else { return false }
         said([id], .failed, by: peer, &turn)
         if isSettled(id) { become(.failed, [id], stored: nil, &turn) }
@@ -384,7 +384,7 @@ extension Conversation {
         var told: Set<PublicKey> = []
         for (id, sender) in seen {
             // An incomplete file cannot be read yet.
-            if turn.contents.message(client, id)?.state == .receiving { continue }
+            if turn.node.message(id, client)?.state == .receiving { continue }
             guard let peer = peer(sender), peer.readReceipts.count < Limits.pendingReceiptCount,
                 receipted.insert(id).inserted
             else { continue }
@@ -400,7 +400,7 @@ extension Conversation {
         guard let link = peer.establishedLink else { return }
         let unsaid = peer.readReceipts.dropFirst(peer.saidReceiptCount)
         guard !unsaid.isEmpty else { return }
-        let waiting = unsaid.filter { turn.contents.awaitsStorage(client, $0) }
+        let waiting = unsaid.filter { turn.node.awaitsStorage($0, client) }
         let isWaiting = Set(waiting)
         let read = unsaid.filter { !isWaiting.contains($0) }
         guard !read.isEmpty else { return }

@@ -164,7 +164,7 @@ extension Conversation {
         // A system message need not wait for the unlock, nor take the room that expiry and explosions need.
         let isRefused =
             switch kept.keeping {
-            case .disk: !turn.hasRoom(client)
+            case .disk: !turn.node.hasRoom(client)
             case .untilUnlocked: true
             case .memory: false
             }

@@ -202,7 +202,7 @@ package struct MailboxServiceStateMachine: Sendable {
         guard labels.count <= Limits.boxLabelCount else { return [.close(link)] }
         guard terms.isServing else { return refuse(.notServing) }
         // Strangers are refused before the proof costs a curve operation.
-        guard turn.isNamedPeer(owner) else { return refuse(.unknownPeer) }
+        guard turn.node.isNamedPeer(owner) else { return refuse(.unknownPeer) }
         guard !turn.isLocked, !own.isWiped else { return refuse(.unavailable) }
         var result: [NodeAction] = []
         let secret: MailboxSecret
@@ -278,7 +278,7 @@ package struct MailboxServiceStateMachine: Sendable {
         guard let known = boxes[box] else { return false }
         let isKnown = known.slots != nil
         if isKnown && known.reread == nil || known.reread.map({ turn.now < $0.at }) ?? false { return isKnown }
-        let kept = turn.keptSlots(box)
+        let kept = turn.node.keptSlots(of: box)
         if kept?.isWhole ?? false {
             boxes[box]?.reread = nil
         } else if !turn.isLocked {
@@ -327,8 +327,8 @@ package struct MailboxServiceStateMachine: Sendable {
         else { return [.close(link)] }
         guard terms.isServing else { return answer(.notServing) }
         guard boxes[box] != nil else { return answer(.unknownBox) }
-        guard takesPut(into: box, from: turn.sourceOf(link), now: turn.now) else { return answer(.tooFast) }
-        guard put.kind == .memory || !turn.isLocked && turn.hasRoom(client), load(box, turn),
+        guard takesPut(into: box, from: turn.node.source(of: link), now: turn.now) else { return answer(.tooFast) }
+        guard put.kind == .memory || !turn.isLocked && turn.node.hasRoom(client), load(box, turn),
             let slots = boxes[box]?.slots
         else { return answer(.unavailable) }
         // A repeated put: the answer was lost, or the put was replayed.
@@ -381,7 +381,7 @@ package struct MailboxServiceStateMachine: Sendable {
                 continue
             }
             // `absent` would make a guest put its notice again, so a refused guest's link is closed.
-            guard isHeld(box, by: link) || guests.take(turn.sourceOf(link), now: turn.now) else {
+            guard isHeld(box, by: link) || guests.take(turn.node.source(of: link), now: turn.now) else {
                 return [.close(link)]
             }
             counted.taken += 1

@@ -37,7 +37,7 @@ extension NodeStateMachine {
 
     private func receipt(of copy: InboxEntry, at time: Timestamp, _ turn: inout Turn) -> DeletionReceipt? {
         if let conversation = copy.conversation { return conversation.receipt(at: time, &turn) }
-        guard let asleep = copy.asleep, let key = turn.sleeperKey(copy.client) else {
+        guard let asleep = copy.asleep, let key = turn.node.sleeperKey(copy.client) else {
             return copy.asleep?.lockedReceipt
         }
         return DeletionReceipt(conversation: asleep.summary.conversation, destroyedAt: time, key: key, &turn.random)

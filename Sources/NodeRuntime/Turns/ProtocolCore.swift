@@ -54,50 +54,71 @@ final class ProtocolCore: Part {
     func makeTurn() -> Turn {
         let reading = readClock()
         var turn = Turn(
-            now: reading.confirmed, random: .system, endpoints: shell.addresses.advertised, isLocked: store.isLocked)
+            now: reading.confirmed, random: .system, endpoints: shell.addresses.advertised, isLocked: store.isLocked,
+            node: self)
         turn.relayPlaces = shell.addresses.relayPlaces { machine.contact?.relayPlaces ?? [] }
         turn.defaultPolicy = services.defaultPolicy
         turn.sessionGrace = options.sessionGrace
-        // A closure that captures a single object needs no allocation.
-        turn.isKnown = { [inboxes] client, id in inboxes[client]?.archive.contains(id) ?? false }
-        turn.hasRoom = { [self] client in hasRoom(client) }
-        turn.isNamedPeer = { [book = shell.book] key in book.peer(key).map { !$0.isBlocked } ?? false }
-        turn.contents.message = { [self] client, id in inboxes[client]?.archive.read(id, now: readClock().hide)?.message
-        }
-        turn.contents.said = { [self] client, id in
-            inboxes[client]?.archive.deliveries(of: id, now: readClock().hide) ?? []
-        }
-        turn.contents.isStored = { [self] client, id in
-            inboxes[client]?.archive.read(id, now: readClock().hide)?.isStored ?? false
-        }
-        turn.contents.hasChunk = { [inboxes] client, id, index in
-            inboxes[client]?.archive.hasChunk(index, of: id) ?? false
-        }
-        turn.contents.hasRoom = { [self] client, byteCount in hasRoom(client, byteCount: byteCount) }
-        turn.contents.memoryAvailable = { [memory] in Limits.attachmentMemoryTotalByteCount - memory.chunkByteCount }
-        turn.contents.attachmentByteCount = services.attachmentByteCount
-        turn.contents.sendsReadReceipts = services.sendsReadReceipts
-        turn.contents.awaitsStorage = { [inboxes] client, id in inboxes[client]?.archive.awaitsStorage(id) ?? false }
-        turn.contents.wasShown = { [inboxes] client, id in inboxes[client]?.archive.wasShown(id) ?? false }
+        turn.attachmentByteCount = services.attachmentByteCount
+        turn.sendsReadReceipts = services.sendsReadReceipts
         turn.defaultCap = services.defaultCap
-        turn.sourceOf = { [links] link in links[link]?.connection.sourcePrefix }
         turn.mailbox = shell.ownMailbox.place
-        turn.keptSlots = { [self] box in shell.keptBoxes.slots(of: box) }
         turn.startedAt = services.startedAt
-        turn.sleeperKey = { [self] client in inboxes[client].flatMap { try? $0.deriveKey(in: store) } }
         return turn
     }
+}
 
-    private func hasRoom(_ client: ClientID) -> Bool {
+extension ProtocolCore: Surroundings {
+    private func archive(_ client: ClientID) -> MessageArchive? { inboxes[client]?.archive }
+
+    func isKnown(_ message: Messaging.MessageID, _ client: ClientID) -> Bool {
+        archive(client)?.contains(message) ?? false
+    }
+
+    func message(_ message: Messaging.MessageID, _ client: ClientID) -> Message? {
+        archive(client)?.read(message, now: readClock().hide)?.message
+    }
+
+    func deliveries(of message: Messaging.MessageID, _ client: ClientID) -> [Delivery] {
+        archive(client)?.deliveries(of: message, now: readClock().hide) ?? []
+    }
+
+    func isStored(_ message: Messaging.MessageID, _ client: ClientID) -> Bool {
+        archive(client)?.read(message, now: readClock().hide)?.isStored ?? false
+    }
+
+    func awaitsStorage(_ message: Messaging.MessageID, _ client: ClientID) -> Bool {
+        archive(client)?.awaitsStorage(message) ?? false
+    }
+
+    func wasShown(_ message: Messaging.MessageID, _ client: ClientID) -> Bool {
+        archive(client)?.wasShown(message) ?? false
+    }
+
+    func hasChunk(_ index: Int, of message: Messaging.MessageID, _ client: ClientID) -> Bool {
+        archive(client)?.hasChunk(index, of: message) ?? false
+    }
+
+    func hasRoom(_ client: ClientID) -> Bool {
         // The store keeps the count; while locked, nothing is stored.
         guard let row = inboxes[client]?.row, let stored = try? store.storedAmount(row) else { return true }
         return storage.room.isFor(byteCount: stored.byteCount, recordCount: stored.recordCount)
     }
 
-    private func hasRoom(_ client: ClientID, byteCount: Int64) -> Bool {
+    func hasRoom(for byteCount: Int64, _ client: ClientID) -> Bool {
         guard let row = inboxes[client]?.row, !store.isLocked, let stored = try? store.storedAmount(row) else {
             return false
         }
         return storage.room.isFor(file: byteCount, besides: stored.byteCount)
     }
+
+    var memoryAvailable: Int64 { Limits.attachmentMemoryTotalByteCount - memory.chunkByteCount }
+
+    func isNamedPeer(_ key: PublicKey) -> Bool { shell.book.peer(key).map { !$0.isBlocked } ?? false }
+
+    func source(of link: LinkID) -> UInt64? { links[link]?.connection.sourcePrefix }
+
+    func keptSlots(of box: BoxID) -> KeptSlots? { shell.keptBoxes.slots(of: box) }
+
+    func sleeperKey(_ client: ClientID) -> IdentityKey? { inboxes[client].flatMap { try? $0.deriveKey(in: store) } }
 }
