@@ -14,11 +14,10 @@ extension Store {
     ///     ``reschedule(_:id:tier:expiresAt:payload:)`` and ``erase(_:id:)``. It has no place in the order, and no
     ///     list, count or ``ReapReport`` includes it.
     @discardableResult package func append(
-        _ id: RowID, id messageID: [UInt8], tier: Tier, expiresAt: Int64, payload: [UInt8], notBefore place: UInt64 = 0,
+        _ id: RowID, id messageID: Bytes16, tier: Tier, expiresAt: Int64, payload: [UInt8], notBefore place: UInt64 = 0,
         isHidden: Bool = false
     ) throws(StoreError) -> MessagePlace {
         let row = try liveRow(id)
-        let messageID = try Bytes16.parse(messageID)
         guard tier != .fuse, tier != .control else { throw .invalidArgument("tier for a message") }
         let order = try append(
             to: row, messageID, tier, expiresAt, payload, notBefore: place, kind: isHidden ? .hidden : .listed)
@@ -41,10 +40,10 @@ extension Store {
     }
 
     /// Stores a new version with the same expiry and place. The old ciphertext is overwritten when the message expires.
-    package func update(_ id: RowID, id messageID: [UInt8], payload: [UInt8]) throws(StoreError) {
+    package func update(_ id: RowID, id messageID: Bytes16, payload: [UInt8]) throws(StoreError) {
         let row = try liveRow(id)
         guard payload.count <= RecordFile.maximumPlaintext else { throw .tooLarge(limit: RecordFile.maximumPlaintext) }
-        guard let place = try find(Bytes16.parse(messageID), in: row), let holder = row.segments[Int(place.file)] else {
+        guard let place = try find(messageID, in: row), let holder = row.segments[Int(place.file)] else {
             throw .unknownMessage
         }
         try update(holder.records[place.record], in: holder, payload)
@@ -86,7 +85,7 @@ extension Store {
     ///   - expiresAt: milliseconds since the epoch.
     ///   - payload: `nil` keeps the old one.
     /// - Throws: ``StoreError/unknownMessage`` too.
-    package func reschedule(_ id: RowID, id messageID: [UInt8], tier: Tier, expiresAt: Int64, payload: [UInt8]? = nil)
+    package func reschedule(_ id: RowID, id messageID: Bytes16, tier: Tier, expiresAt: Int64, payload: [UInt8]? = nil)
         throws(StoreError)
     {
         guard tier != .fuse, tier != .control else { throw .invalidArgument("tier for a message") }
@@ -96,7 +95,6 @@ extension Store {
         }
         let row = try liveRow(id)
         if isReadOnly { throw .readOnly(path: home.path) }
-        let messageID = try Bytes16.parse(messageID)
         guard let place = try find(messageID, in: row), let holder = row.segments[Int(place.file)],
             let message = try message(place, row, latestHide)
         else { throw .unknownMessage }
@@ -119,11 +117,10 @@ extension Store {
     }
 
     /// Withdraws a message and overwrites all its versions; durable when a later commit completes.
-    package func erase(_ id: RowID, id messageID: [UInt8]) throws(StoreError) {
+    package func erase(_ id: RowID, id messageID: Bytes16) throws(StoreError) {
         let row = try liveRow(id)
-        let id = try Bytes16.parse(messageID)
-        _ = try find(id, in: row)
-        try erase(in: row, id)
+        _ = try find(messageID, in: row)
+        try erase(in: row, messageID)
     }
 
     func erase(in row: Row, _ id: Bytes16) throws(StoreError) {
@@ -145,16 +142,16 @@ extension Store {
     // MARK: - Reading
 
     /// The payload, or `nil` when the message is unknown or due.
-    package func read(_ id: RowID, id messageID: [UInt8], now: Int64) throws(StoreError) -> [UInt8]? {
+    package func read(_ id: RowID, id messageID: Bytes16, now: Int64) throws(StoreError) -> [UInt8]? {
         let row = try liveRow(id)
-        guard !isDue(row, now), let place = try find(Bytes16.parse(messageID), in: row) else { return nil }
+        guard !isDue(row, now), let place = try find(messageID, in: row) else { return nil }
         return try message(place, row, now)?.payload
     }
 
     /// Whether the message is stored, even if it is due.
-    package func contains(_ id: RowID, id messageID: [UInt8]) throws(StoreError) -> Bool {
+    package func contains(_ id: RowID, id messageID: Bytes16) throws(StoreError) -> Bool {
         let row = try liveRow(id)
-        return try find(Bytes16.parse(messageID), in: row) != nil
+        return try find(messageID, in: row) != nil
     }
 
     /// All messages in arrival order, in memory at once. For an inbox that others fill use ``visit(_:from:now:_:)``.
@@ -266,8 +263,7 @@ extension Store {
     }
 
     /// The place of a message; `nil` when it is not stored or hidden.
-    package func place(_ id: RowID, of messageID: [UInt8]) throws(StoreError) -> UInt64? {
-        let messageID = try Bytes16.parse(messageID)
+    package func place(_ id: RowID, of messageID: Bytes16) throws(StoreError) -> UInt64? {
         let row = try liveRow(id)
         guard let record = try find(messageID, in: row).flatMap({ row.record(at: $0) }), record.isListed else {
             return nil
@@ -286,16 +282,16 @@ extension Store {
     ///   - digits: the hexadecimal digits of the prefix.
     ///   - limit: the most results.
     package func messageIDs(_ id: RowID, beginningWith digits: [UInt8], limit: Int, now: Int64) throws(StoreError)
-        -> [[UInt8]]
+        -> [Bytes16]
     {
         let row = try liveRow(id)
         try indexAll(row)
         guard !isDue(row, now), let prefix = Bytes16.Prefix(digits: digits) else { return [] }
         row.sortTimeline()
-        var found: [[UInt8]] = []
+        var found: [Bytes16] = []
         for entry in row.timeline where prefix.matches(entry.id) {
             guard found.count < limit else { break }
-            if served(entry, row, now) != nil { found.append(entry.id.bytes) }
+            if served(entry, row, now) != nil { found.append(entry.id) }
         }
         return found
     }
@@ -322,7 +318,7 @@ extension Store {
     ///   - place: only records appended after all messages with lower places.
     ///   - body: gets each identifier and its payload's size, and returns whether to continue.
     package func visitHidden(
-        _ id: RowID, from place: UInt64 = 0, _ body: (_ id: [UInt8], _ byteCount: Int) throws(StoreError) -> Bool
+        _ id: RowID, from place: UInt64 = 0, _ body: (_ id: Bytes16, _ byteCount: Int) throws(StoreError) -> Bool
     ) throws(StoreError) {
         let row = try indexedRow(id)
         read(row, downTo: place)
@@ -330,7 +326,7 @@ extension Store {
         let found = row.segments.values.flatMap { segment in
             segment.records.all.filter { $0.kind == .hidden && $0.state == .live && $0.order >= place }
         }
-        for record in found { guard try body(record.id.bytes, record.payloadByteCount) else { return } }
+        for record in found { guard try body(record.id, record.payloadByteCount) else { return } }
     }
 
     // MARK: - Statuses
@@ -385,21 +381,20 @@ extension Store {
     // Members who still have to learn of an explosion.
 
     /// The list belongs to no inbox and expires with a seven-day bucket. Saving under the same id keeps the expiry.
-    package func saveFanOut(id: [UInt8], expiresAt: Int64, payload: [UInt8]) throws(StoreError) {
+    package func saveFanOut(id: Bytes16, expiresAt: Int64, payload: [UInt8]) throws(StoreError) {
         let row = try indexedControlRow()
-        let messageID = try Bytes16.parse(id)
         guard payload.count <= RecordFile.maximumPlaintext else { throw .tooLarge(limit: RecordFile.maximumPlaintext) }
-        if let place = row.index[messageID], let holder = row.segments[Int(place.file)] {
+        if let place = row.index[id], let holder = row.segments[Int(place.file)] {
             try update(holder.records[place.record], in: holder, payload)
         } else {
-            try append(to: row, messageID, .control, expiresAt, payload)
+            try append(to: row, id, .control, expiresAt, payload)
         }
     }
 
     /// - Returns: `nil` when it does not exist or has expired.
-    package func fanOut(id: [UInt8], now: Int64) throws(StoreError) -> [UInt8]? {
+    package func fanOut(id: Bytes16, now: Int64) throws(StoreError) -> [UInt8]? {
         let row = try indexedControlRow()
-        guard let place = row.index[try Bytes16.parse(id)] else { return nil }
+        guard let place = row.index[id] else { return nil }
         return try message(place, row, now)?.payload
     }
 
@@ -414,14 +409,13 @@ extension Store {
     }
 
     /// Overwrites the list with the next commit. An unknown id is an error only if some segments are unreadable.
-    package func removeFanOut(id: [UInt8]) throws(StoreError) {
+    package func removeFanOut(id: Bytes16) throws(StoreError) {
         let row = try indexedControlRow()
-        let messageID = try Bytes16.parse(id)
-        guard row.index[messageID] == nil else { return try erase(in: row, messageID) }
+        guard row.index[id] == nil else { return try erase(in: row, id) }
         if isReadOnly { throw .readOnly(path: home.path) }
         if row.hasUnreadSegments { throw .damaged(what: inboxPath(row.directory)) }
         // A version whose commit failed may be on the disk.
-        for (segment, position) in row.versions(of: messageID) { overwrite(segment, position) }
+        for (segment, position) in row.versions(of: id) { overwrite(segment, position) }
     }
 
     private func indexedControlRow() throws(StoreError) -> Row {

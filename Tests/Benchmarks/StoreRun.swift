@@ -48,9 +48,7 @@ struct StoreRun {
         done.wait()
     }
 
-    private func identifier(_ number: Int) -> [UInt8] {
-        withUnsafeBytes(of: UInt64(number)) { Array($0) } + [UInt8](repeating: 0, count: 8)
-    }
+    private func identifier(_ number: Int) -> Bytes16 { Bytes16(UInt64(number).byteSwapped, 0) }
 
     private func fill(_ store: Store, _ row: RowID, _ count: Int) throws {
         let expiresAt = now + 24 * Self.hour
@@ -78,7 +76,7 @@ struct StoreRun {
             let before = processorTime
             for number in 0..<count {
                 try store.append(
-                    row, id: Bytes16(UInt64(number), 1).bytes, tier: .oneDay, expiresAt: expiresAt, payload: payload)
+                    row, id: Bytes16(UInt64(number), 1), tier: .oneDay, expiresAt: expiresAt, payload: payload)
                 if number % 100 == 99 { try commit(store) }
             }
             processor = processorTime - before
@@ -90,7 +88,7 @@ struct StoreRun {
         let time = try microseconds {
             for number in 0..<chunks {
                 try store.append(
-                    row, id: Bytes16(UInt64(number), 2).bytes, tier: .oneDay, expiresAt: expiresAt, payload: chunk,
+                    row, id: Bytes16(UInt64(number), 2), tier: .oneDay, expiresAt: expiresAt, payload: chunk,
                     isHidden: true)
                 if number % 32 == 31 { try commit(store) }
             }

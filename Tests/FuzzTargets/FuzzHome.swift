@@ -21,7 +21,7 @@
             /// The same home with a truncated row file, because scanning free pages takes three quarters of opening.
             /// Directories without a row are kept there.
             var cutDisk = SimulatedDisk()
-            var stored: [[UInt8]: Stored] = [:]
+            var stored: [Bytes16: Stored] = [:]
             /// Names of the directory entries by the node they lead to.
             var names: [Int: String] = [:]
             var files: [Int] = []
@@ -40,7 +40,7 @@
                 for (tier, life) in [(Tier.oneHour, hour), (.oneDay, 24 * hour), (.thirtyDays, 30 * 24 * hour)] {
                     for _ in 0..<2 {
                         number += 1
-                        let id = number.littleEndianBytes + [UInt8](repeating: 7, count: 8)
+                        let id = Bytes16(number.byteSwapped, 0x0707_0707_0707_0707)
                         let one = Stored(
                             expiresAt: start + life - Int64(number) * 1_000, payload: [1, 2, UInt8(number)])
                         try store.append(
@@ -52,7 +52,7 @@
                 try store.saveState(row, [UInt8(index)])
                 if index == 1 { try store.scheduleDestruction(of: row, at: start + 2 * hour) }
             }
-            let fanOut = [UInt8](repeating: 9, count: 16)
+            let fanOut = Bytes16(0x0909_0909_0909_0909, 0x0909_0909_0909_0909)
             base.stored[fanOut] = Stored(expiresAt: start + 24 * hour, payload: [5])
             try store.saveFanOut(id: fanOut, expiresAt: start + 24 * hour, payload: [5])
             _ = try store.addTombstone(keepUntil: start + 24 * hour, payload: [1, 2, 3])
@@ -126,7 +126,7 @@
             try read(store, base, rows, now: now)
             guard life > 0 else { return }
             for row in store.liveRows() {
-                let id = [UInt8](repeating: 0xee, count: 16)
+                let id = Bytes16(.max, .max)
                 _ = try? store.append(row, id: id, tier: .oneHour, expiresAt: now + hour, payload: [9])
                 try? store.saveState(row, [1, 1, 1])
                 try? store.scheduleDestruction(of: row, at: now + hour)
@@ -144,7 +144,7 @@
 
         private static func read(_ store: Store, _ base: Base, _ rows: Range<Int>, now: Int64) throws {
             func check(_ message: StoredMessage) throws {
-                guard let one = base.stored[message.id.bytes] else {
+                guard let one = base.stored[message.id] else {
                     // Appended above by this test.
                     return try expect(message.payload == [9], "a message is served that nobody stored")
                 }
@@ -154,8 +154,8 @@
             for (_, row) in zip(0..., store.liveRows()).filter({ rows.contains($0.0) }) {
                 for message in (try? store.list(row, now: now)) ?? [] { try check(message) }
                 for id in base.stored.keys {
-                    guard let name = Bytes16(id), let payload = try? store.read(row, id: id, now: now) else { continue }
-                    try check(StoredMessage(id: name, expiresAt: 0, payload: payload))
+                    guard let payload = try? store.read(row, id: id, now: now) else { continue }
+                    try check(StoredMessage(id: id, expiresAt: 0, payload: payload))
                 }
                 _ = try? store.storedAmount(row)
                 try? store.visitHidden(row) { _, _ in true }

@@ -235,6 +235,25 @@ import Testing
         #expect(archive.read(ids[1], now: now) == nil && archive.learned.isEmpty)
     }
 
+    @Test mutating func `a member's message that reading has ended counts as shown after a restart`() throws {
+        var message = message(lasting: 30 * .day)
+        message.onReading = .after(.day)
+        try keep(message, .disk(.thirtyDays))
+        let id = message.content.id
+        archive = reopened
+        #expect(!archive.wasShown(id))
+        try archive.reschedule(id, expiresAt: now + .day, now: now)
+        store.commit { _ in }
+        let later = now + 2 * .day
+        store.reap(hide: later.milliseconds, destroy: later.milliseconds)
+        archive = reopened
+        #expect(try archive.restoreHidden(from: 0, now: later).isEmpty, "the mark of a message that is gone stays")
+        #expect(!archive.contains(id) && archive.wasShown(id))
+        let end = now + 31 * .day
+        store.reap(hide: end.milliseconds, destroy: end.milliseconds)
+        #expect(!archive.wasShown(id))
+    }
+
     @Test mutating func `statuses of unreadable messages are kept until the disk reads them`() throws {
         let ids = try sent(2)
         store.commit { _ in }

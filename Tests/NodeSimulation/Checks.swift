@@ -251,12 +251,12 @@ extension NodeSimulation {
                     inspect(message, of: inbox, machine, now, late: &found)
                 }
                 // Reactions and file chunks are hidden records, not messages.
-                var hidden: [[UInt8]] = []
+                var hidden: [Bytes16] = []
                 try store.visitHidden(row) { id, _ throws(StoreError) in
                     hidden.append(id)
                     return true
                 }
-                for id in hidden.sorted(by: { $0.lexicographicallyPrecedes($1) }) {
+                for id in hidden.sorted() {
                     guard let bytes = try store.read(row, id: id, now: 0),
                         let (message, _) = try? StoredCodec.decodeMessage(bytes)
                     else { continue }
@@ -318,7 +318,7 @@ extension NodeSimulation {
         }
         for one in read where !one.isStored && one.message.content.type == .text {
             try store.append(
-                row, id: one.message.content.id.bytes, tier: .oneHour, expiresAt: now.milliseconds + 30 * .minute,
+                row, id: one.message.content.id.value, tier: .oneHour, expiresAt: now.milliseconds + 30 * .minute,
                 payload: StoredCodec.encode(one.message, arrivedAt: now))
         }
     }

@@ -1,3 +1,4 @@
+import Cryptography
 import SimulatedDisk
 import Store
 
@@ -16,7 +17,7 @@ package final class BoxCampaign {
     private struct Kept {
         let serial: Int
         let box: RowID
-        let id: [UInt8]
+        let id: Bytes16
         let keyEnds: Int64
         let until: Int64
         let isNotice: Bool
@@ -69,14 +70,14 @@ package final class BoxCampaign {
             let classes: [Tier] = [.oneHour, .sixHours, .oneDay, .sevenDays, .thirtyDays]
             guard let tier = isNotice ? .thirtyDays : pick(classes) else { return }
             let time = isNotice ? 45 * 86_400_000 : pick(0..<3) == 0 ? tier.lifetime - 1_234 : tier.lifetime
-            let id = (0..<16).map { $0 < 8 ? UInt8(truncatingIfNeeded: nextID >> (8 * $0)) : 9 }
+            let id = Bytes16(UInt64(nextID).byteSwapped, 0x0909_0909_0909_0909)
             nextID += 1
             try keep(box, id, tier, history.now + time, isNotice)
             try history.step(.commit)
         }
 
         /// The format of `KeptBoxes`: kind ‖ answer ‖ kept at ‖ until ‖ body.
-        private func keep(_ box: RowID, _ id: [UInt8], _ tier: Tier, _ until: Int64, _ isNotice: Bool) throws {
+        private func keep(_ box: RowID, _ id: Bytes16, _ tier: Tier, _ until: Int64, _ isNotice: Bool) throws {
             let byteCount = isNotice ? 1_024 : pick([1_024, 1_024, 4_096]) ?? 1_024
             let body = Promise.Text(serial: kept.count, byteCount: byteCount)
             try history.store?.append(

@@ -93,8 +93,8 @@ package struct Verification {
         isOpen = false
     }
 
-    static func identifier(_ number: Int) -> [UInt8] {
-        (0..<8).map { UInt8(truncatingIfNeeded: number >> (8 * $0)) } + [UInt8](repeating: 7, count: 8)
+    static func identifier(_ number: Int) -> Bytes16 {
+        Bytes16(UInt64(number).byteSwapped, 0x0707_0707_0707_0707)
     }
 
     private func expect(_ isTrue: Bool, _ comment: @autoclosure () -> String) throws {

@@ -11,7 +11,7 @@ let testArgon2 = Argon2Parameters(iterations: 1, memoryByteCount: 8_192)
 let start: Int64 = 1_800_000_000_000 / 7_200_000 * 7_200_000
 let hour: Int64 = 3_600_000
 
-func messageID(_ number: Int) -> [UInt8] { UInt64(number).littleEndianBytes + [UInt8](repeating: 7, count: 8) }
+func messageID(_ number: Int) -> Bytes16 { Bytes16(UInt64(number).byteSwapped, 0x0707_0707_0707_0707) }
 func text(_ text: String) -> [UInt8] { Array(text.utf8) }
 
 func secretBytes(_ text: String) -> SecretBytes { SecretBytes(copying: Array(text.utf8)) }

@@ -55,9 +55,9 @@ import Testing
         try store.reschedule(row, id: messageID(2), tier: .sixHours, expiresAt: start + 5 * hour)
         let tombstone = try store.addTombstone(keepUntil: start + 1_000 * hour, payload: text("very secret words"))
         try store.commitNow()
-        #expect(disk.paths().allSatisfy { !$0.contains("secret") && !$0.contains(Hex.encode(messageID(1))) })
+        #expect(disk.paths().allSatisfy { !$0.contains("secret") && !$0.contains(Hex.encode(messageID(1).bytes)) })
         for (path, bytes) in disk.files() {
-            for needle in [text("very secret"), messageID(1), messageID(2), tombstone.bytes] {
+            for needle in [text("very secret"), messageID(1).bytes, messageID(2).bytes, tombstone.bytes] {
                 var from = 0
                 while let hit = bytes[from...].firstIndex(of: needle[0]) {
                     #expect(!bytes[hit...].starts(with: needle), "\(path)")

@@ -89,7 +89,7 @@ import Testing
         // The queue may still hold the beginning of the bucket.
         #expect(store.nextExpiry ?? .max <= due)
         let report = store.reap(hide: due, destroy: due)
-        #expect(report.expired.map(\.id.bytes) == [messageID(10)] && report.recordsOverwritten == 1)
+        #expect(report.expired.map(\.id) == [messageID(10)] && report.recordsOverwritten == 1)
         #expect(try store.get(row, 10, now: start) == nil)
         #expect(store.nextExpiry == start + 20 * hour)
         store.close()
@@ -108,9 +108,9 @@ import Testing
         store.release(row)
         #expect(store.grid.segments.isEmpty)
         var now = due
-        var expired: [[UInt8]] = []
+        var expired: [Bytes16] = []
         while expired.isEmpty, now < due + 10 {
-            expired = store.reap(hide: now, destroy: now).expired.map(\.id.bytes)
+            expired = store.reap(hide: now, destroy: now).expired.map(\.id)
             now += 1
         }
         #expect(expired == [messageID(0)] && now - due > 1, "\(now - due) reaps")
@@ -149,7 +149,7 @@ import Testing
             try store.appendStatus(
                 row, tier: .oneDay, expiresAt: start + 20 * hour, concerning: 0...999, text("of the first thousand"))
             for number in 1_000..<2_000 { try store.put(row, number, .oneDay, at: start + 20 * hour, padded(number)) }
-            let place = try #require(try store.locate(row, Bytes16.parse(messageID(1_999))))
+            let place = try #require(try store.locate(row, messageID(1_999)))
             #expect(place.tier == .oneDay && place.expiresAt == start + 20 * hour)
             try store.appendStatus(
                 row, tier: .oneHour, expiresAt: start + hour / 2 - 1, concerning: (place.order - 9)...place.order,

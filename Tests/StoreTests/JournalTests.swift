@@ -284,7 +284,7 @@ import Testing
             #expect(payloads.isDisjoint(with: [text("message 1"), text("changed")]), "full: \(isFull)")
             disk.with { $0.isFull = false }
             let again = try openHome(disk.durableCopy())
-            #expect(try again.list(row, now: start).map(\.id.bytes) == [messageID(0), messageID(2)])
+            #expect(try again.list(row, now: start).map(\.id) == [messageID(0), messageID(2)])
             again.close()
             store.close()
         }

@@ -22,12 +22,12 @@ import Testing
     }
 
     private func visited(_ count: Int = .max, from place: UInt64 = 0, now: Int64 = start) throws -> (
-        ids: [[UInt8]], places: [UInt64]
+        ids: [Bytes16], places: [UInt64]
     ) {
-        var found: (ids: [[UInt8]], places: [UInt64]) = ([], [])
+        var found: (ids: [Bytes16], places: [UInt64]) = ([], [])
         guard count > 0 else { return found }
         try store.visit(row, from: place, now: now) { place, message in
-            found.ids.append(message.id.bytes)
+            found.ids.append(message.id)
             found.places.append(place)
             return found.ids.count < count
         }
@@ -56,7 +56,7 @@ import Testing
         // The sealed payload contains neither places nor identifiers.
         let newest = try places(4)
         #expect(newest == (997...1_000).reversed().compactMap { try? store.place(row, of: messageID($0)) })
-        let digits = Hex.encode(messageID(7)).utf8.map { UInt8(Character(UnicodeScalar($0)).hexDigitValue ?? 99) }
+        let digits = Hex.encode(messageID(7).bytes).utf8.map { UInt8(Character(UnicodeScalar($0)).hexDigitValue ?? 99) }
         #expect(try store.messageIDs(row, beginningWith: digits, limit: 9, now: start) == [messageID(7)])
         #expect(disk.operations - before == 5)
     }
@@ -121,10 +121,10 @@ import Testing
 
     @Test func `a visit shows neither messages erased nor messages added while it runs`() throws {
         try fill(1...4)
-        var seen: [[UInt8]] = []
+        var seen: [Bytes16] = []
         try store.visit(row, now: start) { _, message throws(StoreError) in
-            seen.append(message.id.bytes)
-            if message.id.bytes == messageID(2) {
+            seen.append(message.id)
+            if message.id == messageID(2) {
                 try store.erase(row, id: messageID(3))
                 try store.append(row, id: messageID(9), tier: .oneHour, expiresAt: start + hour, payload: text("late"))
             }
@@ -148,7 +148,7 @@ import Testing
         try store.commitNow()
         #expect(try store.hasHidden(row))
         let before = disk.operations
-        var sizes: [[UInt8]: Int] = [:]
+        var sizes: [Bytes16: Int] = [:]
         try store.visitHidden(row) { id, byteCount in
             sizes[id] = byteCount
             return true

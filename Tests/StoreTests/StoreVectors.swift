@@ -95,7 +95,7 @@ import Testing
         let identity = try store.secret(row, label: "identity key 0")
         #expect(identity.withBytes { Array($0) } == (try vector.bytes("identity key 0")))
         #expect(try store.loadState(row) == text("the state"))
-        let id = Array(try examples["segment"].bytes("plaintext")[20..<36])
+        let id = try #require(Bytes16(examples["segment"].bytes("plaintext")[20..<36]))
         #expect(try store.read(row, id: id, now: now) == text("a message"))
         #expect(
             try store.list(row, now: now).map { String(decoding: $0.payload, as: UTF8.self) } == [

@@ -158,6 +158,11 @@ extension Conversation {
             return nil
         }
         var onReading = retention?.onReading
+        // Reading has ended its life since.
+        if onReading != nil, turn.node.wasShown(id, client) {
+            batch.said.held.append(id)
+            return nil
+        }
         if case .reaction(let reaction) = content.body {
             // A reaction expires with its message, and is never opened.
             expiresAt = end(of: reaction, expiresAt, batch, turn)

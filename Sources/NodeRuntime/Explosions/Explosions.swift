@@ -202,7 +202,7 @@ final class Explosions: Part {
         guard !store.isLocked else { return false }
         do throws(StoreError) {
             try store.saveFanOut(
-                id: Array(conversation.bytes.prefix(16)), expiresAt: fanOut.until.milliseconds,
+                id: conversation.value.left, expiresAt: fanOut.until.milliseconds,
                 payload: StoredCodec.encode(record: fanOut))
             shell.commits.whenCommitted().assumeIsolated().whenSuccess { [unowned self] in
                 // A newer list has a commit of its own.
@@ -220,7 +220,7 @@ final class Explosions: Part {
         shell.endings[conversation].fanOut = nil
         guard !store.isLocked else { return retries.add(.fanOut(conversation)) }
         retries.remove(.fanOut(conversation))
-        try? store.removeFanOut(id: Array(conversation.bytes.prefix(16)))
+        try? store.removeFanOut(id: conversation.value.left)
         shell.commits.schedule()
     }
 
@@ -230,8 +230,8 @@ final class Explosions: Part {
             removeFanOut(conversation)
             return nil
         }
-        let id = Array(conversation.bytes.prefix(16))
-        guard !store.isLocked, let stored = try? store.fanOut(id: id, now: now.milliseconds),
+        guard !store.isLocked,
+            let stored = try? store.fanOut(id: conversation.value.left, now: now.milliseconds),
             let fanOut = try? StoredCodec.decode(FanOut.self, stored), fanOut.conversation == conversation
         else { return nil }
         shell.endings[conversation].fanOut = fanOut

@@ -71,7 +71,7 @@ final class KeptBoxes: Part {
         shell.writer.storing(client) { _ throws(StoreError) in
             let row = try row(of: box)
             try store.append(
-                row, id: slot.id.bytes, tier: Self.tier(slot), expiresAt: slot.until.milliseconds,
+                row, id: slot.id.value, tier: Self.tier(slot), expiresAt: slot.until.milliseconds,
                 payload: Self.head(slot) + body)
         }
         // Answers on the contact inbox's links wait for the commit.
@@ -96,7 +96,7 @@ final class KeptBoxes: Part {
         for id in ids {
             // The store has already overwritten expired slots.
             do throws(StoreError) {
-                try store.erase(row, id: id.bytes)
+                try store.erase(row, id: id.value)
                 isChanged = true
             } catch {
                 // `discarded` must not be sent while the slot still exists.
@@ -125,7 +125,7 @@ final class KeptBoxes: Part {
     func body(of id: SlotID, in box: BoxID) -> [UInt8]? {
         if let body = bodies[box]?[id]?.body { return body }
         guard let row = rows[box], !store.isLocked,
-            let payload = try? store.read(row, id: id.bytes, now: now.milliseconds)
+            let payload = try? store.read(row, id: id.value, now: now.milliseconds)
         else { return nil }
         return Array(payload.dropFirst(Self.headByteCount))
     }

@@ -62,8 +62,10 @@ final class MailNotices: Part {
         }
     }
 
-    private static func id(_ conversation: ConversationID) -> [UInt8] {
-        BLAKE2b.hash(Array("mayfly mail notices".utf8), conversation.bytes, byteCount: 16)
+    private static func id(_ conversation: ConversationID) -> Bytes16 {
+        BLAKE2b.hash(Array("mayfly mail notices".utf8), conversation.bytes, byteCount: 16).withUnsafeBytes {
+            Bytes16(copying: $0)
+        }
     }
 
     func save(_ conversation: ConversationID) {

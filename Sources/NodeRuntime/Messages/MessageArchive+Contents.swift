@@ -39,7 +39,7 @@ extension MessageArchive {
     func forgetChunks(_ message: Messaging.MessageID) throws(StoreError) {
         forgetHeldChunks(message)
         guard !store.isLocked else { return }
-        guard let bytes = try store.read(row, id: message.bytes, now: 0),
+        guard let bytes = try store.read(row, id: message.value, now: 0),
             let (known, _) = try? StoredCodec.decodeMessage(bytes), let attachment = known.content.attachment
         else { return }
         try forgetChunks(message, count: attachment.chunkCount)
@@ -69,15 +69,22 @@ extension MessageArchive {
         memory.chunkByteCount -= gone.values.reduce(0) { $0 + Int64($1.bytes.count) }
     }
 
-    private static let prefixByteCount = 12
+    /// The index of the mark of a message that was read: no file has so many chunks.
+    private static let readMark = Int(UInt32.max)
+    /// The longest time that a message is unread.
+    private static let readMarkLifetime: Milliseconds = 30 * .day
+
+    /// Whether reading has moved the message's expiry forward, within ``readMarkLifetime``; also if it has expired.
+    func wasRead(_ message: Messaging.MessageID) -> Bool { hasChunk(Self.readMark, of: message) }
 
     /// Secret, or a peer could choose a message id that collides with a chunk's.
-    private func chunkID(_ message: Messaging.MessageID, _ index: Int) throws(StoreError) -> [UInt8] {
+    private func chunkID(_ message: Messaging.MessageID, _ index: Int) throws(StoreError) -> Bytes16 {
         let prefix = try chunkPrefix(message)
-        return prefix + withUnsafeBytes(of: UInt32(clamping: index).littleEndian) { Array($0) }
+        return Bytes16(prefix.first, prefix.second | UInt64(UInt32(clamping: index)))
     }
 
-    private func chunkPrefix(_ message: Messaging.MessageID) throws(StoreError) -> [UInt8] {
+    /// The id of a message's chunk 0.
+    private func chunkPrefix(_ message: Messaging.MessageID) throws(StoreError) -> Bytes16 {
         if let known = chunkPrefixes[message] { return known }
         let prefix = Self.chunkPrefix(message, try store.secret(row, label: Self.chunkLabel))
         if chunkPrefixes.count >= 64 { chunkPrefixes = [:] }
@@ -87,9 +94,13 @@ extension MessageArchive {
 
     private static let chunkLabel = "attachment chunks"
 
-    private static func chunkPrefix(_ message: Messaging.MessageID, _ secret: borrowing SecretBytes) -> [UInt8] {
-        Array(BLAKE2b.authenticate(key: secret, message.bytes, byteCount: 16).prefix(prefixByteCount))
+    private static func chunkPrefix(_ message: Messaging.MessageID, _ secret: borrowing SecretBytes) -> Bytes16 {
+        BLAKE2b.authenticate(key: secret, message.bytes, byteCount: 16).withUnsafeBytes {
+            chunkPrefix(Bytes16(copying: $0))
+        }
     }
+
+    private static func chunkPrefix(_ chunk: Bytes16) -> Bytes16 { Bytes16(chunk.first, chunk.second & ~0xffff_ffff) }
 
     func noteReaction(_ message: Message) {
         guard case .reaction(let reaction) = message.content.body else { return }
@@ -126,7 +137,7 @@ extension MessageArchive {
 
     /// - Returns: our undelivered reactions, and the id prefixes of chunks without a known message.
     private func readHidden(from place: UInt64, now: Timestamp) throws(StoreError) -> (
-        undelivered: [Message], orphans: Set<[UInt8]>
+        undelivered: [Message], orphans: Set<Bytes16>
     ) {
         guard try store.hasHidden(row) else {
             reactionsFrom = 0
@@ -136,9 +147,11 @@ extension MessageArchive {
         }
         var found: [FoundReaction] = []
         var undelivered: [(message: Message, arrivedAt: Timestamp)] = []
-        var orphans: Set<[UInt8]> = []
+        var orphans: Set<Bytes16> = []
         try store.visitHidden(row, from: place) { id, byteCount throws(StoreError) in
-            let prefix = Array(id.prefix(Self.prefixByteCount))
+            let prefix = Self.chunkPrefix(id)
+            // The mark of a message that was read.
+            if byteCount == 0 { return true }
             guard byteCount <= Self.reactionByteCount, !orphans.contains(prefix) else {
                 orphans.insert(prefix)
                 return true
@@ -184,7 +197,7 @@ extension MessageArchive {
     /// - Parameters:
     ///   - prefixes: id prefixes of chunks that may have a message.
     ///   - place: a lower bound of the chunks' positions.
-    private func forgetOrphans(_ prefixes: Set<[UInt8]>, from place: UInt64) throws(StoreError) {
+    private func forgetOrphans(_ prefixes: Set<Bytes16>, from place: UInt64) throws(StoreError) {
         var prefixes = prefixes
         let secret = try store.secret(row, label: Self.chunkLabel)
         // The message of our file follows its chunks. A member's message precedes its chunks, maybe by far.
@@ -197,9 +210,9 @@ extension MessageArchive {
                 return !prefixes.isEmpty
             }
         }
-        var gone: [[UInt8]] = []
+        var gone: [Bytes16] = []
         try store.visitHidden(row, from: place) { id, _ in
-            if prefixes.contains(Array(id.prefix(Self.prefixByteCount))) { gone.append(id) }
+            if prefixes.contains(Self.chunkPrefix(id)) { gone.append(id) }
             return true
         }
         for id in gone { try store.erase(row, id: id) }
@@ -241,17 +254,24 @@ extension MessageArchive {
         if rescheduleHeld(id, expiresAt: expiresAt, now: now) { return }
         outgoing.remove(id)
         learned.forgetPlace(of: id)
-        guard !store.isLocked, let bytes = try store.read(row, id: id.bytes, now: now.milliseconds),
+        guard !store.isLocked, let bytes = try store.read(row, id: id.value, now: now.milliseconds),
             let (stored, arrivedAt) = try? StoredCodec.decodeMessage(bytes),
             let tier = Lifetime.holding(expiresAt - now).tier
         else { return }
+        // A copy of a member's message, in a mailbox or after a lost acknowledgement, may come until its former expiry.
+        if stored.sender != nil, stored.expiresAt.map({ $0 > expiresAt }) ?? false, !wasRead(id) {
+            let end = now + Self.readMarkLifetime
+            try store.append(
+                row, id: chunkID(id, Self.readMark), tier: .thirtyDays, expiresAt: end.milliseconds, payload: [],
+                isHidden: true)
+        }
         // Its status records end with its former bucket.
         var message = try current(stored)
         if message.state == .sent { message.state = stored.state }
         message.expiresAt = expiresAt
         message.onReading = nil
         try store.reschedule(
-            row, id: id.bytes, tier: tier, expiresAt: expiresAt.milliseconds,
+            row, id: id.value, tier: tier, expiresAt: expiresAt.milliseconds,
             payload: StoredCodec.encode(message, arrivedAt: arrivedAt))
         guard let attachment = message.content.attachment else { return }
         try rescheduleChunks(id, count: attachment.chunkCount, tier: tier, expiresAt: expiresAt)

@@ -28,7 +28,7 @@ extension MessageArchive {
     /// - Returns: the freed bytes of unread memory; 0 for a message that waits for the disk.
     func markShown(_ id: Messaging.MessageID, now: Timestamp) -> Int {
         guard let index = heldIndex[id] else {
-            if !store.isLocked, unreadStoredCount(now: now) > 0, let place = try? store.place(row, of: id.bytes) {
+            if !store.isLocked, unreadStoredCount(now: now) > 0, let place = try? store.place(row, of: id.value) {
                 showStored(place)
             }
             return 0
@@ -60,11 +60,12 @@ extension MessageArchive {
     func contains(_ id: Messaging.MessageID) -> Bool {
         if heldIndex[id] != nil || known.contains(id, orStored: store.isLocked) { return true }
         guard !store.isLocked else { return false }
-        return (try? store.contains(row, id: id.bytes)) ?? false
+        return (try? store.contains(row, id: id.value)) ?? false
     }
 
-    /// Whether a member's content was shown since the start, even if it has expired; a file counts when complete.
-    func wasShown(_ id: Messaging.MessageID) -> Bool { known.wasShown(id) }
+    /// Whether a member's content was shown since the start, or read, even if it has expired; a file counts when
+    /// complete.
+    func wasShown(_ id: Messaging.MessageID) -> Bool { known.wasShown(id) || wasRead(id) }
 
     func read(_ id: Messaging.MessageID, now: Timestamp) -> Listed? {
         if let index = heldIndex[id] {
@@ -76,7 +77,7 @@ extension MessageArchive {
             guard entry.message.expiresAt.map({ $0 > now }) ?? true else { return nil }
             return listed(current(entry.message, []), entry.arrivedAt)
         }
-        guard !store.isLocked, let bytes = try? store.read(row, id: id.bytes, now: now.milliseconds),
+        guard !store.isLocked, let bytes = try? store.read(row, id: id.value, now: now.milliseconds),
             let (message, arrivedAt) = try? StoredCodec.decodeMessage(bytes), let current = try? current(message)
         else { return nil }
         return listed(current, arrivedAt)
@@ -121,7 +122,7 @@ extension MessageArchive {
             if id.description.hasPrefix(digits) { found.append(id) }
         }
         let stored = try store.messageIDs(row, beginningWith: values, limit: limit, now: now.milliseconds)
-        for id in stored.compactMap({ Messaging.MessageID($0) }) where found.count < limit {
+        for id in stored.map(Messaging.MessageID.init) where found.count < limit {
             // Skip a copy received again while the storage was locked.
             if heldIndex[id] == nil { found.append(id) }
         }
@@ -264,7 +265,7 @@ extension MessageArchive {
     private func beginning(at id: Messaging.MessageID, isAfter: Bool = false) throws(StoreError) -> Beginning? {
         let step = isAfter ? 1 : 0
         if let index = heldIndex[id] { return Beginning(place: held[index].place ?? .max, held: index + step) }
-        guard let place = try store.place(row, of: id.bytes) else { return nil }
+        guard let place = try store.place(row, of: id.value) else { return nil }
         return Beginning(place: place + UInt64(step), held: held.partitioningIndex { ($0.place ?? .max) > place })
     }
 

@@ -47,7 +47,7 @@ final class MessageArchive {
     /// The newest hidden records were scanned since the start.
     var isHiddenKnown = false
     var heldChunks: [Messaging.MessageID: [Int: AttachmentChunk]] = [:]
-    var chunkPrefixes: [Messaging.MessageID: [UInt8]] = [:]
+    var chunkPrefixes: [Messaging.MessageID: Bytes16] = [:]
     var outgoing: OutgoingMessages
     /// Members' messages that have left memory.
     private(set) var known: KnownMessages
@@ -149,7 +149,7 @@ final class MessageArchive {
         _ message: Message, arrivedAt: Timestamp, _ tier: Tier, _ expiresAt: Timestamp, notBefore place: UInt64?
     ) throws(StoreError) -> MessagePlace {
         try store.append(
-            row, id: message.content.id.bytes, tier: tier, expiresAt: expiresAt.milliseconds,
+            row, id: message.content.id.value, tier: tier, expiresAt: expiresAt.milliseconds,
             payload: StoredCodec.encode(message, arrivedAt: arrivedAt),
             // After an expiry the store may count from a lower position.
             notBefore: place ?? 0, isHidden: message.content.isAnnotation)
@@ -256,7 +256,7 @@ final class MessageArchive {
             if expiresAt <= now { continue }
             do throws(StoreError) {
                 // The message came again while the storage was locked.
-                if try !store.contains(row, id: id.bytes) {
+                if try !store.contains(row, id: id.value) {
                     let before = kept.last?.place
                     let place = try append(
                         entry.message, arrivedAt: entry.arrivedAt, tier, expiresAt, notBefore: before)
@@ -348,7 +348,7 @@ final class MessageArchive {
         sent.subtract(gone)
         if !held.isEmpty { replaceHeld(held.filter { !gone.contains($0.message.content.id) }) }
         guard !store.isLocked else { return }
-        for id in ids where try store.contains(row, id: id.bytes) { try store.erase(row, id: id.bytes) }
+        for id in ids where try store.contains(row, id: id.value) { try store.erase(row, id: id.value) }
     }
 
     /// Drops all messages that exist only in memory.

@@ -56,7 +56,7 @@ final class Expiry: Part {
     /// The clock step was confirmed or reverted: restored messages keep their state.
     private func settleWithheld() {
         for (inbox, id) in withheld {
-            let isBack = (try? store.contains(inbox.row, id: id.bytes)) ?? false
+            let isBack = (try? store.contains(inbox.row, id: id.value)) ?? false
             if !isBack { inbox.archive.expired(id) }
         }
         withheld = []

@@ -41,11 +41,6 @@ struct Magic: Sendable {
 }
 
 extension Bytes16 {
-    static func parse(_ bytes: [UInt8]) throws(StoreError) -> Bytes16 {
-        guard let id = Bytes16(bytes) else { throw .invalidArgument("message identifier: 16 bytes wanted") }
-        return id
-    }
-
     struct Prefix {
         private let digits: Bytes16
         private let mask: Bytes16
