@@ -17,10 +17,10 @@ import Store
 @main enum Allocations {
     /// Allocations per message in the release build: the last lowered figure plus a twentieth.
     private static let limits: [(name: String, limit: Double)] = [
-        ("sender", 13.4), ("receiver", 5.6), ("control socket", 2.2),
+        ("sender", 13.0), ("receiver", 3.7), ("control socket", 2.1),
     ]
     /// Allocations per idle tick, independent of the number of inboxes.
-    private static let tickLimit = 13.7
+    private static let tickLimit = 1.0
     private static let inboxes = 10_000
     private static let messages = 4_096
     private static let batch = 32

@@ -93,9 +93,7 @@ package struct Verification {
         isOpen = false
     }
 
-    static func identifier(_ number: Int) -> Bytes16 {
-        Bytes16(UInt64(number).byteSwapped, 0x0707_0707_0707_0707)
-    }
+    static func identifier(_ number: Int) -> Bytes16 { Bytes16(UInt64(number).byteSwapped, 0x0707_0707_0707_0707) }
 
     private func expect(_ isTrue: Bool, _ comment: @autoclosure () -> String) throws {
         if !isTrue { throw Violation(comment()) }

@@ -129,9 +129,7 @@ import Testing
         let later = start + hour / 2 + 1_000
         #expect(store.nextDeadline == later)
         let report = store.reap(hide: later, destroy: later)
-        #expect(
-            report.expired == [ReapReport.Expired(row: row, id: messageID(1))]
-                && report.recordsOverwritten == 1)
+        #expect(report.expired == [ReapReport.Expired(row: row, id: messageID(1))] && report.recordsOverwritten == 1)
         #expect(isErased(disk))
         #expect(store.grid.segments.isEmpty)
         store.close()

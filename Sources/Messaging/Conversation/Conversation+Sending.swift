@@ -206,9 +206,7 @@ extension Conversation {
     /// Whether the upload may go on, now that it has `byteCount` bytes.
     package func checkPrepared(_ prepared: PreparedAttachment, byteCount: Int64, _ turn: Turn) throws(CommandError) {
         guard prepared.agreement == placement(of: .attachment, turn).agreement else { throw .agreementChanged }
-        guard byteCount <= turn.attachmentByteCount else {
-            throw .fileTooLarge(limit: turn.attachmentByteCount)
-        }
+        guard byteCount <= turn.attachmentByteCount else { throw .fileTooLarge(limit: turn.attachmentByteCount) }
         guard prepared.keeping == .memory, byteCount > Limits.attachmentMemoryByteCount else { return }
         throw .fileTooLargeForMemory(byteCount: byteCount, limit: Limits.attachmentMemoryByteCount)
     }
@@ -369,8 +367,9 @@ extension Conversation {
 
     /// A member refuses our file: it is too large or damaged.
     private func wasRefused(_ id: MessageID, by peer: Peer, _ turn: inout Turn) -> Bool {
-        guard peer.outbox[id] != nil, turn.node.message(id, client)?.content.attachment != nil, peer.settle(id)
-        else { return false }
+        guard peer.outbox[id] != nil, turn.node.message(id, client)?.content.attachment != nil, peer.settle(id) else {
+            return false
+        }
         said([id], .failed, by: peer, &turn)
         if isSettled(id) { become(.failed, [id], stored: nil, &turn) }
         return true

@@ -230,8 +230,7 @@ final class Explosions: Part {
             removeFanOut(conversation)
             return nil
         }
-        guard !store.isLocked,
-            let stored = try? store.fanOut(id: conversation.value.left, now: now.milliseconds),
+        guard !store.isLocked, let stored = try? store.fanOut(id: conversation.value.left, now: now.milliseconds),
             let fanOut = try? StoredCodec.decode(FanOut.self, stored), fanOut.conversation == conversation
         else { return nil }
         shell.endings[conversation].fanOut = fanOut

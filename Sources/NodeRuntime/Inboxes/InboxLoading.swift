@@ -100,9 +100,11 @@ final class InboxLoading: Part {
             if try store.isUsed(row) { throw NodeError.store(.damaged(what: "the state of inbox \(row)")) }
             return try store.destroyRow(row)
         }
-        // A mailbox box, not an inbox of ours.
-        if let box = try? StoredCodec.decode(KeptBoxes.Snapshot.self, bytes) { return shell.keptBoxes.adopt(box, row) }
-        let snapshot = try StoredCodec.decode(InboxSnapshot.self, bytes)
+        let snapshot: InboxSnapshot
+        do { snapshot = try StoredCodec.decode(InboxSnapshot.self, bytes) } catch {
+            // A mailbox's box, not an inbox of ours.
+            return shell.keptBoxes.adopt(try StoredCodec.decode(KeptBoxes.Snapshot.self, bytes), row)
+        }
         let client = snapshot.record.client
         // Two inboxes with one clientId: refuse the second.
         guard inboxes[client] == nil else { throw NodeError.clientIDMismatch(client) }
