@@ -70,7 +70,7 @@ import Testing
         }
     }
 
-    @Test("A join sets an alias, refuses a taken one, and releases it when the join fails") func joined() throws {
+    @Test func `A join sets an alias, refuses a taken one, and releases it when the join fails`() throws {
         try withPair { ann, bob in
             try bob.ok("conversation", "create", "--name", "mine")
             let slug = try inviteToRoom(ann)
@@ -97,9 +97,7 @@ import Testing
         }
     }
 
-    @Test("An alias is free, and in no file, once its conversation has exploded, expired or been left") func gone()
-        throws
-    {
+    @Test func `An alias is free, and in no file, once its conversation has exploded, expired or been left`() throws {
         try withPair { ann, bob in
             let names = ["exploded", "scheduled", "left"].map { "alias-\($0)-\(UUID().uuidString)" }
             for name in names { try meet(ann, bob, "room \(name)", ["--alias", name]) }
@@ -122,7 +120,7 @@ import Testing
         }
     }
 
-    @Test("The copy from before a removal has no alias, and leaving it keeps the alias") func earlierCopy() throws {
+    @Test func `The copy from before a removal has no alias, and leaving it keeps the alias`() throws {
         try withRoom { ann, bob, id in
             try bob.ok("conversation", "alias", "room", "night shift")
             let earlier = try bob.ok("conversation", "show", "room")["inbox"].string ?? ""

@@ -20,7 +20,7 @@ import Testing
         try node.ok("read", "room").lines.first { $0["message"].string == id } ?? JSON(value: nil)
     }
 
-    @Test("a file of any size goes both ways and arrives unchanged") func bothWays() throws {
+    @Test func `a file of any size goes both ways and arrives unchanged`() throws {
         try withRoom(lifetime: "1d") { ann, bob, _ in
             for (byteCount, (from, to)) in [0, 1, 61_440, 61_441, 2_000_000].flatMap({ size in
                 [(size, (ann, bob)), (size, (bob, ann))]
@@ -43,7 +43,7 @@ import Testing
         }
     }
 
-    @Test("a file that another process is writing is not sent") func changing() throws {
+    @Test func `a file that another process is writing is not sent`() throws {
         try withRoom(lifetime: "1d") { ann, bob, _ in
             for how in ["grows", "shrinks", "changes"] {
                 let size = 8 << 20
@@ -75,7 +75,7 @@ import Testing
         }
     }
 
-    @Test("a pipe without input ends with 4 after the timeout, and nothing is sent") func silentPipe() throws {
+    @Test func `a pipe without input ends with 4 after the timeout, and nothing is sent`() throws {
         try withRoom(lifetime: "1d") { ann, bob, _ in
             let pipe = "\(ann.directory)/pipe"
             try #require(mkfifo(pipe, 0o600) == 0)
@@ -237,7 +237,7 @@ import Testing
         throw HarnessError("no attempt is the last")
     }
 
-    @Test("a chat message does not wait behind a file") func fairness() throws {
+    @Test func `a chat message does not wait behind a file`() throws {
         try withRoom(lifetime: "1d") { ann, bob, _ in
             // Suspended, so that the file cannot be complete before the message is sent.
             let (id, cursor, attempt) = try halfway(ann, bob, 32_000_000) { _, attempt in
@@ -250,7 +250,7 @@ import Testing
         }
     }
 
-    @Test("without an agreement a file is memory only, and small") func ephemeral() throws {
+    @Test func `without an agreement a file is memory only, and small`() throws {
         try withRoom { ann, bob, _ in
             let text = String(repeating: "a line of a secret file\n", count: 20_000)
             let path = "\(ann.directory)/plain.txt"
@@ -281,7 +281,7 @@ import Testing
         }
     }
 
-    @Test("a file that the other member's node refuses ends with exit code 2") func tooLarge() throws {
+    @Test func `a file that the other member's node refuses ends with exit code 2`() throws {
         try withRoom(lifetime: "1d") { ann, bob, _ in
             try bob.stop()
             let configuration = String(decoding: bob.contents("config.json"), as: UTF8.self)

@@ -57,7 +57,7 @@ import Testing
         }
     }
 
-    @Test("The fields of events and results are those of the schema") func fields() throws {
+    @Test func `The fields of events and results are those of the schema`() throws {
         try withRoom(lifetime: "1d") { ann, bob, _ in
             try say("one", ann)
             try ann.ok("lock")
@@ -124,9 +124,7 @@ import Testing
         }
     }
 
-    @Test("Each of several watchers gets every event, and one that resumes with its cursor misses none") func watchers()
-        throws
-    {
+    @Test func `Each of several watchers gets every event, and one that resumes with its cursor misses none`() throws {
         try withRoom { ann, bob, _ in
             let watchers = try (0..<3).map { _ in
                 try Background(
@@ -164,8 +162,7 @@ import Testing
         }
     }
 
-    @Test("A watcher with --reconnect goes on after a restart and misses no event that the node kept")
-    func reconnecting() throws {
+    @Test func `A watcher with --reconnect goes on after a restart and misses no event that the node kept`() throws {
         try withRoom(lifetime: "1d") { ann, bob, _ in
             let watcher = try Background(bob, ["watch", "room", "--only", "message", "--since", "0", "--reconnect"])
             func texts() -> [String] {
@@ -229,7 +226,7 @@ import Testing
         }
     }
 
-    @Test("Wrong usage gives an error object with --json, and a hint names the given home") func errors() throws {
+    @Test func `Wrong usage gives an error object with --json, and a hint names the given home`() throws {
         try withHome { ann in
             for arguments in [["frobnicate"], ["peer", "frobnicate"], ["send"], ["watch", "--nonsense"], ["join"]] {
                 let answer = try Program.run([Program.mayfly] + arguments + ["--json"], in: ann.directory)
@@ -245,7 +242,7 @@ import Testing
         }
     }
 
-    @Test("With --json a wrong value is reported with the allowed ones, in one line") func possibleValues() throws {
+    @Test func `With --json a wrong value is reported with the allowed ones, in one line`() throws {
         try withDirectory { directory in
             let answer = try Program.run(
                 [Program.mayfly, "lifetime", "propose", "room", "2h", "--json"], in: directory)
@@ -254,7 +251,7 @@ import Testing
         }
     }
 
-    @Test("Text that is not UTF-8 is refused, not changed") func encoding() throws {
+    @Test func `Text that is not UTF-8 is refused, not changed`() throws {
         try withNode { ann in
             try ann.ok("conversation", "create", "--name", "room")
             func run(_ script: String) throws -> Answer {
@@ -274,7 +271,7 @@ import Testing
         }
     }
 
-    @Test("The service manager is told when the node is ready and when it stops") func readiness() throws {
+    @Test func `The service manager is told when the node is ready and when it stops`() throws {
         try withHome { ann in
             let manager = try ServiceManagerSocket("\(ann.directory)/notify")
             ann.prefix = ["env", "NOTIFY_SOCKET=\(manager.path)"]
@@ -291,7 +288,7 @@ import Testing
         }
     }
 
-    @Test("Watchdog pings are sent, never block the node, and only come from the watched process") func pings() throws {
+    @Test func `Watchdog pings are sent, never block the node, and only come from the watched process`() throws {
         try withHome { ann in
             let manager = try ServiceManagerSocket("\(ann.directory)/notify")
             let variables = ["env", "NOTIFY_SOCKET=\(manager.path)", "WATCHDOG_USEC=50000"]
@@ -374,7 +371,7 @@ import Testing
         }
     }
 
-    @Test("A passphrase is read from a systemd credential") func credential() throws {
+    @Test func `A passphrase is read from a systemd credential`() throws {
         try withDirectory { directory in
             let credentials = "\(directory)/credentials"
             mkdir(credentials, 0o700)

@@ -51,7 +51,7 @@ import Testing
         }
     }
 
-    @Test("A node whose home is removed reports it and ends") func removed() throws {
+    @Test func `A node whose home is removed reports it and ends`() throws {
         try withRoom(lifetime: "1d") { ann, bob, _ in
             try say("before", ann)
             try FileManager.default.removeItem(atPath: ann.home)

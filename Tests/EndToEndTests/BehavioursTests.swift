@@ -156,7 +156,7 @@ import Testing
         return Set(promises.filter { !$0.isMore && scripts[$0.test]?.isConditional == false }.map(\.number))
     }
 
-    @Test("each test of the list exists") func tests() throws {
+    @Test func `each test of the list exists`() throws {
         let scripts = try Self.scriptsByName()
         #expect(scripts.count > 300, "the sources of the tests are read")
         let suites = Set(scripts.keys.map { $0.prefix { $0 != "/" } })
@@ -171,7 +171,7 @@ import Testing
         }
     }
 
-    @Test("each number of the list is a promise of a page, or is worded in the list") func known() throws {
+    @Test func `each number of the list is a promise of a page, or is worded in the list`() throws {
         let promises = try Self.promises()
         let pages = try Self.numbers("Expectations", "| E-") + Self.numbers("ThreatModel", "- T-")
         let known = Set(pages + promises.filter { !$0.says.isEmpty }.map(\.number))
@@ -180,21 +180,20 @@ import Testing
         #expect(promises.filter { !$0.says.isEmpty && ["E", "T"].contains($0.number.prefix(1)) } == [])
     }
 
-    @Test("each expectation has a test that is always run") func expectations() throws {
+    @Test func `each expectation has a test that is always run`() throws {
         let numbers = try Self.numbers("Expectations", "| E-")
         #expect(numbers == (1...48).map { "E-\($0)" })
         #expect(try Self.shown(Self.promises()).isSuperset(of: numbers))
     }
 
-    @Test("each promise of the threat model has a test, and none of them is skipped") func threats() throws {
+    @Test func `each promise of the threat model has a test, and none of them is skipped`() throws {
         let promises = try Self.promises().filter { $0.number.hasPrefix("T-") }
         let numbers = try Self.numbers("ThreatModel", "- T-")
         #expect(numbers.count >= 50 && numbers == numbers.indices.map { "T-\($0 + 1)" }, "numbered in order")
         checkAlwaysRun(promises, numbers, try Self.shown(promises))
     }
 
-    @Test("each behaviour of the reference documents has a test, and none of them is skipped") func behaviours() throws
-    {
+    @Test func `each behaviour of the reference documents has a test, and none of them is skipped`() throws {
         let promises = try Self.promises().filter { $0.number.hasPrefix("00") }
         let shown = try Self.shown(promises)
         #expect(promises.allSatisfy { !$0.says.isEmpty })

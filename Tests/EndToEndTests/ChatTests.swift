@@ -3,7 +3,7 @@ import Glibc
 import Testing
 
 @Suite("A chat of two nodes", .script) struct ChatTests {
-    @Test("A chat on loopback: each side gets every message once, in order, with the right member") func both() throws {
+    @Test func `A chat on loopback: each side gets every message once, in order, with the right member`() throws {
         try withRoom { ann, bob, id in
             for turn in 1...3 {
                 let question = try say("question \(turn)", ann)
@@ -50,7 +50,7 @@ import Testing
         }
     }
 
-    @Test("A member leaves: the other one is told, and the leaver's copy is gone") func leave() throws {
+    @Test func `A member leaves: the other one is told, and the leaver's copy is gone`() throws {
         try withRoom(lifetime: "1d") { ann, bob, id in
             try say("before", ann)
             try bob.writtenOut()

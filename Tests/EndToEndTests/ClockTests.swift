@@ -22,9 +22,7 @@ import Testing
 
     private func isDestroyed(_ node: TestNode) -> Bool { node.files(".seg").isEmpty }
 
-    @Test("A clock ten years ahead hides messages at once, and destroys them only after a minute of it") func glitch()
-        throws
-    {
+    @Test func `A clock ten years ahead hides messages at once, and destroys them only after a minute of it`() throws {
         try withMessage { ann, bob, clock in
             let id = try #require(try message("for an hour", at: ann)["message"].string)
             try bob.ok("react", "room", id, "🎉", "--wait", "delivered")
@@ -58,7 +56,7 @@ import Testing
         }
     }
 
-    @Test("A message expires: both sides get messageExpired, and nothing of it is left") func expired() throws {
+    @Test func `A message expires: both sides get messageExpired, and nothing of it is left`() throws {
         try withClockedRoom(lifetime: "1h") { ann, bob, _, clock in
             let id = try say("for an hour", ann)["message"].string ?? ""
             clock.pass(TestClock.hour / 2)

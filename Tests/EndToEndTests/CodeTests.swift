@@ -20,7 +20,7 @@ import Testing
         return "\(parts[0])-\(parts[1])-\(parts[2] == "zoo" ? "zone" : "zoo")"
     }
 
-    @Test("A spoken code leads to a conversation, and its creator is told that it was used") func taken() throws {
+    @Test func `A spoken code leads to a conversation, and its creator is told that it was used`() throws {
         try withNodes { ann, bob, place in
             let (command, code) = try open(ann)
             let joined = try bob.ok("join", code.uppercased(), "--at", place, "--as", "bob", "--timeout", "90")
@@ -120,7 +120,7 @@ import Testing
         }
     }
 
-    @Test("A mistyped code is refused before anything is sent, with the nearest word") func mistyped() throws {
+    @Test func `A mistyped code is refused before anything is sent, with the nearest word`() throws {
         try withNodes { ann, bob, place in
             let (command, code) = try open(ann)
             let slot = code.split(separator: "-")[0]
@@ -173,9 +173,7 @@ private final class Stranger {
     "Spoken codes on one network", .script,
     .enabled(if: Program.canMakeNamespaces, "making network namespaces needs root and `ip`")) struct LanCodeScenarios
 {
-    @Test("Without --at the machine with the code is found; its socket is open only while a code is") func found()
-        throws
-    {
+    @Test func `Without --at the machine with the code is found; its socket is open only while a code is`() throws {
         try withMachines { cable, ann, bob in
             try ann.ok("conversation", "create", "--name", "room", "--as", "ann")
             #expect(try !cable.isListening())

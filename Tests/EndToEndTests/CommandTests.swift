@@ -3,7 +3,7 @@ import Glibc
 import Testing
 
 @Suite("Commands", .script) struct CommandTests {
-    @Test("An empty --home is wrong usage, not the default home") func emptyHome() throws {
+    @Test func `An empty --home is wrong usage, not the default home`() throws {
         try withNode { ann in
             try ann.ok("conversation", "create", "--name", "room")
             for command in [["status"], ["explode", "room", "--force"], ["doctor"], ["reap"], ["init"], ["run"]] {
@@ -85,8 +85,7 @@ import Testing
         }
     }
 
-    @Test("A sleeping conversation with a scheduled explosion is listed with its end") func scheduledAndAsleep() throws
-    {
+    @Test func `A sleeping conversation with a scheduled explosion is listed with its end`() throws {
         try withRoom { ann, _, _ in
             try ann.ok("explode", "room", "--in", "2h", "--force")
             try ann.ok("inbox", "sleep", "room")
@@ -100,7 +99,7 @@ import Testing
         }
     }
 
-    @Test("A prefix that fits an invitation and a join cancels neither") func ambiguousCancel() throws {
+    @Test func `A prefix that fits an invitation and a join cancels neither`() throws {
         try withPair { ann, bob in
             for (node, other) in [(ann, bob), (bob, ann)] {
                 let card = try other.ok("peer", "card")["contact"].string ?? ""

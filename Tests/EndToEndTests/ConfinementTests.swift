@@ -35,7 +35,7 @@ import Testing
         "os.setpriority(os.PRIO_PROCESS, os.getppid(), 1)", "os.removexattr('FILE', 'user.x')",
     ]
 
-    @Test("A confined program can do nothing else") func refused() throws {
+    @Test func `A confined program can do nothing else`() throws {
         try withDirectory { directory in
             let file = "\(directory)/file"
             #expect(FileManager.default.createFile(atPath: file, contents: Data("secret".utf8)))
@@ -64,7 +64,7 @@ import Testing
         }
     }
 
-    @Test("A confined program is ended when it takes too much memory or time") func bounds() throws {
+    @Test func `A confined program is ended when it takes too much memory or time`() throws {
         try withDirectory { directory in
             #expect(try confined("x = bytearray(3 << 30)", in: directory).code != 0)
             let spinning = try Program.run(

@@ -8,7 +8,7 @@ import Testing
         try node.ok("read", "room").lines.first { $0["message"].string == id } ?? JSON(value: nil)
     }
 
-    @Test("a reply names its message; an unknown message cannot be answered") func reply() throws {
+    @Test func `a reply names its message; an unknown message cannot be answered`() throws {
         try withRoom { ann, bob, _ in
             let first = id(try say("shall we?", ann))
             let sent = try bob.ok("send", "room", "yes", "--reply-to", String(first.prefix(8)), "--wait", "delivered")
@@ -28,7 +28,7 @@ import Testing
         }
     }
 
-    @Test("a reaction is shown at its message, can be taken back, and survives a restart") func reaction() throws {
+    @Test func `a reaction is shown at its message, can be taken back, and survives a restart`() throws {
         try withRoom(lifetime: "1d") { ann, bob, _ in
             let first = id(try say("done", ann))
             try bob.ok("react", "room", String(first.prefix(8)), "👍", "--wait", "delivered")
@@ -48,7 +48,7 @@ import Testing
         }
     }
 
-    @Test("a content of an unknown type is shown by its fallback and passed to bots unchanged") func unknown() throws {
+    @Test func `a content of an unknown type is shown by its fallback and passed to bots unchanged`() throws {
         try withRoom(lifetime: "1d") { ann, bob, _ in
             let payload = "\(ann.directory)/payload"
             try Data([0, 1, 2, 0xff]).write(to: URL(fileURLWithPath: payload))
@@ -65,7 +65,7 @@ import Testing
         }
     }
 
-    @Test("a read receipt is sent only if its reader has enabled it") func readReceipts() throws {
+    @Test func `a read receipt is sent only if its reader has enabled it`() throws {
         try withRoom(lifetime: "1d") { ann, bob, _ in
             let first = id(try say("one", ann))
             try bob.ok("read", "room")

@@ -7,8 +7,7 @@ import Testing
             .compactMap { $0["message"].string }
     }
 
-    @Test("Two copies of a home that run at once: both owners and the member are warned, once") func twoCopies() throws
-    {
+    @Test func `Two copies of a home that run at once: both owners and the member are warned, once`() throws {
         try withRoom { ann, bob, _ in
             try bob.stop()
             let copy = TestNode(name: "copy", directory: ann.directory)

@@ -5,7 +5,7 @@ import TestSupport
 import Testing
 
 @Suite("Crashes", .script) struct CrashTests {
-    @Test("Each confirmed delivery is there once after kill -9 of either node during a stream") func stream() throws {
+    @Test func `Each confirmed delivery is there once after kill -9 of either node during a stream`() throws {
         try withRoom { ann, bob, _ in
             for node in [ann, bob] { try node.ok("lifetime", "policy", "room", "accept-up-to:1d") }
             try ann.ok("lifetime", "propose", "room", "1d")
@@ -63,7 +63,7 @@ import Testing
         }
     }
 
-    @Test("An explosion interrupted by kill -9 happens completely or not at all, and is told") func explosion() throws {
+    @Test func `An explosion interrupted by kill -9 happens completely or not at all, and is told`() throws {
         try withRoom(lifetime: "1d") { ann, bob, first in
             var id = first
             var delay = 0.0
@@ -112,7 +112,7 @@ import Testing
         !(try creator.ok("explode", "status", id)["confirmed"].list.isEmpty)
     }
 
-    @Test("Every answer of the command line is still true after kill -9 and a restart") func everyAnswer() throws {
+    @Test func `Every answer of the command line is still true after kill -9 and a restart`() throws {
         try withPair { ann, bob in
             let id = try ann.ok("conversation", "create", "--name", "room")["conversation"].string ?? ""
             try ann.restart(kills: true)

@@ -35,7 +35,7 @@ import Testing
             ?? JSON(value: nil)
     }
 
-    @Test("Without TCP two nodes meet, chat and agree over UDP, and report the path") func chat() throws {
+    @Test func `Without TCP two nodes meet, chat and agree over UDP, and report the path`() throws {
         try withDatagramRoom { ann, bob, relay in
             try agree(ann, bob, "1d")
             for index in 0..<10 { try say("over UDP \(index)", index % 2 == 0 ? ann : bob) }
@@ -50,7 +50,7 @@ import Testing
         }
     }
 
-    @Test("A chat over UDP goes on over the same link when a NAT changes one side's address") func move() throws {
+    @Test func `A chat over UDP goes on over the same link when a NAT changes one side's address`() throws {
         try withDatagramRoom { ann, bob, relay in
             try say("before", ann)
             let cursor = try ann.cursor()
@@ -67,7 +67,7 @@ import Testing
         }
     }
 
-    @Test("With --no-udp a node has no UDP socket and is dialled over TCP") func off() throws {
+    @Test func `With --no-udp a node has no UDP socket and is dialled over TCP`() throws {
         try withHomes { ann, bob in
             try ann.start(["--no-udp"])
             try bob.start()

@@ -7,7 +7,7 @@ import Testing
 @Suite("Deadlines") struct DeadlineQueueTests {
     private final class Told { var numbers: [Int] = [] }
 
-    @Test("Deadlines pass in time order, for any order of insertion, and cancelled ones never") func order() {
+    @Test func `Deadlines pass in time order, for any order of insertion, and cancelled ones never`() {
         let loop = EmbeddedEventLoop()
         let queue = DeadlineQueue(loop)
         let told = Told()
@@ -30,7 +30,7 @@ import Testing
         #expect(told.numbers == [10, 10, 30, 1, 40] && queue.count == 0)
     }
 
-    @Test("A deadline's action may add and cancel others") func within() {
+    @Test func `A deadline's action may add and cancel others`() {
         let loop = EmbeddedEventLoop()
         let queue = DeadlineQueue(loop)
         let told = Told()
@@ -44,7 +44,7 @@ import Testing
         #expect(told.numbers == [1, 4] && queue.count == 0)
     }
 
-    @Test("A million cancelled deadlines keep no memory") func bounded() {
+    @Test func `A million cancelled deadlines keep no memory`() {
         let loop = EmbeddedEventLoop()
         let queue = DeadlineQueue(loop)
         for _ in 0..<1_000_000 { queue.remove(queue.add(after: .hours(1)) {}) }

@@ -11,7 +11,7 @@ import Testing
         try node.run(["doctor"]).lines.first { $0["name"].string == name } ?? JSON(value: nil)
     }
 
-    @Test("A healthy home has no failing check, with the node running and without") func healthy() throws {
+    @Test func `A healthy home has no failing check, with the node running and without`() throws {
         try withHome { ann in
             let names: Set = [
                 "home", "keystore", "clock", "erasure", "config", "peers", "listen", "advertise", "space", "socket",
@@ -34,7 +34,7 @@ import Testing
         }
     }
 
-    @Test("Each fault is found, with a remedy, and the exit code is 1") func findings() throws {
+    @Test func `Each fault is found, with a remedy, and the exit code is 1`() throws {
         try withHome { ann in
             func expectFailure(_ name: String, _ words: String, at location: SourceLocation = #_sourceLocation) throws {
                 let answer = try ann.fails(1, "doctor", at: location)
@@ -84,7 +84,7 @@ import Testing
         }
     }
 
-    @Test("A UDP port of another program, and an interface that does not exist, are found") func network() throws {
+    @Test func `A UDP port of another program, and an interface that does not exist, are found`() throws {
         try withNode { ann in
             try ann.stop()
             let other = try LoopbackSocket.bound(SOCK_DGRAM, at: ann.host, port: ann.port)
@@ -101,7 +101,7 @@ import Testing
         }
     }
 
-    @Test("A clock behind the newest time of the home is found") func clock() throws {
+    @Test func `A clock behind the newest time of the home is found`() throws {
         try withNode { ann in
             try ann.stop()
             #expect(try check(ann, "clock")["state"].string == "ok")
@@ -121,7 +121,7 @@ import Testing
         }
     }
 
-    @Test("Unread messages in memory are a warning from nine tenths of their limit on") func memory() {
+    @Test func `Unread messages in memory are a warning from nine tenths of their limit on`() {
         let limit = Limits.memoryTotalByteCount
         #expect(HealthCheck.memory(limit / 10 * 9 - 1).state == .ok)
         let check = HealthCheck.memory(limit / 10 * 9)

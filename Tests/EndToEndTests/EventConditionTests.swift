@@ -35,7 +35,7 @@ import enum Messaging.DeliveryState
         #expect(error.kind == .usage && error.hint?.contains(hint) == true, "\(error)")
     }
 
-    @Test("An id matches in capitals and by its prefix") func ids() throws {
+    @Test func `An id matches in capitals and by its prefix`() throws {
         let event: JSONValue = ["event": "messageState", "message": .string(id), "state": "sent"]
         for text in ["message=4f1c", "message=4F1C09", "message=\(id),state=sent"] {
             #expect(try condition("messageState:\(text)").matches(event))
@@ -47,7 +47,7 @@ import enum Messaging.DeliveryState
         #expect(try !condition("joinFailed:message=An e").matches(["event": "joinFailed", "message": "An error"]))
     }
 
-    @Test("A comma belongs to the value unless a field follows it") func commas() throws {
+    @Test func `A comma belongs to the value unless a field follows it`() throws {
         let event: JSONValue = ["event": "message", "text": "hello, bob, a=b,", "from": "ann, x"]
         for text in ["text=hello, bob, a=b,", "text=hello, bob, a=b,,from=ann, x", "from=ann, x,text=hello, bob, a=b,"]
         {
@@ -60,7 +60,7 @@ import enum Messaging.DeliveryState
         #expect(throws: ControlError.self) { try condition("message:text=hello,membr=4f1c").check() }
     }
 
-    @Test("Every listed state of a message exists") func states() {
+    @Test func `Every listed state of a message exists`() {
         #expect(Message.states.allSatisfy { DeliveryState(rawValue: $0) != nil })
     }
 }

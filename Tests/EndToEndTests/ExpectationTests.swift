@@ -4,7 +4,7 @@ import Testing
 
 /// Rows of `Expectations.md` that no other suite shows.
 @Suite("Expectations", .script) struct ExpectationTests {
-    @Test("A setter that runs twice changes nothing the second time, and a getter shows the value") func sets() throws {
+    @Test func `A setter that runs twice changes nothing the second time, and a getter shows the value`() throws {
         try withRoom { ann, bob, _ in
             let card = try bob.ok("peer", "card")["contact"].string ?? ""
             for _ in 0..<2 {
@@ -38,7 +38,7 @@ import Testing
         }
     }
 
-    @Test("No sent content changes the lifetime in force or a policy") func sending() throws {
+    @Test func `No sent content changes the lifetime in force or a policy`() throws {
         try withRoom(lifetime: "1d") { ann, bob, _ in
             try ann.ok("lifetime", "policy", "room", "accept-up-to:7d")
             func terms(_ node: TestNode) throws -> [String?] {
@@ -70,8 +70,7 @@ import Testing
     }
 
     // The clock needs a C compiler, and so does the build of this package.
-    @Test("After its last message has expired a conversation still has its members and its agreement")
-    func expiredHistory() throws {
+    @Test func `After its last message has expired a conversation still has its members and its agreement`() throws {
         try withClockedRoom(lifetime: "1h") { ann, bob, id, clock in
             try say("the last for now", ann)
             clock.pass(2 * TestClock.hour)
@@ -89,8 +88,7 @@ import Testing
         }
     }
 
-    @Test("An explosion on a terminal asks for the name, and names the members that have to confirm it")
-    func explosionAsks() throws {
+    @Test func `An explosion on a terminal asks for the name, and names the members that have to confirm it`() throws {
         try withRoom { ann, bob, id in
             let terminal = try PseudoTerminal()
             let explode = ["setsid", "--ctty", Program.mayfly, "explode", "room", "--home", ann.home]
@@ -111,7 +109,7 @@ import Testing
         }
     }
 
-    @Test("Each command of the chat names an existing command of the shell") func chatCommands() throws {
+    @Test func `Each command of the chat names an existing command of the shell`() throws {
         try withHomes("ann") { nodes in
             try nodes[0].start()
             let help = try nodes[0].show("chat", "--help")
@@ -146,7 +144,7 @@ import Testing
         }
     }
 
-    @Test("Without --discover a node has no sockets but its port and its links") func quiet() throws {
+    @Test func `Without --discover a node has no sockets but its port and its links`() throws {
         try withRoom { ann, bob, _ in
             try ann.ok("peer", "add", "lab", "--endpoint", "tcp://127.0.0.1:9")
             try say("hello", ann)
@@ -160,7 +158,7 @@ import Testing
         }
     }
 
-    @Test("In a group the state of a message is shown for each member") func deliveries() throws {
+    @Test func `In a group the state of a message is shown for each member`() throws {
         try withGroup("ann", "bob", "eve") { nodes in
             let (ann, bob, eve) = (nodes[0], nodes[1], nodes[2])
             try bob.ok("conversation", "set", "room", "read-receipts=on")

@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 @Suite("List of explosions", .script) struct ExplodeListTests {
-    @Test("After an explosion its id and name are in the list, and a text to it ends with 3") func listed() throws {
+    @Test func `After an explosion its id and name are in the list, and a text to it ends with 3`() throws {
         try withRoom { ann, bob, id in
             #expect(try ann.ok("explode", "list").lines.isEmpty)
             try ann.ok("explode", "room", "--force")
@@ -40,7 +40,7 @@ import Testing
         }
     }
 
-    @Test("Scheduled explosions are listed by their time among past ones, asleep or awake") func scheduled() throws {
+    @Test func `Scheduled explosions are listed by their time among past ones, asleep or awake`() throws {
         try withNode { ann in
             func create(_ name: String) throws -> String {
                 try ann.ok("conversation", "create", "--name", name)["conversation"].string ?? ""
@@ -61,7 +61,7 @@ import Testing
         }
     }
 
-    @Test("A list of several pages is shown completely, each explosion once") func pages() throws {
+    @Test func `A list of several pages is shown completely, each explosion once`() throws {
         try withNode { ann in
             // A page of the list holds 256.
             let count = 300

@@ -25,7 +25,7 @@ import Testing
         }
     }
 
-    @Test("A member may only leave, not explode; a script needs --force to explode") func notCreator() throws {
+    @Test func `A member may only leave, not explode; a script needs --force to explode`() throws {
         try withRoom { ann, bob, _ in
             for command in [["invite", "create", "room"], ["conversation", "rename", "room", "x"]] {
                 let refused = try bob.run(command)
@@ -42,7 +42,7 @@ import Testing
         }
     }
 
-    @Test("A conversation whose name is the prefix of an exploded one's id is the one meant") func named() throws {
+    @Test func `A conversation whose name is the prefix of an exploded one's id is the one meant`() throws {
         try withNode { ann in
             func create(_ name: String) throws -> String {
                 try ann.ok("conversation", "create", "--name", name)["conversation"].string ?? ""

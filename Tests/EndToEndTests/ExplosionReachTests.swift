@@ -26,7 +26,7 @@ extension ExplodeTests {
         }
     }
 
-    @Test("A restored home explodes when it meets a node that knows of the explosion") func restored() throws {
+    @Test func `A restored home explodes when it meets a node that knows of the explosion`() throws {
         try withRoom(lifetime: "1d") { ann, bob, id in
             try say("from the backup", ann)
             for node in [ann, bob] {
@@ -51,7 +51,7 @@ extension ExplodeTests {
         }
     }
 
-    @Test("With --no-trace no list is kept, and an absent member still learns of the explosion") func noTrace() throws {
+    @Test func `With --no-trace no list is kept, and an absent member still learns of the explosion`() throws {
         try withRoom { ann, bob, id in
             try bob.stop(seenBy: ann)
             let exploded = try ann.ok("explode", "room", "--no-trace", "--force")

@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 @Suite("Groups", .script) struct GroupTests {
-    @Test("a removed member is told, gets nothing more and keeps no link") func removal() throws {
+    @Test func `a removed member is told, gets nothing more and keeps no link`() throws {
         try withGroup("ann", "bob", "eve", "max") { nodes in
             let (ann, bob, eve, max) = (nodes[0], nodes[1], nodes[2], nodes[3])
             // An absent member hears from another one who has left.
@@ -32,7 +32,7 @@ import Testing
         }
     }
 
-    @Test("leaving asks for the name on a terminal, and needs --force without one") func leaveAsks() throws {
+    @Test func `leaving asks for the name on a terminal, and needs --force without one`() throws {
         try withRoom { ann, bob, id in
             try ann.ok("conversation", "create", "--name", "other")
             let leave = ["setsid", "--ctty", Program.mayfly, "conversation", "leave"]

@@ -64,9 +64,7 @@ import Testing
         }
     }
 
-    @Test("The timeout of a send counts from the command, with and without --wait, and the node goes on") func timeout()
-        throws
-    {
+    @Test func `The timeout of a send counts from the command, with and without --wait, and the node goes on`() throws {
         try withHangingDisk { ann, bob, base in
             for arguments in [["--wait", "delivered"], []] {
                 let began = ContinuousClock.now
@@ -81,7 +79,7 @@ import Testing
         }
     }
 
-    @Test("A library's error is not shown to clients") func foreign() {
+    @Test func `A library's error is not shown to clients`() {
         struct Secret: Error {}
         #expect(knownError(Secret()) == nil)
         #expect(controlError(Secret()).kind == .failed)

@@ -3,7 +3,7 @@ import Glibc
 import Testing
 
 @Suite("The home directory", .script) struct HomeTests {
-    @Test("With no node running every command reports it with exit code 8") func notRunning() throws {
+    @Test func `With no node running every command reports it with exit code 8`() throws {
         try withHomes("ann") { nodes in
             let commands = [
                 ["status"], ["stop"], ["lock"], ["unlock", "--passphrase-file", "/etc/hostname"], ["peer", "list"],
@@ -43,7 +43,7 @@ import Testing
         }
     }
 
-    @Test("A home is used by one node at a time, made once, and only in an empty directory") func inUse() throws {
+    @Test func `A home is used by one node at a time, made once, and only in an empty directory`() throws {
         try withNode { ann in
             let second = try ann.run(["run"])
             #expect(second.code == 1)
@@ -62,7 +62,7 @@ import Testing
         }
     }
 
-    @Test("A taken port is reported with a remedy") func portTaken() throws {
+    @Test func `A taken port is reported with a remedy`() throws {
         try withHomes("ann", "bob") { nodes in
             try nodes[0].start()
             let failure = try #require(try nodes[1].tryStart(["--listen", nodes[0].listen ?? ""]))
@@ -75,9 +75,7 @@ import Testing
         }
     }
 
-    @Test("Files and directories that others can open are refused, with the command that corrects it") func modes()
-        throws
-    {
+    @Test func `Files and directories that others can open are refused, with the command that corrects it`() throws {
         try withHome { ann in
             for (file, wrong, right) in [
                 ("", mode_t(0o755), mode_t(0o700)), ("/key", 0o644, 0o600), ("/keystore", 0o640, 0o600),
@@ -98,7 +96,7 @@ import Testing
         }
     }
 
-    @Test("Every file in the home is for its owner only, with any umask") func created() throws {
+    @Test func `Every file in the home is for its owner only, with any umask`() throws {
         try withDirectory { directory in
             let (ann, bob) = (TestNode(name: "ann", directory: directory), TestNode(name: "bob", directory: directory))
             defer { for node in [ann, bob] { node.crash() } }
@@ -227,7 +225,7 @@ import Testing
         }
     }
 
-    @Test("An impossible number is reported with its option, negative ones, too") func numbers() throws {
+    @Test func `An impossible number is reported with its option, negative ones, too`() throws {
         try withHomes("ann") { nodes in
             let uses = [
                 ["read", "room", "--last", "-1"], ["read", "room", "--last", "0"], ["watch", "--since", "-5"],
@@ -296,7 +294,7 @@ import Testing
         "rubbish among the inboxes",
     ]
 
-    @Test("With one damaged file the node runs, reports the damage, and the rest is readable") func damage() throws {
+    @Test func `With one damaged file the node runs, reports the damage, and the rest is readable`() throws {
         try withHistory { ann, segment, _ in
             let intact = "\(ann.home).intact"
             try Program.tool("cp", "-a", ann.home, intact)
@@ -362,7 +360,7 @@ import Testing
         try ann.ok("conversation", "create", "--name", "new")
     }
 
-    @Test("The keystore survives the loss of one of its copies; the loss of both is reported") func keystore() throws {
+    @Test func `The keystore survives the loss of one of its copies; the loss of both is reported`() throws {
         try withRoom(lifetime: "1d") { ann, _, _ in
             for index in 1...3 { try say("room \(index)", ann) }
             try ann.writtenOut()

@@ -130,7 +130,7 @@ import Testing
         }
     }
 
-    @Test("A hook that ignores SIGTERM is killed with its children") func stubborn() throws {
+    @Test func `A hook that ignores SIGTERM is killed with its children`() throws {
         try withHome { ann in
             try ann.setHooks([
                 (["locked"], "trap '' TERM; sleep 1000 & echo $! >> \"$1\"; echo $$ >> \"$1\"; sleep 1000; sleep 1000")

@@ -76,8 +76,7 @@ import Testing
         return tally
     }
 
-    @Test("Under every abuse of a mailbox, by owners and by strangers, it lives and its users go on")
-    func mailboxUsers() throws {
+    @Test func `Under every abuse of a mailbox, by owners and by strangers, it lives and its users go on`() throws {
         try withDirectory { directory in
             let (hub, bob) = (TestNode(name: "hub", directory: directory), TestNode(name: "bob", directory: directory))
             defer { for node in [hub, bob] { node.crash() } }
@@ -99,8 +98,7 @@ import Testing
         }
     }
 
-    @Test("Under every abuse of a rendezvous node by its users it lives, and the others talk through it")
-    func relayUsers() throws {
+    @Test func `Under every abuse of a rendezvous node by its users it lives, and the others talk through it`() throws {
         try withNodes(["hub", "ann", "bob"]) { nodes in
             let (hub, ann, bob) = (nodes[0], nodes[1], nodes[2])
             try hub.initialise()
@@ -144,7 +142,7 @@ import Testing
         }
     }
 
-    @Test("Holders of invites wake sleeping inboxes at the limited rate") func wakes() throws {
+    @Test func `Holders of invites wake sleeping inboxes at the limited rate`() throws {
         try withNode { ann in
             let target = try target(ann, sleepers: 40)
             func awake() throws -> Int {

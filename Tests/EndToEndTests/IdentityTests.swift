@@ -35,7 +35,7 @@ import Testing
         }
     }
 
-    @Test("The pooled inbox survives a restart, and the clientId of an inbox never changes") func restart() throws {
+    @Test func `The pooled inbox survives a restart, and the clientId of an inbox never changes`() throws {
         try withRoom { ann, _, _ in
             try eventually("a pool of one") { try unused(ann).count == 1 }
             let waiting = try unused(ann)
@@ -50,9 +50,7 @@ import Testing
         }
     }
 
-    @Test("With an empty pool an inbox is made at once: any number of conversations, each with its own") func empty()
-        throws
-    {
+    @Test func `With an empty pool an inbox is made at once: any number of conversations, each with its own`() throws {
         try withNode { ann in
             let requests = (0..<40).map {
                 #"{"jsonrpc":"2.0","id":\#($0),"method":"conversation.create","params":{"name":"c\#($0)"}}"#

@@ -47,7 +47,7 @@ import Testing
     }
 
     /// Polls, because no event reports the last of many.
-    @Test("list, wake, sleep, rebalance") func commands() throws {
+    @Test func `list, wake, sleep, rebalance`() throws {
         try withRoom(lifetime: "1d") { ann, bob, id in
             try say("hello", ann)
             let inbox = try #require(try inboxes(ann, "awake").first)
@@ -133,7 +133,7 @@ import Testing
         }
     }
 
-    @Test("Unread messages that are in memory only keep an inbox awake") func protected() throws {
+    @Test func `Unread messages that are in memory only keep an inbox awake`() throws {
         try withRoom { ann, bob, _ in
             try say("unread", ann)
             let refused = try bob.fails(1, "inbox", "sleep", "room")
@@ -146,7 +146,7 @@ import Testing
         }
     }
 
-    @Test("an incoming token wakes a sleeping inbox") func token() throws {
+    @Test func `an incoming token wakes a sleeping inbox`() throws {
         try withRoom(lifetime: "1d") { ann, bob, id in
             for _ in 0..<2 {
                 let cursor = try bob.cursor()
@@ -160,7 +160,7 @@ import Testing
         }
     }
 
-    @Test("a sleeping inbox explodes, by its creator's command and by its notice") func explosion() throws {
+    @Test func `a sleeping inbox explodes, by its creator's command and by its notice`() throws {
         try withRoom(lifetime: "1d") { ann, bob, _ in
             try say("gone soon", ann)
             try ann.ok("inbox", "sleep", "room")
@@ -172,7 +172,7 @@ import Testing
         }
     }
 
-    @Test("capacity 20 with 60 conversations") func sixty() throws {
+    @Test func `capacity 20 with 60 conversations`() throws {
         try withHomes { ann, bob in
             for node in [ann, bob] { try node.start(["--capacity", "20"]) }
             try meetOften(ann, bob, 60)
@@ -199,9 +199,7 @@ import Testing
         }
     }
 
-    @Test("the capacity comes from init, the configuration and run, and is a number from 1 to 10,000") func capacity()
-        throws
-    {
+    @Test func `the capacity comes from init, the configuration and run, and is a number from 1 to 10,000`() throws {
         try withDirectory { directory in
             let node = TestNode(name: "ann", directory: directory)
             defer { node.crash() }

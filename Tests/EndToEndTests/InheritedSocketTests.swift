@@ -32,7 +32,7 @@ import Testing
         os.execv(sys.argv[2], sys.argv[2:] + ["--listen", listen])
         """
 
-    @Test("A node listens on its inherited sockets, over TCP and UDP, and closes an unknown one") func taken() throws {
+    @Test func `A node listens on its inherited sockets, over TCP and UDP, and closes an unknown one`() throws {
         try withHomes { ann, bob in
             ann.prefix = ["/usr/bin/env", "python3", "-c", Self.manager, ann.host]
             try ann.start()

@@ -30,7 +30,7 @@ import Testing
         }
     }
 
-    @Test("A refusal while the joiner is offline is repeated when the joiner returns") func offlineError() throws {
+    @Test func `A refusal while the joiner is offline is repeated when the joiner returns`() throws {
         try withRelay(["bob"]) { ann, others, relay in
             let bob = others[0]
             let slug = try inviteToRoom(ann)
@@ -54,8 +54,7 @@ import Testing
         }
     }
 
-    @Test("A join cancelled before its refusal arrives: the late refusal changes nothing") func cancelledFirst() throws
-    {
+    @Test func `A join cancelled before its refusal arrives: the late refusal changes nothing`() throws {
         try withRelay(["bob"]) { ann, others, relay in
             let bob = others[0]
             let slug = try inviteToRoom(ann)
@@ -77,7 +76,7 @@ import Testing
         }
     }
 
-    @Test("Joins are listed with their attempts and the next one, and retried on request") func retry() throws {
+    @Test func `Joins are listed with their attempts and the next one, and retried on request`() throws {
         try withPair { ann, bob in
             let slug = try inviteToRoom(ann)
             try ann.stop()
@@ -99,7 +98,7 @@ import Testing
         }
     }
 
-    @Test("One invite is revoked by its id or its text; the others still work") func revokeOne() throws {
+    @Test func `One invite is revoked by its id or its text; the others still work`() throws {
         try withPair { ann, bob in
             try ann.ok("conversation", "create", "--name", "room")
             let invites = try (0..<3).map { _ in try ann.ok("invite", "create", "room") }

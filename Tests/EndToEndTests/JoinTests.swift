@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 @Suite("Joining", .script) struct JoinTests {
-    @Test("A single-use invite admits the first node; the second gets single_use_consumed") func singleUse() throws {
+    @Test func `A single-use invite admits the first node; the second gets single_use_consumed`() throws {
         try withHomes("ann", "bob", "carol") { nodes in
             let (ann, bob, carol) = (nodes[0], nodes[1], nodes[2])
             for node in nodes { try node.start() }
@@ -22,7 +22,7 @@ import Testing
         }
     }
 
-    @Test("A join waits for an absent creator, survives restarts, and completes") func creatorOffline() throws {
+    @Test func `A join waits for an absent creator, survives restarts, and completes`() throws {
         try withPair { ann, bob in
             let slug = try inviteToRoom(ann)
             try ann.stop()
@@ -42,9 +42,7 @@ import Testing
         }
     }
 
-    @Test("A join is started without waiting, listed, and cancelled; a late welcome changes nothing") func cancel()
-        throws
-    {
+    @Test func `A join is started without waiting, listed, and cancelled; a late welcome changes nothing`() throws {
         try withPair { ann, bob in
             let slug = try inviteToRoom(ann)
             try ann.stop()
@@ -62,9 +60,7 @@ import Testing
         }
     }
 
-    @Test("A lock while a join waits ends the command at once with exit code 6, and the join goes on") func locked()
-        throws
-    {
+    @Test func `A lock while a join waits ends the command at once with exit code 6, and the join goes on`() throws {
         try withPair { ann, bob in
             let slug = try inviteToRoom(ann)
             try ann.stop()
@@ -80,7 +76,7 @@ import Testing
         }
     }
 
-    @Test("Joining twice leads to the same conversation, also after a restart") func idempotent() throws {
+    @Test func `Joining twice leads to the same conversation, also after a restart`() throws {
         try withRoom { ann, bob, id in
             let slug = try ann.ok("invite", "create", "room")["slug"].string ?? ""
             #expect(try bob.ok("join", slug, "--timeout", "90")["conversation"].string == id)
@@ -91,7 +87,7 @@ import Testing
         }
     }
 
-    @Test("A join by a member removed unawares asks the creator, and joins again") func removedUnawares() throws {
+    @Test func `A join by a member removed unawares asks the creator, and joins again`() throws {
         try withRoom { ann, bob, id in
             try bob.stop()
             let member = try ann.ok("conversation", "members", "room")["members"][0]["member"].string ?? ""
@@ -113,7 +109,7 @@ import Testing
         }
     }
 
-    @Test("An unusable invite is refused at once, with the reason") func unusable() throws {
+    @Test func `An unusable invite is refused at once, with the reason`() throws {
         try withPair { ann, bob in
             let slug = try inviteToRoom(ann)
             #expect(try ann.fails(1, "join", slug).message.contains("this node"))
@@ -134,7 +130,7 @@ import Testing
         }
     }
 
-    @Test("An expired invite is refused with exit code 3") func expired() throws {
+    @Test func `An expired invite is refused with exit code 3`() throws {
         try withPair { ann, bob in
             let slug = try inviteToRoom(ann, "--expires-in", "1s")
             // Waits until the invite has expired.
@@ -146,7 +142,7 @@ import Testing
         }
     }
 
-    @Test("An invite is read without a node, and shows its terms") func inspect() throws {
+    @Test func `An invite is read without a node, and shows its terms`() throws {
         try withPair { ann, bob in
             try ann.ok("conversation", "create", "--name", "room")
             let invite = try ann.ok("invite", "create", "room", "--expires-in", "2h", "--single-use")
@@ -163,9 +159,7 @@ import Testing
         }
     }
 
-    @Test("Locking a conversation voids its invites; unlocking does not restore them, new ones work") func locking()
-        throws
-    {
+    @Test func `Locking a conversation voids its invites; unlocking does not restore them, new ones work`() throws {
         try withPair { ann, bob in
             try ann.ok("conversation", "create", "--name", "room")
             let old = try ann.ok("invite", "create", "room")["slug"].string ?? ""

@@ -67,7 +67,7 @@ import Testing
         }
     }
 
-    @Test("A cap shortens the lifetime of the local copy only") func cap() throws {
+    @Test func `A cap shortens the lifetime of the local copy only`() throws {
         try withRoom { ann, bob, _ in
             try agree(ann, bob, "7d")
             #expect(try bob.ok("lifetime", "cap", "room")["cap"].string == "none")
@@ -89,7 +89,7 @@ import Testing
         }
     }
 
-    @Test("Every stored message names its agreement, whose signatures can be shown later") func proof() throws {
+    @Test func `Every stored message names its agreement, whose signatures can be shown later`() throws {
         try withRoom { ann, bob, _ in
             try agree(ann, bob, "1d")
             try say("first", ann)
@@ -113,7 +113,7 @@ import Testing
         }
     }
 
-    @Test("Invalid terms are refused, with valid ones to write instead") func refused() throws {
+    @Test func `Invalid terms are refused, with valid ones to write instead`() throws {
         try withRoom { ann, bob, _ in
             try ann.fails(64, "lifetime", "propose", "room", "1d", "--unopened", "30s")
             try ann.fails(64, "lifetime", "propose", "room", "1d", "--unopened", "31d")

@@ -2,7 +2,7 @@ import Testing
 
 /// Negotiation beyond the four scenarios of `Seed004Tests` (Lifetime.md).
 @Suite("Lifetime", .script) struct LifetimeTests {
-    @Test("A proposal is withdrawn: nothing changes, and nothing is left to accept") func withdraw() throws {
+    @Test func `A proposal is withdrawn: nothing changes, and nothing is left to accept`() throws {
         try withRoom { ann, bob, _ in
             try ann.ok("lifetime", "propose", "room", "7d")
             try bob.wait("lifetimeProposed:lifetime=7d")
@@ -16,8 +16,7 @@ import Testing
         }
     }
 
-    @Test("A standing policy of both sides accepts by itself, and renews the agreement after a restart")
-    func standingPolicy() throws {
+    @Test func `A standing policy of both sides accepts by itself, and renews the agreement after a restart`() throws {
         try withRoom { ann, bob, _ in
             for node in [ann, bob] { try node.ok("lifetime", "policy", "room", "accept-up-to:1d") }
             #expect(try bob.ok("lifetime", "policy", "room")["policy"].string == "accept-up-to:1d")
@@ -94,8 +93,7 @@ import Testing
         }
     }
 
-    @Test("Answers without a proposal, unknown values and proposals with no other member are refused")
-    func unsolicited() throws {
+    @Test func `Answers without a proposal, unknown values and proposals with no other member are refused`() throws {
         try withRoom { ann, bob, _ in
             for word in ["accept", "reject", "withdraw"] { try ann.fails(7, "lifetime", word, "room") }
             try ann.fails(64, "lifetime", "propose", "room", "2d")
@@ -111,7 +109,7 @@ import Testing
         }
     }
 
-    @Test("Too many proposals at once are refused, with the time to wait") func rateLimit() throws {
+    @Test func `Too many proposals at once are refused, with the time to wait`() throws {
         try withRoom { ann, _, _ in
             var answers: [Answer] = []
             for value in ["1h", "6h", "1d", "7d", "30d"] {

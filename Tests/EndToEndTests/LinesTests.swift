@@ -1,9 +1,7 @@
 import Testing
 
 @Suite("Several texts", .script) struct LinesTests {
-    @Test("Each line is its own message, delivered in order, and a refused one is reported in its place") func lines()
-        throws
-    {
+    @Test func `Each line is its own message, delivered in order, and a refused one is reported in its place`() throws {
         try withRoom(lifetime: "1d") { ann, bob, _ in
             let long = String(repeating: "x", count: 40_000)
             let all = ["one", "two\u{1}", long, "dr\u{e4}i \"4\""]
@@ -57,9 +55,7 @@ import Testing
         }
     }
 
-    @Test("Texts of requests that arrive together keep their order under any name of a conversation") func together()
-        throws
-    {
+    @Test func `Texts of requests that arrive together keep their order under any name of a conversation`() throws {
         try withRoom(lifetime: "1d") { ann, bob, room in
             try ann.ok("conversation", "create", "--name", "alone")
             let texts = [

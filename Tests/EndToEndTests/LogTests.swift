@@ -136,7 +136,7 @@ import Testing
         }
     }
 
-    @Test("A failed dial is logged with its kind") func dials() throws {
+    @Test func `A failed dial is logged with its kind`() throws {
         try withHomes { ann, bob in
             for node in [ann, bob] { try node.start(["--log-level", "debug"]) }
             try meet(ann, bob)
@@ -149,7 +149,7 @@ import Testing
         }
     }
 
-    @Test("A refusing rendezvous node is logged by its number, once, without its name") func rendezvous() throws {
+    @Test func `A refusing rendezvous node is logged by its number, once, without its name`() throws {
         try withPair(["--log-level", "info"]) { ann, bob in
             let card = try bob.ok("peer", "card")["contact"].string ?? ""
             try ann.ok("peer", "add", "the-hub", card)

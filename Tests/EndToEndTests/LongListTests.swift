@@ -18,7 +18,7 @@ import Testing
         return try node.ok("rpc", input: request + "\n")["result"]
     }
 
-    @Test("A search finds words in any case, page by page, and marks nothing as read") func search() throws {
+    @Test func `A search finds words in any case, page by page, and marks nothing as read`() throws {
         try withRoom(lifetime: "1d") { ann, bob, _ in
             try send((0..<100).map { $0 % 99 == 0 ? "Needle \($0)" : String(repeating: "hay ", count: 8_000) }, ann)
             func unread() throws -> Int64? { try bob.ok("conversation", "show", "room")["unread"].integer }
@@ -35,7 +35,7 @@ import Testing
         }
     }
 
-    @Test("Texts that grow sixfold as JSON are read, on pages that a client accepts") func escapes() throws {
+    @Test func `Texts that grow sixfold as JSON are read, on pages that a client accepts`() throws {
         try withRoom(lifetime: "1d") { ann, bob, _ in
             // More than the longest line that a client reads.
             let texts = (0..<88).map { "\($0) " + String(repeating: "\u{1f}", count: 32_760) }
@@ -59,7 +59,7 @@ import Testing
         }
     }
 
-    @Test("An outbox of several pages is listed completely, each entry once") func outbox() throws {
+    @Test func `An outbox of several pages is listed completely, each entry once`() throws {
         try withRoom(lifetime: "1d") { ann, bob, _ in
             try bob.stop(seenBy: ann)
             try send((0..<3_000).map { "\($0)" }, ann)

@@ -77,9 +77,7 @@ struct MachineNetworkTests {
         }
     }
 
-    @Test("Texts pass a path that swallows long packets without ICMP", arguments: [1_300, 900]) func swallowingPath(
-        limit: Int
-    ) throws {
+    @Test(arguments: [1_300, 900]) func `Texts pass a path that swallows long packets without ICMP`(limit: Int) throws {
         try withMachines { cable, ann, bob in
             try cable.move(to: 77)
             for name in cable.names {

@@ -25,8 +25,7 @@ import Testing
         }
     }
 
-    @Test("One peer at a time is the mailbox; the refusal of a second names the first and the remedy") func one() throws
-    {
+    @Test func `One peer at a time is the mailbox; the refusal of a second names the first and the remedy`() throws {
         try withHomes("ann", "hub", "den") { nodes in
             let (ann, hub, den) = (nodes[0], nodes[1], nodes[2])
             for node in nodes { try node.start() }
@@ -60,7 +59,7 @@ import Testing
         }
     }
 
-    @Test("Both sides show the mailbox's state, and a refusal shows the operator's remedy") func standing() throws {
+    @Test func `Both sides show the mailbox's state, and a refusal shows the operator's remedy`() throws {
         try withHub { hub, ann, bob in
             let nobody = try check(hub)
             #expect(nobody.map { $0["state"].string } == ["warning"], "\(nobody)")

@@ -138,7 +138,7 @@ import Testing
         }
     }
 
-    @Test("A refusal of one member means no mailbox: no box, no slot, and no member names one") func consent() throws {
+    @Test func `A refusal of one member means no mailbox: no box, no slot, and no member names one`() throws {
         let accepts = { (node: TestNode) in node.name != "cyd" }
         try withHub(["ann", "bob", "cyd"], accepts: accepts) { hub, members in
             try members[0].wait("lifetimeRejected")

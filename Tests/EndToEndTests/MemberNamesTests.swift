@@ -24,7 +24,7 @@ import Testing
         ]) func unclear(_ name: String, _ others: [String])
     { #expect(!MemberName.isClear(name, among: others)) }
 
-    @Test("A member that calls itself me, like another member or like its id is shown with its id") func fake() throws {
+    @Test func `A member that calls itself me, like another member or like its id is shown with its id`() throws {
         try withRoom { ann, bob, _ in
             let id = try #require(try ann.ok("conversation", "members", "room")["members"][0]["member"].string)
             let own = try #require(try bob.ok("conversation", "members", "room")["members"][0]["member"].string)

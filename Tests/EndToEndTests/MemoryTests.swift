@@ -86,14 +86,14 @@ import Testing
         }
     }
 
-    @Test("A stored text is not in memory once it has been read") func read() throws {
+    @Test func `A stored text is not in memory once it has been read`() throws {
         try withRoom(lifetime: "1d") { room in
             try room.talk()
             try room.expectNothing(in: room.nodes, "read")
         }
     }
 
-    @Test("After an explosion no text is in either node's memory, stored or not") func exploded() throws {
+    @Test func `After an explosion no text is in either node's memory, stored or not`() throws {
         try withRoom(lifetime: nil) { room in
             // In memory only: proves that the search finds texts.
             try room.talk()
@@ -109,7 +109,7 @@ import Testing
         }
     }
 
-    @Test("After its expiry no text is in the memory of either node") func expired() throws {
+    @Test func `After its expiry no text is in the memory of either node`() throws {
         try withRoom(lifetime: "1h") { room in
             try room.talk()
             room.clock.pass(TestClock.hour + 60)
@@ -118,7 +118,7 @@ import Testing
         }
     }
 
-    @Test("After a lock no stored text is in memory") func locked() throws {
+    @Test func `After a lock no stored text is in memory`() throws {
         try withRoom(lifetime: "1d") { room in
             try room.talk()
             for node in room.nodes { try node.ok("lock") }
@@ -169,7 +169,7 @@ import Testing
         }
     }
 
-    @Test("A locked node answers no dial; after the unlock the two meet at once") func dials() throws {
+    @Test func `A locked node answers no dial; after the unlock the two meet at once`() throws {
         try withRoom(lifetime: nil) { room in
             let (ann, bob) = (room.ann, room.bob)
             try bob.ok("lock")
@@ -182,7 +182,7 @@ import Testing
         }
     }
 
-    @Test("After leaving or closing, no text is in the memory of that node") func left() throws {
+    @Test func `After leaving or closing, no text is in the memory of that node`() throws {
         try withRoom(lifetime: nil) { room in
             try room.talk()
             try room.bob.ok("conversation", "leave", "room", "--force")

@@ -52,8 +52,7 @@ import Testing
         return found.isEmpty ? nil : found.reduce(0) { $0 + $1.value }
     }
 
-    @Test("The metrics follow messages, links, joins, agreements, explosions, commits and inboxes") func counts() throws
-    {
+    @Test func `The metrics follow messages, links, joins, agreements, explosions, commits and inboxes`() throws {
         try withHomes { ann, bob in
             try bob.setHooks([(["exploded"], "exit 3")])
             for node in [ann, bob] { try node.start() }
@@ -105,7 +104,7 @@ import Testing
         }
     }
 
-    @Test("Refused strangers are counted by reason, and failed dials, too") func rejections() throws {
+    @Test func `Refused strangers are counted by reason, and failed dials, too`() throws {
         try withHomes { ann, bob in
             for node in [ann, bob] { try node.start(["--no-udp"]) }
             try meet(ann, bob)
@@ -126,7 +125,7 @@ import Testing
         }
     }
 
-    @Test("No metric or label contains an id, a name, an address or a text") func privacy() throws {
+    @Test func `No metric or label contains an id, a name, an address or a text`() throws {
         try withHomes("ann", "bob") { nodes in
             let (ann, bob) = (nodes[0], nodes[1])
             for node in [ann, bob] { try node.start() }
@@ -164,9 +163,7 @@ import Testing
         }
     }
 
-    @Test("GET /metrics is served on a loopback port only if configured: config.json, then --metrics") func overHTTP()
-        throws
-    {
+    @Test func `GET /metrics is served on a loopback port only if configured: config.json, then --metrics`() throws {
         try withNode { ann in
             #expect(try ann.ok("status")["metrics"].isNull)
             try ann.stop()

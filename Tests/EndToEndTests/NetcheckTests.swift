@@ -7,7 +7,7 @@ import Testing
         try node.ok("peer", "set", hub.name, "rendezvous=on")
     }
 
-    @Test("Netcheck reports a missing node, no rendezvous node, a reached one and a lost one") func standing() throws {
+    @Test func `Netcheck reports a missing node, no rendezvous node, a reached one and a lost one`() throws {
         try withHomes("ann", "hub") { nodes in
             let (ann, hub) = (nodes[0], nodes[1])
             let none = try ann.fails(8, "netcheck")
@@ -74,7 +74,7 @@ struct NetcheckNATTests {
         }
     }
 
-    @Test("An endpoint-independent NAT is recognised: hole punching works") func cone() throws {
+    @Test func `An endpoint-independent NAT is recognised: hole punching works`() throws {
         try check { found, ann in
             let family = found["families"][0]
             #expect(family["nat"].string == "endpoint-independent", "\(found)")

@@ -19,8 +19,7 @@ import Testing
         return recv(descriptor, &chunk, chunk.count, Int32(MSG_DONTWAIT)) <= 0
     }
 
-    @Test("Garbage, slow bytes, endless bytes and silence on the port get no answer and disturb no chat")
-    func strangers() throws {
+    @Test func `Garbage, slow bytes, endless bytes and silence on the port get no answer and disturb no chat`() throws {
         try withRoom(lifetime: "1d") { ann, bob, _ in
             var open: [Int32] = []
             defer { for descriptor in open { close(descriptor) } }

@@ -1,9 +1,7 @@
 import Testing
 
 @Suite("Outbox", .script) struct OutboxTests {
-    @Test("A message to an absent node is queued, survives a restart and a kill -9, and arrives once") func survives()
-        throws
-    {
+    @Test func `A message to an absent node is queued, survives a restart and a kill -9, and arrives once`() throws {
         try withRoom(lifetime: "1d") { ann, bob, _ in
             try say("first", ann)
             try bob.stop(seenBy: ann)
@@ -38,7 +36,7 @@ import Testing
         }
     }
 
-    @Test("A queued message is cancelled, also by a prefix of its id, and is never delivered") func cancel() throws {
+    @Test func `A queued message is cancelled, also by a prefix of its id, and is never delivered`() throws {
         try withRoom(lifetime: "1d") { ann, bob, _ in
             try bob.stop(seenBy: ann)
             let wrong = try ann.ok("send", "room", "never mind")["message"].string ?? ""

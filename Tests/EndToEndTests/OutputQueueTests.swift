@@ -16,7 +16,7 @@ private let setPipeSize: Int32 = 1_031
         return (ends[0], ends[1])
     }
 
-    @Test("A line for a full pipe returns at once; lines that do not fit are dropped and counted") func full() throws {
+    @Test func `A line for a full pipe returns at once; lines that do not fit are dropped and counted`() throws {
         let (reader, writer) = try smallPipe()
         let told = Mutex(0)
         let queue = OutputQueue(writer) { queue, count in
@@ -42,7 +42,7 @@ private let setPipeSize: Int32 = 1_031
         close(writer)
     }
 
-    @Test("A line that was queued before the end is written by the end") func end() throws {
+    @Test func `A line that was queued before the end is written by the end`() throws {
         let (reader, writer) = try smallPipe()
         let queue = OutputQueue(writer)
         queue.write("the last words\n")
@@ -54,7 +54,7 @@ private let setPipeSize: Int32 = 1_031
         close(reader)
     }
 
-    @Test("A node with unread output goes on, and logs that lines were dropped") func unread() throws {
+    @Test func `A node with unread output goes on, and logs that lines were dropped`() throws {
         try withHomes { ann, bob in
             let pipe = "\(ann.directory)/log.pipe"
             try #require(mkfifo(pipe, 0o600) == 0)
@@ -87,7 +87,7 @@ private let setPipeSize: Int32 = 1_031
         }
     }
 
-    @Test("A node whose ready line is not read serves, and stops on request") func readyLine() throws {
+    @Test func `A node whose ready line is not read serves, and stops on request`() throws {
         try withHome { ann in
             let pipe = "\(ann.directory)/ready.pipe"
             try #require(mkfifo(pipe, 0o600) == 0)

@@ -27,7 +27,7 @@ import Testing
         return (try Descriptor(path, O_WRONLY | flags), reader)
     }
 
-    @Test("With a closed pipe a result ends with 0, a failure with its own code") func nobodyReads() throws {
+    @Test func `With a closed pipe a result ends with 0, a failure with its own code`() throws {
         try withHome { ann in
             func toNobody(_ arguments: String...) throws -> Int32? {
                 try run(arguments, ann, to: try brokenPipe(ann)).code
@@ -59,7 +59,7 @@ import Testing
         }
     }
 
-    @Test("A closed pipe ends a watch at once: with 0, or with 1 if it awaited something") func watchUnread() throws {
+    @Test func `A closed pipe ends a watch at once: with 0, or with 1 if it awaited something`() throws {
         try withNode { ann in
             try ann.ok("lock")
             try ann.ok("unlock")
@@ -86,7 +86,7 @@ import Testing
         }
     }
 
-    @Test("A full disk is a failure, reported on standard error") func full() throws {
+    @Test func `A full disk is a failure, reported on standard error`() throws {
         try withHome { ann in
             for arguments in [["schema"], ["version"], ["version", "--json"]] {
                 let (code, errors) = try run(arguments, ann, to: try Descriptor("/dev/full", O_WRONLY))
@@ -97,7 +97,7 @@ import Testing
         }
     }
 
-    @Test("A full non-blocking pipe is waited for") func fullPipe() throws {
+    @Test func `A full non-blocking pipe is waited for`() throws {
         try withHome { ann in
             let wanted = try ann.ok("schema").output
             let (writer, reader) = try pipe(ann, O_NONBLOCK)
@@ -120,7 +120,7 @@ import Testing
         }
     }
 
-    @Test("A closed standard error is no failure, and its text goes nowhere else") func closedErrors() throws {
+    @Test func `A closed standard error is no failure, and its text goes nowhere else`() throws {
         try withNode { ann in
             let path = "\(ann.directory)/output"
             for (arguments, code) in [

@@ -87,8 +87,7 @@ import Testing
         }
     }
 
-    @Test("An impossible change is refused before anything is asked or written, running or not") func refusals() throws
-    {
+    @Test func `An impossible change is refused before anything is asked or written, running or not`() throws {
         try withProtected { ann, right, wrong in
             let next = file(Self.new, "next", ann)
             let empty = file("\n", "empty", ann)
@@ -170,7 +169,7 @@ import Testing
         }
     }
 
-    @Test("kill -9 during a change of the keystore leaves exactly one of two passphrases valid") func killed() throws {
+    @Test func `kill -9 during a change of the keystore leaves exactly one of two passphrases valid`() throws {
         try withProtected { ann, right, _ in
             let next = file(Self.new, "next", ann)
             try ann.start(["--passphrase-file", right])

@@ -115,7 +115,7 @@ func withProtected(_ body: (_ ann: TestNode, _ file: String, _ wrong: String) th
         }
     }
 
-    @Test("Ephemeral messages are delivered to a locked node; a stop reports how many are lost") func stopped() throws {
+    @Test func `Ephemeral messages are delivered to a locked node; a stop reports how many are lost`() throws {
         try withRoom { ann, bob, _ in
             try ann.ok("lock")
             for text in ["one", "two"] { try say(text, bob) }
@@ -123,8 +123,7 @@ func withProtected(_ body: (_ ann: TestNode, _ file: String, _ wrong: String) th
         }
     }
 
-    @Test("An interrupted init that is repeated with another passphrase is refused and writes nothing")
-    func interruptedInit() throws {
+    @Test func `An interrupted init that is repeated with another passphrase is refused and writes nothing`() throws {
         try withProtected { ann, file, wrong in
             func again(_ file: String) throws -> Answer {
                 try ann.run(["init", "--listen", ann.anyPort, "--name", "ann", "--passphrase-file", file])
@@ -140,7 +139,7 @@ func withProtected(_ body: (_ ann: TestNode, _ file: String, _ wrong: String) th
         }
     }
 
-    @Test("An empty or unreadable passphrase file is named, with the reason") func unreadableFile() throws {
+    @Test func `An empty or unreadable passphrase file is named, with the reason`() throws {
         try withDirectory { directory in
             let ann = TestNode(name: "ann", directory: directory)
             try Data().write(to: URL(fileURLWithPath: "\(directory)/empty"))
@@ -151,8 +150,7 @@ func withProtected(_ body: (_ ann: TestNode, _ file: String, _ wrong: String) th
         }
     }
 
-    @Test("A signal, Ctrl-C or Ctrl-Z at the prompt restores the terminal and has its usual effect")
-    func signalAtQuestion() throws {
+    @Test func `A signal, Ctrl-C or Ctrl-Z at the prompt restores the terminal and has its usual effect`() throws {
         try withProtected { ann, _, _ in
             try ann.start()
             let unlock = [Program.mayfly, "unlock", "--home", ann.home]
@@ -219,7 +217,7 @@ func withProtected(_ body: (_ ann: TestNode, _ file: String, _ wrong: String) th
         }
     }
 
-    @Test("A command that holds a passphrase leaves no core dump") func core() throws {
+    @Test func `A command that holds a passphrase leaves no core dump`() throws {
         try withDirectory { directory in
             let pipe = "\(directory)/pipe"
             guard mkfifo(pipe, 0o600) == 0 else { throw HarnessError("mkfifo: \(errno)") }

@@ -10,7 +10,7 @@ import Testing
         }
     }
 
-    @Test("A card goes into peers.json, and the peer answers a ping with a round trip") func ping() throws {
+    @Test func `A card goes into peers.json, and the peer answers a ping with a round trip`() throws {
         try withPair { ann, bob in
             let card = try bob.ok("peer", "card")["contact"].string ?? ""
             try ann.stop()
@@ -35,8 +35,7 @@ import Testing
         }
     }
 
-    @Test("Peers are added, changed, exported, imported and removed; the file is human-readable") func editing() throws
-    {
+    @Test func `Peers are added, changed, exported, imported and removed; the file is human-readable`() throws {
         try withPair { ann, bob in
             let card = try bob.ok("peer", "card")["contact"].string ?? ""
             try ann.ok("peer", "add", "bob", card)
@@ -69,8 +68,7 @@ import Testing
         }
     }
 
-    @Test("A conversation made --with a peer is offered to it, listed as invited, and joined by its id")
-    func invitation() throws {
+    @Test func `A conversation made --with a peer is offered to it, listed as invited, and joined by its id`() throws {
         try withPair { ann, bob in
             try introduce(ann, bob)
             let made = try ann.ok("conversation", "create", "--name", "room", "--as", "ann", "--with", "bob")
@@ -108,7 +106,7 @@ import Testing
         }
     }
 
-    @Test("invitations=accept joins by itself, invitations=refuse does not even ask") func standingAnswer() throws {
+    @Test func `invitations=accept joins by itself, invitations=refuse does not even ask`() throws {
         try withPair { ann, bob in
             try introduce(ann, bob)
             try bob.ok("peer", "set", "ann", "invitations=accept")
@@ -125,7 +123,7 @@ import Testing
         }
     }
 
-    @Test("A blocked peer gets no answer, and is not dialled") func blocked() throws {
+    @Test func `A blocked peer gets no answer, and is not dialled`() throws {
         try withPair { ann, bob in
             try introduce(ann, bob)
             #expect(try bob.ok("peer", "block", "ann")["blocked"].bool == true)
@@ -148,7 +146,7 @@ import Testing
         }
     }
 
-    @Test("A malformed import names line and field, and changes nothing") func importing() throws {
+    @Test func `A malformed import names line and field, and changes nothing`() throws {
         try withPair { ann, bob in
             let card = try bob.ok("peer", "card")["contact"].string ?? ""
             try ann.ok("peer", "add", "known", card)
@@ -172,7 +170,7 @@ import Testing
         }
     }
 
-    @Test("An edit of peers.json while the node runs is taken over, and no command overwrites it") func raced() throws {
+    @Test func `An edit of peers.json while the node runs is taken over, and no command overwrites it`() throws {
         try withPair { ann, bob in
             let card = try bob.ok("peer", "card")["contact"].string ?? ""
             try ann.ok("peer", "add", "first", "--endpoint", "tcp://192.0.2.1:1")
@@ -227,7 +225,7 @@ import Testing
         }
     }
 
-    @Test("An edit of config.json while the node runs stays when a command changes a setting") func rewritten() throws {
+    @Test func `An edit of config.json while the node runs stays when a command changes a setting`() throws {
         try withNode { ann in
             let before = Program.text("\(ann.home)/config.json")
             let edited = before.replacingOccurrences(of: "\"policy\"", with: "\"readReceipts\" : true,\n  \"policy\"")
@@ -266,7 +264,7 @@ extension PeerTests {
         }
     }
 
-    @Test("A member invited by name has that name, for the inviter only, until it chooses one") func invited() throws {
+    @Test func `A member invited by name has that name, for the inviter only, until it chooses one`() throws {
         try withPair { ann, bob in
             try introduce(ann, bob)
             try ann.ok("conversation", "create", "--name", "room", "--with", "bob")
@@ -315,7 +313,7 @@ extension PeerTests {
         }
     }
 
-    @Test("A peer is online while there is a link to its contact or its member") func online() throws {
+    @Test func `A peer is online while there is a link to its contact or its member`() throws {
         try withPair { ann, bob in
             try introduce(ann, bob)
             #expect(try ann.ok("peer", "list")["online"].bool == false)

@@ -7,9 +7,7 @@ import Testing
         ["/usr/bin/env", "TZ=Asia/Kolkata", Program.mayfly] + arguments + ["--home", node.home]
     }
 
-    @Test("On a terminal a message is shown with a handle and local time, and the handle takes it back") func handles()
-        throws
-    {
+    @Test func `On a terminal a message is shown with a handle and local time, and the handle takes it back`() throws {
         try withRoom(lifetime: "1d") { ann, bob, _ in
             try say("first", ann)
             try say("second", ann)
@@ -158,9 +156,7 @@ import Testing
         }
     }
 
-    @Test("Unread messages are counted, also asleep and after a restart, and reading clears the count") func unread()
-        throws
-    {
+    @Test func `Unread messages are counted, also asleep and after a restart, and reading clears the count`() throws {
         try withRoom(lifetime: "1d") { ann, bob, _ in
             func count() throws -> Int { try bob.ok("conversation", "list")["unread"].integer.map(Int.init) ?? -1 }
             #expect(try count() == 0)
@@ -216,7 +212,7 @@ import Testing
         }
     }
 
-    @Test("--renew renews the same terms and sets no policy; without it a note says so") func renew() throws {
+    @Test func `--renew renews the same terms and sets no policy; without it a note says so`() throws {
         try withRoom { ann, bob, _ in
             let plain = try ann.show("lifetime", "propose", "room", "6h")
             #expect(plain.errors.contains("propose it with --renew"), "\(plain)")
@@ -270,7 +266,7 @@ import Testing
         }
     }
 
-    @Test("On a terminal commands ask, fit the screen, and a lock clears the texts shown") func asks() throws {
+    @Test func `On a terminal commands ask, fit the screen, and a lock clears the texts shown`() throws {
         try withRoom { ann, bob, _ in
             func open(_ node: TestNode, _ arguments: [String]) throws -> (PseudoTerminal, Child) {
                 let terminal = try PseudoTerminal(size: (80, 24))
@@ -304,7 +300,7 @@ import Testing
         }
     }
 
-    @Test("The progress of a file stays on one row of the terminal") func progress() throws {
+    @Test func `The progress of a file stays on one row of the terminal`() throws {
         try withRoom(lifetime: "1d") { ann, bob, _ in
             let name = String(repeating: "漢", count: 30)
             try bob.ok("conversation", "profile", "room", name)
@@ -326,7 +322,7 @@ import Testing
         }
     }
 
-    @Test("An invite is read from standard input, and empty input is an error") func joinFromInput() throws {
+    @Test func `An invite is read from standard input, and empty input is an error`() throws {
         try withPair { ann, bob in
             let slug = try inviteToRoom(ann)
             try bob.fails(64, "join", "-", input: " \n")

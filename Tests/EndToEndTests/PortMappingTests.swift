@@ -59,19 +59,19 @@ struct PortMappingTests {
         }
     }
 
-    @Test("By PCP an outside peer reaches a node through the mapped port, and a stop removes it") func pcp() throws {
+    @Test func `By PCP an outside peer reaches a node through the mapped port, and a stop removes it`() throws {
         try check(.all, "pcp")
     }
 
-    @Test("By NAT-PMP an outside peer reaches a node through the mapped port, and a stop removes it") func natPMP()
-        throws
-    { try check(.withoutPCP, "nat-pmp") }
+    @Test func `By NAT-PMP an outside peer reaches a node through the mapped port, and a stop removes it`() throws {
+        try check(.withoutPCP, "nat-pmp")
+    }
 
-    @Test("By UPnP an outside peer reaches a node through the mapped port, and a stop removes it") func upnp() throws {
+    @Test func `By UPnP an outside peer reaches a node through the mapped port, and a stop removes it`() throws {
         try check(.upnpOnly, "upnp")
     }
 
-    @Test("An IPv6 gateway opens a pinhole for outside peers, and the stop closes it") func pinhole() throws {
+    @Test func `An IPv6 gateway opens a pinhole for outside peers, and the stop closes it`() throws {
         try withHouse { house, ann, bob in
             try house.startGateway()
             try ann.start(["--listen", "tcp://[::]:7440", "--map-ports"])

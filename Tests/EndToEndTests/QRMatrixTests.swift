@@ -4,7 +4,7 @@ import Testing
 
 @Suite("QR codes") struct QRMatrixTests {
     /// The symbol of libqrencode 4.1.1.
-    @Test("A known text gives the known symbol") func knownSymbol() throws {
+    @Test func `A known text gives the known symbol`() throws {
         let matrix = try #require(QRMatrix(Array("hello".utf8)))
         let rows = (0..<matrix.size).map { y in (0..<matrix.size).map { matrix[$0, y] ? "#" : "." }.joined() }
         #expect(
@@ -20,7 +20,7 @@ import Testing
 
     /// The limits are those of table 7 of ISO/IEC 18004. The checksum is of symbols that were compared with libqrencode
     /// 4.1.1: they are equal, except for the mask of some.
-    @Test("The largest text of each version gives the symbol that was compared with libqrencode's") func all() throws {
+    @Test func `The largest text of each version gives the symbol that was compared with libqrencode's`() throws {
         let limits = [
             17, 32, 53, 78, 106, 134, 154, 192, 230, 271, 321, 367, 425, 458, 520, 586, 644, 718, 792, 858, 929, 1_003,
             1_091, 1_171, 1_273, 1_367, 1_465, 1_528, 1_628, 1_732, 1_840, 1_952, 2_068, 2_188, 2_303, 2_431, 2_563,

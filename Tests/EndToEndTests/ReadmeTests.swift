@@ -49,7 +49,7 @@ import Testing
         return steps
     }
 
-    @Test("The quick start runs as written") func quickStart() throws {
+    @Test func `The quick start runs as written`() throws {
         try withDirectory { directory in
             let nodes = ["ann", "bob"].map { TestNode(name: $0, directory: directory) }
             defer { for node in nodes { node.crash() } }

@@ -55,7 +55,7 @@ import Testing
         }
     }
 
-    @Test("Log level and hooks are reloaded; command-line options and start-time settings are not") func live() throws {
+    @Test func `Log level and hooks are reloaded; command-line options and start-time settings are not`() throws {
         try withNode { ann in
             try ann.ok("conversation", "create", "--name", "quiet")
             try edit(ann, ["logLevel": "info"])
@@ -147,9 +147,7 @@ import Testing
         }
     }
 
-    @Test("A file with a mistake is refused as a whole, with its line, and the node keeps its settings") func mistakes()
-        throws
-    {
+    @Test func `A file with a mistake is refused as a whole, with its line, and the node keeps its settings`() throws {
         try withNode { ann in
             let right = ann.contents("config.json")
             let mistakes = [
@@ -190,7 +188,7 @@ import Testing
         }
     }
 
-    @Test("SIGHUP without a terminal reloads the files and logs the changes, or why there are none") func hup() throws {
+    @Test func `SIGHUP without a terminal reloads the files and logs the changes, or why there are none`() throws {
         try withHome { ann in
             ann.prefix = ["setsid"]
             try ann.start()
@@ -207,9 +205,7 @@ import Testing
         }
     }
 
-    @Test("SIGHUP from a terminal stops a foreground node, but not under nohup or a service manager") func terminal()
-        throws
-    {
+    @Test func `SIGHUP from a terminal stops a foreground node, but not under nohup or a service manager`() throws {
         try withHome { ann in
             let command = [Program.mayfly, "run", "--home", ann.home]
             // nohup(1) leaves a file in its working directory.
@@ -239,7 +235,7 @@ import Testing
         }
     }
 
-    @Test("The service manager is told the start, the time and the end of a reload") func serviceManager() throws {
+    @Test func `The service manager is told the start, the time and the end of a reload`() throws {
         try withHome { ann in
             let path = "\(ann.directory)/notify"
             let manager = try ServiceManagerSocket(path)

@@ -38,7 +38,7 @@ import Testing
         try node.ok("conversation", "members", "room").json["members"].list.compactMap { $0["path"].string }.first
     }
 
-    @Test("Two unreachable nodes meet, agree, chat and send files through a third") func chat() throws {
+    @Test func `Two unreachable nodes meet, agree, chat and send files through a third`() throws {
         try withHub { hub, ann, bob in
             let card = try ann.ok("peer", "card")["endpoints"].list.compactMap(\.string)
             #expect(card.first == Self.nowhere && card.last?.hasPrefix("relay://") == true, "\(card)")
@@ -143,7 +143,7 @@ import Testing
         }
     }
 
-    @Test("An absent member learns of the explosion through the rendezvous node") func explosion() throws {
+    @Test func `An absent member learns of the explosion through the rendezvous node`() throws {
         // The rendezvous node is behind the relay.
         let arguments = Self.relayedOnly + ["--rendezvous"]
         try withRelay(["cleo", "bob"], advertise: Self.nowhere, arguments: arguments) { hub, others, relay in
@@ -164,7 +164,7 @@ import Testing
         }
     }
 
-    @Test("A wrong configuration is reported on the side that has to correct it") func mistakes() throws {
+    @Test func `A wrong configuration is reported on the side that has to correct it`() throws {
         try withHomes("hub", "ann", "bob") { nodes in
             let (hub, ann, bob) = (nodes[0], nodes[1], nodes[2])
             try hub.start()

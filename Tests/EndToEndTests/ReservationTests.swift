@@ -120,7 +120,7 @@ import Testing
         }
     }
 
-    @Test("All reservations return after a restart of either side, and wake no inbox") func restarts() throws {
+    @Test func `All reservations return after a restart of either side, and wake no inbox`() throws {
         try withHub("bob") { hub, ann, others in
             let bob = others[0]
             for name in ["one", "two", "three"] {

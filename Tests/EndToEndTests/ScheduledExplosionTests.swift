@@ -3,7 +3,7 @@ import Testing
 
 /// Scheduled explosions (Explode.md), on test clocks, so that slow machines pass.
 extension ExplodeTests {
-    @Test("A scheduled explosion is announced, reminded of, and ends both copies with a receipt") func timed() throws {
+    @Test func `A scheduled explosion is announced, reminded of, and ends both copies with a receipt`() throws {
         try withClockedRoom(lifetime: "1d") { ann, bob, id, clock in
             let scheduled = try ann.ok("explode", "room", "--in", "2h", "--force")
             #expect(scheduled["state"].string == "scheduled")
@@ -83,7 +83,7 @@ extension ExplodeTests {
         }
     }
 
-    @Test("A schedule survives kill -9 of both nodes right after its answer") func scheduleIsDurable() throws {
+    @Test func `A schedule survives kill -9 of both nodes right after its answer`() throws {
         try withRoom { ann, bob, id in
             let end = try ann.ok("explode", "room", "--in", "1h", "--force")["expiresAt"].time
             #expect(try ann.ok("explode", "room", "--in", "3h", "--force")["expiresAt"].time == end, "not put off")

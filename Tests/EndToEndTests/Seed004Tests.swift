@@ -15,7 +15,7 @@ import Testing
         }
     }
 
-    @Test("Test 1: Basic Proposal & Accept") func basicProposalAndAccept() throws {
+    @Test func `Test 1: Basic Proposal & Accept`() throws {
         try withRoom { ann, bob, _ in
             let proposed = try ann.ok("lifetime", "propose", "room", "1d")
             #expect(proposed["state"].string == "pending")
@@ -61,7 +61,7 @@ import Testing
         }
     }
 
-    @Test("Test 2: Proposal & Reject") func proposalAndReject() throws {
+    @Test func `Test 2: Proposal & Reject`() throws {
         try withRoom { ann, bob, _ in
             try ann.ok("lifetime", "propose", "room", "7d")
             try bob.wait("lifetimeProposed:lifetime=7d")
@@ -91,7 +91,7 @@ import Testing
         }
     }
 
-    @Test("Test 3: Change During Active Agreement") func changeDuringActiveAgreement() throws {
+    @Test func `Test 3: Change During Active Agreement`() throws {
         try withRoom { ann, bob, _ in
             try agree(ann, bob, "1d")
             try say("old", ann)
@@ -119,7 +119,7 @@ import Testing
         }
     }
 
-    @Test("Test 4: Reconnection Resets") func reconnectionResets() throws {
+    @Test func `Test 4: Reconnection Resets`() throws {
         try withRoom { ann, bob, _ in
             try agree(ann, bob, "1d")
             let cursor = try bob.stop(seenBy: ann)

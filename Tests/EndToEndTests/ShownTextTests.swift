@@ -5,7 +5,7 @@ import Testing
 @testable import Program
 
 @Suite("Shown text", .script) struct ShownTextTests {
-    @Test("No terminal control character is left in a text or in the name of a file") func harmless() {
+    @Test func `No terminal control character is left in a text or in the name of a file`() {
         #expect(safe("a\u{1b}b\u{9b}c\nd\te") == "a?b?c d    e")
         #expect(safe("a\u{2028}b\u{2029}c") == "a b c")
         let directions =
@@ -63,12 +63,12 @@ import Testing
         #expect(command.isShown(.gap) && !command.isShown(.exploded))
     }
 
-    @Test("An id is shown by its first 12 digits, a UUID by its first group") func ids() {
+    @Test func `An id is shown by its first 12 digits, a UUID by its first group`() {
         #expect(short("bb468449b10425cc6d2fc8a9b9521cc2") == "bb468449b104" && short("-") == "-")
         #expect(short("54ed47c2-4873-4af8-963b-9ff92870b366") == "54ed47c2")
     }
 
-    @Test("A word is quoted if a shell would read more than a word") func words() {
+    @Test func `A word is quoted if a shell would read more than a word`() {
         #expect(quoted("room-1.a/b") == "room-1.a/b")
         #expect(quoted("my room $(x)") == "'my room $(x)'")
         #expect(quoted("it's") == #"'it'\''s'"#)
@@ -85,7 +85,7 @@ import Testing
         #expect(try Program.tool("bash", "-c", "printf %s \(quoted(word))") == word)
     }
 
-    @Test("Suggested commands name the given home, and can be pasted") func notes() throws {
+    @Test func `Suggested commands name the given home, and can be pasted`() throws {
         try withHome { ann in
             func told(_ arguments: String...) throws -> String {
                 try Program.run([Program.mayfly] + arguments, in: ann.directory).errors

@@ -8,7 +8,7 @@ import Testing
 
     private static func calls(_ few: [Int], upTo most: Int) -> [Int] { isCampaign ? Array(1...most) : few }
 
-    @Test("An init killed at a call is complete or can be repeated, and the node starts") func initialise() throws {
+    @Test func `An init killed at a call is complete or can be repeated, and the node starts`() throws {
         for call in ["pwrite64", "fsync", "renameat", "mkdirat"] {
             var number = 1
             var strikes = 0
@@ -73,7 +73,7 @@ import Testing
         }
     }
 
-    @Test("A receiver killed at a call keeps every confirmed message once") func arrival() throws {
+    @Test func `A receiver killed at a call keeps every confirmed message once`() throws {
         try withRoom(lifetime: "1d") { ann, bob, _ in
             var confirmed: [String] = []
             var all: [String] = []
@@ -107,7 +107,7 @@ import Testing
         }
     }
 
-    @Test("A disk that fails at a call causes no false acknowledgement, and the node goes on") func errors() throws {
+    @Test func `A disk that fails at a call causes no false acknowledgement, and the node goes on`() throws {
         try withRoom(lifetime: "1d") { ann, bob, _ in
             var all: [String] = []
             for fault in ["fdatasync:error=EIO", "pwrite64:error=ENOSPC", "pwrite64:error=EIO"] {

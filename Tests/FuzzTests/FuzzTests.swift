@@ -18,7 +18,7 @@ import Testing
         #expect(failure == nil)
     }
 
-    @Test("The fuzzer finds a planted mistake") func canary() throws {
+    @Test func `The fuzzer finds a planted mistake`() throws {
         let canary = FuzzTarget.canary
         let failure = Campaign(canary, seeds: try canary.seeds()).run(changes: Self.changeCount)
         #expect(failure != nil)

@@ -5,7 +5,7 @@ import Testing
 @testable import Messaging
 
 @Suite("The text of a spoken code") struct SpokenCodeTests {
-    @Test("the word list is that of BIP 39, in order, and the first four letters of a word are unique") func list() {
+    @Test func `the word list is that of BIP 39, in order, and the first four letters of a word are unique`() {
         #expect(CodeWords.all.count == CodeWords.count)
         #expect(Hex.encode(SHA256.hash(CodeWords.all.flatMap { Array("\($0)\n".utf8) })) == CodeWords.fileHash)
         #expect(CodeWords.all == CodeWords.all.sorted())
@@ -14,7 +14,7 @@ import Testing
         for word in ["", "a", "abando", "abandonn", "zooo", "Harvest", "lantern"] { #expect(!CodeWords.contains(word)) }
     }
 
-    @Test("a word is found by its beginning or by a similar spelling") func nearness() {
+    @Test func `a word is found by its beginning or by a similar spelling`() {
         #expect(Array(CodeWords.words(beginningWith: "harv")) == ["harvest"])
         #expect(CodeWords.words(beginningWith: "").count == CodeWords.count)
         #expect(CodeWords.words(beginningWith: "zz").isEmpty)
@@ -28,7 +28,7 @@ import Testing
         }
     }
 
-    @Test("a spoken code is read in any case, with hyphens or spaces") func reading() throws {
+    @Test func `a spoken code is read in any case, with hyphens or spaces`() throws {
         let code = SpokenCode(slot: 7, words: ["harvest", "lamp"])
         #expect(code.description == "7-harvest-lamp")
         for text in ["7-harvest-lamp", "7 Harvest LAMP", " 7-harvest  lamp\n", "07-harvest-lamp"] {
@@ -37,7 +37,7 @@ import Testing
         }
     }
 
-    @Test("an invalid code is refused, with the nearest word") func refusals() {
+    @Test func `an invalid code is refused, with the nearest word`() {
         func failure(_ text: String) -> SpokenCode.Failure? {
             do throws(SpokenCode.Failure) { _ = try SpokenCode(text) } catch { return error }
             return nil
@@ -58,14 +58,14 @@ import Testing
         #expect(failure("7-harvest-lamp" + String(repeating: " ", count: 100)) == .malformed)
     }
 
-    @Test("an invite or the id of an invitation is not read as a code") func others() {
+    @Test func `an invite or the id of an invitation is not read as a code`() {
         for text in ["mayfly:join/H1a-b_c", "7f3a", "7", "", "1-2-3", "7-a1-b", String(repeating: "7-a", count: 100)] {
             #expect(!SpokenCode.isMeant(by: text), "\(text)")
         }
         for text in ["7-harvset", "7 harvest", "7-a-b-c", "0-a-b"] { #expect(SpokenCode.isMeant(by: text), "\(text)") }
     }
 
-    @Test("words are drawn from the whole list") func drawing() {
+    @Test func `words are drawn from the whole list`() {
         var random = Randomness.seeded(1)
         var first: Set<String> = []
         for _ in 0..<20_000 { first.insert(SpokenCode.random(slot: 7, &random).words[0]) }
@@ -131,7 +131,7 @@ private struct Exchange {
 @Suite("The exchange of a spoken code") struct CodeExchangeTests {
     private var exchange = Exchange()
 
-    @Test("the right words give the joiner the invite, in four messages of fixed size") mutating func whole() throws {
+    @Test mutating func `the right words give the joiner the invite, in four messages of fixed size`() throws {
         var (message, joiner) = try exchange.delivered()
         #expect(joiner.share.count == 32 && message.count == 64 + 4_096 + 16)
         #expect(joiner.expectedByteCount == message.count)
@@ -162,7 +162,7 @@ private struct Exchange {
         #expect(late.closed() == .notOpen)
     }
 
-    @Test("a message cut at any byte, or one byte longer, is refused") mutating func truncation() throws {
+    @Test mutating func `a message cut at any byte, or one byte longer, is refused`() throws {
         let joiner = try exchange.joiner()
         for count in Array(0..<32) + [33] {
             let share = Array((joiner.share + [0]).prefix(count))
@@ -185,7 +185,7 @@ private struct Exchange {
         }
     }
 
-    @Test("a changed byte of any message ends the exchange without an invite") mutating func changes() throws {
+    @Test mutating func `a changed byte of any message ends the exchange without an invite`() throws {
         let (creator, _, proof) = try exchange.answered()
         for index in proof.indices {
             var (creator, changed) = (creator, proof)
@@ -212,8 +212,7 @@ private struct Exchange {
         }
     }
 
-    @Test("an invalid or neutral group element gets no answer and does not spend the code")
-    mutating func invalidPoints() throws {
+    @Test mutating func `an invalid or neutral group element gets no answer and does not spend the code`() throws {
         let joiner = try exchange.joiner()
         let (zeros, ones) = ([UInt8](repeating: 0, count: 32), [UInt8](repeating: 0xff, count: 32))
         for point in [zeros, ones, [1] + zeros.dropFirst()] {
@@ -224,7 +223,7 @@ private struct Exchange {
         }
     }
 
-    @Test("a creator's own messages, reflected to it or to the joiner, are refused") mutating func reflection() throws {
+    @Test mutating func `a creator's own messages, reflected to it or to the joiner, are refused`() throws {
         var joiner = try exchange.joiner()
         guard case .send(let proof) = try joiner.receive(joiner.share) else { return }
         let sealed = [UInt8](repeating: 0, count: CodeExchange.inviteByteCount - proof.count)
@@ -314,7 +313,7 @@ private struct Exchange {
         ]
     }
 
-    @Test("each event in each state") func eachCell() throws {
+    @Test func `each event in each state`() throws {
         for cell in cells() {
             for state in State.allCases {
                 var exchange = Exchange()
@@ -343,7 +342,7 @@ private struct Exchange {
 @Suite("Joiner of a code: each event in each state") struct CodeJoinerTests {
     private var exchange = Exchange()
 
-    @Test("each message in each state: asking, proving, ended") mutating func messages() throws {
+    @Test mutating func `each message in each state: asking, proving, ended`() throws {
         var asking = try exchange.joiner()
         var (_, proving, _) = try exchange.answered()
         var ended = asking
@@ -357,18 +356,14 @@ private struct Exchange {
         for machine in [asking, proving, ended] { #expect(machine.expectedByteCount == 0) }
     }
 
-    @Test("a lost connection costs nothing before an answer, and the code after the proof") mutating func closing()
-        throws
-    {
+    @Test mutating func `a lost connection costs nothing before an answer, and the code after the proof`() throws {
         var asking = try exchange.joiner()
         var (_, proving, _) = try exchange.answered()
         #expect(asking.closed() == .notOpen && proving.closed() == .refused)
         #expect(asking.closed() == .notOpen && proving.closed() == .notOpen)
     }
 
-    @Test("no two sessions have the same greeting, and each greeting names the code's number") mutating func greetings()
-        throws
-    {
+    @Test mutating func `no two sessions have the same greeting, and each greeting names the code's number`() throws {
         let greetings = try (0..<100).map { _ in try exchange.joiner().greeting }
         #expect(Set(greetings).count == 100 && greetings.allSatisfy { $0.slot == 7 && $0.bytes.count == 16 })
         for count in [0, 15, 17] { #expect(CodeExchange.Greeting([UInt8](repeating: 0, count: count)) == nil) }
@@ -381,7 +376,7 @@ private struct Exchange {
     private let conversation = ConversationID.random(&Self.randomness)
     nonisolated(unsafe) private static var randomness = Randomness.seeded(5)
 
-    @Test("at most four codes are open, each with its own number; an ended code makes room") func count() throws {
+    @Test func `at most four codes are open, each with its own number; an ended code makes room`() throws {
         var (codes, random) = (OpenCodes(), Randomness.seeded(1))
         let opened = try (0..<Limits.codeCount).map { _ in
             try #require(codes.open(client, conversation, now: start, &random))
@@ -399,7 +394,7 @@ private struct Exchange {
             ])
     }
 
-    @Test("a code expires after exactly five minutes") func expiry() throws {
+    @Test func `a code expires after exactly five minutes`() throws {
         var (codes, random) = (OpenCodes(), Randomness.seeded(1))
         let first = try #require(codes.open(client, conversation, now: start, &random))
         let second = try #require(codes.open(client, conversation, now: start + 1_000, &random))
@@ -430,7 +425,7 @@ private struct Exchange {
         #expect(codes.outcome(of: numbers[19]) == .unproven && codes.outcome(of: numbers[0]) == nil)
     }
 
-    @Test("an attempt at a number without a code is refused") func unknown() throws {
+    @Test func `an attempt at a number without a code is refused`() throws {
         var (codes, random) = (OpenCodes(), Randomness.seeded(1))
         let joiner = try #require(CodeJoinerStateMachine(SpokenCode(slot: 7, words: ["harvest", "lamp"]), &random))
         let attempt = CodeAttempt(1)
@@ -442,7 +437,7 @@ private struct Exchange {
         #expect(codes.ended(attempt).isEmpty)
     }
 
-    @Test("an invite that arrives after its code has ended is revoked") func lateInvite() throws {
+    @Test func `an invite that arrives after its code has ended is revoked`() throws {
         var (codes, random) = (OpenCodes(), Randomness.seeded(1))
         let entry = try #require(codes.open(client, conversation, now: start, &random))
         _ = codes.end { $0.number == entry.number ? .revoked : nil }
@@ -457,7 +452,7 @@ private struct Exchange {
 
     init() throws { vector = try VectorFile("SpokenCodes")["exchange of a code"] }
 
-    @Test("both machines send the messages of the page") func exchange() throws {
+    @Test func `both machines send the messages of the page`() throws {
         let attempt = CodeAttempt(1)
         let code = try SpokenCode(try vector.text("code"))
         // Consumes the example's nonce and ya, then its yb.
@@ -492,7 +487,7 @@ private struct Exchange {
         #expect(received == .invite(text))
     }
 
-    @Test("generator, shared element and keys") func keys() throws {
+    @Test func `generator, shared element and keys`() throws {
         let code = try SpokenCode(try vector.text("code"))
         let greeting = try #require(CodeExchange.Greeting(try vector.bytes("sid")))
         let context = CodeExchange.context(greeting)

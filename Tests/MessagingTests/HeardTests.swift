@@ -51,8 +51,7 @@ extension Assembly {
         LinkStateMachine(own: keys[side], remote: keys[1 - side], isDialable: isDialable, now: noon)
     }
 
-    @Test("idle: the smaller key dials at once, the larger 400 ms later, never later than the next due dial")
-    func idle() {
+    @Test func `idle: the smaller key dials at once, the larger 400 ms later, never later than the next due dial`() {
         for isDialable in [true, false] {
             var small = machine(0, isDialable: isDialable)
             #expect(small.found(now: noon).isEmpty && small.advance(now: noon) == [.dial])
@@ -63,7 +62,7 @@ extension Assembly {
         #expect(late.found(now: noon + 100).isEmpty && late.nextDeadline == noon + Limits.redialYield)
     }
 
-    @Test("idle after many failures: dialled at once, and the backoff starts again") func failed() {
+    @Test func `idle after many failures: dialled at once, and the backoff starts again`() {
         var random = Randomness.seeded(1)
         var machine = machine(0)
         var now = noon
@@ -77,14 +76,14 @@ extension Assembly {
         #expect(machine.nextDeadline.map { $0 - now <= Limits.redial.first * 6 } == true)
     }
 
-    @Test("at rest: a member that announces itself is dialled") func resting() {
+    @Test func `at rest: a member that announces itself is dialled`() {
         var machine = machine(0)
         machine.rest()
         #expect(!machine.isMissed(now: noon) && machine.found(now: noon).isEmpty)
         #expect(machine.advance(now: noon) == [.dial] && machine.isMissed(now: noon))
     }
 
-    @Test("dialling: at most three dials run; the link is idle when the last has failed") func dialling() {
+    @Test func `dialling: at most three dials run; the link is idle when the last has failed`() {
         var random = Randomness.seeded(1)
         var machine = machine(0)
         _ = machine.advance(now: noon)
@@ -98,7 +97,7 @@ extension Assembly {
         #expect(machine.nextDeadline != nil && machine.isMissed(now: noon))
     }
 
-    @Test("up: a link of 10 s or more is probed, and its member dialled if no answer comes") func up() {
+    @Test func `up: a link of 10 s or more is probed, and its member dialled if no answer comes`() {
         var machine = machine(0)
         _ = machine.opened(LinkID(1), dialer: keys[0], now: noon)
         #expect(machine.found(now: noon + 9_999).isEmpty)
@@ -123,7 +122,7 @@ extension Assembly {
         #expect(machine.advance(now: noon + Limits.keepaliveTimeout) == [.drop(LinkID(1))])
     }
 
-    @Test("a link is probed once until it answers; without a link nothing is probed") func asking() {
+    @Test func `a link is probed once until it answers; without a link nothing is probed`() {
         var machine = machine(0)
         #expect(machine.ask(now: noon).isEmpty)
         _ = machine.advance(now: noon)
@@ -135,8 +134,7 @@ extension Assembly {
         #expect(machine.ask(now: noon + 2) == [.ping(LinkID(1))])
     }
 
-    @Test("our addresses changed: a link answers in 3 s or is given up, and its member is dialled at once") func moved()
-    {
+    @Test func `our addresses changed: a link answers in 3 s or is given up, and its member is dialled at once`() {
         for side in [0, 1] {
             var silent = machine(side)
             _ = silent.opened(LinkID(1), dialer: keys[0], now: noon)
@@ -153,7 +151,7 @@ extension Assembly {
         }
     }
 
-    @Test("our addresses changed again: the link is probed again; the link that replaces it is not") func movedTwice() {
+    @Test func `our addresses changed again: the link is probed again; the link that replaces it is not`() {
         var machine = machine(0)
         var dials: ChangeDials? = ChangeDials()
         _ = machine.opened(LinkID(1), dialer: keys[1], now: noon)
@@ -164,8 +162,7 @@ extension Assembly {
         #expect(machine.advance(now: noon + 1_000 + Limits.pingPatience).isEmpty && machine.link == LinkID(2))
     }
 
-    @Test("our addresses changed without a link: the member is dialled at once if a link is wanted") func movedWithout()
-    {
+    @Test func `our addresses changed without a link: the member is dialled at once if a link is wanted`() {
         var random = Randomness.seeded(1)
         var dials: ChangeDials? = ChangeDials()
         var machine = machine(0)
@@ -182,7 +179,7 @@ extension Assembly {
         #expect(unknown.advance(now: noon + Limits.pingPatience) == [.drop(LinkID(1))] && unknown.nextDeadline == nil)
     }
 
-    @Test("our addresses changed to none that is new: a member without a link keeps its backoff") func movedAway() {
+    @Test func `our addresses changed to none that is new: a member without a link keeps its backoff`() {
         var random = Randomness.seeded(1)
         var none: ChangeDials?
         var machine = machine(0)
@@ -225,7 +222,7 @@ extension Assembly {
         #expect(count <= 4 + 240 + 30 * 6, "\(count)")
     }
 
-    @Test("the peer closed the other of two links: the link in use is probed") func doubted() {
+    @Test func `the peer closed the other of two links: the link in use is probed`() {
         var silent = machine(1)
         _ = silent.opened(LinkID(1), dialer: keys[0], now: noon)
         let now = noon + 1_000
@@ -241,8 +238,7 @@ extension Assembly {
         #expect(answered.advance(now: now + Limits.pingPatience).isEmpty && answered.link == LinkID(1))
     }
 
-    @Test("a member is dialled first at the address where it was heard, then at its described ones") func order() throws
-    {
+    @Test func `a member is dialled first at the address where it was heard, then at its described ones`() throws {
         var all = try Assembly.cut()
         let known = all.nodes[0].conversation(all.clients[0])?.currentMembers.first?.endpoints ?? []
         #expect(known.count == 1)
@@ -253,7 +249,7 @@ extension Assembly {
         #expect(all.found(at: other).map(\.endpoints) == [[other]])
     }
 
-    @Test("four heard addresses are kept, newest first, each once, for ten minutes") func bounds() throws {
+    @Test func `four heard addresses are kept, newest first, each once, for ten minutes`() throws {
         var all = try Assembly.cut()
         let places = (1...6).map { Endpoint(host: "10.0.0.\($0)", port: 7_440) }
         for place in places + [places[4]] { _ = all.found(at: place) }
@@ -268,7 +264,7 @@ extension Assembly {
         #expect(heard().isEmpty)
     }
 
-    @Test("a heard address is neither saved nor sent to others") func silence() throws {
+    @Test func `a heard address is neither saved nor sent to others`() throws {
         var all = try Assembly.joined(3)
         for link in all.links.keys.sorted() { all.step(0) { core, turn in core.linkClosed(link, &turn) } }
         let before = all.nodes[0].record(all.clients[0])
@@ -285,7 +281,7 @@ extension Assembly {
         #expect(sent.contains { "\($0)".contains("n0") } && !sent.contains { "\($0)".contains("10.0.0.7") })
     }
 
-    @Test("an announcement of a stranger, or for an unknown or sleeping inbox, is ignored") func strangers() throws {
+    @Test func `an announcement of a stranger, or for an unknown or sleeping inbox, is ignored`() throws {
         var all = try Assembly.cut()
         let client = all.clients[0]
         #expect(all.found(keys[0]).isEmpty && all.found(client: ClientID.generate(&all.random)).isEmpty)
@@ -322,7 +318,7 @@ extension Assembly {
         #expect(all.nodes[1].missedCreators(now: all.now).isEmpty)
     }
 
-    @Test("a joiner dials only its creator, and stops when the join has ended") func others() throws {
+    @Test func `a joiner dials only its creator, and stops when the join has ended`() throws {
         var all = try joining()
         let client = all.clients[1]
         let stranger = makeKey(&all.random).publicKey

@@ -3,7 +3,7 @@ import Messaging
 import Testing
 
 @Suite("Join rates") struct JoinRateTests {
-    @Test("Five refusals of one tag are sent at once, then one every twelve seconds") func refusals() {
+    @Test func `Five refusals of one tag are sent at once, then one every twelve seconds`() {
         var random = Randomness.seeded(1)
         let (tag, other) = (InviteTag.random(&random), InviteTag.random(&random))
         var rates = JoinRates()
@@ -33,8 +33,7 @@ import Testing
         #expect(rates.takesRequest(by: .random(&random), now: noon + 1_000) == true)
     }
 
-    @Test("The number of counted invites is bounded; the rest share the allowance of invalid requests")
-    func boundedRequests() {
+    @Test func `The number of counted invites is bounded; the rest share the allowance of invalid requests`() {
         var random = Randomness.seeded(1)
         var rates = JoinRates()
         for _ in 0..<Limits.joinTagCount { #expect(rates.takesRequest(by: .random(&random), now: noon) == true) }
@@ -43,7 +42,7 @@ import Testing
         #expect(rates.takesRequest(by: .random(&random), now: noon + 1_000) == true)
     }
 
-    @Test("The number of counted tags is bounded, and quiet tags make room") func bounded() {
+    @Test func `The number of counted tags is bounded, and quiet tags make room`() {
         var random = Randomness.seeded(1)
         var rates = JoinRates()
         for _ in 0..<Limits.joinTagCount { #expect(rates.takesRefusal(.random(&random), now: noon) == true) }
@@ -106,9 +105,7 @@ private struct Door {
 @Suite("Joins at the creator") struct CreatorTests {
     private static let silence: [NodeAction] = [.close(LinkID(0))]
 
-    @Test("A request without the secret or a valid invite gets no answer, whatever is wrong with it") func strangers()
-        throws
-    {
+    @Test func `A request without the secret or a valid invite gets no answer, whatever is wrong with it`() throws {
         var door = try Door()
         var random = Randomness.seeded(9)
         let invite = try #require(door.pair.invite)
@@ -180,7 +177,7 @@ private struct Door {
         #expect(isWelcomed(door.ask(makeKey(&random), try door.request(by: later), verified: later)))
     }
 
-    @Test("An invite names the first three endpoints of its creator") func endpoints() throws {
+    @Test func `An invite names the first three endpoints of its creator`() throws {
         var all = try Assembly.joined(1)
         let endpoints = (1...8).map { Endpoint(host: "h\($0)", port: 1) }
         all.command(0) { (machine, first) throws(CommandError) in
@@ -191,7 +188,7 @@ private struct Door {
         }
     }
 
-    @Test("An invite's route ends when it has expired and there is another, or a day later") func routes() throws {
+    @Test func `An invite's route ends when it has expired and there is another, or a day later`() throws {
         var all = try Assembly.joined(1)
         func invite(_ all: inout Assembly) {
             all.command(0) { _ = try $0.invite(lifetime: .second, singleUse: true, &$1) }
@@ -210,7 +207,7 @@ private struct Door {
         #expect(routes(all) == 0)
     }
 
-    @Test("The checks run in order: the first failure is the answer") func order() throws {
+    @Test func `The checks run in order: the first failure is the answer`() throws {
         var random = Randomness.seeded(9)
         // In a living conversation `consumed` is the answer only if all other checks pass.
         var door = try Door()
@@ -232,8 +229,7 @@ private struct Door {
         try pair.askToJoin()
     }
 
-    @Test("A link that closes without an answer doubles the wait before the next dial, up to 48 s") func waits() throws
-    {
+    @Test func `A link that closes without an answer doubles the wait before the next dial, up to 48 s`() throws {
         var pair = Pair()
         try joining(&pair)
         var waits: [Milliseconds] = []
@@ -259,9 +255,7 @@ private struct Door {
         #expect(pair.dials[1] != nil)
     }
 
-    @Test("A welcome on a replaced link is ignored; the repeated request on the new link is answered") func replaced()
-        throws
-    {
+    @Test func `A welcome on a replaced link is ignored; the repeated request on the new link is answered`() throws {
         var pair = Pair()
         try joining(&pair)
         pair.connect(dialer: 1)
@@ -278,7 +272,7 @@ private struct Door {
         for node in 0..<2 { #expect(pair.machines[node]?.isOnline(pair.keys[1 - node].publicKey) == true) }
     }
 
-    @Test("A failed join is listed, and swept with its keys two days after it began") func swept() throws {
+    @Test func `A failed join is listed, and swept with its keys two days after it began`() throws {
         var pair = Pair()
         try joining(&pair)
         let start = pair.now
@@ -298,9 +292,7 @@ private struct Door {
         #expect(destroyed == [.destroy(pair.clients[1])] && pair.nodes[1].joins.isEmpty)
     }
 
-    @Test("A joiner that cancels after its admission frees its place; the single use stays consumed") func cancelled()
-        throws
-    {
+    @Test func `A joiner that cancels after its admission frees its place; the single use stays consumed`() throws {
         var pair = Pair()
         try joining(&pair)
         pair.connect(dialer: 1)
@@ -400,7 +392,7 @@ private struct Door {
         }
     }
 
-    @Test("A joiner that cancels before its request is processed leaves nothing behind") func cancelledEarly() throws {
+    @Test func `A joiner that cancels before its request is processed leaves nothing behind`() throws {
         var pair = Pair()
         try joining(&pair)
         pair.connect(dialer: 1)
@@ -412,7 +404,7 @@ private struct Door {
         #expect(pair.nodes[1].joins.isEmpty)
     }
 
-    @Test("The titles and texts for people are the seed's") func words() {
+    @Test func `The titles and texts for people are the seed's`() {
         let all: [(JoinErrorType, String, String)] = [
             (.conversationExpired, "Convo no longer exists", "This conversation is no longer available"),
             (.singleUseConsumed, "Invite already used", "This invite was already used by someone else"),
@@ -424,7 +416,7 @@ private struct Door {
 }
 
 @Suite("A blocked contact") struct BlockedContactTests {
-    @Test("Blocking drops what waits for the peer and what it has sent, and closes the link") func blocked() throws {
+    @Test func `Blocking drops what waits for the peer and what it has sent, and closes the link`() throws {
         var random = Randomness.seeded(3)
         let (own, peer) = (makeKey(&random), makeKey(&random))
         let card = ContactCard(
@@ -443,8 +435,7 @@ private struct Door {
         #expect(machine.nextDeadline == nil && !machine.isAwaited(peer.publicKey))
     }
 
-    @Test("A ping that is given up closes its link, unless something else waits for the peer") func unanswered() throws
-    {
+    @Test func `A ping that is given up closes its link, unless something else waits for the peer`() throws {
         for isInvited in [false, true] {
             var random = Randomness.seeded(3)
             let peer = makeKey(&random)

@@ -28,7 +28,7 @@ import Testing
         #expect(all.machine(0)?.boxUntil.map { $0 > all.now && $0 <= all.now + Limits.sliceHorizon } == true)
     }
 
-    @Test("if one of three members rejects the mailbox, no box is named or claimed") func refused() throws {
+    @Test func `if one of three members rejects the mailbox, no box is named or claimed`() throws {
         var all = try Assembly.joined(3)
         try all.giveMailboxes()
         all.command(0) { try $0.propose(.mailed, &$1) }
@@ -46,7 +46,7 @@ import Testing
         #expect(all.orders.isEmpty)
     }
 
-    @Test("a member without a mailbox names no box, and no member writes to one") func without() throws {
+    @Test func `a member without a mailbox names no box, and no member writes to one`() throws {
         var all = try Assembly.joined(2)
         all.mailboxes[0] = try all.makeMailbox(of: 0)
         all.agree(on: .mailed)
@@ -59,7 +59,7 @@ import Testing
         #expect(all.orders[0] == nil && all.orders[1]?.map { $0.messages.map(\.id) } == [[id]])
     }
 
-    @Test("a later member has a box and all keys, and the others have its keys") func joined() throws {
+    @Test func `a later member has a box and all keys, and the others have its keys`() throws {
         var all = Assembly(3)
         let client = all.clients[0]
         all.step(0) { core, turn in _ = try? core.createConversation(client, name: "talk", profile: "p", &turn) }
@@ -74,7 +74,7 @@ import Testing
         }
     }
 
-    @Test("when a member is removed the others change their boxes and do not tell it") func removed() throws {
+    @Test func `when a member is removed the others change their boxes and do not tell it`() throws {
         var all = try Assembly.mailing(3)
         let before = [all.box(0), all.box(1)]
         let removed = all.keys[2].publicKey
@@ -121,7 +121,7 @@ import Testing
         #expect(makes(.mailbox(.want(agreement, above: nil))).isEmpty)
     }
 
-    @Test("keys that no honest owner would send are dropped") func keys() throws {
+    @Test func `keys that no honest owner would send are dropped`() throws {
         var all = try Assembly.mailing(2)
         all.run(for: .minute)
         let agreement = try #require(all.machine(0)?.agreement)
@@ -151,7 +151,7 @@ import Testing
         #expect(!all.isMailable(1, by: 0), "all of them are over")
     }
 
-    @Test("an unanswered request for keys is repeated each minute, an answered one is not") func unanswered() throws {
+    @Test func `an unanswered request for keys is repeated each minute, an answered one is not`() throws {
         var all = try Assembly.mailing(2)
         let link = try #require(all.machine(0)?.link(to: all.keys[1].publicKey))
         func requests(in time: Milliseconds) -> Int {
@@ -191,7 +191,7 @@ import Testing
         #expect(deadline > all.now)
     }
 
-    @Test("keys that run out are requested in time, above the known ones") func again() throws {
+    @Test func `keys that run out are requested in time, above the known ones`() throws {
         var all = try Assembly.mailing(2)
         let agreement = try #require(all.machine(0)?.agreement)
         let schedule = SliceSchedule(agreement.terms)

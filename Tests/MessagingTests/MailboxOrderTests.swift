@@ -4,7 +4,7 @@ import Testing
 @testable import Messaging
 
 @Suite("Mailbox: orders for an absent member") struct MailboxOrderTests {
-    @Test("no order is made without an agreement or keys, for a linked member, or while locked") func nothing() throws {
+    @Test func `no order is made without an agreement or keys, for a linked member, or while locked`() throws {
         var all = try Assembly.mailing(2, .oneDay)
         all.isolate(1)
         _ = try all.say("text", from: 0)
@@ -71,7 +71,7 @@ import Testing
         }
     }
 
-    @Test("ephemeral texts are never put on a mailbox's disk, even if files are") func ephemeral() throws {
+    @Test func `ephemeral texts are never put on a mailbox's disk, even if files are`() throws {
         // Terms without stored texts allow no mailbox on a disk.
         #expect(!LifetimeTerms(.ephemeral, attachment: .oneDay, mailbox: .disk).isValid)
         var all = try Assembly.mailing(2, LifetimeTerms(.ephemeral, attachment: .oneDay, mailbox: .ram))
@@ -131,7 +131,7 @@ import Testing
         #expect(all.state(other, at: 0) == .mailed)
     }
 
-    @Test("a mailbox that refuses is tried again after 4 s, 8 s and so on, up to 15 min") func retries() throws {
+    @Test func `a mailbox that refuses is tried again after 4 s, 8 s and so on, up to 15 min`() throws {
         var (all, _, order) = try Assembly.away()
         for step in 0..<12 {
             all.fail(order, of: 0)
@@ -154,7 +154,7 @@ import Testing
         }
     }
 
-    @Test("no number is used twice, whatever becomes of an order, and whenever the node stops") func numbers() throws {
+    @Test func `no number is used twice, whatever becomes of an order, and whenever the node stops`() throws {
         var all = try Assembly.mailing(2)
         all.isolate(1)
         var next: UInt64 = 0
@@ -173,7 +173,7 @@ import Testing
         }
     }
 
-    @Test("each start uses new numbers whatever number was saved, so an old copy of a home repeats none") func runs() {
+    @Test func `each start uses new numbers whatever number was saved, so an old copy of a home repeats none`() {
         let (early, late) = (Timestamp(milliseconds: 1_700_000_000_000), Timestamp(milliseconds: 1_700_000_000_001))
         let first = SlotRun.next(after: 0, startedAt: early)
         #expect(SlotRun.next(after: first, startedAt: early) == first)
@@ -186,7 +186,7 @@ import Testing
         #expect(SlotRun.next(after: 0, startedAt: .latest) <= UInt64(1) << 63)
     }
 
-    @Test("an owner that changes its mailbox and returns gets no number twice") func boxes() throws {
+    @Test func `an owner that changes its mailbox and returns gets no number twice`() throws {
         var all = try Assembly.mailing(2)
         let places = [try #require(all.mailboxes[1]), try all.makeMailbox(of: 1)]
         var next: [BoxID: UInt64] = [:]
@@ -205,7 +205,7 @@ import Testing
         }
     }
 
-    @Test("a message too large for a slot waits for a link and holds up no other message") func tooLarge() throws {
+    @Test func `a message too large for a slot waits for a link and holds up no other message`() throws {
         var all = try Assembly.mailing(2)
         all.isolate(1)
         let ids = try ["large", "small"].map { try all.say($0, from: 0) }
@@ -217,7 +217,7 @@ import Testing
         #expect(all.state(ids[0], at: 0) == .queued)
     }
 
-    @Test("messages beyond the size of one order go in several orders, in sequence") func many() throws {
+    @Test func `messages beyond the size of one order go in several orders, in sequence`() throws {
         var all = try Assembly.mailing(2)
         all.isolate(1)
         let ids = try (0..<(Limits.mailOrderCount + 10)).map { try all.say("text \($0)", from: 0) }
@@ -228,7 +228,7 @@ import Testing
         #expect(second.messages.map(\.id) == Array(ids.dropFirst(Limits.mailOrderCount)))
     }
 
-    @Test("an order that failed is not retried in the same moment") func noProgress() throws {
+    @Test func `an order that failed is not retried in the same moment`() throws {
         var (all, _, order) = try Assembly.away()
         // The shell found nothing to put and reports the order complete.
         all.end(order, of: 0, MailResult(mailed: [], tooLarge: [], slotCount: 0, isComplete: true))
@@ -236,7 +236,7 @@ import Testing
         #expect(all.orders[0]?.count == 1)
     }
 
-    @Test("an order that fails after a link has opened leaves no timer behind") func linkedMeanwhile() throws {
+    @Test func `an order that fails after a link has opened leaves no timer behind`() throws {
         var (all, id, order) = try Assembly.away()
         all.heal(for: .minute)
         #expect(all.state(id, at: 0) == .delivered)
@@ -245,7 +245,7 @@ import Testing
         #expect(all.settles(0) == true)
     }
 
-    @Test("an order that fails after we were removed leaves no timer behind") func removedMeanwhile() throws {
+    @Test func `an order that fails after we were removed leaves no timer behind`() throws {
         var all = try Assembly.mailing(3)
         all.isolate(2)
         _ = try all.say("one", from: 1)
@@ -259,7 +259,7 @@ import Testing
         #expect(all.settles(1) == true)
     }
 
-    @Test("the end of an agreement on mailboxes leaves no timer behind") func agreementOver() throws {
+    @Test func `the end of an agreement on mailboxes leaves no timer behind`() throws {
         var all = try Assembly.mailing(2)
         all.agree(on: .oneDay)
         try #require(all.machine(0)?.usesMailbox == false)
@@ -268,7 +268,7 @@ import Testing
         for node in 0..<2 { #expect(all.settles(node) == true) }
     }
 
-    @Test("after a restart mailed messages are still mailed, and the others are put") func restored() throws {
+    @Test func `after a restart mailed messages are still mailed, and the others are put`() throws {
         var (all, first, order) = try Assembly.away()
         all.end(order, of: 0)
         let second = try all.say("two", from: 0)

@@ -21,7 +21,7 @@ import Testing
         outbox.unmailed(limit: limit, now: now).map(\.id)
     }
 
-    @Test("a mailed message stays in its order and is not put again") func mailed() {
+    @Test func `a mailed message stays in its order and is not put again`() {
         var outbox = outbox(1...4)
         #expect(unmailed(outbox) == (1...4).map(id) && unmailed(outbox, limit: 2) == [id(1), id(2)])
         #expect(outbox.unmailed(limit: 1, now: noon + 7).map(\.age) == [7])
@@ -36,7 +36,7 @@ import Testing
         #expect(outbox.cancel(id(2)) && outbox.count == 2)
     }
 
-    @Test("a mailed message also goes over a link, in the old order, and again over the next link") func linked() {
+    @Test func `a mailed message also goes over a link, in the old order, and again over the next link`() {
         var random = Randomness.seeded(1)
         var outbox = outbox(1...4)
         _ = outbox.mailed([id(2)])
@@ -48,13 +48,13 @@ import Testing
         #expect(outbox.flush(now: noon, random: &random).transmitted.map(\.id) == (1...4).map(id))
     }
 
-    @Test("an expired message is not put") func expired() {
+    @Test func `an expired message is not put`() {
         let outbox = outbox(1...2, deadline: noon + 10)
         #expect(unmailed(outbox, at: noon + 9).count == 2 && unmailed(outbox, at: noon + 10).isEmpty)
         #expect(outbox.hasUnmailed(now: noon + 9) && !outbox.hasUnmailed(now: noon + 10))
     }
 
-    @Test("a mailed message is restored as mailed") func restored() {
+    @Test func `a mailed message is restored as mailed`() {
         var random = Randomness.seeded(1)
         var outbox = outbox(1...4, mailed: [1, 3])
         #expect(outbox.all.map(\.isMailed) == [true, false, true, false])
@@ -62,8 +62,7 @@ import Testing
         #expect(outbox.flush(now: noon, random: &random).transmitted.map(\.id) == (1...4).map(id))
     }
 
-    @Test("a mailed message may have arrived, so it is not given up early as a message that never left") func arrived()
-    {
+    @Test func `a mailed message may have arrived, so it is not given up early as a message that never left`() {
         var random = Randomness.seeded(1)
         var outbox = OutboxStateMachine()
         for number in [1, 2] as [UInt8] {
@@ -77,7 +76,7 @@ import Testing
     }
 
     /// Each query looks at the first name only. A look at all of them would take minutes.
-    @Test("neither a tick nor an order looks at mailed messages", .timeLimit(.minutes(1))) func many() {
+    @Test(.timeLimit(.minutes(1))) func `neither a tick nor an order looks at mailed messages`() {
         var random = Randomness.seeded(1)
         var outbox = OutboxStateMachine()
         let ids = (0..<Limits.outboxCount).map { _ in MessageID.random(&random) }
@@ -103,7 +102,7 @@ import Testing
         #expect(outbox.nextDeadline.map { $0 <= noon + .day } == true && !outbox.holdsMemoryOnly)
     }
 
-    @Test("one message that is never acknowledged does not keep the slot names of later messages") func stuck() {
+    @Test func `one message that is never acknowledged does not keep the slot names of later messages`() {
         var random = Randomness.seeded(1)
         var outbox = outbox(1...1)
         for _ in 0..<4 * Limits.inFlightCount {

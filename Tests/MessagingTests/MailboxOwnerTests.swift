@@ -31,7 +31,7 @@ private func label(_ number: Int) -> BoxLabel { numbered(number) }
         return machine
     }
 
-    @Test("the public status of each state") func standings() {
+    @Test func `the public status of each state`() {
         let all: [(State, Machine.Standing, LinkID?, Bool, Timestamp?)] = [
             (.unused, .unused, nil, false, nil), (.idle, .unreachable, nil, false, noon + Limits.mailboxRedial.first),
             (.dialling, .unreachable, nil, false, nil),
@@ -70,7 +70,7 @@ private func label(_ number: Int) -> BoxLabel { numbered(number) }
         }
     }
 
-    @Test("the next deadline of each state") func due() {
+    @Test func `the next deadline of each state`() {
         var machine = machine(.idle)
         #expect(machine.advance(now: noon + Limits.mailboxRedial.first) == [.dial])
         machine = self.machine(.asked)
@@ -84,7 +84,7 @@ private func label(_ number: Int) -> BoxLabel { numbered(number) }
         #expect(machine.nextDeadline == end + Limits.mailboxRedial.first)
     }
 
-    @Test("boxes that were not granted are claimed again after a while, and on no other link") func reclaimed() {
+    @Test func `boxes that were not granted are claimed again after a while, and on no other link`() {
         var machine = machine(.asked)
         machine.granted(MailboxGrant(boxCount: 1, slotCount: 256, byteCount: 1, longest: .day), on: link, now: noon)
         let due = noon + Limits.reclaimPause
@@ -108,14 +108,14 @@ private func label(_ number: Int) -> BoxLabel { numbered(number) }
         #expect(machine.nextDeadline == due + Limits.mailboxRedial.first)
     }
 
-    @Test("each claim has one grant, and a grant that no claim asked for ends the link") func unasked() {
+    @Test func `each claim has one grant, and a grant that no claim asked for ends the link`() {
         var machine = machine(.asked)
         #expect(machine.want([label(2), label(3)], now: noon).last == .claim(link, [label(3)]))
         for _ in 0..<2 { #expect(machine.granted(grant, on: link, now: noon) == []) }
         #expect(machine.granted(grant, on: link, now: noon) == [.close(link)] && machine.link == nil)
     }
 
-    @Test("any frame on the link is a sign of life; a silent link is pinged once") func keepalive() {
+    @Test func `any frame on the link is a sign of life; a silent link is pinged once`() {
         var machine = machine(.granted)
         machine.heard(link, now: noon + 30 * .second)
         #expect(machine.nextDeadline == noon + 30 * .second + Limits.mailboxKeepalive)
@@ -128,7 +128,7 @@ private func label(_ number: Int) -> BoxLabel { numbered(number) }
         #expect(Limits.mailboxSilence >= 2 * Limits.mailboxKeepalive + Limits.reservationPatience)
     }
 
-    @Test("a grant that ends soon counts as a failure, as when another copy of the home takes the link") func short() {
+    @Test func `a grant that ends soon counts as a failure, as when another copy of the home takes the link`() {
         var machine = machine(.granted)
         var now = noon
         for step in 0..<6 {
@@ -146,7 +146,7 @@ private func label(_ number: Int) -> BoxLabel { numbered(number) }
         #expect(machine.nextDeadline == now + Limits.mailboxRedial.first)
     }
 
-    @Test("the backoff doubles from one second to five minutes and restarts after a grant that lasted") func backoff() {
+    @Test func `the backoff doubles from one second to five minutes and restarts after a grant that lasted`() {
         var machine = machine(.unused)
         var now = noon
         var waits: [Milliseconds] = []
@@ -174,7 +174,7 @@ private func label(_ number: Int) -> BoxLabel { numbered(number) }
         #expect(machine.nextDeadline == now + Limits.mailboxRedial.first)
     }
 
-    @Test("a refusal is shown until boxes are granted, and makes the wait longer") func refused() {
+    @Test func `a refusal is shown until boxes are granted, and makes the wait longer`() {
         for state in [State.asked, .granted, .pinged] {
             var machine = machine(state)
             #expect(machine.refused(.full, on: link, now: noon) == [.close(link)])
@@ -193,7 +193,7 @@ private func label(_ number: Int) -> BoxLabel { numbered(number) }
         }
     }
 
-    @Test("each new box is claimed once, and each unwanted box dropped once") func changes() {
+    @Test func `each new box is claimed once, and each unwanted box dropped once`() {
         for state in [State.asked, .granted, .pinged] {
             var machine = machine(state)
             #expect(machine.want(labels, now: noon).isEmpty)
@@ -211,7 +211,7 @@ private func label(_ number: Int) -> BoxLabel { numbered(number) }
         #expect(machine.nextDeadline == noon + Limits.mailboxRedial.first)
     }
 
-    @Test("kept boxes are not dropped") func keeping() {
+    @Test func `kept boxes are not dropped`() {
         var machine = machine(.granted)
         #expect(machine.want([label(2)], keeping: [label(1)], now: noon).isEmpty)
         #expect(machine.want([label(1), label(2)], now: noon) == [.claim(link, [label(1)])])
@@ -219,7 +219,7 @@ private func label(_ number: Int) -> BoxLabel { numbered(number) }
         #expect(machine.standing == .unused)
     }
 
-    @Test("when no box is wanted the link is closed, and no dial follows until one is") func unused() {
+    @Test func `when no box is wanted the link is closed, and no dial follows until one is`() {
         for state in [State.asked, .granted, .pinged] {
             var machine = machine(state)
             #expect(machine.want([], now: noon) == [.drop(link, labels), .close(link)])
@@ -234,14 +234,14 @@ private func label(_ number: Int) -> BoxLabel { numbered(number) }
         #expect(machine.nextDeadline == nil)
     }
 
-    @Test("a link for which no box is wanted by now is closed") func late() {
+    @Test func `a link for which no box is wanted by now is closed`() {
         var machine = machine(.dialling)
         _ = machine.want([], now: noon)
         #expect(machine.opened(link, now: noon) == [.close(link)])
         #expect(machine.link == nil && machine.standing == .unused && machine.nextDeadline == nil)
     }
 
-    @Test("a claim names no more labels than its limit") func bounded() {
+    @Test func `a claim names no more labels than its limit`() {
         var machine = machine(.unused)
         let many = (0..<200).map { label($0) }
         _ = machine.want(many, now: noon)

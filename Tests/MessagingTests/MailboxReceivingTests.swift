@@ -36,7 +36,7 @@ import Testing
         #expect(all.orders.values.reduce(0) { $0 + $1.count } == count, "an acknowledgement is not acknowledged")
     }
 
-    @Test("a message from the box is acknowledged over the link if there is one") func linked() throws {
+    @Test func `a message from the box is acknowledged over the link if there is one`() throws {
         var (all, id, order) = try Assembly.away()
         all.cut = []
         all.heal()
@@ -73,7 +73,7 @@ import Testing
         #expect(all.orders[1] == nil, "it is said")
     }
 
-    @Test("a taken slot is recorded as taken, an earlier one that was left out is not") func numbers() throws {
+    @Test func `a taken slot is recorded as taken, an earlier one that was left out is not`() throws {
         var (all, _, _) = try Assembly.away()
         for number in [5, 3, 5, 6] as [UInt64] {
             let result = all.receive([], number: number, from: 0, at: 1)
@@ -93,9 +93,7 @@ import Testing
         }
     }
 
-    @Test("the taken slots of 64 runs of a sender's node are kept; slots of older runs count as taken") func runs()
-        throws
-    {
+    @Test func `the taken slots of 64 runs of a sender's node are kept; slots of older runs count as taken`() throws {
         var (all, _, _) = try Assembly.away()
         func number(_ run: Int, _ place: UInt64) -> UInt64 {
             SlotRun.next(after: 0, startedAt: Timestamp(milliseconds: Int64(run))) + place
@@ -116,7 +114,7 @@ import Testing
         #expect(full.hasTaken(number(200, 0)) && !full.hasTaken(number(263, 0)) && !full.hasTaken(number(263, 99)))
     }
 
-    @Test("frames that do not belong in a box are ignored") func forbidden() throws {
+    @Test func `frames that do not belong in a box are ignored`() throws {
         var (all, _, _) = try Assembly.away()
         var frames: [String: Frame] = [:]
         for frame in all.sent { frames[String("\(frame)".prefix { $0 != "(" })] = frame }
@@ -142,7 +140,7 @@ import Testing
         }
     }
 
-    @Test("slots of a non-member, or for an inbox that does not exist, are ignored") func strangers() throws {
+    @Test func `slots of a non-member, or for an inbox that does not exist, are ignored`() throws {
         var (all, id, order) = try Assembly.away()
         let frames = all.frames(of: order, from: 0)
         let stranger = makeKey(&all.random).publicKey
@@ -157,9 +155,7 @@ import Testing
         #expect(all.shown(id, at: 1) == 0)
     }
 
-    @Test("the age is that at the deposit plus the time in the box, and at least the age of its slice") func ages()
-        throws
-    {
+    @Test func `the age is that at the deposit plus the time in the box, and at least the age of its slice`() throws {
         let ages: [(deposit: Milliseconds, dwell: Milliseconds, least: Milliseconds, sum: Milliseconds)] = [
             (0, 0, 0, 0), (.hour, 2 * .hour, 0, 3 * .hour), (.hour, -5 * .hour, 0, .hour), (.hour, .min, 0, .hour),
             (-.hour, .hour, 0, .hour), (.min, 0, 0, 0), (.min, .min, .min, 0), (.hour, 0, 5 * .hour, 5 * .hour),
@@ -207,7 +203,7 @@ import Testing
         #expect(all.machine(1)?.record.mailbox.acknowledgements.isEmpty == true)
     }
 
-    @Test("a description above the rate limit stays in the box until it is accepted") func fastDescriptions() throws {
+    @Test func `a description above the rate limit stays in the box until it is accepted`() throws {
         var (all, _, _) = try Assembly.away()
         let stamp = UInt64(all.now.milliseconds) + 1_000
         func receive(_ count: Int) -> Bool {
@@ -223,14 +219,14 @@ import Testing
         #expect(receive(0), "an older one is of no use")
     }
 
-    @Test("contents without a lifetime stay in memory, whatever their age") func ephemeral() throws {
+    @Test func `contents without a lifetime stay in memory, whatever their age`() throws {
         var (all, id, order) = try Assembly.away(.inMemory)
         let frames = all.frames(of: order, from: 0)
         all.receive(frames, from: 0, at: 1, age: SlotAge(dwell: .max, least: .max))
         #expect(all.archive[1][id] != nil && all.archive[1][id]?.expiresAt == nil)
     }
 
-    @Test("a frame with too many contents is ignored") func tooMany() throws {
+    @Test func `a frame with too many contents is ignored`() throws {
         var (all, id, order) = try Assembly.away()
         let content = try #require(all.archive[0][id]).content
         let many = [AgedContent](repeating: AgedContent(content, age: 0), count: Limits.contentsCount + 1)
@@ -239,7 +235,7 @@ import Testing
         _ = order
     }
 
-    @Test("a content without room in memory stays in the box") func noRoom() throws {
+    @Test func `a content without room in memory stays in the box`() throws {
         var (all, _, _) = try Assembly.away(.inMemory)
         // Unread contents fill the memory of one inbox.
         let text = String(repeating: "x", count: Limits.textByteCount)
@@ -260,7 +256,7 @@ import Testing
         #expect(all.archive[1][refused[0]] != nil)
     }
 
-    @Test("two members that have both moved find each other through their boxes") func moved() throws {
+    @Test func `two members that have both moved find each other through their boxes`() throws {
         var all = try Assembly.mailing(2)
         all.isolate(1)
         for node in 0..<2 {
@@ -286,7 +282,7 @@ import Testing
         #expect(try all.order(of: 0).frames.isEmpty)
     }
 
-    @Test("a description that its member has not signed changes nothing") func forgedProfile() throws {
+    @Test func `a description that its member has not signed changes nothing`() throws {
         var (all, _, _) = try Assembly.away()
         let own = try #require(all.machine(0)?.record.own)
         let later = Member(
@@ -348,7 +344,7 @@ import Testing
         #expect(all.notices.isEmpty && all.machine(0) == nil)
     }
 
-    @Test("a notice that does not open, or not by the creator, ends nothing") func forgedNotice() throws {
+    @Test func `a notice that does not open, or not by the creator, ends nothing`() throws {
         var (all, _, _) = try Assembly.away()
         for bytes in [[], [UInt8](repeating: 0, count: Limits.noticeByteCount), all.random.bytes(512)] {
             let result = all.receive([.explosion(bytes)], number: nil, from: 0, at: 1)
@@ -379,7 +375,7 @@ import Testing
         #expect(all.machine(1) == nil && all.shown(id, at: 1) == 0)
     }
 
-    @Test("a schedule from the box is kept, and a repeat does not move its time") func schedule() throws {
+    @Test func `a schedule from the box is kept, and a repeat does not move its time`() throws {
         var (all, _, _) = try Assembly.away()
         let genesis = try #require(all.machine(0)?.record.genesis)
         let end = all.now + .hour

@@ -66,7 +66,7 @@ private struct SealedPair {
         #expect(SlotSize.holding(SlotSize.largest) == SlotSize.largest && SlotSize.holding(SlotSize.largest + 1) == nil)
     }
 
-    @Test("several frames keep their order; a body without frames is valid") func frames() throws {
+    @Test func `several frames keep their order; a body without frames is valid`() throws {
         let frames = (1...40).map { bytes($0) }
         #expect(pair.open(try #require(pair.seal(frames))) == frames)
         #expect(pair.open(try #require(pair.seal([]))) == [])
@@ -80,9 +80,7 @@ private struct SealedPair {
         }
     }
 
-    @Test("a body opens only with its own number, box, slice, sender, owner, conversation and direction") func bound()
-        throws
-    {
+    @Test func `a body opens only with its own number, box, slice, sender, owner, conversation and direction`() throws {
         let body = try #require(pair.seal([bytes(10)]))
         var random = Randomness.seeded(99)
         let stranger = makeKey(&random)
@@ -109,7 +107,7 @@ private struct SealedPair {
         #expect(pair.open(try #require(forged)) == nil)
     }
 
-    @Test("owner and sender derive the same tags, distinct for each direction, number, box and purpose") func tags() {
+    @Test func `owner and sender derive the same tags, distinct for each direction, number, box and purpose`() {
         let (ours, theirs) = (pair.secret(), pair.secret(own: pair.owner))
         var random = Randomness.seeded(5)
         let others = [pair.secret(isReversed: true), pair.secret(box: BoxID.random(&random))]
@@ -135,7 +133,7 @@ private struct SealedPair {
         #expect(key(ours) == key(theirs) && key(ours) != key(others[0]))
     }
 
-    @Test("a mailbox cannot make the tag of a slot from its name, which is a hash of the tag") func names() {
+    @Test func `a mailbox cannot make the tag of a slot from its name, which is a hash of the tag`() {
         let tag = pair.secret().tag(1)
         let hash = BLAKE2b.hash(Array(tag.bytes.prefix(24)), byteCount: 16).prefix(8)
         #expect(SlotID(tag).bytes == hash + tag.bytes.suffix(8))
@@ -144,7 +142,7 @@ private struct SealedPair {
         #expect(zip(next, SlotID(tag).bytes).count { $0 == $1 } < 4)
     }
 
-    @Test("two bodies of the same frames have nothing in common, and the hint cannot be seen") func fresh() throws {
+    @Test func `two bodies of the same frames have nothing in common, and the hint cannot be seen`() throws {
         let bodies = try (0..<4).map { try #require(pair.seal([bytes(50)], number: UInt64($0))) }
         let plain = pair.hint.agreement + [1, 2, 3, 4]
         for (index, body) in bodies.enumerated() {
@@ -159,7 +157,7 @@ private struct SealedPair {
         #expect(SlotSealing.hint(of: [], number: 1, pair.secret()) == nil)
     }
 
-    @Test("a hint names the agreement by its beginning") func hints() {
+    @Test func `a hint names the agreement by its beginning`() {
         var random = Randomness.seeded(3)
         let agreement = AgreementID.random(&random)
         let hint = SlotSealing.Hint(agreement: agreement, slice: .max)
@@ -167,7 +165,7 @@ private struct SealedPair {
         #expect(hint.agreement == Array(agreement.bytes.prefix(8)) && hint.slice == .max)
     }
 
-    @Test("a body that is changed, truncated or longer does not open and does not trap") func whole() throws {
+    @Test func `a body that is changed, truncated or longer does not open and does not trap`() throws {
         let body = try #require(pair.seal([bytes(400)]))
         #expect(body.count == 1_024)
         expectOpensOnlyWhole(body) { pair.open($0) != nil }
@@ -178,7 +176,7 @@ private struct SealedPair {
         }
     }
 
-    @Test("a notice and its answer open only for their two parties, in that box") func notices() throws {
+    @Test func `a notice and its answer open only for their two parties, in that box`() throws {
         let notice = bytes(Limits.noticeByteCount)
         let receipt = bytes(180)
         let theirs = pair.secret(own: pair.owner)
@@ -203,7 +201,7 @@ private struct SealedPair {
         #expect(SlotSealing.answer(in: body, key: key, box: pair.box) == nil)
     }
 
-    @Test("the same notice sealed for two boxes has nothing in common") func unlinkable() {
+    @Test func `the same notice sealed for two boxes has nothing in common`() {
         var random = Randomness.seeded(6)
         let notice = bytes(Limits.noticeByteCount)
         let other = BoxID.random(&random)
@@ -218,7 +216,7 @@ private struct SealedPair {
 }
 
 @Suite("Mailbox: addresses of boxes") struct MailboxAddressTests {
-    @Test("a written address is read back, and malformed text is refused") func text() throws {
+    @Test func `a written address is read back, and malformed text is refused`() throws {
         var random = Randomness.seeded(2)
         let key = makeKey(&random).publicKey
         for host in ["192.0.2.1", "2001:db8::1", "hub.example"] {

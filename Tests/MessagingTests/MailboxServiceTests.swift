@@ -217,7 +217,7 @@ private struct Mailbox {
 
     // MARK: Admission
 
-    @Test("a stranger, a claim without proof, and a locked or wiped node get no box") func refusals() {
+    @Test func `a stranger, a claim without proof, and a locked or wiped node get no box`() {
         let stranger = IdentityKey(SecretKey.generate())
         var mailbox = Mailbox { $0.isServing = false }
         #expect(mailbox.claim() == [refused(holder, .notServing)])
@@ -239,7 +239,7 @@ private struct Mailbox {
         #expect(mailbox.machine.counts.refused == 8 && mailbox.machine.nextDeadline == nil)
     }
 
-    @Test("an invalid proof does not replace the owner's link") func wrongProof() {
+    @Test func `an invalid proof does not replace the owner's link`() {
         var mailbox = Mailbox.filled()
         let stranger = SecretKey.generate().publicKey
         #expect(mailbox.claim([1, 2], 5, proof: stranger) == [refused(5, .unknownPeer)])
@@ -248,7 +248,7 @@ private struct Mailbox {
         #expect(mailbox.claim([1], holder, as: mailbox.second) == [close(holder)] && mailbox.machine.counts.owners == 1)
     }
 
-    @Test("a granted box is durable before its owner hears of it, and stays the same") func durable() {
+    @Test func `a granted box is durable before its owner hears of it, and stays the same`() {
         var mailbox = Mailbox()
         let granted = mailbox.granted()
         #expect(mailbox.claim([1, 2]) == [.save(client), granted])
@@ -265,7 +265,7 @@ private struct Mailbox {
         #expect(mailbox.machine.records == records && mailbox.machine.counts.boxes == 2)
     }
 
-    @Test("another link of an owner takes the place of its first") func moved() {
+    @Test func `another link of an owner takes the place of its first`() {
         var mailbox = Mailbox.filled()
         let box = mailbox.box()
         #expect(mailbox.claim([1], 7) == [close(holder), mailbox.granted(7), told(7, .waiting(box))])
@@ -278,7 +278,7 @@ private struct Mailbox {
         #expect(mailbox.say(.put(box, put(3)), guest).last == told(guest, .put(box, id(3), .stored)))
     }
 
-    @Test("a holder is notified once of waiting slots, and again after it has listed the box") func announced() {
+    @Test func `a holder is notified once of waiting slots, and again after it has listed the box`() {
         var mailbox = Mailbox.claimed()
         let box = mailbox.box()
         let waiting = told(holder, .waiting(box))
@@ -292,7 +292,7 @@ private struct Mailbox {
         #expect(mailbox.claim([1], 7).last == told(7, .waiting(box)), "a new link is told at once")
     }
 
-    @Test("the boxes of a linked owner are saved once a day, and exist after a restart 60 days later") func linked() {
+    @Test func `the boxes of a linked owner are saved once a day, and exist after a restart 60 days later`() {
         var mailbox = Mailbox.claimed()
         var saved = mailbox.machine.records
         for _ in 0..<(61 * 1_440) {
@@ -315,7 +315,7 @@ private struct Mailbox {
         #expect(count == 5)
     }
 
-    @Test("boxes are granted up to the mailbox's limit, in the order of the claim") func boxes() {
+    @Test func `boxes are granted up to the mailbox's limit, in the order of the claim`() {
         var mailbox = Mailbox { $0.boxCount = 3 }
         #expect(mailbox.claim([1, 2]).last == mailbox.granted(boxes: 3))
         #expect(mailbox.claim([1, 2], 5, as: mailbox.second).last == mailbox.granted(5, boxes: 1))
@@ -327,7 +327,7 @@ private struct Mailbox {
         #expect(mailbox.machine.counts.boxes == 3)
     }
 
-    @Test("lists are as long as the protocol allows, and no longer") func lists() {
+    @Test func `lists are as long as the protocol allows, and no longer`() {
         var mailbox = Mailbox.claimed()
         let (box, owner) = (mailbox.box(), mailbox.owner.publicKey)
         let proof = mailbox.secret().proof(of: mailbox.linkKeys[holder]!)
@@ -358,7 +358,7 @@ private struct Mailbox {
 
     // MARK: Cells
 
-    @Test("a guest that sends a holder's request loses its link; an owner may act only on its own boxes") func cells() {
+    @Test func `a guest that sends a holder's request loses its link; an owner may act only on its own boxes`() {
         for isOther in [false, true] {
             var mailbox = Mailbox.filled()
             let box = mailbox.box()
@@ -422,7 +422,7 @@ private struct Mailbox {
         #expect(mailbox.machine.counts.put == 5 && mailbox.machine.counts.refused == 5)
     }
 
-    @Test("a body of unknown size, or of the wrong class for its kind, ends the link") func shapes() {
+    @Test func `a body of unknown size, or of the wrong class for its kind, ends the link`() {
         var mailbox = Mailbox.claimed()
         var wrong = SlotSize.byteCounts.flatMap { [put(1, size: $0 - 1), put(1, size: $0 + 1)] }
         wrong += [put(1, size: 0), put(1, .notice, size: 4_096)]
@@ -436,7 +436,7 @@ private struct Mailbox {
 
     // MARK: Slots
 
-    @Test("a repeated put is stored once") func repeated() {
+    @Test func `a repeated put is stored once`() {
         var mailbox = Mailbox.filled()
         let box = mailbox.box()
         mailbox.now = mailbox.now + .hour
@@ -448,7 +448,7 @@ private struct Mailbox {
         #expect(mailbox.say(.put(box, put(1)), 3) == [told(3, .put(box, id(1), .stored))])
     }
 
-    @Test("the owner takes a slot by its tag; a guessed tag finds nothing and discards nothing") func takes() {
+    @Test func `the owner takes a slot by its tag; a guessed tag finds nothing and discards nothing`() {
         var mailbox = Mailbox.filled()
         let (box, other) = (mailbox.box(), mailbox.box(2))
         mailbox.now = mailbox.now + 1_234
@@ -474,8 +474,7 @@ private struct Mailbox {
         #expect(back.say(.take(back.box(), [tag(1)]), holder) == [backThen])
     }
 
-    @Test("an answer replaces only a notice, and keeps its time; a second answer changes nothing") func answers() throws
-    {
+    @Test func `an answer replaces only a notice, and keeps its time; a second answer changes nothing`() throws {
         var mailbox = Mailbox.filled()
         let box = mailbox.box()
         #expect(mailbox.outcome(put(2, .notice)) == .stored)
@@ -541,7 +540,7 @@ private struct Mailbox {
         }
     }
 
-    @Test("slots of many boxes expire in order, each once") func expiries() {
+    @Test func `slots of many boxes expire in order, each once`() {
         var mailbox = Mailbox()
         mailbox.claim([1, 2])
         mailbox.say(.put(mailbox.box(1), put(1, .disk, .oneHour)), guest)
@@ -558,7 +557,7 @@ private struct Mailbox {
         #expect(mailbox.machine.counts.expired == 3 && mailbox.machine.counts.slots == 0)
     }
 
-    @Test("slots in memory count again and expire in time when the machine restarts with its record") func anew() {
+    @Test func `slots in memory count again and expire in time when the machine restarts with its record`() {
         var mailbox = Mailbox.claimed()
         mailbox.say(.put(mailbox.box(), put(1, .memory, .oneHour)), guest)
         let (before, end) = (mailbox.machine.counts.memoryByteCount, mailbox.machine.nextDeadline)
@@ -573,8 +572,7 @@ private struct Mailbox {
 
     // MARK: Bounds
 
-    @Test("slots, bytes, bytes in memory and notices of a box are limited, and notices have their own quota")
-    func quotas() {
+    @Test func `slots, bytes, bytes in memory and notices of a box are limited, and notices have their own quota`() {
         var mailbox = Mailbox.claimed { terms in
             (terms.slotCount, terms.boxByteCount, terms.memoryByteCount) = (3, 4_096 + 2_048, 2_048)
         }
@@ -595,8 +593,7 @@ private struct Mailbox {
         #expect(mailbox.machine.counts.memoryByteCount == 0)
     }
 
-    @Test("a purge without ids overwrites all contents and no notice, and a new link hears of unclaimed boxes")
-    func exploded() {
+    @Test func `a purge without ids overwrites all contents and no notice, and a new link hears of unclaimed boxes`() {
         var mailbox = Mailbox.filled()
         let (box, waiting) = (mailbox.box(), told(7, .waiting(mailbox.box())))
         mailbox.say(.put(box, put(2, .memory)), guest)
@@ -611,7 +608,7 @@ private struct Mailbox {
         #expect(!mailbox.claim([2], 8).contains(told(8, .waiting(box))), "an answer waits for its guest")
     }
 
-    @Test("a slot or tag named twice in one request counts once") func twice() {
+    @Test func `a slot or tag named twice in one request counts once`() {
         var mailbox = Mailbox.filled()
         let box = mailbox.box()
         #expect(mailbox.say(.take(box, [tag(1), tag(1), tag(1)]), guest).count == 1)
@@ -621,7 +618,7 @@ private struct Mailbox {
         #expect(mailbox.machine.counts.discarded == 2 && mailbox.machine.counts.slots == 0)
     }
 
-    @Test("the largest box holds as much as the limits say") func whole() {
+    @Test func `the largest box holds as much as the limits say`() {
         for (size, most) in [(1_024, Limits.slotCount), (SlotSize.largest, Limits.boxByteCount / SlotSize.largest)] {
             var mailbox = Mailbox.claimed()
             var stored = 0
@@ -634,7 +631,7 @@ private struct Mailbox {
         }
     }
 
-    @Test("bytes on the disk have a rate limit even if discarded; bytes in memory have none") func rateOfBytes() {
+    @Test func `bytes on the disk have a rate limit even if discarded; bytes in memory have none`() {
         var mailbox = Mailbox.claimed()
         let box = mailbox.box()
         func stored(_ kind: SlotKind, in count: Int) -> Int {
@@ -657,7 +654,7 @@ private struct Mailbox {
         #expect(stored(.disk, in: 100) == 100)
     }
 
-    @Test("puts have a rate limit: per box over all sources, and per network over all boxes") func rates() {
+    @Test func `puts have a rate limit: per box over all sources, and per network over all boxes`() {
         func puts(_ mailbox: inout Mailbox, _ count: Int, _ boxes: [BoxID], from source: (Int) -> UInt64?) -> Int {
             (0..<count).count { index in
                 mailbox.sources[index + 10] = source(index)
@@ -695,7 +692,7 @@ private struct Mailbox {
         #expect(puts(&mailbox, 5, boxes, from: { _ in .max }) == 5)
     }
 
-    @Test("takes have a rate limit: bytes per owner, notices per network of guests") func ratesOfTakes() {
+    @Test func `takes have a rate limit: bytes per owner, notices per network of guests`() {
         func given(_ mailbox: inout Mailbox, _ count: Int, _ number: Int, on link: (Int) -> Int) -> Int {
             let box = mailbox.box()
             return (0..<count).count { index in
@@ -740,7 +737,7 @@ private struct Mailbox {
         #expect(given(&mailbox, 2 * Limits.takeSourceRate.burst, 2, on: { _ in 9 }) == Limits.takeSourceRate.burst)
     }
 
-    @Test("new boxes of an owner have a rate limit, and existing boxes do not") func ratesOfBoxes() {
+    @Test func `new boxes of an owner have a rate limit, and existing boxes do not`() {
         var mailbox = Mailbox.claimed()
         var made = 0
         for _ in 0..<(2 * Limits.boxRate.burst) {
@@ -761,7 +758,7 @@ private struct Mailbox {
 
     // MARK: Ends
 
-    @Test("a peer that is removed loses its boxes with all contents") func revoked() {
+    @Test func `a peer that is removed loses its boxes with all contents`() {
         var mailbox = Mailbox.filled()
         mailbox.claim([1], 4, as: mailbox.second)
         let (box, other) = (mailbox.box(), mailbox.box(1, of: mailbox.second))
@@ -787,7 +784,7 @@ private struct Mailbox {
         #expect(mailbox.configure(MailboxTerms()).isEmpty && mailbox.machine.records.map(\.box) == [other])
     }
 
-    @Test("a box that its owner drops is destroyed, and is empty when it is claimed again") func dropped() {
+    @Test func `a box that its owner drops is destroyed, and is empty when it is claimed again`() {
         var mailbox = Mailbox.filled()
         let box = mailbox.box()
         mailbox.say(.put(box, put(2, .memory)), guest)
@@ -797,7 +794,7 @@ private struct Mailbox {
         #expect(mailbox.say(.list(box), holder) == [told(holder, .slots(box, []))])
     }
 
-    @Test("silent holders are closed, and boxes of long absent owners are destroyed") func silence() {
+    @Test func `silent holders are closed, and boxes of long absent owners are destroyed`() {
         var mailbox = Mailbox.filled()
         mailbox.machine.heard(link(holder), now: start + .second)
         let silent = start + .second + Limits.mailboxSilence
@@ -816,7 +813,7 @@ private struct Mailbox {
 
     // MARK: After a start
 
-    @Test("a box is read from the disk once, on the first request; a failed read is retried") func lazily() {
+    @Test func `a box is read from the disk once, on the first request; a failed read is retried`() {
         var mailbox = Mailbox.filled()
         let box = mailbox.box()
         mailbox.say(.put(box, put(2)), guest)
@@ -857,7 +854,7 @@ private struct Mailbox {
         #expect(mailbox.machine.counts.expired == 2)
     }
 
-    @Test("slots that the disk returns late are listed at once, and the owner is notified") func late() {
+    @Test func `slots that the disk returns late are listed at once, and the owner is notified`() {
         for isSilent in [false, true] {
             var mailbox = Mailbox.claimed()
             let box = mailbox.box()
@@ -886,7 +883,7 @@ private struct Mailbox {
         }
     }
 
-    @Test("an owner is notified once of slots that another client's request reveals") func lateForOthers() {
+    @Test func `an owner is notified once of slots that another client's request reveals`() {
         for isTake in [false, true] {
             var mailbox = Mailbox.claimed()
             let box = mailbox.box()
@@ -905,7 +902,7 @@ private struct Mailbox {
         }
     }
 
-    @Test("tens of thousands of random requests keep every bound and leave nothing behind") func flood() {
+    @Test func `tens of thousands of random requests keep every bound and leave nothing behind`() {
         var mailbox = Mailbox { terms in
             (terms.boxCount, terms.slotCount, terms.boxByteCount, terms.memoryByteCount) = (4, 8, 20_000, 10_000)
         }

@@ -46,7 +46,7 @@ import Testing
         #expect(age(tolerance + 1, since: -.hour) == SlotAge(dwell: tolerance + 1, isDoubtful: true))
     }
 
-    @Test("each lifetime has its width, its class and its horizon") func widths() {
+    @Test func `each lifetime has its width, its class and its horizon`() {
         let all: [(LifetimeTerms, Milliseconds, Milliseconds, Milliseconds, Lifetime)] = [
             (LifetimeTerms(.ephemeral, mailbox: .ram), 3 * .hour, .day, 7 * .day, .oneDay),
             (.oneHour, 15 * .minute, .hour, .day, .oneHour), (.sixHours, .hour, 6 * .hour, 7 * .day, .sixHours),
@@ -76,8 +76,7 @@ import Testing
         }
     }
 
-    @Test("a slice begins at its first millisecond, and its key outlives its contents by no more than a width")
-    func boundaries() {
+    @Test func `a slice begins at its first millisecond, and its key outlives its contents by no more than a width`() {
         for terms in [LifetimeTerms.oneHour, .sixHours, .oneDay, .thirtyDays] {
             let schedule = SliceSchedule(terms)
             let slice = schedule.slice(at: noon)
@@ -103,7 +102,7 @@ import Testing
         return found.slice
     }
 
-    @Test("the sender's clock picks the key of the owner's slice, before, at and after the end of each") func lookup() {
+    @Test func `the sender's clock picks the key of the owner's slice, before, at and after the end of each`() {
         let known = KnownSlices(message(10...20, present: 10, left: 300), now: noon)
         #expect(known.last == 20 && known.agreement == Self.agreement)
         for step in 0..<10 as Range<Int64> {
@@ -122,7 +121,7 @@ import Testing
         #expect(KnownSlices(message(nil, present: 3), now: noon).key(now: noon, width: width) == nil)
     }
 
-    @Test("keys arrive in steps, and each step carries a newer time") func steps() {
+    @Test func `keys arrive in steps, and each step carries a newer time`() {
         var known = KnownSlices(message(10...13, present: 10, left: 1_000), now: noon)
         known.add(message(14...17, present: 10, left: 900), now: noon + 100)
         #expect(known.last == 17 && slice(known, noon + 999) == 10 && slice(known, noon + 1_000) == 11)
@@ -136,7 +135,7 @@ import Testing
         #expect(known.last == 18 && slice(known, noon + 300) == 11, "also when it goes back")
     }
 
-    @Test("keys that do not follow replace the known ones: a gap, a repeat, another agreement") func replaced() {
+    @Test func `keys that do not follow replace the known ones: a gap, a repeat, another agreement`() {
         let first = KnownSlices(message(10...13, present: 10), now: noon)
         for slices in [15...16, 10...13, 12...14, 1...2] as [ClosedRange<UInt32>] {
             var known = first
@@ -153,7 +152,7 @@ import Testing
         #expect(known.last == 15 && slice(known, noon) == 14)
     }
 
-    @Test("keys of past slices are forgotten, except the last") func pruned() throws {
+    @Test func `keys of past slices are forgotten, except the last`() throws {
         var known = KnownSlices(message(10...20, present: 10, left: 300), now: noon)
         let whole = known
         known.prune(now: noon + 299, width: width)
@@ -170,7 +169,7 @@ import Testing
         #expect(none.last == nil)
     }
 
-    @Test("known slices survive their record unchanged") func coded() throws {
+    @Test func `known slices survive their record unchanged`() throws {
         for known in [
             KnownSlices(message(10...20, present: 11, left: 300), now: noon),
             KnownSlices(message(nil, present: 11, left: 300), now: noon),
@@ -181,7 +180,7 @@ import Testing
         }
     }
 
-    @Test("at most two frames of keys are kept: the newest") func bounded() {
+    @Test func `at most two frames of keys are kept: the newest`() {
         let step = UInt32(Limits.sliceKeyCount)
         var known = KnownSlices(message(0...(step - 1), present: 0), now: noon)
         known.add(message(step...(2 * step - 1), present: 0), now: noon)
@@ -194,7 +193,7 @@ import Testing
         #expect(slice(known, noon) == step + 1)
     }
 
-    @Test("numbers at the limit of a slice do not trap") func extremes() {
+    @Test func `numbers at the limit of a slice do not trap`() {
         // The wire allows no slice number beyond these.
         var known = KnownSlices(message((.max - 3)...(.max - 1), present: .max - 2, left: 10), now: noon)
         let last = UInt32.max - 1

@@ -20,7 +20,7 @@ import Testing
         return machine
     }
 
-    @Test("a direct path is tried soon, then with growing waits, and the link stays") func looks() {
+    @Test func `a direct path is tried soon, then with growing waits, and the link stays`() {
         var random = Randomness.seeded(1)
         var machine = up()
         var now = noon
@@ -50,7 +50,7 @@ import Testing
         #expect(machine.advance(now: now).isEmpty)
     }
 
-    @Test("a direct link replaces a relayed one at any time, whichever side dialled") func replaces() {
+    @Test func `a direct link replaces a relayed one at any time, whichever side dialled`() {
         for dialer in keys {
             for age in [0, Limits.simultaneousDialWindow, .hour] {
                 var machine = up()
@@ -64,8 +64,7 @@ import Testing
         }
     }
 
-    @Test("a relayed link dialled at the same time gives way; a later one replaces a lost direct link") func givesWay()
-    {
+    @Test func `a relayed link dialled at the same time gives way; a later one replaces a lost direct link`() {
         for dialer in keys {
             var machine = LinkStateMachine(own: keys[0], remote: keys[1], isDialable: true, now: noon)
             #expect(machine.opened(direct, dialer: keys[1], now: noon) == [.use(direct)])
@@ -77,7 +76,7 @@ import Testing
         }
     }
 
-    @Test("both sides keep the same one of any two links, in any order") func agreement() {
+    @Test func `both sides keep the same one of any two links, in any order`() {
         for dialers in [[0, 0], [0, 1], [1, 0], [1, 1]] {
             for kinds in [[true, false], [true, true], [false, false]] {
                 let links = [LinkID(1), LinkID(2)]
@@ -102,8 +101,7 @@ import Testing
         }
     }
 
-    @Test("a member heard on this network is dialled there when only a relay reaches it, one dial at a time")
-    func near() {
+    @Test func `a member heard on this network is dialled there when only a relay reaches it, one dial at a time`() {
         var random = Randomness.seeded(1)
         var machine = up()
         #expect(machine.isMissed(now: noon) && machine.found(now: noon) == [.dial])
@@ -114,7 +112,7 @@ import Testing
         #expect(!machine.isMissed(now: noon) && machine.found(now: noon).isEmpty)
     }
 
-    @Test("a lost or resting link looks for no direct path") func ends() {
+    @Test func `a lost or resting link looks for no direct path`() {
         var random = Randomness.seeded(1)
         var lost = up()
         let wasInUse = lost.closed(relayed, now: noon)
@@ -181,7 +179,7 @@ import Testing
         #expect(contact.record.granted == [ContactRecord.Granted(rendezvous: card.key, grant: grant)])
     }
 
-    @Test("user and rendezvous node compute the same reservation, and no other node can") func derivation() {
+    @Test func `user and rendezvous node compute the same reservation, and no other node can`() {
         let key = contact.key
         let ours = RelaySecret(rendezvous: card.key, user: key.publicKey, own: key).reservation(cardLabel)
         let theirs = RelaySecret(rendezvous: card.key, user: key.publicKey, own: rendezvous).reservation(cardLabel)
@@ -194,8 +192,7 @@ import Testing
             ours != RelaySecret(rendezvous: card.key, user: another.publicKey, own: rendezvous).reservation(cardLabel))
     }
 
-    @Test("labels differ by inbox, generation and rendezvous node, and a card's from a conversation's")
-    mutating func labels() {
+    @Test mutating func `labels differ by inbox, generation and rendezvous node, and a card's from a conversation's`() {
         let key = makeKey(&random)
         let seeds = (0..<3).map { RelaySeed(key: key, generation: $0) } + [RelaySeed(card: key), contact.cardSeed]
         let nodes = [card.key, makeKey(&random).publicKey]
@@ -204,7 +201,7 @@ import Testing
         #expect(seeds[0] == RelaySeed(key: key, generation: 0))
     }
 
-    @Test("each inbox has its own endpoints, and a stream names its inbox") mutating func several() {
+    @Test mutating func `each inbox has its own endpoints, and a stream names its inbox`() {
         reserve()
         let now = turn(random)
         let seeds = (0..<3).map { RelaySeed(key: rendezvous, generation: $0) }
@@ -349,7 +346,7 @@ import Testing
         #expect(contact.receive(.relayAnswer(incoming), from: card.key, on: link, now).isEmpty)
     }
 
-    @Test("a guest of the contact inbox with a stream may stay, one without may not") mutating func guests() throws {
+    @Test mutating func `a guest of the contact inbox with a stream may stay, one without may not`() throws {
         let node = NodeStateMachine()
         let client = ClientID.generate(&random)
         let key = makeKey(&random)
@@ -421,7 +418,7 @@ import Testing
         #expect(dialled.contains { if case .dial = $0 { true } else { false } })
     }
 
-    @Test("a late request on the replaced link does not move the reservation back") mutating func crossed() throws {
+    @Test mutating func `a late request on the replaced link does not move the reservation back`() throws {
         var now = serving()
         #expect(contact.serve(.serving, now).isEmpty)
         _ = contact.ping(card, nonce: 5, &now)
@@ -490,7 +487,7 @@ import Testing
         }
     }
 
-    @Test("relayed endpoints: text, bounds, and invalid ones") mutating func endpoints() {
+    @Test mutating func `relayed endpoints: text, bounds, and invalid ones`() {
         let relay = RelayAddress(key: card.key, routingSecret: card.routingSecret, reservation: .random(&random))
         for host in ["192.0.2.7", "2001:db8::7", "host.example"] {
             let endpoint = Endpoint(host: host, port: 1, relay: relay)

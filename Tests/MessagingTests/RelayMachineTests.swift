@@ -38,7 +38,7 @@ private let start = Timestamp(milliseconds: 1_795_247_146_000)
             (.over, .guest, .close(.closed), .drop), (.over, .holder, .close(.closed), .drop),
         ]
 
-    @Test("each frame in each state") func cells() {
+    @Test func `each frame in each state`() {
         for cell in Self.cells {
             var stream = stream(cell.state)
             let wasOver = stream.isOver
@@ -48,7 +48,7 @@ private let start = Timestamp(milliseconds: 1_795_247_146_000)
         }
     }
 
-    @Test("at most one window is in flight in each direction") func window() {
+    @Test func `at most one window is in flight in each direction`() {
         var stream = RelayedStream()
         let piece = [UInt8](repeating: 7, count: Limits.relayPieceByteCount)
         for _ in 0..<(Limits.relayWindow / Limits.relayPieceByteCount) {
@@ -69,7 +69,7 @@ private let start = Timestamp(milliseconds: 1_795_247_146_000)
         #expect(longer.receive(.data(piece + [1]), from: .guest) == .violation)
     }
 
-    @Test("credit is granted at the rate of the stream and of all streams") func pace() {
+    @Test func `credit is granted at the rate of the stream and of all streams`() {
         for rates in [(10_000, 1_000_000), (1_000_000, 10_000)] {
             var stream = RelayedStream()
             var total = RelayPace()
@@ -116,7 +116,7 @@ private let start = Timestamp(milliseconds: 1_795_247_146_000)
         return end
     }
 
-    @Test("each event in each state") func cells() {
+    @Test func `each event in each state`() {
         let arrivals: [State: [(RelayStreamFrame, RelayStreamStateMachine.Arrival, isOver: Bool)]] = [
             .open: [
                 (.data([9]), .bytes([9]), false), (.credit(5), .credit, false), (.credit(6), .closed(.violation), true),
@@ -154,7 +154,7 @@ private let start = Timestamp(milliseconds: 1_795_247_146_000)
         }
     }
 
-    @Test("a byte beyond the window ends the stream, even if some was read without credit") func beyondWindow() {
+    @Test func `a byte beyond the window ends the stream, even if some was read without credit`() {
         let piece = [UInt8](repeating: 3, count: Limits.relayPieceByteCount)
         var end = RelayStreamStateMachine()
         var tooLong = end
@@ -182,7 +182,7 @@ private let start = Timestamp(milliseconds: 1_795_247_146_000)
         #expect(end.receive(.data([3])) == .closed(.violation) && end.isOver)
     }
 
-    @Test("both ends keep to their windows for any sends and reads") func windows() {
+    @Test func `both ends keep to their windows for any sends and reads`() {
         var random = Randomness.seeded(7)
         var ends = [RelayStreamStateMachine(), RelayStreamStateMachine()]
         var relay = RelayedStream()
@@ -260,7 +260,7 @@ extension NodeAction {
         return machine
     }
 
-    @Test("each event in each state") func cells() {
+    @Test func `each event in each state`() {
         for state in State.allCases {
             let isLinked = state != .unlinked
             var opened = machine(state)
@@ -323,7 +323,7 @@ extension NodeAction {
         #expect(machine(.unlinked).nextDeadline == nil)
     }
 
-    @Test("after a restart a granted place is advertised until the node says otherwise") func remembered() {
+    @Test func `after a restart a granted place is advertised until the node says otherwise`() {
         var machine = RelayReservationStateMachine(remembered: grant, now: start)
         #expect(machine.want(labels).isEmpty)
         #expect(Array(machine.advertisedLabels) == labels && machine.standing == .unreachable)
@@ -335,8 +335,7 @@ extension NodeAction {
         #expect(machine.nextDeadline == nil && machine.refused(.notServing, on: link, now: start) == [.changed])
     }
 
-    @Test("the first wanted places are reserved, up to the granted number; an inbox with a place keeps it") func limit()
-    {
+    @Test func `the first wanted places are reserved, up to the granted number; an inbox with a place keeps it`() {
         var machine = RelayReservationStateMachine(now: start)
         let all = (1...5).map(Self.label)
         #expect(machine.want(all).isEmpty && machine.isFull && machine.opened(link, now: start) == [.ask(link, all)])
@@ -355,7 +354,7 @@ extension NodeAction {
         #expect(none.want(all).isEmpty)
     }
 
-    @Test("labels that do not fit into one request follow once the granted number is known") func pieces() {
+    @Test func `labels that do not fit into one request follow once the granted number is known`() {
         var machine = RelayReservationStateMachine(now: start)
         let all = (1...700).map(Self.label)
         _ = machine.want(all)

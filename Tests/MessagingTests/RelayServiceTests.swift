@@ -90,7 +90,7 @@ private func ended(_ number: Int, _ reason: RelayCloseReason) -> [NodeAction] {
         return service
     }
 
-    @Test("each request on a stranger's, a holder's and a guest's link") func cells() {
+    @Test func `each request on a stranger's, a holder's and a guest's link`() {
         let base = opened()
         let (id, piece, two) = (base.reservation, RelayStreamFrame.data([1, 2, 3]), RelayStreamID(2))
         let violation = [told(holder, .stream(one, .close(.violation)))] + ended(guest, .violation)
@@ -126,7 +126,7 @@ private func ended(_ number: Int, _ reason: RelayCloseReason) -> [NodeAction] {
         }
     }
 
-    @Test("either side can end the stream, and the other is told") func endings() {
+    @Test func `either side can end the stream, and the other is told`() {
         var service = opened()
         #expect(service.say(.stream(.guest, .end), guest) == [told(holder, .stream(one, .end))])
         #expect(service.say(.stream(one, .data([5])), holder) == [told(guest, .stream(.guest, .data([5])))])
@@ -144,8 +144,7 @@ private func ended(_ number: Int, _ reason: RelayCloseReason) -> [NodeAction] {
         #expect(service.machine.isIdle && service.end(77).isEmpty)
     }
 
-    @Test("a late frame on a closed link is ignored: a replaced link does not take a reservation back") func dismissed()
-    {
+    @Test func `a late frame on a closed link is ignored: a replaced link does not take a reservation back`() {
         let second = 7
         var service = reserved()
         #expect(
@@ -177,8 +176,7 @@ private func ended(_ number: Int, _ reason: RelayCloseReason) -> [NodeAction] {
         }
     }
 
-    @Test("only peers get a reservation, unless the node is open; no node gets one when it does not serve")
-    func admission() {
+    @Test func `only peers get a reservation, unless the node is open; no node gets one when it does not serve`() {
         var service = Service()
         #expect(service.say(.reserve, 1) == [told(1, .refused(.unknownPeer))] && service.machine.counts.refused == 1)
         service = Service { $0.isServing = false }
@@ -192,7 +190,7 @@ private func ended(_ number: Int, _ reason: RelayCloseReason) -> [NodeAction] {
         #expect(service.say(.open(id), 2) == [told(1, .incoming(one, id))], "both sides know it")
     }
 
-    @Test("each label is a reservation of its own, named by its streams; no other user can take it") func several() {
+    @Test func `each label is a reservation of its own, named by its streams; no other user can take it`() {
         var service = Service { $0.isOpen = true }
         let granted = [told(holder, .reserved(service.grant))]
         #expect(service.hold(.reserve([label(1), label(2), label(2)])) == granted)
@@ -212,7 +210,7 @@ private func ended(_ number: Int, _ reason: RelayCloseReason) -> [NodeAction] {
         #expect(service.end(holder).count == 6 && service.machine.counts.reservations == 2)
     }
 
-    @Test("a withdrawn reservation opens no new stream, and its open streams go on") func withdrawn() {
+    @Test func `a withdrawn reservation opens no new stream, and its open streams go on`() {
         var service = opened()
         #expect(service.hold(.reserve([label(2)])).count == 1 && service.hold(.withdraw([label(1), label(7)])).isEmpty)
         #expect(service.machine.counts.reservations == 1)
@@ -228,7 +226,7 @@ private func ended(_ number: Int, _ reason: RelayCloseReason) -> [NodeAction] {
         #expect(service.hold(.reserve).count == 1 && service.opens(6) == true)
     }
 
-    @Test("labels are reserved in their order up to the limit of a node; freed room goes to the next") func perUser() {
+    @Test func `labels are reserved in their order up to the limit of a node; freed room goes to the next`() {
         var service = Service { $0.reservationsPerUser = 3 }
         func open(_ first: Int) -> [Int] {
             (1...5).filter { number in
@@ -242,7 +240,7 @@ private func ended(_ number: Int, _ reason: RelayCloseReason) -> [NodeAction] {
         #expect(open(20) == [1, 3, 4])
     }
 
-    @Test("the members of one conversation cannot use up a node's places or its rate of opening streams") func fair() {
+    @Test func `the members of one conversation cannot use up a node's places or its rate of opening streams`() {
         var service = Service { terms in (terms.streamsPerReservation, terms.streamsPerUser) = (2, 3) }
         service.hold(.reserve([label(1), label(2)]))
         let opened = [(1, 10), (1, 11), (1, 12), (2, 13), (2, 14)].map { service.opens($1, $0) }
@@ -257,7 +255,7 @@ private func ended(_ number: Int, _ reason: RelayCloseReason) -> [NodeAction] {
         #expect(taken == Limits.relayOpenRate.burst && service.opens(500, 2))
     }
 
-    @Test("a flood of labels leaves its sender's link unread, and a new link does not reset the limit") func labels() {
+    @Test func `a flood of labels leaves its sender's link unread, and a new link does not reset the limit`() {
         var service = Service()
         let many = (0..<Limits.relayLabelCount).map(label)
         func pauses(_ actions: [NodeAction]) -> Bool {
@@ -273,7 +271,7 @@ private func ended(_ number: Int, _ reason: RelayCloseReason) -> [NodeAction] {
         #expect(!pauses(service.say(.reserve(many), 5, as: service.peer)))
     }
 
-    @Test("a peer that is blocked or removed loses its reservation at once") func revoked() {
+    @Test func `a peer that is blocked or removed loses its reservation at once`() {
         var service = opened()
         var terms = service.machine.terms
         let peer = service.peer.publicKey
@@ -287,7 +285,7 @@ private func ended(_ number: Int, _ reason: RelayCloseReason) -> [NodeAction] {
         #expect(service.configure(terms, isPeer: true) == [told(holder, .refused(.notServing)), close(holder)])
     }
 
-    @Test("a reservation requested on another link moves there and stays the same") func moved() {
+    @Test func `a reservation requested on another link moves there and stays the same`() {
         var service = opened()
         let granted = [close(holder), told(5, .reserved(service.grant))]
         #expect(service.say(.reserve, 5, as: service.peer) == ended(guest, .unknownReservation) + granted)
@@ -295,7 +293,7 @@ private func ended(_ number: Int, _ reason: RelayCloseReason) -> [NodeAction] {
         #expect(service.say(.open(service.reservation), 6) == [told(5, .incoming(one, service.reservation))])
     }
 
-    @Test("reservations, streams per user and streams in all are limited") func counts() {
+    @Test func `reservations, streams per user and streams in all are limited`() {
         var service = reserved { terms in (terms.userCount, terms.streamsPerReservation) = (1, 2) }
         let another = IdentityKey(SecretKey.generate())
         #expect(service.say(.reserve, 9, as: another, isPeer: true) == [told(9, .refused(.full))])
@@ -310,7 +308,7 @@ private func ended(_ number: Int, _ reason: RelayCloseReason) -> [NodeAction] {
         #expect(service.machine.counts.refused == 1)
     }
 
-    @Test("opening streams is rate-limited, to one node and from one network") func rates() {
+    @Test func `opening streams is rate-limited, to one node and from one network`() {
         func open(_ service: inout Service, _ count: Int, from source: (Int) -> UInt64?) -> Int {
             (100..<100 + count).count { number in
                 service.source = source(number - 100)
@@ -341,7 +339,7 @@ private func ended(_ number: Int, _ reason: RelayCloseReason) -> [NodeAction] {
         #expect(open(&service, 1) { _ in .max } == 1)
     }
 
-    @Test("bytes beyond the window end the stream for both sides") func beyondCredit() {
+    @Test func `bytes beyond the window end the stream for both sides`() {
         for side in [holder, guest] {
             var service = opened()
             let number = side == guest ? RelayStreamID.guest : one
@@ -356,7 +354,7 @@ private func ended(_ number: Int, _ reason: RelayCloseReason) -> [NodeAction] {
         }
     }
 
-    @Test("credit waits until the rate allows it, and is then granted by a timer") func paced() {
+    @Test func `credit waits until the rate allows it, and is then granted by a timer`() {
         var service = opened { $0.byteRate = 10_000 }
         let piece = RelayStreamFrame.data([UInt8](repeating: 0, count: 10_000))
         _ = service.say(.stream(.guest, piece), guest)
@@ -370,7 +368,7 @@ private func ended(_ number: Int, _ reason: RelayCloseReason) -> [NodeAction] {
         #expect(service.machine.advance(now: due + .second).isEmpty)
     }
 
-    @Test("idle streams and silent holders are ended") func silence() {
+    @Test func `idle streams and silent holders are ended`() {
         var service = opened()
         // The holder sends a frame outside of the stream.
         service.machine.heard(link(holder), now: start + Limits.relayIdle - 1)
@@ -382,7 +380,7 @@ private func ended(_ number: Int, _ reason: RelayCloseReason) -> [NodeAction] {
         #expect(service.machine.isIdle && service.machine.nextDeadline == nil)
     }
 
-    @Test("a hundred thousand random requests keep every bound and leave nothing behind") func flood() {
+    @Test func `a hundred thousand random requests keep every bound and leave nothing behind`() {
         var service = Service { terms in
             (terms.isOpen, terms.userCount, terms.reservationsPerUser) = (true, 4, 2)
             (terms.streamsPerReservation, terms.streamCount, terms.byteRate) = (3, 8, 100_000)

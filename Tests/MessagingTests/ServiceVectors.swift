@@ -8,7 +8,7 @@ import Testing
 @Suite("Examples of the pages Relay and Mailbox") struct ServiceVectors {
     private func key(_ bytes: [UInt8]) throws -> IdentityKey { IdentityKey(try SecretKey(SecretBytes(copying: bytes))) }
 
-    @Test("a reservation at a rendezvous node") func reservation() throws {
+    @Test func `a reservation at a rendezvous node`() throws {
         let vector = try VectorFile("Relay")["reservation"]
         let server = try key(try vector.bytes("contact inbox of R"))
         let user = try key(try vector.bytes("contact inbox of A"))
@@ -28,7 +28,7 @@ import Testing
         #expect(endpoint.relay?.routingSecret == (try vector.bytes("routing secret of R")))
     }
 
-    @Test("a box: its label, its name, the proof of a claim, its address") func box() throws {
+    @Test func `a box: its label, its name, the proof of a claim, its address`() throws {
         let vector = try VectorFile("Mailbox")["box"]
         let server = try key(try vector.bytes("contact inbox of M"))
         let user = try key(try vector.bytes("contact inbox of O"))
@@ -60,7 +60,7 @@ import Testing
         try #require(ConversationID(try VectorFile("SignedValues")["inputs"].bytes("conversation")))
     }
 
-    @Test("a slot: its tag, its name, its body") func slot() throws {
+    @Test func `a slot: its tag, its name, its body`() throws {
         let vector = try VectorFile("Mailbox")["slot"]
         let secret = try secret(vector)
         let number = UInt64(try vector.number("n"))
@@ -77,7 +77,7 @@ import Testing
         #expect(body == (try vector.bytes("body")))
     }
 
-    @Test("the reserved slot of a notice, and its answer") func notice() throws {
+    @Test func `the reserved slot of a notice, and its answer`() throws {
         let examples = try VectorFile("Mailbox")
         let vector = try examples["slot of a notice"]
         let secret = try secret(try examples["slot"])

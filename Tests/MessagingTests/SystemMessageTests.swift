@@ -3,8 +3,7 @@ import Messaging
 import Testing
 
 @Suite("System messages") struct SystemMessageTests {
-    @Test("Both sides show the agreement as a message, and it expires with the contents around it") func expiry() throws
-    {
+    @Test func `Both sides show the agreement as a message, and it expires with the contents around it`() throws {
         var pair = try Pair.joined()
         func notes(_ node: Int) -> [(message: Message, keeping: NodeAction.Keeping)] {
             pair.archive[node].values.filter {
@@ -31,7 +30,7 @@ import Testing
         }
     }
 
-    @Test("Joins and leaves are kept as long as the contents around them") func members() throws {
+    @Test func `Joins and leaves are kept as long as the contents around them`() throws {
         var pair = try Pair.joined(agreed: .oneDay)
         pair.command(1) { _ = $0.leave(&$1) }
         pair.run()
@@ -41,7 +40,7 @@ import Testing
         #expect(kept(" has joined") == [.memory] && kept(" has left") == [.disk(.oneDay)])
     }
 
-    @Test("A creator that changes members without end makes 64 lines, then one a minute") func changes() throws {
+    @Test func `A creator that changes members without end makes 64 lines, then one a minute`() throws {
         var all = try Assembly.joined(2)
         var state = try #require(all.machine(0)?.record.group)
         let (members, eve) = (state.members, makeKey(&all.random))

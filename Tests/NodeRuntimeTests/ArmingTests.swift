@@ -5,7 +5,7 @@ import SimulatedDisk
 import Testing
 
 @Suite("Arming timers of the store") struct ArmingTests {
-    @Test("a schedule with one disk call refused leaves the conversation or a tombstone") func refused() async throws {
+    @Test func `a schedule with one disk call refused leaves the conversation or a tombstone`() async throws {
         var goesOn = 0
         var calls = 0
         for call in 1... {

@@ -77,7 +77,7 @@ import Testing
         shell.services.store.close()
     }
 
-    @Test("undurable chunks delay later ones only until the next commit has ended") func waiting() throws {
+    @Test func `undurable chunks delay later ones only until the next commit has ended`() throws {
         var ended = 0
         for _ in 0..<2 {
             for _ in 0..<16 { shell.commits.storedChunk(byteCount: 64 << 10, inbox) }

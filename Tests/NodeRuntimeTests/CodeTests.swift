@@ -18,9 +18,7 @@ import Testing
         return nil
     }
 
-    @Test("a code expires after five minutes of the node's clock, and its invite no longer exists") func expiry()
-        async throws
-    {
+    @Test func `a code expires after five minutes of the node's clock, and its invite no longer exists`() async throws {
         try await withNode { node, machine in
             let code = try await node.openCode("room")
             let end = try await node.whenCodeEnds(code.number)
@@ -68,7 +66,7 @@ import Testing
         }
     }
 
-    @Test("a code is revoked alone or with all invites; at most four are open") func revocation() async throws {
+    @Test func `a code is revoked alone or with all invites; at most four are open`() async throws {
         try await withNode { node, _ in
             let code = try await node.openCode("room")
             try await node.revokeInvite("room", code.code.description)
@@ -90,7 +88,7 @@ import Testing
         }
     }
 
-    @Test("two joiners at once: at most one gets the invite, and the code is spent") func race() async throws {
+    @Test func `two joiners at once: at most one gets the invite, and the code is spent`() async throws {
         let pair = try await Pair()
         let place = try #require(await pair.ann.listening.first)
         for _ in 0..<8 {

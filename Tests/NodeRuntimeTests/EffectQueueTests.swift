@@ -43,7 +43,7 @@ import Testing
         #expect(!enqueue(5, for: one) && !enqueue(6, for: other))
     }
 
-    @Test("A failed commit cancels its effects, even if its inbox has changed again since") mutating func failure() {
+    @Test mutating func `A failed commit cancels its effects, even if its inbox has changed again since`() {
         let (one, other) = (inboxes[0], inboxes[1])
         commits.changed(one)
         #expect(enqueue(1, for: one))
@@ -65,14 +65,14 @@ import Testing
         #expect(left.numbers == [1, 2, 3, 4])
     }
 
-    @Test("A failed commit names every inbox in it, also one without waiting effects") mutating func silent() {
+    @Test mutating func `A failed commit names every inbox in it, also one without waiting effects`() {
         for inbox in inboxes { commits.changed(inbox) }
         let failed = commits.fail(commits.beginCommit())
         #expect(failed.map(\.0.client) == inboxes.map(\.client).sorted() && failed.allSatisfy(\.1.isEmpty))
         #expect(commits.fail(commits.beginCommit()).isEmpty)
     }
 
-    @Test("A removed inbox is in no later failure") mutating func dropped() {
+    @Test mutating func `A removed inbox is in no later failure`() {
         let client = inboxes[0]
         commits.changed(client)
         #expect(enqueue(1, for: client))

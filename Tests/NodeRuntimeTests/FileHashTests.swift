@@ -60,7 +60,7 @@ private final class Hash: @unchecked Sendable {
 
     private func end() async throws { try await machine.end(node) }
 
-    @Test("the hash leaves memory when the storage is locked") func lock() async throws {
+    @Test func `the hash leaves memory when the storage is locked`() async throws {
         let hash = await node.beginHash(client, id)
         #expect(!hash.isGone)
         await node.lock()
@@ -68,14 +68,14 @@ private final class Hash: @unchecked Sendable {
         try await end()
     }
 
-    @Test("the hash leaves memory when its inbox falls asleep") func sleep() async throws {
+    @Test func `the hash leaves memory when its inbox falls asleep`() async throws {
         let hash = await node.beginHash(client, id)
         #expect(try await node.sleepInbox("tea").state == .sleeping)
         #expect(hash.isGone)
         try await end()
     }
 
-    @Test("the hash leaves memory with the chunks, or when memory is cleared") func forget() async throws {
+    @Test func `the hash leaves memory with the chunks, or when memory is cleared`() async throws {
         for action in [NodeAction.forgetMemory(client), .forgetChunks(client, id)] {
             let hash = await node.beginHash(client, id)
             await node.perform(action)
@@ -84,7 +84,7 @@ private final class Hash: @unchecked Sendable {
         try await end()
     }
 
-    @Test("the hash leaves memory when the message expires, on the disk or in memory") func expiry() async throws {
+    @Test func `the hash leaves memory when the message expires, on the disk or in memory`() async throws {
         for keeping in [NodeAction.Keeping.disk(.oneHour), .memory] {
             await node.keep(client, id, keeping)
             try await node.whenCommitted().get()
@@ -95,7 +95,7 @@ private final class Hash: @unchecked Sendable {
         try await end()
     }
 
-    @Test("the hash starts again when the file is complete and is being verified") func compared() async throws {
+    @Test func `the hash starts again when the file is complete and is being verified`() async throws {
         let attachment = Messaging.Attachment(name: "f", mediaType: "", byteCount: 1_000_000, hash: [], text: "")
         let hash = await node.beginHash(client, id, of: attachment)
         await node.lock()

@@ -13,8 +13,7 @@ import Testing
         clients = (0..<3).map { _ in ClientID.generate(&random) }
     }
 
-    @Test("An alias has one holder, in any spelling; a second holder is left out, and a removed alias is free")
-    func holders() {
+    @Test func `An alias has one holder, in any spelling; a second holder is left out, and a removed alias is free`() {
         var table = AliasTable()
         #expect(table.replace(nil, by: "Night shift", of: clients[0]) == "Night shift")
         for text in ["Night shift", "night shift", "NIGHTSHIFT", "night\u{200b}shift"] {
@@ -47,7 +46,7 @@ import Testing
         #expect(AliasRefusal.isFit(text) == isFit)
     }
 
-    @Test("Notes of a sleeping inbox are restored from its summary") func summary() throws {
+    @Test func `Notes of a sleeping inbox are restored from its summary`() throws {
         var random = Randomness.seeded(9)
         func key() throws -> PublicKey { IdentityKey(try SecretKey(SecretBytes(copying: random.bytes(32)))).publicKey }
         let (own, guest, peer) = (try key(), try key(), try key())
@@ -70,7 +69,7 @@ import Testing
         }
     }
 
-    @Test("A name that is already an alias creates no conversation and uses no inbox") func refused() async throws {
+    @Test func `A name that is already an alias creates no conversation and uses no inbox`() async throws {
         let (machine, node) = try await NodeMachine.started()
         try await refuse(node)
         try await machine.end(node)

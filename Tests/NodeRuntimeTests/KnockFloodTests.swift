@@ -28,9 +28,7 @@ import Transport
         try await pair.end()
     }
 
-    @Test("a replayed question is answered at a limited rate, and the member's own is answered") func questions()
-        async throws
-    {
+    @Test func `a replayed question is answered at a limited rate, and the member's own is answered`() async throws {
         let pair = try await Pair()
         let conversation = try await pair.ann.record(of: "tea").genesis.conversation
         await pair.bob.stop()

@@ -24,7 +24,7 @@ import Testing
         return (node, conversation, client)
     }
 
-    @Test("leaving on a failing disk is an error, and the rest is destroyed later") func later() async throws {
+    @Test func `leaving on a failing disk is an error, and the rest is destroyed later`() async throws {
         let machine = try NodeMachine()
         let (node, conversation, client) = try await Self.leaveInVain(machine)
         // The conversation is gone from memory, so it refuses every command.
@@ -42,9 +42,7 @@ import Testing
         try await machine.end(again)
     }
 
-    @Test("a stop after a failed leaving keeps the whole conversation, which can be left later") func never()
-        async throws
-    {
+    @Test func `a stop after a failed leaving keeps the whole conversation, which can be left later`() async throws {
         let machine = try NodeMachine()
         let (node, conversation, client) = try await Self.leaveInVain(machine)
         await node.stop()

@@ -62,7 +62,7 @@ extension Node {
         if case .locked? = error as? NodeError { true } else { false }
     }
 
-    @Test("a second unlock succeeds after the disk refused any call of the first") func refused() async throws {
+    @Test func `a second unlock succeeds after the disk refused any call of the first`() async throws {
         // The number of disk calls of an undisturbed unlock.
         let calm = try NodeMachine()
         var node = try await calm.node()
@@ -94,9 +94,7 @@ extension Node {
         #expect(refusals > 0)
     }
 
-    @Test("a passphrase is stretched while the node goes on, and a wrong one changes nothing") func stretching()
-        async throws
-    {
+    @Test func `a passphrase is stretched while the node goes on, and a wrong one changes nothing`() async throws {
         let machine = try NodeMachine(passphrase: "right")
         let node = try await machine.node()
         await Self.fails(await node.unlocking("wrong")) { $0 as? StoreError == .wrongPassphrase }
@@ -110,9 +108,7 @@ extension Node {
         try await machine.end(node)
     }
 
-    @Test("of two changes at once the first succeeds, and the second has the wrong passphrase") func twoChanges()
-        async throws
-    {
+    @Test func `of two changes at once the first succeeds, and the second has the wrong passphrase`() async throws {
         let machine = try NodeMachine(passphrase: "right")
         let node = try await machine.node()
         let first = await node.changing("right", to: "first")
@@ -143,7 +139,7 @@ extension Node {
         try await machine.end(node)
     }
 
-    @Test("a lock voids earlier unlock requests, but not later ones") func lockMeanwhile() async throws {
+    @Test func `a lock voids earlier unlock requests, but not later ones`() async throws {
         let machine = try NodeMachine(passphrase: "right")
         let node = try await machine.node()
         let (before, after) = await node.lockBetweenUnlocks()
@@ -157,9 +153,7 @@ extension Node {
         try await machine.end(node)
     }
 
-    @Test("a stop waits for a passphrase that is being stretched, and the store stays closed") func stopMeanwhile()
-        async throws
-    {
+    @Test func `a stop waits for a passphrase that is being stretched, and the store stays closed`() async throws {
         let machine = try NodeMachine(passphrase: "right")
         let node = try await machine.node()
         for future in await node.stopWhileUnlocking() {

@@ -284,7 +284,7 @@ extension Node {
         try await group.shutdownGracefully()
     }
 
-    @Test("a commit that is acknowledged before its barrier is found") func canary() async throws {
+    @Test func `a commit that is acknowledged before its barrier is found`() async throws {
         let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
         let run = try await run(group, limit: 2, every: 3) { $0.skipsBarriersOf = "journal" }
         #expect(run.broken.contains { $0.hasPrefix("a slot that was stored is lost") })

@@ -127,8 +127,7 @@ extension Node {
 }
 
 @Suite("Mailboxes") struct MailboxTests {
-    @Test("a text that a sender mails after its home was restored from an old copy arrives") func oldCopy() async throws
-    {
+    @Test func `a text that a sender mails after its home was restored from an old copy arrives`() async throws {
         let house = try await Household()
         let (ann, bob) = try await house.agree()
         let peers = (ann: try await ann.peersFile(), bob: try await bob.peersFile())
@@ -201,9 +200,7 @@ extension Node {
         try await house.end()
     }
 
-    @Test("an unsigned notice in a reserved slot is discarded, so the true one has room") func forgedNotice()
-        async throws
-    {
+    @Test func `an unsigned notice in a reserved slot is discarded, so the true one has room`() async throws {
         let house = try await Household()
         let (ann, bob) = try await house.agree()
         let peers = try await ann.peersFile()

@@ -16,8 +16,7 @@ private typealias Endpoint = Messaging.Endpoint
             answers.map { NATBehaviour.Observation(asked: endpoint($0.0), seen: endpoint($0.1)) }, local: local)
     }
 
-    @Test("the mapping is classified by the seen addresses and ports, and unknown with too few answers") func mapping()
-    {
+    @Test func `the mapping is classified by the seen addresses and ports, and unknown with too few answers`() {
         let cases: [([(String, String)], NATBehaviour.Mapping, NATBehaviour.Kind)] = [
             ([], .unknown, .unknown), ([("1.1.1.1:1", "5.5.5.2:7440")], .unknown, .unknown),
             ([("1.1.1.1:1", "5.5.5.2:7440"), ("1.1.1.1:2", "5.5.5.2:7440")], .unknown, .unknown),
@@ -36,7 +35,7 @@ private typealias Endpoint = Messaging.Endpoint
         }
     }
 
-    @Test("no NAT if our own address and port are seen; a NAT if either differs") func none() {
+    @Test func `no NAT if our own address and port are seen; a NAT if either differs`() {
         let own = [("1.1.1.1:1", "192.168.1.2:7440")]
         #expect(behaviour(own, local: local).kind == .none && behaviour(own, local: local).preservesPort == true)
         #expect(behaviour(own, local: Endpoint(host: "192.168.1.2", port: 0)).kind == .none)
@@ -63,7 +62,7 @@ private typealias Endpoint = Messaging.Endpoint
             discovery: nil)
     }
 
-    @Test("the chance of hole punching, and the advice, in each case") func advice() {
+    @Test func `the chance of hole punching, and the advice, in each case`() {
         let cone = [("1.1.1.1:1", "5.5.5.2:9"), ("2.2.2.2:1", "5.5.5.2:9")]
         let symmetric = [("1.1.1.1:1", "5.5.5.2:9"), ("2.2.2.2:1", "5.5.5.2:10")]
         let mapped = PortMappingState(isIPv4: true, standing: .asking, endpoints: [local])

@@ -8,7 +8,7 @@ import Transport
 @testable import NodeRuntime
 
 @Suite("The end of a node") struct NodeEndTests {
-    @Test("a stopped node releases all its objects: no reference cycle holds them") func released() async throws {
+    @Test func `a stopped node releases all its objects: no reference cycle holds them`() async throws {
         let ann = Remains()
         let bob = Remains()
         try await run(ann, bob)

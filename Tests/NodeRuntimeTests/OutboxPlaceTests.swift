@@ -52,7 +52,7 @@ extension Node {
         return (next, client)
     }
 
-    @Test("the place goes back for a message sent after the earlier messages have ended") func ended() async throws {
+    @Test func `the place goes back for a message sent after the earlier messages have ended`() async throws {
         let (machine, client) = try await machine()
         let node = try await machine.start()
         await node.reapNow()
@@ -62,9 +62,7 @@ extension Node {
         try await machine.end(node)
     }
 
-    @Test("the place is saved again after an unlock, since the earlier messages may have ended") func unlocked()
-        async throws
-    {
+    @Test func `the place is saved again after an unlock, since the earlier messages may have ended`() async throws {
         let machine = try NodeMachine()
         var node = try await machine.start()
         let client = try await node.createConversation(name: "tea", profile: nil).get().client

@@ -8,8 +8,7 @@ import Testing
 @testable import NodeRuntime
 
 @Suite("Two nodes") struct PairTests {
-    @Test("a message delivered while both homes were locked is marked delivered after the unlock")
-    func deliveredWhileLocked() async throws {
+    @Test func `a message delivered while both homes were locked is marked delivered after the unlock`() async throws {
         let pair = try await Pair()
         try await pair.agree(.oneHour)
         await pair.bob.lock()
@@ -29,9 +28,7 @@ import Testing
         try await pair.end()
     }
 
-    @Test("a delivery state lost with a commit is learned again: the message waits in the outbox") func lostStatus()
-        async throws
-    {
+    @Test func `a delivery state lost with a commit is learned again: the message waits in the outbox`() async throws {
         let pair = try await Pair()
         try await pair.agree(.oneHour)
         let disk = pair.disks.ann
@@ -49,9 +46,7 @@ import Testing
         try await pair.end()
     }
 
-    @Test("a message keeps waiting when the disk refuses any one call while the outbox is read") func unreadOutbox()
-        async throws
-    {
+    @Test func `a message keeps waiting when the disk refuses any one call while the outbox is read`() async throws {
         let pair = try await Pair()
         try await pair.agree(.oneHour)
         await pair.bob.stop()
@@ -80,9 +75,7 @@ import Testing
         try await pair.end()
     }
 
-    @Test("an upload is given up when its inbox is restored to its durable state") func uploadIntoReloaded()
-        async throws
-    {
+    @Test func `an upload is given up when its inbox is restored to its durable state`() async throws {
         let pair = try await Pair()
         try await pair.agree(.oneHour)
         let upload = try await pair.ann.beginUpload("tea", name: "f", byteCount: nil, text: "", replyTo: nil)
@@ -98,7 +91,7 @@ import Testing
         try await pair.end()
     }
 
-    @Test("the plaintext of an upload does not outlive its conversation") func uploadIntoLeft() async throws {
+    @Test func `the plaintext of an upload does not outlive its conversation`() async throws {
         let pair = try await Pair()
         let upload = try await pair.ann.beginUpload("tea", name: "f", byteCount: nil, text: "", replyTo: nil)
         _ = try await pair.ann.append(ByteBuffer(bytes: [1, 2, 3]), to: upload).get()
@@ -107,7 +100,7 @@ import Testing
         try await pair.end()
     }
 
-    @Test("a lock gives up an upload: none of it stays on the disk or in memory") func uploadIntoLocked() async throws {
+    @Test func `a lock gives up an upload: none of it stays on the disk or in memory`() async throws {
         let pair = try await Pair()
         try await pair.agree(.oneHour)
         let before = try await pair.ann.recordCount("tea")
@@ -124,7 +117,7 @@ import Testing
         try await pair.end()
     }
 
-    @Test("an upload wakes its inbox after another inbox has taken its place") func uploadIntoAsleep() async throws {
+    @Test func `an upload wakes its inbox after another inbox has taken its place`() async throws {
         let pair = try await Pair()
         let upload = try await pair.ann.beginUpload("tea", name: "f", byteCount: nil, text: "", replyTo: nil)
         _ = try await pair.ann.append(ByteBuffer(bytes: [1, 2, 3]), to: upload).get()

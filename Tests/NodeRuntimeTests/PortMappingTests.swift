@@ -118,9 +118,7 @@ private final class StubGateways: GatewayNetwork {
         try await machine.end()
     }
 
-    @Test("a private outer address is not advertised, and is reported as another NAT") func privateAddress()
-        async throws
-    {
+    @Test func `a private outer address is not advertised, and is reported as another NAT`() async throws {
         let machine = try Machine()
         machine.gateways.record.withLock { $0.outer = IPAddress(10, 0, 0, 7) }
         let node = try await machine.start(mapPorts: true)
@@ -134,7 +132,7 @@ private final class StubGateways: GatewayNetwork {
         try await machine.end()
     }
 
-    @Test("a gateway that does not end its answer delays a stop by two seconds at most") func stuck() async throws {
+    @Test func `a gateway that does not end its answer delays a stop by two seconds at most`() async throws {
         let machine = try Machine()
         let node = try await machine.start(mapPorts: true)
         #expect(try await mapped(node) != nil)

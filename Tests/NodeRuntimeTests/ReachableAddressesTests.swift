@@ -34,7 +34,7 @@ private typealias Endpoint = Messaging.Endpoint
         #expect(found.untold.isEmpty && !found.isThisMachineAlone)
     }
 
-    @Test("a temporary IPv6 address comes after the address of a VPN") func temporary() {
+    @Test func `a temporary IPv6 address comes after the address of a VPN`() {
         let machine = [
             interface(
                 2, .device, own("10.0.0.1", isDefault: true), own("2001:db8::7", isDefault: true),
@@ -61,7 +61,7 @@ private typealias Endpoint = Messaging.Endpoint
         #expect(ReachableAddresses(listeners: both, interfaces: machine, room: 0).told.isEmpty)
     }
 
-    @Test("a link-local address is never told, whether listened on, advertised, or the only one") func linkLocal() {
+    @Test func `a link-local address is never told, whether listened on, advertised, or the only one`() {
         let machine = [
             interface(1, .loopback, own("127.0.0.1")), interface(2, .device, own("fe80::1"), own("169.254.1.2")),
         ]
@@ -80,7 +80,7 @@ private typealias Endpoint = Messaging.Endpoint
         #expect(ReachableAddresses(listeners: [Endpoint(host: "fec0::1", port: 1)], interfaces: []).told.count == 1)
     }
 
-    @Test("a loopback listener is told only when there is no other listener") func loopback() {
+    @Test func `a loopback listener is told only when there is no other listener`() {
         let own = Endpoint(host: "127.0.0.1", port: 1)
         let other = Endpoint(host: "10.0.0.1", port: 2)
         #expect(ReachableAddresses(listeners: [own], interfaces: []).told == [own])

@@ -104,7 +104,7 @@ extension Node {
         try await machine.end()
     }
 
-    @Test("refused inboxes are not sought endlessly in a locked storage") func locked() async throws {
+    @Test func `refused inboxes are not sought endlessly in a locked storage`() async throws {
         let (machine, node) = try await NodeMachine.started()
         let id = try await node.createConversation(name: "tea", profile: nil).get().conversation
         await node.lock()
@@ -122,9 +122,7 @@ extension Node {
         try await machine.end(node)
     }
 
-    @Test("a change that is refused after the storage was locked is void after the unlock") func refusedWhileLocked()
-        async throws
-    {
+    @Test func `a change that is refused after the storage was locked is void after the unlock`() async throws {
         let (machine, node) = try await NodeMachine.started()
         let id = try await node.createConversation(name: "tea", profile: nil).get().conversation
         machine.refuse(from: machine.disk.operations)
@@ -138,7 +136,7 @@ extension Node {
         try await machine.end(next)
     }
 
-    @Test("a setting that cannot be saved does not apply") func settings() async throws {
+    @Test func `a setting that cannot be saved does not apply`() async throws {
         let (machine, node) = try await NodeMachine.started()
         let policy = await node.policyByDefault
         await #expect(throws: NodeError.self) { try await node.setDefaultPolicy(.refuse) }
@@ -148,7 +146,7 @@ extension Node {
         try await machine.end(node)
     }
 
-    @Test("a request in the turn in which the node stops is answered") func answered() async throws {
+    @Test func `a request in the turn in which the node stops is answered`() async throws {
         let (machine, node) = try await NodeMachine.started()
         let made = try await node.createAndStop()
         let id = try await made.get().conversation

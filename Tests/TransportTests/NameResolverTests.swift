@@ -31,7 +31,7 @@ import Transport
 
     private static let both = ["127.0.0.1", "::1"]
 
-    @Test("Slow names do not delay fast ones, and fail beyond a limit") func slowNames() async throws {
+    @Test func `Slow names do not delay fast ones, and fail beyond a limit`() async throws {
         let names = Names()
         let resolver = names.resolver()
         let loop = NIOSingletons.posixEventLoopGroup.next()
@@ -43,7 +43,7 @@ import Transport
         for one in waiting { #expect(try await one.get() == Self.both) }
     }
 
-    @Test("Concurrent questions for a name share one lookup, and a slow answer is cached") func once() async throws {
+    @Test func `Concurrent questions for a name share one lookup, and a slow answer is cached`() async throws {
         let names = Names()
         let resolver = names.resolver()
         let loop = NIOSingletons.posixEventLoopGroup.next()

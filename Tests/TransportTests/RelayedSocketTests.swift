@@ -102,7 +102,7 @@ private final class Carrier: @unchecked Sendable {
         }
     }
 
-    @Test("A link that is closed delivers everything that was sent before") func closing() async throws {
+    @Test func `A link that is closed delivers everything that was sent before`() async throws {
         try await run(window: 1_000) { near, _, _ in
             let heard = near.changed
             near.changed = {
@@ -119,7 +119,7 @@ private final class Carrier: @unchecked Sendable {
         }
     }
 
-    @Test("A lost stream ends its link on both sides, and a dial over it") func lost() async throws {
+    @Test func `A lost stream ends its link on both sides, and a dial over it`() async throws {
         try await run(window: 1_000) { near, _, carrier in
             let heard = near.changed
             near.changed = {
@@ -142,7 +142,7 @@ private final class Carrier: @unchecked Sendable {
         }
     }
 
-    @Test("An unknown token closes the stream") func unknown() async throws {
+    @Test func `An unknown token closes the stream`() async throws {
         try await run(window: 1_000, knows: false) { _, _, _ in
         } until: { near, _ in
             !near.failures.isEmpty

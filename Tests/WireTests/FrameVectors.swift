@@ -6,7 +6,7 @@ import Testing
 
 /// The examples of the page Frames, from `Tests/Vectors/vectors.py`.
 @Suite("Frames") struct FrameVectors {
-    @Test("the codec writes every example of the page, and reads it as the same frame") func examples() throws {
+    @Test func `the codec writes every example of the page, and reads it as the same frame`() throws {
         let examples = try VectorFile("Frames")
         var specified = try SpecifiedFrames()
         var frames = Dictionary(uniqueKeysWithValues: try specified.all())
@@ -22,7 +22,7 @@ import Testing
         #expect(frames.keys.sorted() == [])
     }
 
-    @Test("the page has every message and field of mayfly.proto") func fields() throws {
+    @Test func `the page has every message and field of mayfly.proto`() throws {
         let tests = URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
         let proto = try String(contentsOf: tests.appending(path: "FuzzTargets/mayfly.proto"), encoding: .utf8)
         let declared = Self.declared(proto)
@@ -32,7 +32,7 @@ import Testing
         #expect(specified.subtracting(declared).sorted() == [])
     }
 
-    @Test("a field that is missing, renumbered or of another type is reported") func comparison() {
+    @Test func `a field that is missing, renumbered or of another type is reported`() {
         let proto = """
             message One {  // a comment
               message Inner { bytes key = 1; }

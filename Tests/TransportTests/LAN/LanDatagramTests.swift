@@ -19,8 +19,7 @@ import Transport
         }
     }
 
-    @Test("Entries are padded to a power of two from 8 to 64, and no datagram is longer than 1,200 bytes")
-    func padding() {
+    @Test func `Entries are padded to a power of two from 8 to 64, and no datagram is longer than 1,200 bytes`() {
         for (count, padded) in [(0, 8), (1, 8), (8, 8), (9, 16), (17, 32), (33, 64), (64, 64), (100, 64)] {
             let datagram = sample(count)
             #expect(datagram.entries.count == padded)
@@ -29,7 +28,7 @@ import Transport
         #expect(LanDatagram.byteCountMost <= 1_200)
     }
 
-    @Test("True entries stand at any place among the random ones") func order() {
+    @Test func `True entries stand at any place among the random ones`() {
         var random = SplitMix64(state: 9)
         var places: Set<Int> = []
         for _ in 0..<200 {
@@ -40,7 +39,7 @@ import Transport
         #expect(places == Set(0..<8))
     }
 
-    @Test("A datagram that is cut at any byte or has bytes added is refused") func truncation() {
+    @Test func `A datagram that is cut at any byte or has bytes added is refused`() {
         let bytes = sample(9).bytes
         for count in 0..<bytes.count {
             // Eight entries form a valid shorter datagram.
@@ -51,8 +50,7 @@ import Transport
         #expect(LanDatagram(largest + largest) == nil)
     }
 
-    @Test("A datagram with another version, an unknown kind, port 0 or another number of entries is refused")
-    func refusals() {
+    @Test func `A datagram with another version, an unknown kind, port 0 or another number of entries is refused`() {
         let bytes = sample(8).bytes
         for (index, values) in [(0, [0, 2, 255]), (1, [0, 3, 255])] {
             for value in values {
@@ -73,7 +71,7 @@ import Transport
 }
 
 @Suite("LAN secrets") struct LanSecretTests {
-    @Test("Tags and proofs have the bytes of the specification") func vectors() {
+    @Test func `Tags and proofs have the bytes of the specification`() {
         let v4 = IPAddress(192, 168, 1, 20)
         let v6 = IPAddress(high: 0xfe80_0000_0000_0000, low: 0x0011_2233_4455_6677)
         let nonce: UInt64 = 0x0102_0304_0506_0708
@@ -91,7 +89,7 @@ import Transport
         #expect(high.answerProof(nonce: nonce, port: 7_440, address: v4) == 0xb0ac_82d9_0793_3d24)
     }
 
-    @Test("Each pair, direction and slot has a tag of its own") func unlinkable() {
+    @Test func `Each pair, direction and slot has a tag of its own`() {
         var seen: Set<UInt64> = []
         for number in 1...50 as ClosedRange<UInt64> {
             for slot in 0..<100 as Range<Int64> { #expect(seen.insert(lanSecret(number).tag(slot: slot)).inserted) }
@@ -100,7 +98,7 @@ import Transport
 }
 
 @Suite("LAN addresses") struct LanAddressTests {
-    @Test("A near address shares the prefix of one of our addresses") func near() {
+    @Test func `A near address shares the prefix of one of our addresses`() {
         let interface = LanInterface(
             index: 1, name: "eth0",
             addresses: [
@@ -128,7 +126,7 @@ import Transport
         #expect(IPAddress(1, 2, 3, 4).shares(length, with: IPAddress(1, 2, 3, 5)) == (length < 32))
     }
 
-    @Test("Loopback, multicast and unspecified addresses are no unicast addresses") func unicast() {
+    @Test func `Loopback, multicast and unspecified addresses are no unicast addresses`() {
         #expect(!IPAddress(239, 1, 2, 3).isUnicast)
         #expect(!IPAddress(255, 255, 255, 255).isUnicast)
         #expect(!IPAddress(0, 0, 0, 0).isUnicast)

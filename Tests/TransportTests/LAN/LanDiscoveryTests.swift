@@ -5,7 +5,7 @@ import Transport
 @Suite("LAN discovery") struct LanDiscoveryTests {
     // MARK: Finding
 
-    @Test("A node that announces is found, and finds the node that answers") func both() throws {
+    @Test func `A node that announces is found, and finds the node that answers`() throws {
         var (ann, bob) = pair()
         let announcement = try #require(ann.announcements(missing: [11]).first)
         let heard = bob.receive(announcement, from: 1)
@@ -14,7 +14,7 @@ import Transport
         #expect(ann.receive(answer, from: 2, port: 6_000) == [.found(11, source(2, port: 6_000), port: 7_440)])
     }
 
-    @Test("A sleeping inbox is found and answers, and does not announce") func sleeping() throws {
+    @Test func `A sleeping inbox is found and answers, and does not announce`() throws {
         var (ann, bob) = pair()
         bob.discovery.setAnnouncing(22, nil)
         #expect(bob.announcements(missing: [22]).isEmpty)
@@ -34,7 +34,7 @@ import Transport
         #expect(bob.receive(announcement, from: 1) == [.found(22, source(1), port: 7_440)])
     }
 
-    @Test("Two nodes find each other when their clocks differ by up to an hour, and not beyond") func clocks() throws {
+    @Test func `Two nodes find each other when their clocks differ by up to an hour, and not beyond`() throws {
         for (difference, isFound) in [(60, true), (-60, true), (90, false), (-90, false)] as [(Int64, Bool)] {
             var (ann, bob) = pair()
             bob.now += difference * 60_000
@@ -43,7 +43,7 @@ import Transport
         }
     }
 
-    @Test("The tags follow the time: by a slot, by many, and across the end of a slot") func slots() throws {
+    @Test func `The tags follow the time: by a slot, by many, and across the end of a slot`() throws {
         for slots in [1, 3, 9, 10, 1_000] as [Int64] {
             var (ann, bob) = pair()
             _ = bob.discovery.advance(now: bob.now, missing: { [] }, using: &bob.random)
@@ -54,7 +54,7 @@ import Transport
         }
     }
 
-    @Test("One announcement finds several pairs between two nodes, and one datagram answers it") func several() throws {
+    @Test func `One announcement finds several pairs between two nodes, and one datagram answers it`() throws {
         var (ann, bob) = pair()
         for number in 0..<20 as Range<UInt64> {
             ann.add(100 + number, announces: 1_000 + number, hears: 2_000 + number)
@@ -86,7 +86,7 @@ import Transport
         #expect(joiner.announcements(missing: [6]).isEmpty)
     }
 
-    @Test("A removed pair is not found") func removed() throws {
+    @Test func `A removed pair is not found`() throws {
         var (ann, bob) = pair()
         bob.discovery.remove(22)
         let announcement = try #require(ann.announcements(missing: [11]).first)
@@ -97,7 +97,7 @@ import Transport
 
     // MARK: Times of announcements
 
-    @Test("The waits are 2 s, 4 s … 60 s, each a quarter more or less, until no peer is missing") func backOff() {
+    @Test func `The waits are 2 s, 4 s … 60 s, each a quarter more or less, until no peer is missing`() {
         var (ann, _) = pair()
         var last: Int64?
         for wait in [0, 2_000, 4_000, 8_000, 16_000, 32_000, 60_000, 60_000] as [Int64] {
@@ -109,8 +109,7 @@ import Transport
         #expect(ann.discovery.nextDeadline == nil)
     }
 
-    @Test("A peer that has just gone missing is announced soon, at least 2 s after the last announcement")
-    func stirring() {
+    @Test func `A peer that has just gone missing is announced soon, at least 2 s after the last announcement`() {
         var (ann, _) = pair()
         ann.add(12, announces: 5, hears: 6)
         #expect(ann.discovery.nextDeadline.map { $0 - ann.now < LanLimits.gathering } == true)
@@ -124,7 +123,7 @@ import Transport
         #expect((1_500...2_500).contains(ann.now - next))
     }
 
-    @Test("A stir without news announces nothing and keeps the wait; a link lost again is news") func looking() {
+    @Test func `A stir without news announces nothing and keeps the wait; a link lost again is news`() {
         var (ann, _) = pair()
         for _ in 0..<6 { _ = ann.advance(missing: [11]) }
         let due = ann.discovery.nextDeadline
@@ -147,9 +146,7 @@ import Transport
         return ann
     }
 
-    @Test("Every event in every state has the expected effect", arguments: Start.allCases) func cells(start: Start)
-        throws
-    {
+    @Test(arguments: Start.allCases) func `Every event in every state has the expected effect`(start: Start) throws {
         var (_, bob) = pair()
         let announced = try #require(bob.announcements(missing: [22]).first)
         // The deadline passes with a missing peer, without one, and too early.
@@ -200,9 +197,7 @@ import Transport
 
     // MARK: Privacy
 
-    @Test("Two announcements in different slots, or of different pairs, have nothing in common") func unlinkable()
-        throws
-    {
+    @Test func `Two announcements in different slots, or of different pairs, have nothing in common`() throws {
         var (ann, bob) = pair()
         var seen: Set<UInt64> = []
         for _ in 0..<20 {
@@ -220,7 +215,7 @@ import Transport
         }
     }
 
-    @Test("Datagram sizes reveal the number of conversations only to a power of two, and at least 8") func sizes() {
+    @Test func `Datagram sizes reveal the number of conversations only to a power of two, and at least 8`() {
         for (count, sizes) in [
             (1, [140]), (8, [140]), (9, [268]), (16, [268]), (17, [524]), (33, [1_036]), (64, [1_036]),
             (65, [1_036, 1_036]), (129, [1_036, 1_036, 1_036, 1_036]), (500, [Int](repeating: 1_036, count: 8)),
@@ -232,7 +227,7 @@ import Transport
         }
     }
 
-    @Test("With more pairs than an announcement holds, all take turns") func turns() throws {
+    @Test func `With more pairs than an announcement holds, all take turns`() throws {
         var ann = TestMachine(1)
         var bob = TestMachine(2)
         let all = Array(0..<1_300 as Range<UInt64>)
@@ -252,7 +247,7 @@ import Transport
 
     // MARK: Strangers
 
-    @Test("Strangers, and peers of other conversations, hear nothing") func silence() throws {
+    @Test func `Strangers, and peers of other conversations, hear nothing`() throws {
         var (ann, bob) = pair()
         var carl = TestMachine(3)
         carl.add(33, announces: 5, hears: 6)
@@ -269,7 +264,7 @@ import Transport
         }
     }
 
-    @Test("An announcement replayed from another address, or with another port, has no effect") func replay() throws {
+    @Test func `An announcement replayed from another address, or with another port, has no effect`() throws {
         var (ann, bob) = pair()
         let announcement = try #require(ann.announcements(missing: [11]).first)
         #expect(bob.receive(announcement, from: 66).isEmpty)
@@ -298,7 +293,7 @@ import Transport
         #expect(bob.receive(announcement, from: 1).isEmpty)
     }
 
-    @Test("A peer that keeps changing its address makes the node dial at most once a second") func hopping() throws {
+    @Test func `A peer that keeps changing its address makes the node dial at most once a second`() throws {
         var (_, bob) = pair()
         var found = 0
         let start = bob.now
@@ -315,7 +310,7 @@ import Transport
         #expect(found == 10)
     }
 
-    @Test("A node ignores its own announcement, also when it is sent back") func own() throws {
+    @Test func `A node ignores its own announcement, also when it is sent back`() throws {
         var (ann, _) = pair()
         let announcement = try #require(ann.announcements(missing: [11]).first)
         #expect(ann.receive(announcement, from: 1).isEmpty)
@@ -325,8 +320,7 @@ import Transport
         #expect(ann.discovery.counts.foreign == 1)
     }
 
-    @Test("An answer counts only for its question, for 10 s, from the asked peer at its address") func answers() throws
-    {
+    @Test func `An answer counts only for its question, for 10 s, from the asked peer at its address`() throws {
         var (ann, bob) = pair()
         let announcement = try #require(ann.announcements(missing: [11]).first)
         let answer = try #require(bob.receive(announcement, from: 1).answers.first)
@@ -348,7 +342,7 @@ import Transport
         #expect(ann.receive(changed, from: 1).isEmpty)
     }
 
-    @Test("An answer is never larger than the question") func amplification() throws {
+    @Test func `An answer is never larger than the question`() throws {
         for count in [1, 7, 8, 9, 16, 17, 40, 64] {
             var ann = TestMachine(1)
             var bob = TestMachine(2)
@@ -378,7 +372,7 @@ import Transport
         #expect(bob.discovery.counts.malformed == 6)
     }
 
-    @Test("IPv6 finds the same peers, from the link-local address") func ipv6() throws {
+    @Test func `IPv6 finds the same peers, from the link-local address`() throws {
         var (ann, bob) = pair()
         func interface(_ low: UInt64) -> LanInterface {
             let address = IPAddress(high: 0xfe80_0000_0000_0000, low: low)
@@ -394,8 +388,7 @@ import Transport
 
     // MARK: Floods
 
-    @Test("In a flood from one address a few datagrams are read, and other senders are still heard") func flood() throws
-    {
+    @Test func `In a flood from one address a few datagrams are read, and other senders are still heard`() throws {
         var (ann, bob) = pair()
         let announcement = try #require(ann.announcements(missing: [11]).first)
         for _ in 0..<10_000 { _ = bob.receive([UInt8](repeating: 1, count: 1_036), from: 66) }
@@ -403,7 +396,7 @@ import Transport
         #expect(bob.receive(announcement, from: 1).found == [22])
     }
 
-    @Test("A datagram dropped unread in a flood does not count against its sender") func unheard() throws {
+    @Test func `A datagram dropped unread in a flood does not count against its sender`() throws {
         var (ann, bob) = pair()
         for host in UInt8(100)..<UInt8(100) + UInt8(LanLimits.totalBurst / LanLimits.sourceBurst) {
             for _ in 0..<LanLimits.sourceBurst { _ = bob.receive([1, 2], from: host) }
@@ -450,7 +443,7 @@ import Transport
         #expect(answers == 3)
     }
 
-    @Test("Extreme numbers from the network change nothing") func extremes() {
+    @Test func `Extreme numbers from the network change nothing`() {
         var bob = TestMachine(2, at: 0)
         bob.add(1, announces: 1, hears: 2)
         for now in [0, 1, LanLimits.slotLength, 253_402_300_799_000] as [Int64] {
@@ -466,7 +459,7 @@ import Transport
         }
     }
 
-    @Test("Pairs beyond the limit wait for a place, the first one next") func pairLimit() throws {
+    @Test func `Pairs beyond the limit wait for a place, the first one next`() throws {
         var (ann, bob) = (TestMachine(1), TestMachine(2))
         let (shared, count) = (lanSecret(1), UInt64(LanLimits.pairCount))
         for number in 0..<count { ann.discovery.add(number, listening: shared, announcing: nil) }

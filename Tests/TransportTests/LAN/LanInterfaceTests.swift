@@ -15,8 +15,7 @@ import Testing
 
     private let linkLocal = LanInterface.Own(address: IPAddress(high: 0xfe80_0000_0000_0000, low: 1), prefixLength: 64)
 
-    @Test("Container bridges, their ports and cables with only link-local addresses are no LAN interfaces")
-    func outward() {
+    @Test func `Container bridges, their ports and cables with only link-local addresses are no LAN interfaces`() {
         let machine = [
             interface(1, .loopback, own(127, 0)), interface(2, .device, own(10, 1, isDefault: true)),
             // docker0 with a container, and a bridge without one.
@@ -103,7 +102,7 @@ import Testing
         #expect(InterfaceDump.end(of: links[...]) == (false, false))
     }
 
-    @Test("The kernel of this machine answers, and lists its loopback") func kernel() throws {
+    @Test func `The kernel of this machine answers, and lists its loopback`() throws {
         let found = try #require(Sockets().interfaces())
         let loopback = try #require(found.first { $0.kind == .loopback })
         #expect(loopback.addresses.isEmpty || loopback.addresses.contains { $0.address.isLoopback })

@@ -129,9 +129,7 @@ private final class ScriptedLan: LanNetwork, @unchecked Sendable {
         #expect(told.troubles.count == 2)
     }
 
-    @Test("Datagrams to the group on a joined interface and to a place are handed on until the end") func receiving()
-        throws
-    {
+    @Test func `Datagrams to the group on a joined interface and to a place are handed on until the end`() throws {
         transport.update([interface([place.address])], places: [place])
         let group = try #require(network.socket(true, isListener: true))
         let own = try #require(network.socket(true, isListener: false))
@@ -154,7 +152,7 @@ private final class ScriptedLan: LanNetwork, @unchecked Sendable {
         #expect(told.datagrams.count == 3)
     }
 
-    @Test("A host to be dialled is an address, with its interface where the address needs one") func hosts() {
+    @Test func `A host to be dialled is an address, with its interface where the address needs one`() {
         #expect(IPAddress(10, 0, 0, 1).host(interface: 3) == "10.0.0.1")
         #expect(IPAddress(169, 254, 0, 1).host(interface: 3) == "169.254.0.1")
         #expect(IPAddress(high: 0xfe80_0000_0000_0000, low: 1).host(interface: 3) == "fe80::1%3")

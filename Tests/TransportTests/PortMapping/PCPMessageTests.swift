@@ -16,7 +16,7 @@ import Transport
         return header + (body ?? (opcode == 1 ? own : []))
     }
 
-    @Test("A request has the 60 bytes of RFC 6887") func requests() {
+    @Test func `A request has the 60 bytes of RFC 6887`() {
         let mapped: [UInt8] = [UInt8](repeating: 0, count: 10) + [0xff, 0xff]
         let bytes = PCPRequest(.map(map), lifetime: 3_600, client: local).bytes
         #expect(bytes.count == 60)
@@ -26,7 +26,7 @@ import Transport
         #expect(Array(six[8..<24]) == [0x2a, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2])
     }
 
-    @Test("An answer is read: result, lifetime, and the assigned mapping") func answers() {
+    @Test func `An answer is read: result, lifetime, and the assigned mapping`() {
         #expect(PCPMessage(answer()) == .answer(result: 0, lifetime: 3_600, map: map))
         #expect(PCPMessage(answer(result: 2)) == .answer(result: 2, lifetime: 3_600, map: map))
         // Unsolicited options are ignored.
@@ -36,7 +36,7 @@ import Transport
         #expect(PCPMessage([0, 0x81, 0, 0, 0, 0, 0, 9]) == nil, "it is none of ours")
     }
 
-    @Test("An answer that is cut at any byte, too long, or not in whole words is refused") func truncation() {
+    @Test func `An answer that is cut at any byte, too long, or not in whole words is refused`() {
         let whole = answer()
         for count in 0..<whole.count { #expect(PCPMessage(Array(whole.prefix(count))) == nil, "\(count)") }
         for extra in 1...3 { #expect(PCPMessage(whole + [UInt8](repeating: 0, count: extra)) == nil) }
@@ -44,7 +44,7 @@ import Transport
         #expect(PCPMessage(whole + [UInt8](repeating: 0, count: 1_104 - whole.count)) == nil)
     }
 
-    @Test("Requests, other operations and other protocols are refused as answers") func refusals() {
+    @Test func `Requests, other operations and other protocols are refused as answers`() {
         #expect(PCPMessage(PCPRequest(.map(map), lifetime: 1, client: local).bytes) == nil)
         for opcode: UInt8 in [0, 2, 3, 127] { #expect(PCPMessage(answer(opcode: opcode, body: [])) == nil) }
         for carrier: UInt8 in [0, 1, 7, 255] {
@@ -54,7 +54,7 @@ import Transport
         }
     }
 
-    @Test("Random bytes never trap the parser") func anything() {
+    @Test func `Random bytes never trap the parser`() {
         var random = SplitMix64(state: 3)
         var read = 0
         for _ in 0..<20_000 {
@@ -68,7 +68,7 @@ import Transport
         #expect(read > 100)
     }
 
-    @Test("A nonce is the same for the same mapping of the same home, and different for every other") func nonces() {
+    @Test func `A nonce is the same for the same mapping of the same home, and different for every other`() {
         let key = [UInt8](repeating: 7, count: 32)
         var seen: Set<[UInt8]> = []
         for place in [here, elsewhere, here6] {
@@ -82,8 +82,7 @@ import Transport
         #expect(seen.count == 12)
     }
 
-    @Test("NAT-PMP's requests and answers have the bytes of RFC 6886, and only the matching answer is taken")
-    func natPMP() {
+    @Test func `NAT-PMP's requests and answers have the bytes of RFC 6886, and only the matching answer is taken`() {
         let asked = PCPMap(nonce: [], carrier: .udp, innerPort: 7_440, outerPort: 40_000, outer: IPAddress(0, 0, 0, 0))
         let request = PCPRequest(.natPMP(asked), lifetime: 3_600, client: local)
         let ports: [UInt8] = [0x1d, 0x10, 0x9c, 0x40]
@@ -126,7 +125,7 @@ import Transport
         PCPExchange(PCPRequest(operation ?? .map(map), lifetime: 3_600, client: local), now: 1_000)
     }
 
-    @Test("A question is sent four times in 3.75 s, and then fails") func silence() {
+    @Test func `A question is sent four times in 3.75 s, and then fails`() {
         var machine = exchange()
         let bytes = PCPRequest(.map(map), lifetime: 3_600, client: local).bytes
         var now: Int64 = 1_000
@@ -140,7 +139,7 @@ import Transport
         #expect(machine.advance(now: now + 9_000) == nil && machine.receive(answer()) == nil, "over")
     }
 
-    @Test("Only the matching answer ends a question: nonce, protocol, inner port and operation") func matching() {
+    @Test func `Only the matching answer ends a question: nonce, protocol, inner port and operation`() {
         for (index, value) in [(24, 9), (35, 9), (36, 6), (41, 9), (1, 0x80)] as [(Int, UInt8)] {
             var machine = exchange()
             _ = machine.advance(now: 1_000)
@@ -152,7 +151,7 @@ import Transport
         }
     }
 
-    @Test("Each refusal of RFC 6887, another version, and a closed port fail the question") func failures() {
+    @Test func `Each refusal of RFC 6887, another version, and a closed port fail the question`() {
         for code: UInt8 in 1...13 {
             var machine = exchange()
             let expected: MappingFailure = code == 1 || code == 4 ? .unsupported : .refused(Int(code))
@@ -165,7 +164,7 @@ import Transport
         #expect(nobody.unreachable() == .failed(.unsupported))
     }
 
-    @Test("An error that is cut at any byte does not end the question") func truncatedErrors() {
+    @Test func `An error that is cut at any byte does not end the question`() {
         let whole = answer(result: 8)
         for count in 0..<whole.count {
             var machine = exchange()

@@ -28,8 +28,7 @@ private typealias Machine = PortMappingStateMachine
         Mapping(grant, .pcp, here, now: now)
     }
 
-    @Test("PCP is tried first, then NAT-PMP, then UPnP; for IPv6 PCP alone; then a wait of 1, 2, 4 … 15 min")
-    func order() {
+    @Test func `PCP is tried first, then NAT-PMP, then UPnP; for IPv6 PCP alone; then a wait of 1, 2, 4 … 15 min`() {
         var machine = Machine()
         #expect(machine.set(here) == [.ask(1, .find(.pcp, here))])
         #expect(machine.answered(1, .failed(.unsupported), now: 5) == [.ask(2, .find(.natPMP, here))])
@@ -92,7 +91,7 @@ private typealias Machine = PortMappingStateMachine
         #expect(machine.standing == .asking)
     }
 
-    @Test("A renewal that gives another outer address or port changes the mapping") func changes() {
+    @Test func `A renewal that gives another outer address or port changes the mapping`() {
         for new in [grant(IPAddress(5, 5, 5, 3)), grant(tcp: 9), grant(udp: 9)] {
             var machine = machine(.renewing)
             #expect(machine.answered(2, .granted(new), now: 300_000) == [.changed])
@@ -100,16 +99,14 @@ private typealias Machine = PortMappingStateMachine
         }
     }
 
-    @Test("A gateway that refuses a renewal has no mapping any more: all methods are tried anew") func refusedRenewal()
-    {
+    @Test func `A gateway that refuses a renewal has no mapping any more: all methods are tried anew`() {
         for failure: MappingFailure in [.refused(2), .permanentOnly] {
             var machine = machine(.renewing)
             #expect(machine.answered(2, .failed(failure), now: 300_000) == [.changed, .ask(3, .find(.pcp, here))])
         }
     }
 
-    @Test("An answer that names a private address, port 0, no lifetime, or another family is refused")
-    func hostileGrants() {
+    @Test func `An answer that names a private address, port 0, no lifetime, or another family is refused`() {
         let wrong: [MappingGrant] = [
             grant(tcp: 0), grant(udp: 0), grant(udp: nil), grant(lifetime: 0), grant(lifetime: 59), grant(local6),
         ]
@@ -138,7 +135,7 @@ private typealias Machine = PortMappingStateMachine
         #expect(least == [.changed] && machine.mapping?.ports == [1, 65_535])
     }
 
-    @Test("A place, another place, and none have the expected effect in each state") func places() {
+    @Test func `A place, another place, and none have the expected effect in each state`() {
         for state in State.allCases {
             var machine = machine(state)
             let hadMapping = machine.mapping != nil
@@ -160,7 +157,7 @@ private typealias Machine = PortMappingStateMachine
         }
     }
 
-    @Test("The passing of time has the expected effect in each state") func time() {
+    @Test func `The passing of time has the expected effect in each state`() {
         let deadlines: [State: Int64] = [.waiting: 60_000, .mapped: 300_000, .renewing: 3_600_000]
         for state in State.allCases {
             var machine = machine(state)
@@ -177,7 +174,7 @@ private typealias Machine = PortMappingStateMachine
         #expect(machine.advance(now: 4_000_000) == [.changed, .ask(2, .find(.pcp, here))])
     }
 
-    @Test("Answers to abandoned questions change nothing, in each state") func stale() {
+    @Test func `Answers to abandoned questions change nothing, in each state`() {
         for state in State.allCases {
             for outcome: Machine.Outcome in [.granted(grant(IPAddress(6, 6, 6, 6))), .failed(.refused(1))] {
                 var machine = machine(state)
@@ -188,7 +185,7 @@ private typealias Machine = PortMappingStateMachine
         }
     }
 
-    @Test("A stop removes the mapping in each state, and any mapping made after it") func stopping() {
+    @Test func `A stop removes the mapping in each state, and any mapping made after it`() {
         for state in State.allCases {
             var machine = machine(state)
             let mapping = machine.mapping

@@ -3,7 +3,7 @@ import Testing
 @testable import Transport
 
 @Suite("Gateways") struct RouteTableTests {
-    @Test("The default route with the least metric is taken, for either family; others are skipped") func routes() {
+    @Test func `The default route with the least metric is taken, for either family; others are skipped`() {
         let four = """
             Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT
             eth0\t00000000\t0100000A\t0003\t0\t0\t200\t00000000\t0\t0\t0
@@ -29,8 +29,7 @@ import Testing
         for count in 0..<six.utf8.count { _ = RouteTable.ipv6(String(six.prefix(count))) }
     }
 
-    @Test("An outer address that is private, loopback, link-local, multicast, shared or unspecified is refused")
-    func outerAddresses() {
+    @Test func `An outer address that is private, loopback, link-local, multicast, shared or unspecified is refused`() {
         for address in [
             IPAddress(0, 0, 0, 0), IPAddress(10, 1, 2, 3), IPAddress(100, 64, 0, 1), IPAddress(100, 127, 255, 255),
             IPAddress(127, 0, 0, 1), IPAddress(169, 254, 1, 1), IPAddress(172, 16, 0, 1), IPAddress(172, 31, 255, 1),
