@@ -1,7 +1,11 @@
 import Cryptography
 import Messaging
 
-/// The lifetime machines of at least three members, their links, and the messages in flight on each, in order.
+/// A command of a member's user.
+typealias LifetimeCommand = (inout LifetimeStateMachine, Timestamp, IdentityKey, inout Randomness)
+    throws(LifetimeStateMachine.Refusal) -> [LifetimeStateMachine.Action]
+
+/// The lifetime machines of some members, their links, and the messages in flight on each, in order.
 struct Council {
     typealias Action = LifetimeStateMachine.Action
 
@@ -25,6 +29,8 @@ struct Council {
     var ended: Set<[Int]> = []
     var told: [[Action]] = []
     var now = noon
+    /// How far the clocks of members are ahead.
+    var skews: [Int: Milliseconds] = [:]
 
     init(_ count: Int, seed: UInt64 = 1) {
         random = .seeded(seed)
@@ -40,6 +46,8 @@ struct Council {
         for one in present { for two in present where one < two { link(one, two) } }
         deliverAll()
     }
+
+    func time(_ index: Int) -> Timestamp { now + (skews[index] ?? 0) }
 
     func key(_ index: Int) -> PublicKey { keys[index].publicKey }
     func index(_ key: PublicKey) -> Int { keys.firstIndex { $0.publicKey == key }! }
@@ -112,10 +120,7 @@ struct Council {
             established.insert([to, from])
             ended.remove([to, from])
             if ours.reset { ended = ended.filter { $0[0] != to } }
-            let actions = machines[to].sessionEstablished(
-                with: key(from), sent: ours, received: start, policy: policies[to], now: now, key: keys[to],
-                random: &random)
-            perform(actions, by: to)
+            establish(to, with: from, sent: ours, start)
         case .message(let message):
             guard established.contains([to, from]) else { return true }
             receive(message, from: from, to)
@@ -123,9 +128,16 @@ struct Council {
         return true
     }
 
+    private mutating func establish(_ index: Int, with other: Int, sent: SessionStart, _ received: SessionStart) {
+        let actions = machines[index].sessionEstablished(
+            with: key(other), sent: sent, received: received, policy: policies[index], now: time(index),
+            key: keys[index], random: &random)
+        perform(actions, by: index)
+    }
+
     @discardableResult mutating func receive(_ message: LifetimeMessage, from: Int, _ to: Int) -> [Action] {
         let actions = machines[to].receive(
-            message, from: key(from), policy: policies[to], now: now, key: keys[to], random: &random)
+            message, from: key(from), policy: policies[to], now: time(to), key: keys[to], random: &random)
         perform(actions, by: to)
         return actions
     }
@@ -205,7 +217,7 @@ struct Council {
 
     private mutating func attempt(_ index: Int, _ body: LifetimeCommand) -> LifetimeStateMachine.Refusal? {
         do throws(LifetimeStateMachine.Refusal) {
-            perform(try body(&machines[index], now, keys[index], &random), by: index)
+            perform(try body(&machines[index], time(index), keys[index], &random), by: index)
             return nil
         } catch { return error }
     }
@@ -230,5 +242,73 @@ struct Council {
             return !agreement.isValid(conversation: conversation)
                 || !agreement.covers(machines[index].members + [key(index)])
         }
+    }
+}
+
+/// Two members.
+extension Council {
+    static func agreed(on terms: LifetimeTerms, policies: [LifetimePolicy] = [.ask, .ask], seed: UInt64 = 1) -> Council
+    {
+        var council = Council(2, seed: seed)
+        council.policies = policies
+        council.agree(on: terms)
+        return council
+    }
+
+    var agreements: [AgreementID?] { machines.map { $0.inForce?.id } }
+    func lifetime(_ index: Int) -> Lifetime { machines[index].lifetime }
+    func pending(_ index: Int) -> (proposal: LifetimeProposal, isOurs: Bool)? { machines[index].pending }
+
+    /// Messages on their way to a member.
+    func arriving(_ index: Int) -> [LifetimeMessage] {
+        (wires[[1 - index, index]] ?? []).compactMap { if case .message(let message) = $0 { message } else { nil } }
+    }
+
+    mutating func deliver(_ index: Int) { deliver(1 - index, index) }
+    mutating func loseAll() { wires = [:] }
+
+    @discardableResult mutating func receive(_ message: LifetimeMessage, _ index: Int) -> [Action] {
+        receive(message, from: 1 - index, index)
+    }
+
+    /// A link opens and both sides exchange session starts.
+    /// - Parameter heard: whether each side hears the other before the link breaks again.
+    mutating func session(resets: [Bool] = [false, false], heard: [Bool] = [true, true]) {
+        loseAll()
+        established = [[0, 1], [1, 0]]
+        let starts = (0..<2).map { machines[$0].sessionStart(reset: resets[$0], policy: policies[$0]) }
+        for index in 0..<2 where heard[index] {
+            establish(index, with: 1 - index, sent: starts[index], starts[1 - index])
+        }
+        if heard != [true, true] { loseAll() }
+    }
+
+    /// A link opens over which the other side claims that this agreement is in force.
+    @discardableResult mutating func hear(of head: Agreement, _ index: Int = 0) -> [Action] {
+        let ours = machines[index].sessionStart(reset: false, policy: .ask)
+        let theirs = SessionStart(reset: false, inForce: head.id, head: head, renewable: nil)
+        return machines[index].sessionEstablished(
+            with: key(1 - index), sent: ours, received: theirs, policy: .ask, now: now, key: keys[index],
+            random: &random)
+    }
+
+    mutating func renewIfDue(_ index: Int, at now: Timestamp) {
+        self.now = now
+        perform(
+            machines[index].renewIfDue(policy: policies[index], now: now, key: keys[index], random: &random), by: index)
+    }
+
+    /// A proposal of a member, with any fields.
+    mutating func proposal(
+        by index: Int, _ terms: LifetimeTerms = .oneDay, membership: UInt64? = nil, at: Timestamp? = nil
+    ) -> LifetimeProposal {
+        LifetimeProposal(
+            conversation: conversation, membership: membership ?? self.membership, epoch: 1, previous: .none,
+            terms: terms, proposedAt: at ?? now, nonce: random.bytes(16), proposer: key(index)
+        ).signed(by: keys[index], &random)
+    }
+
+    mutating func acceptance(of proposal: LifetimeProposal, by index: Int) -> LifetimeAccept {
+        LifetimeAccept(proposal, at: now, by: keys[index], &random)
     }
 }

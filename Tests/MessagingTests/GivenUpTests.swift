@@ -61,8 +61,8 @@ import Testing
     }
 
     @Test func `a reset that voids an acceptance saves the change, though no proposal is open`() throws {
-        var pair = Negotiation()
-        let proposal = pair.proposal(by: .one, .oneHour, membership: 3)
+        var pair = Council(2)
+        let proposal = pair.proposal(by: 0, .oneHour, membership: 3)
         let others = [pair.keys[0].publicKey, makeKey(&pair.random).publicKey]
         func machine(_ record: LifetimeStateMachine.Record) -> LifetimeStateMachine {
             LifetimeStateMachine(

@@ -3,7 +3,7 @@ import Messaging
 import Testing
 
 @Suite struct GroupLifetimeScenarios {
-    @Test(arguments: [3, 4, 32]) func `a proposal comes into force for all when the last member signs`(count: Int) {
+    @Test(arguments: [2, 3, 4, 32]) func `a proposal comes into force for all when the last member signs`(count: Int) {
         var council = Council(count)
         council.propose(.oneDay, 0)
         council.deliverAll()

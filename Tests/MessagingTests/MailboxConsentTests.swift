@@ -41,16 +41,16 @@ import Testing
     }
 
     @Test func `a proposal's signature covers the mailbox and its absence`() throws {
-        var talk = Negotiation()
-        talk.propose(terms: Self.disk, .one)
-        var proposal = try #require(talk.pending(.one)?.proposal)
+        var talk = Council(2)
+        talk.propose(Self.disk, 0)
+        var proposal = try #require(talk.pending(0)?.proposal)
         #expect(proposal.isSignatureValid)
         for mailbox in [MailboxConsent.no, .ram] {
             proposal.terms = LifetimeTerms(.oneDay, mailbox: mailbox)
             #expect(!proposal.isSignatureValid)
         }
-        talk.propose(.oneDay, .one)
-        var plain = try #require(talk.pending(.one)?.proposal)
+        talk.propose(.oneDay, 0)
+        var plain = try #require(talk.pending(0)?.proposal)
         plain.terms = Self.disk
         #expect(!plain.isSignatureValid)
     }
@@ -83,55 +83,55 @@ import Testing
     }
 
     @Test func `a mailbox without a lifetime is proposed, accepted and in force like other terms`() {
-        var talk = Negotiation()
+        var talk = Council(2)
         talk.policies[1] = .acceptUpTo(.thirtyDays)
-        #expect(talk.propose(terms: Self.memory, .one) == nil)
+        #expect(talk.propose(Self.memory, 0) == nil)
         talk.deliverAll()
         // The standing policy allows no mailbox, so the user is asked.
-        #expect(talk.pending(.two)?.isOurs == false && talk.agreements == [nil, nil] && talk.accept(.two) == nil)
+        #expect(talk.pending(1)?.isOurs == false && talk.agreements == [nil, nil] && talk.accept(1) == nil)
         talk.deliverAll()
         #expect(talk.isAgreed && talk.machines.allSatisfy { $0.terms == Self.memory })
-        #expect(talk.propose(terms: Self.memory, .two) == .alreadyAgreed(.ephemeral))
+        #expect(talk.propose(Self.memory, 1) == .alreadyAgreed(.ephemeral))
         // Terms without a mailbox are another agreement, which ends this one.
         talk.policies[1] = .ask
-        #expect(talk.propose(.ephemeral, .one) == nil)
+        #expect(talk.propose(.ephemeral, 0) == nil)
         talk.deliverAll()
-        talk.accept(.two)
+        talk.accept(1)
         talk.deliverAll()
         #expect(talk.isAgreed && talk.machines.allSatisfy { $0.terms == .ephemeral })
     }
 
     @Test func `a mailbox on disk without a lifetime cannot be proposed and is rejected when received`() {
-        var talk = Negotiation()
+        var talk = Council(2)
         let terms = LifetimeTerms(.ephemeral, mailbox: .disk)
-        #expect(talk.propose(terms: terms, .one) == .invalidTerms)
-        let proposal = talk.proposal(by: .one, terms: terms)
-        let actions = talk.receive(.proposal(proposal), .two)
+        #expect(talk.propose(terms, 0) == .invalidTerms)
+        let proposal = talk.proposal(by: 0, terms)
+        let actions = talk.receive(.proposal(proposal), 1)
         #expect(actions == [.sendTo(talk.keys[0].publicKey, .reject(proposal.id, .unsupported))])
-        #expect(talk.pending(.two) == nil)
+        #expect(talk.pending(1) == nil)
     }
 
     @Test func `crossing proposals that differ in the mailbox are no agreement`() {
-        var talk = Negotiation()
-        talk.propose(.oneDay, .one)
-        talk.propose(terms: Self.disk, .two)
+        var talk = Council(2)
+        talk.propose(.oneDay, 0)
+        talk.propose(Self.disk, 1)
         talk.deliverAll()
-        #expect(talk.agreements == [nil, nil] && talk.pending(.one)?.proposal.id == talk.pending(.two)?.proposal.id)
+        #expect(talk.agreements == [nil, nil] && talk.pending(0)?.proposal.id == talk.pending(1)?.proposal.id)
     }
 
     @Test(arguments: [LifetimeTerms(.ephemeral, mailbox: .ram), LifetimeTerms(.oneDay, mailbox: .disk)])
     func `an agreement with a mailbox is renewed only by policies that name the mailbox`(terms: LifetimeTerms) throws {
         let naming = LifetimePolicy.acceptUpTo(terms.lifetime, mailbox: terms.mailbox)
         for policies in [[naming, naming], [naming, .acceptUpTo(.thirtyDays)], [.acceptUpTo(.thirtyDays), naming]] {
-            var talk = Negotiation()
-            talk.agree(terms: terms)
+            var talk = Council(2)
+            talk.agree(on: terms)
             #expect(talk.machines[0].terms == terms)
             talk.policies = policies
             talk.session(resets: [true, false])
             talk.deliverAll()
             let isRenewed = policies == [naming, naming]
             #expect(talk.isAgreed && talk.machines[0].terms == (isRenewed ? terms : .ephemeral), "\(policies)")
-            #expect(talk.pending(.one) == nil && talk.pending(.two) == nil)
+            #expect(talk.pending(0) == nil && talk.pending(1) == nil)
         }
     }
 
@@ -154,7 +154,7 @@ import Testing
     @Test func `system messages describe the mailbox that members have agreed on`() throws {
         var pair = try Pair.joined()
         var shown: [String] = []
-        for terms in [Self.memory, LifetimeTerms(.oneDay), Self.disk, Self.memory, .ephemeral] {
+        for terms in [Self.memory, .oneDay, .sevenDays, Self.disk, Self.memory, .ephemeral] {
             pair.now = pair.now + Milliseconds.minute
             pair.agree(on: terms)
             let notes = (0..<2).map { node in
@@ -168,7 +168,8 @@ import Testing
         #expect(
             shown == [
                 "Messages are not kept; a mailbox may hold them in memory", "Messages will be deleted after 1 Day",
-                "Changed to 1 Day (mailbox on disk)", "Messages are no longer kept; a mailbox may hold them in memory",
+                "Changed to 7 Days", "Changed to 1 Day (mailbox on disk)",
+                "Messages are no longer kept; a mailbox may hold them in memory",
                 "A mailbox may no longer hold messages",
             ])
     }

@@ -154,11 +154,11 @@ import Testing
             #expect(try StoredCodec.decode(Record.self, StoredCodec.encode(record: record)) == record)
         }
         var random = random
-        var talk = Negotiation()
+        var talk = Council(2)
         talk.agree(on: .oneDay)
-        talk.agree(on: .sevenDays, proposer: .two)
-        talk.propose(.oneHour, .one)
-        talk.withdraw(.one)
+        talk.agree(on: .sevenDays, proposer: 1)
+        talk.propose(.oneHour, 0)
+        talk.withdraw(0)
         _ = talk.machines[0].setPolicy(.acceptUpTo(.oneDay))
         try check(talk.machines[0].record)
 
