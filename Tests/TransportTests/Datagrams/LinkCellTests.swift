@@ -104,26 +104,6 @@ private func resting(_ seed: UInt64, limits: DatagramLimits = DatagramLimits()) 
         #expect(pair.near.closed.values.first == .closedByPeer)
     }
 
-    @Test func `random frames from an authentic peer never trap`() throws {
-        var random = SplitMix64(state: 5)
-        for seed in 0..<40 as Range<UInt64> {
-            let pair = try resting(seed)
-            let near = try #require(pair.nearLink)
-            for _ in 0..<60 {
-                guard pair.far.closed.isEmpty else { break }
-                var frames: [UInt8] = []
-                for _ in 0..<Int.random(in: 1...4, using: &random) {
-                    frames.append(UInt8.random(in: 0...9, using: &random))
-                    frames += random.bytes(Int.random(in: 0...6, using: &random)).map { $0 & 0x4f }
-                }
-                pair.far.endpoint.receive(near.forge(frames), from: pair.near.address, at: pair.network.now)
-                pair.far.settle()
-            }
-            pair.network.run(for: 60_000_000)
-            #expect(pair.far.endpoint.connectionCount <= 1)
-        }
-    }
-
     @Test(
         arguments: [
             ([0xff, 0xff, 0xff, 0xff], false),  // a message of 4 GiB
