@@ -171,23 +171,6 @@ import Testing
         #expect(state(other, pair, 1) == .received && state(other, pair, 0) == .delivered)
     }
 
-    @Test func `unrequested chunks are dropped and never stored`() throws {
-        var pair = try joined(lifetime: .oneDay)
-        var random = Randomness.seeded(9)
-        let link = try #require(pair.machines[1]?.link(to: pair.keys[0].publicKey))
-        let dropped = pair.machines[1]?.droppedCount ?? 0
-        let foreign = MessageID.random(&random)
-        for index in [0, 1, -1, 1 << 31] {
-            let chunk = AttachmentChunk(message: foreign, index: index, isDeflated: false, bytes: [1])
-            receive(.attachmentChunk(chunk), on: link, at: 1, &pair)
-        }
-        receive(.attachmentGone(foreign), on: link, at: 1, &pair)
-        #expect(pair.chunks[1].isEmpty && pair.machines[1]?.droppedCount == dropped + 5)
-        // A receipt for a foreign message is ignored.
-        receive(.attachmentRequest(foreign, first: 0, count: 1), on: link, at: 1, &pair)
-        #expect(pair.wire.contains { $0.2 == .attachmentGone(foreign) })
-    }
-
     @Test func `the number of unfinished files of one member is bounded`() throws {
         var pair = try joined(lifetime: .oneDay)
         for _ in 0..<Limits.incomingAttachmentCount + 3 { _ = try sendFile(bytes(40_000), &pair) }

@@ -134,25 +134,4 @@ import Testing
     @Test func `canary: the campaign catches a disk that reports a barrier too early`() throws {
         #expect(try CrashCampaign.canary(on: try Verification.makeHome()) != nil)
     }
-
-    @Test func `expiry and explosion work on a full disk`() throws {
-        let disk = try Verification.makeHome()
-        let history = History(on: disk, seed: 3)
-        try history.open()
-        for operation in FaultCampaign.everyOperation.prefix(18) { try history.step(operation) }
-        disk.with { $0.isFull = true }
-        let before = history.promise.inboxes.count
-        for operation in [Operation.shortWait, .destroyInbox, .longWait, .waitWhileLocked] {
-            try history.step(operation)
-        }
-        #expect(history.refusals == 0)
-        #expect(history.promise.inboxes.count < before && history.promise.destroyed.count > 3)
-        let outcomes = Outcomes(of: disk)
-        for choice in outcomes.choices(limit: 64, seed: 1) {
-            let copy = outcomes.disk(choice)
-            copy.with { $0.isFull = false }
-            try Verification(history.promise, copy).run(isThorough: true)
-        }
-        history.close()
-    }
 }

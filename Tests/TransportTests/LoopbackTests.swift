@@ -136,15 +136,6 @@ import Testing
         try await net.end()
     }
 
-    @Test func `a dial with an unknown token or another inbox's key is closed before act 2`() async throws {
-        let net = try await SocketPair(.tcp)
-        try await net.dial(nil, SocketPair.unknownToken)
-        try await net.dial(to: SecretKey(SecretBytes(copying: [UInt8](repeating: 0x31, count: 32))).publicKey)
-        #expect(net.near.failures == [.closedBeforeActTwo, .closedBeforeActTwo])
-        #expect(net.far.rejections == [.unknownToken, .handshake(.badCiphertext(.one))])
-        try await net.end()
-    }
-
     @Test func `a dial and a knock at a silent responder time out`() async throws {
         var limits = TransportLimits.patient
         limits.actTimeout = .milliseconds(50)
@@ -186,19 +177,6 @@ import Testing
         try await net.dial([endpoint])
         #expect(net.near.failures == [.closedBeforeActTwo])
         try await parrot.close().get()
-        try await net.end()
-    }
-
-    @Test func `a knock reaches a listener, and its answer comes back`() async throws {
-        let net = try await SocketPair(.tcp)
-        let sealed = [UInt8](repeating: 9, count: 1_024)
-        #expect(try await net.knock(sealed) == .success(nil))
-        for answer in [[4, 5, 6], nil] as [[UInt8]?] {
-            try await net.act { _, far in (far.knockTokens, far.answer) = ([SocketPair.token], answer) }
-            #expect(try await net.knock(sealed) == .success(answer))
-        }
-        try await net.listening.tcp.close().get()
-        #expect(try await net.knock(sealed) == .failure(.refused))
         try await net.end()
     }
 }

@@ -141,13 +141,4 @@ private final class Carrier: @unchecked Sendable {
             #expect(near.failures == [.closedBeforeActTwo] && near.links.isEmpty && far.links.isEmpty)
         }
     }
-
-    @Test func `An unknown token closes the stream`() async throws {
-        try await run(window: 1_000, knows: false) { _, _, _ in
-        } until: { near, _ in
-            !near.failures.isEmpty
-        } check: { near, far in
-            #expect(near.failures == [.closedBeforeActTwo] && far.links.isEmpty && far.transport.connectionCount == 0)
-        }
-    }
 }

@@ -29,15 +29,6 @@ import Testing
         #expect(bench.congestion.longTermVolume >= 40_000 && bench.congestion.longTermVolume <= 100_000)
     }
 
-    @Test func `startup and up last while the owner has little to send and loses nothing (A.7)`() {
-        for state in [.startup, .up] as [Congestion.State] {
-            var bench = Bench(in: state)
-            for _ in 0..<50 { bench.round(0.3, isLimited: true) }
-            #expect(bench.congestion.state == state)
-            #expect(bench.congestion.greatestRate >= 1)
-        }
-    }
-
     @Test func `drain ends when the queue is empty, or after three rounds (A.3, A.4)`() {
         var bench = Bench(in: .drain)
         bench.more(inFlight: 41_500)
