@@ -143,6 +143,7 @@ import Testing
             try terminal.expect("Type night shift to go on: ")
             try terminal.type("room\n")
             #expect(refused.wait(seconds: 30) == 1)
+            try bob.fails(64, "conversation", "leave", earlier)
             let agreed = try terminal.child(leave + [earlier])
             try terminal.expect("Type room to go on: ")
             try terminal.type("room\n")

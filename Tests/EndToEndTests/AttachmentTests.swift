@@ -204,52 +204,6 @@ import Testing
         }
     }
 
-    /// Sends a file, and suspends the receiver in its middle while `body` runs. On a slow machine the file may be
-    /// nearly complete by then (chunks are requested a mebibyte at a time), so all of it is done once more.
-    private func halfway(
-        _ ann: TestNode, _ bob: TestNode, _ byteCount: Int, _ body: (_ id: String, _ attempt: Int) throws -> Void
-    ) throws -> (id: String, cursor: Int64, attempt: Int) {
-        let (path, _) = try file("big.bin", byteCount, in: ann.directory)
-        for attempt in 1...5 {
-            let cursor = try bob.cursor()
-            let id = try ann.ok("send", "room", "--file", path, seconds: 600)["message"].string ?? ""
-            let progress = try bob.wait("attachmentProgress:message=\(id)", after: cursor)
-            #expect((progress["percent"].integer ?? 100) < 100)
-            kill(bob.pid, SIGSTOP)
-            let resumed: Int64
-            do {
-                defer { kill(bob.pid, SIGCONT) }
-                try body(id, attempt)
-                resumed = Int64(Date().timeIntervalSince1970 * 1_000)
-            }
-            let events = try bob.ok("watch", "--since", String(cursor), "--timeout", "0.2").lines
-            let percents = events.compactMap { event -> Int64? in
-                guard event["event"].string == "attachmentProgress", event["message"].string == id,
-                    let at = event["at"].time, at < resumed
-                else { return nil }
-                return event["percent"].integer
-            }
-            if attempt == 5 || percents.max() ?? 0 < 90 { return (id, cursor, attempt) }
-            try eventually("the file that was too fast has ended", seconds: 140) {
-                ["complete", "failed"].contains(try line(id, bob)["file"]["state"].string ?? "")
-            }
-        }
-        throw HarnessError("no attempt is the last")
-    }
-
-    @Test func `a chat message does not wait behind a file`() throws {
-        try withRoom(lifetime: "1d") { ann, bob, _ in
-            // Suspended, so that the file cannot be complete before the message is sent.
-            let (id, cursor, attempt) = try halfway(ann, bob, 32_000_000) { _, attempt in
-                try ann.ok("send", "room", "between \(attempt)")
-            }
-            let between = try bob.wait("message:text=between \(attempt)", after: cursor)
-            let whole = try bob.wait("messageState:message=\(id),state=received", after: cursor, seconds: 140)
-            #expect(try #require(between["cursor"].integer) < #require(whole["cursor"].integer))
-            try ann.wait("messageState:message=\(id),state=delivered")
-        }
-    }
-
     @Test func `without an agreement a file is memory only, and small`() throws {
         try withRoom { ann, bob, _ in
             let text = String(repeating: "a line of a secret file\n", count: 20_000)

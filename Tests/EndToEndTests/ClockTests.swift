@@ -22,63 +22,6 @@ import Testing
 
     private func isDestroyed(_ node: TestNode) -> Bool { node.files(".seg").isEmpty }
 
-    @Test func `A clock ten years ahead hides messages at once, and destroys them only after a minute of it`() throws {
-        try withMessage { ann, bob, clock in
-            let id = try #require(try message("for an hour", at: ann)["message"].string)
-            try bob.ok("react", "room", id, "🎉", "--wait", "delivered")
-            func signs() throws -> [String?] {
-                try message("for an hour", at: ann)["reactions"].list.map { $0["reaction"].string }
-            }
-            for years in [1, 10] as [Int64] {
-                clock.realtime = years * TestClock.year
-                #expect(try ann.texts() == [], "hidden at once")
-                if years == 1 { try ann.ok("reap") } else { clock.boottime = 15 }
-                #expect(try ann.texts() == [] && !isDestroyed(ann))
-                clock.realtime = 0
-                try eventually("they are back", seconds: 30) { try ann.texts() == Self.both }
-                #expect(try signs() == ["🎉"])
-            }
-            try ann.restart()
-            #expect(try ann.texts() == Self.both)
-            clock.realtime = 10 * TestClock.year
-            #expect(try ann.texts() == [])
-            #expect(!isDestroyed(ann))
-            clock.boottime = 15 + 61
-            try eventually("what has expired is destroyed", seconds: 60) { isDestroyed(ann) }
-            for realtime in [0, -10 * TestClock.year] as [Int64] {
-                clock.realtime = realtime
-                #expect(try ann.texts() == [], "a correction restores none")
-            }
-            try ann.restart()
-            #expect(try ann.texts() == [])
-            // The other member's clock is right, so its copy stays.
-            #expect(try bob.texts() == Self.both)
-        }
-    }
-
-    @Test func `A message expires: both sides get messageExpired, and nothing of it is left`() throws {
-        try withClockedRoom(lifetime: "1h") { ann, bob, _, clock in
-            let id = try say("for an hour", ann)["message"].string ?? ""
-            clock.pass(TestClock.hour / 2)
-            // Both nodes were suspended. They ask over the link for the frames buffered in the kernel.
-            for node in [ann, bob] { #expect(try node.texts() == ["for an hour"]) }
-            try say("half an hour later", bob)
-            // The message's time bucket has expired, too, but not the other one's.
-            clock.pass(TestClock.hour / 2 + 60)
-            for node in [ann, bob] {
-                let event = try node.wait("messageExpired:message=\(id)")
-                #expect(event["text"].isNull && event["conversation"].string != nil, "\(event)")
-                #expect(try node.texts() == ["half an hour later"])
-            }
-            clock.pass(TestClock.hour)
-            for node in [ann, bob] {
-                try eventually("all of it is destroyed", seconds: 60) { isDestroyed(node) }
-                let told = try node.ok("watch", "--since", "0", "--timeout", "0.2").lines
-                #expect(told.count { $0["event"].string == "messageExpired" && $0["message"].string == id } == 1)
-            }
-        }
-    }
-
     @Test("A message expires undelivered: its sender is told, a waiting `send` ends with 3, the other side sees a gap")
     func undelivered() throws {
         try withMessage { ann, bob, clock in

@@ -85,20 +85,6 @@ import Testing
         }
     }
 
-    @Test func `A sleeping conversation with a scheduled explosion is listed with its end`() throws {
-        try withRoom { ann, _, _ in
-            try ann.ok("explode", "room", "--in", "2h", "--force")
-            try ann.ok("inbox", "sleep", "room")
-            let shown = try ann.ok("conversation", "show", "room")
-            let listed = try ann.ok("conversation", "list")
-            #expect(listed["state"].string == "scheduled" && listed["expiresAt"].time != nil, "\(listed)")
-            for field in ["state", "expiresAt", "name", "role", "lifetime", "conversation", "inbox"] {
-                #expect(listed[field].string == shown[field].string, "\(field)")
-            }
-            #expect(try ann.ok("inbox", "list").lines.contains { $0["state"].string == "sleeping" })
-        }
-    }
-
     @Test func `A prefix that fits an invitation and a join cancels neither`() throws {
         try withPair { ann, bob in
             for (node, other) in [(ann, bob), (bob, ann)] {

@@ -60,26 +60,4 @@ import Testing
             #expect(try ann.ok("rpc", input: request + "\n")["error"]["data"]["kind"].string == "usage")
         }
     }
-
-    @Test func `A list of several pages is shown completely, each explosion once`() throws {
-        try withNode { ann in
-            // A page of the list holds 256.
-            let count = 300
-            func all(_ request: (Int) -> String) throws -> [JSON] {
-                try ann.ok("rpc", input: (0..<count).map(request).joined(separator: "\n") + "\n", seconds: 300).lines
-            }
-            let made = try all { #"{"jsonrpc":"2.0","id":\#($0),"method":"conversation.create"}"# }
-            let ids = made.compactMap { $0["result"]["conversation"].string }
-            #expect(ids.count == count)
-            _ = try all { #"{"jsonrpc":"2.0","id":\#($0),"method":"explode","params":{"conversation":"\#(ids[$0])"}}"# }
-            let page = try ann.ok("rpc", input: #"{"jsonrpc":"2.0","id":1,"method":"explode.list"}"# + "\n")["result"]
-            #expect(page["next"].string != nil && (1..<count).contains(page["explosions"].list.count))
-            let listed = try ann.ok("explode", "list").lines.compactMap { $0["conversation"].string }
-            #expect(listed.count == count && Set(listed) == Set(ids))
-            let completing = "SAP_SHELL=bash exec \"$0\" ---completion explode status -- positional@0 5 0 \"$@\""
-            let words = ["mayfly", "explode", "status", "--home", ann.home, ""]
-            let offered = try Program.run(["sh", "-c", completing, Program.mayfly] + words, in: ann.home)
-            #expect(offered.output.split(separator: "\n").count == count, "\(offered)")
-        }
-    }
 }

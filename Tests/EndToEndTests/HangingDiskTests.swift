@@ -3,8 +3,6 @@ import Foundation
 import Glibc
 import Testing
 
-@testable import Program
-
 @Suite("A disk that hangs", .enabled(if: TestClock.canBeMade, "needs a C compiler")) struct HangingDiskTests {
     private static let source = """
         #define _GNU_SOURCE
@@ -77,11 +75,5 @@ import Testing
             unlink(base)
             try eventually("both are sent when the disk goes on") { try bob.texts() == ["hi", "hi"] }
         }
-    }
-
-    @Test func `A library's error is not shown to clients`() {
-        struct Secret: Error {}
-        #expect(knownError(Secret()) == nil)
-        #expect(controlError(Secret()).kind == .failed)
     }
 }

@@ -641,3 +641,25 @@ func eventually(_ what: String, seconds: Int = 90, _ condition: () throws -> Boo
         usleep(20_000)
     }
 }
+
+/// The first of the running nodes invites all others to `room`; each is linked to each.
+func withGroup(_ names: String..., body: ([TestNode]) throws -> Void) throws {
+    try withNodes(names) { nodes in
+        for node in nodes {
+            try node.initialise()
+            try node.start()
+        }
+        try nodes[0].ok("conversation", "create", "--name", "room", "--as", nodes[0].name)
+        for count in 2...nodes.count {
+            let slug = try nodes[0].ok("invite", "create", "room", "--single-use")["slug"].string ?? ""
+            try nodes[count - 1].ok("join", slug, "--as", nodes[count - 1].name, "--timeout", "90")
+            for node in nodes[..<count] {
+                try eventually("\(node.name) is linked to all") {
+                    let members = try node.ok("conversation", "members", "room")["members"].list
+                    return members.count == count - 1 && members.allSatisfy { $0["online"].bool == true }
+                }
+            }
+        }
+        try body(nodes)
+    }
+}

@@ -225,26 +225,6 @@ import Testing
         }
     }
 
-    @Test func `An impossible number is reported with its option, negative ones, too`() throws {
-        try withHomes("ann") { nodes in
-            let uses = [
-                ["read", "room", "--last", "-1"], ["read", "room", "--last", "0"], ["watch", "--since", "-5"],
-                ["watch", "--timeout", "-1"], ["send", "room", "hi", "--wait", "sent", "--timeout", "-1"],
-                ["join", "x", "--timeout", "-1"], ["peer", "ping", "x", "--timeout", "-1"],
-                ["invite", "create", "room", "--expires-in", "-1h"], ["explode", "room", "--in", "-5m"],
-                ["explode", "room", "--in", "2"], ["run", "--session-grace", "-1"], ["run", "--capacity", "-1"],
-                ["init", "--capacity", "-1"], ["lifetime", "propose", "room", "1d", "--unopened", "-1m"],
-            ]
-            for use in uses {
-                let option = try #require(use.last { $0.hasPrefix("--") })
-                let answer = try nodes[0].run(use)
-                #expect(answer.code == 64, "\(answer)")
-                #expect(answer.message.contains(option) || answer.message.contains("capacity"), "\(use): \(answer)")
-                #expect(!answer.message.contains("Missing value"), "\(use): \(answer)")
-            }
-        }
-    }
-
     @Test(
         "With a read-only home the node reports it, and starts again when it is writable",
         .enabled(if: Program.canMount, "mounting a small file system needs root")) func readOnly() throws

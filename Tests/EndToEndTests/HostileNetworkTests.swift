@@ -109,12 +109,7 @@ import Testing
                 try node.start(["--no-udp"])
             }
             let card = try hub.ok("peer", "card")["contact"].string ?? ""
-            try hub.ok("peer", "add", "ann", try ann.ok("peer", "card")["contact"].string ?? "")
-            try ann.ok("peer", "add", "hub", card)
-            try ann.ok("peer", "set", "hub", "rendezvous=on")
-            try eventually("a reservation") {
-                try ann.ok("peer", "card")["endpoints"].list.contains { $0.string?.hasPrefix("relay://") ?? false }
-            }
+            try introduce(hub, ann)
             try meet(ann, bob)
             var target = Target(
                 address: NodeAddress(host: hub.host, port: hub.port), card: try ContactCard(text: card), invite: "",

@@ -54,28 +54,6 @@ import Testing
         }
     }
 
-    @Test func `A join cancelled before its refusal arrives: the late refusal changes nothing`() throws {
-        try withRelay(["bob"]) { ann, others, relay in
-            let bob = others[0]
-            let slug = try inviteToRoom(ann)
-            try ann.ok("conversation", "lock", "room")
-            relay.holdAnswers()
-            let id = try bob.ok("join", slug, "--no-wait")["join"].string ?? ""
-            try eventually("the refusal") { relay.heldByteCount > 0 }
-            try bob.ok("join", "cancel", id)
-            #expect(relay.release() > 0, "the refusal arrives now")
-            #expect(try bob.ok("join", "list").lines.isEmpty)
-            try bob.fails(7, "join", "retry", id)
-            // The event of a later join comes next, so the late refusal caused none.
-            try ann.ok("conversation", "unlock", "room")
-            let fresh = try ann.ok("invite", "create", "room")["slug"].string ?? ""
-            try bob.ok("join", fresh, "--timeout", "90")
-            let events = try bob.ok("watch", "--since", "0", "--until", "joined", "--timeout", "90").lines
-            #expect(!events.contains { $0["event"].string == "joinFailed" }, "\(events)")
-            #expect(try bob.ok("join", "list").lines.isEmpty)
-        }
-    }
-
     @Test func `Joins are listed with their attempts and the next one, and retried on request`() throws {
         try withPair { ann, bob in
             let slug = try inviteToRoom(ann)

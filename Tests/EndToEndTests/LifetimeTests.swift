@@ -16,42 +16,6 @@ import Testing
         }
     }
 
-    @Test func `A standing policy of both sides accepts by itself, and renews the agreement after a restart`() throws {
-        try withRoom { ann, bob, _ in
-            for node in [ann, bob] { try node.ok("lifetime", "policy", "room", "accept-up-to:1d") }
-            #expect(try bob.ok("lifetime", "policy", "room")["policy"].string == "accept-up-to:1d")
-            try ann.ok("lifetime", "propose", "room", "7d")
-            try bob.wait("lifetimeProposed:lifetime=7d")
-            #expect(
-                try bob.ok("lifetime", "show", "room")["state"].string == "pending",
-                "above the policy: the user is asked")
-            try bob.ok("lifetime", "reject", "room")
-            try ann.wait("lifetimeRejected")
-            try ann.ok("lifetime", "propose", "room", "1d")
-            try ann.wait("lifetimeAgreed:lifetime=1d")
-            try bob.wait("lifetimeAgreed:lifetime=1d,automatic=true")
-            try bob.stop()
-            let cursor = try ann.cursor()
-            try bob.start()
-            try bob.wait("lifetimeAgreed:lifetime=1d")
-            try ann.wait("lifetimeAgreed:lifetime=1d", after: cursor)
-            #expect(try say("kept without a question", bob)["stored"].bool == true)
-        }
-    }
-
-    @Test("The policy `refuse` rejects proposals by itself; the default applies to conversations without their own")
-    func refuse() throws {
-        try withRoom { ann, bob, _ in
-            try bob.ok("lifetime", "policy", "--default", "refuse")
-            #expect(try bob.ok("lifetime", "policy", "--default")["policy"].string == "refuse")
-            try ann.ok("lifetime", "propose", "room", "1h")
-            try ann.wait("lifetimeRejected:reason=policy")
-            #expect(try ann.ok("lifetime", "show", "room")["lifetime"].string == "ephemeral")
-            try bob.restart()
-            #expect(try bob.ok("lifetime", "policy", "--default")["policy"].string == "refuse")
-        }
-    }
-
     @Test("A wait for an agreement ends with exit code 2 if the proposal is rejected; an old rejection does not count")
     func rejected() throws {
         try withRoom { ann, bob, _ in

@@ -66,55 +66,6 @@ func withProtected(_ body: (_ ann: TestNode, _ file: String, _ wrong: String) th
         }
     }
 
-    /// `ann` has a passphrase, `bob` has none; their room has an agreement of a day.
-    private func withProtectedRoom(_ body: (_ ann: TestNode, _ bob: TestNode, _ file: String) throws -> Void) throws {
-        try withProtected { ann, file, _ in
-            try ann.start(["--passphrase-file", file])
-            let bob = TestNode(name: "bob", directory: ann.directory)
-            defer { bob.crash() }
-            try bob.initialise()
-            try bob.start()
-            try meet(ann, bob)
-            try agree(ann, bob, "1d")
-            try body(ann, bob, file)
-        }
-    }
-
-    private func reach(_ text: String, from bob: TestNode, to ann: TestNode) throws -> Answer {
-        let sent = try bob.ok("send", "room", text)
-        try ann.wait("message:message=\(sent["message"].string ?? "")")
-        return sent
-    }
-
-    @Test("A message that arrives during a lock waits in memory, and is stored and delivered after the unlock")
-    func arrivesLocked() throws {
-        try withProtectedRoom { ann, bob, file in
-            try say("before", bob)
-            try ann.ok("lock")
-            let sizes = ann.files(".seg").map { ann.contents($0).count }
-            let sent = try reach("while locked", from: bob, to: ann)
-            let id = sent["message"].string ?? ""
-            #expect(ann.files(".seg").map { ann.contents($0).count } == sizes, "nothing is written")
-            try ann.fails(6, "read", "room")
-            #expect(try message("while locked", at: bob)["state"].string == "sent", "it is not on ann's disk")
-            #expect(try bob.ok("outbox", "list").lines.count == 1)
-            try ann.ok("unlock", "--passphrase-file", file)
-            try bob.wait("messageState:message=\(id),state=delivered,stored=true")
-            #expect(try ann.texts() == ["before", "while locked"])
-            // One that the locked node loses with its process is sent again.
-            try ann.ok("lock")
-            let lost = try reach("lost", from: bob, to: ann)
-            try ann.restart(["--passphrase-file", file], kills: true)
-            try bob.wait("messageState:message=\(lost["message"].string ?? ""),state=delivered,stored=true")
-            #expect(try ann.texts() == ["before", "while locked", "lost"])
-            for (text, sent) in [("while locked", sent), ("lost", lost)] {
-                let received = try message(text, at: ann)
-                #expect(received["stored"].bool == true)
-                #expect(abs((received["expiresAt"].time ?? 0) - (sent["expiresAt"].time ?? 0)) < 5_000)
-            }
-        }
-    }
-
     @Test func `Ephemeral messages are delivered to a locked node; a stop reports how many are lost`() throws {
         try withRoom { ann, bob, _ in
             try ann.ok("lock")

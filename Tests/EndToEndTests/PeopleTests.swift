@@ -194,43 +194,7 @@ import Testing
             #expect(try count() == 1)
             try bob.ok("read", "room", "--last", "1")
             #expect(try count() == 0)
-            // In memory only, beside one on the disk.
-            try say("six", ann)
-            let agreed = try bob.cursor()
-            // Each restart was renewed, perhaps by bob: his fourth proposal may have to wait for the rate limit.
-            let until = ["--until", "lifetimeAgreed:lifetime=ephemeral", "--since", String(agreed), "--timeout", "6"]
-            try eventually("the agreement") {
-                try bob.run(["lifetime", "propose", "room", "ephemeral"]).code == 0
-                    && bob.run(["watch", "room"] + until).code == 0
-            }
             watching.stop()
-            #expect(try count() == 0)
-            try say("seven", ann)
-            #expect(try count() == 1)
-            try bob.ok("read", "room", "--last", "1")
-            #expect(try count() == 0)
-        }
-    }
-
-    @Test func `--renew renews the same terms and sets no policy; without it a note says so`() throws {
-        try withRoom { ann, bob, _ in
-            let plain = try ann.show("lifetime", "propose", "room", "6h")
-            #expect(plain.errors.contains("propose it with --renew"), "\(plain)")
-            try bob.wait("lifetimeProposed:lifetime=6h")
-            try ann.ok("lifetime", "withdraw", "room")
-            let proposed = try ann.ok("lifetime", "propose", "room", "1d", "--attachments", "7d", "--renew")
-            #expect(proposed["policy"].string == "ask" && proposed["renewed"].bool == true, "\(proposed)")
-            try bob.wait("lifetimeProposed:lifetime=1d")
-            let accepted = try bob.ok("lifetime", "accept", "room", "--renew")
-            #expect(accepted["policy"].string == "ask" && accepted["state"].string == "agreed", "\(accepted)")
-            try bob.restart()
-            try bob.wait("lifetimeAgreed:lifetime=1d")
-            // Each renewal counts for the rate limit of proposals, too.
-            try eventually("another proposal is allowed") {
-                try ann.run(["lifetime", "propose", "room", "1h"]).code == 0
-            }
-            try bob.wait("lifetimeProposed:lifetime=1h")
-            #expect(try bob.ok("lifetime", "show", "room")["proposal"]["lifetime"].string == "1h")
         }
     }
 

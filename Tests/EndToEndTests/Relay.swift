@@ -54,19 +54,6 @@ final class Relay: Sendable {
     /// On new connections the server's bytes after its part of the handshake arrive together with the end of the
     /// connection: as on a machine that is too busy to read in between.
     func batchAnswers() { state.withLock { $0.batches = true } }
-    /// Passes on all held bytes in order, also to clients that hung up; from now on everything passes.
-    /// - Returns: the number of bytes.
-    @discardableResult func release() -> Int {
-        state.withLock { state in
-            state.allowance = nil
-            var count = 0
-            for (client, bytes) in state.held {
-                count += max(0, Glibc.send(client, bytes, bytes.count, Int32(MSG_NOSIGNAL)))
-            }
-            state.loseHeld()
-            return count
-        }
-    }
     /// Held bytes are lost with their connections; new connections pass everything.
     func cut() {
         state.withLock { state in

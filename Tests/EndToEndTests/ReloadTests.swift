@@ -153,19 +153,6 @@ import Testing
             let mistakes = [
                 ("{\n\"advertise\":[],\n\"listen\":[],\n\"policy\":\"sometimes\"}", "line 4", "policy"),
                 ("{\n\"advertise\":[],\"policy\":\"refuse\",\n\"listen\":[],\"lisen\":[]}", "line 3", "lisen"),
-                ("{\"advertise\":[],\"policy\":\"refuse\",\"listen\":[],\n\"logLevel\":\"loud\"}", "line 2", "loud"),
-                (
-                    "{\"advertise\":[],\"policy\":\"refuse\",\"listen\":[],\n\"hooks\":[{\"command\":[\"x\"]}]}",
-                    "line 2", "absolute path"
-                ), ("{\"advertise\":[],\n\"policy\":\"refuse\",\n\"listen\":[]", "line 3", "JSON"),
-                (
-                    "{\"advertise\":[],\"listen\":[],\"policy\":\"ask\",\n\"storage\":{\"capasity\":1}}", "line 2",
-                    "capasity"
-                ),
-                (
-                    "{\"advertise\":[],\"listen\":[],\"policy\":\"ask\",\n\"hooks\":[\n"
-                        + "{\"command\":[\"/x\"],\"capasity\":1}]}", "line 3", "no such setting"
-                ),
             ]
             for (text, line, words) in mistakes {
                 try ann.replace("config.json", with: text)

@@ -49,11 +49,17 @@ import Testing
             ("lifetime policy C accept-up-to:1d:no", "7d:disk"), ("lifetime cap C 2d", "30d or none"),
             ("invite create C --no-wait", "requires --code"), ("invite create C --code --single-use", "--code"),
             ("conversation alias C", "--remove"), ("conversation alias C x --remove", "either"),
+            ("read C --last -1", "at least 1"), ("watch --timeout -1", "--timeout"),
+            ("send C hi --wait sent --timeout -1", "--timeout"), ("join S --timeout -1", "--timeout"),
+            ("peer ping N --timeout -1", "--timeout"), ("invite create C --expires-in -1h", "--expires-in"),
+            ("explode C --in -5m", "--in"), ("run --session-grace -1", "--session-grace"),
+            ("run --capacity -1", "from 1 to 10000"), ("init --capacity -1", "from 1 to 10000"),
+            ("lifetime propose C 1d --unopened -1m", "--unopened"),
         ]) func usage(_ line: String, _ expected: String) throws
     {
         let words = line.split(separator: " ").map(String.init)
         let message = Mayfly.message(for: try #require(throws: (any Error).self) { try Mayfly.parseAsRoot(words) })
-        #expect(message.contains(expected), "\(message)")
+        #expect(message.contains(expected) && !message.contains("Missing value"), "\(message)")
     }
 
     @Test("A gap is printed, whatever is awaited or named", arguments: ["--only", "--until"]) func gap(_ option: String)
