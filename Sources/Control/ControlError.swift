@@ -1,22 +1,6 @@
-/// Kind of a failure: a closed list that determines the exit code of the command line.
-package enum FailureKind: String, JSONChoice, Hashable, Sendable {
-    /// Any other failure.
-    case failed
-    /// The request is wrong: unknown method, missing or malformed field.
-    case usage
-    /// The other side refused: join failed, lifetime rejected.
-    case refused
-    /// The invitation, message or conversation has expired or exploded.
-    case expired
-    case timedOut
-    case unreachable
-    /// The node is locked and needs its passphrase.
-    case locked
-    /// No such conversation, message, peer, inbox or join.
-    case notFound
-    /// No node is running in this home.
-    case noNode
+import Messaging
 
+extension FailureKind: JSONChoice {
     /// The exit code of the command line. Success is 0.
     package var exitCode: Int32 {
         switch self {

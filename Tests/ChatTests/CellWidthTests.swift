@@ -1,3 +1,4 @@
+import Messaging
 import Testing
 
 @testable import Program
@@ -20,9 +21,7 @@ import Testing
     @Test(arguments: [
         (1, "1 byte"), (1_023, "1023 bytes"), (1_024, "1 KiB"), (200_000, "195.3 KiB"), (8 << 20, "8 MiB"),
         (50_000_000, "47.7 MiB"), (3 << 40, "3072 GiB"),
-    ]) func `a size has one decimal, unless it is 0`(count: Int64, words: String) {
-        #expect(Words.size(count) == words)
-    }
+    ]) func `a size has one decimal, unless it is 0`(count: Int64, words: String) { #expect(sizeText(count) == words) }
 
     @Test func `lines break at blanks, or anywhere if there are none`() {
         #expect(Wrapping.wrap("rotate the key now", width: 10) == ["rotate the", "key now"])

@@ -1,8 +1,6 @@
 import Testing
 
 import struct Messaging.Timestamp
-import enum NodeRuntime.CodeRefusal
-import enum NodeRuntime.NodeError
 
 @testable import Control
 @testable import Program
@@ -39,17 +37,6 @@ import enum NodeRuntime.NodeError
             !waits(NodeMethods.status) && !waits(NodeMethods.version) && !waits(NodeMethods.stop)
                 && !waits(NodeMethods.lock))
         #expect(!waits(ConversationMethods.list) && !waits(OutboxMethods.list) && !waits(ExplodeMethods.explode))
-    }
-
-    @Test func `a search without one node that has the code names the option for the machine`() {
-        for (refusal, kind, words) in [
-            (CodeRefusal.nobody(slot: 7), FailureKind.unreachable, "number 7"),
-            (.ambiguous(slot: 7), .failed, "several"), (.discoveryOff, .unreachable, "discovery is off"),
-        ] {
-            let error = controlError(NodeError.code(refusal))
-            #expect(error.kind == kind && error.message.contains(words), "\(error)")
-            #expect(error.hint?.contains("--at HOST") == true, "\(error)")
-        }
     }
 
     @Test(arguments: [

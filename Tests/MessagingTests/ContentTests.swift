@@ -99,7 +99,7 @@ import Testing
         let refusal = pair.command(0) { (machine, turn) throws(CommandError) in
             _ = try machine.prepareAttachment(byteCount: limit + 1, &turn)
         }
-        #expect(refusal == .fileTooLargeForMemory(byteCount: limit + 1, limit: limit))
+        #expect(refusal == .fileTooLargeForMemory(limit + 1))
         let id = try sendFile(bytes(50_000), &pair)
         pair.run()
         #expect(state(id, pair, 1) == .received)
@@ -197,7 +197,7 @@ import Testing
         #expect(pair.command(1) { _ = try $0.react("👍", to: unknown, isRemoved: false, &$1) } == .unknownMessage)
         #expect(
             pair.command(1) { _ = try $0.react("\n", to: id, isRemoved: false, &$1) }
-                == .invalidReaction(limit: Limits.reactionByteCount))
+                == .invalidReaction)
     }
 
     @Test func `a reaction expires with its message`() throws {
@@ -288,10 +288,10 @@ import Testing
         #expect(send("poll") == .invalidContentType("poll"))
         #expect(send("mayfly/text:1.0") == .reservedContentType("mayfly"))
         #expect(send("convos.org/x:1.0") == .reservedContentType("convos.org"))
-        #expect(send("a/b:1.0", 60_001) == .payloadTooLong(byteCount: 60_001, limit: Limits.payloadByteCount))
+        #expect(send("a/b:1.0", 60_001)?.message.contains("60001") == true)
         #expect(
             send("a/b:1.0", fallback: String(repeating: "x", count: 1_025))
-                == .fallbackTooLong(byteCount: 1_025, limit: Limits.fallbackByteCount))
+                == .tooLong("fallback", 1_025, limit: Limits.fallbackByteCount))
     }
 
     @Test func `content of attachment version 1 counts as a file, all other content as text`() {

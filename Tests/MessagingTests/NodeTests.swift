@@ -359,7 +359,7 @@ struct Pair: TestNodes {
         let now = try #require(pair.machines[1]?.pendingProposal?.proposal)
         #expect(now.lifetime == .thirtyDays && now.id != seen.id)
         func accept(_ id: ProposalID) -> CommandError? { pair.command(1) { try $0.accept(only: id, &$1) } }
-        #expect(accept(seen.id) == .lifetime(.otherProposal))
+        #expect(accept(seen.id) == .otherProposal)
         pair.run()
         #expect(pair.lifetimes() == [.ephemeral, .ephemeral])
         #expect(accept(now.id) == nil)
@@ -376,7 +376,7 @@ struct Pair: TestNodes {
         pair.meet(dialer: 0)
         #expect(pair.lifetimes() == [.ephemeral, .ephemeral])
         let refusal = pair.command(1) { try $0.accept(&$1) }
-        #expect(refusal == .lifetime(.noProposal))
+        #expect(refusal == .noProposal)
         pair.run()
         #expect(pair.lifetimes() == [.ephemeral, .ephemeral])
     }

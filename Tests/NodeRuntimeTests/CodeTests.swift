@@ -13,8 +13,8 @@ import Testing
 
     private func isEnd(_ kind: Event.Kind) -> Bool { if case .codeEnded = kind { true } else { false } }
 
-    private func failure(_ body: () async throws -> Void) async -> NodeError? {
-        do { try await body() } catch { return error as? NodeError }
+    private func failure(_ body: () async throws -> Void) async -> CommandError? {
+        do { try await body() } catch { if case NodeError.command(let error) = error { return error } }
         return nil
     }
 
@@ -42,10 +42,7 @@ import Testing
             try await node.setLocked("room", true)
             #expect(try await node.whenCodeEnds(code.number).get() == .locked)
             let refused = await failure { _ = try await node.openCode("room") }
-            guard case .command(.conversationLocked)? = refused else {
-                Issue.record("\(String(describing: refused))")
-                return
-            }
+            #expect(refused == .conversationLocked)
             try await node.setLocked("room", false)
             code = try await node.openCode("room")
             await node.lock()
@@ -72,17 +69,11 @@ import Testing
             try await node.revokeInvite("room", code.code.description)
             #expect(try await node.whenCodeEnds(code.number).get() == .revoked)
             let unknown = await failure { try await node.revokeInvite("room", code.code.description) }
-            guard case .code(.unknown)? = unknown else {
-                Issue.record("\(String(describing: unknown))")
-                return
-            }
+            #expect(unknown == CommandError(.notFound, "no such code is open"))
             var codes: [OpenCodes.Entry] = []
             for _ in 0..<Limits.codeCount { codes.append(try await node.openCode("room")) }
             let refused = await failure { _ = try await node.openCode("room") }
-            guard case .code(.tooMany(Limits.codeCount))? = refused else {
-                Issue.record("\(String(describing: refused))")
-                return
-            }
+            #expect(refused?.message == "\(Limits.codeCount) codes are open already")
             try await node.revokeInvites("room")
             for code in codes { #expect(try await node.whenCodeEnds(code.number).get() == .revoked) }
         }
@@ -103,7 +94,7 @@ import Testing
                 do {
                     _ = try await attempt.get()
                     taken += 1
-                } catch { guard case .code(.exchange(.notOpen, _))? = error as? NodeError else { throw error } }
+                } catch NodeError.command(let error) { #expect(error == CodeFailure.notOpen.explained(code.code.slot)) }
             }
             #expect(taken == 1)
             #expect(try await pair.ann.whenCodeEnds(code.number).get() == .taken)

@@ -42,8 +42,8 @@ import Testing
             (String(repeating: "x", count: 128), true, true), (String(repeating: "x", count: 129), false, false),
         ]) func aliases(_ text: String, _ isAlias: Bool, _ isFit: Bool)
     {
-        #expect(((try? AliasRefusal.check(text)) != nil) == isAlias)
-        #expect(AliasRefusal.isFit(text) == isFit)
+        #expect(((try? Alias.check(text)) != nil) == isAlias)
+        #expect(Alias.isFit(text) == isFit)
     }
 
     @Test func `Notes of a sleeping inbox are restored from its summary`() throws {

@@ -3,6 +3,8 @@ import FoundationEssentials
 import Messaging
 import NIOCore
 
+@_exported import enum Messaging.FailureKind
+
 /// One JSON value (RFC 8259). Integers that fit in 64 bits stay exact; other numbers are `Double`.
 ///
 /// Keys are written sorted, so that equal values have equal text.

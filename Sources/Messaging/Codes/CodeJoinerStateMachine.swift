@@ -9,6 +9,22 @@ package enum CodeFailure: Error, Hashable, Sendable {
     case refused
     /// The node that answered does not know the code.
     case foreign
+
+    package func explained(_ slot: UInt16) -> CommandError {
+        switch self {
+        case .notOpen:
+            CommandError(
+                .notFound, "no code with number \(slot) is open there",
+                "the code was used, or its 5 minutes are over; ask for a new one")
+        case .invalidAnswer:
+            CommandError(.refused, "the host that answered is not a node with a code", "ask for a new code")
+        case .refused: CommandError(.refused, "wrong code", "the code is void now; ask for a new one")
+        case .foreign:
+            CommandError(
+                .refused, "the host that answered does not know the code: another node, or a man in the middle",
+                "ask for a new code; do not use this one again")
+        }
+    }
 }
 
 /// A spoken code at the joiner (Join.md, "Joiner of a code"). The joiner proves itself first, and once, so an impostor

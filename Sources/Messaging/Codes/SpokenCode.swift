@@ -9,6 +9,20 @@ package struct SpokenCode: Hashable, Sendable, CustomStringConvertible {
         /// The number is not one of ``SpokenCode/slots``.
         case slot(String)
         case unknownWord(String, nearest: String)
+
+        package var explained: CommandError {
+            switch self {
+            case .malformed:
+                CommandError(.usage, "this is not a code", "a code is a number and two words, such as 7-harvest-lamp")
+            case .slot(let number):
+                CommandError(
+                    .usage, "the number of a code is \(slots.lowerBound) to \(slots.upperBound), not `\(number)`")
+            case .unknownWord(let word, let nearest):
+                CommandError(
+                    .usage, "`\(word)` is not a word of a code; perhaps `\(nearest)`",
+                    "nothing was sent; the code is still valid")
+            }
+        }
     }
 
     /// Numbers of codes. Which of them are open is not secret.

@@ -29,6 +29,20 @@ package struct ContactCard: Hashable, Sendable, Codable, CustomStringConvertible
         case unknownVersion(UInt8)
         case invalidKey
         case invalidEndpoint
+
+        package var explained: CommandError {
+            let what =
+                switch self {
+                case .notACard: "not a contact card"
+                case .truncated: "a contact card that was cut off"
+                case .damaged: "a contact card with a changed or missing character"
+                case .unknownVersion(let version):
+                    "a contact card of version \(version), which this version does not know"
+                case .invalidKey: "a contact card with a damaged key"
+                case .invalidEndpoint: "a contact card with a damaged endpoint"
+                }
+            return CommandError(.usage, what, "copy the whole line that starts with mayfly:card/")
+        }
     }
 
     package init(text: String) throws(Failure) {

@@ -24,7 +24,7 @@ extension Conversation {
         let byteCount = text.utf8.count
         guard byteCount > 0 else { throw .emptyText }
         guard byteCount <= Limits.textByteCount else {
-            throw .textTooLong(byteCount: byteCount, limit: Limits.textByteCount)
+            throw .tooLong("text", byteCount, limit: Limits.textByteCount, "send it in parts")
         }
     }
 
@@ -83,9 +83,7 @@ extension Conversation {
         // Only the current members get it, no later joiner.
         message.deliveries = peers.map { Delivery(member: $0.key, state: .queued, at: sentAt) }
         let deadline = min(expiresAt ?? .latest, sentAt + Limits.outboxLifetime)
-        guard peers.allSatisfy({ $0.outbox.count < Limits.outboxCount }) else {
-            throw .outboxFull(limit: Limits.outboxCount)
-        }
+        guard peers.allSatisfy({ $0.outbox.count < Limits.outboxCount }) else { throw .outboxFull }
         let unsentDeadline = unsentDeadline(of: message.content)
         for peer in peers {
             _ = peer.outbox.enqueue(
@@ -163,7 +161,7 @@ extension Conversation {
     package func react(_ emoji: String, to message: MessageID, isRemoved: Bool, _ turn: inout Turn) throws(CommandError)
         -> Message
     {
-        guard Reaction.isEmoji(emoji) else { throw .invalidReaction(limit: Limits.reactionByteCount) }
+        guard Reaction.isEmoji(emoji) else { throw .invalidReaction }
         guard turn.node.message(message, client) != nil else { throw .unknownMessage }
         let draft = Draft(
             type: .reaction, fallback: isRemoved ? "took back \(emoji)" : "reacted \(emoji)", shouldPush: false,
@@ -181,11 +179,13 @@ extension Conversation {
             throw .reservedContentType(String(parts.authority))
         }
         guard payload.count <= Limits.payloadByteCount else {
-            throw .payloadTooLong(byteCount: payload.count, limit: Limits.payloadByteCount)
+            throw .tooLong(
+                "payload", payload.count, limit: Limits.payloadByteCount,
+                "send it as a file: `mayfly send C --file FILE`")
         }
         let fallbackByteCount = fallback.utf8.count
         guard fallbackByteCount <= Limits.fallbackByteCount else {
-            throw .fallbackTooLong(byteCount: fallbackByteCount, limit: Limits.fallbackByteCount)
+            throw .tooLong("fallback", fallbackByteCount, limit: Limits.fallbackByteCount)
         }
         return try post(Draft(type: type, fallback: fallback, payload: payload), &turn)
     }
@@ -208,7 +208,7 @@ extension Conversation {
         guard prepared.agreement == placement(of: .attachment, turn).agreement else { throw .agreementChanged }
         guard byteCount <= turn.attachmentByteCount else { throw .fileTooLarge(limit: turn.attachmentByteCount) }
         guard prepared.keeping == .memory, byteCount > Limits.attachmentMemoryByteCount else { return }
-        throw .fileTooLargeForMemory(byteCount: byteCount, limit: Limits.attachmentMemoryByteCount)
+        throw .fileTooLargeForMemory(byteCount)
     }
 
     /// Sends a file whose chunks are all in the archive.

@@ -158,7 +158,7 @@ extension Conversation {
             id: invite.id, tag: invite.tag, expiresAt: invite.expiresAt, singleUse: singleUse,
             relayGeneration: record.relay.current)
         forgetInvites(&turn)
-        guard record.issuer!.issue(issued) else { throw .tooManyInvites(limit: Limits.inviteCount) }
+        guard record.issuer!.issue(issued) else { throw .tooManyInvites }
         turn.save(client)
         turn.add(.register(client, .invite(invite.id)))
         return invite
@@ -169,7 +169,7 @@ extension Conversation {
         guard var issuer = record.issuer else { throw .notCreator }
         guard !issuer.isLocked else { throw .conversationLocked }
         _ = issuer.prune(now: now)
-        guard issuer.invites.count < Limits.inviteCount else { throw .tooManyInvites(limit: Limits.inviteCount) }
+        guard issuer.invites.count < Limits.inviteCount else { throw .tooManyInvites }
     }
 
     func forgetInvites(after grace: Milliseconds = 0, _ turn: inout Turn) {

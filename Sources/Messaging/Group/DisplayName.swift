@@ -34,7 +34,7 @@ enum DisplayName {
         guard let name else { return }
         guard isDisplayable(name) else { throw .invalidName }
         guard name.utf8.count <= Limits.nameByteCount else {
-            throw .nameTooLong(byteCount: name.utf8.count, limit: Limits.nameByteCount)
+            throw .tooLong("name", name.utf8.count, limit: Limits.nameByteCount)
         }
     }
 }

@@ -268,8 +268,7 @@ extension Conversation {
             .Action]
     ) throws(CommandError) {
         guard var machine = lifetimes.machine else { throw .noOtherMember }
-        let actions: [LifetimeStateMachine.Action]
-        do throws(LifetimeStateMachine.Refusal) { actions = try step(&machine, &turn) } catch { throw .lifetime(error) }
+        let actions = try step(&machine, &turn)
         lifetimes.machine = machine
         perform(actions, &turn)
     }

@@ -239,10 +239,7 @@ extension LifetimeStateMachine {
             if record.isRenewed == true { record.renewed = renewal }
             return actions
         } catch {
-            switch error {
-            case .tooSoon(let wait): renewsAt = now + wait
-            case .noProposal, .otherProposal, .alreadyAgreed, .alreadyAccepted, .invalidTerms: mayRenew = false
-            }
+            if let wait = error.wait { renewsAt = now + wait } else { mayRenew = false }
             return []
         }
     }

@@ -66,7 +66,7 @@ package struct LifetimeStateMachine: Hashable, Sendable {
         case alone
     }
 
-    package typealias Refusal = LifetimeRefusal
+    package typealias Refusal = CommandError
 
     package internal(set) var record: Record
     let conversation: ConversationID

@@ -16,6 +16,20 @@ package enum InviteSlug {
         /// Truncated, or characters changed.
         case damaged
         case signature(VerifiedInvite.Failure)
+
+        package var explained: CommandError {
+            let hint = "copy the whole text that starts with mayfly:join/"
+            return switch self {
+            case .notAnInvite: CommandError(.usage, "this is not an invite", hint)
+            case .tooLong: CommandError(.usage, "this is too long for an invite")
+            case .damaged: CommandError(.usage, "the invite is damaged: cut off, or a character has changed", hint)
+            case .signature:
+                // Most typing errors end here, and so does an invite that was altered and signed again.
+                CommandError(
+                    .usage, "the invite is mistyped, cut off or altered: its signature is not valid",
+                    "\(hint); if that fails too, ask its creator for a new one")
+            }
+        }
     }
 
     package static func encode(_ invite: SignedInvite) -> String {

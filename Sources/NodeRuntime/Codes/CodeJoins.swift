@@ -16,7 +16,7 @@ final class CodeJoins: Part {
 
     /// Runs the exchange with the node that opened the code.
     /// - Parameter endpoint: that node's address; `nil` searches this machine's networks.
-    /// - Returns: the invite and its creator's endpoint; fails with ``NodeError/code(_:)``.
+    /// - Returns: the invite and its creator's endpoint; fails with ``NodeError/command(_:)``.
     func invite(for code: SpokenCode, at endpoint: Messaging.Endpoint?) -> EventLoopFuture<CodeInvite> {
         if let endpoint { return exchange(code, at: endpoint) }
         let search: CodeSearch
@@ -65,7 +65,7 @@ final class CodeJoins: Part {
                 case .invite(let text):
                     result = .success(CodeInvite(slug: String(decoding: text, as: UTF8.self), endpoint: endpoint))
                 }
-            } catch { result = .failure(.code(.exchange(error, slot: code.slot))) }
+            } catch { result = .failure(.command(error.explained(code.slot))) }
             return .end
         }
 
@@ -75,14 +75,15 @@ final class CodeJoins: Part {
 
         private func reason(_ failure: DialFailure?) -> NodeError {
             let closed = machine.closed()
-            guard closed == .notOpen, let failure else { return .code(.exchange(closed, slot: code.slot)) }
+            guard closed == .notOpen, let failure else { return .command(closed.explained(code.slot)) }
             switch failure {
             case .cancelled: return .stopping
             // The peer accepted the connection but did not answer.
-            case .closedBeforeActTwo, .badAnswer, .authenticationFailed:
-                return .code(.exchange(.notOpen, slot: code.slot))
+            case .closedBeforeActTwo, .badAnswer, .authenticationFailed: return .command(closed.explained(code.slot))
             case .refused, .timedOut, .unreachable, .unresolvable, .system:
-                return .code(.notReached(host: endpoint.host, failure))
+                return .unreachable(
+                    "\(endpoint.host) cannot be reached: \(failure.reason)",
+                    "the code was not tried and is still valid; check the host and its port")
             }
         }
     }
@@ -97,11 +98,10 @@ final class CodeSearch: Part {
     /// The node's address; fails with ``NodeError``.
     var result: EventLoopFuture<Messaging.Endpoint> { promise.futureResult }
 
-    /// - Throws: ``NodeError/code(_:)`` when the setting turns LAN discovery `off`.
     init(_ slot: UInt16, _ shell: Shell) throws(NodeError) {
         let services = shell.services
         guard let network = services.environment.lan, let interfaces = services.interfaces(of: network) else {
-            throw .code(.discoveryOff)
+            throw .unreachable("this node cannot search for the code: LAN discovery is off", NodeError.nameMachine)
         }
         self.slot = slot
         machine = LanCodeSeeker(slot: slot, interfaces: interfaces, now: services.monotonic)
@@ -143,12 +143,15 @@ final class CodeSearch: Part {
             case .ask(let bytes, let place): transport?.announce(bytes, from: place)
             case .found(let place):
                 guard let host = place.address.host(interface: place.interface) else {
-                    end(.failure(.code(.nobody(slot: slot))))
+                    end(.failure(.noNode(withCode: slot)))
                     continue
                 }
                 end(.success(Messaging.Endpoint(host: host, port: place.port)))
-            case .ambiguous: end(.failure(.code(.ambiguous(slot: slot))))
-            case .nobody: end(.failure(.code(.nobody(slot: slot))))
+            case .ambiguous:
+                let words =
+                    "several nodes on this network have a code with number \(slot) open, and none of them was tried"
+                end(.failure(.failed(words, NodeError.nameMachine)))
+            case .nobody: end(.failure(.noNode(withCode: slot)))
             }
         }
     }

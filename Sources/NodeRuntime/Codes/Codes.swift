@@ -17,7 +17,7 @@ final class Codes: Part {
     func open(_ text: String) throws(NodeError) -> OpenCodes.Entry {
         let (client, conversation) = try shell.directory.checkInvite(text, lifetime: Limits.codeInviteLifetime)
         guard let entry = codes.open(client, conversation, now: now, &random) else {
-            throw .code(.tooMany(limit: Limits.codeCount))
+            throw .failed("\(Limits.codeCount) codes are open already", "wait for one to end: 5 minutes at most")
         }
         if !isWatching {
             isWatching = true

@@ -55,7 +55,7 @@ final class Uploads: Part {
         switch prepared.keeping {
         case .memory, .untilUnlocked:
             guard memory.chunkByteCount + byteCount <= Limits.attachmentMemoryTotalByteCount else {
-                throw .command(.fileMemoryFull(limit: Limits.attachmentMemoryTotalByteCount))
+                throw .command(.fileMemoryFull)
             }
         case .disk: if store.isLocked { throw .locked }
         }
@@ -98,10 +98,8 @@ final class Uploads: Part {
             try machine.checkPrepared(upload.prepared, byteCount: upload.byteCount, core.makeTurn())
         } catch {
             // The rest of the file has not come yet.
-            if case .fileTooLargeForMemory(_, let limit) = error {
-                throw .command(.fileTooLargeForMemory(byteCount: limit, limit: limit))
-            }
-            throw .command(error)
+            let isTooLarge = error == .fileTooLargeForMemory(upload.byteCount)
+            throw .command(isTooLarge ? .fileTooLargeForMemory(Limits.attachmentMemoryByteCount) : error)
         }
         try checkRoom(upload.prepared, byteCount: Int64(byteCount), client: upload.client)
     }

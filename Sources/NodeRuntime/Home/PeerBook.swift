@@ -83,7 +83,7 @@ final class PeerBook {
     }
 
     /// Call ``read(home:)`` first.
-    /// - Throws: ``NodeError/peerExists(_:)`` when two peers would have the same name.
+    /// - Throws: when two peers would have the same name.
     func edit(home: String, _ edit: (inout [PeersFile.Peer]) -> Void) throws(NodeError) -> Edit {
         var changed = file
         edit(&changed.peers)

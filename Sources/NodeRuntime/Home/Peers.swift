@@ -12,35 +12,38 @@ package final class Peers: Part {
     /// Joins by an invite of a peer whose entry accepts invitations.
     var join: (_ slug: String) throws -> Void = { _ in }
 
-    /// - Throws: ``NodeError/unknownPeer(_:)``, and the errors of ``file()``.
     package func peer(_ name: String) throws(NodeError) -> (PeersFile.Peer, PeerSighting?) {
         try readPeers()
-        guard let peer = shell.book[name] else { throw .unknownPeer(name) }
+        guard let peer = shell.book[name] else {
+            throw .notFound("no peer `\(name)`", "`mayfly peer list` shows the peers")
+        }
         return (peer, shell.book.sighting(name))
     }
 
     /// Starts or stops using a peer as a rendezvous node.
-    /// - Throws: ``NodeError/unknownPeer(_:)``, ``NodeError/peerWithoutCard(_:)``, ``NodeError/tooManyRendezvous``,
-    ///   ``NodeError/homeFile(_:)``.
     package func setRendezvous(_ name: String, _ isRendezvous: Bool) throws(NodeError) {
         let (peer, _) = try peer(name)
         if isRendezvous, !peer.isRendezvous {
             guard peer.card != nil else { throw .peerWithoutCard(name) }
             guard shell.book.peers.count(where: \.isRendezvous) < Limits.rendezvousCount else {
-                throw .tooManyRendezvous
+                throw .failed(
+                    "\(Limits.rendezvousCount) rendezvous nodes are in use already",
+                    "remove one: `mayfly peer set NAME rendezvous=off`")
             }
         }
         _ = try change(name) { $0.rendezvous = isRendezvous ? true : nil }
     }
 
     /// Starts or stops using a peer as our mailbox.
-    /// - Throws: ``NodeError/unknownPeer(_:)``, ``NodeError/peerWithoutCard(_:)``, ``NodeError/otherMailbox(_:)``,
-    ///   ``NodeError/homeFile(_:)``.
     package func setMailbox(_ name: String, _ isMailbox: Bool) throws(NodeError) {
         let (peer, _) = try peer(name)
         if isMailbox, !peer.isMailbox {
             guard peer.card != nil else { throw .peerWithoutCard(name) }
-            if let other = shell.book.peers.first(where: \.isMailbox) { throw .otherMailbox(other.name) }
+            if let other = shell.book.peers.first(where: \.isMailbox)?.name {
+                throw .failed(
+                    "\(other) is the mailbox already",
+                    "a node has one mailbox; first: `mayfly peer set \(other) mailbox=off`")
+            }
         }
         _ = try change(name) { $0.mailbox = isMailbox ? true : nil }
     }
@@ -49,16 +52,20 @@ package final class Peers: Part {
 
     /// Adds a peer to `peers.json`. Idempotent.
     /// - Parameter card: its text form; without a card the peer can only be listed.
-    /// - Throws: ``NodeError/invalidPeerName(_:)``, ``NodeError/invalidCard(_:)``, ``NodeError/ownCard``,
-    ///   ``NodeError/peerExists(_:)``, ``NodeError/homeFile(_:)``.
     package func add(_ name: String, card: String?, endpoints: [Messaging.Endpoint]) throws(NodeError) -> PeersFile.Peer
     {
         guard PeersFile.isName(name) else { throw .invalidPeerName(name) }
         var contact: ContactCard?
         if let card {
-            do throws(ContactCard.Failure) { contact = try ContactCard(text: card) } catch { throw .invalidCard(error) }
+            do throws(ContactCard.Failure) { contact = try ContactCard(text: card) } catch {
+                throw .command(error.explained)
+            }
         }
-        if let key = contact?.key, key == core.machine.contact?.key.publicKey { throw .ownCard }
+        if let key = contact?.key, key == core.machine.contact?.key.publicKey {
+            throw .usage(
+                "this is the contact card of this node",
+                "give another node's: `mayfly peer card` on that node prints it")
+        }
         let peer = PeersFile.Peer(name: name, contact: contact, endpoints: endpoints.isEmpty ? nil : endpoints)
         try readPeers()
         if let known = shell.book[name] {
@@ -74,7 +81,6 @@ package final class Peers: Part {
         try editPeers { $0.removeAll { $0.name == name } }
     }
 
-    /// - Throws: ``NodeError/unknownPeer(_:)``, ``NodeError/homeFile(_:)``.
     package func change(_ name: String, _ change: (inout PeersFile.Peer) -> Void) throws(NodeError) -> PeersFile.Peer {
         _ = try peer(name)
         try editPeers { peers in for index in peers.indices where peers[index].name == name { change(&peers[index]) } }
@@ -82,7 +88,6 @@ package final class Peers: Part {
     }
 
     /// Refuses a peer's links and invitations, and drops pending ones in both directions.
-    /// - Throws: ``NodeError/unknownPeer(_:)``, ``NodeError/homeFile(_:)``.
     package func block(_ name: String) throws(NodeError) { _ = try change(name) { $0.blocked = true } }
 
     /// Closes the links of newly blocked peers, and drops their invitations and pings.
@@ -181,7 +186,9 @@ package final class Peers: Part {
             self.core.turn { turn in
                 self.core.machine.withContact(&turn) { contact, _ in contact.stopPing(ping.key, nonce: nonce) }
             }
-            ping.promise.fail(NodeError.unreachable(name))
+            ping.promise.fail(
+                NodeError.unreachable(
+                    "`\(name)` did not answer", "check that its node runs and that its endpoints are right"))
         }
         let ping = PendingPing(peer: name, key: card.key, sentAt: loop.now, end: end, promise: promise)
         shell.book.pings.add(nonce, ping)

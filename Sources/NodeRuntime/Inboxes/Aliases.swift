@@ -11,11 +11,15 @@ final class Aliases: Part {
         return own ?? core.machine.clients(of: conversation).compactMap { inboxes[$0]?.notes.alias }.first
     }
 
-    /// - Throws: ``NodeError/alias(_:)``. Another error while any inbox is unreadable, since it might hold this alias.
+    /// - Throws: if the alias is unfit or taken, and while any inbox is unreadable, since it might hold this alias.
     func check(_ alias: String, for client: ClientID? = nil) throws(NodeError) {
-        do throws(AliasRefusal) { try AliasRefusal.check(alias) } catch { throw .alias(error) }
+        try Alias.check(alias)
         if let holder = inboxes.holder(of: alias), holder != client {
-            throw .alias(.taken(core.machine.conversationID(holder)))
+            let conversation = core.machine.conversationID(holder).map { String($0.description.prefix(12)) }
+            let free = conversation.map { ", or free this one: `mayfly conversation alias \($0) --remove`" } ?? ""
+            throw .failed(
+                "another conversation has this alias, or a similar one\(conversation.map { ": \($0)" } ?? "")",
+                "choose another alias (create and join take --alias NAME)\(free)")
         }
         if let error = shell.unread.error { throw error }
     }
@@ -31,7 +35,7 @@ final class Aliases: Part {
     /// The alias for a new conversation: the requested one, or its name. A name that is another conversation's alias is
     /// refused, or the user would send its messages there.
     func new(_ alias: String?, name: String?) throws(NodeError) -> String? {
-        let named = name.flatMap { (try? AliasRefusal.check($0)) == nil ? nil : $0 }
+        let named = name.flatMap { (try? Alias.check($0)) == nil ? nil : $0 }
         guard let wanted = alias ?? named else { return nil }
         try check(wanted)
         return wanted
@@ -68,7 +72,7 @@ final class Aliases: Part {
     /// The name, with a number if it is taken as an alias or a name of another conversation. Otherwise a member could
     /// give its conversation the name that the user gave another one.
     private func automaticAlias(for client: ClientID, _ name: String) -> String? {
-        guard shell.unread.isEmpty, AliasRefusal.isFit(name) else { return nil }
+        guard shell.unread.isEmpty, Alias.isFit(name) else { return nil }
         let copies = core.machine.conversationID(client).map(core.machine.clients(of:)) ?? []
         if copies.contains(where: { $0 != client && inboxes[$0]?.notes.alias != nil }) { return nil }
         let clients = core.machine.clients
@@ -177,13 +181,17 @@ struct AliasTable {
     func holder(of alias: String) -> ClientID? { holders[ShownName.folded(alias)] }
 }
 
-extension AliasRefusal {
+enum Alias {
     /// - Throws: if the text itself is unfit; does not look for other holders.
-    static func check(_ alias: String) throws(AliasRefusal) {
+    static func check(_ alias: String) throws(NodeError) {
         guard ShownName.isOrdinary(alias), alias.utf8.count <= Limits.nameByteCount, !alias.hasPrefix("-") else {
-            throw .notAnAlias
+            throw .usage(
+                "this is not an alias",
+                "use up to \(Limits.nameByteCount) bytes of visible characters, one blank between words, no `-` first")
         }
-        if digitCount(ofID: alias).map({ $0 >= idDigitCount }) ?? false { throw .looksLikeID }
+        if digitCount(ofID: alias).map({ $0 >= idDigitCount }) ?? false {
+            throw .usage("an alias may not look like the beginning of an id", "choose another")
+        }
     }
 
     /// Whether a conversation's name may become its alias automatically. Stricter than ``check(_:)``: a member chose

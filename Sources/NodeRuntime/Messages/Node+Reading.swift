@@ -57,7 +57,6 @@ extension Node {
     /// The message meant by a user.
     /// - Parameter text: its id or the beginning of it. `@1` is the newest message, `@2` the one before. `~1` equals
     ///   `@1`, which zsh takes for a directory.
-    /// - Throws: ``NodeError/ambiguous(_:matches:)``.
     func messageID(_ text: String, _ inbox: Inbox) throws(NodeError) -> Messaging.MessageID? {
         if let whole = Messaging.MessageID(hex: text) { return whole }
         guard !text.isEmpty else { return nil }
@@ -131,17 +130,20 @@ extension Node {
     }
 
     /// - Parameter text: the beginning of the message's id.
-    /// - Throws: ``NodeError/noAttachment(_:)``, ``NodeError/attachmentIncomplete(_:count:of:)``,
-    ///   ``NodeError/attachmentLost(_:)``.
     package func attachment(_ text: String, in conversation: String) throws(NodeError) -> SavedAttachment {
         let (client, id) = try resolveMessage(text, in: conversation)
         guard let message = message(id, client: client)?.message, let attachment = message.content.attachment else {
-            throw .noAttachment(text)
+            throw .notFound("message `\(text)` has no file", "`mayfly read C` shows the messages with a file")
         }
         switch message.state {
         case .receiving:
             let progress = progress(of: message, client: client) ?? (0, attachment.chunkCount)
-            throw .attachmentIncomplete(id, count: progress.count, of: progress.of)
+            let (short, percent) = (
+                id.description.prefix(12), progress.of == 0 ? 0 : progress.count * 100 / progress.of
+            )
+            throw .failed(
+                "the file of message \(short) is still being received: \(percent) %",
+                "wait for it: `mayfly watch --until messageState:message=\(short),state=received`")
         case .failed:
             // Our own file is complete even if its transfer failed.
             if message.sender != nil { throw .attachmentLost(id) }
@@ -177,7 +179,6 @@ extension Node {
     { try shell.outbox.visit(of: only, after: place, body) }
 
     /// - Parameter text: the beginning of its id.
-    /// - Throws: ``NodeError/unknownMessage(_:)``, ``NodeError/ambiguous(_:matches:)``.
     package func cancelMessage(_ text: String) throws(NodeError) -> OutboxItem {
         let item = try shell.outbox.item(text)
         try shell.sleep.wake(item.conversation.client, .userInteraction)

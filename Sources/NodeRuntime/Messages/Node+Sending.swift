@@ -135,7 +135,6 @@ extension Node {
 
     /// The message meant by a user.
     /// - Parameter text: its id or the beginning of it.
-    /// - Throws: ``NodeError/unknownMessage(_:)``, ``NodeError/ambiguous(_:matches:)``.
     package func resolveMessage(_ text: String, in conversation: String) throws(NodeError) -> (
         client: ClientID, id: Messaging.MessageID
     ) {
@@ -216,7 +215,9 @@ extension Node {
     package func beginUpload(_ conversation: String, name: String, byteCount: Int64?, text: String, replyTo: String?)
         throws(NodeError) -> UploadID
     {
-        guard shell.uploads.count < Limits.uploadCount else { throw .tooManyUploads(limit: Limits.uploadCount) }
+        guard shell.uploads.count < Limits.uploadCount else {
+            throw .failed("\(Limits.uploadCount) uploads are in progress already", "try again when one has ended")
+        }
         let target: Messaging.MessageID? =
             if let replyTo { try resolveMessage(replyTo, in: conversation).id } else { nil }
         let byteCount = byteCount ?? 0
@@ -297,7 +298,6 @@ final class Outbox: Part {
     }
 
     /// - Parameter text: the beginning of a message's id.
-    /// - Throws: ``NodeError/unknownMessage(_:)``, ``NodeError/ambiguous(_:matches:)``.
     func item(_ text: String) throws(NodeError) -> OutboxItem {
         let prefix = text.lowercased()
         let whole = MessageID(hex: prefix)

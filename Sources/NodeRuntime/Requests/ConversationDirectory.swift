@@ -89,7 +89,9 @@ final class ConversationDirectory: Part {
         if matches.count == 1 { return matches[0] }
         do throws(NodeError) { return try resolve(text) } catch {
             if matches.count > 1 { throw .ambiguous(text, matches: matches.map(\.description)) }
-            if case .unknownConversation = error { throw .unknownInbox(text) }
+            if case .unknownConversation = error {
+                throw .notFound("no inbox `\(text)`", "`mayfly inbox list` shows the inboxes")
+            }
             throw error
         }
     }
@@ -153,7 +155,9 @@ final class ConversationDirectory: Part {
 
     func resolveJoin(_ text: String) throws(NodeError) -> JoiningStateMachine {
         let matches = try joins().filter { $0.client.description.hasPrefix(text.lowercased()) }
-        guard let first = matches.first, !text.isEmpty else { throw .unknownJoin(text) }
+        guard let first = matches.first, !text.isEmpty else {
+            throw .notFound("no join `\(text)`", "`mayfly join list` shows the joins")
+        }
         guard matches.count == 1 else { throw .ambiguous(text, matches: matches.map(\.client.description)) }
         return first
     }

@@ -94,7 +94,6 @@ extension Node {
     }
 
     /// - Parameter invite: its text, the beginning of its id, or a code that leads to an invite.
-    /// - Throws: ``NodeError/unknownInvite(_:)``, ``NodeError/ambiguous(_:matches:)``, ``NodeError/code(_:)``.
     package func revokeInvite(_ text: String, _ invite: String) throws(NodeError) {
         if SpokenCode.isMeant(by: invite) { return try revokeCode(text, invite) }
         let issued = try shell.directory.conversation(text).invites?.invites ?? []
@@ -102,7 +101,9 @@ extension Node {
         let matches = issued.map(\.id).filter { id in
             named.map { $0 == id } ?? (!invite.isEmpty && id.description.hasPrefix(invite.lowercased()))
         }
-        guard let first = matches.first else { throw .unknownInvite(String(invite.prefix(24))) }
+        guard let first = matches.first else {
+            throw .notFound("no invite `\(invite.prefix(24))`", "`mayfly invite list C` shows the invites")
+        }
         guard matches.count == 1 else { throw .ambiguous(invite, matches: matches.map { "\($0)" }) }
         _ = try shell.directory.command(text) { machine, turn throws(CommandError) in try machine.revoke(first, &turn) }
     }
@@ -123,7 +124,6 @@ extension Node {
     // MARK: Spoken codes (Join.md)
 
     /// Opens a code that leads to a single-use invite to a conversation of ours.
-    /// - Throws: ``NodeError/code(_:)``, and the errors of ``invite(_:lifetime:singleUse:)``.
     package func openCode(_ text: String) throws(NodeError) -> OpenCodes.Entry { try shell.codes.open(text) }
 
     package func openCodes(of conversation: ConversationID) -> [OpenCodes.Entry] {
@@ -131,24 +131,21 @@ extension Node {
     }
 
     /// The result of a code.
-    /// - Throws: ``NodeError/code(_:)`` for an unknown or forgotten code.
     package func whenCodeEnds(_ number: OpenCodes.Number) throws(NodeError) -> EventLoopFuture<CodeOutcome> {
-        guard let end = shell.codes.whenEnded(number) else { throw .code(.unknown) }
+        guard let end = shell.codes.whenEnded(number) else { throw .unknownCode }
         return end
     }
 
     package func revokeCode(_ number: OpenCodes.Number) { shell.codes.revoke { $0.number == number } }
 
-    /// - Throws: ``NodeError/code(_:)``.
     package func revokeCode(_ text: String, _ code: String) throws(NodeError) {
         let client = try shell.directory.resolve(text)
         let code = try Self.code(code)
-        guard shell.codes.revoke(where: { $0.client == client && $0.code == code }) else { throw .code(.unknown) }
+        guard shell.codes.revoke(where: { $0.client == client && $0.code == code }) else { throw .unknownCode }
     }
 
-    /// - Throws: ``NodeError/code(_:)``.
     package nonisolated static func code(_ text: String) throws(NodeError) -> SpokenCode {
-        do throws(SpokenCode.Failure) { return try SpokenCode(text) } catch { throw .code(.text(error)) }
+        do throws(SpokenCode.Failure) { return try SpokenCode(text) } catch { throw .command(error.explained) }
     }
 
     /// Exchanges a code for an invite.
@@ -186,7 +183,9 @@ extension Node {
             (one.profile ?? shell.aliases.peerName(of: one.key, in: machine.client)) == member
                 || !lowered.isEmpty && InboxID(one.key).description.hasPrefix(lowered)
         }
-        guard let first = matches.first else { throw .unknownMember(member) }
+        guard let first = matches.first else {
+            throw .notFound("no member `\(member)`", "`mayfly conversation members C` shows the members")
+        }
         guard matches.count == 1 else {
             throw .ambiguous(member, matches: matches.map { String(InboxID($0.key).description.prefix(12)) })
         }
@@ -306,10 +305,12 @@ extension Node {
     }
 
     /// Dials the creator of a running join now.
-    /// - Throws: ``NodeError/joinEnded(_:)`` if the join has ended.
     package func retryJoin(_ text: String) throws(NodeError) -> ClientID {
         let join = try shell.directory.resolveJoin(text)
-        guard join.record.state == .joining else { throw .joinEnded(text) }
+        guard join.record.state == .joining else {
+            throw .failed(
+                "the join `\(text)` has ended", "ask for a new invite; `mayfly join cancel \(text)` forgets this one")
+        }
         core.turn { core.machine.retryJoin(join.client, &$0) }
         return join.client
     }

@@ -154,8 +154,7 @@ extension Node {
         return inboxState(client)
     }
 
-    /// - Throws: ``NodeError/unknownInbox(_:)``, ``NodeError/ambiguous(_:matches:)``, ``NodeError/command(_:)`` for a
-    ///   protected inbox, or one without a conversation.
+    /// - Throws: also for a protected inbox, or one without a conversation.
     package func sleepInbox(_ text: String) throws(NodeError) -> InboxState {
         try shell.directory.checkUnlocked()
         let client = try shell.directory.resolveInbox(text)
@@ -163,7 +162,9 @@ extension Node {
             if core.machine.joins.contains(where: { $0.client == client }) {
                 throw .command(.inboxProtected(.pendingInvite))
             }
-            throw .notAConversation(client)
+            throw .failed(
+                "inbox \(client.description.prefix(8)) belongs to no conversation and does not sleep",
+                "`mayfly inbox list` shows the others")
         }
         try core.request { turn throws(CommandError) in try core.machine.sleep(client, &turn) }
         return inboxState(client)

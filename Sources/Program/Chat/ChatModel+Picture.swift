@@ -91,8 +91,7 @@ extension ChatModel {
         case .paste(let text):
             let count = text.split(separator: "\n", omittingEmptySubsequences: false).count
             let lines = count == 1 ? "1 line" : "\(count) lines"
-            return
-                "paste \(lines), \(Words.size(Int64(text.utf8.count)))? Enter inserts · 1 makes one line of it · Esc "
+            return "paste \(lines), \(sizeText(Int64(text.utf8.count)))? Enter inserts · 1 makes one line of it · Esc "
         case .invitation(let join):
             let name = join.name.map { "\"\(Words.name($0))\"" } ?? "a conversation"
             if let agreement = join.agreement {

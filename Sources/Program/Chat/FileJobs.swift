@@ -4,6 +4,7 @@ import Control
 import Dispatch
 import FoundationEssentials
 import Glibc
+import Messaging
 import NodeRuntime
 import Synchronization
 
@@ -43,7 +44,7 @@ final class FileJobs: Sendable {
                 do { saved = try command.save() } catch let error as ControlError
                     where error.hint?.contains("--force") ?? false
                 { throw ControlError(.failed, error.message, hint: "/save OTHER-NAME") }
-                return .said("saved \(safe(saved.path)), \(Words.size(saved.byteCount))")
+                return .said("saved \(safe(saved.path)), \(sizeText(saved.byteCount))")
             }
         case .preview(let conversation, let message, let title, let size):
             run { [home] in

@@ -200,7 +200,7 @@ struct MessageRows {
             case "failed": ", lost"
             default: ", \(file.percent) %"
             }
-        return "▤ \(safe(file.name)) (\(Words.size(file.byteCount))\(state))"
+        return "▤ \(safe(file.name)) (\(sizeText(file.byteCount))\(state))"
     }
 
     private func mark(_ message: Message) -> String {

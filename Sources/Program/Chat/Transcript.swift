@@ -81,7 +81,7 @@ struct Transcript {
     }
 
     private static func lines(of message: Message, _ room: Room, _ model: ChatModel) -> [String] {
-        var texts = message.file.map { ["[file \(safe($0.name)), \(Words.size($0.byteCount))]"] } ?? []
+        var texts = message.file.map { ["[file \(safe($0.name)), \(sizeText($0.byteCount))]"] } ?? []
         texts += ShownText.lines(message.text ?? "").filter { !$0.isEmpty || message.file == nil }
         let answers = message.replyTo.flatMap { id in room.messages.first { $0.message.description == id } }
         if let answers { texts[0] = "(to \(ChatModel.you(answers.from))) " + texts[0] }

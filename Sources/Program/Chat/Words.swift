@@ -81,15 +81,6 @@ enum Words {
         return "\(local.date) \(local.clock)"
     }
 
-    /// `3.2 MiB`
-    static func size(_ byteCount: Int64) -> String {
-        if byteCount < 1_024 { return byteCount == 1 ? "1 byte" : "\(byteCount) bytes" }
-        var (value, units) = (Double(byteCount) / 1_024, ["KiB", "MiB", "GiB"][...])
-        while value >= 1_024, units.count > 1 { (value, units) = (value / 1_024, units.dropFirst()) }
-        let tenths = Int64((value * 10).rounded())
-        return "\(tenths / 10)\(tenths % 10 == 0 ? "" : ".\(tenths % 10)") \(units.first ?? "")"
-    }
-
     static func copies(of member: String) -> String {
         "two copies of \(member)'s home run at once: each copy gets only a part of the messages"
     }

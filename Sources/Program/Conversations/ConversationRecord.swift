@@ -145,8 +145,7 @@ extension Conversation: ShownRecord, TableRecord {
                     member.profile ?? member.peer ?? "-", member.member, member.online ? "yes" : "no",
                     member.mailbox?.rawValue ?? "-", member.path ?? "-", member.link.map(shown) ?? "-",
                     milliseconds(member.link?.rttMs), shown(member.link?.since),
-                    member.link.map { Words.size($0.bytesIn) } ?? "-",
-                    member.link.map { Words.size($0.bytesOut) } ?? "-",
+                    member.link.map { sizeText($0.bytesIn) } ?? "-", member.link.map { sizeText($0.bytesOut) } ?? "-",
                 ]
             })
         for member in members {

@@ -89,7 +89,7 @@ enum JoinMethods {
                     hint: "ask the person who made it for a new one")
             }
             // A repeated request: use the running join, or the conversation it led to.
-            guard case .command(.alreadyMember(let known)) = error else { throw error }
+            guard case .command(let refusal) = error, let known = refusal.client else { throw error }
             wait = JoinWait(known, params.timeout, waiting, service.deadlines)
             if asks == nil { node.agreeToJoin(known) }
             if node.joinOutcome(known) != nil, node.isMember(known) == nil {
@@ -160,7 +160,9 @@ private final class JoinWait: @unchecked Sendable {
                     try node.assignAlias(alias, to: client)
                 }
             } catch {
-                guard case .command(.alreadyMember(let other)) = error else { return .failure(controlError(error)) }
+                guard case .command(let refusal) = error, let other = refusal.client else {
+                    return .failure(controlError(error))
+                }
                 client = other
             }
         }

@@ -193,7 +193,7 @@ enum LifetimeMethods {
                 try node.command(params.conversation) { machine, turn throws(CommandError) in
                     try machine.propose(terms, &turn)
                 }
-            } catch NodeError.command(.lifetime(.alreadyAgreed)) {
+            } catch NodeError.command(.alreadyAgreed(terms.lifetime)) {
                 // A proposal of the terms in force succeeds without effect.
             }
             guard params.renew == true else { return .now(try LifetimeStatus(params.conversation, node)) }
@@ -215,10 +215,10 @@ enum LifetimeMethods {
         let before = try? node.conversation(params.conversation).pendingProposal?.proposal.id
         return .reaching(params.conversation, node) { node in
             guard let open = try node.conversation(params.conversation).pendingProposal?.proposal else {
-                throw NodeError.command(.lifetime(.noProposal))
+                throw NodeError.command(.noProposal)
             }
             let named = params.proposal.map { open.id.description.hasPrefix($0.lowercased()) }
-            guard named ?? (open.id == before) else { throw NodeError.command(.lifetime(.otherProposal)) }
+            guard named ?? (open.id == before) else { throw NodeError.command(.otherProposal) }
             let accepted = try node.accept(params.conversation, only: open.id)
             guard params.renew == true else { return status(params.conversation, after: accepted, node) }
             let renewed = try node.renew(params.conversation, open.terms)

@@ -141,7 +141,7 @@ final class PendingSends: @unchecked Sendable {
                 ? "message \(sent.message) was not stored in time; it is sent once it is stored"
                 : "message \(sent.message) was not \(request.stage.rawValue) in time; it stays in the outbox"
             if isUnacknowledged(sent.client) { words += "; the last link was lost: \(Words.unacknowledged)" }
-            end(request, index, .failed(controlError(NodeError.timedOut(words)), sent.message))
+            end(request, index, .failed(ControlError(.timedOut, words, hint: "give a longer --timeout"), sent.message))
         }
         _ = answerIfDone(request)
     }

@@ -378,7 +378,7 @@ private struct History {
             case "complete": ""
             default: ", \(file.state)"
             }
-        let head = "[file \(file.name), \(Words.size(file.byteCount))\(state)]"
+        let head = "[file \(file.name), \(sizeText(file.byteCount))\(state)]"
         return message.text.map { "\(head) \($0)" } ?? head
     }
 }

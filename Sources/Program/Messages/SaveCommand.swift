@@ -1,6 +1,7 @@
 import ArgumentParser
 import Control
 import Glibc
+import Messaging
 
 struct SaveCommand: NodeCommand {
     static let configuration = CommandConfiguration(
@@ -35,7 +36,7 @@ struct SaveCommand: NodeCommand {
                 "message": .string(saved.message), "path": .string(saved.path), "byteCount": .integer(saved.byteCount),
             ])
         } else {
-            terminal.fields([("saved", saved.path), ("size", Words.size(saved.byteCount))])
+            terminal.fields([("saved", saved.path), ("size", sizeText(saved.byteCount))])
         }
     }
 
@@ -68,7 +69,7 @@ struct SaveCommand: NodeCommand {
         var result: [UInt8] = []
         while true {
             guard piece.byteCount <= byteLimit, Int64(result.count) <= byteLimit else {
-                throw ControlError(.usage, "the file is larger than \(Words.size(byteLimit))", hint: "/save writes it")
+                throw ControlError(.usage, "the file is larger than \(sizeText(byteLimit))", hint: "/save writes it")
             }
             result += try bytes(piece)
             guard piece.next != nil else { return result }

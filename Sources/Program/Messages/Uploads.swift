@@ -86,7 +86,7 @@ struct FileUpload {
             if let byteCount, byteCount > 0 {
                 progress.show("reading \(min(100, total * 100 / byteCount)) %")
             } else {
-                progress.show("reading \(Words.size(total))")
+                progress.show("reading \(sizeText(total))")
             }
         }
     }

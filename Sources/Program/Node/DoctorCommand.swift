@@ -265,7 +265,7 @@ struct HomeChecks {
         return .ok("space", "\(Self.size(free)) free")
     }
 
-    private static func size(_ byteCount: UInt64) -> String { Words.size(Int64(clamping: byteCount)) }
+    private static func size(_ byteCount: UInt64) -> String { sizeText(Int64(clamping: byteCount)) }
 
     private func hooks(_ hooks: [NodeConfiguration.Hook]) -> [HealthCheck] {
         hooks.enumerated().map { index, hook in

@@ -266,7 +266,7 @@ extension MailboxCommand {
                 ("our mailbox", own.words), ("state", own.state.rawValue),
                 ("boxes", own.boxesMax.map { "\(own.boxes) of \($0)" } ?? String(own.boxes)),
                 ("slots of a box", own.slotsPerBox.map { String($0) }),
-                ("bytes of a box", own.bytesPerBox.map { Words.size($0) }),
+                ("bytes of a box", own.bytesPerBox.map { sizeText($0) }),
                 ("kept for", own.longest.map { "\(length($0)) at most" }), ("taken", "\(own.taken) since the start"),
             ])
             if let hint = own.hint { terminal.note(safe(hint)) }
@@ -279,7 +279,7 @@ extension MailboxCommand {
                 ["BOX OF", "SLOTS", "SIZE", "LAST SEEN"],
                 kept.map { box in
                     [
-                        box.peer ?? "-", box.slots.map { String($0) } ?? "-", box.bytes.map { Words.size($0) } ?? "-",
+                        box.peer ?? "-", box.slots.map { String($0) } ?? "-", box.bytes.map { sizeText($0) } ?? "-",
                         shown(box.lastSeen),
                     ]
                 })
@@ -300,8 +300,8 @@ extension MailboxServiceStatus {
             ("mailbox for others", serving ? "named peers" : "off; stored messages stay until they expire"),
             ("boxes", "\(boxes) of \(boxesMax), of \(owners) node\(owners == 1 ? "" : "s")"),
             ("slots", "\(slots)\(unread), \(slotsPerBox) of a box"),
-            ("on disk", "\(Words.size(bytes))\(unread), \(Words.size(bytesPerBox)) of a box"),
-            ("in memory", "\(Words.size(memoryBytes)) of \(Words.size(memoryBytesMax))"),
+            ("on disk", "\(sizeText(bytes))\(unread), \(sizeText(bytesPerBox)) of a box"),
+            ("in memory", "\(sizeText(memoryBytes)) of \(sizeText(memoryBytesMax))"),
             ("kept for", "\(length(longest)) at most"),
             (
                 "since the start",

@@ -304,6 +304,6 @@ extension PortMappingStatus {
 
 extension InboxCounts {
     fileprivate var unread: String {
-        "\(Words.size(Int64(unreadBytes))) of \(Words.size(Int64(unreadBytesMaximum))) in memory"
+        "\(sizeText(Int64(unreadBytes))) of \(sizeText(Int64(unreadBytesMaximum))) in memory"
     }
 }

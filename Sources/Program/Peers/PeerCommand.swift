@@ -103,7 +103,7 @@ extension Peer: ShownRecord, TableRecord {
             ("rendezvous", rendezvous ? "yes" : "no"), ("mailbox", mailbox ? "yes" : "no"),
             ("online", online ? "yes" : "no"), ("last seen", shown(lastSeen)), ("path", path ?? "-"),
             ("round trip", milliseconds(rttMs)), ("link", link.map(shown) ?? "-"), ("handshake", shown(link?.since)),
-            ("bytes in, out", link.map { "\(Words.size($0.bytesIn)), \(Words.size($0.bytesOut))" } ?? "-"),
+            ("bytes in, out", link.map { "\(sizeText($0.bytesIn)), \(sizeText($0.bytesOut))" } ?? "-"),
         ])
     }
 

@@ -50,6 +50,17 @@ package enum DialFailure: Error, Hashable, Sendable {
     case cancelled
     /// Any other system error, by `errno`; 0 if it has none.
     case system(Int32)
+
+    package var reason: String {
+        switch self {
+        case .refused: "nothing listens at that port"
+        case .timedOut: "no answer in time"
+        case .unreachable: "there is no route to the host"
+        case .unresolvable: "the name has no address"
+        case .system(let code): "error \(code) of the system"
+        case .closedBeforeActTwo, .authenticationFailed, .badAnswer, .cancelled: "the connection ended"
+        }
+    }
 }
 
 extension DialFailure {
