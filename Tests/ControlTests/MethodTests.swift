@@ -168,15 +168,14 @@ import struct Messaging.Timestamp
         #expect(JSONValue(of: own)["member"] == .null)
     }
 
-    @Test func `an event is a flat object, and its details cannot replace common fields`() {
+    @Test func `an event is a flat object`() {
         let event = Event(
-            cursor: 7, event: .message, conversation: HexID(1, 2), at: Timestamp(milliseconds: 0),
-            details: .fields([.init("text", .text("hi")), .init("cursor", .number(99)), .init("a", .null)]))
+            cursor: 7, event: .memberJoined, at: Timestamp(milliseconds: 0), conversation: HexID(1, 2),
+            values: ["hi", OrNull<String>(wrappedValue: nil)])
         let id = "00000000000000010000000000000002"
         #expect(
-            event.jsonValue.text
-                == #"{"a":null,"at":"1970-01-01T00:00:00Z","conversation":"\#(id)","cursor":7,"event":"message","text":"hi"}"#
-        )
+            JSONValue(of: event).text == #"{"at":"1970-01-01T00:00:00Z","conversation":"\#(id)","cursor":7,"#
+                + #""event":"memberJoined","member":"hi","profile":null}"#)
     }
 
     @Test func `the exit codes match the contract`() {

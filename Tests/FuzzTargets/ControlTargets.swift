@@ -40,12 +40,12 @@
         // Input of a node's client: responses, failures and events.
         FuzzTarget("response", byteCountLimit: 8_192) {
             let event = Event(
-                cursor: 7, event: .message, conversation: HexID(1, 2), at: Timestamp(milliseconds: 1_795_247_146_133),
-                inbox: "i1", details: ["text": .text("hi")])
+                cursor: 7, event: .messageExpired, at: Timestamp(milliseconds: 1_795_247_146_133),
+                conversation: HexID(1, 2), inbox: "i1", values: ["hi"])
             let responses: [ControlResponse] = [
                 .success(id: .integer(1), result: ["ok": true]),
                 .failure(id: .string("x"), error: ControlError(.locked, "locked", hint: "unlock", field: "f")),
-                .notification(method: ControlResponse.eventMethod, params: event.jsonValue),
+                .notification(method: ControlResponse.eventMethod, params: JSONValue(of: event)),
                 .notification(method: ControlResponse.droppedMethod, params: ["cursor": 9]),
             ]
             return responses.map { $0.line.dropLast() }

@@ -103,8 +103,7 @@ private final class Subscription {
     func tell(_ gap: EventLog.Gap, _ node: isolated Node) {
         guard !hasEnded else { return }
         let marker = Event(
-            cursor: gap.cursor, event: .gap, at: node.currentTime,
-            details: .fields([.init("lost", gap.lost.map { .number($0) } ?? .null)]))
+            cursor: gap.cursor, event: .gap, at: node.currentTime, values: [OrNull(wrappedValue: gap.lost)])
         _ = session.notify(ControlSession.line(of: marker))
     }
 
