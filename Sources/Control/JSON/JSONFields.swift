@@ -36,6 +36,9 @@ extension CodableRecord {
     }
 }
 
+/// A record whose fields are written as members of the enclosing record.
+package protocol InlineRecord: CodableRecord {}
+
 /// Receives the fields of a record.
 package protocol FieldVisitor {
     associatedtype Failure: Error
@@ -124,12 +127,9 @@ private struct RecordEncoder<Fields: FieldVisitor>: Encoder where Fields.Failure
         var codingPath: [any CodingKey] { [] }
 
         func encode<Value: Encodable>(_ value: Value, forKey key: Key) throws {
-            func field<Field: JSONConvertible>(_ value: Field) {
-                var value = value
-                fields.pointee.field(key.stringValue, &value)
-            }
-            guard let value = value as? any JSONConvertible else { throw JSONMismatch(key.stringValue, "is no field") }
-            field(value)
+            if var value = value as? any InlineRecord { return value.visit(&fields.pointee) }
+            guard var value = value as? any JSONConvertible else { throw JSONMismatch(key.stringValue, "is no field") }
+            fields.pointee.field(key.stringValue, &value)
         }
 
         func encodeIfPresent<Value: Encodable>(_ value: Value?, forKey key: Key) throws {
@@ -224,12 +224,10 @@ struct RecordDecoder: Decoder {
         func decodeNil(forKey key: Key) -> Bool { fields.open(key.stringValue) && fields.reader.pointee.null() }
 
         func decode<Value: Decodable>(_ type: Value.Type, forKey key: Key) throws -> Value {
-            func field<Field: JSONConvertible>(_ type: Field.Type) throws(JSONMismatch) -> Value? {
-                try fields.required(key.stringValue, as: type) as? Value
-            }
-            guard let type = type as? any JSONConvertible.Type, let value = try field(type) else {
-                throw JSONMismatch(key.stringValue, "is no field")
-            }
+            if type is any InlineRecord.Type { return try Value(from: RecordDecoder(fields: fields)) }
+            guard let type = type as? any JSONConvertible.Type,
+                let value = try fields.required(key.stringValue, as: type) as? Value
+            else { throw JSONMismatch(key.stringValue, "is no field") }
             return value
         }
 
@@ -304,17 +302,14 @@ extension Bool: JSONConvertible {
     package static var schema: FieldSchema.Shape { FieldSchema.Shape(type: "boolean") }
 }
 
-extension Int: JSONConvertible {
+extension JSONConvertible where Self: FixedWidthInteger {
     package init(from reader: inout JSONReader) throws(JSONMismatch) { self = try reader.integer() }
     package func write(to writer: inout JSONWriter) { writer.integer(Int64(self)) }
     package static var schema: FieldSchema.Shape { FieldSchema.Shape(type: "integer") }
 }
 
-extension Int64: JSONConvertible {
-    package init(from reader: inout JSONReader) throws(JSONMismatch) { self = try reader.integer() }
-    package func write(to writer: inout JSONWriter) { writer.integer(self) }
-    package static var schema: FieldSchema.Shape { FieldSchema.Shape(type: "integer") }
-}
+extension Int: JSONConvertible {}
+extension Int64: JSONConvertible {}
 
 extension Double: JSONConvertible {
     package init(from reader: inout JSONReader) throws(JSONMismatch) { self = try reader.double() }
@@ -359,30 +354,23 @@ extension JSONChoice {
 }
 
 /// One field of a method's parameters or result, as `mayfly schema` prints it.
-package struct FieldSchema: Hashable, Sendable {
+@dynamicMemberLookup package struct FieldSchema: Hashable, Sendable {
     package let name: String
-    /// `string`, `boolean`, `integer`, `number`, `timestamp`, `interval`, `any`, `object`, or one of these in brackets.
-    package let type: String
+    package let shape: Shape
     /// The field may be absent or null.
     package let isOptional: Bool
-    package let values: [String]
-    /// The fields of an object, or of the objects in an array.
-    package let fields: [FieldSchema]
 
     /// The schema of a value without its name.
     package struct Shape: Hashable, Sendable {
+        /// `string`, `boolean`, `integer`, `number`, `timestamp`, `interval`, `any`, `object`, or one of these in
+        /// brackets.
         package var type: String
         package var values: [String] = []
+        /// The fields of an object, or of the objects in an array.
         package var fields: [FieldSchema] = []
     }
 
-    package init(name: String, shape: Shape, isOptional: Bool) {
-        self.name = name
-        self.type = shape.type
-        self.isOptional = isOptional
-        self.values = shape.values
-        self.fields = shape.fields
-    }
+    package subscript<Value>(dynamicMember path: KeyPath<Shape, Value>) -> Value { shape[keyPath: path] }
 
     /// The fields of a record; empty for other types.
     package static func fields<Value: JSONConvertible>(of type: Value.Type) -> [FieldSchema] { type.schema.fields }

@@ -314,28 +314,22 @@ package enum Base64 {
 enum JSONString {
     /// Decodes a string without its quotation marks.
     static func unescaped(_ content: Slice<UnsafeBufferPointer<UInt8>>) -> String {
-        let bytes = UnsafeBufferPointer(rebasing: content)
         // An escape is never shorter than the bytes it decodes to.
-        return String(unsafeUninitializedCapacity: bytes.count) { unescape(bytes, into: $0) }
+        String(unsafeUninitializedCapacity: content.count) { unescape(content, into: $0) }
     }
 
     /// - Returns: the number of bytes written.
-    private static func unescape(_ bytes: UnsafeBufferPointer<UInt8>, into decoded: UnsafeMutableBufferPointer<UInt8>)
-        -> Int
-    {
-        var (read, written) = (0, 0)
+    private static func unescape(
+        _ content: Slice<UnsafeBufferPointer<UInt8>>, into decoded: UnsafeMutableBufferPointer<UInt8>
+    ) -> Int {
+        var (rest, written) = (content, 0)
         func append(_ byte: UInt8) {
             decoded[written] = byte
             written += 1
         }
-        func next() -> UInt8 {
-            guard read < bytes.count else { return 0 }
-            defer { read += 1 }
-            return bytes[read]
-        }
+        func next() -> UInt8 { rest.popFirst() ?? 0 }
         func hex4() -> UInt32 { (0..<4).reduce(0) { value, _ in value << 4 | UInt32(Hex.value(next()) ?? 0) } }
-        while read < bytes.count {
-            let byte = next()
+        while let byte = rest.popFirst() {
             guard byte == UInt8(ascii: "\\") else {
                 append(byte)
                 continue
@@ -349,7 +343,7 @@ enum JSONString {
             case UInt8(ascii: "u"):
                 var code = hex4()
                 if (0xD800..<0xDC00).contains(code) {
-                    read += 2
+                    rest = rest.dropFirst(2)
                     code = 0x10000 + (code - 0xD800) << 10 + (hex4() & 0x3FF)
                 }
                 for unit in UTF8.encode(Unicode.Scalar(code) ?? "\u{FFFD}") ?? UTF8.encodedReplacementCharacter {

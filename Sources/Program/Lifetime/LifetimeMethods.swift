@@ -21,7 +21,7 @@ extension MailboxConsent: JSONChoice {}
 extension CodeOutcome: JSONChoice {}
 
 /// The terms that proposals and agreements share.
-struct LifetimeTermsRecord: CodableRecord {
+struct LifetimeTermsRecord: InlineRecord {
     var lifetime: Lifetime = .ephemeral
     /// Absent means the same as `lifetime`.
     var attachments: Lifetime?
@@ -38,7 +38,7 @@ struct LifetimeTermsRecord: CodableRecord {
     var mailboxWords: String? { (mailbox ?? .no).words }
 }
 
-struct LifetimeProposal: JSONRecord, JSONScalar, Hashable, Sendable {
+struct LifetimeProposal: CodableRecord {
     var terms = LifetimeTermsRecord()
     /// Members that have not answered.
     var waiting: [NamedMember]?
@@ -49,30 +49,14 @@ struct LifetimeProposal: JSONRecord, JSONScalar, Hashable, Sendable {
     /// As ``Message/member``.
     @OrNull var member: String?
     var proposedAt: Timestamp = Timestamp(milliseconds: 0)
-
-    mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
-        try terms.visit(&fields)
-        try fields.field("waiting", &waiting)
-        try fields.field("id", &id)
-        try fields.field("from", &from)
-        try fields.field("member", &_member)
-        try fields.field("proposedAt", &proposedAt)
-    }
 }
 
-struct LifetimeAgreement: JSONRecord, JSONScalar, Hashable, Sendable {
+struct LifetimeAgreement: CodableRecord {
     /// Hash of the agreement, in hex.
     var id = ""
     var terms = LifetimeTermsRecord()
     var agreedAt: Timestamp = Timestamp(milliseconds: 0)
     var members: [NamedMember] = []
-
-    mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
-        try fields.field("id", &id)
-        try terms.visit(&fields)
-        try fields.field("agreedAt", &agreedAt)
-        try fields.field("members", &members)
-    }
 }
 
 struct LifetimeStatus: CodableRecord {
@@ -117,17 +101,11 @@ struct LifetimePolicy: CodableRecord {
     var conversation: String?
 }
 
-struct LifetimeProposeParams: JSONRecord, Hashable, Sendable {
+struct LifetimeProposeParams: CodableRecord {
     var conversation = ""
     var terms = LifetimeTermsRecord()
     /// Accept the same terms again after a restart, until another agreement or a new policy.
     var renew: Bool?
-
-    mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
-        try fields.field("conversation", &conversation)
-        try terms.visit(&fields)
-        try fields.field("renew", &renew)
-    }
 }
 
 struct LifetimeAcceptParams: CodableRecord {

@@ -64,10 +64,10 @@ enum Methods {
 
 extension FieldSchema {
     var jsonValue: JSONValue {
-        var value: [String: JSONValue] = ["name": .string(name), "type": .string(type)]
+        var value: [String: JSONValue] = ["name": .string(name), "type": .string(shape.type)]
         if isOptional { value["optional"] = true }
-        if !values.isEmpty { value["values"] = .array(values.map(JSONValue.string)) }
-        if !fields.isEmpty { value["fields"] = .array(fields.map(\.jsonValue)) }
+        if !shape.values.isEmpty { value["values"] = .array(shape.values.map(JSONValue.string)) }
+        if !shape.fields.isEmpty { value["fields"] = .array(shape.fields.map(\.jsonValue)) }
         return .object(value)
     }
 }
