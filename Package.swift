@@ -68,7 +68,7 @@ let package = Package(
             "Program",
             [
                 "NodeRuntime", "Control", "Store", "Transport", "Messaging", "Cryptography", "CLinux",
-                nioCore, nioPosix, nioHTTP1, logging, deque, heap,
+                nioCore, nioPosix, nioHTTP1, logging, deque,
                 .product(name: "ArgumentParser", package: "swift-argument-parser"),
                 .product(name: "UnixSignals", package: "swift-service-lifecycle"),
             ]
@@ -182,7 +182,7 @@ let package = Package(
             "EndToEndTests",
             [
                 "mayfly", "Program", "Control", "Adversary", "TestSupport", "Store", "Transport", "Messaging",
-                "Cryptography", "CLinux", nioCore, nioEmbedded,
+                "Cryptography", "CLinux", nioCore,
                 .product(name: "ArgumentParser", package: "swift-argument-parser"),
             ]
         ),

@@ -43,7 +43,7 @@ package final class ControlServer: Sendable {
                 .serverChannelOption(.maxMessagesPerRead, value: 1).serverChannelInitializer { channel in
                     channel.eventLoop.makeCompletedFuture {
                         try channel.pipeline.syncOperations.addHandlers(
-                            ControlAcceptHandler(connections.value), AcceptPause())
+                            ControlAcceptHandler(connections.value), AcceptBackoffHandler.whenExhausted())
                     }
                 }.childChannelOption(.allowRemoteHalfClosure, value: true).childChannelInitializer { channel in
                     channel.eventLoop.makeCompletedFuture {
@@ -166,8 +166,9 @@ final class ControlAcceptHandler: ChannelDuplexHandler {
     }
 
     func errorCaught(context: ChannelHandlerContext, error: any Error) {
-        let code = (error as? IOError)?.errnoCode
-        if code.map(AcceptPause.isExhaustion) ?? false, connections.freeDescriptor() { return }
+        if let error = error as? IOError, AcceptBackoffHandler.isExhaustion(error), connections.freeDescriptor() {
+            return
+        }
         context.fireErrorCaught(error)
     }
 
@@ -178,33 +179,12 @@ final class ControlAcceptHandler: ChannelDuplexHandler {
     }
 }
 
-/// Pauses after accept(2) failed without a free descriptor. The listener stays readable, so a retry would fail at once.
-package final class AcceptPause: ChannelInboundHandler {
-    package typealias InboundIn = Channel
-
-    private static let pause = TimeAmount.milliseconds(50)
-    private var resumption: Scheduled<Void>?
-
-    package init() {}
-
-    package func errorCaught(context: ChannelHandlerContext, error: any Error) {
-        guard let code = (error as? IOError)?.errnoCode, AcceptPause.isExhaustion(code), resumption == nil else {
-            return
-        }
-        let options = context.channel.syncOptions
-        try? options?.setOption(.autoRead, value: false)
-        resumption = context.eventLoop.assumeIsolated().scheduleTask(in: Self.pause) { [self] in
-            resumption = nil
-            try? options?.setOption(.autoRead, value: true)
-        }
+extension AcceptBackoffHandler {
+    /// Pauses after accept(2) failed without a free descriptor: a retry would fail at once. Other errors concern a
+    /// single connection that is already gone.
+    package static func whenExhausted() -> AcceptBackoffHandler {
+        AcceptBackoffHandler(shouldForwardIOErrorCaught: false) { isExhaustion($0) ? .milliseconds(50) : nil }
     }
 
-    /// Other errors concern a single connection that is already gone.
-    static func isExhaustion(_ code: CInt) -> Bool { [EMFILE, ENFILE, ENOBUFS, ENOMEM].contains(code) }
-
-    package func channelInactive(context: ChannelHandlerContext) {
-        resumption?.cancel()
-        resumption = nil
-        context.fireChannelInactive()
-    }
+    static func isExhaustion(_ error: IOError) -> Bool { [EMFILE, ENFILE, ENOBUFS, ENOMEM].contains(error.errnoCode) }
 }

@@ -157,9 +157,8 @@ struct Renderer {
         case .memory: "\u{1B}[30;46m"
         case .exploding: "\u{1B}[1;37;41m"
         case .warning: "\u{1B}[1;31m"
-        case .bar: "\u{1B}[7m"
+        case .bar, .selected: "\u{1B}[7m"
         case .card: "\u{1B}[1;36m"
-        case .selected: "\u{1B}[7m"
         case .code: "\u{1B}[30;107m"
         case .pixels(let fore, let back, let isReversed):
             "\u{1B}[0\(isReversed ? ";7" : "")\(fore.map { ";38;5;\($0)" } ?? "")\(back.map { ";48;5;\($0)" } ?? "")m"

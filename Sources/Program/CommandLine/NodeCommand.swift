@@ -107,6 +107,21 @@ protocol ShownRecord { func show(_ terminal: Terminal) }
 /// A result that people see as a table.
 protocol TableRecord { static func table(_ records: [Self], _ terminal: Terminal) }
 
+/// A result that people see as a row of a table.
+protocol RowRecord: TableRecord {
+    static var head: [String] { get }
+    var cells: [String] { get }
+    /// A note in place of an empty table.
+    static var none: String { get }
+}
+
+extension RowRecord {
+    static func table(_ records: [Self], _ terminal: Terminal) {
+        terminal.table(head, records.map(\.cells))
+        if records.isEmpty { terminal.note(none) }
+    }
+}
+
 extension ShownRecord where Self: TableRecord { func show(_ terminal: Terminal) { Self.table([self], terminal) } }
 
 extension CommandConfiguration {

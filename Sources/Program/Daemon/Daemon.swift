@@ -124,8 +124,8 @@ private struct NodeService {
                 home: options.home, on: loop, later: { turns.add($0) },
                 service: Methods.router(
                     MethodService(
-                        node, log: log, logOutput, stop: stop, hooks: hooks, reload: queue, metrics: metrics,
-                        metricsEndpoint: figures?.endpoint), stack)
+                        node: node, log: log, logOutput: logOutput, stop: stop, hooks: hooks, reload: queue,
+                        metrics: metrics, metricsEndpoint: figures?.endpoint, sends: PendingSends(node)), stack)
             ).get()
         } catch {
             await figures?.close()

@@ -18,12 +18,12 @@ final class HookRunner: Sendable {
     /// Event names that `config.json` accepts for hooks.
     static var events: [String] { EventKind.allCases.filter { $0 != .gap }.map(\.rawValue) }
 
-    struct Occurrence: Sendable {
-        var event: String
+    struct Occurrence: CodableRecord {
+        var event = ""
         /// The clientId; `nil` for events of the whole node.
-        var inbox: String?
-        var cursor: Int64
-        var at: String
+        @OrNull var inbox: String?
+        var cursor: Int64 = 0
+        var at = ""
     }
 
     private struct State {
@@ -96,11 +96,7 @@ final class HookRunner: Sendable {
             environment: [
                 "MAYFLY_HOME": home, "MAYFLY_EVENT": occurrence.event, "MAYFLY_INBOX": occurrence.inbox ?? "",
                 "MAYFLY_CURSOR": String(occurrence.cursor), "MAYFLY_AT": occurrence.at,
-            ],
-            input: JSONValue.object([
-                "event": .string(occurrence.event), "inbox": occurrence.inbox.map { .string($0) } ?? .null,
-                "cursor": .integer(occurrence.cursor), "at": .string(occurrence.at),
-            ]).text + "\n")
+            ], input: JSONValue(of: occurrence).text + "\n")
         let end = program.run(stopped: stopPipe.read)
         state.withLock { state in
             state.counts.running -= 1

@@ -167,7 +167,7 @@ struct WatchCommand: NodeCommand {
         let params = SubscribeParams(
             conversation: conversation, since: progress.cursor, events: wanted,
             // The user does not see the messages in which an event is searched.
-            marksRead: until == nil || only?.contains(.message) ?? false ? nil : false)
+            marksRead: until == nil || only?.kinds.contains(.message) ?? false ? nil : false)
         let answer = try client.result(EventMethods.subscribe, params)
         progress.cursor = progress.cursor ?? answer.cursor
         return answer.replayed ?? 0
@@ -184,7 +184,7 @@ struct WatchCommand: NodeCommand {
     /// A gap is always shown, because it may hide the events that the user waits for.
     func isShown(_ kind: EventKind?) -> Bool {
         if kind == .gap { return true }
-        return only.map { only in kind.map(only.contains) ?? false } ?? (until == nil)
+        return only.map { only in kind.map(only.kinds.contains) ?? false } ?? (until == nil)
     }
 
     private static let ids: Set = ["message", "member", "proposal", "agreement", "join"]
@@ -321,17 +321,12 @@ struct EventKinds: ExpressibleByArgument, Sendable {
     let kinds: [EventKind]
 
     init?(argument: String) {
-        var kinds: [EventKind] = []
-        for name in argument.split(separator: ",", omittingEmptySubsequences: false) {
-            guard let kind = EventKind(rawValue: String(name)) else { return nil }
-            kinds.append(kind)
-        }
-        self.kinds = kinds
+        let names = argument.split(separator: ",", omittingEmptySubsequences: false)
+        kinds = names.compactMap { EventKind(rawValue: String($0)) }
+        if kinds.count < names.count { return nil }
     }
 
     static var allValueStrings: [String] { EventKind.allCases.map(\.rawValue) }
-
-    func contains(_ kind: EventKind) -> Bool { kinds.contains(kind) }
 }
 
 /// Follows the proposal whose agreement a command waits for.

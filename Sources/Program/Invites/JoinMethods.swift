@@ -9,14 +9,14 @@ enum JoinMethods {
     static let join = NodeMethod<JoinParams, JoinStatus>(
         "join", "Join a conversation by an invitation or a code.",
         waits: .when { ($0.wait ?? true) || SpokenCode.isMeant(by: $0.slug) }
-    ) { call, node, service in
+    ) { call, node, _ in
         // `call.params` is cleared when this body returns.
         let params = call.params
         guard SpokenCode.isMeant(by: params.slug) else {
             guard params.at == nil else {
                 throw ControlError(.usage, "--at requires a code; an invite contains its endpoints")
             }
-            return try join(by: params.slug, nil, params, call, service, node)
+            return try join(by: params.slug, nil, params, call, node)
         }
         let code = try Node.code(params.slug)
         let place = try params.at.map { text throws(ControlError) in try EndpointOption.place(text, option: "--at") }
@@ -24,7 +24,7 @@ enum JoinMethods {
             node.assumeIsolated { node in
                 do {
                     let found = try outcome.get()
-                    try join(by: found.slug, found, params, call, service, node)
+                    try join(by: found.slug, found, params, call, node)
                 } catch { call.fail(controlError(error)) }
             }
         }
@@ -66,7 +66,7 @@ enum JoinMethods {
     /// - Parameter found: the answer to a spoken code, if the invite came from one.
     private static func join(
         by slug: String, _ found: CodeInvite?, _ params: JoinParams, _ call: MethodCall<JoinParams, JoinStatus>,
-        _ service: MethodService, _ node: isolated Node
+        _ node: isolated Node
     ) throws {
         // Only a user may name an invitation by its id. A code's invite comes from another node.
         let slug = found == nil ? try JoinStatus.slug(slug, node) : slug
@@ -78,11 +78,11 @@ enum JoinMethods {
         // A user who names a join that asks agrees to it.
         if params.slug.count >= 4, let asking = try? node.resolveJoin(params.slug), asking.offer != nil {
             node.agreeToJoin(asking.client)
-            let wait = JoinWait(asking.client, params.timeout, waiting, service.deadlines)
+            let wait = JoinWait(asking.client, params.timeout, waiting)
             return waiting == nil ? call.succeed(try JoinStatus(asking.client, node)) : wait.begin(node)
         }
         let wait: JoinWait
-        do throws(NodeError) { wait = JoinWait(try begin(node), params.timeout, waiting, service.deadlines) } catch {
+        do throws(NodeError) { wait = JoinWait(try begin(node), params.timeout, waiting) } catch {
             if found != nil, case .invite = error {
                 throw ControlError(
                     .refused, "the node that has the code sent no invite",
@@ -90,7 +90,7 @@ enum JoinMethods {
             }
             // A repeated request: use the running join, or the conversation it led to.
             guard case .command(let refusal) = error, let known = refusal.client else { throw error }
-            wait = JoinWait(known, params.timeout, waiting, service.deadlines)
+            wait = JoinWait(known, params.timeout, waiting)
             if asks == nil { node.agreeToJoin(known) }
             if node.joinOutcome(known) != nil, node.isMember(known) == nil {
                 try node.askCreator(of: known, by: slug)
@@ -130,20 +130,13 @@ private final class JoinWait: @unchecked Sendable {
     private let timeout: Interval?
     /// `nil` when the request was already answered and only the membership check goes on.
     private let call: MethodCall<JoinParams, JoinStatus>?
-    private let deadlines: DeadlineQueue
     /// `nil` except during the wait.
     private var watcher: UInt64?
-    private var deadline: UInt64 = 0
+    private var deadline: Scheduled<Void>?
     private var closeAction: UInt64 = 0
 
-    init(
-        _ client: ClientID, _ timeout: Interval?, _ call: MethodCall<JoinParams, JoinStatus>?,
-        _ deadlines: DeadlineQueue
-    ) {
-        self.client = client
-        self.timeout = timeout
-        self.call = call
-        self.deadlines = deadlines
+    init(_ client: ClientID, _ timeout: Interval?, _ call: MethodCall<JoinParams, JoinStatus>?) {
+        (self.client, self.timeout, self.call) = (client, timeout, call)
     }
 
     /// The outcome of the join; `nil` while it is in progress.
@@ -193,7 +186,8 @@ private final class JoinWait: @unchecked Sendable {
             // Deferred: an event arrives within a turn of the core, and a join starts its own turn.
             node.loop.execute { [self] in node.assumeIsolated { look($0) } }
         }
-        deadline = deadlines.add(after: .milliseconds(timeout?.milliseconds ?? 60_000)) { [self, unowned node] in
+        let time = TimeAmount.milliseconds(timeout?.milliseconds ?? 60_000)
+        deadline = node.loop.assumeIsolated().scheduleTask(in: time) { [self, unowned node] in
             node.assumeIsolated { node in end(node, lateAnswer(node)) }
         }
         closeAction = call?.session.onClose { [self, unowned node] in node.assumeIsolated { end($0, nil) } } ?? 0
@@ -208,7 +202,7 @@ private final class JoinWait: @unchecked Sendable {
         guard let watcher else { return }
         self.watcher = nil
         node.unwatch(watcher)
-        deadlines.remove(deadline)
+        deadline?.cancel()
         call?.session.removeOnClose(closeAction)
         if let answer { call?.complete(answer) }
     }

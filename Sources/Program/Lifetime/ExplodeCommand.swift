@@ -188,22 +188,16 @@ extension ListedExplosion {
     }
 }
 
-extension ExplosionStatus: ShownRecord, TableRecord {
+extension ExplosionStatus: ShownRecord, RowRecord {
     func names(of members: [String]) -> String {
         let names = members.map { member in self.names?.first { $0.member == member }?.name ?? member }
         return names.isEmpty ? "-" : names.map(safe).joined(separator: ", ")
     }
 
-    static func table(_ explosions: [ExplosionStatus], _ terminal: Terminal) {
-        terminal.table(
-            ["CONVERSATION", "NAME", "STATE", "AT", "CONFIRMED", "WAITING FOR"],
-            explosions.map { status in
-                [
-                    short(status.conversation), status.name ?? "-", status.state, shown(status.expiresAt),
-                    status.names(of: status.confirmed), status.names(of: status.waiting),
-                ]
-            })
-        if explosions.isEmpty { terminal.note("no explosions in the last 45 days, and none scheduled") }
+    static let head = ["CONVERSATION", "NAME", "STATE", "AT", "CONFIRMED", "WAITING FOR"]
+    static let none = "no explosions in the last 45 days, and none scheduled"
+    var cells: [String] {
+        [short(conversation), name ?? "-", state, shown(expiresAt), names(of: confirmed), names(of: waiting)]
     }
 
     func show(_ terminal: Terminal) {

@@ -29,7 +29,7 @@ struct OutboxListResult: CodableRecord {
     var next: String?
 }
 
-extension OutboxEntry: ShownRecord, TableRecord {
+extension OutboxEntry: ShownRecord, RowRecord {
     init(_ item: OutboxItem, _ node: isolated Node) {
         self.init(
             message: item.entry.message.description, conversation: item.conversation.conversation.description,
@@ -39,16 +39,10 @@ extension OutboxEntry: ShownRecord, TableRecord {
             state: item.entry.state.rawValue)
     }
 
-    static func table(_ entries: [OutboxEntry], _ terminal: Terminal) {
-        terminal.table(
-            ["MESSAGE", "CONVERSATION", "TO", "STATE", "ATTEMPTS", "NEXT ATTEMPT", "EXPIRES"],
-            entries.map { entry in
-                [
-                    short(entry.message), short(entry.conversation), entry.to, entry.state, String(entry.attempts),
-                    shown(entry.nextAttempt), shown(entry.expiresAt),
-                ]
-            })
-        if entries.isEmpty { terminal.note("the outbox is empty") }
+    static let head = ["MESSAGE", "CONVERSATION", "TO", "STATE", "ATTEMPTS", "NEXT ATTEMPT", "EXPIRES"]
+    static let none = "the outbox is empty"
+    var cells: [String] {
+        [short(message), short(conversation), to, state, String(attempts), shown(nextAttempt), shown(expiresAt)]
     }
 }
 

@@ -1,5 +1,4 @@
 import Control
-import HeapModule
 import Messaging
 import NIOCore
 import NodeRuntime
@@ -35,7 +34,7 @@ final class PendingSend: @unchecked Sendable {
     fileprivate var waitingCount = 0
     /// The refused messages, once all others are durable, or in memory as their lifetime says; `nil` until then.
     fileprivate var refused: [Messaging.MessageID: any Error]?
-    fileprivate var deadline: UInt64?
+    fileprivate var deadline: Scheduled<Void>?
     fileprivate var closeAction: (ControlSession, UInt64)?
     /// `nil` once it is given, or the client has disconnected.
     fileprivate var answer: Answer?
@@ -58,17 +57,13 @@ final class PendingSends: @unchecked Sendable {
     }
 
     private let node: Node
-    private let deadlines: DeadlineQueue
     private var slots: [Messaging.MessageID: Slot] = [:]
     /// States of messages without a slot yet, because an event may precede its slot. `nil` except while making
     /// messages.
     private var early: [(Messaging.MessageID, DeliveryState)]?
     private var watcher: UInt64?
 
-    init(_ node: Node, _ deadlines: DeadlineQueue) {
-        self.node = node
-        self.deadlines = deadlines
-    }
+    init(_ node: Node) { self.node = node }
 
     /// Makes messages and answers when each has reached the awaited stage.
     /// - Parameters:
@@ -109,9 +104,8 @@ final class PendingSends: @unchecked Sendable {
         if request.refused != nil || request.waitingCount == 0 { becameDurable(request) }
         guard request.waitingCount > 0, params.wait != nil || params.timeout != nil else { return }
         // The timeout covers the commit, because a disk may hang.
-        request.deadline = deadlines.add(after: .milliseconds(params.timeout?.milliseconds ?? 60_000)) { [self] in
-            timedOut(request)
-        }
+        let time = TimeAmount.milliseconds(params.timeout?.milliseconds ?? 60_000)
+        request.deadline = node.loop.assumeIsolated().scheduleTask(in: time) { [self] in timedOut(request) }
         let number = session.onClose { [self] in
             request.answer = nil
             for index in request.outcomes.indices { end(request, index, .done(SentMessage())) }
@@ -164,7 +158,7 @@ final class PendingSends: @unchecked Sendable {
 
     private func answerIfDone(_ request: PendingSend) -> Bool {
         guard request.waitingCount == 0 else { return false }
-        if let deadline = request.deadline { deadlines.remove(deadline) }
+        request.deadline?.cancel()
         request.deadline = nil
         if let (session, number) = request.closeAction { session.removeOnClose(number) }
         request.closeAction = nil
@@ -247,71 +241,5 @@ extension SentMessage {
     /// Everything but the stage is known when the message is made.
     fileprivate init(_ sent: Node.Sent, _ reached: DeliveryStage) {
         self.init(message: HexID(sent.message), state: reached, stored: sent.isStored, expiresAt: sent.expiresAt)
-    }
-}
-
-/// A queue of timers with one scheduled task, for the earliest deadline.
-final class DeadlineQueue: @unchecked Sendable {
-    // @unchecked: mutable state is confined to the loop, which each entry point asserts.
-
-    private struct Entry: Comparable {
-        let deadline: NIODeadline
-        let number: UInt64
-
-        static func < (one: Entry, other: Entry) -> Bool { (one.deadline, one.number) < (other.deadline, other.number) }
-    }
-
-    private let loop: any EventLoop
-    private var entries = Heap<Entry>()
-    private var actions: [UInt64: () -> Void] = [:]
-    private var nextNumber: UInt64 = 1
-    private var timer: Scheduled<Void>?
-    private var timerDeadline: NIODeadline?
-
-    init(_ loop: any EventLoop) { self.loop = loop }
-
-    var count: Int { actions.count }
-
-    /// Number of queue entries, cancelled deadlines included.
-    var entryCount: Int { entries.count }
-
-    /// Runs `body` after `time`, unless cancelled before.
-    func add(after time: TimeAmount, _ body: @escaping () -> Void) -> UInt64 {
-        loop.assertInEventLoop()
-        defer { nextNumber += 1 }
-        let entry = Entry(deadline: loop.now + time, number: nextNumber)
-        entries.insert(entry)
-        actions[entry.number] = body
-        schedule()
-        return entry.number
-    }
-
-    func remove(_ number: UInt64) {
-        loop.assertInEventLoop()
-        actions[number] = nil
-        // Cancelled entries stay until they are the majority.
-        if entries.count > 64, entries.count > 2 * actions.count {
-            entries = Heap(entries.unordered.filter { actions[$0.number] != nil })
-        }
-    }
-
-    private func schedule() {
-        while let first = entries.min, actions[first.number] == nil { entries.removeMin() }
-        guard let first = entries.min else { return }
-        if let timerDeadline, timerDeadline <= first.deadline { return }
-        timer?.cancel()
-        timerDeadline = first.deadline
-        timer = loop.assumeIsolated().scheduleTask(deadline: first.deadline) { self.fire() }
-    }
-
-    private func fire() {
-        timer = nil
-        timerDeadline = nil
-        let now = loop.now
-        while let first = entries.min, first.deadline <= now {
-            entries.removeMin()
-            actions.removeValue(forKey: first.number)?()
-        }
-        schedule()
     }
 }

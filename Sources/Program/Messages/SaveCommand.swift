@@ -31,19 +31,14 @@ struct SaveCommand: NodeCommand {
             return try write(&piece, client, to: STDOUT_FILENO, "standard output")
         }
         let saved = try save()
-        if terminal.json {
-            terminal.result([
-                "message": .string(saved.message), "path": .string(saved.path), "byteCount": .integer(saved.byteCount),
-            ])
-        } else {
-            terminal.fields([("saved", saved.path), ("size", sizeText(saved.byteCount))])
-        }
+        if terminal.json { return terminal.result(JSONValue(of: saved)) }
+        terminal.fields([("saved", saved.path), ("size", sizeText(saved.byteCount))])
     }
 
-    struct Saved {
-        let message: String
-        let path: String
-        let byteCount: Int64
+    struct Saved: CodableRecord {
+        var message = ""
+        var path = ""
+        var byteCount: Int64 = 0
     }
 
     func save() throws -> Saved {

@@ -17,11 +17,8 @@ struct FileUpload {
     func perform(_ terminal: Terminal) throws {
         let progress = Progress(isShown: isatty(STDERR_FILENO) == 1 && !terminal.json)
         let value = try upload(text: try command.body(), progress)
-        if terminal.json {
-            terminal.result(value)
-        } else {
-            SendCommand.show(try understand(value, as: SentMessage.self), terminal)
-        }
+        if terminal.json { return terminal.result(value) }
+        SendCommand.show(try understand(value, as: SentMessage.self), terminal)
     }
 
     func upload(text: String?, _ progress: Progress) throws -> JSONValue {

@@ -4,7 +4,7 @@ import NIOCore
 import NodeRuntime
 
 /// The services that methods use beside the node.
-final class MethodService: Sendable {
+struct MethodService: Sendable {
     let node: Node
     let log: Logger
     let logOutput: OutputQueue
@@ -13,24 +13,7 @@ final class MethodService: Sendable {
     let reload: ReloadQueue
     let metrics: Metrics
     let metricsEndpoint: String?
-    let deadlines: DeadlineQueue
     let sends: PendingSends
-
-    init(
-        _ node: Node, log: Logger, _ logOutput: OutputQueue, stop: EventLoopPromise<Void>, hooks: HookRunner,
-        reload: ReloadQueue, metrics: Metrics, metricsEndpoint: String?
-    ) {
-        self.node = node
-        self.log = log
-        self.logOutput = logOutput
-        self.stop = stop
-        self.hooks = hooks
-        self.reload = reload
-        self.metrics = metrics
-        self.metricsEndpoint = metricsEndpoint
-        deadlines = DeadlineQueue(node.loop)
-        sends = PendingSends(node, deadlines)
-    }
 
     /// Fails a call. The log gets only the type of a library's error, because its text may name files and addresses.
     func fail(_ call: ControlCall, _ error: any Error) {
@@ -48,7 +31,7 @@ final class MethodService: Sendable {
         future.assumeIsolated().whenComplete { outcome in
             switch outcome {
             case .success(let result): call.succeed(result)
-            case .failure(let error): self.fail(call, error)
+            case .failure(let error): fail(call, error)
             }
         }
     }

@@ -30,7 +30,7 @@ final class MetricsServer: Sendable {
                 // NIO reports a failed accept(2) only between two reads.
                 .serverChannelOption(.maxMessagesPerRead, value: 1).serverChannelInitializer { channel in
                     channel.eventLoop.makeCompletedFuture {
-                        try channel.pipeline.syncOperations.addHandler(AcceptPause())
+                        try channel.pipeline.syncOperations.addHandler(AcceptBackoffHandler.whenExhausted())
                     }
                 }.childChannelInitializer { channel in
                     guard open.value < connectionCount else { return channel.close() }

@@ -15,7 +15,7 @@ struct Inbox: CodableRecord {
     var conversation: String?
 }
 
-extension Inbox: ShownRecord, TableRecord {
+extension Inbox: ShownRecord, RowRecord {
     init(_ state: InboxState) {
         self.init(
             inbox: state.client.description, state: state.state.rawValue, wakeReason: state.wakeReason?.rawValue,
@@ -23,17 +23,9 @@ extension Inbox: ShownRecord, TableRecord {
             conversation: state.conversation?.description)
     }
 
-    static func table(_ inboxes: [Inbox], _ terminal: Terminal) {
-        terminal.table(
-            ["INBOX", "STATE", "WOKEN BY", "LAST ACTIVITY", "PROTECTED"],
-            inboxes.map { inbox in
-                [
-                    short(inbox.inbox), inbox.state, inbox.wakeReason ?? "-", shown(inbox.lastActivity),
-                    inbox.protected ? "yes" : "no",
-                ]
-            })
-        if inboxes.isEmpty { terminal.note("no inboxes") }
-    }
+    static let head = ["INBOX", "STATE", "WOKEN BY", "LAST ACTIVITY", "PROTECTED"]
+    static let none = "no inboxes"
+    var cells: [String] { [short(inbox), state, wakeReason ?? "-", shown(lastActivity), protected ? "yes" : "no"] }
 }
 
 struct InboxParams: CodableRecord {

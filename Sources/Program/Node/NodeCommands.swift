@@ -158,11 +158,8 @@ struct ReapCommand: NodeCommand {
         do { answer = try connect().call(NodeMethods.reap, Nothing(), timeout: .seconds(300)) } catch let error
             as ControlError where error.kind == .noNode
         { answer = try Reaping.run(home: try global.resolvedHome()) }
-        if terminal.json {
-            terminal.result(answer)
-        } else {
-            terminal.note("all data that must be gone by now is destroyed")
-        }
+        if terminal.json { terminal.result(answer) }
+        terminal.note("all data that must be gone by now is destroyed")
     }
 }
 
@@ -188,11 +185,8 @@ struct VersionCommand: NodeCommand {
     @OptionGroup var global: GlobalOptions
 
     func perform(_ terminal: Terminal) throws {
-        if terminal.json {
-            terminal.result(["version": .string(ProgramVersion.text)])
-        } else {
-            terminal.result("mayfly \(ProgramVersion.text)")
-        }
+        if terminal.json { return terminal.result(["version": .string(ProgramVersion.text)]) }
+        terminal.result("mayfly \(ProgramVersion.text)")
     }
 }
 

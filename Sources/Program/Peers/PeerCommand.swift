@@ -95,7 +95,7 @@ extension Peer {
     }
 }
 
-extension Peer: ShownRecord, TableRecord {
+extension Peer: ShownRecord, RowRecord {
     func show(_ terminal: Terminal) {
         terminal.fields([
             ("name", name), ("endpoints", endpoints.isEmpty ? "-" : endpoints.joined(separator: " ")),
@@ -107,16 +107,13 @@ extension Peer: ShownRecord, TableRecord {
         ])
     }
 
-    static func table(_ peers: [Peer], _ terminal: Terminal) {
-        terminal.table(
-            ["NAME", "ONLINE", "PATH", "RTT", "LAST SEEN", "BLOCKED", "ENDPOINTS"],
-            peers.map { peer in
-                [
-                    peer.name, peer.online ? "yes" : "no", peer.path ?? "-", milliseconds(peer.rttMs),
-                    shown(peer.lastSeen), peer.blocked ? "yes" : "no", peer.endpoints.joined(separator: " "),
-                ]
-            })
-        if peers.isEmpty { terminal.note("no peers; add one with `mayfly peer add NAME CARD`") }
+    static let head = ["NAME", "ONLINE", "PATH", "RTT", "LAST SEEN", "BLOCKED", "ENDPOINTS"]
+    static let none = "no peers; add one with `mayfly peer add NAME CARD`"
+    var cells: [String] {
+        [
+            name, online ? "yes" : "no", path ?? "-", milliseconds(rttMs), shown(lastSeen), blocked ? "yes" : "no",
+            endpoints.joined(separator: " "),
+        ]
     }
 }
 
