@@ -195,9 +195,7 @@ import Testing
         var random = Randomness.seeded(2)
         let unknown = MessageID.random(&random)
         #expect(pair.command(1) { _ = try $0.react("👍", to: unknown, isRemoved: false, &$1) } == .unknownMessage)
-        #expect(
-            pair.command(1) { _ = try $0.react("\n", to: id, isRemoved: false, &$1) }
-                == .invalidReaction)
+        #expect(pair.command(1) { _ = try $0.react("\n", to: id, isRemoved: false, &$1) } == .invalidReaction)
     }
 
     @Test func `a reaction expires with its message`() throws {
