@@ -170,11 +170,10 @@ import struct Messaging.Timestamp
 
     @Test func `an event is a flat object`() {
         let event = Event(
-            cursor: 7, event: .memberJoined, at: Timestamp(milliseconds: 0), conversation: HexID(1, 2),
+            cursor: 7, event: .memberJoined, at: Timestamp(milliseconds: 0),
             values: ["hi", OrNull<String>(wrappedValue: nil)])
-        let id = "00000000000000010000000000000002"
         #expect(
-            JSONValue(of: event).text == #"{"at":"1970-01-01T00:00:00Z","conversation":"\#(id)","cursor":7,"#
+            JSONValue(of: event).text == #"{"at":"1970-01-01T00:00:00Z","conversation":null,"cursor":7,"#
                 + #""event":"memberJoined","member":"hi","profile":null}"#)
     }
 
