@@ -11,9 +11,10 @@ package protocol Surroundings: AnyObject {
     func isStored(_ message: MessageID, _ client: ClientID) -> Bool
     /// Whether a message is in memory until it can be written. It is not acknowledged before.
     func awaitsStorage(_ message: MessageID, _ client: ClientID) -> Bool
-    /// Whether a member's content was shown since the start, or read, even if it has expired. A file counts when it is
-    /// complete.
+    /// Whether a member's content was shown since the start, even if it has expired. A file counts when it is complete.
     func wasShown(_ message: MessageID, _ client: ClientID) -> Bool
+    /// Whether reading has shortened a member's content, even if it has expired.
+    func wasRead(_ message: MessageID, _ client: ClientID) -> Bool
     func hasChunk(_ index: Int, of message: MessageID, _ client: ClientID) -> Bool
     /// Whether disk and index have room for another content of a peer in this inbox.
     func hasRoom(_ client: ClientID) -> Bool

@@ -1,5 +1,7 @@
+import Cryptography
 import Foundation
 import Glibc
+import Messaging
 import Testing
 
 @Suite("The log", .script) struct LogTests {
@@ -46,13 +48,15 @@ import Testing
         try #require(try node.ok("conversation", "show", "room")["inbox"].string)
     }
 
-    /// Makes, joins, agrees, sends, removes, explodes and leaves.
+    /// Makes, joins, agrees, sends, removes, explodes and leaves; then searches the logs for secrets.
     @Test("At info the log tells the fate of each conversation by clientId, at debug also of links, dials and sleep")
     func debug() throws {
         try withHomes { ann, bob in
             for node in [ann, bob] { try node.start(["--log-level", "debug"]) }
-            try meet(ann, bob)
+            let id = try meet(ann, bob)
             let clients = (ann: try client(ann), bob: try client(bob))
+            let slug = try ann.ok("invite", "create", "room")["slug"].string ?? ""
+            let invite = try InviteSlug.decode(slug)
             let cursor = try ann.cursor()
             try ann.ok("lifetime", "propose", "room", "1h")
             try bob.wait("lifetimeProposed:ours=false")
@@ -60,6 +64,10 @@ import Testing
             try ann.wait("lifetimeRejected", after: cursor)
             try agree(ann, bob, "1d")
             try say("a text that is in no log", ann)
+            let members = try [ann, bob].map { node in
+                try node.ok("conversation", "members", "room")["members"][0]["member"].string ?? ""
+            }
+            let addresses = try [ann, bob].map { try #require($0.listen).dropFirst("tcp://".count) }.map(String.init)
             try ann.ok("lock")
             try ann.ok("unlock")
             try ann.ok("inbox", "sleep", "room")
@@ -105,11 +113,30 @@ import Testing
             #expect(lines(ann).allSatisfy { $0.level != "trace" })
             expect("info", "conversation left", of: other["inbox"].string, at: ann)
             #expect(clients.ann != clients.bob)
+            var canaries = [
+                Canary("a text", text: "a text that is in no log"), Canary("a profile", text: "bob"),
+                Canary("a name", text: "room"), Canary("another name", text: "other"),
+                Canary("the conversation id", text: String(id.prefix(12))),
+                Canary("the other one's id", text: String((other["conversation"].string ?? "").prefix(12))),
+                Canary("the invite", text: String(slug.dropFirst("mayfly:join/".count).prefix(24))),
+                Canary("the creator's inbox id", bytes: invite.invite.creator.bytes),
+                Canary("the creator's key", bytes: invite.creatorKey.bytes), Canary("the address", text: ann.host),
+                Canary("the other's address", text: bob.host), Canary("an address of the machine", text: "127.0.0.1"),
+            ]
+            canaries += members.map { Canary("a member's id", text: $0) }
+            canaries += addresses.map { Canary("an address", text: $0) }
+            canaries += addresses.compactMap { $0.split(separator: ":").last }.map { Canary("a port", text: ":\($0)") }
+            for node in [ann, bob] {
+                let log = lines(node).map { "\($0.text) \($0.fields)" }.joined(separator: "\n")
+                expectNone(canaries, in: Data(log.utf8), "the log of \(node.name)")
+                expectNone(canaries, in: Data(Program.text(node.log).utf8), "the log of \(node.name)")
+                #expect(log.contains("joined") || log.contains("created"), "the search has something to look at")
+            }
             for node in [ann, bob] { try node.stop() }
         }
     }
 
-    @Test func `A failed dial is logged with its kind`() throws {
+    @Test("A failed dial is logged with its kind") func dials() throws {
         try withHomes { ann, bob in
             for node in [ann, bob] { try node.start(["--log-level", "debug"]) }
             try meet(ann, bob)
@@ -122,7 +149,7 @@ import Testing
         }
     }
 
-    @Test func `A refusing rendezvous node is logged by its number, once, without its name`() throws {
+    @Test("A refusing rendezvous node is logged by its number, once, without its name") func rendezvous() throws {
         try withPair(["--log-level", "info"]) { ann, bob in
             let card = try bob.ok("peer", "card")["contact"].string ?? ""
             try ann.ok("peer", "add", "the-hub", card)

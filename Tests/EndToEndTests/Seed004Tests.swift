@@ -90,4 +90,62 @@ import Testing
             }
         }
     }
+
+    @Test func `Test 3: Change During Active Agreement`() throws {
+        try withRoom { ann, bob, _ in
+            try agree(ann, bob, "1d")
+            try say("old", ann)
+            // 2. Client A proposes "7 Days".
+            try ann.ok("lifetime", "propose", "room", "7d")
+            try bob.wait("lifetimeProposed:lifetime=7d")
+            #expect(try ann.ok("lifetime", "show", "room")["lifetime"].string == "1d", "in force until the accept")
+            try say("between", bob)
+            try bob.ok("lifetime", "accept", "room")
+            try ann.wait("lifetimeAgreed:lifetime=7d")
+            try say("new", ann)
+            for node in [ann, bob] {
+                // 4. The system message.
+                let messages = try node.ok("read", "room").lines
+                #expect(messages.filter { $0["from"].string == "system" }.last?["text"].string == "Changed to 7 Days")
+                // 5. and 6. Each message has the lifetime of its time.
+                for (text, lifetime) in [("old", Self.day), ("between", Self.day), ("new", 7 * Self.day)] {
+                    let message = try message(text, at: node)
+                    let expiresAt = try #require(message["expiresAt"].time)
+                    let sentAt = try #require(message["sentAt"].time)
+                    #expect((lifetime...(lifetime + 5_000)).contains(expiresAt - sentAt), "\(text) at \(node.name)")
+                }
+                #expect(try sidecars(node).map(\.tier).sorted() == [3, 4])
+            }
+        }
+    }
+
+    @Test func `Test 4: Reconnection Resets`() throws {
+        try withRoom { ann, bob, _ in
+            try agree(ann, bob, "1d")
+            let cursor = try bob.stop(seenBy: ann)
+            // 3. Client A sends a message: saved with 1 Day.
+            let sent = try ann.ok("send", "room", "while you were away")
+            #expect(sent["state"].string == "queued")
+            #expect(sent["stored"].bool == true)
+            let expiresAt = try #require(sent["expiresAt"].time)
+            try bob.start()
+            try ann.wait("messageState:message=\(sent["message"].string ?? ""),state=delivered", after: cursor)
+            // 5. The lifetime is reset to "Ephemeral".
+            try ann.wait("lifetimeReset:previous=1d", after: cursor)
+            try bob.wait("lifetimeReset:previous=1d")
+            for node in [ann, bob] {
+                let shown = try node.ok("lifetime", "show", "room")
+                #expect(shown["lifetime"].string == "ephemeral" && shown["state"].string == "none")
+            }
+            // A message sent under the old agreement keeps its lifetime, at both.
+            let received = try message("while you were away", at: bob)
+            #expect(received["stored"].bool == true)
+            #expect(abs((received["expiresAt"].time ?? 0) - expiresAt) < 5_000)
+            // 6. New messages are saved only after another agreement.
+            #expect(try say("not kept", bob)["stored"].bool == false)
+            try agree(ann, bob, "1d")
+            #expect(try say("kept again", bob)["stored"].bool == true)
+            #expect(try message("kept again", at: ann)["stored"].bool == true)
+        }
+    }
 }

@@ -40,7 +40,7 @@ import Testing
         let content = all.text("shown", by: 0, lifetime: .oneHour, agreement: all.machine(0)?.agreement?.id)
         let link = try #require(all.machine(1)?.link(to: all.keys[0].publicKey))
         var turn = turn(all.random, now: all.now)
-        turn.around.shown = { $0 == content.id }
+        if timer == .send { turn.around.shown = { $0 == content.id } } else { turn.around.read = { $0 == content.id } }
         all.nodes[1].receive(.content(content, age: age), on: link, verify: { _ in nil }, &turn)
         #expect(turn.actions == [.transmit(link, .acknowledgement(content.id, stored: false))])
     }

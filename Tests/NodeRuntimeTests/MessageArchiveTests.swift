@@ -235,23 +235,28 @@ import Testing
         #expect(archive.read(ids[1], now: now) == nil && archive.learned.isEmpty)
     }
 
-    @Test mutating func `a member's message that reading has ended counts as shown after a restart`() throws {
-        var message = message(lasting: 30 * .day)
-        message.onReading = .after(.day)
-        try keep(message, .disk(.thirtyDays))
+    @Test mutating func `a member's message that reading has ended counts as read until it would have ended unread`()
+        throws
+    {
+        let message = message(lasting: 20 * .day)
+        var failed = self.message(lasting: 20 * .day)
+        failed.state = .failed
         let id = message.content.id
-        archive = reopened
-        #expect(!archive.wasShown(id))
-        try archive.reschedule(id, expiresAt: now + .day, now: now)
+        for one in [message, failed] {
+            try keep(one, .disk(.thirtyDays))
+            #expect(!archive.wasRead(one.content.id))
+            try archive.reschedule(one.content.id, expiresAt: now + .day, now: now)
+        }
+        #expect(archive.wasRead(id) && !archive.wasRead(failed.content.id), "a failed file was not read")
         store.commit { _ in }
         let later = now + 2 * .day
         store.reap(hide: later.milliseconds, destroy: later.milliseconds)
         archive = reopened
         #expect(try archive.restoreHidden(from: 0, now: later).isEmpty, "the mark of a message that is gone stays")
-        #expect(!archive.contains(id) && archive.wasShown(id))
-        let end = now + 31 * .day
+        #expect(!archive.contains(id) && archive.wasRead(id))
+        let end = now + 21 * .day
         store.reap(hide: end.milliseconds, destroy: end.milliseconds)
-        #expect(!archive.wasShown(id))
+        #expect(!archive.wasRead(id))
     }
 
     @Test mutating func `statuses of unreadable messages are kept until the disk reads them`() throws {

@@ -8,6 +8,7 @@ package final class TestSurroundings: Surroundings {
     package var stored: (MessageID) -> Bool = { _ in false }
     package var awaiting: (MessageID) -> Bool = { _ in false }
     package var shown: (MessageID) -> Bool = { _ in false }
+    package var read: (MessageID) -> Bool = { _ in false }
     package var chunks: (MessageID, Int) -> Bool = { _, _ in false }
     package var hasRoom = true
     package var hasRoomForFiles = true
@@ -26,6 +27,7 @@ package final class TestSurroundings: Surroundings {
     package func isStored(_ message: MessageID, _ client: ClientID) -> Bool { stored(message) }
     package func awaitsStorage(_ message: MessageID, _ client: ClientID) -> Bool { awaiting(message) }
     package func wasShown(_ message: MessageID, _ client: ClientID) -> Bool { shown(message) }
+    package func wasRead(_ message: MessageID, _ client: ClientID) -> Bool { read(message) }
     package func hasChunk(_ index: Int, of message: MessageID, _ client: ClientID) -> Bool { chunks(message, index) }
     package func hasRoom(_ client: ClientID) -> Bool { hasRoom }
     package func hasRoom(for byteCount: Int64, _ client: ClientID) -> Bool { hasRoomForFiles }

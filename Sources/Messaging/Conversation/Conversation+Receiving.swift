@@ -159,7 +159,7 @@ extension Conversation {
         }
         var onReading = retention?.onReading
         // Reading has ended its life since.
-        if onReading != nil, turn.node.wasShown(id, client) {
+        if onReading != nil, turn.node.wasRead(id, client) {
             batch.said.held.append(id)
             return nil
         }
@@ -224,7 +224,7 @@ extension Conversation {
 
     /// Acknowledges an expired content as `expired`, or as `held` if it was shown. One event reports it.
     private func answerExpired(_ id: MessageID, of peer: Peer, _ batch: inout ReceivedBatch, _ turn: inout Turn) {
-        if turn.node.wasShown(id, client) { return batch.said.held.append(id) }
+        if turn.node.wasShown(id, client) || turn.node.wasRead(id, client) { return batch.said.held.append(id) }
         if expiredOnArrival.count >= Limits.expiredOnArrivalCount { expiredOnArrival = [] }
         batch.said.expired.append(id)
         guard expiredOnArrival.insert(id).inserted else { return }

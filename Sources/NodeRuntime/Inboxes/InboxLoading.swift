@@ -102,8 +102,9 @@ final class InboxLoading: Part {
         }
         let snapshot: InboxSnapshot
         do { snapshot = try StoredCodec.decode(InboxSnapshot.self, bytes) } catch {
-            // A mailbox's box, not an inbox of ours.
-            return shell.keptBoxes.adopt(try StoredCodec.decode(KeptBoxes.Snapshot.self, bytes), row)
+            // A mailbox's box is no inbox of ours.
+            guard let box = try? StoredCodec.decode(KeptBoxes.Snapshot.self, bytes) else { throw error }
+            return shell.keptBoxes.adopt(box, row)
         }
         let client = snapshot.record.client
         // Two inboxes with one clientId: refuse the second.

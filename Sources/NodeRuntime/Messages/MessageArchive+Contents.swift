@@ -71,10 +71,10 @@ extension MessageArchive {
 
     /// The index of the mark of a message that was read: no file has so many chunks.
     private static let readMark = Int(UInt32.max)
-    /// The longest time that a message is unread.
-    private static let readMarkLifetime: Milliseconds = 30 * .day
+    /// How much too young a copy in a mailbox may seem: a slice's width at most.
+    private static let readMarkSlack: Milliseconds = 12 * .hour
 
-    /// Whether reading has moved the message's expiry forward, within ``readMarkLifetime``; also if it has expired.
+    /// Whether reading has shortened a member's message, and a copy may still come; also if the message has expired.
     func wasRead(_ message: Messaging.MessageID) -> Bool { hasChunk(Self.readMark, of: message) }
 
     /// Secret, or a peer could choose a message id that collides with a chunk's.
@@ -149,9 +149,9 @@ extension MessageArchive {
         var undelivered: [(message: Message, arrivedAt: Timestamp)] = []
         var orphans: Set<Bytes16> = []
         try store.visitHidden(row, from: place) { id, byteCount throws(StoreError) in
-            let prefix = Self.chunkPrefix(id)
             // The mark of a message that was read.
             if byteCount == 0 { return true }
+            let prefix = Self.chunkPrefix(id)
             guard byteCount <= Self.reactionByteCount, !orphans.contains(prefix) else {
                 orphans.insert(prefix)
                 return true
@@ -258,15 +258,17 @@ extension MessageArchive {
             let (stored, arrivedAt) = try? StoredCodec.decodeMessage(bytes),
             let tier = Lifetime.holding(expiresAt - now).tier
         else { return }
+        var message = try current(stored)
         // A copy of a member's message, in a mailbox or after a lost acknowledgement, may come until its former expiry.
-        if stored.sender != nil, stored.expiresAt.map({ $0 > expiresAt }) ?? false, !wasRead(id) {
-            let end = now + Self.readMarkLifetime
+        if message.sender != nil, message.state == .received, let former = message.expiresAt, former > expiresAt,
+            !wasRead(id)
+        {
+            let end = min(former + Self.readMarkSlack, now + 30 * .day)
             try store.append(
-                row, id: chunkID(id, Self.readMark), tier: .thirtyDays, expiresAt: end.milliseconds, payload: [],
-                isHidden: true)
+                row, id: chunkID(id, Self.readMark), tier: Lifetime.holding(end - now).tier ?? tier,
+                expiresAt: end.milliseconds, payload: [], isHidden: true)
         }
         // Its status records end with its former bucket.
-        var message = try current(stored)
         if message.state == .sent { message.state = stored.state }
         message.expiresAt = expiresAt
         message.onReading = nil

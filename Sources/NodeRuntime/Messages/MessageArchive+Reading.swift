@@ -63,9 +63,8 @@ extension MessageArchive {
         return (try? store.contains(row, id: id.value)) ?? false
     }
 
-    /// Whether a member's content was shown since the start, or read, even if it has expired; a file counts when
-    /// complete.
-    func wasShown(_ id: Messaging.MessageID) -> Bool { known.wasShown(id) || wasRead(id) }
+    /// Whether a member's content was shown since the start, even if it has expired; a file counts when complete.
+    func wasShown(_ id: Messaging.MessageID) -> Bool { known.wasShown(id) }
 
     func read(_ id: Messaging.MessageID, now: Timestamp) -> Listed? {
         if let index = heldIndex[id] {

@@ -95,6 +95,10 @@ extension ProtocolCore: Surroundings {
         archive(client)?.wasShown(message) ?? false
     }
 
+    func wasRead(_ message: Messaging.MessageID, _ client: ClientID) -> Bool {
+        archive(client)?.wasRead(message) ?? false
+    }
+
     func hasChunk(_ index: Int, of message: Messaging.MessageID, _ client: ClientID) -> Bool {
         archive(client)?.hasChunk(index, of: message) ?? false
     }
