@@ -39,12 +39,6 @@ import struct Messaging.Timestamp
         #expect(!waits(ConversationMethods.list) && !waits(OutboxMethods.list) && !waits(ExplodeMethods.explode))
     }
 
-    @Test func `a search without a node that has the code names the option for the machine`() {
-        let error = controlError(NodeError.noNode(withCode: 7))
-        #expect(error.kind == .unreachable && error.message.contains("number 7"), "\(error)")
-        #expect(error.hint?.contains("--at HOST") == true, "\(error)")
-    }
-
     @Test(arguments: [
         ("status", ["running", "version", "listen", "locked", "erasure", "inboxes", "links", "outbox", "nextExpiry"]),
         ("peer.show", ["name", "endpoints", "contact", "blocked", "invitations", "lastSeen", "path", "rttMs"]),

@@ -18,6 +18,12 @@ import Testing
         return nil
     }
 
+    @Test func `a search without a node that has the code names the option for the machine`() async {
+        let error = await failure { throw NodeError.noNode(withCode: 7) }
+        #expect(error?.kind == .unreachable && error?.message.contains("number 7") == true)
+        #expect(error?.hint?.contains("--at HOST") == true)
+    }
+
     @Test func `a code expires after five minutes of the node's clock, and its invite no longer exists`() async throws {
         try await withNode { node, machine in
             let code = try await node.openCode("room")
