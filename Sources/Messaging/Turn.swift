@@ -58,7 +58,7 @@ package struct Turn {
     /// When this run of the node began, by the system's clock: ``SlotRun``.
     package var startedAt = Timestamp(milliseconds: 0)
 
-    /// The node around the core.
+    /// Answers what the core asks during the turn.
     package let node: any Surroundings
 
     package init(

@@ -158,7 +158,7 @@ extension Conversation {
             return nil
         }
         var onReading = retention?.onReading
-        // Reading has ended its life since.
+        // Our user has read an earlier copy of this content, which may have expired.
         if onReading != nil, turn.node.wasRead(id, client) {
             batch.said.held.append(id)
             return nil

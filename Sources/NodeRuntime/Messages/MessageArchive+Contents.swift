@@ -71,7 +71,7 @@ extension MessageArchive {
 
     /// The index of the mark of a message that was read: no file has so many chunks.
     private static let readMark = Int(UInt32.max)
-    /// How much too young a copy in a mailbox may seem: a slice's width at most.
+    /// A copy from a mailbox may seem younger than it is, by the width of a slice at most.
     private static let readMarkSlack: Milliseconds = 12 * .hour
 
     /// Whether reading has shortened a member's message, and a copy may still come; also if the message has expired.
