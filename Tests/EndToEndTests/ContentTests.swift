@@ -8,26 +8,6 @@ import Testing
         try node.ok("read", "room").lines.first { $0["message"].string == id } ?? JSON(value: nil)
     }
 
-    @Test func `a reply names its message; an unknown message cannot be answered`() throws {
-        try withRoom { ann, bob, _ in
-            let first = id(try say("shall we?", ann))
-            let sent = try bob.ok("send", "room", "yes", "--reply-to", String(first.prefix(8)), "--wait", "delivered")
-            for node in [ann, bob] {
-                let reply = try line(id(sent), node)
-                #expect(reply["type"].string == "mayfly/reply:1.0" && reply["text"].string == "yes")
-                #expect(reply["replyTo"].string == first)
-            }
-            let event = try ann.wait("message:type=mayfly/reply:1.0")
-            #expect(event["replyTo"].string == first)
-            try bob.fails(7, "send", "room", "what?", "--reply-to", "00000000")
-            // A reaction to a message in memory leaves nothing on the disk.
-            let family = "👩🏽‍👩🏽‍👧🏽‍👦🏽"
-            try bob.ok("react", "room", first, family, "--wait", "delivered")
-            #expect(try line(first, ann)["reactions"][0]["reaction"].string == family)
-            for node in [ann, bob] { #expect(node.files(holding: family).isEmpty) }
-        }
-    }
-
     @Test func `a reaction is shown at its message, can be taken back, and survives a restart`() throws {
         try withRoom(lifetime: "1d") { ann, bob, _ in
             let first = id(try say("done", ann))

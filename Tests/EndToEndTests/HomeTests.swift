@@ -62,19 +62,6 @@ import Testing
         }
     }
 
-    @Test func `A taken port is reported with a remedy`() throws {
-        try withHomes("ann", "bob") { nodes in
-            try nodes[0].start()
-            let failure = try #require(try nodes[1].tryStart(["--listen", nodes[0].listen ?? ""]))
-            #expect(failure.code == 1)
-            #expect(
-                failure.message.contains(nodes[0].listen ?? "?") && failure.message.contains("in use"), "\(failure)")
-            #expect(try nodes[1].tryStart(["--listen", "tcp://203.0.113.9:0"])?.code == 1)
-            #expect(try nodes[1].tryStart(["--listen", "localhost"])?.code == 64)
-            try nodes[1].start()
-        }
-    }
-
     @Test func `Files and directories that others can open are refused, with the command that corrects it`() throws {
         try withHome { ann in
             for (file, wrong, right) in [

@@ -2,26 +2,6 @@ import Foundation
 import Testing
 
 @Suite("Joining", .script) struct JoinTests {
-    @Test func `A single-use invite admits the first node; the second gets single_use_consumed`() throws {
-        try withHomes("ann", "bob", "carol") { nodes in
-            let (ann, bob, carol) = (nodes[0], nodes[1], nodes[2])
-            for node in nodes { try node.start() }
-            try ann.ok("conversation", "create", "--name", "room")
-            let invite = try ann.ok("invite", "create", "room", "--single-use")
-            #expect(invite["singleUse"].bool == true)
-            let slug = invite["slug"].string ?? ""
-            try bob.ok("join", slug, "--timeout", "90")
-            let refused = try carol.fails(2, "join", slug, "--timeout", "90")
-            #expect(refused["state"].string == "joinFailed")
-            #expect(refused["errorType"].string == "single_use_consumed")
-            #expect(refused["inviteTag"].string == invite["tag"].string)
-            #expect(refused["message"].string?.isEmpty == false)
-            #expect(try carol.ok("conversation", "list").lines.isEmpty)
-            #expect(try bob.ok("join", slug, "--timeout", "90")["state"].string == "ready")
-            #expect(try ann.ok("conversation", "show", "room")["members"].list.count == 1)
-        }
-    }
-
     @Test func `A join waits for an absent creator, survives restarts, and completes`() throws {
         try withPair { ann, bob in
             let slug = try inviteToRoom(ann)
@@ -39,24 +19,6 @@ import Testing
             #expect(try bob.ok("join", "list").lines.isEmpty)
             try say("at last", ann)
             #expect(try bob.texts() == ["at last"])
-        }
-    }
-
-    @Test func `A join is started without waiting, listed, and cancelled; a late welcome changes nothing`() throws {
-        try withPair { ann, bob in
-            let slug = try inviteToRoom(ann)
-            try ann.stop()
-            let started = try bob.ok("join", slug, "--no-wait")
-            #expect(started["state"].string == "joining")
-            let id = try #require(started["join"].string)
-            #expect(try bob.ok("join", "list").lines.map { $0["join"].string } == [id])
-            #expect(try bob.ok("join", "cancel", String(id.prefix(8)))["state"].string == "cancelled")
-            #expect(try bob.ok("join", "list").lines.isEmpty)
-            try bob.fails(7, "join", "cancel", id)
-            try ann.start()
-            #expect(try bob.ok("conversation", "list").lines.isEmpty)
-            #expect(try ann.ok("conversation", "show", "room")["members"].list.isEmpty)
-            try bob.ok("join", slug, "--timeout", "90")
         }
     }
 
@@ -109,27 +71,6 @@ import Testing
         }
     }
 
-    @Test func `An unusable invite is refused at once, with the reason`() throws {
-        try withPair { ann, bob in
-            let slug = try inviteToRoom(ann)
-            #expect(try ann.fails(1, "join", slug).message.contains("this node"))
-            #expect(try bob.fails(64, "join", "https://example.org/join").kind == "usage")
-            let middle = slug.index(slug.startIndex, offsetBy: slug.count / 2)
-            let changed = slug.replacingCharacters(in: middle...middle, with: slug[middle] == "A" ? "B" : "A")
-            let mistyped = try bob.fails(64, "join", changed).message
-            #expect(["mistyped", "damaged"].contains(where: mistyped.contains), "\(mistyped)")
-            #expect(try bob.ok("join", "list").lines.isEmpty)
-            #expect(try bob.ok("conversation", "list").lines.isEmpty)
-            // Wrapped, with spaces, or without the prefix it is valid.
-            let bare = slug.dropFirst("mayfly:join/".count)
-            let wrapped = "  mayfly:join/\(bare.prefix(40))\n  \(bare.dropFirst(40))\n"
-            let inspected = try bob.ok("invite", "inspect", wrapped)
-            #expect(inspected["signature"].string == "valid")
-            #expect(inspected["slug"].string == slug && inspected["url"].isNull, "what is shown can be pasted")
-            try bob.ok("join", String(bare), "--timeout", "90")
-        }
-    }
-
     @Test func `An expired invite is refused with exit code 3`() throws {
         try withPair { ann, bob in
             let slug = try inviteToRoom(ann, "--expires-in", "1s")
@@ -156,27 +97,6 @@ import Testing
             #expect(seen["name"].string == "room")
             try bob.fails(64, "invite", "inspect", "mayfly:join/AAAA")
             try bob.start()
-        }
-    }
-
-    @Test func `Locking a conversation voids its invites; unlocking does not restore them, new ones work`() throws {
-        try withPair { ann, bob in
-            try ann.ok("conversation", "create", "--name", "room")
-            let old = try ann.ok("invite", "create", "room")["slug"].string ?? ""
-            #expect(try ann.ok("invite", "list", "room").lines.count == 1)
-            #expect(try ann.ok("conversation", "lock", "room")["locked"].bool == true)
-            #expect(try ann.ok("invite", "list", "room").lines.isEmpty)
-            try ann.fails(1, "invite", "create", "room")
-            #expect(try bob.fails(2, "join", old, "--timeout", "90")["errorType"].string == "generic_failure")
-            #expect(try ann.ok("conversation", "unlock", "room")["locked"].bool == false)
-            #expect(try bob.fails(2, "join", old, "--timeout", "90")["errorType"].string == "generic_failure")
-            let revoked = try ann.ok("invite", "create", "room")["slug"].string ?? ""
-            try ann.ok("invite", "revoke", "room")
-            #expect(try bob.fails(2, "join", revoked, "--timeout", "90")["errorType"].string == "generic_failure")
-            let new = try ann.ok("invite", "create", "room")["slug"].string ?? ""
-            try bob.ok("join", new, "--timeout", "90")
-            try bob.fails(1, "conversation", "lock", "room")
-            try bob.fails(1, "invite", "create", "room")
         }
     }
 }

@@ -54,27 +54,6 @@ import Testing
                 }
                 #expect(try message("hello \(number)", at: ann)["from"].string == "\(name) (\(id))")
             }
-            // The same for reactions, proposals, agreements and the outbox.
-            let target = try message("own", at: bob)["message"].string ?? ""
-            try bob.ok("react", "room", target, "👍", "--wait", "delivered")
-            let reaction = try message("own", at: ann)["reactions"][0]
-            #expect(reaction["from"].string == "\(own) (\(id))" && reaction["member"].string == id)
-            try bob.ok("lifetime", "propose", "room", "1d")
-            try ann.wait("lifetimeProposed")
-            let proposal = try ann.ok("lifetime", "show", "room")["proposal"]
-            #expect(proposal["from"].string == "\(own) (\(id))" && proposal["member"].string == id)
-            #expect(
-                proposal["waiting"].list.map { $0["name"].string } == ["me"] && proposal["waiting"][0]["member"].isNull)
-            let ours = try bob.ok("lifetime", "show", "room")["proposal"]
-            #expect(ours["member"].isNull && ours["waiting"][0]["member"].string?.count == 12)
-            try ann.ok("lifetime", "accept", "room")
-            let members = try ann.ok("lifetime", "show", "room")["agreement"]["members"].list
-            #expect(Set(members.map { $0["name"].string }) == ["me", "\(own) (\(id))"])
-            #expect(Set(members.map { $0["member"].string }) == [nil, id])
-            try bob.stop()
-            try ann.ok("send", "room", "later")
-            let waiting = try ann.ok("outbox", "list")
-            #expect(waiting["to"].string == "\(own) (\(id))" && waiting["member"].string == id)
         }
     }
 }

@@ -261,6 +261,22 @@ struct Pair: TestNodes {
             }
         }
 
+        // A change is for later messages only.
+        let old = try pair.say("old", from: 0)
+        pair.run()
+        for isTried in [true, false] {
+            pair.command(isTried ? 0 : 1) { isTried ? try $0.propose(.sevenDays, &$1) : try $0.accept(&$1) }
+            pair.run()
+            #expect(pair.lifetimes() == (isTried ? [.oneDay, .oneDay] : [.sevenDays, .sevenDays]))
+        }
+        let new = try pair.say("new", from: 1)
+        pair.run()
+        for node in 0..<2 {
+            #expect(pair.archive[node][old]?.message.expiresAt == pair.now + .day)
+            #expect(pair.archive[node][new]?.message.expiresAt == pair.now + 7 * .day)
+        }
+        pair.agree(on: .oneDay)
+
         // Closing forgets memory and ends the session.
         pair.command(1) { machine, turn in machine.close(&turn) }
         #expect(pair.archive[1][fleeting] == nil)
