@@ -61,31 +61,4 @@ import Testing
             ann.crash()
         }
     }
-
-    @Test(
-        "If the file system turns read-only the node refuses clearly, confirms nothing false, and ends cleanly",
-        .enabled(if: Program.canMount && Program.canMakeExt4, "mounting an ext4 image needs root")) func turnsReadOnly()
-        throws
-    {
-        try withDisk(ext4: true) { ann, bob, disk in
-            try meet(ann, bob)
-            try agree(ann, bob, "1d")
-            try say("before", ann)
-            // ext4 does this by itself when its disk fails.
-            try Program.tool("mount", "-o", "remount,abort", disk)
-            let refused = try ann.fails(1, "send", "room", "into the void")
-            #expect(refused.message.contains("read-only"), "\(refused)")
-            #expect(ann.isRunning)
-            #expect(try ann.run(["status"]).code == 0)
-            #expect(!(try bob.texts().contains("into the void")))
-            // A peer's message is not acknowledged, so it is not lost.
-            let sent = try bob.ok("send", "room", "keep this for me")
-            #expect(sent["state"].string != "delivered")
-            usleep(3_000_000)
-            let complaints = Program.text(ann.log).components(separatedBy: "could not be destroyed").count - 1
-            #expect(complaints <= 1, "said once a minute, not once a second")
-            try ann.stop()
-            #expect(try bob.ok("outbox", "list").lines.count >= 1)
-        }
-    }
 }

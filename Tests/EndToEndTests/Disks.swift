@@ -2,22 +2,12 @@ import Foundation
 import Glibc
 import Testing
 
-/// Runs `body` with two running nodes; `ann` lives on a small file system.
-/// - Parameter ext4: in an image; otherwise in memory.
-func withDisk(ext4: Bool = false, _ body: (_ ann: TestNode, _ bob: TestNode, _ disk: String) throws -> Void) throws {
+/// Runs `body` with two running nodes; `ann` lives on a small file system in memory.
+func withDisk(_ body: (_ ann: TestNode, _ bob: TestNode, _ disk: String) throws -> Void) throws {
     try withDirectory { directory in
         let disk = "\(directory)/disk"
         mkdir(disk, 0o700)
-        if ext4 {
-            let image = "\(directory)/image"
-            _ = FileManager.default.createFile(atPath: image, contents: nil)
-            truncate(image, 24 << 20)
-            try Program.tool("mkfs.ext4", "-q", "-F", image)
-            try Program.tool("mount", "-o", "loop", image, disk)
-            chmod(disk, 0o700)
-        } else {
-            try Program.tool("mount", "-t", "tmpfs", "-o", "size=6m,mode=700", "mayfly-test", disk)
-        }
+        try Program.tool("mount", "-t", "tmpfs", "-o", "size=6m,mode=700", "mayfly-test", disk)
         defer { umount2(disk, Int32(MNT_DETACH)) }
         let ann = TestNode(name: "ann", directory: directory, parent: disk)
         let bob = TestNode(name: "bob", directory: directory)

@@ -234,21 +234,6 @@ extension Program {
         }
         return true
     }
-
-    /// Whether this test may make and mount an ext4 image: tried, since a container may have no loop devices.
-    static let canMakeExt4 = offers {
-        guard geteuid() == 0 else { return false }
-        try withDirectory { directory in
-            let image = "\(directory)/image"
-            _ = FileManager.default.createFile(atPath: image, contents: nil)
-            truncate(image, 8 << 20)
-            mkdir("\(directory)/disk", 0o700)
-            try tool("mkfs.ext4", "-q", "-F", image)
-            try tool("mount", "-o", "loop", image, "\(directory)/disk")
-            try tool("umount", "\(directory)/disk")
-        }
-        return true
-    }
 }
 
 /// A real node with its own home: a daemon that is started, stopped and killed, and its command line.

@@ -82,24 +82,4 @@ extension ExplodeTests {
             try ann.wait("deletionReceipt")
         }
     }
-
-    @Test func `A schedule survives kill -9 of both nodes right after its answer`() throws {
-        try withRoom { ann, bob, id in
-            let end = try ann.ok("explode", "room", "--in", "1h", "--force")["expiresAt"].time
-            #expect(try ann.ok("explode", "room", "--in", "3h", "--force")["expiresAt"].time == end, "not put off")
-            for time in [
-                ["--in", "1h", "--at", "2030-01-01T00:00:00Z"], ["--at", "2001-01-01T00:00:00Z"], ["--in", "0s"],
-            ] { #expect(try ann.run(["explode", "room", "--force"] + time).code == 64, "\(time)") }
-            for node in [ann, bob] {
-                // A schedule that was shown or answered holds.
-                if node.name == "bob" { try bob.wait("explosionScheduled") }
-                try node.restart(kills: true)
-                #expect(try node.ok("conversation", "show", id)["expiresAt"].time == end)
-            }
-            // Leaving removes the prepared tombstone.
-            try bob.ok("conversation", "leave", "room", "--force")
-            try bob.restart(kills: true)
-            try bob.fails(7, "explode", "status", id)
-        }
-    }
 }

@@ -73,33 +73,6 @@ import Testing
         }
     }
 
-    @Test func `A receiver killed at a call keeps every confirmed message once`() throws {
-        try withRoom(lifetime: "1d") { ann, bob, _ in
-            var confirmed: [String] = []
-            var all: [String] = []
-            for (call, numbers) in [("pwrite64", [1, 2]), ("fdatasync", [1])] {
-                for number in Self.calls(numbers, upTo: 6) {
-                    let text = "\(call) \(number)"
-                    let cursor = try ann.cursor()
-                    let tracer = try Tracer(bob, "\(call):signal=SIGKILL:when=\(number)")
-                    let sent = try ann.run(["send", "room", text, "--wait", "delivered", "--timeout", "2"])
-                    if sent["stored"].bool == true { all.append(text) }
-                    if sent["stored"].bool == true, sent["state"].string == "delivered" { confirmed.append(text) }
-                    if number == 1 { try tracer.strikes() }
-                    tracer.stop()
-                    try bob.restart(kills: true)
-                    let texts = try bob.texts()
-                    for text in confirmed { #expect(texts.count { $0 == text } == 1, "\(text): \(texts)") }
-                    for node in [ann, bob] { try node.wait("peerOnline", after: node === ann ? cursor : 0) }
-                    #expect(!(try bob.run(["doctor"]).output.contains("belongs to no key page")))
-                    // The session has ended with bob, so agree again before the next stored message.
-                    try agree(ann, bob, "1d")
-                }
-            }
-            try expectOnce(all, bob)
-        }
-    }
-
     private func expectOnce(_ all: [String], _ bob: TestNode) throws {
         try eventually("all of it arrives, once") {
             let texts = try bob.texts()

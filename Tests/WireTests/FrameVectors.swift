@@ -32,44 +32,6 @@ import Testing
         #expect(specified.subtracting(declared).sorted() == [])
     }
 
-    @Test func `a field that is missing, renumbered or of another type is reported`() {
-        let proto = """
-            message One {  // a comment
-              message Inner { bytes key = 1; }
-              oneof body {
-                uint64 ping = 4;
-              }
-              reserved 5;
-              repeated Inner inner = 6;  // six
-              optional int64 at = 7;
-            }
-            """
-        let fields = [
-            "One.Inner 1 key bytes", "One 4 ping uint64", "One 6 inner repeated One.Inner", "One 7 at optional int64",
-        ]
-        #expect(Self.declared(proto) == Set(fields))
-        let page = """
-            | 9 `none` | bytes | outside of any message |
-
-            ### One
-
-            | field | type |
-            |---|---|
-            | 4 `ping` | uint64 | x |
-            | 6 `inner` | repeated One.Inner | x |
-            | 7 `at` | optional int64 | |
-
-            ### One.Inner
-
-            | 1 `key` | bytes | a key |
-
-            ## Else
-
-            | 8 `none` | bytes | |
-            """
-        #expect(Self.specified(page) == Set(fields))
-    }
-
     /// `MESSAGE NUMBER NAME TYPE` of each field that a proto file declares.
     private static func declared(_ proto: String) -> Set<String> {
         var found: Set<String> = []

@@ -14,7 +14,8 @@ import Testing
     @Test func `every frame is what SwiftProtobuf writes, with its payload`() throws {
         var fixtures = Samples()
         var specified = try SpecifiedFrames()
-        for frame in try fixtures.frames() + specified.all().map(\.1) {
+        let several = Frame.contents(fixtures.contents().map { AgedContent($0, age: .max) })
+        for frame in try fixtures.frames() + specified.all().map(\.1) + [several] {
             #expect(throws: Never.self) { try ProtoOracle.checkWritten(FrameCodec.encode(frame)) }
         }
     }
