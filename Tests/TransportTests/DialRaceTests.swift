@@ -64,6 +64,17 @@ import Testing
         #expect(race.advance(now: soon + .milliseconds(250)) == [.start(Self.tcp(Self.second))])
     }
 
+    @Test func `an established connection has a second for its answer before the next attempt`() {
+        var race = DialRace([Self.first], hasDatagrams: true)
+        _ = race.begin(now: Self.start)
+        let soon = Self.start + .milliseconds(3)
+        race.connected(Self.udp(Self.first), now: soon)
+        #expect(race.nextDeadline == Self.start + .milliseconds(250))
+        race.connected(Self.tcp(Self.first), now: soon)
+        #expect(race.nextDeadline == soon + .seconds(1))
+        #expect(race.advance(now: soon + .seconds(1)) == [.start(Self.udp(Self.first))])
+    }
+
     @Test func `the first link wins, and the race cancels the other attempts`() {
         var race = DialRace([Self.first], hasDatagrams: true)
         _ = race.begin(now: Self.start)
@@ -216,6 +227,7 @@ import Testing
         _ = ended.cancel()
         for race in [ready, ended] {
             var race = race
+            race.connected(Self.tcp(Self.first), now: Self.start)
             #expect(race.nextDeadline == nil)
             #expect(race.advance(now: .distantFuture).isEmpty)
             #expect(race.opened(Self.tcp(Self.first)).isEmpty)

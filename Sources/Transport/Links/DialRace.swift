@@ -22,8 +22,9 @@ struct DialRace: Sendable {
         case ended
     }
 
-    /// ``TransportLimits/dialStagger`` and ``TransportLimits/datagramPatience``.
+    /// ``TransportLimits/dialStagger``, ``TransportLimits/answerPatience`` and ``TransportLimits/datagramPatience``.
     private let stagger: TimeAmount
+    private let answerPatience: TimeAmount
     private let datagramPatience: TimeAmount
     /// ``TransportLimits/datagramHeadStart``, if UDP comes first.
     private let headStart: TimeAmount?
@@ -45,7 +46,7 @@ struct DialRace: Sendable {
         _ endpoints: [Endpoint], hasDatagrams: Bool, prefersDatagrams: Bool = false,
         limits: TransportLimits = TransportLimits()
     ) {
-        stagger = limits.dialStagger
+        (stagger, answerPatience) = (limits.dialStagger, limits.answerPatience)
         datagramPatience = limits.datagramPatience
         headStart = hasDatagrams && prefersDatagrams ? limits.datagramHeadStart : nil
         let endpoints = Self.interleaved(endpoints)
@@ -61,7 +62,7 @@ struct DialRace: Sendable {
 
     /// A race for hole punching: over UDP, to all addresses at once.
     init(punching endpoints: [Endpoint], limits: TransportLimits = TransportLimits()) {
-        stagger = limits.dialStagger
+        (stagger, answerPatience) = (limits.dialStagger, limits.answerPatience)
         datagramPatience = limits.punchPatience
         headStart = nil
         isPunching = true
@@ -112,6 +113,12 @@ struct DialRace: Sendable {
         if !waiting.isEmpty { return nextAt <= now ? startNext(now: now) : [] }
         guard answered == nil, let giveUpAt, giveUpAt <= now else { return [] }
         return end(with: failure ?? .timedOut)
+    }
+
+    /// The other side accepted a TCP connection: the path carries TCP, but a node under load takes a while to answer.
+    mutating func connected(_ attempt: Attempt, now: NIODeadline) {
+        guard case .running(let nextAt, let giveUpAt) = state, underWay.contains(attempt) else { return }
+        state = .running(nextAt: max(nextAt, now + answerPatience), giveUpAt: giveUpAt)
     }
 
     /// The peer answered over UDP; the link is not open yet.

@@ -173,12 +173,16 @@ extension LinkTransport {
         }
     }
 
+    func attemptConnected(_ name: UInt64) {
+        guard let (number, attempt) = attempts[name] else { return }
+        races[number]?.machine.connected(attempt, now: loop.now)
+        setTimer(number)
+    }
+
     func attemptAnswered(_ name: UInt64, _ token: RoutingToken) {
         guard let (number, attempt) = attempts[name] else { return }
-        step(number) {
-            $0.answered(attempt)
-            return []
-        }
+        races[number]?.machine.answered(attempt)
+        setTimer(number)
         races[number]?.dial.owner.answered(token)
     }
 

@@ -40,6 +40,8 @@ package struct TransportLimits: Sendable {
     package var connectTimeout = TimeAmount.seconds(10)
     /// Delay before the next dial attempt starts in parallel (RFC 8305, section 8).
     package var dialStagger = TimeAmount.milliseconds(250)
+    /// The same after a TCP connection is established.
+    package var answerPatience = TimeAmount.seconds(1)
     /// Wait for UDP after TCP has failed: a node that is down is silent over UDP. Act 1 is retransmitted after a
     /// second, and its answer may take as long.
     package var datagramPatience = TimeAmount.milliseconds(2_500)

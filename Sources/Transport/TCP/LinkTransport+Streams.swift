@@ -96,7 +96,10 @@ extension LinkTransport {
             guard (1...65_535).contains(endpoint.port) else { return link.fail(.unresolvable) }
             // A name may have several addresses, so the link is added to the winning connection.
             self.network.connect(to: endpoint, limits: limits, on: self.loop).assumeIsolated().whenComplete { result in
-                do { try Established.channel(try result.get()).attach(link) } catch { link.fail(DialFailure(error)) }
+                do {
+                    try Established.channel(try result.get()).attach(link)
+                    self.attemptConnected(link.id)
+                } catch { link.fail(DialFailure(error)) }
             }
         }
     }
