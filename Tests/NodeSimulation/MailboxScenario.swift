@@ -246,7 +246,9 @@ final class MailboxScenario: @unchecked Sendable {
     private func refuse() {
         propose()
         _ = wait(20) { one(members[1])?.pendingProposal?.isOurs == false }
-        answer(members[1]) { node, text, _ in try node.reject(text) }
+        answer(members[1]) { node, text, _ in
+            try node.command(text) { machine, turn throws(CommandError) in try machine.reject(&turn) }
+        }
         _ = wait(20) { one(members[0])?.pendingProposal == nil }
         run(10)
         world.count("mailboxes refused")

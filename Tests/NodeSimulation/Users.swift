@@ -58,8 +58,15 @@ extension NodeSimulation {
                 let open = try node.conversation(conversation.text).pendingProposal?.proposal.id
                 if let open { _ = try node.accept(conversation.text, only: open) }
             }
-        case ..<690: command(machine, "rejected") { try $0.reject(conversation.text) }
-        case ..<710: command(machine, "withdrawn") { try $0.withdraw(conversation.text) }
+        case ..<690:
+            command(machine, "rejected") { node in
+                try node.command(conversation.text) { machine, turn throws(CommandError) in try machine.reject(&turn) }
+            }
+        case ..<710:
+            command(machine, "withdrawn") { node in
+                try node.command(conversation.text) { machine, turn throws(CommandError) in try machine.withdraw(&turn)
+                }
+            }
         case ..<735:
             var policies: [LifetimePolicy] = [.ask, .refuse, .acceptUpTo(.oneDay), .acceptUpTo(.thirtyDays)]
             if mailbox != nil { policies[3] = .acceptUpTo(.thirtyDays, mailbox: .disk) }

@@ -30,14 +30,13 @@ package struct AttachmentReceiverStateMachine: Hashable, Sendable {
     package let chunkCount: Int
     package private(set) var count = 0
     private var state = State.waiting
-    private var present: [UInt64]
+    private var present = RangeSet<Int>()
     private var wait = Limits.attachmentRetry.first
     private var meter = ProgressMeter()
 
     /// - Parameter has: whether the archive already has a chunk.
     package init(chunkCount: Int, has: (Int) -> Bool) {
         self.chunkCount = max(0, chunkCount)
-        present = [UInt64](repeating: 0, count: (self.chunkCount + 63) / 64)
         for index in 0..<self.chunkCount where has(index) { insert(index) }
     }
 
@@ -62,7 +61,7 @@ package struct AttachmentReceiverStateMachine: Hashable, Sendable {
 
     /// Takes a chunk of the right size. One that was not requested has no effect.
     package mutating func receive(_ index: Int, now: Timestamp, window: Int) -> [Action] {
-        guard var flight, flight.asked.remove(index) != nil, !contains(index) else { return [] }
+        guard var flight, flight.asked.remove(index) != nil, !present.contains(index) else { return [] }
         insert(index)
         wait = Limits.attachmentRetry.first
         flight.deadline = now + wait
@@ -113,9 +112,9 @@ package struct AttachmentReceiverStateMachine: Hashable, Sendable {
         let window = min(max(1, window), Limits.attachmentWindow)
         var actions: [Action] = []
         while flight.asked.count < window {
-            while flight.next < chunkCount, contains(flight.next) { flight.next += 1 }
+            while flight.next < chunkCount, present.contains(flight.next) { flight.next += 1 }
             let first = flight.next
-            while flight.next < chunkCount, flight.asked.count < window, !contains(flight.next) {
+            while flight.next < chunkCount, flight.asked.count < window, !present.contains(flight.next) {
                 flight.asked.insert(flight.next)
                 flight.next += 1
             }
@@ -125,13 +124,8 @@ package struct AttachmentReceiverStateMachine: Hashable, Sendable {
         return actions
     }
 
-    private func contains(_ index: Int) -> Bool {
-        index >= 0 && index < chunkCount && present[index / 64] >> UInt64(index % 64) & 1 == 1
-    }
-
     private mutating func insert(_ index: Int) {
-        guard index >= 0, index < chunkCount, !contains(index) else { return }
-        present[index / 64] |= 1 << UInt64(index % 64)
+        present.insert(contentsOf: index..<index + 1)
         count += 1
     }
 }

@@ -189,9 +189,7 @@ extension Node {
         guard matches.count == 1 else {
             throw .ambiguous(member, matches: matches.map { String(InboxID($0.key).description.prefix(12)) })
         }
-        _ = try shell.directory.command(text) { machine, turn throws(CommandError) in
-            try machine.remove(first.key, &turn)
-        }
+        try command(text) { machine, turn throws(CommandError) in try machine.remove(first.key, &turn) }
     }
 
     // MARK: Aliases
@@ -318,8 +316,7 @@ extension Node {
     // MARK: Lifetime
 
     package func propose(_ text: String, _ terms: LifetimeTerms) throws(NodeError) {
-        _ = try shell.directory.command(text) { machine, turn throws(CommandError) in try machine.propose(terms, &turn)
-        }
+        try command(text) { machine, turn throws(CommandError) in try machine.propose(terms, &turn) }
     }
 
     /// Sets the default cap; saved in `config.json`.
@@ -336,14 +333,6 @@ extension Node {
         return shell.commits.whenDurable(client).flatMap { [self] in
             assumeIsolated { $0.shell.sleep.whenGathered(seen, client) }
         }.flatMap { [self] in assumeIsolated { $0.shell.commits.whenDurable(client) } }
-    }
-
-    package func reject(_ text: String) throws(NodeError) {
-        _ = try shell.directory.command(text) { machine, turn throws(CommandError) in try machine.reject(&turn) }
-    }
-
-    package func withdraw(_ text: String) throws(NodeError) {
-        _ = try shell.directory.command(text) { machine, turn throws(CommandError) in try machine.withdraw(&turn) }
     }
 
     /// Accepts these terms again after each session, for example after a restart.
