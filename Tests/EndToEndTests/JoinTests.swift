@@ -71,18 +71,6 @@ import Testing
         }
     }
 
-    @Test func `An expired invite is refused with exit code 3`() throws {
-        try withPair { ann, bob in
-            let slug = try inviteToRoom(ann, "--expires-in", "1s")
-            // Waits until the invite has expired.
-            try ann.fails(4, "watch", "--until", "joined", "--timeout", "1.2")
-            let answer = try bob.fails(3, "join", slug, "--timeout", "5")
-            #expect(answer.kind == "expired", "\(answer)")
-            #expect(try ann.ok("invite", "list", "room").lines.isEmpty)
-            try ann.fails(64, "invite", "create", "room", "--expires-in", "8d")
-        }
-    }
-
     @Test func `An invite is read without a node, and shows its terms`() throws {
         try withPair { ann, bob in
             try ann.ok("conversation", "create", "--name", "room")

@@ -58,28 +58,4 @@ import Testing
             #expect(try bob.ok("read", "room", "--since", beginning).lines.isEmpty)
         }
     }
-
-    @Test func `An outbox of several pages is listed completely, each entry once`() throws {
-        try withRoom(lifetime: "1d") { ann, bob, _ in
-            try bob.stop(seenBy: ann)
-            try send((0..<3_000).map { "\($0)" }, ann)
-            let page = try ann.ok("rpc", input: #"{"jsonrpc":"2.0","id":1,"method":"outbox.list"}"# + "\n")["result"]
-            #expect(page["next"].string != nil && (1..<3_000).contains(page["messages"].list.count))
-            let listed = try ann.ok("outbox", "list").lines.compactMap { $0["message"].string }
-            #expect(listed.count == 3_000 && Set(listed).count == 3_000)
-            // In sending order, except within the same millisecond.
-            let read = try ann.ok("read", "room").lines.filter { $0["from"].string == "me" }
-            let times = read.reduce(into: [:]) { $0[$1["message"].string ?? ""] = $1["sentAt"].time ?? 0 }
-            let sentAt = listed.compactMap { times[$0] }
-            let isInOrder = sentAt == sentAt.sorted()
-            #expect(sentAt.count == 3_000 && isInOrder)
-            let table = try ann.show("outbox", "list")
-            #expect(table.output.split(separator: "\n").count == 3_001)
-            let request = #"{"jsonrpc":"2.0","id":1,"method":"outbox.list","params":{"from":"x"}}"#
-            let refused = try ann.ok("rpc", input: request + "\n")
-            #expect(refused["error"]["data"]["kind"].string == "usage")
-            try bob.start()
-            try ann.wait("messageState:message=\(listed[2_999]),state=delivered")
-        }
-    }
 }

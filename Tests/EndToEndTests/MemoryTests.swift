@@ -169,19 +169,6 @@ import Testing
         }
     }
 
-    @Test func `A locked node answers no dial; after the unlock the two meet at once`() throws {
-        try withRoom(lifetime: nil) { room in
-            let (ann, bob) = (room.ann, room.bob)
-            try bob.ok("lock")
-            try ann.restart()
-            let cursor = try ann.cursor()
-            #expect(try ann.run(["watch", "--since", "0", "--until", "peerOnline", "--timeout", "3"]).code == 4)
-            try bob.ok("unlock")
-            try ann.wait("peerOnline", after: cursor, seconds: 30)
-            try say("again", bob)
-        }
-    }
-
     @Test func `After leaving or closing, no text is in the memory of that node`() throws {
         try withRoom(lifetime: nil) { room in
             try room.talk()

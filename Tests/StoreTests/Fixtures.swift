@@ -79,12 +79,11 @@ final class PendingCommits {
 }
 
 /// The payloads on a disk that its keystore and key file open.
-/// - Parameter withHistory: also those that were ever written.
-func readable(on disk: SimulatedDisk, withHistory: Bool = false) throws -> Set<[UInt8]> {
+func readable(on disk: SimulatedDisk) throws -> Set<[UInt8]> {
     var thief = try #require(
         Thief(keystore: disk.files()["/home/keystore"] ?? [], keyFile: disk.files()["/home/key"] ?? []))
     let image = disk.image()
-    thief.search(image: image, written: (withHistory ? disk.with { $0.history } : []) + image.map(\.bytes))
+    thief.search(image: image, written: image.map(\.bytes))
     return thief.payloads
 }
 

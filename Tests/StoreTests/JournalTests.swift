@@ -134,22 +134,6 @@ import Testing
         #expect(segments.isEmpty)
     }
 
-    @Test func `records only in the journal are read from memory, and survive a power cut`() throws {
-        try fill()
-        #expect(try texts(store) == ["message 0", "message 7", "message 1"])
-        #expect(try store.loadState(rows[0]) == text("state"))
-        for _ in 0..<2 {
-            let copy = cut()
-            let again = try openHome(copy)
-            #expect(try texts(again) == ["message 0", "message 7", "message 1"])
-            #expect(try again.loadState(rows[0]) == text("state"))
-            #expect(again.damage.isEmpty)
-            #expect(copy.files().keys.count { $0.hasSuffix(".seg") } == 3)
-            again.close()
-        }
-        store.close()
-    }
-
     @Test func `a checkpoint leaves no written record in the journal`() throws {
         try fill()
         #expect(journal.contains { $0 != 0 })
@@ -270,26 +254,6 @@ import Testing
         again.close()
     }
 
-    @Test func `an erased record is neither in the journal nor in files, also on a full disk`() throws {
-        for isFull in [false, true] {
-            let (disk, store, row) = try makeRow()
-            for number in 0..<3 { try store.put(row, number, at: start + hour, "message \(number)") }
-            try store.update(row, id: messageID(1), payload: text("changed"))
-            try store.commitNow()
-            disk.with { $0.isFull = isFull }
-            try store.erase(row, id: messageID(1))
-            try store.commitNow()
-            let payloads = try readable(on: disk)
-            #expect(payloads.isSuperset(of: [text("message 0"), text("message 2")]), "full: \(isFull)")
-            #expect(payloads.isDisjoint(with: [text("message 1"), text("changed")]), "full: \(isFull)")
-            disk.with { $0.isFull = false }
-            let again = try openHome(disk.durableCopy())
-            #expect(try again.list(row, now: start).map(\.id) == [messageID(0), messageID(2)])
-            again.close()
-            store.close()
-        }
-    }
-
     @Test func `an erased record is not in a journal that an earlier start failed to overwrite`() throws {
         try fill()
         let copy = cut()
@@ -316,19 +280,6 @@ import Testing
             store.close()
         }
         #expect(blocked > 0)
-    }
-
-    @Test func `a destroyed inbox and an ended bucket leave no readable record in the journal`() throws {
-        try fill()
-        try store.destroyRow(rows[1])
-        store.reap(hide: start + hour, destroy: start + hour)
-        let copy = cut()
-        let payloads = try readable(on: copy, withHistory: true)
-        #expect(payloads == [text("message 7"), text("state")])
-        let again = try openHome(copy, now: start + hour)
-        #expect(again.liveRows() == [rows[0]] && again.damage.isEmpty)
-        #expect(try texts(again) == ["message 7"])
-        again.close()
     }
 
     @Test(arguments: [ENOSPC, EIO])

@@ -6,27 +6,6 @@ import Testing
 @testable import Store
 
 @Suite struct StoreTests {
-    @Test func `a message is stored, committed and read after reopening`() throws {
-        var (disk, store, row) = try makeRow()
-        try store.put(row, 1, at: start + hour, "one")
-        try store.put(row, 2, .thirtyDays, at: start + 700 * hour, "two")
-        #expect(try store.get(row, 1, now: start) == "one")
-        try store.saveState(row, text("state"))
-        try store.commitNow()
-        #expect(try store.get(row, 2, now: start) == "two")
-        store = try store.reopened()
-        #expect(store.liveRows() == [row])
-        #expect(try store.get(row, 1, now: start) == "one")
-        #expect(try store.list(row, now: start).map(\.payload) == [text("one"), text("two")])
-        #expect(try store.loadState(row) == text("state"))
-        #expect(store.damage.isEmpty)
-        try store.put(row, 3, at: start + hour, "three")
-        try store.commitNow()
-        store = try store.reopened()
-        #expect(try store.list(row, now: start).map(\.payload) == [text("one"), text("two"), text("three")])
-        #expect(disk.files().keys.filter { $0.hasSuffix(".seg") }.count == 2)
-    }
-
     @Test func `the store's own commit thread reports to the closure, on the real disk`() async throws {
         let directory = TemporaryDirectory()
         try Store.create(home: directory.home, protection: .keyFile, passphrase: nil)
@@ -85,23 +64,9 @@ import Testing
         store.close()
     }
 
-    @Test func `create refuses an existing home and a foreign directory, and can be repeated after an interruption`()
-        throws
-    {
+    @Test func `create refuses an existing home`() throws {
         let disk = try makeHome()
         #expect(throws: StoreError.alreadyInitialised(path: "/home")) { try makeHome(disk) }
-        let count = SimulatedDisk()
-        _ = try makeHome(count)
-        for operation in 1...count.operations {
-            let disk = SimulatedDisk()
-            disk.with { $0.crashAt = operation }
-            _ = try? makeHome(disk)
-            disk.reboot(seed: UInt64(operation))
-            do { _ = try makeHome(disk) } catch StoreError.alreadyInitialised {}
-            let store = try openHome(disk)
-            _ = try store.createRow()
-            #expect(store.damage.isEmpty)
-        }
     }
 
     @Test func `a home in use names its process, and is free after closing`() throws {

@@ -75,31 +75,6 @@ import Transport
         #expect(wire.responder.rejections == [.handshake(.badCiphertext(.one))])
     }
 
-    @Test func `a flipped bit in any byte of any act ends the handshake`() throws {
-        let (one, two, three) = (17 + Act.one.byteCount, Act.two.byteCount, Act.three.byteCount)
-        // Of what is sealed for ML-KEM every 37th byte: CryptoTests change each.
-        let sealed = [51..<one - 16, one + 34..<one + two - 16]
-        for index in 0..<one + two + three where index % 37 == 0 || !sealed.contains(where: { $0.contains(index) }) {
-            let wire = try Wire()
-            let (near, far) = try (wire.dial(), wire.connection())
-            var first = try wire.written(near)
-            if index < one { first[index] ^= 1 }
-            try wire.send(first, to: far)
-            var second = try wire.written(far)
-            if index >= one, index < one + two { second[index - one] ^= 1 }
-            try wire.send(second, to: near)
-            var third = try wire.written(near)
-            if index >= one + two { third[index - one - two] ^= 1 }
-            if !third.isEmpty { try wire.send(third, to: far) }
-            #expect(wire.responder.links.isEmpty, "byte \(index)")
-            if index >= one, index < one + two {
-                #expect(!near.isActive && wire.dialer.failures.count == 1)
-            } else {
-                #expect(!far.isActive && wire.responder.rejections.count == 1)
-            }
-        }
-    }
-
     @Test func `a connection with a flood of bytes before its handshake is closed at once`() throws {
         for first in [[0x4d], [0x6b], [0x00]] as [[UInt8]] {
             let wire = try Wire()
