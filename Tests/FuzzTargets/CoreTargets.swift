@@ -1,4 +1,5 @@
 import Messaging
+import TestSupport
 
 /// The core in mid-operation, with members that hold real keys. An input is a script of changed frames, of frames a
 /// hostile member signs with any numbers, of users, clocks and links. Its first byte seeds the generator and selects
@@ -29,7 +30,7 @@ private func core(_ name: String, _ scenario: CoreScenario) -> FuzzTarget {
         case .middling: session.all.limit = 240
         case .short:
             session.all.limit = 48
-            session.all.checksFrames = false
+            session.all.manner.checksFrames = false
         }
         for _ in 0..<24 where !input.isAtEnd && !session.all.isOver {
             session.act(&input)
@@ -49,8 +50,8 @@ enum CoreScenario: Sendable {
 
     // Never changed: each input makes its own nodes.
     private nonisolated(unsafe) static let bases: [Result<FuzzSession, any Error>] = [
-        Result { FuzzSession(try FuzzAssembly.joined(2)) }, Result { FuzzSession(try FuzzAssembly.joined(3)) },
-        Result { FuzzSession(try FuzzAssembly.halfJoined()) }, Result { FuzzSession(FuzzAssembly.contacts()) },
+        Result { try FuzzSession(World.joined(2)) }, Result { try FuzzSession(World.joined(3)) },
+        Result { try FuzzSession(World.halfJoined()) }, Result { try FuzzSession(World.contacts()) },
     ]
 
     /// Starts each input from the saved records, so that inputs are independent.

@@ -1,9 +1,10 @@
 import Cryptography
 import Messaging
+import TestSupport
 
 /// A script that acts on an assembly: frames, users, links and the clock.
 struct FuzzSession {
-    var all: FuzzAssembly
+    var all: World
     /// Real frames of this conversation, to be changed by a byte or two.
     let templates: [[UInt8]]
     private var proposals: [LifetimeProposal] = []
@@ -13,10 +14,10 @@ struct FuzzSession {
     static let commandCount = 28
     static let frameCount = 22
 
-    init(_ all: FuzzAssembly) {
+    init(_ all: World) throws {
         self.all = all
         var samples = Samples()
-        templates = samples.frames().map(FrameCodec.encode)
+        templates = try samples.frames().map(FrameCodec.encode)
     }
 
     mutating func act(_ input: inout FuzzInput) {
@@ -385,8 +386,8 @@ extension FuzzSession {
         case 19: all.command(node) { machine, turn in machine.close(&turn) }
         case 20: all.command(node) { machine, turn in machine.retry(&turn) }
         case 21: all.step(node) { core, turn in _ = try? core.sleep(client, &turn) }
-        case 22: all.wake(node, client, .userInteraction)
-        case 23: all.wake(node, client, .pushNotification)
+        case 22: all.wake(node, .userInteraction)
+        case 23: all.wake(node, .pushNotification)
         case 24: all.command(node) { machine, _ in machine.releaseMemory() }
         case 25:
             all.command(node) { (machine, turn) throws(CommandError) in
@@ -399,7 +400,7 @@ extension FuzzSession {
                 _ = turn.apart { isCancelled = core.cancelJoin(client, &$0) }
                 if !isCancelled { core.retryJoin(client, &turn) }
             }
-            if isCancelled { all.gone.insert(node) }
+            if isCancelled { all.routes[node] = [] }
         }
     }
 

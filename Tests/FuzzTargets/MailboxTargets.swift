@@ -1,5 +1,6 @@
 import Cryptography
 import Messaging
+import TestSupport
 
 /// Network input of a mailbox, its owner and its senders.
 let mailboxTargets: [FuzzTarget] = [
@@ -158,7 +159,7 @@ let mailedTargets: [FuzzTarget] = [
 enum FuzzMail {
     // Never changed: each input makes its own nodes.
     private nonisolated(unsafe) static let base: Result<FuzzSession, any Error> = Result {
-        FuzzSession(try FuzzAssembly.mailing())
+        try FuzzSession(World.mailing())
     }
 
     static func start() throws -> FuzzSession {
@@ -200,7 +201,7 @@ enum FuzzMail {
             }
             frames = try resealed(made)
         }
-        guard session.all.places[node] != nil else { return }
+        guard session.all.mailboxes[node] != nil else { return }
         let dwells: [Milliseconds] = [0, 0, .minute, .hour, .day, 40 * .day, .max]
         let dwell = dwells[input.index(below: dwells.count)]
         let least = dwells[input.index(below: dwells.count)]
@@ -239,14 +240,14 @@ enum FuzzMail {
     }
 }
 
-extension FuzzAssembly {
+extension World {
     /// Two members with an agreement on a mailbox and each other's slice keys.
-    static func mailing() throws -> FuzzAssembly {
+    static func mailing() throws -> World {
         var all = try joined(2)
         let card = ContactCard(
             key: FuzzKeys.cid.publicKey, routingSecret: [UInt8](repeating: 3, count: 32),
             endpoints: [Endpoint(host: "192.0.2.9", port: 9)])
-        all.places = all.keys.map { MailboxPlace(card, own: $0) }
+        for node in 0..<2 { all.mailboxes[node] = MailboxPlace(card, own: all.keys[node]) }
         let terms = LifetimeTerms(.oneDay, mailbox: .disk)
         all.command(0) { (machine, turn) throws(CommandError) in try machine.propose(terms, &turn) }
         all.run(for: 2 * .second)

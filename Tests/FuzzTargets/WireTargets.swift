@@ -6,7 +6,7 @@ import TestSupport
 let wireTargets: [FuzzTarget] = [
     FuzzTarget("frame", byteCountLimit: 65_535, cost: 2) {
         var samples = Samples()
-        return samples.frames().map(FrameCodec.encode)
+        return try samples.frames().map(FrameCodec.encode)
     } run: { bytes in
         try ProtoOracle.compareFrame(bytes)
         guard let frame = try? FrameCodec.decode(bytes) else { return }
@@ -16,7 +16,7 @@ let wireTargets: [FuzzTarget] = [
     FuzzTarget("content", byteCountLimit: 65_535) {
         var samples = Samples()
         var seeds: [[UInt8]] = []
-        for frame in samples.frames() {
+        for frame in try samples.frames() {
             let (type, payload) = try ProtoOracle.content(of: FrameCodec.encode(frame))
             guard let index = contentTypes.firstIndex(of: type) else { continue }
             seeds.append([UInt8(index)] + payload)

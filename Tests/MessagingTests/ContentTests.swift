@@ -1,5 +1,6 @@
 import Cryptography
 import Messaging
+import TestSupport
 import Testing
 
 @Suite struct Contents {
@@ -37,10 +38,6 @@ import Testing
 
     private func state(_ id: MessageID, _ pair: Pair, _ node: Int) -> DeliveryState? {
         pair.archive[node][id]?.message.state
-    }
-
-    private func receive(_ frame: Frame, on link: LinkID, at node: Int, _ pair: inout Pair) {
-        pair.step(node) { core, turn in core.receive(frame, on: link, verify: { _ in nil }, &turn) }
     }
 
     /// Delivers the next frames in flight.
@@ -131,10 +128,10 @@ import Testing
         let here = pair.chunks[1][id]?.count ?? 0
         #expect((10..<100).contains(here))
         pair.disconnect()
-        pair.connect(dialer: 1)
+        pair.open(1, to: 0)
         var sent = 0
         while !pair.wire.isEmpty {
-            if case .attachmentChunk = pair.wire[0].2 { sent += 1 }
+            if case .attachmentChunk? = pair.wire[0].frame { sent += 1 }
             deliver(1, &pair)
         }
         #expect(sent == 100 - here)
@@ -175,9 +172,9 @@ import Testing
         var pair = try joined(lifetime: .oneDay)
         for _ in 0..<Limits.incomingAttachmentCount + 3 { _ = try sendFile(bytes(40_000), &pair) }
         // The contents arrive, the chunks do not.
-        while let position = pair.wire.firstIndex(where: { if case .contents = $0.2 { true } else { false } }) {
-            let (node, link, frame) = pair.wire.remove(at: position)
-            receive(frame, on: link, at: node, &pair)
+        while let position = pair.wire.firstIndex(where: { if case .contents? = $0.frame { true } else { false } }) {
+            let next = pair.wire.remove(at: position)
+            pair.receive(try #require(next.frame), next.to, on: next.link)
         }
         #expect(pair.archive[1].values.count { $0.message.state == .receiving } == Limits.incomingAttachmentCount)
     }
@@ -218,7 +215,7 @@ import Testing
         #expect(pair.wire.isEmpty)
         pair.readReceipts[1] = true
         markRead(ids, &pair)
-        #expect(pair.wire.count { if case .receipt = $0.2 { true } else { false } } == 2)
+        #expect(pair.wire.count { if case .receipt? = $0.frame { true } else { false } } == 2)
         pair.run()
         #expect(ids.allSatisfy { state($0, pair, 0) == .read })
         markRead(ids, &pair)
@@ -253,7 +250,7 @@ import Testing
     @Test func `a read receipt in flight on a replaced link still counts`() throws {
         var (pair, id) = try read()
         markRead([id], &pair)
-        #expect(pair.wire.contains { if case .receipt = $0.2 { true } else { false } })
+        #expect(pair.wire.contains { if case .receipt? = $0.frame { true } else { false } })
         pair.meet(dialer: 0)
         #expect(state(id, pair, 0) == .read)
     }

@@ -1,5 +1,6 @@
 import Cryptography
 import Messaging
+import TestSupport
 import Testing
 
 /// Two running copies of one home have the same keys and take each other's links. The run numbers in their session

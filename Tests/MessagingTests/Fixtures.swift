@@ -49,17 +49,3 @@ func turn(
     _ random: Randomness, now: Timestamp = noon, isLocked: Bool = false,
     endpoints: [Endpoint] = [Endpoint(host: "a", port: 1)]
 ) -> Turn { Turn(now: now, random: random, endpoints: endpoints, isLocked: isLocked) }
-
-extension NodeStateMachine {
-    /// - Parameter refusal: the error of `body`.
-    func command(
-        _ client: ClientID, _ turn: inout Turn, refusal: inout CommandError?,
-        _ body: (Conversation, inout Turn) throws -> Void
-    ) {
-        do throws(CommandError) {
-            try command(client, &turn) { (machine, turn) throws(CommandError) in
-                do { try body(machine, &turn) } catch { throw error as! CommandError }
-            }
-        } catch { refusal = error }
-    }
-}

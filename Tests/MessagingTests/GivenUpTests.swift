@@ -1,5 +1,6 @@
 import Cryptography
 import Messaging
+import TestSupport
 import Testing
 
 /// Copies that are given up for one member, and state that is dropped with a member.
@@ -30,7 +31,7 @@ import Testing
         let node = NodeStateMachine()
         var turn = turn(all.random, now: all.now)
         node.load(record, key: all.keys[0], &turn)
-        var waiting = try #require(all.archive[0][id])
+        var waiting = try #require(all.archive[0][id]).message
         waiting.state = .sent
         node.restoreOutbox(waiting, client: all.clients[0])
         #expect(node.conversation(all.clients[0])?.outboxCount == 0)
@@ -41,8 +42,12 @@ import Testing
         for node in 1...3 { all.isolate(node) }
         let id = try all.say("in memory only", from: 0)
         let client = all.clients[0]
-        all.step(0) { core, turn in core.step(client, &turn) { $0.close(&$1) } }
-        #expect(all.archive[0][id]?.state == .cancelled)
+        var cancelled: [MessageID] = []
+        all.step(0) { core, turn in
+            core.step(client, &turn) { $0.close(&$1) }
+            for case .setState(_, let ids, .cancelled) in turn.actions { cancelled += ids }
+        }
+        #expect(cancelled == [id])
         #expect(count(.messageState(id, .cancelled, stored: nil), all) == 1)
     }
 

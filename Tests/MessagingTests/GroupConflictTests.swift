@@ -1,5 +1,6 @@
 import Cryptography
 import Messaging
+import TestSupport
 import Testing
 
 /// Conflicts: two states of one version by the creator, or two descriptions of one version by a member, by intent or

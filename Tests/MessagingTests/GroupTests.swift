@@ -1,5 +1,6 @@
 import Cryptography
 import Messaging
+import TestSupport
 import Testing
 
 @Suite struct Groups {
@@ -110,9 +111,7 @@ import Testing
         all.heal()
         // A link opens that carries frames in one direction only.
         all.command(0) { (machine, turn) throws(CommandError) in machine.retry(&turn) }
-        for frame in all.wire where frame.to == 0 {
-            all.step(0) { core, turn in core.receive(frame.frame, on: frame.link, verify: { _ in nil }, &turn) }
-        }
+        for frame in all.wire where frame.to == 0 { all.receive(try #require(frame.frame), 0, on: frame.link) }
         let link = try #require(all.machine(0)?.link(to: other))
         all.wire = []
         for node in 0...1 { all.step(node) { core, turn in core.linkClosed(link, &turn) } }
@@ -210,13 +209,7 @@ import Testing
         all.command(0) { try $0.remove(removed, &$1) }
         all.run()
         #expect(all.machine(1)?.record.isRemoved == true)
-        var made: Invite?
-        all.command(0) { (machine, turn) throws(CommandError) in
-            let invite = try machine.invite(lifetime: .day, singleUse: true, &turn)
-            made = invite
-        }
-        let signed = SignedInvite(payload: [9], signedBy: all.keys[0].secret)
-        let invite = try VerifiedInvite(signed, decoded: #require(made))
+        let invite = try all.invite()
         let client = all.clients[1]
         func refusal(_ all: inout Assembly) -> CommandError? {
             var refusal: CommandError?
@@ -226,8 +219,7 @@ import Testing
             return refusal
         }
         #expect(refusal(&all) == nil)
-        all.step(1) { core, turn in _ = try? core.sleep(client, &turn) }
-        all.step(1) { core, turn in core.fallAsleep(client, &turn) }
+        all.sleep(client, of: 1)
         #expect(all.nodes[1].isSleeping(client) && refusal(&all) == nil)
     }
 
@@ -474,7 +466,7 @@ import Testing
         let earlier = try all.removeAndRejoin(1)
         if isAsleep { all.sleep(earlier, of: 1) }
         all.step(1) { core, turn in core.prepareForLock(&turn) }
-        all.locked.insert(1)
+        all.isLocked[1] = true
         for client in [earlier, all.clients[1]] { all.inboxKeys[client]?.wipe() }
         all.command(0) { try $0.explode(&$1) }
         all.run(for: 1_000)
@@ -535,7 +527,7 @@ import Testing
         all.isolate(1)
         let early = try all.say("before the third", from: 0)
         try all.join(2)
-        let message = try #require(all.archive[0][early])
+        let message = try #require(all.archive[0][early]).message
         #expect(message.deliveries.map(\.member) == [all.keys[1].publicKey])
         all.command(0) { machine, _ in machine.restoreOutbox(message) }
         all.run()

@@ -1,5 +1,6 @@
 import Cryptography
 import Messaging
+import TestSupport
 import Testing
 
 extension Assembly {
@@ -286,8 +287,7 @@ extension Assembly {
         all.isolate(1)
         let (client, key) = (all.clients[1], all.keys[1])
         all.step(1) { core, turn in _ = try? core.sleep(client, &turn) }
-        let record = try #require(all.nodes[1].record(client))
-        all.step(1) { core, turn in core.fallAsleep(client, &turn) }
+        let record = try #require(all.records[client])
         #expect(all.nodes[1].isSleeping(client))
         all.now = all.now + 6 * .second
         all.step(1) { core, turn in core.wake(record, key: key, undelivered: [], .activityRanking, &turn) }

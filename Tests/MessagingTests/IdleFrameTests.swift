@@ -1,5 +1,6 @@
 import Cryptography
 import Messaging
+import TestSupport
 import Testing
 
 /// Frames without effect that member 2 may send to member 1 at any rate.

@@ -1,5 +1,6 @@
 import Cryptography
 import Messaging
+import TestSupport
 import Testing
 
 @Suite("Join rates") struct JoinRateTests {
@@ -80,14 +81,7 @@ private struct Door {
         }
     }
 
-    mutating func inviteAgain() throws -> VerifiedInvite {
-        var made: Invite?
-        pair.command(0) { (machine, turn) throws(CommandError) in
-            let invite = try machine.invite(lifetime: .day, singleUse: true, &turn)
-            made = invite
-        }
-        return try VerifiedInvite(SignedInvite(payload: [5], signedBy: pair.keys[0].secret), decoded: #require(made))
-    }
+    mutating func inviteAgain() throws -> VerifiedInvite { try pair.invite() }
 
     func request(by invite: VerifiedInvite? = nil, secret: [UInt8]? = nil) throws -> JoinRequest {
         let invite = try #require(invite ?? pair.invite)
@@ -235,7 +229,7 @@ private struct Door {
         var waits: [Milliseconds] = []
         for _ in 0..<14 {
             pair.dials[1] = nil
-            pair.connect(dialer: 1)
+            pair.open(1, to: 0)
             pair.disconnect()
             let next = try #require(pair.nodes[1].joins.first?.nextAttempt)
             waits.append(next - pair.now)
@@ -247,7 +241,7 @@ private struct Door {
         #expect(waits.allSatisfy { $0 <= Limits.redial.longest * 3 / 2 })
         #expect(pair.nodes[1].joins.first?.attempts == 15)
         // The user asks: the dial is immediate and the backoff starts again.
-        pair.connect(dialer: 1)
+        pair.open(1, to: 0)
         pair.disconnect()
         let client = pair.clients[1]
         pair.dials[1] = nil
@@ -258,13 +252,10 @@ private struct Door {
     @Test func `A welcome on a replaced link is ignored; the repeated request on the new link is answered`() throws {
         var pair = Pair()
         try joining(&pair)
-        pair.connect(dialer: 1)
+        pair.open(1, to: 0)
         // The creator answers, and another link opens before the answer arrives.
-        let (_, first, request) = pair.wire.removeFirst()
-        let invite = pair.invite
-        pair.step(0) { core, turn in
-            core.receive(request, on: first, verify: { $0 == invite?.signed ? invite : nil }, &turn)
-        }
+        let first = pair.wire[0].link
+        pair.deliverOne()
         pair.meet(dialer: 1)
         let second = try #require(pair.machines[1]?.link(to: pair.keys[0].publicKey))
         #expect(second != first && pair.closed.contains(first) && !pair.closed.contains(second))
@@ -295,10 +286,8 @@ private struct Door {
     @Test func `A joiner that cancels after its admission frees its place; the single use stays consumed`() throws {
         var pair = Pair()
         try joining(&pair)
-        pair.connect(dialer: 1)
-        let invite = try #require(pair.invite)
-        let request = pair.wire.removeFirst()
-        pair.step(0) { core, turn in core.receive(request.2, on: request.1, verify: { _ in invite }, &turn) }
+        pair.open(1, to: 0)
+        pair.deliverOne()
         #expect(pair.machines[0]?.currentMembers.count == 1)
         let client = pair.clients[1]
         pair.wire.removeAll()
@@ -315,10 +304,11 @@ private struct Door {
         try pair.createAndInvite()
         let (client, keys, invite) = (pair.clients[1], pair.keys, try #require(pair.invite))
         pair.step(1) { core, turn in _ = try? core.join(client, invite: invite, profile: nil, asks: true, &turn) }
-        pair.connect(dialer: 1)
+        pair.open(1, to: 0)
         pair.deliverOne()
-        let (_, link, answer) = pair.wire.removeFirst()
-        guard case .welcome(var welcome) = answer else { return #expect(Bool(false), "\(answer)") }
+        let answer = pair.wire.removeFirst()
+        let link = answer.link
+        guard case .welcome(var welcome)? = answer.frame else { return #expect(Bool(false), "\(answer)") }
         let proposal = LifetimeProposal(
             conversation: welcome.genesis.conversation, membership: 1, epoch: 1, previous: .none,
             terms: LifetimeTerms(.oneDay), proposedAt: noon, nonce: pair.random.bytes(16), proposer: keys[0].publicKey
@@ -395,7 +385,7 @@ private struct Door {
     @Test func `A joiner that cancels before its request is processed leaves nothing behind`() throws {
         var pair = Pair()
         try joining(&pair)
-        pair.connect(dialer: 1)
+        pair.open(1, to: 0)
         let client = pair.clients[1]
         pair.wire.removeFirst()
         pair.step(1) { core, turn in core.cancelJoin(client, &turn) }

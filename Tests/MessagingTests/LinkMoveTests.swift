@@ -1,5 +1,6 @@
 import Cryptography
 import Messaging
+import TestSupport
 import Testing
 
 /// A member retires the link in use for another one. The two events may arrive in either order.

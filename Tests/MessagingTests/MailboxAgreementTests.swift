@@ -1,5 +1,6 @@
 import Cryptography
 import Messaging
+import TestSupport
 import Testing
 
 @Suite("Mailbox: a conversation's boxes and keys") struct MailboxAgreementTests {

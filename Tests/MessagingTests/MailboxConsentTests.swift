@@ -1,6 +1,7 @@
 import Cryptography
 import Foundation
 import Messaging
+import TestSupport
 import Testing
 
 /// The term `mailbox` of an agreement (Lifetime.md, "Terms").

@@ -1,4 +1,5 @@
 import Cryptography
+import TestSupport
 import Testing
 
 @testable import Messaging
@@ -29,10 +30,10 @@ import Testing
         all = try Assembly.mailing(2)
         all.isolate(1)
         _ = try all.say("text", from: 0)
-        all.locked = [0]
+        all.isLocked[0] = true
         all.run(for: 2 * .minute)
         #expect(all.orders.isEmpty)
-        all.locked = []
+        all.isLocked[0] = false
         all.run(for: 2 * .minute)
         #expect(all.orders[0]?.count == 1)
         all = try Assembly.mailing(2)
@@ -273,7 +274,7 @@ import Testing
         all.end(order, of: 0)
         let second = try all.say("two", from: 0)
         let machine = try #require(all.machine(0))
-        let undelivered = try [first, second].map { try #require(all.archive[0][$0]) }
+        let undelivered = try [first, second].map { try #require(all.archive[0][$0]).message }
         let again = Conversation(
             client: all.clients[0], key: all.keys[0], record: machine.record, session: .quiet, undelivered: undelivered,
             dials: false, now: all.now)

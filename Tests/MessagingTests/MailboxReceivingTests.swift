@@ -1,5 +1,6 @@
 import Cryptography
 import Messaging
+import TestSupport
 import Testing
 
 @Suite("Mailbox: frames taken from our boxes") struct MailboxReceivingTests {

@@ -1,5 +1,6 @@
 import Cryptography
 import Messaging
+import TestSupport
 import Testing
 
 /// Inboxes of two nodes that sleep and wake (Delivery.md).
@@ -70,7 +71,7 @@ import Testing
         var pair = try joined()
         pair.disconnect()
         pair.now = pair.now + .minute
-        pair.connect(dialer: 0)
+        pair.open(0, to: 1)
         // The sleeper has said that the session is over, and has not read what the other says.
         pair.wire.removeAll { $0.to == sleeper }
         pair.run()
@@ -341,7 +342,7 @@ import Testing
             let client = pair.clients[0]
             pair.step(0) { core, turn in _ = try? core.createConversation(client, name: nil, profile: nil, &turn) }
         }
-        let (clients, records, keys) = (pair.nodes[0].clients, pair.records, pair.keyOf)
+        let (clients, records, keys) = (pair.nodes[0].clients, pair.records, pair.inboxKeys)
         pair.nodes[0] = NodeStateMachine()
         pair.step(0) { core, turn in
             for client in clients {
@@ -387,7 +388,7 @@ import Testing
             pair.step(0) { core, turn in
                 _ = try? core.createConversation(client, name: "c\(number)", profile: nil, &turn)
             }
-            pair.keyOf[client] = key
+            pair.inboxKeys[client] = key
             clients.append(client)
             pair.now = pair.now + .minute
         }

@@ -1,11 +1,12 @@
 import Cryptography
 import Messaging
+import TestSupport
 import Testing
 
 @Suite("System messages") struct SystemMessageTests {
     @Test func `Both sides show the agreement as a message, and it expires with the contents around it`() throws {
         var pair = try Pair.joined()
-        func notes(_ node: Int) -> [(message: Message, keeping: NodeAction.Keeping)] {
+        func notes(_ node: Int) -> [World.Kept] {
             pair.archive[node].values.filter {
                 $0.message.content.type == .systemMessage && !$0.message.content.displayText.hasSuffix(" has joined")
             }.sorted { $0.message.content.sentAt < $1.message.content.sentAt }

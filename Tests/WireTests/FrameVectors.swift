@@ -1,5 +1,6 @@
 import Cryptography
 import Foundation
+import FuzzTargets
 import Messaging
 import TestSupport
 import Testing

@@ -1,4 +1,5 @@
 import Cryptography
+import FuzzTargets
 import Messaging
 import TestSupport
 import Testing

@@ -3,20 +3,20 @@ import Messaging
 import TestSupport
 
 /// The values of the page SignedValues, made by the program from the page's inputs.
-struct SpecifiedValues {
-    let examples: VectorFile
-    let ann: IdentityKey
-    let bob: IdentityKey
-    let conversation: ConversationID
-    let time: Timestamp
-    let token: [UInt8]
-    let joinSecret: [UInt8]
-    let tag: InviteTag
+package struct SpecifiedValues {
+    package let examples: VectorFile
+    package let ann: IdentityKey
+    package let bob: IdentityKey
+    package let conversation: ConversationID
+    package let time: Timestamp
+    package let token: [UInt8]
+    package let joinSecret: [UInt8]
+    package let tag: InviteTag
 
     /// The signatures' nonces are hardened with 32 zero bytes.
-    var zeros = ReplayedRandomness()
+    package var zeros = ReplayedRandomness()
 
-    init() throws {
+    package init() throws {
         examples = try VectorFile("SignedValues")
         let inputs = try examples["inputs"]
         ann = IdentityKey(try SecretKey(SecretBytes(copying: try inputs.bytes("ann"))))
@@ -28,19 +28,21 @@ struct SpecifiedValues {
         tag = try Self.known(InviteTag(try inputs.text("tag")))
     }
 
-    static func known<Value>(_ value: Value?) throws -> Value {
+    package static func known<Value>(_ value: Value?) throws -> Value {
         guard let value else { throw Vector.Failure(description: "a value of the page does not read") }
         return value
     }
 
-    func message() throws -> MessageID {
+    package func message() throws -> MessageID {
         var random = ReplayedRandomness(try examples["names"].bytes("nonce"))
         return MessageID.make(by: ann.publicKey, in: conversation, &random)
     }
 
-    mutating func genesis() -> Genesis { Genesis(conversation: conversation, createdAt: time, key: ann, &zeros) }
+    package mutating func genesis() -> Genesis {
+        Genesis(conversation: conversation, createdAt: time, key: ann, &zeros)
+    }
 
-    mutating func member(_ name: String, _ key: IdentityKey) throws -> Member {
+    package mutating func member(_ name: String, _ key: IdentityKey) throws -> Member {
         let vector = try examples[name]
         return Member(
             profile: try Self.optional(vector.text("name")),
@@ -48,10 +50,10 @@ struct SpecifiedValues {
             version: UInt64(try vector.number("version")), key: key, &zeros)
     }
 
-    mutating func annMember() throws -> Member { try member("member", ann) }
-    mutating func bobMember() throws -> Member { try member("member without name and endpoints", bob) }
+    package mutating func annMember() throws -> Member { try member("member", ann) }
+    package mutating func bobMember() throws -> Member { try member("member without name and endpoints", bob) }
 
-    mutating func group() throws -> GroupState {
+    package mutating func group() throws -> GroupState {
         let vector = try examples["group state"]
         return GroupState(
             conversation: conversation, version: UInt64(try vector.number("version")),
@@ -60,11 +62,11 @@ struct SpecifiedValues {
         ).signed(by: ann, &zeros)
     }
 
-    mutating func departure() -> Departure {
+    package mutating func departure() -> Departure {
         Departure(of: bob.publicKey, conversation: conversation, key: bob, &zeros)
     }
 
-    mutating func proposal(_ name: String) throws -> LifetimeProposal {
+    package mutating func proposal(_ name: String) throws -> LifetimeProposal {
         let vector = try examples[name]
         let unopened = try vector.number("unopened")
         return LifetimeProposal(
@@ -80,36 +82,38 @@ struct SpecifiedValues {
         ).signed(by: ann, &zeros)
     }
 
-    mutating func plainProposal() throws -> LifetimeProposal { try proposal("proposal with a lifetime alone") }
-    mutating func fullProposal() throws -> LifetimeProposal { try proposal("proposal with all terms") }
+    package mutating func plainProposal() throws -> LifetimeProposal { try proposal("proposal with a lifetime alone") }
+    package mutating func fullProposal() throws -> LifetimeProposal { try proposal("proposal with all terms") }
 
-    mutating func accept() throws -> LifetimeAccept {
+    package mutating func accept() throws -> LifetimeAccept {
         let at = Timestamp(milliseconds: try examples["accept"].number("acceptedAt"))
         return LifetimeAccept(try plainProposal(), at: at, by: bob, &zeros)
     }
 
-    mutating func agreement() throws -> Agreement { Agreement(proposal: try plainProposal(), accepts: [try accept()]) }
+    package mutating func agreement() throws -> Agreement {
+        Agreement(proposal: try plainProposal(), accepts: [try accept()])
+    }
 
-    mutating func notice(isImmediate: Bool) -> ExplodeNotice {
+    package mutating func notice(isImmediate: Bool) -> ExplodeNotice {
         ExplodeNotice(genesis: genesis(), expiresAt: time, isImmediate: isImmediate, key: ann, &zeros)
     }
 
-    mutating func sealedNotice(_ name: String) throws -> [UInt8] {
+    package mutating func sealedNotice(_ name: String) throws -> [UInt8] {
         var random = ReplayedRandomness(try examples[name].bytes("nonce"))
         return notice(isImmediate: name == "notice, immediate").sealed(&random)
     }
 
-    mutating func receipt() throws -> DeletionReceipt {
+    package mutating func receipt() throws -> DeletionReceipt {
         let at = Timestamp(milliseconds: try examples["deletion receipt"].number("destroyedAt"))
         return DeletionReceipt(conversation: conversation, destroyedAt: at, key: bob, &zeros)
     }
 
-    mutating func statement() throws -> ExpiredStatement {
+    package mutating func statement() throws -> ExpiredStatement {
         let at = Timestamp(milliseconds: try examples["statement"].number("statedAt"))
         return ExpiredStatement(tag: tag, timestamp: at, key: ann, &zeros)
     }
 
-    func invite() throws -> Invite {
+    package func invite() throws -> Invite {
         Invite(
             tag: tag,
             conversationToken: ConversationToken.seal(
@@ -120,7 +124,7 @@ struct SpecifiedValues {
             conversationExpiresAt: nil, expiresAt: time + .day, singleUse: true)
     }
 
-    func signedInvite() throws -> SignedInvite {
+    package func signedInvite() throws -> SignedInvite {
         SignedInvite(payload: InviteSlug.encodePayload(try invite()), signedBy: ann.secret)
     }
 

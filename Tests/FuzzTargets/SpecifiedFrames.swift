@@ -3,20 +3,20 @@ import Messaging
 import TestSupport
 
 /// The frames of the page Frames, by their names there.
-struct SpecifiedFrames {
+package struct SpecifiedFrames {
     private var values: SpecifiedValues
     private let message: MessageID
     private let agreement: Agreement
     private let digest = [UInt8](0xf0..<0xf8)
     private let nonce = [UInt8](0xe0..<0xf0)
 
-    init() throws {
+    package init() throws {
         values = try SpecifiedValues()
         message = try values.message()
         agreement = try values.agreement()
     }
 
-    mutating func all() throws -> [(String, Frame)] {
+    package mutating func all() throws -> [(String, Frame)] {
         try sessions() + contents() + lifetimes() + joins() + group() + relays() + mailbox() + [
             ("acknowledgement", .acknowledgement(message, stored: true)),
             (
