@@ -1,6 +1,6 @@
 import Testing
 
-/// Negotiation beyond the four scenarios of `Seed004Tests` (Lifetime.md).
+/// Negotiation beyond the scenarios of `Seed004Tests` (Lifetime.md).
 @Suite("Lifetime", .script) struct LifetimeTests {
     @Test("A wait for an agreement ends with exit code 2 if the proposal is rejected; an old rejection does not count")
     func rejected() throws {
