@@ -177,7 +177,7 @@ package enum Limits {
     /// A sleeping inbox with a failed delivery is woken again after 4 s, 8 s … 15 min, each shortened by up to a
     /// quarter at random.
     package static let sleepingRetry = Backoff(first: 4 * .second, longest: 15 * .minute)
-    /// Inboxes woken in one turn, while handshakes wait, and the pause before the next of a start or a rebalance.
+    /// A start or a rebalance wakes this many inboxes in one turn, in which handshakes wait, and then pauses.
     package static let wakeBatchCount = 4
     package static let wakePause: Milliseconds = 25
     /// How often inboxes beyond the capacity are put to sleep, and the delay of a rebalance after a change.

@@ -108,6 +108,7 @@ extension SocketPair {
             // Long, because a busy machine answers late; short where a test waits for the timeout.
             limits.datagramPatience = farHasUDP ? .minutes(2) : .milliseconds(50)
             limits.dialStagger = stagger
+            if farHasUDP { (limits.actTimeout, limits.handshakeTimeout) = (.minutes(2), .minutes(2)) }
             limits.datagramHeadStart = max(limits.datagramHeadStart, stagger)
             return try Side(
                 loop, key: key, network: isNear ? network : Sockets(), datagrams: isNear || farHasUDP ? Sockets() : nil,

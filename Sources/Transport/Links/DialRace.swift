@@ -22,9 +22,8 @@ struct DialRace: Sendable {
         case ended
     }
 
-    /// ``TransportLimits/dialStagger``, ``TransportLimits/answerPatience`` and ``TransportLimits/datagramPatience``.
-    private let stagger: TimeAmount
-    private let answerPatience: TimeAmount
+    private let limits: TransportLimits
+    /// ``TransportLimits/datagramPatience``, or ``TransportLimits/punchPatience``.
     private let datagramPatience: TimeAmount
     /// ``TransportLimits/datagramHeadStart``, if UDP comes first.
     private let headStart: TimeAmount?
@@ -46,7 +45,7 @@ struct DialRace: Sendable {
         _ endpoints: [Endpoint], hasDatagrams: Bool, prefersDatagrams: Bool = false,
         limits: TransportLimits = TransportLimits()
     ) {
-        (stagger, answerPatience) = (limits.dialStagger, limits.answerPatience)
+        self.limits = limits
         datagramPatience = limits.datagramPatience
         headStart = hasDatagrams && prefersDatagrams ? limits.datagramHeadStart : nil
         let endpoints = Self.interleaved(endpoints)
@@ -62,7 +61,7 @@ struct DialRace: Sendable {
 
     /// A race for hole punching: over UDP, to all addresses at once.
     init(punching endpoints: [Endpoint], limits: TransportLimits = TransportLimits()) {
-        (stagger, answerPatience) = (limits.dialStagger, limits.answerPatience)
+        self.limits = limits
         datagramPatience = limits.punchPatience
         headStart = nil
         isPunching = true
@@ -115,10 +114,11 @@ struct DialRace: Sendable {
         return end(with: failure ?? .timedOut)
     }
 
-    /// The other side accepted a TCP connection: the path carries TCP, but a node under load takes a while to answer.
-    mutating func connected(_ attempt: Attempt, now: NIODeadline) {
-        guard case .running(let nextAt, let giveUpAt) = state, underWay.contains(attempt) else { return }
-        state = .running(nextAt: max(nextAt, now + answerPatience), giveUpAt: giveUpAt)
+    /// A node under load accepts a TCP connection long before it answers. Only UDP to the same endpoint waits for that.
+    mutating func connected(to endpoint: Endpoint, now: NIODeadline) {
+        if case .running(let nextAt, let giveUpAt) = state, waiting.allSatisfy({ $0.endpoint == endpoint }) {
+            state = .running(nextAt: max(nextAt, now + limits.answerPatience), giveUpAt: giveUpAt)
+        }
     }
 
     /// The peer answered over UDP; the link is not open yet.
@@ -196,7 +196,7 @@ struct DialRace: Sendable {
         underWay.append(next)
         let isOverUDPAlone = waiting.isEmpty && underWay.allSatisfy { $0.carrier == .udp }
         if next.carrier == .tcp { streamsAt = nil }
-        let nextAt = waiting.first?.carrier == .tcp ? streamsAt ?? now + stagger : now + stagger
+        let nextAt = waiting.first?.carrier == .tcp ? streamsAt ?? now + limits.dialStagger : now + limits.dialStagger
         state = .running(nextAt: nextAt, giveUpAt: isOverUDPAlone ? now + datagramPatience : nil)
         return [.start(next)]
     }

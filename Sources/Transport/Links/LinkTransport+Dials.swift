@@ -175,7 +175,7 @@ extension LinkTransport {
 
     func attemptConnected(_ name: UInt64) {
         guard let (number, attempt) = attempts[name] else { return }
-        races[number]?.machine.connected(attempt, now: loop.now)
+        races[number]?.machine.connected(to: attempt.endpoint, now: loop.now)
         setTimer(number)
     }
 
