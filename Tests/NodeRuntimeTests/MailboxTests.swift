@@ -90,10 +90,10 @@ private final class Household: Sendable {
 }
 
 extension Node {
-    /// Waits until a condition holds, checked after each pass of the loop.
+    /// Waits until a condition holds, checked after each pass of the loop. The limit only names what never happens.
     func eventually(_ what: String, _ isTrue: @escaping @Sendable (isolated Node) -> Bool) async throws {
         let promise = loop.makePromise(of: Void.self)
-        let deadline = NIODeadline.now() + .seconds(30)
+        let deadline = NIODeadline.now() + .minutes(5)
         @Sendable func look() {
             if self.assumeIsolated({ isTrue($0) }) { return promise.succeed(()) }
             if NIODeadline.now() > deadline { return promise.fail(NeverHappened(what: what)) }

@@ -195,17 +195,15 @@ import Testing
         try await net.end()
     }
 
-    /// Queues the frames at the far end, which reads nothing; a frame of its own tells that they were sent.
+    /// Queues the frames at the far end, which reads nothing. They are there when all their bytes are acknowledged.
     private func fill(_ net: SocketPair, with frames: [[UInt8]]) async throws {
-        try await net.until { near, _ in
-            near.frames.count == 1
-        } after: { near, far in
+        try await net.act { near, far in
             far.links[0].pauseReading()
-            near.waiting = frames
-            near.write()
-            try? far.links[0].send([1])
-            far.links[0].flush()
+            for frame in frames { try near.links[0].send(frame) }
+            near.links[0].flush()
         }
+        while try await net.act({ near, _ in near.transport.endpoint.link(near.links[0].id)?.outbound.byteCount != 0 })
+        {}
     }
 
     @Test func `a link hands over at most 128 frames in one turn of the loop`() async throws {
@@ -244,6 +242,7 @@ import Testing
         limits.actTimeout = .milliseconds(50)
         let net = try await SocketPair(.udp, limits: limits)
         try await net.dial(nil, SocketPair.unknownToken)
+        try await net.until { _, far in !far.rejections.isEmpty }
         #expect(net.near.failures == [.timedOut] && net.far.rejections.first == .unknownToken)
         for port in [0, 65_536, -1] { try await net.dial([Endpoint(host: "127.0.0.1", port: port)]) }
         try await net.dial([Endpoint(host: "no such host", port: 1)])

@@ -46,7 +46,7 @@ struct SocketPair {
         endpoint = Endpoint(host: host, port: listening.tcp.address.port ?? 0)
     }
 
-    /// Acts on the loop, and waits until an event makes the condition true.
+    /// Acts on the loop, and waits until an event makes the condition true and its turn is over.
     func until(
         _ isDone: @escaping @Sendable (_ near: Side, _ far: Side) -> Bool,
         after action: @escaping @Sendable (_ near: Side, _ far: Side) -> Void = { _, _ in }
@@ -58,7 +58,7 @@ struct SocketPair {
                 side.changed = {
                     guard isDone(near, far) else { return }
                     (near.changed, far.changed) = ({}, {})
-                    promise.succeed(())
+                    loop.execute { promise.succeed(()) }
                 }
             }
             action(near, far)
@@ -84,7 +84,7 @@ struct SocketPair {
             near.changed = {
                 guard hasEnded() else { return }
                 near.changed = {}
-                promise.succeed(number)
+                loop.execute { promise.succeed(number) }
             }
             return promise.futureResult
         }.get()
