@@ -5,17 +5,17 @@ import Testing
 
 /// A frame of many contents (Frames.md, "Contents").
 @Suite("Frames of many contents") struct ContentsFrameTests {
-    private func scene() throws -> Assembly {
-        var all = try Assembly.joined(2)
+    private func scene() throws -> World {
+        var all = try World.joined(2)
         all.run()
         return all
     }
 
-    private func texts(_ count: Int, _ all: inout Assembly) -> [AgedContent] {
+    private func texts(_ count: Int, _ all: inout World) -> [AgedContent] {
         (0..<count).map { AgedContent(all.text("\($0)", by: 0), age: 0) }
     }
 
-    private func acknowledgements(_ all: Assembly) -> [Acknowledgement] {
+    private func acknowledgements(_ all: World) -> [Acknowledgement] {
         all.sent.compactMap { if case .acknowledgement(let said) = $0 { said } else { nil } }
     }
 
@@ -125,8 +125,8 @@ import Testing
 
 /// A frame that acknowledges many messages (Frames.md, "Acknowledgement").
 @Suite("Acknowledgements") struct AcknowledgementTests {
-    private func scene(_ count: Int) throws -> (all: Assembly, ids: [MessageID]) {
-        var all = try Assembly.joined(2)
+    private func scene(_ count: Int) throws -> (all: World, ids: [MessageID]) {
+        var all = try World.joined(2)
         all.run()
         all.cut.insert([0, 1])
         let ids = try (0..<count).map { try all.say("\($0)", from: 0) }

@@ -6,11 +6,11 @@ import Testing
 /// Two running copies of one home have the same keys and take each other's links. The run numbers in their session
 /// starts reveal it.
 @Suite("Two copies of one home") struct CopiesOfAHome {
-    private var all: Assembly
+    private var all: World
     private var nextLink: UInt64 = 1_000
 
     init() throws {
-        all = try Assembly.joined(2)
+        all = try World.joined(2)
         all.run()
     }
 
@@ -147,7 +147,7 @@ private struct RunningCopies {
     private var random: Randomness
     private var now: Timestamp
 
-    init(_ all: Assembly, of copied: Int) throws {
+    init(_ all: World, of copied: Int) throws {
         let other = 1 - copied
         keys = [all.keys[other].publicKey, all.keys[copied].publicKey]
         (random, now) = (all.random, all.now)

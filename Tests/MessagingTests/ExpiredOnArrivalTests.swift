@@ -7,18 +7,16 @@ import Testing
 @Suite struct ExpiredOnArrival {
     private let terms = LifetimeTerms(.oneHour, unopened: .minute)
 
-    private func scene(_ count: Int, _ terms: LifetimeTerms? = nil) throws -> Assembly {
+    private func scene(_ count: Int, _ terms: LifetimeTerms? = nil) throws -> World {
         let terms = terms ?? self.terms
-        var all = try Assembly.joined(count)
+        var all = try World.joined(count)
         all.run()
         all.agree(on: terms)
         #expect(all.machine(0)?.agreement?.terms == terms)
         return all
     }
 
-    private func count(_ kind: Event.Kind, _ node: Int, _ all: Assembly) -> Int {
-        all.events[node].count { $0 == kind }
-    }
+    private func count(_ kind: Event.Kind, _ node: Int, _ all: World) -> Int { all.events[node].count { $0 == kind } }
 
     @Test func `a receiver answers each content expired on arrival, notifies watchers once and keeps nothing`() throws {
         var all = try scene(2)

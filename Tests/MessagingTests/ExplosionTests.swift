@@ -4,19 +4,19 @@ import TestSupport
 import Testing
 
 @Suite struct GroupExplosions {
-    private func schedule(_ all: inout Assembly, in delay: Milliseconds, by node: Int = 0) -> CommandError? {
+    private func schedule(_ all: inout World, in delay: Milliseconds, by node: Int = 0) -> CommandError? {
         all.command(node) { try $0.explode(at: $1.now + delay, &$1) }
     }
 
-    private func end(_ all: Assembly, _ node: Int) -> Timestamp? { all.machine(node)?.record.schedule?.expiresAt }
+    private func end(_ all: World, _ node: Int) -> Timestamp? { all.machine(node)?.record.schedule?.expiresAt }
 
     /// The notice of a node's schedule, sealed as a member sends it.
-    private func notice(_ all: inout Assembly, _ node: Int) throws -> [UInt8] {
+    private func notice(_ all: inout World, _ node: Int) throws -> [UInt8] {
         try #require(all.machine(node)?.record.schedule?.notice).sealed(&all.random)
     }
 
     @Test func `a scheduled explosion is confirmed by all members and ends the conversation at its time`() throws {
-        var all = try Assembly.joined(4)
+        var all = try World.joined(4)
         #expect(schedule(&all, in: .hour) == nil)
         all.run()
         let time = try #require(end(all, 0))
@@ -40,7 +40,7 @@ import Testing
     }
 
     @Test func `a link without an answer is closed soon after the explosion`() throws {
-        var all = try Assembly.joined(2)
+        var all = try World.joined(2)
         let link = try #require(all.links.keys.max())
         #expect(all.isOnline(0, 1) && !all.nodes[0].isGuest(link))
         all.cut = [[0, 1]]
@@ -57,7 +57,7 @@ import Testing
     }
 
     @Test func `each member explodes at the scheduled time even without any link`() throws {
-        var all = try Assembly.joined(3)
+        var all = try World.joined(3)
         _ = schedule(&all, in: 30 * .second)
         all.run()
         for node in 0..<3 { all.isolate(node) }
@@ -69,7 +69,7 @@ import Testing
     }
 
     @Test func `an absent member learns the schedule and the explosion from any other member`() throws {
-        var all = try Assembly.joined(3)
+        var all = try World.joined(3)
         all.isolate(2)
         _ = schedule(&all, in: .hour)
         all.run()
@@ -87,7 +87,7 @@ import Testing
     }
 
     @Test func `a sealed notice contains the seed's JSON, and its fallback names the time`() throws {
-        var all = try Assembly.joined(2)
+        var all = try World.joined(2)
         for (isImmediate, json) in [
             (false, #"{"expiresAt":"2026-11-21T06:37:11Z"}"#),
             (true, #"{"expiresAt":"2026-11-21T06:37:11Z","immediate":true}"#),
@@ -109,11 +109,11 @@ import Testing
     }
 
     @Test func `a later notice goes unchecked, and a forged earlier one is dropped`() throws {
-        var all = try Assembly.joined(2)
+        var all = try World.joined(2)
         #expect(schedule(&all, in: .hour) == nil)
         all.run()
         let own = try #require(all.machine(1)?.record.schedule?.notice)
-        func offer(_ seconds: Milliseconds, _ all: inout Assembly) -> Bool {
+        func offer(_ seconds: Milliseconds, _ all: inout World) -> Bool {
             var forged = own
             forged.expiresAt = own.expiresAt + seconds * .second
             let dropped = all.machine(1)?.droppedCount ?? 0
@@ -130,7 +130,7 @@ import Testing
     }
 
     @Test func `the earliest scheduled end wins in any order, and an immediate explosion beats all`() throws {
-        var all = try Assembly.joined(2)
+        var all = try World.joined(2)
         _ = schedule(&all, in: 3 * .hour)
         all.run()
         let late = try notice(&all, 0)
@@ -160,7 +160,7 @@ import Testing
     }
 
     @Test func `a notice that would change nothing is not checked, and is answered with ours`() throws {
-        var all = try Assembly.joined(2)
+        var all = try World.joined(2)
         _ = schedule(&all, in: .hour)
         all.run()
         let (known, client) = (try #require(end(all, 1)), all.clients[1])
@@ -191,7 +191,7 @@ import Testing
     }
 
     @Test func `only the creator schedules an end: a past time is now, a far one is clamped`() throws {
-        var all = try Assembly.joined(2)
+        var all = try World.joined(2)
         #expect(schedule(&all, in: .hour, by: 1) == .notCreator)
         #expect(schedule(&all, in: .max) == nil)
         all.run()
@@ -201,7 +201,7 @@ import Testing
         #expect(schedule(&all, in: -.day) == nil)
         #expect(all.machine(0) == nil)
         // A member clamps a received schedule by its own clock, too.
-        var other = try Assembly.joined(2)
+        var other = try World.joined(2)
         let genesis = try #require(other.machine(0)?.record.genesis)
         let (client, clamped) = (other.clients[1], other.now + Limits.explosionHorizon)
         // The second notice has an earlier time, and puts nothing off.
@@ -237,7 +237,7 @@ import Testing
     }
 
     @Test func `a prepared explosion follows changes of members and invites, and leaving removes it`() throws {
-        var all = try Assembly.joined(2)
+        var all = try World.joined(2)
         _ = schedule(&all, in: .hour)
         all.run()
         #expect(all.armed[0]?.members.count == 1)
@@ -258,7 +258,7 @@ import Testing
     @Test(arguments: [false, true]) func `leaving an earlier copy keeps the prepared explosion of the present one`(
         isAsleep: Bool
     ) throws {
-        var all = try Assembly.joined(2)
+        var all = try World.joined(2)
         _ = schedule(&all, in: .hour)
         all.run()
         let earlier = try all.removeAndRejoin(1)
@@ -272,7 +272,7 @@ import Testing
     }
 
     @Test func `a joiner learns the schedule from the welcome, and an inconsistent welcome is invalid`() throws {
-        var all = Assembly(2)
+        var all = World(2)
         let client = all.clients[0]
         all.step(0) { core, turn in _ = try? core.createConversation(client, name: "c", profile: "p", &turn) }
         _ = schedule(&all, in: .hour)
@@ -304,7 +304,7 @@ import Testing
     }
 
     @Test func `a restored creator obeys its own earlier notice and requests the receipts again`() throws {
-        var all = try Assembly.joined(2)
+        var all = try World.joined(2)
         let client = all.clients[0]
         let record = try #require(all.nodes[0].record(client))
         all.command(0) { try $0.explode(&$1) }
@@ -395,7 +395,7 @@ import Testing
     }
 
     @Test func `a saved record with a schedule reloads unchanged and is armed again at the start`() throws {
-        var all = try Assembly.joined(2)
+        var all = try World.joined(2)
         _ = schedule(&all, in: .hour)
         all.run()
         let client = all.clients[1]

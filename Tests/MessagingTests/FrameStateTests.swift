@@ -47,7 +47,7 @@ import Testing
     func `each frame is taken or dropped as the page Frames says for its link's state`(_ row: Row, _ state: State)
         throws
     {
-        var all = try Assembly.joined(3)
+        var all = try World.joined(3)
         all.run(for: 30_000)
         let message = try all.say("wait", from: victim)
         let old = try #require(all.machine(victim)?.link(to: all.keys[member].publicKey))
@@ -73,15 +73,15 @@ import Testing
 
     private var start: Frame { .session(SessionStart(reset: false, inForce: nil, head: nil, renewable: nil)) }
 
-    private func deliver(_ frame: Frame, on link: LinkID, _ all: inout Assembly) {
+    private func deliver(_ frame: Frame, on link: LinkID, _ all: inout World) {
         all.step(victim) { core, turn in core.receive(frame, on: link, verify: { _ in nil }, &turn) }
     }
 
-    private func sends(_ row: Row, on link: LinkID, _ message: MessageID, _ all: inout Assembly) throws -> Bool {
+    private func sends(_ row: Row, on link: LinkID, _ message: MessageID, _ all: inout World) throws -> Bool {
         let own = all.keys[member]
         let sent = all.sent.count
         let dropped = try #require(all.machine(victim)).droppedCount
-        func answers(_ all: Assembly) -> ArraySlice<Frame> { all.sent[sent...] }
+        func answers(_ all: World) -> ArraySlice<Frame> { all.sent[sent...] }
         switch row {
         case .session:
             deliver(start, on: link, &all)
@@ -120,7 +120,7 @@ import Testing
         }
     }
 
-    private func firstStart(of node: Int, _ all: Assembly) throws -> SessionStart {
+    private func firstStart(of node: Int, _ all: World) throws -> SessionStart {
         let key = all.keys[node].publicKey
         let starts = all.sent.compactMap { frame -> SessionStart? in
             if case .session(let start) = frame, start.member?.key == key { start } else { nil }
@@ -129,7 +129,7 @@ import Testing
     }
 
     @Test func `a joiner's first session start names its agreement, its own description and no renewal`() throws {
-        let two = try Assembly.joined(2)
+        let two = try World.joined(2)
         let machine = try #require(two.machine(1))
         var expected = SessionStart(reset: false, inForce: nil, head: nil, renewable: nil)
         expected.member = machine.record.own
@@ -139,7 +139,7 @@ import Testing
         #expect(said == expected && said.run != 0)
 
         // A third member joins under an existing agreement.
-        var all = Assembly(3)
+        var all = World(3)
         all.create()
         try all.join(1)
         all.run()

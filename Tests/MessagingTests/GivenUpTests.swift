@@ -5,10 +5,10 @@ import Testing
 
 /// Copies that are given up for one member, and state that is dropped with a member.
 @Suite struct GivenUp {
-    private func count(_ kind: Event.Kind, _ all: Assembly) -> Int { all.events[0].count { $0 == kind } }
+    private func count(_ kind: Event.Kind, _ all: World) -> Int { all.events[0].count { $0 == kind } }
 
     @Test func `a message given up for one member stays undelivered though another member has it`() throws {
-        var all = try Assembly.joined(3)
+        var all = try World.joined(3)
         all.run()
         all.agree(on: LifetimeTerms(.oneHour, unopened: .minute))
         all.isolate(1)
@@ -38,7 +38,7 @@ import Testing
     }
 
     @Test func `closing reports a text's cancellation once, however many recipients it has`() throws {
-        var all = try Assembly.joined(4)
+        var all = try World.joined(4)
         for node in 1...3 { all.isolate(node) }
         let id = try all.say("in memory only", from: 0)
         let client = all.clients[0]
@@ -52,7 +52,7 @@ import Testing
     }
 
     @Test func `removing a member deletes the counters of its mailbox`() throws {
-        var all = try Assembly.joined(3)
+        var all = try World.joined(3)
         let (member, client) = (all.keys[1].publicKey, all.clients[0])
         let age = SlotAge(dwell: 0, least: 0)
         for number: UInt64 in [3, 900] {

@@ -7,8 +7,7 @@ import Testing
 /// from a restored home. All members end with the same one, and are told.
 @Suite struct GroupConflicts {
     /// Two states of one version, each told to another member while the members have no link.
-    private func split(_ all: inout Assembly, _ change: (inout GroupState, _ second: Bool) -> Void) throws
-        -> [GroupState]
+    private func split(_ all: inout World, _ change: (inout GroupState, _ second: Bool) -> Void) throws -> [GroupState]
     {
         let known = try #require(all.machine(0)?.record.group)
         return [false, true].map { second in
@@ -19,18 +18,18 @@ import Testing
         }
     }
 
-    private func tell(_ state: GroupState, _ node: Int, _ all: inout Assembly) {
+    private func tell(_ state: GroupState, _ node: Int, _ all: inout World) {
         all.inject(.group(GroupUpdate(state: state, members: [], departures: [])), from: 0, to: node)
     }
 
-    private func conflicts(_ node: Int, _ all: Assembly) -> Int {
+    private func conflicts(_ node: Int, _ all: World) -> Int {
         all.events[node].count { if case .groupConflict = $0 { true } else { false } }
     }
 
     @Test(arguments: [true, false]) func `members given two states of one version all take the same, and are told once`(
         isLocked: Bool
     ) throws {
-        var all = try Assembly.joined(3)
+        var all = try World.joined(3)
         all.run()
         let states = try split(&all) { state, second in
             if isLocked { state.isLocked = second } else { state.name = second ? "one" : "other" }
@@ -57,7 +56,7 @@ import Testing
 
     @Test func `a member given two member lists of one version takes the same in either order`() throws {
         for isReversed in [false, true] {
-            var all = try Assembly.joined(4)
+            var all = try World.joined(4)
             all.run()
             all.agree(on: .oneDay)
             let keys = all.keys.map(\.publicKey)
@@ -80,7 +79,7 @@ import Testing
     @Test func `a member given two descriptions of one version shows the same in either order`() throws {
         var shown: [[String]] = []
         for isReversed in [false, true] {
-            var all = try Assembly.joined(3)
+            var all = try World.joined(3)
             all.run()
             let version = UInt64(all.now.milliseconds) + 1
             let places = [Endpoint(host: "n2", port: 1)]

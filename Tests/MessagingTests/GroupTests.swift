@@ -5,7 +5,7 @@ import Testing
 
 @Suite struct Groups {
     @Test func `a joiner gets a link to every member, and its message reaches all`() throws {
-        var all = try Assembly.joined(5)
+        var all = try World.joined(5)
         for one in 0..<5 {
             #expect(all.names(one) == (0..<5).filter { $0 != one }.map { "p\($0)" })
             for other in 0..<one { #expect(all.isOnline(one, other), "\(one) and \(other)") }
@@ -17,7 +17,7 @@ import Testing
     }
 
     @Test func `a message counts as delivered only when the last member has it`() throws {
-        var all = try Assembly.joined(3)
+        var all = try World.joined(3)
         all.isolate(2)
         let id = try all.say("wait for it", from: 0)
         all.run()
@@ -29,7 +29,7 @@ import Testing
     }
 
     @Test func `a message is read when all who got it have read it, and a later joiner cannot read it`() throws {
-        var all = Assembly(4)
+        var all = World(4)
         all.create()
         for node in 1...2 { try all.join(node) }
         let id = try all.say("to two", from: 0)
@@ -46,7 +46,7 @@ import Testing
     }
 
     @Test func `a message missing only at a removed member is delivered, or cancelled if none has it`() throws {
-        var all = try Assembly.joined(3)
+        var all = try World.joined(3)
         let keys = all.keys.map(\.publicKey)
         all.isolate(2)
         let id = try all.say("two have it", from: 0)
@@ -61,7 +61,7 @@ import Testing
     }
 
     @Test func `only the creator changes the name and the lock, and all members see it`() throws {
-        var all = try Assembly.joined(3)
+        var all = try World.joined(3)
         #expect(all.command(1) { try $0.rename("mine", &$1) } == .notCreator)
         #expect(all.command(1) { try $0.setLocked(true, &$1) } == .notCreator)
         #expect(
@@ -77,7 +77,7 @@ import Testing
     }
 
     @Test func `a member back from absence learns the newest state from any member`() throws {
-        var all = try Assembly.joined(3)
+        var all = try World.joined(3)
         all.isolate(2)
         all.command(0) { try $0.rename("later", &$1) }
         all.command(1) { try $0.setProfile("uno", &$1) }
@@ -90,7 +90,7 @@ import Testing
     }
 
     @Test func `a member that moved is found again through another member`() throws {
-        var all = try Assembly.joined(3)
+        var all = try World.joined(3)
         // Members 1 and 2 lose their link and 2 moves. Member 1 learns the new address from the creator.
         all.isolate(1, from: [2])
         all.endpoints[2] = "elsewhere"
@@ -103,7 +103,7 @@ import Testing
     }
 
     @Test func `a member counts as told our new address only after it has answered`() throws {
-        var all = try Assembly.joined(2)
+        var all = try World.joined(2)
         let other = all.keys[1].publicKey
         all.isolate(1)
         all.endpoints[0] = "elsewhere"
@@ -122,7 +122,7 @@ import Testing
     }
 
     @Test func `a group state with other members needs a new membership number`() throws {
-        var all = try Assembly.joined(2)
+        var all = try World.joined(2)
         all.agree(on: .oneDay)
         let newcomer = makeKey(&all.random)
         let description = Member(profile: "new", endpoints: [], version: 1, key: newcomer, &all.random)
@@ -140,7 +140,7 @@ import Testing
     }
 
     @Test func `a state that adds many members keeps all of them and drops the departed`() throws {
-        var all = try Assembly.joined(3)
+        var all = try World.joined(3)
         let old = try #require(all.machine(1)?.record.group)
         let newcomers = (0..<(Limits.departedCount + 2)).map { _ in makeKey(&all.random) }
         var state = old
@@ -159,7 +159,7 @@ import Testing
     }
 
     @Test func `a member's session ends only after it lacked every link for longer than the grace`() throws {
-        var all = try Assembly.joined(3)
+        var all = try World.joined(3)
         all.agree(on: .oneDay)
         func lifetimes() -> [Lifetime?] { (0..<3).map { all.machine($0)?.lifetime } }
         #expect(lifetimes() == [.oneDay, .oneDay, .oneDay])
@@ -185,7 +185,7 @@ import Testing
     }
 
     @Test func `a removed member is told and gets no later messages`() throws {
-        var all = try Assembly.joined(3)
+        var all = try World.joined(3)
         let before = try all.say("before", from: 0)
         all.run()
         let removed = all.keys[2].publicKey
@@ -204,14 +204,14 @@ import Testing
     }
 
     @Test func `a removed member may join again, whether its old copy is awake or asleep`() throws {
-        var all = try Assembly.joined(2)
+        var all = try World.joined(2)
         let removed = all.keys[1].publicKey
         all.command(0) { try $0.remove(removed, &$1) }
         all.run()
         #expect(all.machine(1)?.record.isRemoved == true)
         let invite = try all.invite()
         let client = all.clients[1]
-        func refusal(_ all: inout Assembly) -> CommandError? {
+        func refusal(_ all: inout World) -> CommandError? {
             var refusal: CommandError?
             all.step(1) { core, turn in
                 do throws(CommandError) { try core.checkJoin(invite, turn) } catch { refusal = error }
@@ -224,7 +224,7 @@ import Testing
     }
 
     @Test func `a member removed during its absence is told when it returns`() throws {
-        var all = try Assembly.joined(3)
+        var all = try World.joined(3)
         all.isolate(2)
         let removed = all.keys[2].publicKey
         all.command(0) { try $0.remove(removed, &$1) }
@@ -236,7 +236,7 @@ import Testing
     }
 
     @Test func `a member cannot remove another member with a forged departure`() throws {
-        var all = try Assembly.joined(3)
+        var all = try World.joined(3)
         let victim = all.keys[2].publicKey
         let conversation = try #require(all.machine(0)?.conversation)
         let link = try #require(all.machine(2)?.link(to: all.keys[1].publicKey))
@@ -249,7 +249,7 @@ import Testing
     }
 
     @Test func `a departed member is removed by all members, even when told by another member`() throws {
-        var all = try Assembly.joined(4)
+        var all = try World.joined(4)
         all.isolate(0)
         all.isolate(2, from: [3])
         all.command(3) { machine, turn in machine.leave(&turn) }
@@ -264,10 +264,10 @@ import Testing
     }
 
     @Test func `a group state that is forged, old or names an unknown member changes nothing`() throws {
-        var all = try Assembly.joined(3)
+        var all = try World.joined(3)
         let link = try #require(all.machine(1)?.link(to: all.keys[2].publicKey))
         let good = try #require(all.machine(1)?.record.group)
-        func offer(_ state: GroupState, _ all: inout Assembly) {
+        func offer(_ state: GroupState, _ all: inout World) {
             let update = GroupUpdate(state: state, members: [], departures: [])
             all.step(1) { core, turn in core.receive(.group(update), on: link, verify: { _ in nil }, &turn) }
         }
@@ -309,10 +309,10 @@ import Testing
     }
 
     @Test func `a member cannot describe another member, and describes itself only at a limited rate`() throws {
-        var all = try Assembly.joined(3)
+        var all = try World.joined(3)
         let link = try #require(all.machine(1)?.link(to: all.keys[2].publicKey))
         let stamp = UInt64(all.now.milliseconds)
-        func offer(_ member: Member, _ all: inout Assembly) {
+        func offer(_ member: Member, _ all: inout World) {
             all.step(1) { core, turn in core.receive(.profile(member), on: link, verify: { _ in nil }, &turn) }
         }
         let fake = Member(profile: "fake", endpoints: [], version: stamp + 9, key: all.keys[0], &all.random)
@@ -334,9 +334,7 @@ import Testing
         all.step(1) { core, turn in core.advance(&turn) }
         #expect(all.names(1) == ["n\(Limits.profileRate.burst)", "p0"])
         all.now = all.now + 1
-        func told(_ all: Assembly) -> Int {
-            all.events[1].count { if case .profileChanged = $0 { true } else { false } }
-        }
+        func told(_ all: World) -> Int { all.events[1].count { if case .profileChanged = $0 { true } else { false } } }
         let before = told(all)
         all.step(1) { core, turn in core.advance(&turn) }
         #expect(all.names(1) == ["n20", "p0"])
@@ -347,7 +345,7 @@ import Testing
     }
 
     @Test func `a forged description among too frequent ones does not displace a genuine one`() throws {
-        var all = try Assembly.joined(3)
+        var all = try World.joined(3)
         let (own, key) = (all.keys[2], all.keys[2].publicKey)
         let links = try [2, 0].map { try #require(all.machine(1)?.link(to: all.keys[$0].publicKey)) }
         func member(_ name: String, _ version: UInt64) -> Member {
@@ -376,7 +374,7 @@ import Testing
     }
 
     @Test func `messages given up undelivered are shown to the receiver as a gap`() throws {
-        var all = try Assembly.joined(3)
+        var all = try World.joined(3)
         all.isolate(2)
         _ = try all.say("one", from: 0)
         _ = try all.say("two", from: 0)
@@ -391,7 +389,7 @@ import Testing
     }
 
     @Test func `an explosion reaches removed members too`() throws {
-        var all = try Assembly.joined(3)
+        var all = try World.joined(3)
         let removed = all.keys[2].publicKey
         all.command(0) { try $0.remove(removed, &$1) }
         all.run()
@@ -406,7 +404,7 @@ import Testing
     }
 
     @Test func `an explosion destroys both copies of a member removed and joined again`() throws {
-        var all = try Assembly.joined(2)
+        var all = try World.joined(2)
         let earlier = try all.removeAndRejoin(1)
         let client = all.clients[1]
         #expect(all.nodes[1].conversation(earlier) != nil && all.machine(1) != nil)
@@ -424,7 +422,7 @@ import Testing
     }
 
     @Test func `a member that rejoined three times confirms an explosion for each of its keys`() throws {
-        var all = try Assembly.joined(3)
+        var all = try World.joined(3)
         var keys = [all.keys[1].publicKey, all.keys[2].publicKey]
         for _ in 0..<3 {
             let earlier = try all.removeAndRejoin(1)
@@ -444,7 +442,7 @@ import Testing
     }
 
     @Test func `a notice to an earlier copy explodes the latest copy, which tells the members`() throws {
-        var all = try Assembly.joined(3)
+        var all = try World.joined(3)
         let earlier = try all.removeAndRejoin(1)
         let key = try #require(all.inboxKeys[earlier]).publicKey
         all.isolate(1)
@@ -462,7 +460,7 @@ import Testing
     @Test(arguments: [false, true]) func `a locked member confirms an explosion for an earlier copy, awake or asleep`(
         isAsleep: Bool
     ) throws {
-        var all = try Assembly.joined(2)
+        var all = try World.joined(2)
         let earlier = try all.removeAndRejoin(1)
         if isAsleep { all.sleep(earlier, of: 1) }
         all.step(1) { core, turn in core.prepareForLock(&turn) }
@@ -476,7 +474,7 @@ import Testing
     }
 
     @Test func `a member prepares a receipt for each copy, and the creator keeps early receipts`() throws {
-        var all = try Assembly.joined(2)
+        var all = try World.joined(2)
         let earlier = try all.removeAndRejoin(1)
         let keys = [try #require(all.inboxKeys[earlier]).publicKey, all.keys[1].publicKey]
         let end = all.now + .hour
@@ -494,7 +492,7 @@ import Testing
     }
 
     @Test func `a conversation of the largest allowed size delivers a message to every member`() throws {
-        var all = try Assembly.joined(Limits.memberCount)
+        var all = try World.joined(Limits.memberCount)
         #expect(all.machine(0)?.currentMembers.count == Limits.memberCount - 1)
         #expect(all.machine(Limits.memberCount - 1)?.currentMembers.count == Limits.memberCount - 1)
         let id = try all.say("full house", from: 7)
@@ -503,7 +501,7 @@ import Testing
     }
 
     @Test func `a group state that names an undescribed member leaves nothing behind`() throws {
-        var all = try Assembly.joined(3)
+        var all = try World.joined(3)
         let link = try #require(all.machine(1)?.link(to: all.keys[2].publicKey))
         let before = try #require(all.machine(1)?.record)
         for _ in 0..<5 {
@@ -521,7 +519,7 @@ import Testing
     }
 
     @Test func `a joiner never gets earlier messages, even after a restart of their sender`() throws {
-        var all = Assembly(3)
+        var all = World(3)
         all.create()
         try all.join(1)
         all.isolate(1)

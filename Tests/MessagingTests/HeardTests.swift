@@ -6,8 +6,8 @@ import Testing
 
 private let place = Endpoint(host: "10.0.0.7", port: 7_440)
 
-extension Assembly {
-    fileprivate static func cut() throws -> Assembly {
+extension World {
+    fileprivate static func cut() throws -> World {
         var all = try joined(2)
         for link in all.links.keys.sorted() { all.step(0) { core, turn in core.linkClosed(link, &turn) } }
         return all
@@ -240,7 +240,7 @@ extension Assembly {
     }
 
     @Test func `a member is dialled first at the address where it was heard, then at its described ones`() throws {
-        var all = try Assembly.cut()
+        var all = try World.cut()
         let known = all.nodes[0].conversation(all.clients[0])?.currentMembers.first?.endpoints ?? []
         #expect(known.count == 1)
         #expect(all.found().isEmpty)
@@ -251,7 +251,7 @@ extension Assembly {
     }
 
     @Test func `four heard addresses are kept, newest first, each once, for ten minutes`() throws {
-        var all = try Assembly.cut()
+        var all = try World.cut()
         let places = (1...6).map { Endpoint(host: "10.0.0.\($0)", port: 7_440) }
         for place in places + [places[4]] { _ = all.found(at: place) }
         let member = all.keys[1].publicKey
@@ -266,7 +266,7 @@ extension Assembly {
     }
 
     @Test func `a heard address is neither saved nor sent to others`() throws {
-        var all = try Assembly.joined(3)
+        var all = try World.joined(3)
         for link in all.links.keys.sorted() { all.step(0) { core, turn in core.linkClosed(link, &turn) } }
         let before = all.nodes[0].record(all.clients[0])
         let sentBefore = all.sent.count
@@ -283,7 +283,7 @@ extension Assembly {
     }
 
     @Test func `an announcement of a stranger, or for an unknown or sleeping inbox, is ignored`() throws {
-        var all = try Assembly.cut()
+        var all = try World.cut()
         let client = all.clients[0]
         #expect(all.found(keys[0]).isEmpty && all.found(client: ClientID.generate(&all.random)).isEmpty)
         all.now = all.now + .day
@@ -294,8 +294,8 @@ extension Assembly {
 }
 
 @Suite("Creators heard on this network") struct HeardCreatorTests {
-    private func joining() throws -> Assembly {
-        var all = Assembly(2)
+    private func joining() throws -> World {
+        var all = World(2)
         all.cut = [[0, 1]]
         all.create()
         try all.join(1)

@@ -3,7 +3,7 @@ import Messaging
 import TestSupport
 import Testing
 
-extension Assembly {
+extension World {
     /// Delivers a frame of the attacker to `victim` over their link.
     /// - Returns: `false` when there is no link.
     @discardableResult mutating func inject(_ frame: Frame, from attacker: Int, to victim: Int) -> Bool {
@@ -41,14 +41,14 @@ extension Assembly {
 @Suite("A hostile member") struct HostileMembers {
     private let attacker = 2
 
-    private func scene(_ terms: LifetimeTerms? = nil) throws -> Assembly {
-        var all = try Assembly.joined(3)
+    private func scene(_ terms: LifetimeTerms? = nil) throws -> World {
+        var all = try World.joined(3)
         all.run()
         if let terms { all.agree(on: terms) }
         return all
     }
 
-    private func expectChat(_ all: inout Assembly, _ comment: Comment? = nil) throws {
+    private func expectChat(_ all: inout World, _ comment: Comment? = nil) throws {
         let id = try all.say("still here", from: 0)
         all.run()
         #expect(all.archive[1][id]?.content.displayText == "still here", comment)
@@ -264,7 +264,7 @@ extension Assembly {
     }
 
     /// The creator's successive notices, each passed on by another member.
-    private func bringForward(_ delays: [Milliseconds], _ all: inout Assembly) throws {
+    private func bringForward(_ delays: [Milliseconds], _ all: inout World) throws {
         let genesis = try #require(all.machine(0)?.record.genesis)
         for delay in delays {
             let notice = ExplodeNotice(
@@ -295,7 +295,7 @@ extension Assembly {
         #expect(try #require(all.machine(1)?.record.schedule).expiresAt <= all.now + .hour)
     }
 
-    private func announce(_ all: inout Assembly, byteCount: Int64) -> MessageID {
+    private func announce(_ all: inout World, byteCount: Int64) -> MessageID {
         var content = all.text("", by: attacker)
         content.type = .attachment
         content.payload = []

@@ -10,7 +10,7 @@ private enum Idle: String, CaseIterable {
     // Answered, without another effect.
     case ping, known, late, request, oldDescription
 
-    func frame(_ number: Int, _ all: inout Assembly, known message: Content) throws -> Frame {
+    func frame(_ number: Int, _ all: inout World, known message: Content) throws -> Frame {
         let attacker = 2
         let own = all.keys[attacker]
         let machine = try #require(all.machine(attacker))
@@ -83,8 +83,8 @@ private enum Idle: String, CaseIterable {
     private static let tooMany = Limits.idleFrameGroup * (Limits.idleFrameRate.burst + 1)
     private static let strangersTooMany = Limits.idleFrameGroup * (Limits.idleFrameStrangerRate.burst + 1)
 
-    private func scene() throws -> (all: Assembly, known: Content) {
-        var all = try Assembly.joined(3)
+    private func scene() throws -> (all: World, known: Content) {
+        var all = try World.joined(3)
         all.run()
         all.command(0) { try $0.explode(at: $1.now + .day, &$1) }
         all.run()
@@ -161,7 +161,7 @@ private enum Idle: String, CaseIterable {
     }
 
     @Test func `a busy and honest conversation is never paused`() throws {
-        var all = try Assembly.joined(3)
+        var all = try World.joined(3)
         all.run()
         for round in 0..<400 {
             _ = try all.say("round \(round)", from: round % 3)
@@ -440,7 +440,7 @@ private enum Idle: String, CaseIterable {
     }
 
     @Test func `a guest of a conversation that only sends pings is left unread`() throws {
-        var all = try Assembly.joined(2)
+        var all = try World.joined(2)
         all.run()
         let (link, client, stranger) = (LinkID(9_999), all.clients[0], makeKey(&all.random).publicKey)
         all.step(0) { core, turn in core.linkOpened(link, client: client, remote: stranger, weDialled: false, &turn) }

@@ -172,7 +172,7 @@ private struct Door {
     }
 
     @Test func `An invite names the first three endpoints of its creator`() throws {
-        var all = try Assembly.joined(1)
+        var all = try World.joined(1)
         let endpoints = (1...8).map { Endpoint(host: "h\($0)", port: 1) }
         all.command(0) { (machine, first) throws(CommandError) in
             var second = turn(first.random, now: first.now, endpoints: endpoints)
@@ -183,11 +183,11 @@ private struct Door {
     }
 
     @Test func `An invite's route ends when it has expired and there is another, or a day later`() throws {
-        var all = try Assembly.joined(1)
-        func invite(_ all: inout Assembly) {
+        var all = try World.joined(1)
+        func invite(_ all: inout World) {
             all.command(0) { _ = try $0.invite(lifetime: .second, singleUse: true, &$1) }
         }
-        func routes(_ all: Assembly) -> Int { all.routes[0].count { if case .invite = $0 { true } else { false } } }
+        func routes(_ all: World) -> Int { all.routes[0].count { if case .invite = $0 { true } else { false } } }
         for _ in 0..<200 {
             for _ in 0..<3 { invite(&all) }
             #expect(routes(all) == 3)

@@ -5,10 +5,10 @@ import Testing
 
 /// A member retires the link in use for another one. The two events may arrive in either order.
 @Suite("A link that moves") struct LinkMoves {
-    private var all: Assembly
+    private var all: World
 
     init() throws {
-        all = try Assembly.joined(2)
+        all = try World.joined(2)
         all.run()
         all.events[0] = []
     }

@@ -6,7 +6,7 @@ import Testing
 @Suite("Mailbox: a conversation's boxes and keys") struct MailboxAgreementTests {
     @Test("a description names the box only while an agreement with a mailbox is in force", arguments: [2, 3])
     func named(count: Int) throws {
-        var all = try Assembly.joined(count)
+        var all = try World.joined(count)
         try all.giveMailboxes()
         for node in 0..<count { all.step(node) { core, turn in core.endpointsChanged(&turn) } }
         all.agree(on: .oneDay)
@@ -30,7 +30,7 @@ import Testing
     }
 
     @Test func `if one of three members rejects the mailbox, no box is named or claimed`() throws {
-        var all = try Assembly.joined(3)
+        var all = try World.joined(3)
         try all.giveMailboxes()
         all.command(0) { try $0.propose(.mailed, &$1) }
         all.run()
@@ -48,7 +48,7 @@ import Testing
     }
 
     @Test func `a member without a mailbox names no box, and no member writes to one`() throws {
-        var all = try Assembly.joined(2)
+        var all = try World.joined(2)
         all.mailboxes[0] = try all.makeMailbox(of: 0)
         all.agree(on: .mailed)
         #expect(all.box(0) != nil && all.box(1) == nil)
@@ -61,7 +61,7 @@ import Testing
     }
 
     @Test func `a later member has a box and all keys, and the others have its keys`() throws {
-        var all = Assembly(3)
+        var all = World(3)
         let client = all.clients[0]
         all.step(0) { core, turn in _ = try? core.createConversation(client, name: "talk", profile: "p", &turn) }
         try all.join(1)
@@ -76,7 +76,7 @@ import Testing
     }
 
     @Test func `when a member is removed the others change their boxes and do not tell it`() throws {
-        var all = try Assembly.mailing(3)
+        var all = try World.mailing(3)
         let before = [all.box(0), all.box(1)]
         let removed = all.keys[2].publicKey
         all.command(0) { try $0.remove(removed, &$1) }
@@ -93,7 +93,7 @@ import Testing
 
     @Test("keys are requested only under the agreement, only above the known ones, and within the rate limit")
     func wanted() throws {
-        var all = try Assembly.mailing(2)
+        var all = try World.mailing(2)
         let agreement = try #require(all.machine(0)?.agreement?.id)
         func makes(_ frame: Frame) -> [NodeAction] {
             all.frame(frame, from: 1, to: 0).filter { if case .makeSlices = $0 { true } else { false } }
@@ -123,7 +123,7 @@ import Testing
     }
 
     @Test func `keys that no honest owner would send are dropped`() throws {
-        var all = try Assembly.mailing(2)
+        var all = try World.mailing(2)
         all.run(for: .minute)
         let agreement = try #require(all.machine(0)?.agreement)
         let schedule = SliceSchedule(agreement.terms)
@@ -145,7 +145,7 @@ import Testing
         for _ in 0..<200 where say(1, left: 1) { taken += 1 }
         #expect(taken <= Limits.sliceFrameRate.burst)
         // An answer without a present key leaves nothing to seal to.
-        all = try Assembly.mailing(2)
+        all = try World.mailing(2)
         all.run(for: .minute)
         #expect(all.isMailable(1, by: 0))
         all.now = all.now + 8 * .day
@@ -153,7 +153,7 @@ import Testing
     }
 
     @Test func `an unanswered request for keys is repeated each minute, an answered one is not`() throws {
-        var all = try Assembly.mailing(2)
+        var all = try World.mailing(2)
         let link = try #require(all.machine(0)?.link(to: all.keys[1].publicKey))
         func requests(in time: Milliseconds) -> Int {
             all.sent = []
@@ -193,7 +193,7 @@ import Testing
     }
 
     @Test func `keys that run out are requested in time, above the known ones`() throws {
-        var all = try Assembly.mailing(2)
+        var all = try World.mailing(2)
         let agreement = try #require(all.machine(0)?.agreement)
         let schedule = SliceSchedule(agreement.terms)
         let last = schedule.last(at: all.now)

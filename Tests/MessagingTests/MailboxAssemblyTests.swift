@@ -3,9 +3,9 @@ import Messaging
 import TestSupport
 import Testing
 
-extension Assembly {
+extension World {
     /// Members under these terms, each with its own mailbox.
-    static func mailing(_ count: Int, _ terms: LifetimeTerms = .mailed) throws -> Assembly {
+    static func mailing(_ count: Int, _ terms: LifetimeTerms = .mailed) throws -> World {
         var all = try joined(count)
         try all.giveMailboxes()
         all.agree(on: terms)
@@ -14,7 +14,7 @@ extension Assembly {
     }
 
     /// Node 1 is away, and node 0 has ordered that its message is put into the box there.
-    static func away(_ terms: LifetimeTerms = .mailed) throws -> (all: Assembly, id: MessageID, order: MailOrder) {
+    static func away(_ terms: LifetimeTerms = .mailed) throws -> (all: World, id: MessageID, order: MailOrder) {
         var all = try mailing(2, terms)
         all.isolate(1)
         let id = try all.say("hello", from: 0)

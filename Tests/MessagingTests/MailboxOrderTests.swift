@@ -6,12 +6,12 @@ import Testing
 
 @Suite("Mailbox: orders for an absent member") struct MailboxOrderTests {
     @Test func `no order is made without an agreement or keys, for a linked member, or while locked`() throws {
-        var all = try Assembly.mailing(2, .oneDay)
+        var all = try World.mailing(2, .oneDay)
         all.isolate(1)
         _ = try all.say("text", from: 0)
         all.run(for: 2 * .minute)
         #expect(all.orders.isEmpty)
-        all = try Assembly.joined(2)
+        all = try World.joined(2)
         try all.giveMailboxes()
         all.withoutSlices = [0, 1]
         all.agree(on: .mailed)
@@ -20,14 +20,14 @@ import Testing
         all.run(for: 2 * .minute)
         #expect(all.orders.isEmpty && !all.isMailable(1, by: 0))
         // For a linked member, whether it answers or not.
-        all = try Assembly.mailing(2)
+        all = try World.mailing(2)
         all.cut = [[0, 1]]
         _ = try all.say("text", from: 0)
         all.run(for: 30 * .second)
         #expect(all.orders.isEmpty && all.machine(0)?.isOnline(all.keys[1].publicKey) == true)
         all.run(for: .minute)
         #expect(all.orders[0]?.count == 1)
-        all = try Assembly.mailing(2)
+        all = try World.mailing(2)
         all.isolate(1)
         _ = try all.say("text", from: 0)
         all.isLocked[0] = true
@@ -36,7 +36,7 @@ import Testing
         all.isLocked[0] = false
         all.run(for: 2 * .minute)
         #expect(all.orders[0]?.count == 1)
-        all = try Assembly.mailing(2)
+        all = try World.mailing(2)
         all.isolate(1)
         all.run(for: 5 * .minute)
         #expect(all.orders.isEmpty)
@@ -45,7 +45,7 @@ import Testing
     @Test("an order comes after two seconds without a link, in sending order, and its numbers are durable first")
     func put() throws {
         for terms in [LifetimeTerms.mailed, .inMemory, LifetimeTerms(.sevenDays, unopened: .hour, mailbox: .ram)] {
-            var all = try Assembly.mailing(2, terms)
+            var all = try World.mailing(2, terms)
             all.isolate(1)
             let start = all.now
             let ids = try (0..<3).map { try all.say("text \($0)", from: 0) }
@@ -75,7 +75,7 @@ import Testing
     @Test func `ephemeral texts are never put on a mailbox's disk, even if files are`() throws {
         // Terms without stored texts allow no mailbox on a disk.
         #expect(!LifetimeTerms(.ephemeral, attachment: .oneDay, mailbox: .disk).isValid)
-        var all = try Assembly.mailing(2, LifetimeTerms(.ephemeral, attachment: .oneDay, mailbox: .ram))
+        var all = try World.mailing(2, LifetimeTerms(.ephemeral, attachment: .oneDay, mailbox: .ram))
         all.isolate(1)
         _ = try all.say("text", from: 0)
         all.run(for: 2 * .minute)
@@ -83,7 +83,7 @@ import Testing
     }
 
     @Test("a message that the mailbox holds is `mailed` and not put again; a later one is put") func mailed() throws {
-        var (all, id, order) = try Assembly.away()
+        var (all, id, order) = try World.away()
         let later = try all.say("two", from: 0)
         all.end(order, of: 0)
         #expect(all.state(id, at: 0) == .mailed && all.state(later, at: 0) == .queued)
@@ -102,7 +102,7 @@ import Testing
     }
 
     @Test("a message is `mailed` when each member without its acknowledgement has it in a box") func three() throws {
-        var all = try Assembly.mailing(3)
+        var all = try World.mailing(3)
         all.isolate(1)
         all.isolate(2)
         let id = try all.say("one", from: 0)
@@ -123,7 +123,7 @@ import Testing
         #expect(all.state(id, at: 0) == .delivered)
 
         // A linked member does not keep the message from being mailed.
-        all = try Assembly.mailing(3)
+        all = try World.mailing(3)
         all.isolate(2)
         let other = try all.say("two", from: 0)
         let order = try all.order(of: 0)
@@ -133,7 +133,7 @@ import Testing
     }
 
     @Test func `a mailbox that refuses is tried again after 4 s, 8 s and so on, up to 15 min`() throws {
-        var (all, _, order) = try Assembly.away()
+        var (all, _, order) = try World.away()
         for step in 0..<12 {
             all.fail(order, of: 0)
             let wait = min(Limits.mailRetry.first << Milliseconds(step), Limits.mailRetry.longest)
@@ -156,7 +156,7 @@ import Testing
     }
 
     @Test func `no number is used twice, whatever becomes of an order, and whenever the node stops`() throws {
-        var all = try Assembly.mailing(2)
+        var all = try World.mailing(2)
         all.isolate(1)
         var next: UInt64 = 0
         for step in 0..<60 {
@@ -188,7 +188,7 @@ import Testing
     }
 
     @Test func `an owner that changes its mailbox and returns gets no number twice`() throws {
-        var all = try Assembly.mailing(2)
+        var all = try World.mailing(2)
         let places = [try #require(all.mailboxes[1]), try all.makeMailbox(of: 1)]
         var next: [BoxID: UInt64] = [:]
         for step in 0..<4 {
@@ -207,7 +207,7 @@ import Testing
     }
 
     @Test func `a message too large for a slot waits for a link and holds up no other message`() throws {
-        var all = try Assembly.mailing(2)
+        var all = try World.mailing(2)
         all.isolate(1)
         let ids = try ["large", "small"].map { try all.say($0, from: 0) }
         let order = try all.order(of: 0)
@@ -219,7 +219,7 @@ import Testing
     }
 
     @Test func `messages beyond the size of one order go in several orders, in sequence`() throws {
-        var all = try Assembly.mailing(2)
+        var all = try World.mailing(2)
         all.isolate(1)
         let ids = try (0..<(Limits.mailOrderCount + 10)).map { try all.say("text \($0)", from: 0) }
         let first = try all.order(of: 0)
@@ -230,7 +230,7 @@ import Testing
     }
 
     @Test func `an order that failed is not retried in the same moment`() throws {
-        var (all, _, order) = try Assembly.away()
+        var (all, _, order) = try World.away()
         // The shell found nothing to put and reports the order complete.
         all.end(order, of: 0, MailResult(mailed: [], tooLarge: [], slotCount: 0, isComplete: true))
         _ = all.advance(0, to: all.now)
@@ -238,7 +238,7 @@ import Testing
     }
 
     @Test func `an order that fails after a link has opened leaves no timer behind`() throws {
-        var (all, id, order) = try Assembly.away()
+        var (all, id, order) = try World.away()
         all.heal(for: .minute)
         #expect(all.state(id, at: 0) == .delivered)
         all.fail(order, of: 0)
@@ -247,7 +247,7 @@ import Testing
     }
 
     @Test func `an order that fails after we were removed leaves no timer behind`() throws {
-        var all = try Assembly.mailing(3)
+        var all = try World.mailing(3)
         all.isolate(2)
         _ = try all.say("one", from: 1)
         let order = try all.order(of: 1)
@@ -261,7 +261,7 @@ import Testing
     }
 
     @Test func `the end of an agreement on mailboxes leaves no timer behind`() throws {
-        var all = try Assembly.mailing(2)
+        var all = try World.mailing(2)
         all.agree(on: .oneDay)
         try #require(all.machine(0)?.usesMailbox == false)
         all.now = all.now + Limits.sliceHorizon
@@ -270,7 +270,7 @@ import Testing
     }
 
     @Test func `after a restart mailed messages are still mailed, and the others are put`() throws {
-        var (all, first, order) = try Assembly.away()
+        var (all, first, order) = try World.away()
         all.end(order, of: 0)
         let second = try all.say("two", from: 0)
         let machine = try #require(all.machine(0))

@@ -8,7 +8,7 @@ import Testing
         "two members that are never online together talk and acknowledge through their boxes",
         arguments: [LifetimeTerms.mailed, .inMemory]) func apart(terms: LifetimeTerms) throws
     {
-        var (all, id, order) = try Assembly.away(terms)
+        var (all, id, order) = try World.away(terms)
         all.end(order, of: 0)
         #expect(try all.deliver(order, from: 0, to: 1))
         #expect(all.shown(id, at: 1) == 1 && all.archive[1][id]?.sender == all.keys[0].publicKey)
@@ -38,7 +38,7 @@ import Testing
     }
 
     @Test func `a message from the box is acknowledged over the link if there is one`() throws {
-        var (all, id, order) = try Assembly.away()
+        var (all, id, order) = try World.away()
         all.cut = []
         all.heal()
         // The link opens while the box's frames are in flight, and those come first.
@@ -59,7 +59,7 @@ import Testing
 
     @Test("a message that comes by box and then by link is shown once and delivered; unsent messages go at once")
     func both() throws {
-        var (all, id, order) = try Assembly.away()
+        var (all, id, order) = try World.away()
         #expect(try all.deliver(order, from: 0, to: 1))
         #expect(try all.deliver(order, from: 0, to: 1), "again, after a crash before it was discarded")
         #expect(all.shown(id, at: 1) == 1 && all.orders[1] == nil)
@@ -75,7 +75,7 @@ import Testing
     }
 
     @Test func `a taken slot is recorded as taken, an earlier one that was left out is not`() throws {
-        var (all, _, _) = try Assembly.away()
+        var (all, _, _) = try World.away()
         for number in [5, 3, 5, 6] as [UInt64] {
             let result = all.receive([], number: number, from: 0, at: 1)
             #expect(result.isTaken && result.actions == [.save(all.clients[1])])
@@ -95,7 +95,7 @@ import Testing
     }
 
     @Test func `the taken slots of 64 runs of a sender's node are kept; slots of older runs count as taken`() throws {
-        var (all, _, _) = try Assembly.away()
+        var (all, _, _) = try World.away()
         func number(_ run: Int, _ place: UInt64) -> UInt64 {
             SlotRun.next(after: 0, startedAt: Timestamp(milliseconds: Int64(run))) + place
         }
@@ -116,7 +116,7 @@ import Testing
     }
 
     @Test func `frames that do not belong in a box are ignored`() throws {
-        var (all, _, _) = try Assembly.away()
+        var (all, _, _) = try World.away()
         var frames: [String: Frame] = [:]
         for frame in all.sent { frames[String("\(frame)".prefix { $0 != "(" })] = frame }
         let box = BoxID(unchecked: [UInt8](repeating: 1, count: 16))
@@ -142,7 +142,7 @@ import Testing
     }
 
     @Test func `slots of a non-member, or for an inbox that does not exist, are ignored`() throws {
-        var (all, id, order) = try Assembly.away()
+        var (all, id, order) = try World.away()
         let frames = all.frames(of: order, from: 0)
         let stranger = makeKey(&all.random).publicKey
         let client = all.clients[1]
@@ -164,7 +164,7 @@ import Testing
             (0, 0, 24 * .hour - 1, 24 * .hour - 1),
         ]
         for (deposit, dwell, least, sum) in ages {
-            var (all, id, _) = try Assembly.away()
+            var (all, id, _) = try World.away()
             let content = try #require(all.archive[0][id]).content
             all.receive(
                 [.contents([AgedContent(content, age: deposit)])], from: 0, at: 1,
@@ -176,7 +176,7 @@ import Testing
             (.max, .max, .max), (.max, .max, .min), (.max, 1, 0), (1, .max, 0),
         ]
         for (deposit, dwell, least) in over {
-            var (all, id, _) = try Assembly.away()
+            var (all, id, _) = try World.away()
             let content = try #require(all.archive[0][id]).content
             let frame = Frame.contents([AgedContent(content, age: deposit)])
             let result = all.receive([frame], from: 0, at: 1, age: SlotAge(dwell: dwell, least: least))
@@ -188,7 +188,7 @@ import Testing
 
     @Test("with a doubtful age an expired content is dropped, a living one kept for its rest; neither is acknowledged")
     func doubtfulAge() throws {
-        var (all, id, _) = try Assembly.away()
+        var (all, id, _) = try World.away()
         let content = try #require(all.archive[0][id]).content
         let frame = Frame.contents([AgedContent(content, age: .hour)])
         let over = SlotAge(dwell: 23 * .hour, isDoubtful: true)
@@ -205,7 +205,7 @@ import Testing
     }
 
     @Test func `a description above the rate limit stays in the box until it is accepted`() throws {
-        var (all, _, _) = try Assembly.away()
+        var (all, _, _) = try World.away()
         let stamp = UInt64(all.now.milliseconds) + 1_000
         func receive(_ count: Int) -> Bool {
             let member = Member(
@@ -221,14 +221,14 @@ import Testing
     }
 
     @Test func `contents without a lifetime stay in memory, whatever their age`() throws {
-        var (all, id, order) = try Assembly.away(.inMemory)
+        var (all, id, order) = try World.away(.inMemory)
         let frames = all.frames(of: order, from: 0)
         all.receive(frames, from: 0, at: 1, age: SlotAge(dwell: .max, least: .max))
         #expect(all.archive[1][id] != nil && all.archive[1][id]?.expiresAt == nil)
     }
 
     @Test func `a frame with too many contents is ignored`() throws {
-        var (all, id, order) = try Assembly.away()
+        var (all, id, order) = try World.away()
         let content = try #require(all.archive[0][id]).content
         let many = [AgedContent](repeating: AgedContent(content, age: 0), count: Limits.contentsCount + 1)
         #expect(all.receive([.contents(many)], from: 0, at: 1).isTaken && all.shown(id, at: 1) == 0)
@@ -237,7 +237,7 @@ import Testing
     }
 
     @Test func `a content without room in memory stays in the box`() throws {
-        var (all, _, _) = try Assembly.away(.inMemory)
+        var (all, _, _) = try World.away(.inMemory)
         // Unread contents fill the memory of one inbox.
         let text = String(repeating: "x", count: Limits.textByteCount)
         var refused: [MessageID] = []
@@ -258,7 +258,7 @@ import Testing
     }
 
     @Test func `two members that have both moved find each other through their boxes`() throws {
-        var all = try Assembly.mailing(2)
+        var all = try World.mailing(2)
         all.isolate(1)
         for node in 0..<2 {
             all.endpoints[node] = "moved\(node)"
@@ -284,7 +284,7 @@ import Testing
     }
 
     @Test func `a description that its member has not signed changes nothing`() throws {
-        var (all, _, _) = try Assembly.away()
+        var (all, _, _) = try World.away()
         let own = try #require(all.machine(0)?.record.own)
         let later = Member(
             key: own.key, profile: "another", endpointTexts: own.endpointTexts, version: own.version + 1,
@@ -296,7 +296,7 @@ import Testing
 
     @Test("a creator leaves notices in all boxes before its keys are destroyed; a member where it has no link")
     func notices() throws {
-        var all = try Assembly.mailing(3)
+        var all = try World.mailing(3)
         all.isolate(2)
         let conversation = try #require(all.machine(0)).conversation
         let box = try #require(all.box(2))
@@ -332,21 +332,21 @@ import Testing
     }
 
     @Test("no notice is left where there is a link, with `--no-trace`, or without boxes") func noNotices() throws {
-        var all = try Assembly.mailing(3)
+        var all = try World.mailing(3)
         all.command(0) { try $0.explode(&$1) }
         all.run()
         #expect(all.notices[0]?.count == 2 && all.notices[1] == nil && all.notices[2] == nil)
-        all = try Assembly.mailing(3)
+        all = try World.mailing(3)
         all.isolate(2)
         all.command(0) { try $0.explode(isTraceless: true, &$1) }
         #expect(all.notices[0] == nil && all.machine(0) == nil)
-        all = try Assembly.mailing(2, .oneDay)
+        all = try World.mailing(2, .oneDay)
         all.command(0) { try $0.explode(&$1) }
         #expect(all.notices.isEmpty && all.machine(0) == nil)
     }
 
     @Test func `a notice that does not open, or not by the creator, ends nothing`() throws {
-        var (all, _, _) = try Assembly.away()
+        var (all, _, _) = try World.away()
         for bytes in [[], [UInt8](repeating: 0, count: Limits.noticeByteCount), all.random.bytes(512)] {
             let result = all.receive([.explosion(bytes)], number: nil, from: 0, at: 1)
             #expect(!result.actions.contains { if case .explode = $0 { true } else { false } })
@@ -361,7 +361,7 @@ import Testing
 
     @Test("frames behind an end in the same slot are ignored: nothing of an ended conversation is kept or saved")
     func behindTheEnd() throws {
-        var (all, id, order) = try Assembly.away()
+        var (all, id, order) = try World.away()
         let genesis = try #require(all.machine(0)?.record.genesis)
         let notice = ExplodeNotice(genesis: genesis, expiresAt: all.now, key: all.keys[0], &all.random)
         let frames = [.explosion(notice.sealed(&all.random))] + all.frames(of: order, from: 0)
@@ -377,7 +377,7 @@ import Testing
     }
 
     @Test func `a schedule from the box is kept, and a repeat does not move its time`() throws {
-        var (all, _, _) = try Assembly.away()
+        var (all, _, _) = try World.away()
         let genesis = try #require(all.machine(0)?.record.genesis)
         let end = all.now + .hour
         let notice = ExplodeNotice(genesis: genesis, expiresAt: end, isImmediate: false, key: all.keys[0], &all.random)

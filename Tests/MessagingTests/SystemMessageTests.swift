@@ -42,7 +42,7 @@ import Testing
     }
 
     @Test func `A creator that changes members without end makes 64 lines, then one a minute`() throws {
-        var all = try Assembly.joined(2)
+        var all = try World.joined(2)
         var state = try #require(all.machine(0)?.record.group)
         let (members, eve) = (state.members, makeKey(&all.random))
         let newcomer = Member(profile: "eve", endpoints: [], version: 1, key: eve, &all.random)

@@ -3,10 +3,7 @@ import Messaging
 import TestSupport
 import Testing
 
-/// Nodes whose links open by themselves.
-typealias Assembly = World
-
-/// Two nodes whose links the test opens.
+/// Two nodes whose links the test opens. The links of other worlds open by themselves.
 typealias Pair = World
 
 extension World {
@@ -58,8 +55,7 @@ extension World {
     }
 }
 
-/// Two nodes whose links the test opens.
-extension World {
+extension Pair {
     init(capacity: Int = Limits.inboxCapacity) {
         var manner = Manner()
         manner.isByHand = true
