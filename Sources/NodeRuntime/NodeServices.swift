@@ -105,10 +105,7 @@ final class NodeServices {
         do throws(HomeFileError) {
             for _ in 0..<Self.editAttempts {
                 var file = configuration
-                var bytes: [UInt8]?
-                do throws(HomeFileError) { bytes = try HomeFile.read(path) } catch {
-                    if error.kind != .missing { throw error }
-                }
+                let bytes = try HomeFile.read(path, unless: .missing)
                 if let bytes { file = try NodeConfiguration.parse(bytes, path: path) }
                 change(&file)
                 guard try file.save(home: options.home, over: bytes) else { continue }

@@ -33,7 +33,7 @@
             do throws(HomeFileError) {
                 let configuration = try HomeFile.decode(NodeConfiguration.self, bytes, path: "config.json")
                 _ = LifetimePolicy(configuration.policy)
-                for index in 0..<3 { _ = HomeFile.line(of: ["hooks", FilePathKey(intValue: index)], in: bytes) }
+                for index in 0..<3 { _ = try? JSONIndex(bytes).line(of: ["hooks", FilePathKey(intValue: index)]) }
             } catch { try checkLine(of: error, in: bytes) }
         },
         FuzzTarget("inbox-entry", byteCountLimit: 8_192) {

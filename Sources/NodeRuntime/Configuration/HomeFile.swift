@@ -47,12 +47,6 @@ enum HomeFile {
         }
     }
 
-    static func load<Value: Decodable>(_ type: Value.Type, _ name: String, home: String) throws(HomeFileError) -> Value
-    {
-        let path = "\(home)/\(name)"
-        return try decode(type, try read(path), path: path)
-    }
-
     static func decode<Value: Decodable>(_ type: Value.Type, _ bytes: [UInt8], path: String) throws(HomeFileError)
         -> Value
     {
@@ -67,7 +61,14 @@ enum HomeFile {
         let path = "\(home)/\(name)"
         let lock = isShared ? try lock(path) : nil
         defer { if let lock { close(lock) } }
-        try replace(path, with: encode(value), home: home)
+        let temporary = path + ".new"
+        try write(encode(value), to: temporary)
+        guard rename(temporary, path) == 0 else {
+            let error = HomeFileError(systemCall: "replace", path: path)
+            unlink(temporary)
+            throw error
+        }
+        try synchronizeDirectory(home)
     }
 
     static func encode(_ value: some Encodable) -> [UInt8] {
@@ -136,14 +137,6 @@ enum HomeFile {
         case editLeft(HomeFileError)
     }
 
-    /// The bytes of a file; `nil` when the file is too large or not regular. The node writes neither.
-    private static func contents(_ path: String) throws(HomeFileError) -> [UInt8]? {
-        do throws(HomeFileError) { return try read(path) } catch {
-            guard error.kind == .malformed else { throw error }
-            return nil
-        }
-    }
-
     /// Exchanges the two files and then compares the old one with `old`, so no edit is missed. A second exchange puts
     /// an edit back. If that exchange takes out a newer edit, a further one puts the newer edit back.
     private static func take(
@@ -166,7 +159,8 @@ enum HomeFile {
             return true
         }
         do throws(HomeFileError) {
-            var edit = try contents(temporary)
+            // `nil` when the file is too large or not regular. The node writes neither.
+            var edit = try read(temporary, unless: .malformed)
             if edit == old { return true }
             var ours: [UInt8]? = bytes
             editFound()
@@ -176,7 +170,7 @@ enum HomeFile {
                     if errno == ENOENT { return false }
                     throw failure("rename")
                 }
-                let taken = try contents(temporary)
+                let taken = try read(temporary, unless: .malformed)
                 if taken == ours { return false }
                 (ours, edit) = (edit, taken)
             }
@@ -188,8 +182,6 @@ enum HomeFile {
 
     /// The names of an object whose coding keys are its properties.
     static func names(of object: some Codable) -> [String] { Mirror(reflecting: object).children.compactMap(\.label) }
-
-    static func line(of path: [FilePathKey], in bytes: [UInt8]) -> Int? { try? JSONIndex(bytes).line(of: path) }
 
     /// Refuses unknown names, which are typing errors: a mistyped `blocked` would block no peer, and the next change of
     /// the file would drop it.
@@ -229,6 +221,14 @@ enum HomeFile {
         }
     }
 
+    /// The bytes of a file; `nil` when reading fails with an error of this kind.
+    static func read(_ path: String, unless kind: HomeFileError.Kind) throws(HomeFileError) -> [UInt8]? {
+        do throws(HomeFileError) { return try read(path) } catch {
+            guard error.kind == kind else { throw error }
+            return nil
+        }
+    }
+
     /// Removes a file durably. An absent file is no error.
     static func remove(_ name: String, home: String) throws(HomeFileError) {
         let path = "\(home)/\(name)"
@@ -244,17 +244,6 @@ enum HomeFile {
         guard directory >= 0 else { throw HomeFileError(systemCall: "open", path: home) }
         defer { close(directory) }
         guard fsync(directory) == 0 else { throw HomeFileError(systemCall: "fsync", path: home) }
-    }
-
-    private static func replace(_ path: String, with bytes: [UInt8], home: String) throws(HomeFileError) {
-        let temporary = path + ".new"
-        try write(bytes, to: temporary)
-        guard rename(temporary, path) == 0 else {
-            let error = HomeFileError(systemCall: "replace", path: path)
-            unlink(temporary)
-            throw error
-        }
-        try synchronizeDirectory(home)
     }
 
     /// Durable on return. On failure the file is removed.
@@ -323,7 +312,7 @@ extension HomeFileError {
     /// - Parameter place: of the wrong value.
     init(malformed reason: String, at place: [FilePathKey], _ bytes: [UInt8], path: String) {
         let location = place.map { $0.intValue.map { "[\($0)]" } ?? ".\($0.stringValue)" }.joined()
-        let line = HomeFile.line(of: place, in: bytes)
+        let line = try? JSONIndex(bytes).line(of: place)
         let prefix = location.isEmpty ? "" : "`\(location.drop { $0 == "." })`: "
         self.init(kind: .malformed, path: path, line: line, reason: prefix + reason)
     }

@@ -26,9 +26,8 @@ struct JSONIndex {
     }
 
     /// The line of the value at `path`, or of its innermost existing part.
-    func line(of path: [any CodingKey]) -> Int? {
-        let path = path.map { FilePathKey($0) }
-        return (0...path.count).reversed().lazy.compactMap { lines[Array(path.prefix($0))] }.first
+    func line(of path: [FilePathKey]) -> Int? {
+        (0...path.count).reversed().lazy.compactMap { lines[Array(path.prefix($0))] }.first
     }
 
     /// The first member with an unknown name.

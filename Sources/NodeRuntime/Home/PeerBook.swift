@@ -255,11 +255,7 @@ package struct PeersFile: Hashable, Sendable, Codable {
     /// - Returns: the peers and the file's bytes; `nil` bytes if the file is absent.
     static func read(home: String) throws(HomeFileError) -> (file: PeersFile, bytes: [UInt8]?) {
         let path = "\(home)/\(fileName)"
-        let bytes: [UInt8]
-        do throws(HomeFileError) { bytes = try HomeFile.read(path) } catch {
-            if error.kind == .missing { return (PeersFile(), nil) }
-            throw error
-        }
+        guard let bytes = try HomeFile.read(path, unless: .missing) else { return (PeersFile(), nil) }
         return (try parse(bytes, path: path), bytes)
     }
 

@@ -137,9 +137,10 @@ final class NodeEvents: Part {
     /// Continues the last run's cursors if it stopped cleanly. Removes the mark first, because it would be wrong after
     /// a crash of this run.
     func goOn() {
+        let path = "\(options.home)/\(EventLog.Mark.fileName)"
         let mark: EventLog.Mark
         do throws(HomeFileError) {
-            mark = try HomeFile.load(EventLog.Mark.self, EventLog.Mark.fileName, home: options.home)
+            mark = try HomeFile.decode(EventLog.Mark.self, HomeFile.read(path), path: path)
             try HomeFile.remove(EventLog.Mark.fileName, home: options.home)
         } catch {
             if error.kind != .missing {
