@@ -37,7 +37,7 @@ final class CodeJoins: Part {
         let dial = ExchangeDial(
             token: token, message: machine.share, expecting: machine.expectedByteCount,
             answered: { exchange.answered($0) }, ended: { exchange.ended($0) })
-        transport.exchange(dial, at: Transport.Endpoint(host: endpoint.host, port: Int(endpoint.port)))
+        transport.exchange(dial, at: Transport.Endpoint(endpoint))
         return exchange.promise.futureResult
     }
 

@@ -198,8 +198,7 @@ final class Knocks: Part {
             return
         }
         transport.knock(
-            at: Transport.Endpoint(host: endpoint.host, port: Int(endpoint.port)), token: knock.token, sealed: payload,
-            completion: completion(of: knock))
+            at: Transport.Endpoint(endpoint), token: knock.token, sealed: payload, completion: completion(of: knock))
     }
 
     private func knock(_ knock: PendingKnock, over socket: RelayedSocket) {

@@ -42,7 +42,7 @@ final class AnonymousLinks: Part {
 
         init(_ links: AnonymousLinks, _ remote: Remote, _ purpose: Purpose) {
             (self.links, self.remote, self.purpose) = (links, remote, purpose)
-            secret = .derive(shared: SecretBytes(copying: remote.routingSecret), purpose: "card")
+            secret = .derive(card: remote.routingSecret)
         }
 
         /// Without a callback; an open link is not affected.
@@ -80,8 +80,8 @@ final class AnonymousLinks: Part {
         dial.key = identity.publicKey
         dial.number = transport.dial(
             LinkTransport.Dial(
-                endpoints: remote.endpoints.map { Transport.Endpoint(host: $0.host, port: Int($0.port)) },
-                identity: identity, remote: remote.key, owner: dial))
+                endpoints: remote.endpoints.map { Transport.Endpoint($0) }, identity: identity, remote: remote.key,
+                owner: dial))
         return true
     }
 

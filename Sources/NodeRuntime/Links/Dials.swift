@@ -132,9 +132,7 @@ final class Dials: Part {
         // A dial to this node itself fails, and would count as a token unknown to the member.
         let direct = group.dial.endpoints.filter { $0.relay == nil && !shell.addresses.isOwn($0) }
         group.relays = group.dial.endpoints.filter { $0.relay != nil }
-        if !direct.isEmpty {
-            attempt(group, direct.map { Transport.Endpoint(host: $0.host, port: Int($0.port)) }) { $0.dial($1) }
-        }
+        if !direct.isEmpty { attempt(group, direct.map { Transport.Endpoint($0) }) { $0.dial($1) } }
         guard !group.relays.isEmpty else { return goOn(group) }
         after(direct.isEmpty ? 0 : Limits.relayHeadStart) { self.tryRelay(group) }
     }
@@ -182,9 +180,7 @@ final class Dials: Part {
         case .member:
             return inboxes[group.client]?.dialTokens[group.dial.remote]?.nextToken(day: isSecond ? now.day : nil)
         case .invite(let id): return shell.routes.sharedToken(.derive(invite: id), isOfAnyDay: isSecond)
-        case .contact(let secret):
-            let shared = SecretBytes(copying: secret)
-            return shell.routes.sharedToken(.derive(shared: shared, purpose: "card"), isOfAnyDay: isSecond)
+        case .contact(let secret): return shell.routes.sharedToken(.derive(card: secret), isOfAnyDay: isSecond)
         }
     }
 

@@ -9,11 +9,12 @@ final class Punching: Part {
     func gatherCandidates(_ client: ClientID, _ remote: PublicKey) {
         let own = shell.addresses.direct.filter { (try? SocketAddress(ipAddress: $0.host, port: Int($0.port))) != nil }
         let members = core.machine.conversation(client)?.currentMembers.first { $0.key == remote }?.endpoints ?? []
-        var relays: [Messaging.Endpoint] = []
+        var relays: [(endpoint: Messaging.Endpoint, secret: [UInt8])] = []
         let places = core.machine.contact.map { $0.relayPlaces.endpoints(of: $0.cardSeed) } ?? []
-        for endpoint in places + members
-        where endpoint.relay != nil && !relays.contains(where: { ($0.host, $0.port) == (endpoint.host, endpoint.port) })
-        { relays.append(endpoint) }
+        for endpoint in places + members {
+            let isKnown = relays.contains { ($0.endpoint.host, $0.endpoint.port) == (endpoint.host, endpoint.port) }
+            if let relay = endpoint.relay, !isKnown { relays.append((endpoint, relay.routingSecret)) }
+        }
         let gathering = Gathering(loop) { [weak self] seen in
             guard let self else { return }
             let candidates = seen + own.filter { !seen.contains($0) }
@@ -21,7 +22,7 @@ final class Punching: Part {
         }
         let asked = relays.prefix(Self.observerCount)
         gathering.begin(asked.count)
-        for relay in asked { observe(at: relay) { gathering.answered($0) } }
+        for (relay, secret) in asked { observe(at: relay, secret) { gathering.answered($0) } }
     }
 
     private static let observerCount = 4
@@ -61,29 +62,19 @@ final class Punching: Part {
     }
 
     /// Asks a rendezvous node for our UDP address as it sees it.
-    /// - Parameter relay: a relayed endpoint.
-    func observe(at relay: Messaging.Endpoint, _ completion: @escaping (Messaging.Endpoint?) -> Void) {
-        guard let transport = shell.listening.transport, let secret = relay.relay?.routingSecret else {
-            return completion(nil)
-        }
-        observe(at: relay, secret, by: transport, completion)
-    }
-
     func observe(
-        at endpoint: Messaging.Endpoint, _ routingSecret: [UInt8], by transport: LinkTransport,
-        _ completion: @escaping (Messaging.Endpoint?) -> Void
+        at endpoint: Messaging.Endpoint, _ routingSecret: [UInt8], _ completion: @escaping (Messaging.Endpoint?) -> Void
     ) {
-        var random = SystemRandomness()
-        let secret = RoutingSecret.derive(shared: SecretBytes(copying: routingSecret), purpose: "card")
+        guard let transport = shell.listening.transport else { return completion(nil) }
+        let secret = RoutingSecret.derive(card: routingSecret)
         // Taken from the end: today's token first. The any-day token serves nodes whose clock differs by more than a
         // day.
-        var tokens = [secret.sharedToken(day: nil, using: &random), secret.sharedToken(day: now.day, using: &random)]
-        let place = Transport.Endpoint(host: endpoint.host, port: Int(endpoint.port))
+        var tokens = [true, false].map { shell.routes.sharedToken(secret, isOfAnyDay: $0) }
         func ask() {
             guard let token = tokens.popLast() else { return completion(nil) }
-            transport.observe(at: place, token: token) { seen in
+            transport.observe(at: Transport.Endpoint(endpoint), token: token) { seen in
                 guard let seen else { return ask() }
-                completion(Messaging.Endpoint(host: seen.host, port: UInt16(clamping: seen.port)))
+                completion(Messaging.Endpoint(seen))
             }
         }
         ask()
@@ -92,7 +83,6 @@ final class Punching: Part {
     func punch(_ nonce: PunchNonce, _ candidates: [Messaging.Endpoint]) {
         shell.listening.transport?.punch(nonce.bytes, to: LinkTransport.reachable(candidates))
     }
-
 }
 
 extension LinkTransport {
@@ -104,7 +94,7 @@ extension LinkTransport {
                 !address.isMulticast, !["0.0.0.0", "::", "255.255.255.255"].contains(candidate.host),
                 candidate.host.contains("%") || IPAddress(address)?.isLinkLocal != true
             else { return nil }
-            return Transport.Endpoint(host: candidate.host, port: Int(candidate.port))
+            return Transport.Endpoint(candidate)
         }
     }
 }

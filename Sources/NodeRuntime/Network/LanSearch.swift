@@ -50,7 +50,7 @@ final class LanSearch: Part {
 
     /// - Parameter invite: one of ours, by which a joiner searches for us.
     func add(_ number: UInt64, invite: InviteID) {
-        machine.add(number, listening: Self.secret(invite), announcing: nil)
+        machine.add(number, listening: RoutingSecret.derive(invite: invite).lan, announcing: nil)
     }
 
     func remove(_ number: UInt64) { machine.remove(number) }
@@ -60,10 +60,6 @@ final class LanSearch: Part {
 
     /// A link has opened; its loss restarts the search.
     func linked(_ number: UInt64) { machine.linked(number) }
-
-    private static func secret(_ invite: InviteID) -> LanSecret {
-        RoutingSecret.derive(shared: SecretBytes(copying: invite.bytes), purpose: "invite").lan
-    }
 
     /// Adds the creators of conversations being joined, which have no link to us and no route.
     private func noteCreators(_ now: Messaging.Timestamp) {
@@ -77,7 +73,7 @@ final class LanSearch: Part {
         for join in missed where !known.contains(join.client) {
             let number = shell.routes.takeNumber()
             creators[number] = LinkName(client: join.client, remote: join.creator)
-            machine.add(number, listening: nil, announcing: Self.secret(join.invite))
+            machine.add(number, listening: nil, announcing: RoutingSecret.derive(invite: join.invite).lan)
         }
     }
 

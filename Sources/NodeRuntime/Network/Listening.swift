@@ -211,5 +211,9 @@ struct ListenerChange {
 }
 
 extension Transport.Endpoint {
-    fileprivate init(_ endpoint: Messaging.Endpoint) { self.init(host: endpoint.host, port: Int(endpoint.port)) }
+    init(_ endpoint: Messaging.Endpoint) { self.init(host: endpoint.host, port: Int(endpoint.port)) }
+}
+
+extension Messaging.Endpoint {
+    init(_ endpoint: Transport.Endpoint) { self.init(host: endpoint.host, port: UInt16(clamping: endpoint.port)) }
 }

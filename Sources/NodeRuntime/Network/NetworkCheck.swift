@@ -81,8 +81,7 @@ final class NetworkCheck: Part {
     private func resolve(_ target: Target) {
         guard let transport = shell.listening.transport else { return }
         self.begin()
-        let endpoint = Transport.Endpoint(host: target.endpoint.host, port: Int(target.endpoint.port))
-        transport.addresses(of: endpoint) { addresses in
+        transport.addresses(of: Transport.Endpoint(target.endpoint)) { addresses in
             for address in addresses {
                 let one = Messaging.Endpoint(host: address.host, port: target.endpoint.port)
                 guard self.answers.count < Self.netcheckCount, !self.answers.contains(where: { $0.asked == one }) else {
@@ -99,11 +98,9 @@ final class NetworkCheck: Part {
         let begin = loop.now
         let loop = loop
         func elapsed() -> Double { Double((loop.now - begin).nanoseconds) / 1_000_000 }
-        if let transport = shell.listening.transport, transport.hasDatagrams {
+        if shell.listening.hasDatagrams {
             self.begin()
-            shell.punching.observe(
-                at: Messaging.Endpoint(host: address.host, port: UInt16(clamping: address.port)), secret, by: transport
-            ) { seen in
+            shell.punching.observe(at: Messaging.Endpoint(address), secret) { seen in
                 self.answers[index].seen = seen
                 if seen != nil { self.answers[index].udpMilliseconds = elapsed() }
                 self.end()

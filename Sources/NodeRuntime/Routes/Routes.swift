@@ -77,7 +77,7 @@ final class Routes: Part {
             table.addShared(number, secret: .derive(invite: id))
         case .contact:
             guard let secret = core.machine.contact?.record.routingSecret else { return }
-            table.addShared(number, secret: .derive(shared: SecretBytes(copying: secret), purpose: "card"))
+            table.addShared(number, secret: .derive(card: secret))
             execute { self.shell.network.contactRegistered() }
         }
     }
@@ -230,6 +230,11 @@ final class Routes: Part {
 }
 
 extension RoutingSecret {
+    /// For links of a contact card's holders.
+    static func derive(card secret: [UInt8]) -> RoutingSecret {
+        derive(shared: SecretBytes(copying: secret), purpose: "card")
+    }
+
     /// For links and knocks of an invite's holders.
     static func derive(invite: InviteID) -> RoutingSecret {
         derive(shared: SecretBytes(copying: invite.bytes), purpose: "invite")
