@@ -40,7 +40,9 @@ package actor Node {
     package static func open(_ options: NodeOptions, on loop: any EventLoop, log: Logger) throws -> Node {
         let configuration = try NodeConfiguration.load(home: options.home)
         let book = try PeerBook(home: options.home)
-        let node = try Node(options, configuration: configuration, peers: book, loop: loop, log: log)
+        let services = try NodeServices(
+            options, configuration: configuration, environment: Environment(), loop: loop, log: log)
+        let node = Node(services, book)
         node.assumeIsolated { $0.shell.events.goOn() }
         return node
     }
@@ -50,19 +52,14 @@ package actor Node {
         _ options: NodeOptions, configuration: NodeConfiguration, peers file: PeersFile,
         environment: Environment = Environment(), loop: any EventLoop, log: Logger
     ) throws {
-        try self.init(
-            options, configuration: configuration, peers: PeerBook(file), environment: environment, loop: loop, log: log
-        )
-    }
-
-    private init(
-        _ options: NodeOptions, configuration: NodeConfiguration, peers book: PeerBook,
-        environment: Environment = Environment(), loop: any EventLoop, log: Logger
-    ) throws {
-        self.options = options
-        self.loop = loop
         let services = try NodeServices(
             options, configuration: configuration, environment: environment, loop: loop, log: log)
+        self.init(services, PeerBook(file))
+    }
+
+    private init(_ services: NodeServices, _ book: PeerBook) {
+        options = services.options
+        loop = services.loop
         shell = Shell(services, book)
     }
 

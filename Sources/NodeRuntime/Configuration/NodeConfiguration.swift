@@ -196,11 +196,15 @@ package struct NodeConfiguration: Hashable, Sendable, Codable {
         if let discover = configuration.discover, DiscoverySetting(discover) == nil {
             throw wrong(["discover"], "expected off, lan or lan:INTERFACE,…, found \(discover)")
         }
-        if let (name, reason) = mistake(configuration.rendezvous?.numbers ?? []) {
-            throw wrong(["rendezvous", FilePathKey(stringValue: name)], reason)
-        }
-        if let (name, reason) = mistake(configuration.mailbox?.numbers ?? []) {
-            throw wrong(["mailbox", FilePathKey(stringValue: name)], reason)
+        for (object, numbers) in [
+            ("rendezvous", configuration.rendezvous?.numbers), ("mailbox", configuration.mailbox?.numbers),
+        ] {
+            for (name, number, range) in numbers ?? [] {
+                guard let number, !range.contains(number) else { continue }
+                throw wrong(
+                    [FilePathKey(stringValue: object), FilePathKey(stringValue: name)],
+                    "found \(number); it is a number from \(range.lowerBound) to \(range.upperBound)")
+            }
         }
         for (name, byteCount) in [
             ("bytesPerInbox", configuration.storage?.inboxByteCount),
@@ -232,15 +236,6 @@ package struct NodeConfiguration: Hashable, Sendable, Codable {
     ]
 
     fileprivate typealias Number = (name: String, value: Int?, range: ClosedRange<Int>)
-
-    /// The first number out of its range.
-    private static func mistake(_ numbers: [Number]) -> (name: String, reason: String)? {
-        for (name, number, range) in numbers {
-            guard let number, !range.contains(number) else { continue }
-            return (name, "found \(number); it is a number from \(range.lowerBound) to \(range.upperBound)")
-        }
-        return nil
-    }
 
     /// - Parameter events: the known event names.
     package func checkHooks(events: [String], home: String) throws(HomeFileError) {

@@ -273,9 +273,9 @@ package final class Peers: Part {
         return result
     }
 
-    private func presence(of link: ActiveLink) -> PeerPresence {
+    private func presence(of link: ActiveLink, isLinked: Bool = true) -> PeerPresence {
         let path = path(of: link.connection)
-        return PeerPresence(at: now, isLinked: true, rttMilliseconds: path?.rttMilliseconds, path: path)
+        return PeerPresence(at: now, isLinked: isLinked, rttMilliseconds: path?.rttMilliseconds, path: path)
     }
 
     /// The contact key of the named peer at the other end of a link; `nil` for unnamed peers.
@@ -289,9 +289,6 @@ package final class Peers: Part {
 
     /// Records the end of a link as the time when its peer was last heard.
     func noteLastHeard(_ link: ActiveLink) {
-        guard let key = contactKey(of: link) else { return }
-        let path = path(of: link.connection)
-        let presence = PeerPresence(at: now, isLinked: false, rttMilliseconds: path?.rttMilliseconds, path: path)
-        shell.book.noteHeard(key, presence)
+        if let key = contactKey(of: link) { shell.book.noteHeard(key, presence(of: link, isLinked: false)) }
     }
 }

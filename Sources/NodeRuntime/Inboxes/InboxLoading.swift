@@ -145,18 +145,13 @@ final class InboxLoading: Part {
         core.turn {
             core.machine.load(
                 sleeping: snapshot.record, key: key, undelivered: undelivered,
-                lastActivity: lastActivity(snapshot, inbox), &$0)
+                lastActivity: [snapshot.lastActivity, newestMessageTime(inbox.row)].compactMap { $0 }.max(), &$0)
         }
         inbox.key = nil
         store.release(inbox.row)
     }
 
-    /// The time of the last activity: the saved one, or the newest message's. Messages do not save the state, so after
-    /// a crash the messages decide.
-    private func lastActivity(_ snapshot: InboxSnapshot, _ inbox: Inbox) -> Messaging.Timestamp? {
-        [snapshot.lastActivity, newestMessageTime(inbox.row)].compactMap { $0 }.max()
-    }
-
+    /// May be later than the saved last activity after a crash, since messages do not save the state.
     private func newestMessageTime(_ row: RowID) -> Messaging.Timestamp? {
         let now = now
         var time: Messaging.Timestamp?

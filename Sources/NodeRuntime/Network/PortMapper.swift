@@ -35,10 +35,8 @@ final class PortMapper: Part {
         var places: [IPAddress: MappingPlace] = [:]
         for place in self.places(gateways.routes()) { places[place.local] = place }
         for local in Set(places.keys).union(machines.keys).sorted() {
-            var machine = machines[local] ?? PortMappingStateMachine()
-            let actions = machine.set(places[local])
-            machines[local] = machine
-            perform(actions, of: local)
+            if machines[local] == nil { machines[local] = PortMappingStateMachine() }
+            step(local) { $0.set(places[local]) }
             if places[local] == nil {
                 machines[local] = nil
                 said[local] = nil
