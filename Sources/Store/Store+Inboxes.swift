@@ -224,7 +224,7 @@ extension Store {
         if let task { bytes = task.applied(to: bytes) }
         guard let fileID = StateLog.fileID(bytes) else {
             if let opened { disk.close(opened) }
-            if StateLog.isNewer(bytes) { throw .newerFormat(path: path) }
+            if StateLog.magic.isLater(bytes) { throw .newerFormat(path: path) }
             // Zeros: the first write of the file was lost. Anything else was a state once.
             if bytes.contains(where: { $0 != 0 }) {
                 report("\(path) has no valid beginning")

@@ -77,7 +77,7 @@ extension Store {
             }
         }
         row.noteRead(sidecar: stem)
-        if ExpirySidecar.isNewer(bytes) {
+        if ExpirySidecar.magic.isLater(bytes) {
             report("\(StoreError.newerFormat(path: path)): its messages are not served")
             return row.lackSegment()
         }

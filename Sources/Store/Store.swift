@@ -416,7 +416,7 @@ extension Store {
             report("what an earlier run has left cannot be made durable: \(error)")
             isUnsettled = true
         }
-        if directories.unsettled.isEmpty, !isUnsettled { home.settle() }
+        if directories.unsettled.doubts.isEmpty, !isUnsettled { home.settle() }
     }
 
     /// Writes the journal of an earlier run into the files, before any of them is read.
@@ -438,7 +438,7 @@ extension Store {
             let failures = fileWriter.perform(backlog)
             for index in failures.keys.sorted() {
                 guard let error = failures[index] else { continue }
-                if error.kind != .full { directories.unsettled[backlog[index].place.directoryName] = .refused }
+                if error.kind != .full { directories.unsettled.doubts[backlog[index].place.directoryName] = .refused }
                 findings.report("\(journal.path) cannot be written out", of: error)
             }
             backlog = backlog.indices.filter { failures[$0] != nil }.map { backlog[$0] }
@@ -456,7 +456,7 @@ extension Store {
     func settle(_ row: Row) throws(StoreError) {
         try directories.bringBack(row.directory)
         try writeOut(row)
-        guard let doubt = directories.unsettled[row.directory], !isReadOnly else { return }
+        guard let doubt = directories.unsettled.doubts[row.directory], !isReadOnly else { return }
         // No write may come between reading the files and writing them back.
         commits.committer.drain()
         try directories.settle(row.directory, doubt)

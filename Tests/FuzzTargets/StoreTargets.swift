@@ -144,7 +144,7 @@
             var nonces = NoncePool()
             func unsubmitted(_ file: RecordFile) -> [UInt8] {
                 let body = RecordBuffer()
-                _ = file.takeUnsubmitted(into: body)
+                file.takeUnsubmitted(into: body)
                 return Array(body.bytes)
             }
             var content: [UInt8] = []

@@ -29,7 +29,7 @@ import Testing
         for plain in [[1], [2]] as [[UInt8]] {
             _ = writer.append(plain, nonces: &nonces)
             let body = RecordBuffer()
-            _ = writer.takeUnsubmitted(into: body)
+            writer.takeUnsubmitted(into: body)
             frames.append(Array(body.bytes))
         }
         // 64 places with a plausible length of 48 bytes.

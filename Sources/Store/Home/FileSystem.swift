@@ -217,15 +217,7 @@ enum RunMark: String {
 }
 
 /// Directories of inboxes whose files may be only in the kernel's cache.
-final class UnsettledDirectories {
-    private var doubts: [String: Doubt] = [:]
-    var isEmpty: Bool { doubts.isEmpty }
-
-    subscript(_ directory: String) -> Doubt? {
-        get { doubts[directory] }
-        set { doubts[directory] = newValue }
-    }
-}
+final class UnsettledDirectories { var doubts: [String: Doubt] = [:] }
 
 extension FileSystem {
     /// Writes the file's contents back in place. Sectors that cannot be read are skipped: they are not in the cache.

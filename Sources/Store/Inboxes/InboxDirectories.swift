@@ -82,7 +82,7 @@ final class InboxDirectories {
 
     /// Renames the directory of a destroyed inbox, to tell it from one with a damaged page. Removal follows later.
     func abandon(_ directory: String) {
-        unsettled[directory] = nil
+        unsettled.doubts[directory] = nil
         let gone = directory + Self.goneSuffix
         do throws(SystemError) {
             try disk.rename(directory, to: gone, in: descriptor)
@@ -228,7 +228,7 @@ final class InboxDirectories {
     func settleAll(_ doubt: Doubt) throws(StoreError) {
         try onDisk(path) { () throws(SystemError) in
             for name in try disk.list(descriptor) where Hex.decode(name)?.count == 16 {
-                do throws(SystemError) { try settle(directory: name, doubt) } catch { unsettled[name] = doubt }
+                do throws(SystemError) { try settle(directory: name, doubt) } catch { unsettled.doubts[name] = doubt }
             }
             try disk.synchronize(descriptor, dataOnly: false)
         }
@@ -240,7 +240,7 @@ final class InboxDirectories {
             try settle(directory: directory, doubt)
             try disk.synchronize(descriptor, dataOnly: false)
         }
-        unsettled[directory] = nil
+        unsettled.doubts[directory] = nil
     }
 
     private func settle(directory name: String, _ doubt: Doubt) throws(SystemError) {

@@ -150,13 +150,7 @@ final class Row {
     }
 
     func derive(label: String, with column: SharedSecret) -> SecretBytes {
-        let joined = SecretBytes(byteCount: secret.bytes.byteCount + column.bytes.byteCount) { target in
-            secret.bytes.withBytes { target.copyMemory(from: $0) }
-            column.bytes.withBytes {
-                UnsafeMutableRawBufferPointer(rebasing: target[secret.bytes.byteCount...]).copyMemory(from: $0)
-            }
-        }
-        return BLAKE2b.derive(key: joined, Array("mayfly row and column use: \(label)".utf8))
+        BLAKE2b.derive(key: secret.joined(with: column), Array("mayfly row and column use: \(label)".utf8))
     }
 
     var isOpen: Bool { if case .open = contents { true } else { false } }

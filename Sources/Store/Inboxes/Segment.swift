@@ -101,14 +101,8 @@ final class Segment {
         withheld = []
     }
 
-    /// Derived from both secrets, so either destruction loses the key.
     static func key(row: Row, column: Column, segmentID: [UInt8]) -> SharedSecret {
-        let both = SecretBytes(byteCount: 64) { output in
-            row.secret.bytes.withBytes { output.copyMemory(from: $0) }
-            column.secret.bytes.withBytes { half in
-                UnsafeMutableRawBufferPointer(rebasing: output[32...]).copyMemory(from: half)
-            }
-        }
+        let both = row.secret.joined(with: column.secret)
         return SharedSecret(BLAKE2b.derive(key: both, Array("mayfly segment".utf8), segmentID))
     }
 }
@@ -150,7 +144,7 @@ final class StateLog {
     static let headerByteCount = 24
     /// A log is replaced when it exceeds this size and four times the state's.
     private static let replacementByteCount: Int64 = 256 << 10
-    private static let magic = Magic("MFLOG1")
+    static let magic = Magic("MFLOG1")
 
     struct State {
         let number: UInt32
@@ -185,8 +179,6 @@ final class StateLog {
         guard bytes.count >= headerByteCount, magic.begins(bytes) else { return nil }
         return Array(bytes[8..<24])
     }
-
-    static func isNewer(_ bytes: [UInt8]) -> Bool { magic.isLater(bytes) }
 
     var latest: State? { states.last }
 

@@ -121,7 +121,7 @@ final class GroupCommit {
             if isDirect {
                 file.submitAll()
             } else {
-                _ = file.takeUnsubmitted(into: batch.bodies)
+                file.takeUnsubmitted(into: batch.bodies)
                 batch.add(entry(file, range))
             }
         }
@@ -279,7 +279,7 @@ final class GroupCommit {
         damage.report("\(journal.path) cannot be written out", of: error)
         for (file, _) in submission.checkpoint ?? [] { file.checkpointFailed() }
         // A full disk loses nothing: memory or the journal has the bytes, and they are written again.
-        if error.kind != .full { for place in directories { unsettled[place.directoryName] = .refused } }
+        if error.kind != .full { for place in directories { unsettled.doubts[place.directoryName] = .refused } }
         failedAt = now
         checkpointAt = now + Retry.interval
     }

@@ -74,8 +74,7 @@ final class Journal: @unchecked Sendable {
 
     /// Writes one block for all batches. It is durable on return.
     func append(_ batches: [JournalBatch], _ key: JournalKey) throws(StoreError) {
-        let bodies = batches.reduce(0) { $0 + $1.bodies.count }
-        let pages = JournalBlock.pageCount(bodies: bodies, table: batches.reduce(0) { $0 + $1.table.count })
+        let pages = JournalBlock.pageCount(of: batches)
         guard !needsReset, position + pages < (half + 1) * halfPageCount else { throw .full(path: path) }
         isClean = false
         used[half] = max(used[half], position + pages)
@@ -125,8 +124,7 @@ final class Journal: @unchecked Sendable {
 
     /// Writes only these batches into the other half, then overwrites the old one.
     func move(to batches: [JournalBatch], _ key: JournalKey) throws(StoreError) {
-        let bodies = batches.reduce(0) { $0 + $1.bodies.count }
-        let pages = JournalBlock.pageCount(bodies: bodies, table: batches.reduce(0) { $0 + $1.table.count })
+        let pages = JournalBlock.pageCount(of: batches)
         guard !needsReset, pages < halfPageCount else { throw .full(path: path) }
         let old = half
         let start = (1 - old) * halfPageCount

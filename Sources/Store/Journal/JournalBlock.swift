@@ -86,8 +86,9 @@ struct JournalBlock {
 
     static func pageCount(byteCount: Int) -> Int { (byteCount + pageByteCount - 1) / pageByteCount }
 
-    static func pageCount(bodies: Int, table: Int) -> Int {
-        pageCount(byteCount: headerByteCount + bodies + table + XChaChaPoly.overheadByteCount)
+    static func pageCount(of batches: [JournalBatch]) -> Int {
+        let byteCount = batches.reduce(headerByteCount) { $0 + $1.bodies.count + $1.table.count }
+        return pageCount(byteCount: byteCount + XChaChaPoly.overheadByteCount)
     }
 
     static func encode(
@@ -95,7 +96,7 @@ struct JournalBlock {
     ) -> RecordBuffer {
         let bodyCount = batches.reduce(0) { $0 + $1.bodies.count }
         let tableCount = batches.reduce(0) { $0 + $1.table.count } + XChaChaPoly.overheadByteCount
-        let pageCount = pageCount(byteCount: headerByteCount + bodyCount + tableCount)
+        let pageCount = pageCount(of: batches)
         let block = RecordBuffer(capacity: pageCount * pageByteCount)
         var header =
             magic.bytes + UInt64(page).littleEndianBytes + sequence.littleEndianBytes + previous.littleEndianBytes
@@ -157,7 +158,7 @@ struct JournalBatch: Sendable {
     var table: [UInt8] = []
     let bodies: RecordBuffer
     var isEmpty: Bool { table.isEmpty }
-    var pageCount: Int { isEmpty ? 0 : JournalBlock.pageCount(bodies: bodies.count, table: table.count) }
+    var pageCount: Int { isEmpty ? 0 : JournalBlock.pageCount(of: [self]) }
 
     /// - Parameter byteCount: the bytes of all bodies.
     init(byteCount: Int) { bodies = RecordBuffer(capacity: byteCount) }

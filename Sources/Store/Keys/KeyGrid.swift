@@ -35,6 +35,16 @@ final class SharedSecret {
     init(_ bytes: consuming SecretBytes) { self.bytes = bytes }
 
     func wipe() { bytes = SecretBytes(byteCount: bytes.byteCount) { _ in } }
+
+    /// For keys derived from two secrets: the destruction of either loses them.
+    func joined(with other: SharedSecret) -> SecretBytes {
+        SecretBytes(byteCount: bytes.byteCount + other.bytes.byteCount) { target in
+            bytes.withBytes { target.copyMemory(from: $0) }
+            other.bytes.withBytes {
+                UnsafeMutableRawBufferPointer(rebasing: target[bytes.byteCount...]).copyMemory(from: $0)
+            }
+        }
+    }
 }
 
 /// A 4 KiB page whose random payload is mixed into a 32-byte secret. Overwriting any sector destroys the secret.
@@ -94,7 +104,7 @@ struct ColumnHeader: Equatable {
 
     /// `nil` unless the check holds and bucket and end agree.
     init?(page: [UInt8]) {
-        guard page.count >= Self.byteCount, Self.hasMagic(page), Array(page[48..<64]) == Self.check(page[..<48]),
+        guard page.count >= Self.byteCount, Self.magic.begins(page), Array(page[48..<64]) == Self.check(page[..<48]),
             let tier = Tier(rawValue: page[8]), page[9] == 0, page[10] == 0, page[11] == 0,
             let rowSlot = page.integer(UInt32.self, at: 12), let bucket = page.integer(Int64.self, at: 16),
             let notAfter = page.integer(Int64.self, at: 24), Tier.times.contains(notAfter),
@@ -103,9 +113,6 @@ struct ColumnHeader: Equatable {
         (self.tier, self.rowSlot, self.bucket, self.notAfter) = (tier, rowSlot, bucket, notAfter)
         rowFingerprint = Array(page[32..<48])
     }
-
-    /// Whether the page is a column, even one with a damaged header.
-    static func hasMagic(_ page: [UInt8]) -> Bool { magic.begins(page) }
 
     var encoded: [UInt8] {
         var bytes = Self.magic.bytes + [tier.rawValue, 0, 0, 0] + rowSlot.littleEndianBytes
@@ -127,7 +134,7 @@ struct ColumnHeader: Equatable {
 /// shorten a lifetime but not extend it.
 struct ExpirySidecar: Equatable {
     static let byteCount = 128
-    private static let magic = Magic("MFEXP1")
+    static let magic = Magic("MFEXP1")
 
     let segmentID: [UInt8]
     let tier: Tier
@@ -165,8 +172,6 @@ struct ExpirySidecar: Equatable {
         columnTag = Array(bytes[64..<80])
         encoded = bytes
     }
-
-    static func isNewer(_ bytes: [UInt8]) -> Bool { magic.isLater(bytes) }
 
     private static func authenticate(_ bytes: [UInt8], _ key: borrowing SecretBytes) -> [UInt8] {
         BLAKE2b.authenticate(key: key, Array("mayfly sidecar".utf8), bytes)

@@ -167,7 +167,7 @@ final class ColumnPages: SealedPages {
             if let header = ColumnHeader(page: page) {
                 slots[slot] = .used
                 headers[slot] = header
-            } else if ColumnHeader.hasMagic(page) {
+            } else if ColumnHeader.magic.begins(page) {
                 findings.report("the header of page \(slot) of \(file.path) is damaged: its messages count as expired")
                 if !isReadOnly { doom(slot) }
             }

@@ -13,7 +13,7 @@ final class TombstoneTable: SealedPages {
             if let time = TombstonePage.keepUntil(page) {
                 slots[slot] = .used
                 keepUntil[slot] = time
-            } else if TombstonePage.hasMagic(page) {
+            } else if TombstonePage.magic.begins(page) {
                 findings.report("the header of page \(slot) of \(file.path) is damaged")
                 if !isReadOnly { doom(slot) }
             }
@@ -167,8 +167,6 @@ struct TombstonePage {
         else { return nil }
         return time
     }
-
-    static func hasMagic(_ page: [UInt8]) -> Bool { magic.begins(page) }
 
     private static func header(_ keepUntil: Int64) -> [UInt8] {
         let bytes = magic.bytes + keepUntil.littleEndianBytes

@@ -86,7 +86,7 @@ struct Keystore: Sendable {
                 let page = try home.disk.read(
                     file, at: Int64(index * SlotFile.pageByteCount), count: SlotFile.pageByteCount)
                 if let copy = KeystoreCopy(page: page, index: index) { copies.append(copy) }
-                if KeystoreCopy.isNewer(page) { hasNewerCopy = true }
+                if KeystoreCopy.magic.isLater(page) { hasNewerCopy = true }
             } catch { failure = error }
         }
         guard !copies.isEmpty else {

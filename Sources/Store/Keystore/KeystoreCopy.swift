@@ -8,7 +8,7 @@ import Glibc
 ///
 /// The check is unkeyed: it tells damage from a wrong passphrase.
 struct KeystoreCopy: Hashable, Sendable {
-    private static let magic = Magic("MFKEYS1")
+    static let magic = Magic("MFKEYS1")
     private static let headerByteCount = 56
     private static let checkByteCount = 16
     private static let byteCount = headerByteCount + 72 + checkByteCount
@@ -51,8 +51,6 @@ struct KeystoreCopy: Hashable, Sendable {
         salt = Array(page[40..<Self.headerByteCount])
         bytes = Array(page[..<Self.byteCount])
     }
-
-    static func isNewer(_ page: [UInt8]) -> Bool { magic.isLater(page) }
 
     /// The root, or `nil` if the key is wrong.
     func open(_ wrapping: borrowing SecretBytes) -> SecretBytes? {

@@ -162,15 +162,12 @@ final class RecordFile {
         return erasures
     }
 
-    func takeUnsubmitted(into body: RecordBuffer) -> Range<Int64> {
-        let range = submitted..<end
-        exposed = max(exposed, end)
+    func takeUnsubmitted(into body: RecordBuffer) {
         for chunk in chunks + [tail].compactMap({ $0 }) where chunk.end > submitted {
             let from = Int(max(submitted, chunk.offset) - chunk.offset)
             body.append(UnsafeRawBufferPointer(rebasing: chunk.buffer.bytes[from...]))
         }
-        submitted = end
-        return range
+        submitAll()
     }
 
     /// Counts all bytes as submitted: a checkpoint writes them.

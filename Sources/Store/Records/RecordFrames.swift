@@ -24,13 +24,9 @@ struct RecordFrames {
     private let key: SharedSecret
 
     init(associatedData: [UInt8], key: SharedSecret) {
-        tag = Self.tag(associatedData)
-        self.key = key
-    }
-
-    private static func tag(_ associatedData: [UInt8]) -> Bytes16 {
         let hash = BLAKE2b.hash(Array("mayfly file".utf8), associatedData, byteCount: 16)
-        return hash.withUnsafeBytes { Bytes16(copying: $0) }
+        tag = hash.withUnsafeBytes { Bytes16(copying: $0) }
+        self.key = key
     }
 
     func wipeKey() { key.wipe() }
