@@ -87,10 +87,7 @@ package final class Store {
         keystore = try Keystore(in: home)
         erasurePromise = home.disk.erasurePromise(home: home.descriptor, smallFile: smallFile)
         sweeper = Sweeper(disk: home.disk, thread: thread)
-        var files: [SlotFile] = []
-        for name in [SlotFile.rowsName, SlotFile.columnsName, SlotFile.tombstonesName] {
-            files.append(try SlotFile(name, in: home))
-        }
+        let files = try SlotFile.names.map { name throws(StoreError) in try SlotFile(name, in: home) }
         clock = try ClockMark(in: home)
         directories = try InboxDirectories(in: home, damage: findings, sweeper: sweeper)
         openFiles = OpenFiles(disk: home.disk, directories: directories)
@@ -190,10 +187,7 @@ extension Store {
         defer { home.close() }
         let names = try onDisk(path) { () throws(SystemError) in try disk.list(home.descriptor) }
         if names.contains(Keystore.name) { throw .alreadyInitialised(path: path) }
-        let files = [
-            SlotFile.rowsName, SlotFile.columnsName, SlotFile.tombstonesName, Journal.name, ClockMark.name,
-            KeyFile.name, Keystore.temporaryName,
-        ]
+        let files = SlotFile.names + [Journal.name, ClockMark.name, KeyFile.name, Keystore.temporaryName]
         guard names.allSatisfy({ files.contains($0) || $0 == "lock" || $0 == InboxDirectories.name }) else {
             throw .notEmpty(path: path)
         }
@@ -210,9 +204,7 @@ extension Store {
                 try disk.makeDirectory(InboxDirectories.name, in: home.descriptor)
             }
         }
-        for name in [SlotFile.rowsName, SlotFile.columnsName, SlotFile.tombstonesName] {
-            try SlotFile.create(name, in: home)
-        }
+        for name in SlotFile.names { try SlotFile.create(name, in: home) }
         try ClockMark.create(in: home)
         try Journal.create(in: home, byteCount: journal)
         let parent = HomeDirectory.parent(of: path)

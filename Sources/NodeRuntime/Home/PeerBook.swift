@@ -12,7 +12,7 @@ final class PeerBook {
     /// The file's bytes at the last read; `nil` if it was absent.
     private var bytes: [UInt8]?
     private var failure: HomeFileError?
-    private var sightings: [String: PeerSighting] = [:]
+    private(set) var sightings: [String: PeerSighting] = [:]
     /// The last link of each named peer, by the key of its contact inbox; in memory only.
     private(set) var heard: [PublicKey: PeerPresence] = [:]
     let pings = PendingPings()
@@ -110,8 +110,6 @@ final class PeerBook {
         for name in sightings.keys.sorted() where file[name]?.contact != before[name]?.contact { sightings[name] = nil }
         return before
     }
-
-    func sighting(_ name: String) -> PeerSighting? { sightings[name] }
 
     func saw(_ name: String, _ sighting: PeerSighting) { sightings[name] = sighting }
 

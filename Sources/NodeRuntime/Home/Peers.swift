@@ -17,7 +17,7 @@ package final class Peers: Part {
         guard let peer = shell.book[name] else {
             throw .notFound("no peer `\(name)`", "`mayfly peer list` shows the peers")
         }
-        return (peer, shell.book.sighting(name))
+        return (peer, shell.book.sightings[name])
     }
 
     /// Starts or stops using a peer as a rendezvous node.

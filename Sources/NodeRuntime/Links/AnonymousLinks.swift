@@ -121,8 +121,6 @@ final class AnonymousLinks: Part {
 
     func say(_ request: MailboxRequest, on link: LinkID) { send(.mailboxRequest(request), on: link) }
 
-    func ping(_ link: LinkID) { send(.ping(0), on: link) }
-
     func send(_ frame: Frame, on link: LinkID) {
         guard let connection = linked[link]?.connection else { return }
         do { try connection.send(FrameCodec.encode(frame)) } catch { return connection.abort() }

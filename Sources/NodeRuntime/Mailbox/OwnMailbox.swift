@@ -108,7 +108,7 @@ final class OwnMailbox: Part {
             case .dial: dial()
             case .claim(let link, let labels): claim(labels, on: link)
             case .drop(let link, let labels): shell.anonymousLinks.say(.drop(labels), on: link)
-            case .ping(let link): shell.anonymousLinks.ping(link)
+            case .ping(let link): shell.anonymousLinks.send(.ping(0), on: link)
             case .close(let link): shell.anonymousLinks.close(link)
             }
         }

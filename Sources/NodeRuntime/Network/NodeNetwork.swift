@@ -9,6 +9,7 @@ import Transport
 final class NodeNetwork: Part {
     /// Changes arrive in bursts.
     private static let gathering = TimeAmount.milliseconds(50)
+    private var isLookPlanned = false
 
     func start() {
         watchAddresses()
@@ -32,10 +33,14 @@ final class NodeNetwork: Part {
         }
     }
 
+    /// One look for a burst of changes.
     private func addressesMayHaveChanged() {
-        guard !isStopped else { return }
-        shell.addresses.planLook(after: Self.gathering) { [weak self] in
+        guard !isStopped, !isLookPlanned else { return }
+        isLookPlanned = true
+        loop.assumeIsolated().scheduleTask(in: Self.gathering) { [weak self] in
             guard let self, !isStopped else { return }
+            isLookPlanned = false
+            shell.addresses.forgetInterfaces()
             noteAddresses()
             shell.routes.lan?.look()
             shell.portMapper.look()

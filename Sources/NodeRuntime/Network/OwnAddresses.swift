@@ -29,7 +29,6 @@ final class OwnAddresses: Part {
     private var interfacesBefore: [LanInterface] = []
     private var refreshedAt: Timestamp?
     private var seen: Seen?
-    private var isLookPlanned = false
     private var watch: (any Channel)?
     private var advertisedNow: [Messaging.Endpoint]?
     private var relayPlacesNow: [RelayPlace]?
@@ -87,18 +86,6 @@ final class OwnAddresses: Part {
     func watched(by channel: any Channel) { watch = channel }
 
     func stopWatching() { watch?.close(promise: nil) }
-
-    /// One look for a burst of changes.
-    func planLook(after pause: TimeAmount, _ look: @escaping () -> Void) {
-        guard !isLookPlanned else { return }
-        isLookPlanned = true
-        loop.assumeIsolated().scheduleTask(in: pause) { [weak self] in
-            guard let self else { return }
-            isLookPlanned = false
-            forgetInterfaces()
-            look()
-        }
-    }
 
     func forgetAdvertised() {
         advertisedNow = nil

@@ -46,14 +46,13 @@ extension Node {
     /// Works while the storage is locked.
     package func status() -> NodeState {
         storage.probe(store, after: .second, now: services.now)
-        let deadlines = [
-            store.nextDestruction.map { Timestamp(milliseconds: $0) }, inboxes.nextExpiry(in: core.memory),
-        ]
         return NodeState(
             isLocked: store.isLocked, erasure: store.erasurePromise, protection: store.protection,
             awake: core.machine.awakeCount, sleeping: core.machine.sleepingCount,
             unused: core.machine.unused == nil ? 0 : 1, unreadByteCount: core.machine.unreadByteCount,
-            links: shell.links.count, outbox: core.machine.outboxCount, nextExpiry: deadlines.compactMap { $0 }.min(),
+            links: shell.links.count, outbox: core.machine.outboxCount,
+            nextExpiry: earliest(
+                store.nextDestruction.map { Timestamp(milliseconds: $0) }, inboxes.nextExpiry(in: core.memory)),
             damage: store.damage + shell.unread.damage, storageTrouble: storage.trouble?.error,
             isReadOnly: store.isReadOnly)
     }

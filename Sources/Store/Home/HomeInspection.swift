@@ -17,9 +17,7 @@ package struct HomeInspection: Sendable {
         defer { home.close() }
         keystore = try Keystore(in: home)
         try home.checkFiles()
-        for name in [SlotFile.rowsName, SlotFile.columnsName, SlotFile.tombstonesName] {
-            disk.close(try home.open(name, []))
-        }
+        for name in SlotFile.names { disk.close(try home.open(name, [])) }
         if keystore.protection == .keyFile { disk.close(try home.open(KeyFile.name, [])) }
         keystoreCopyCount = keystore.readableCopyCount
         protection = keystore.protection

@@ -9,6 +9,8 @@ final class SlotFile {
     static let rowsName = "rows.slots"
     static let columnsName = "columns.slots"
     static let tombstonesName = "tombstones.slots"
+    /// The slot files of a home.
+    static let names = [rowsName, columnsName, tombstonesName]
 
     let name: String
     let path: String

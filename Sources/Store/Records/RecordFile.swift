@@ -103,7 +103,7 @@ final class RecordFile {
 
     /// Stops opening and appending.
     func wipeKey() {
-        frames.wipeKey()
+        frames.key.wipe()
         isClosed = true
     }
 

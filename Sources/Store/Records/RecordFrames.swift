@@ -21,15 +21,13 @@ struct RecordFrames {
 
     /// T in Store.md: identifies the file in every frame and in every record's associated data.
     private let tag: Bytes16
-    private let key: SharedSecret
+    let key: SharedSecret
 
     init(associatedData: [UInt8], key: SharedSecret) {
         let hash = BLAKE2b.hash(Array("mayfly file".utf8), associatedData, byteCount: 16)
         tag = hash.withUnsafeBytes { Bytes16(copying: $0) }
         self.key = key
     }
-
-    func wipeKey() { key.wipe() }
 
     /// Seals a record in its frame: writes both parts of the plaintext and seals them in place.
     /// - Parameters:
