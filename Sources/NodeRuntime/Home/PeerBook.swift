@@ -127,10 +127,7 @@ final class PeerBook {
         }
         for peer in peers {
             guard let key = peer.contact?.key, let seen = heard[key] else { continue }
-            guard let known = result[peer.name], known.at >= seen.at else {
-                result[peer.name] = seen
-                continue
-            }
+            if result[peer.name].map({ $0.at < seen.at }) ?? true { result[peer.name] = seen }
         }
         return result
     }

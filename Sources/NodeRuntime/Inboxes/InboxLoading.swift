@@ -311,20 +311,12 @@ final class RetryList: Part {
         switch one {
         case .reload: break
         case .register(let client, let route): shell.routes.register(client, route)
-        case .change(let client, let action):
+        case .change(let client, _) where inboxes[client] == nil, .fuse(let client) where inboxes[client] == nil:
             // An unreadable inbox is changed once it can be read.
-            if inboxes[client] != nil {
-                core.perform([action])
-            } else if shell.unread.inbox(of: client) != nil {
-                add(one)
-            }
+            if shell.unread.inbox(of: client) != nil { add(one) }
+        case .change(_, let action): core.perform([action])
         case .save(let client): shell.writer.save(client)
-        case .fuse(let client):
-            if inboxes[client] != nil {
-                shell.explosions.lightFuse(client)
-            } else if shell.unread.inbox(of: client) != nil {
-                add(one)
-            }
+        case .fuse(let client): shell.explosions.lightFuse(client)
         case .tombstone(let conversation): shell.explosions.saveTombstone(conversation)
         case .fanOut(let conversation): shell.explosions.saveFanOut(conversation)
         case .mailNotices(let conversation): shell.mailNotices.save(conversation)

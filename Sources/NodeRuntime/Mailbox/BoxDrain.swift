@@ -70,21 +70,13 @@ final class BoxDrain: Part {
         return true
     }
 
+    /// - Parameter contents: `nil` if the mailbox cannot deliver the listed slot; its storage may be locked or failing
+    ///   for a moment.
     /// - Returns: `false` for an unrequested answer.
-    func brought(_ body: [UInt8], of id: SlotID, in other: BoxID, dwell: Milliseconds) -> Bool {
+    func answered(_ id: SlotID, in other: BoxID, _ contents: (body: [UInt8], dwell: Milliseconds)?) -> Bool {
         guard other == box, let match = asked.removeValue(forKey: id) else { return false }
         answeredAt = now
-        take(body, match, dwell: dwell)
-        if asked.isEmpty { settleBatch() }
-        return true
-    }
-
-    /// The mailbox cannot deliver a listed slot; its storage may be locked or failing for a moment.
-    /// - Returns: `false` for an unrequested answer.
-    func missed(_ id: SlotID, in other: BoxID) -> Bool {
-        guard other == box, asked.removeValue(forKey: id) != nil else { return false }
-        answeredAt = now
-        isBlocked = true
+        if let contents { take(contents.body, match, dwell: contents.dwell) } else { isBlocked = true }
         if asked.isEmpty { settleBatch() }
         return true
     }

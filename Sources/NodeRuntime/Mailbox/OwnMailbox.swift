@@ -175,11 +175,11 @@ final class OwnMailbox: Part {
         case .slots(let box, let ids):
             guard drain?.listed(ids, in: box) ?? store.isLocked else { return shell.anonymousLinks.abort(link) }
         case .slot(let box, let id, let dwell, _, let body):
-            guard drain?.brought(body, of: id, in: box, dwell: dwell) ?? store.isLocked else {
+            guard drain?.answered(id, in: box, (body, dwell)) ?? store.isLocked else {
                 return shell.anonymousLinks.abort(link)
             }
         case .absent(let box, let id):
-            guard drain?.missed(id, in: box) ?? store.isLocked else { return shell.anonymousLinks.abort(link) }
+            guard drain?.answered(id, in: box, nil) ?? store.isLocked else { return shell.anonymousLinks.abort(link) }
         case .discarded(let box, _):
             guard let count = discards[box] else { return shell.anonymousLinks.abort(link) }
             discards[box] = count > 1 ? count - 1 : nil
