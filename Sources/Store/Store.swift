@@ -24,7 +24,7 @@ package final class Store {
     package private(set) var openingReport = ReapReport()
     /// Findings of damage on the disk, without duplicates, for `doctor` and `status`.
     package var damage: [String] { findings.entries }
-    package var isLocked: Bool { pages.keys == nil }
+    package var isLocked: Bool { pages.rows.keys == nil }
     package var isReadOnly: Bool { home.isReadOnly }
     package var isHomeGone: Bool { home.isGone }
 
@@ -98,7 +98,7 @@ package final class Store {
             damage: findings, unsettled: directories.unsettled)
         pages = KeyPages(files, isReadOnly: home.isReadOnly, directories, findings)
         deadlines = DeadlineQueue(grid: grid)
-        if keystore.readableCopyCount < 2 { report("one of the two copies of \(home.path(Keystore.name)) is damaged") }
+        if keystore.copies.count < 2 { report("one of the two copies of \(home.path(Keystore.name)) is damaged") }
         if clock.isDamaged { report("\(home.path(ClockMark.name)) is damaged") }
     }
 
@@ -107,7 +107,7 @@ package final class Store {
     func report(_ what: String) { findings.report(what) }
 
     func unlockedKeys() throws(StoreError) -> GridKeys {
-        guard let keys = pages.keys, !isClosed else { throw .locked }
+        guard let keys = pages.rows.keys, !isClosed else { throw .locked }
         return keys
     }
 
@@ -291,7 +291,7 @@ extension Store {
     }
 
     private func load(_ keys: GridKeys) {
-        pages.keys = keys
+        pages.rows.keys = keys
         let controlRow = Row(slot: .max, secret: SharedSecret(keys.control.clone()))
         controlRow.isAsleep = false
         grid.begin(controlRow: controlRow)
@@ -349,7 +349,7 @@ extension Store {
         // First, because the disk may hang. The data still to be written is sealed.
         grid.wipe()
         pages.tombstones.forgetPages()
-        pages.keys = nil
+        pages.rows.keys = nil
         commitUntold(withCheckpoint: true)
         commits.end()
         collect(limit: .max)

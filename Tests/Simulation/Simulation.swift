@@ -457,8 +457,8 @@ package final class Simulation {
             case .setDelivery(let client, let ids, let delivery):
                 for id in ids {
                     count("deliveries")
-                    node.memory[client]?[id]?.message.merge([delivery])
-                    node.disk.messages[client]?[id]?.merge([delivery])
+                    node.memory[client]?[id]?.message.deliveries.merge([delivery])
+                    node.disk.messages[client]?[id]?.deliveries.merge([delivery])
                 }
             case .keepChunk, .forgetChunks, .verifyAttachment, .serveChunks, .transmitChunk:
                 violation("node \(node.index) deals with a file that nobody has sent")

@@ -84,7 +84,7 @@ import Testing
         let (disk, store, row) = try makeRow()
         try store.put(row, 1, at: start + hour, "not committed yet")
         nonisolated(unsafe) var hadKeys: [Bool] = []
-        disk.observe { _ in hadKeys.append(store.pages.keys != nil) }
+        disk.observe { _ in hadKeys.append(store.pages.rows.keys != nil) }
         store.lock()
         disk.observe(nil)
         #expect(hadKeys.contains(false) && !hadKeys.contains(true))

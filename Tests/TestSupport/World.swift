@@ -214,7 +214,8 @@ package struct World {
             case .keep(_, let messages, let keeping):
                 for message in messages { archive[node][message.content.id] = Kept(message: message, keeping: keeping) }
             case .setState(_, let ids, let state): for id in ids { archive[node][id]?.message.state = state }
-            case .setDelivery(_, let ids, let delivery): for id in ids { archive[node][id]?.message.merge([delivery]) }
+            case .setDelivery(_, let ids, let delivery):
+                for id in ids { archive[node][id]?.message.deliveries.merge([delivery]) }
             case .reschedule(_, let id, let expiresAt):
                 archive[node][id]?.message.expiresAt = expiresAt
                 archive[node][id]?.message.onReading = nil

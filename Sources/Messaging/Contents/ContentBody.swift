@@ -190,11 +190,6 @@ package struct Delivery: Hashable, Sendable {
     }
 }
 
-extension Message {
-    /// Updates the states at the members.
-    package mutating func merge(_ said: [Delivery]) { deliveries.merge(said) }
-}
-
 extension [Delivery] {
     /// Keeps one entry per member. `read` is final: a later acknowledgement does not replace it.
     package mutating func merge(_ said: [Delivery]) {

@@ -60,12 +60,8 @@ package enum JoinErrorType: RawRepresentable, Hashable, Sendable, Codable {
     case unknown(String)
 
     package init(rawValue: String) {
-        switch rawValue {
-        case "conversation_expired": self = .conversationExpired
-        case "generic_failure": self = .genericFailure
-        case "single_use_consumed": self = .singleUseConsumed
-        default: self = .unknown(rawValue)
-        }
+        let known: [JoinErrorType] = [.conversationExpired, .genericFailure, .singleUseConsumed]
+        self = known.first { $0.rawValue == rawValue } ?? .unknown(rawValue)
     }
 
     package var rawValue: String {

@@ -290,7 +290,7 @@ final class MessageArchive {
             held[index].message.state = state
             // No member requests the file any more.
             if held[index].message.sender == nil, state != .sent, state != .mailed { forgetHeldChunks(id) }
-            held[index].message.merge(deliveries.removeValue(forKey: id) ?? [])
+            held[index].message.deliveries.merge(deliveries.removeValue(forKey: id) ?? [])
             return
         }
         if state == .sent {
@@ -318,7 +318,7 @@ final class MessageArchive {
     /// with the next commit.
     func setDelivery(_ delivery: Delivery, of id: Messaging.MessageID) {
         if let index = heldIndex[id] {
-            held[index].message.merge([delivery])
+            held[index].message.deliveries.merge([delivery])
             return
         }
         deliveries[id, default: []].append(delivery)

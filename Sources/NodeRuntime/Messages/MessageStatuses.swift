@@ -49,7 +49,7 @@ struct LearnedStatuses {
 extension Message {
     mutating func learn(_ status: MessageStatus) {
         if let state = status.state { self.state = state }
-        merge(status.said)
+        deliveries.merge(status.said)
         // An aggregate `delivered` may not know of a member's earlier failure.
         guard state == .delivered else { return }
         if deliveries.contains(where: { $0.state == .failed }) {
@@ -151,7 +151,7 @@ extension MessageArchive {
         for status in statuses { message.learn(status) }
         if let status = learned[id] { message.learn(status) }
         if message.state == .queued, sent.contains(id) { message.state = .sent }
-        if let said = deliveries[id] { message.merge(said) }
+        if let said = deliveries[id] { message.deliveries.merge(said) }
         return message
     }
 }

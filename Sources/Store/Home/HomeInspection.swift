@@ -19,7 +19,7 @@ package struct HomeInspection: Sendable {
         try home.checkFiles()
         for name in SlotFile.names { disk.close(try home.open(name, [])) }
         if keystore.protection == .keyFile { disk.close(try home.open(KeyFile.name, [])) }
-        keystoreCopyCount = keystore.readableCopyCount
+        keystoreCopyCount = keystore.copies.count
         protection = keystore.protection
         let file = try home.open(ClockMark.name, [])
         defer { disk.close(file) }

@@ -17,12 +17,6 @@ final class KeyPages {
         tombstones = TombstoneTable(files[2], isReadOnly: isReadOnly, findings)
     }
 
-    /// `nil` while the store is locked.
-    var keys: GridKeys? {
-        get { rows.keys }
-        set { rows.keys = newValue }
-    }
-
     private var files: [SlotFile] { [rows.file, columns.file, tombstones.file] }
 
     /// Reads the clear headers. A damaged column or tombstone page is destroyed: its end is no longer known.

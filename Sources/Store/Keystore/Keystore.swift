@@ -40,7 +40,6 @@ struct Keystore: Sendable {
 
     /// A home counts as protected by a key file if any copy is.
     var protection: Protection { copies.contains { $0.protection == .keyFile } ? .keyFile : .passphrase }
-    var readableCopyCount: Int { copies.count }
 
     /// Writes `key` if needed, then both copies. The rename to `keystore` turns the directory into a home.
     static func create(
