@@ -22,9 +22,9 @@ import Testing
 
     private let left = Left()
 
-    private mutating func enqueue(_ number: Int, for inbox: EffectQueue) -> Bool {
+    private func enqueue(_ number: Int, for inbox: EffectQueue) -> Bool {
         let left = left
-        return commits.enqueue(.run { left.effects.append((number, $0)) }, inbox)
+        return inbox.enqueue(.run { left.effects.append((number, $0)) }, completed: commits.completed)
     }
 
     @Test("Effects of a change wait for its commit, in order, per inbox; effects without a change do not wait")

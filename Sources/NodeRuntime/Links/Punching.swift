@@ -69,7 +69,7 @@ final class Punching: Part {
         let secret = RoutingSecret.derive(card: routingSecret)
         // Taken from the end: today's token first. The any-day token serves nodes whose clock differs by more than a
         // day.
-        var tokens = [true, false].map { shell.routes.sharedToken(secret, isOfAnyDay: $0) }
+        var tokens = [nil, now.day].map { secret.sharedToken(day: $0, using: &random) }
         func ask() {
             guard let token = tokens.popLast() else { return completion(nil) }
             transport.observe(at: Transport.Endpoint(endpoint), token: token) { seen in

@@ -26,6 +26,8 @@ final class OwnMailbox: Part {
     private var waiting: [BoxID] = []
     private var drain: BoxDrain? { didSet { if oldValue !== drain { oldValue?.abandon() } } }
     private var dialNumber: UInt64 = 0
+    /// New boxes wait for a commit.
+    private var awaitsCommit = false
     /// When a listing last yielded no slot that was taken or found unopenable.
     private var emptyAt: [BoxID: Messaging.Timestamp] = [:]
     /// When to list a box again, whatever the mailbox reports.
@@ -56,7 +58,8 @@ final class OwnMailbox: Part {
     }
 
     /// At each tick: claims and drops boxes after changes of agreements, and performs due actions.
-    func settle(isForced: Bool = false) {
+    /// - Parameter agreed: new boxes whose agreements are durable, whatever has changed in their inboxes since.
+    func settle(isForced: Bool = false, agreed: Set<BoxLabel> = []) {
         let isChanged = core.machine.takeMailboxChange()
         // The secrets of the members' slots must not outlive a lock.
         if store.isLocked, let box = drain?.box {
@@ -65,15 +68,24 @@ final class OwnMailbox: Part {
         }
         guard let place, !store.isLocked, !isStopped else { return }
         if isChanged || isForced {
-            let before = seeds
+            let (before, commits) = (seeds, shell.commits)
             seeds = [:]
             var labels: [BoxLabel] = []
+            var early: Set<BoxLabel> = []
             for seed in core.machine.boxSeeds(now: now).prefix(Limits.boxLabelCount) {
-                seeds[place.box(of: seed)] = seed
-                let label = seed.boxLabel(at: place.key)
+                let (box, label, owner) = (
+                    place.box(of: seed), seed.boxLabel(at: place.key), core.machine.owner(of: seed)
+                )
+                // A failed commit takes the agreement back, which the mailbox must not have heard of.
+                guard before[box] != nil || agreed.contains(label) || commits.isDurable(owner) else {
+                    early.insert(label)
+                    continue
+                }
+                seeds[box] = seed
                 labels.append(label)
-                conversations[label] = core.machine.owner(of: seed).flatMap { core.machine.conversationID($0) }
+                conversations[label] = owner.flatMap { core.machine.conversationID($0) }
             }
+            if !early.isEmpty { claim(early, after: commits) }
             exploded = [:]
             for seed in core.machine.explodedSeeds { exploded[place.box(of: seed)] = seed.boxLabel(at: place.key) }
             unpurged = unpurged.union(before.keys).filter { seeds[$0] == nil && exploded[$0] != nil }
@@ -97,7 +109,18 @@ final class OwnMailbox: Part {
         if drain == nil { next() }
     }
 
-    /// Whether ``settle(isForced:)`` may have boxes to claim or drop.
+    private func claim(_ early: Set<BoxLabel>, after commits: Commits) {
+        guard !awaitsCommit else { return }
+        awaitsCommit = true
+        commits.whenCommitted().assumeIsolated().whenComplete { [weak self] result in
+            guard let self else { return }
+            awaitsCommit = false
+            settle(isForced: true, agreed: (try? result.get()) == nil ? [] : early)
+            core.schedule()
+        }
+    }
+
+    /// Whether ``settle(isForced:agreed:)`` may have boxes to claim or drop.
     var isDue: Bool { place != nil && !store.isLocked && core.machine.boxesMayHaveChanged }
 
     var nextDeadline: Messaging.Timestamp? { store.isLocked ? nil : machine?.nextDeadline }

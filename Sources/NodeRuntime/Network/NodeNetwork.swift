@@ -29,7 +29,7 @@ final class NodeNetwork: Part {
         let bound = NIOLoopBound(shell, eventLoop: loop)
         let told: @Sendable () -> Void = { bound.value.network.addressesMayHaveChanged() }
         network.watch(on: loop, changed: told).assumeIsolated().whenSuccess { [shell] channel in
-            if shell.services.isStopped { channel.close(promise: nil) } else { shell.addresses.watched(by: channel) }
+            shell.addresses.watched(by: channel)
         }
     }
 

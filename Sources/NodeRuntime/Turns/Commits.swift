@@ -53,7 +53,7 @@ final class Commits: Part {
 
     /// Sends an effect now, or after pending commits.
     func sendWhenDurable(_ effect: EffectQueue.Effect, for client: ClientID) {
-        guard let inbox = inboxes[client], ledger.enqueue(effect, inbox.effects) else {
+        guard let inbox = inboxes[client], inbox.effects.enqueue(effect, completed: ledger.completed) else {
             return release(effect, isDurable: true)
         }
         if inbox.effects.weight > Self.waitingWeight { shell.output.pause(inbox) }
@@ -61,6 +61,12 @@ final class Commits: Part {
 
     func sendWhenDurable(_ effect: EffectQueue.Effect, on link: LinkID) {
         if let client = links[link]?.client { sendWhenDurable(effect, for: client) }
+    }
+
+    /// Whether all changes of an inbox are durable.
+    func isDurable(_ client: ClientID?) -> Bool {
+        guard let client, let inbox = inboxes[client] else { return true }
+        return inbox.effects.blockedUntil <= ledger.completed
     }
 
     private func release(_ effect: EffectQueue.Effect, isDurable: Bool) {
@@ -243,7 +249,7 @@ final class EffectQueue {
 
     /// - Parameter completed: the newest durable commit.
     /// - Returns: whether the effect was queued and waits.
-    fileprivate func enqueue(_ effect: Effect, completed: UInt64) -> Bool {
+    func enqueue(_ effect: Effect, completed: UInt64) -> Bool {
         guard blockedUntil > completed || !waiting.isEmpty else { return false }
         waiting.append(Waiting(sequence: max(blockedUntil, completed), effect: effect))
         weight += effect.weight
@@ -283,7 +289,7 @@ struct CommitLedger {
     private var changes: Deque<Change> = []
     /// The commit of the next change.
     private(set) var nextCommit: UInt64 = 1
-    private var completed: UInt64 = 0
+    private(set) var completed: UInt64 = 0
 
     mutating func changed(_ queue: EffectQueue) {
         guard queue.blockedUntil != nextCommit else { return }
@@ -296,10 +302,6 @@ struct CommitLedger {
         guard queue.listedIn != nextCommit else { return }
         queue.listedIn = nextCommit
         changes.append(Change(sequence: nextCommit, queue: queue))
-    }
-
-    func enqueue(_ effect: EffectQueue.Effect, _ queue: EffectQueue) -> Bool {
-        queue.enqueue(effect, completed: completed)
     }
 
     /// Starts a commit; later changes belong to the next.
