@@ -51,12 +51,7 @@ extension NodeStateMachine {
     package func receive(_ frame: Frame, on link: LinkID, verify: (SignedInvite) -> VerifiedInvite?, _ turn: inout Turn)
     {
         let mark = turn.mark
-        answer(frame, on: link, verify: verify, &turn)
-        if let wait = haste(frame, since: mark, on: link, turn) { turn.add(.pauseReading(link, wait)) }
-    }
-
-    private func answer(_ frame: Frame, on link: LinkID, verify: (SignedInvite) -> VerifiedInvite?, _ turn: inout Turn)
-    {
+        defer { if let wait = haste(frame, since: mark, on: link, turn) { turn.add(.pauseReading(link, wait)) } }
         guard let open = links[link] else { return }
         if case .deletionReceipt(let receipt) = frame { return receive(receipt, on: link, &turn) }
         guard !guests.hasSentAway(link) else { return }

@@ -26,40 +26,33 @@ extension Node {
     /// `refused`: messages that the disk refused, and that were removed.
     package typealias WhenDurable = @Sendable (_ refused: [Messaging.MessageID: any Error]) -> Void
 
-    /// Sends the message of `body`. Takes back a refused message: see ``takeBack(_:_:_:_:)``.
-    func sending(
-        _ conversation: String, _ whenDurable: @escaping WhenDurable,
-        _ body: (Conversation, inout Turn) throws(CommandError) -> Message
-    ) throws(NodeError) -> Sent {
-        let client = try shell.directory.resolve(conversation)
-        try shell.sleep.wake(client, .userInteraction)
-        return try sending(client, whenDurable, body)
-    }
-
-    func sending(
-        _ client: ClientID, _ whenDurable: @escaping WhenDurable,
-        _ body: (Conversation, inout Turn) throws(CommandError) -> Message
-    ) throws(NodeError) -> Sent {
-        let made = try sending(client, whenDurable) { machine, turn throws(CommandError) in
-            [.success(try body(machine, &turn))]
-        }
-        return try made[0].get()
-    }
-
     /// Sends several texts in one turn, each as its own message.
     /// - Returns: the result of each, in order.
     package func send(_ conversation: String, texts: [String], whenDurable: @escaping WhenDurable) throws(NodeError)
         -> [Result<Sent, NodeError>]
     {
-        let client = try shell.directory.resolve(conversation)
-        try shell.sleep.wake(client, .userInteraction)
-        return try sending(client, whenDurable) { machine, turn throws(CommandError) in machine.send(texts, &turn) }
+        try sending(shell.directory.resolve(conversation), whenDurable) { machine, turn throws(CommandError) in
+            machine.send(texts, &turn)
+        }
     }
 
+    /// Sends the message of `body`.
+    private func sending(
+        _ client: ClientID, _ whenDurable: @escaping WhenDurable,
+        one body: (Conversation, inout Turn) throws(CommandError) -> Message
+    ) throws(NodeError) -> Sent {
+        let sent = try sending(client, whenDurable) { machine, turn throws(CommandError) in
+            [.success(try body(machine, &turn))]
+        }
+        return try sent[0].get()
+    }
+
+    /// Sends the messages of `body`. Takes back refused ones: see ``takeBack(_:_:_:_:)``.
     private func sending(
         _ client: ClientID, _ whenDurable: @escaping WhenDurable,
         _ body: (Conversation, inout Turn) throws(CommandError) -> [Result<Message, CommandError>]
     ) throws(NodeError) -> [Result<Sent, NodeError>] {
+        try shell.sleep.wake(client, .userInteraction)
         var made: [Result<Sent, NodeError>] = []
         do throws(NodeError) {
             try core.request { turn throws(CommandError) in
@@ -148,8 +141,8 @@ extension Node {
     package func reply(_ conversation: String, text: String, to replyTo: String, whenDurable: @escaping WhenDurable)
         throws(NodeError) -> Sent
     {
-        let (_, target) = try resolveMessage(replyTo, in: conversation)
-        return try sending(conversation, whenDurable) { machine, turn throws(CommandError) in
+        let (client, target) = try resolveMessage(replyTo, in: conversation)
+        return try sending(client, whenDurable) { machine, turn throws(CommandError) in
             try machine.reply(text, to: target, &turn)
         }
     }
@@ -157,8 +150,8 @@ extension Node {
     package func react(
         _ conversation: String, to message: String, emoji: String, isRemoved: Bool, whenDurable: @escaping WhenDurable
     ) throws(NodeError) -> Sent {
-        let (_, target) = try resolveMessage(message, in: conversation)
-        return try sending(conversation, whenDurable) { machine, turn throws(CommandError) in
+        let (client, target) = try resolveMessage(message, in: conversation)
+        return try sending(client, whenDurable) { machine, turn throws(CommandError) in
             try machine.react(emoji, to: target, isRemoved: isRemoved, &turn)
         }
     }
@@ -168,7 +161,7 @@ extension Node {
         _ conversation: String, type: ContentType, payload: [UInt8], fallback: String,
         whenDurable: @escaping WhenDurable
     ) throws(NodeError) -> Sent {
-        try sending(conversation, whenDurable) { machine, turn throws(CommandError) in
+        try sending(shell.directory.resolve(conversation), whenDurable) { machine, turn throws(CommandError) in
             try machine.send(type, payload: payload, fallback: fallback, &turn)
         }
     }
