@@ -247,7 +247,7 @@ import Testing
         desk.size = .init(columns: 40, rows: 12)
         desk.handle(.resized(desk.size))
         desk.enter("/help")
-        let all = desk.model.lines(of: .help, 40).map { String($0.reversed().drop { $0 == " " }.reversed()) }
+        let all = desk.model.content(of: .help, 40).lines.map { String($0.reversed().drop { $0 == " " }.reversed()) }
         func page() -> [String] {
             desk.text.split(separator: "\n", omittingEmptySubsequences: false)[3..<10].map(String.init)
         }

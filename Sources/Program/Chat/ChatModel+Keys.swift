@@ -29,7 +29,7 @@ extension ChatModel {
         if let shown = overlay {
             // Two rows are the title's.
             let count = bodyCount(size) - 2
-            let end = max(0, lines(of: shown, size.columns).count - count)
+            let end = max(0, content(of: shown, size.columns).lines.count - count)
             switch key {
             case .up: overlayScroll -= 1
             case .down: overlayScroll += 1
@@ -297,9 +297,7 @@ extension ChatModel {
         case .enter where editor.isEmpty:
             if rooms.indices.contains(listIndex) { return open(rooms[listIndex].id) }
             let index = listIndex - rooms.count
-            guard joins.indices.contains(index) else { return [] }
-            let join = joins[index]
-            if join.isAsking { question = .invitation(join) }
+            if joins.indices.contains(index), joins[index].isAsking { question = .invitation(joins[index]) }
         case .escape: editor.clear()
         default: return pressInRoom(key)
         }

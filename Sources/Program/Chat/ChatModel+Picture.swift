@@ -122,11 +122,7 @@ extension ChatModel {
         if let notice { return (notice.text, notice.isFailure ? .warning : .strong) }
         if let lostConnection { return ("no node: \(lostConnection)", .warning) }
         if case .explode(_, _, let isScheduled) = question {
-            return (
-                isScheduled
-                    ? "all members' copies are destroyed at that time" : "all members' copies are destroyed now",
-                .warning
-            )
+            return ("all members' copies are destroyed \(isScheduled ? "at that time" : "now")", .warning)
         }
         if case .leave = question { return ("your copy is destroyed, and the others are told", .warning) }
         if isLocked { return ("Enter unlocks · Ctrl-C ends the chat", .dim) }
@@ -184,22 +180,14 @@ extension ChatModel {
         let width = columns - 2
         var head = Wrapping.wrap(text, width: width - 2)
         if head.count > 2 { head = [head[0], Wrapping.cut(head[1...].joined(separator: " "), width: width - 2)] }
-        var rows: [Row] = []
-        for (index, line) in head.enumerated() {
-            let fill = width - 2 - CellWidth.of(line)
-            rows.append(
-                index == 0
-                    ? Row(Span("┌ \(line) \(String(repeating: "─", count: max(0, fill)))┐", .card))
-                    : Row(Span("│ \(line) \(String(repeating: " ", count: max(0, fill)))│", .card)))
-        }
         // The keys that answer a proposal are never cut off.
-        let keyRows = Wrapping.wrap(keys, width: width - 2)
-        for (index, line) in keyRows.enumerated() {
-            let fill = max(0, width - 2 - CellWidth.of(line))
-            let (left, rule, right) = index == keyRows.count - 1 ? ("└", "─", "┘") : ("│", " ", "│")
-            rows.append(Row(Span("\(left) \(line) \(String(repeating: rule, count: fill))\(right)", .card)))
+        let lines = head + Wrapping.wrap(keys, width: width - 2)
+        return lines.enumerated().map { index, line in
+            let isLast = index == lines.count - 1
+            let (left, rule, right) = index == 0 ? ("┌", "─", "┐") : isLast ? ("└", "─", "┘") : ("│", " ", "│")
+            let fill = String(repeating: rule, count: max(0, width - 2 - CellWidth.of(line)))
+            return Row(Span("\(left) \(line) \(fill)\(right)", .card))
         }
-        return rows
     }
 
     private func bodyRows(columns: Int, count: Int) -> [Row] {
@@ -235,35 +223,27 @@ extension ChatModel {
             let head = Row(Span(Wrapping.cut(title, width: columns), .strong), right: Span("any key goes on", .dim))
             return [head, Row()] + rows.prefix(max(0, count - 2))
         }
-        let body = lines(of: overlay, columns)
+        let (title, body) = content(of: overlay, columns)
         let place = count - 2
         let first = max(0, min(overlayScroll, body.count - place))
         let hint = body.count > place ? "arrows and PageDown scroll" : "any key goes on"
-        return [Row(Span(title(of: overlay), .strong), right: Span(hint, .dim)), Row()]
+        return [Row(Span(title, .strong), right: Span(hint, .dim)), Row()]
             + body[first..<min(body.count, first + place)].map { Row(Span($0)) }
     }
 
-    private func title(of overlay: Overlay) -> String {
-        switch overlay {
-        case .help: "Keys and commands"
-        case .text(let title, _), .invite(let title, _, _): title
-        case .code: "QR code"
-        case .image(_, let title, _): title
-        }
-    }
-
-    /// The wrapped lines of an overlay that scrolls.
-    func lines(of overlay: Overlay, _ columns: Int) -> [String] {
-        let lines =
+    /// The title and the wrapped lines of an overlay that scrolls.
+    func content(of overlay: Overlay, _ columns: Int) -> (title: String, lines: [String]) {
+        let (title, lines) =
             switch overlay {
-            case .help: SlashCommand.helpLines
-            case .text(_, let lines), .invite(_, let lines, _): lines
-            case .code, .image: [String]()
+            case .help: ("Keys and commands", SlashCommand.helpLines)
+            case .text(let title, let lines), .invite(let title, let lines, _): (title, lines)
+            case .code, .image: ("", [String]())
             }
         // Commands to copy are not broken at spaces.
-        return lines.flatMap { line in
+        let wrapped = lines.flatMap { line in
             line.hasPrefix("mayfly ") ? ChatModel.pieces(line, columns) : Wrapping.wrap(line, width: columns - 1)
         }
+        return (title, wrapped)
     }
 
     private static func pieces(_ line: String, _ columns: Int) -> [String] {
