@@ -67,7 +67,7 @@ struct Row: Hashable, Sendable {
     }
 }
 
-struct Picture: Hashable, Sendable {
+struct Picture: Equatable, Sendable {
     struct Size: Hashable, Sendable {
         var columns: Int
         var rows: Int
@@ -87,11 +87,6 @@ struct Picture: Hashable, Sendable {
 
     static func == (one: Picture, other: Picture) -> Bool {
         one.size == other.size && one.rows == other.rows && one.cursor == other.cursor
-    }
-
-    func hash(into hasher: inout Hasher) {
-        hasher.combine(size)
-        hasher.combine(rows)
     }
 }
 
@@ -137,29 +132,22 @@ struct Renderer {
     }
 
     private func code(_ tone: Tone) -> String {
-        guard hasColours else {
-            return switch tone {
-            case .plain, .name: "\u{1B}[0m"
-            case .dim: "\u{1B}[2m"
-            case .strong, .card, .kept, .memory, .exploding, .warning: "\u{1B}[1m"
-            case .bar, .selected: "\u{1B}[7m"
-            case .code: "\u{1B}[30;107m"
-            case .pixels(_, _, let isReversed): isReversed ? "\u{1B}[7m" : "\u{1B}[0m"
-            }
-        }
-        return switch tone {
+        switch tone {
         case .plain: "\u{1B}[0m"
         case .dim: "\u{1B}[2m"
         case .strong: "\u{1B}[1m"
+        case .bar, .selected: "\u{1B}[7m"
+        case .code: "\u{1B}[30;107m"
+        case .name where !hasColours: "\u{1B}[0m"
+        case .pixels(_, _, let isReversed) where !hasColours: isReversed ? "\u{1B}[7m" : "\u{1B}[0m"
+        case _ where !hasColours: "\u{1B}[1m"
         // Colours readable on black and on white: neither yellow nor pale ones.
         case .name(let number): "\u{1B}[1;\([31, 32, 34, 35, 36][number % 5])m"
         case .kept: "\u{1B}[30;42m"
         case .memory: "\u{1B}[30;46m"
         case .exploding: "\u{1B}[1;37;41m"
         case .warning: "\u{1B}[1;31m"
-        case .bar, .selected: "\u{1B}[7m"
         case .card: "\u{1B}[1;36m"
-        case .code: "\u{1B}[30;107m"
         case .pixels(let fore, let back, let isReversed):
             "\u{1B}[0\(isReversed ? ";7" : "")\(fore.map { ";38;5;\($0)" } ?? "")\(back.map { ";48;5;\($0)" } ?? "")m"
         }
