@@ -150,12 +150,13 @@ struct MessageRows {
         let isSelected = message.message == model.selection
         if message.isOfNode { return system(message) }
         let width = max(8, columns - indent - leftWidth - 1)
+        let margin = String(repeating: " ", count: indent)
         var rows: [Row] = []
         if let answered = message.replyTo {
             let target = room.messages.first { $0.message.description == answered }
             let quoted = target.map { "\(ChatModel.you($0.from)): \(safe($0.text ?? $0.file?.name ?? ""))" }
             let text = Wrapping.cut("↳ \(quoted ?? "a message not shown here")", width: columns - indent)
-            rows.append(Row(Span(String(repeating: " ", count: indent) + text, .dim)))
+            rows.append(Row(Span(margin + text, .dim)))
         }
         var lines = message.file.map { [fileLine($0, message)] } ?? []
         if let text = message.text, message.file == nil || !text.isEmpty { lines += ShownText.lines(text) }
@@ -172,21 +173,16 @@ struct MessageRows {
         }
         let name = safe(message.from)
         let tone: Tone = message.member == nil ? .strong : .name(Self.number(of: name))
+        func span(_ text: String, _ tone: Tone) -> Span { Span(text, isSelected ? .selected : tone) }
+        let head = [span(clock(message.sentAt) + " ", .dim), span(Wrapping.fit(name, width: nameWidth) + "  ", tone)]
         for (index, line) in wrapped.enumerated() {
-            var spans: [Span] = []
-            if index == 0 {
-                spans.append(Span(clock(message.sentAt) + " ", isSelected ? .selected : .dim))
-                spans.append(Span(Wrapping.fit(name, width: nameWidth) + "  ", isSelected ? .selected : tone))
-            } else {
-                spans.append(Span(String(repeating: " ", count: indent), isSelected ? .selected : .plain))
-            }
-            spans.append(Span(line, isSelected ? .selected : .plain))
-            rows.append(Row(spans: spans, right: index == 0 ? left(message) : nil))
+            let start = index == 0 ? head : [span(margin, .plain)]
+            rows.append(Row(spans: start + [span(line, .plain)], right: index == 0 ? left(message) : nil))
         }
         if let reactions = message.reactions, !reactions.isEmpty {
             let signs = reactions.map { "\(safe($0.reaction)) \(safe($0.from))" }.joined(separator: "  ")
             let text = Wrapping.cut(signs, width: columns - indent)
-            rows.append(Row(Span(String(repeating: " ", count: indent) + text, .dim)))
+            rows.append(Row(Span(margin + text, .dim)))
         }
         return rows
     }
