@@ -8,8 +8,6 @@ struct LineEditor {
     /// The history entry on display, and the draft it replaced.
     private var shown: (index: Int, draft: [Character])?
 
-    init() {}
-
     var isEmpty: Bool { text.isEmpty }
     var line: String { String(text) }
     var isCommand: Bool { Self.isCommand(line) }
@@ -179,8 +177,6 @@ struct KeyParser {
     private var state = State.ground
     /// Bytes of an incomplete UTF-8 character.
     private var partial: [UInt8] = []
-
-    init() {}
 
     /// True after a lone Escape. Without further bytes it is the key, not the start of a sequence.
     var isWaiting: Bool {

@@ -15,8 +15,6 @@ struct Transcript {
     private var listed: [String] = []
     private var question: String?
 
-    init() {}
-
     mutating func update(_ model: inout ChatModel) -> [String] {
         var lines: [String] = []
         if let lostConnection = model.lostConnection, notice != lostConnection {
