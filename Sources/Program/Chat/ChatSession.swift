@@ -62,8 +62,8 @@ struct ChatCommand: ParsableCommand {
 final class ChatSession {
     /// Milliseconds to wait after Escape for the rest of a sequence.
     private static let escapeTime: Int64 = 50
-    /// Milliseconds between reconnection attempts.
-    private static let retryTime: Int64 = 1_000
+    /// Between reconnection attempts.
+    private static let retryTime = Duration.seconds(1)
 
     private let home: String
     private let screen: TerminalScreen
@@ -73,7 +73,7 @@ final class ChatSession {
     private var parser = KeyParser()
     private var client: ControlClient?
     private var requests: [RequestID: ChatRequest] = [:]
-    private var retryAt: Int64 = 0
+    private var retryAt = ContinuousClock.now
     private var isOver = false
 
     init(home: String, room: String?) throws(ControlError) {
@@ -124,7 +124,7 @@ final class ChatSession {
             if polled[2].revents != 0 { for outcome in jobs.take() { perform(model.handle(outcome)) } }
             if polled[3].revents != 0 { readNode() }
         }
-        if client == nil, monotonicMilliseconds() >= retryAt {
+        if client == nil, ContinuousClock.now >= retryAt {
             do throws(ControlError) { try connect() } catch { lose(error) }
         }
     }
@@ -133,7 +133,7 @@ final class ChatSession {
     private var timeLeft: Int32 {
         var times: [Int64] = []
         if parser.isWaiting { times.append(Self.escapeTime) }
-        if client == nil { times.append(retryAt - monotonicMilliseconds()) }
+        if client == nil { times.append(Int64(ControlClient.pollTime(left: retryAt - .now))) }
         if let next = model.nextChange { times.append(next - wallClock().milliseconds) }
         return times.min().map { Int32(clamping: max(0, $0)) } ?? -1
     }
@@ -178,7 +178,7 @@ final class ChatSession {
 
     private func lose(_ error: ControlError) {
         client = nil
-        retryAt = monotonicMilliseconds() + Self.retryTime
+        retryAt = .now + Self.retryTime
         let unanswered = requests
         requests = [:]
         perform(model.handle(.disconnected(safe(error.message))))
@@ -206,10 +206,4 @@ final class ChatSession {
             }
         }
     }
-}
-
-private func monotonicMilliseconds() -> Int64 {
-    var time = timespec()
-    clock_gettime(CLOCK_MONOTONIC, &time)
-    return Int64(time.tv_sec) * 1_000 + Int64(time.tv_nsec) / 1_000_000
 }
