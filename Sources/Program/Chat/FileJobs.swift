@@ -30,7 +30,8 @@ final class FileJobs: Sendable {
         case .upload(let conversation, let path, let text, let replyTo):
             run { [home] in
                 let path = Self.expanded(path)
-                try Self.check(path)
+                // Reading a pipe, a device or a terminal may never end.
+                if SaveCommand.isStream(path) { throw ControlError(.usage, "\(path) is not a file") }
                 let reply = replyTo.map { ["--reply-to", $0] } ?? []
                 let command = try SendCommand.parse([conversation, "--file", path, "--home", home] + reply)
                 _ = try FileUpload(path: path, command: command).upload(text: text, Progress(isShown: false))
@@ -102,14 +103,6 @@ final class FileJobs: Sendable {
         return outcomes.withLock { outcomes in
             defer { outcomes = [] }
             return outcomes
-        }
-    }
-
-    /// Rejects pipes, devices and terminals: reading them may never end.
-    private static func check(_ path: String) throws(ControlError) {
-        var status = stat()
-        if stat(path, &status) == 0, ![S_IFREG, S_IFDIR].contains(status.st_mode & S_IFMT) {
-            throw ControlError(.usage, "\(path) is not a file")
         }
     }
 

@@ -121,8 +121,8 @@ struct SaveCommand: NodeCommand {
         return isDirectory ? "\(output)/\(safeName)" : output
     }
 
-    /// A device or a pipe is written directly, because there is no file to replace.
-    private static func isStream(_ path: String) -> Bool {
+    /// A device or a pipe: it is written directly, because there is no file to replace.
+    static func isStream(_ path: String) -> Bool {
         var status = stat()
         guard stat(path, &status) == 0 else { return false }
         return ![S_IFREG, S_IFDIR].contains(status.st_mode & S_IFMT)
