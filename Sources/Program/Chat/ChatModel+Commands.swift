@@ -109,10 +109,9 @@ extension ChatModel {
             }
             change(room.id) { $0.reply = ReplyTarget(target) }
             return enter(text.hasPrefix("/") ? "/" + text : text)
-        case .profile, .rename:
-            return command == .profile
-                ? act(.say("done"), ConversationMethods.profile, .init(conversation: room.id, profile: rest))
-                : act(.say("done"), ConversationMethods.rename, .init(conversation: room.id, name: rest))
+        case .profile:
+            return act(.say("done"), ConversationMethods.profile, .init(conversation: room.id, profile: rest))
+        case .rename: return act(.say("done"), ConversationMethods.rename, .init(conversation: room.id, name: rest))
         case .remove:
             let found = room.conversation.members.filter { room.name(of: $0.member) == rest || $0.member == rest }
             guard let member = found.first, found.count == 1 else {
