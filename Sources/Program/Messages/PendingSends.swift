@@ -109,7 +109,7 @@ final class PendingSends: @unchecked Sendable {
         let number = session.onClose { [self] in
             request.answer = nil
             for index in request.outcomes.indices { end(request, index, .done(SentMessage())) }
-            _ = answerIfDone(request)
+            answerIfDone(request)
         }
         request.closeAction = (session, number)
     }
@@ -123,7 +123,7 @@ final class PendingSends: @unchecked Sendable {
                 end(request, index, .done(SentMessage(sent, reached)))
             }
         }
-        _ = answerIfDone(request)
+        answerIfDone(request)
     }
 
     private func timedOut(_ request: PendingSend) {
@@ -137,7 +137,7 @@ final class PendingSends: @unchecked Sendable {
             if isUnacknowledged(sent.client) { words += "; the last link was lost: \(Words.unacknowledged)" }
             end(request, index, .failed(ControlError(.timedOut, words, hint: "give a longer --timeout"), sent.message))
         }
-        _ = answerIfDone(request)
+        answerIfDone(request)
     }
 
     /// Whether a link of the conversation timed out without an acknowledgement.
@@ -156,15 +156,14 @@ final class PendingSends: @unchecked Sendable {
         request.answer(index)
     }
 
-    private func answerIfDone(_ request: PendingSend) -> Bool {
-        guard request.waitingCount == 0 else { return false }
+    private func answerIfDone(_ request: PendingSend) {
+        guard request.waitingCount == 0 else { return }
         request.deadline?.cancel()
         request.deadline = nil
         if let (session, number) = request.closeAction { session.removeOnClose(number) }
         request.closeAction = nil
         if case .all(let body)? = request.answer { body(request.outcomes) }
         request.answer = nil
-        return true
     }
 
     private func happened(_ entry: EventLog.Entry) {
@@ -216,13 +215,13 @@ final class PendingSends: @unchecked Sendable {
             return
         }
         end(slot.request, slot.index, .done(SentMessage(sent, furthest)))
-        _ = answerIfDone(slot.request)
+        answerIfDone(slot.request)
     }
 
     private func fail(_ message: Messaging.MessageID, _ error: ControlError) {
         guard let slot = slots[message] else { return }
         end(slot.request, slot.index, .failed(error, message))
-        _ = answerIfDone(slot.request)
+        answerIfDone(slot.request)
     }
 }
 
