@@ -89,8 +89,7 @@ enum MessageMethods {
             throw ControlError(.usage, "there is nothing to send", hint: "give a text, or a type with a payload")
         }
         if let replyTo = params.replyTo {
-            let sent = try node.reply(params.conversation, text: text, to: replyTo, whenDurable: whenDurable)
-            return [.success(sent)]
+            return [.success(try node.reply(params.conversation, text: text, to: replyTo, whenDurable: whenDurable))]
         }
         return try node.send(params.conversation, texts: [text], whenDurable: whenDurable)
     }
@@ -148,9 +147,6 @@ struct SendCommand: NodeCommand {
               mayfly send room --type example.org/poll:1.0 --payload-file poll.bin --fallback 'A poll'
             """)
 
-    private static let textByteLimit = Limits.textByteCount
-    private static let payloadByteLimit = Limits.payloadByteCount
-
     @Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String
     @Argument(help: "The text; `-`, or nothing, reads standard input. With --file: the caption.") var text: String?
     @Option(help: "Wait for this state; mailed: delivered, or in the mailbox of each offline member.") var wait:
@@ -192,17 +188,11 @@ struct SendCommand: NodeCommand {
     }
 
     func perform(_ terminal: Terminal) throws {
-        if let file {
-            try FileUpload(path: file, command: self).perform(terminal)
-            return
-        }
-        if lines {
-            try LinesUpload(command: self).perform(terminal)
-            return
-        }
+        if let file { return try FileUpload(path: file, command: self).perform(terminal) }
+        if lines { return try LinesUpload(command: self).perform(terminal) }
         let deadline = timeout.map { ContinuousClock.now + $0.duration }
         let payload =
-            try payloadFile.map { try InputFile.read($0, byteLimit: Self.payloadByteLimit, until: deadline) } ?? []
+            try payloadFile.map { try InputFile.read($0, byteLimit: Limits.payloadByteCount, until: deadline) } ?? []
         let text = try body()
         let timeout = deadline.map { Interval(from: .now, to: $0) } ?? Interval(milliseconds: 60_000)
         let params = SendParams(
@@ -221,7 +211,7 @@ struct SendCommand: NodeCommand {
     func body() throws -> String? {
         guard text == "-" || text == nil && type == nil && file == nil else { return text }
         let bytes = try InputFile.read(
-            "-", byteLimit: Self.textByteLimit + 2,
+            "-", byteLimit: Limits.textByteCount + 2,
             cure: "send it as a file: `mayfly send \(quoted(conversation)) --file -`",
             until: timeout.map { .now + $0.duration })
         return try LineReader.text(LineReader.withoutLineEnd(bytes[...]))
