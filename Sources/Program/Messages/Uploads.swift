@@ -169,10 +169,7 @@ struct LinesUpload {
     /// Texts per request. The bytes of one read, escaped, fit into a line of the socket.
     private static let batchCount = 256
 
-    private struct Line {
-        let number: Int
-        let content: LineReader.Line
-    }
+    private typealias Line = (number: Int, content: LineReader.Line)
 
     func perform(_ terminal: Terminal) throws {
         let client = try command.connect()
@@ -192,7 +189,7 @@ struct LinesUpload {
         var batch: [Line] = []
         while batch.count < batchCount, let content = reader.next() {
             if case .text("") = content { continue }
-            batch.append(Line(number: reader.number, content: content))
+            batch.append((reader.number, content))
         }
         return batch
     }
@@ -215,15 +212,12 @@ struct LinesUpload {
         var first: ControlError?
         var rest = outcomes[...]
         for line in lines {
-            let outcome: TextOutcome
-            switch line.content {
-            case .text:
-                outcome = rest.removeFirst()
-                show(outcome, prefix: "line \(line.number): ", terminal)
-            case .refused(let error):
-                outcome = TextOutcome(error)
-                show(outcome, prefix: "", terminal)
-            }
+            let (outcome, prefix) =
+                switch line.content {
+                case .text: (rest.removeFirst(), "line \(line.number): ")
+                case .refused(let error): (TextOutcome(error), "")
+                }
+            show(outcome, prefix: prefix, terminal)
             first = first ?? outcome.error
         }
         return first
