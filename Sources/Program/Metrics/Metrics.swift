@@ -62,11 +62,10 @@ final class Metrics: Sendable {
 
     private func describeProcess(_ text: inout MetricsText, _ version: String) {
         let process = ProcessFigures()
-        let uptime = ContinuousClock.now - begin
-        let seconds = Double(uptime.components.seconds) + Double(uptime.components.attoseconds) / 1e18
+        let uptime = (ContinuousClock.now - begin) / .seconds(1)
         text.gauge("mayfly_build_info", "The version of the node.", [.init(1, ("version", version))])
         text.gauge("process_start_time_seconds", "When the node started, since 1970.", [.init(startedAt)])
-        text.gauge("mayfly_uptime_seconds", "How long the node has run.", [.init(seconds)])
+        text.gauge("mayfly_uptime_seconds", "How long the node has run.", [.init(uptime)])
         text.gauge("process_resident_memory_bytes", "Memory of the process.", [.init(process.residentByteCount)])
         text.counter("process_cpu_seconds_total", "Processor time of the process.", [.init(process.seconds)])
         text.gauge("process_open_fds", "Open descriptors of the process.", [.init(process.fileCount)])
@@ -234,15 +233,7 @@ struct MetricsText {
     }
 
     private static func escaped(_ value: String) -> String {
-        String(
-            value.flatMap { character -> [Character] in
-                switch character {
-                case "\\": ["\\", "\\"]
-                case "\"": ["\\", "\""]
-                case "\n": ["\\", "n"]
-                default: [character]
-                }
-            })
+        value.replacing("\\", with: "\\\\").replacing("\"", with: "\\\"").replacing("\n", with: "\\n")
     }
 }
 
@@ -253,14 +244,10 @@ struct ProcessFigures {
     let seconds: Double
 
     init() {
+        let status = (try? InputFile.read("/proc/self/status", byteLimit: 1 << 16)) ?? []
+        let lines = String(decoding: status, as: UTF8.self).split(separator: "\n")
         func field(_ name: String) -> Int {
-            guard let bytes = try? InputFile.read("/proc/self/status", byteLimit: 1 << 16) else { return 0 }
-            for line in bytes.split(separator: UInt8(ascii: "\n")) {
-                let text = String(decoding: line, as: UTF8.self)
-                guard text.hasPrefix("\(name):") else { continue }
-                return Int(text.filter(\.isNumber)) ?? 0
-            }
-            return 0
+            lines.first { $0.hasPrefix("\(name):") }.flatMap { Int($0.filter(\.isNumber)) } ?? 0
         }
         residentByteCount = field("VmRSS") * 1_024
         threadCount = field("Threads")
