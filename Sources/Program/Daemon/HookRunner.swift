@@ -100,13 +100,13 @@ final class HookRunner: Sendable {
         let end = program.run(stopped: stopPipe.read)
         state.withLock { state in
             state.counts.running -= 1
-            if end == .exited(0) { state.counts.done += 1 } else { state.counts.failed += 1 }
+            if end == .ended(.exited(0)) { state.counts.done += 1 } else { state.counts.failed += 1 }
         }
         let place: Logger.Metadata = ["hook": "\(number)", "event": "\(occurrence.event)"]
         switch end {
-        case .exited(0): break
-        case .exited(let code): log.warning("a hook failed with exit code \(code)", metadata: place)
-        case .killed(let signal): log.warning("a hook was ended by signal \(signal)", metadata: place)
+        case .ended(.exited(0)): break
+        case .ended(.exited(let code)): log.warning("a hook failed with exit code \(code)", metadata: place)
+        case .ended(.killed(let signal)): log.warning("a hook was ended by signal \(signal)", metadata: place)
         case .timedOut: log.warning("a hook timed out and was ended", metadata: place)
         case .notStarted(let reason): log.warning("a hook was not started: \(reason)", metadata: place)
         }
@@ -146,8 +146,7 @@ extension HookRunner.Occurrence {
 /// variables.
 struct HookProgram {
     enum End: Hashable, Sendable {
-        case exited(Int32)
-        case killed(signal: Int32)
+        case ended(ChildProcess.End)
         /// It exceeded its timeout and was killed.
         case timedOut
         case notStarted(String)
@@ -199,17 +198,12 @@ struct HookProgram {
     }
 
     private func wait(_ child: consuming ChildProcess, stopped: Int32) -> End {
-        var isLate = false
-        if !child.hasEnded(within: Self.timeout, unless: stopped) {
-            isLate = true
+        let isLate = !child.hasEnded(within: Self.timeout, unless: stopped)
+        if isLate {
             child.signal(SIGTERM)
             if !child.hasEnded(within: Self.grace) { child.signal(SIGKILL) }
         }
         let end = child.reap()
-        if isLate { return .timedOut }
-        return switch end {
-        case .exited(let code): .exited(code)
-        case .killed(let signal): .killed(signal: signal)
-        }
+        return isLate ? .timedOut : .ended(end)
     }
 }
