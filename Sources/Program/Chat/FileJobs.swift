@@ -1,5 +1,4 @@
 import ArgumentParser
-import CLinux
 import Control
 import Dispatch
 import FoundationEssentials
@@ -19,9 +18,7 @@ final class FileJobs: Sendable {
 
     init(home: String) throws(ControlError) {
         self.home = home
-        var ends: [Int32] = [-1, -1]
-        guard process_pipe(&ends) == 0 else { throw ControlError(.failed, "cannot make a pipe") }
-        self.ends = ends
+        ends = try pipeEnds()
     }
 
     /// Starts a transfer; other effects start nothing.

@@ -32,11 +32,10 @@ enum ImagePreview {
     private static func run(_ arguments: [String], input: [UInt8]) throws(ControlError) -> (
         end: ChildProcess.End, output: [UInt8]
     ) {
-        var inputs: [Int32] = [-1, -1]
-        var outputs: [Int32] = [-1, -1]
-        guard process_pipe(&inputs) == 0 else { throw ControlError(.failed, "cannot make a pipe") }
+        var inputs = try pipeEnds()
+        var outputs: [Int32] = []
         defer { for end in inputs + outputs where end >= 0 { close(end) } }
-        guard process_pipe(&outputs) == 0 else { throw ControlError(.failed, "cannot make a pipe") }
+        outputs = try pipeEnds()
         let child = try start(arguments, inputs[0], outputs[1])
         for end in [inputs[0], outputs[1]] { close(end) }
         (inputs[0], outputs[1]) = (-1, -1)

@@ -1,4 +1,3 @@
-import CLinux
 import Control
 import Glibc
 
@@ -29,9 +28,7 @@ final class TerminalScreen {
     var signalDescriptor: Int32 { ends[0] }
 
     init() throws(ControlError) {
-        var ends: [Int32] = [-1, -1]
-        guard process_pipe(&ends) == 0 else { throw ControlError(.failed, "cannot make a pipe") }
-        self.ends = ends
+        ends = try pipeEnds()
         for end in ends { _ = fcntl(end, F_SETFL, O_NONBLOCK) }
         output = ttyname(STDOUT_FILENO).map { Glibc.open($0, O_WRONLY | O_NOCTTY | O_NONBLOCK | O_CLOEXEC) } ?? -1
         Self.told = ends[1]

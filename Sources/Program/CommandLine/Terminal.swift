@@ -126,6 +126,13 @@ func milliseconds(_ value: Double?) -> String {
 /// The first 12 digits of an id, or the first group of a UUID.
 func short(_ id: String) -> String { id.prefix(12).split(separator: "-").first.map(String.init) ?? id }
 
+/// A pipe(2): the end to read from, and the end to write to.
+func pipeEnds() throws(ControlError) -> [Int32] {
+    var ends: [Int32] = [-1, -1]
+    guard process_pipe(&ends) == 0 else { throw ControlError(.failed, "cannot make a pipe") }
+    return ends
+}
+
 func wallClock() -> Timestamp {
     var now = timespec()
     clock_gettime(CLOCK_REALTIME, &now)

@@ -41,8 +41,7 @@ final class HookRunner: Sendable {
     private let stopPipe: (read: Int32, write: Int32)
 
     init(home: String, log: Logger) throws(ControlError) {
-        var ends: [Int32] = [-1, -1]
-        guard process_pipe(&ends) == 0 else { throw ControlError(.failed, "cannot make a pipe") }
+        let ends = try pipeEnds()
         stopPipe = (ends[0], ends[1])
         self.home = home
         self.log = log

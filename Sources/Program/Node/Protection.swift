@@ -1,5 +1,4 @@
 import ArgumentParser
-import CLinux
 import Control
 import Cryptography
 import Glibc
@@ -354,8 +353,7 @@ enum SilentPrompt {
     static func ask(_ question: String, on descriptor: Int32, into buffer: UnsafeMutableRawBufferPointer)
         throws(ControlError) -> Int
     {
-        var ends: [Int32] = [-1, -1]
-        guard process_pipe(&ends) == 0 else { throw ControlError(.failed, "cannot make a pipe") }
+        let ends = try pipeEnds()
         defer { for end in ends { close(end) } }
         told = ends[1]
         var shown = termios()
