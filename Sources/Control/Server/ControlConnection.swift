@@ -192,13 +192,7 @@ final class ControlConnection: ChannelDuplexHandler, @unchecked Sendable {
                 awaitedBody = nil
                 _ = splitter.takeRest()
                 guard let call else { return false }
-                if let id = call.id {
-                    let error = ControlError.invalidRequest("the input ends before the \(byteCount) bytes of the body")
-                    add(UnreadableRequest(id: id, error: error))
-                } else {
-                    addNothing()
-                }
-                needsFlush = true
+                fail(call.id, .invalidRequest("the input ends before the \(byteCount) bytes of the body"))
             }
             return false
         }
@@ -228,8 +222,7 @@ final class ControlConnection: ChannelDuplexHandler, @unchecked Sendable {
     private func read(_ line: ByteBuffer) {
         line.withUnsafeReadableBytes { bytes in
             do throws(UnreadableRequest) {
-                try RequestLine.read(bytes.assumingMemoryBound(to: UInt8.self)) {
-                    (head, params) throws(UnreadableRequest) in
+                try RequestLine.read(bytes.assumingMemoryBound(to: UInt8.self)) { head, params in
                     if head.bodyByteCount > 0 { awaitedBody = (nil, head.bodyByteCount) }
                     do throws(ControlError) {
                         guard let session else { return }
@@ -243,19 +236,11 @@ final class ControlConnection: ChannelDuplexHandler, @unchecked Sendable {
                         } else {
                             throw .invalidRequest("`\(head.method)` takes no body")
                         }
-                    } catch {
-                        guard let id = head.id else {
-                            addNothing()
-                            needsFlush = true
-                            return
-                        }
-                        throw UnreadableRequest(id: id, error: error)
-                    }
+                    } catch { fail(head.id, error) }
                 }
             } catch {
                 if error.endsStream { return refuse(error.error) }
-                add(error)
-                needsFlush = true
+                fail(error.id, error.error)
             }
         }
     }
@@ -330,13 +315,12 @@ final class ControlConnection: ChannelDuplexHandler, @unchecked Sendable {
         pendingCallCount += 1
     }
 
-    func add(_ failure: UnreadableRequest) {
-        pending.failure(failure.id, failure.error)
+    /// Queues the failure of a request. A notification, without an id, gets no answer and is only counted.
+    private func fail(_ id: RequestID?, _ error: ControlError) {
+        if let id { pending.failure(id, error) }
         pendingCallCount += 1
+        needsFlush = true
     }
-
-    /// Counts a notification that failed: it gets no answer.
-    func addNothing() { pendingCallCount += 1 }
 
     func add(_ line: ByteBuffer, isCounted: Bool) {
         pending.buffer.writeImmutableBuffer(line)
