@@ -88,7 +88,7 @@ struct HandlerService: ControlService {
     }
 }
 
-extension ControlSession { func notify(_ event: JSONValue) -> NotifyOutcome { notify(Self.line(of: event)) } }
+extension ControlSession { func notify(_ event: JSONValue) -> Bool { notify(Self.line(of: event)) } }
 
 /// A client that can break the protocol.
 final class RawClient {

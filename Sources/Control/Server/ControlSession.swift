@@ -63,12 +63,6 @@ package final class ControlSession: @unchecked Sendable {
         body?()
     }
 
-    package enum NotifyOutcome: Hashable, Sendable {
-        case queued
-        /// The client reads too slowly, is not subscribed or has disconnected. The caller drops its subscription.
-        case dropped
-    }
-
     package static func line(of event: some JSONWritable) -> ByteBuffer {
         var writer = JSONWriter()
         writer.notification(ControlResponse.eventMethod, event)
@@ -79,8 +73,10 @@ package final class ControlSession: @unchecked Sendable {
     ///
     /// A client with more than ``ControlLimits/eventBacklogByteCount`` unread bytes gets a `subscription.dropped`
     /// notification. It gets no further events until it subscribes again, from its last cursor.
-    package func notify(_ line: ByteBuffer) -> NotifyOutcome {
-        guard connection.isStreaming, !isClosed else { return .dropped }
+    /// - Returns: false when the client reads too slowly, is not subscribed or has disconnected. The caller drops its
+    ///   subscription.
+    package func notify(_ line: ByteBuffer) -> Bool {
+        guard connection.isStreaming, !isClosed else { return false }
         guard connection.backlogByteCount + line.readableBytes <= ControlLimits.eventBacklogByteCount else {
             stopStream()
             let error = ControlError(
@@ -90,11 +86,11 @@ package final class ControlSession: @unchecked Sendable {
             writer.notification(ControlResponse.droppedMethod, error.jsonValue)
             connection.add(writer.buffer, isCounted: false)
             queue.flushSoon(connection)
-            return .dropped
+            return false
         }
         connection.add(line, isCounted: true)
         queue.flushSoon(connection)
-        return .queued
+        return true
     }
 
     func deliver(_ call: ControlCall) {

@@ -108,9 +108,7 @@ private final class Subscription {
     }
 
     func show(_ entry: EventLog.Entry, _ node: isolated Node) {
-        guard !hasEnded, wants(entry), session.notify(ControlSession.line(of: Event(entry, node))) == .queued else {
-            return
-        }
+        guard !hasEnded, wants(entry), session.notify(ControlSession.line(of: Event(entry, node))) else { return }
         if marksRead, case .message(let id) = entry.event.kind, let client = entry.event.client {
             node.markShown(id, client: client)
         }
