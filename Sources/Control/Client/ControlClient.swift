@@ -48,8 +48,13 @@ package final class ControlClient {
         return try answer(to: try send(method, params, until: deadline), until: deadline)
     }
 
-    private func takeNumber() -> Int64 {
+    /// Queues a request with its body.
+    /// - Returns: its number.
+    private func queue(_ method: String, _ params: JSONValue, body: [UInt8] = []) -> Int64 {
         defer { nextID += 1 }
+        let request = ControlRequest(id: .integer(nextID), method: method, params: params, bodyByteCount: body.count)
+        unsent += request.jsonValue.utf8 + [UInt8(ascii: "\n")]
+        unsent += body
         return nextID
     }
 
@@ -80,11 +85,8 @@ package final class ControlClient {
         _ method: String, _ params: JSONValue, body: [UInt8] = [], until deadline: ContinuousClock.Instant?
     ) throws(ControlError) -> PendingCall {
         let subject = (params["conversation"] ?? params["inbox"])?.stringValue
-        let call = PendingCall(number: takeNumber(), method: method, conversation: subject)
-        let request = ControlRequest(id: call.id, method: method, params: params, bodyByteCount: body.count)
         // Queued together: the next request first sends the rest of an abandoned one.
-        unsent += request.jsonValue.utf8 + [UInt8(ascii: "\n")]
-        unsent += body
+        let call = PendingCall(number: queue(method, params, body: body), method: method, conversation: subject)
         guard try sendUnsent(until: deadline) else { throw call.timedOut }
         return call
     }
@@ -293,9 +295,7 @@ extension ControlClient {
     /// Queues a request and sends as much as the socket takes.
     /// - Returns: the id of the coming answer.
     package func post(_ method: String, _ params: JSONValue) throws(ControlError) -> RequestID {
-        let id = RequestID.integer(takeNumber())
-        let request = ControlRequest(id: id, method: method, params: params)
-        unsent += request.jsonValue.utf8 + [UInt8(ascii: "\n")]
+        let id = RequestID.integer(queue(method, params))
         try sendPosted()
         return id
     }

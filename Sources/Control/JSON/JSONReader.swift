@@ -80,8 +80,8 @@ package struct JSONReader {
     }
 
     /// The error for a next value of another kind.
-    mutating func mismatch(_ expected: String, found: String? = nil) -> JSONMismatch {
-        JSONMismatch("", "expected \(expected), found \(found ?? kind().name)")
+    mutating func mismatch(_ expected: String) -> JSONMismatch {
+        JSONMismatch("", "expected \(expected), found \(kind().name)")
     }
 
     mutating func string() throws(JSONMismatch) -> String {
