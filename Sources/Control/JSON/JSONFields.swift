@@ -78,7 +78,12 @@ extension JSONRecord {
         try reader.record(&self, unknown: unknown)
     }
 
-    package func write(to writer: inout JSONWriter) { writer.record(self) }
+    package func write(to writer: inout JSONWriter) {
+        writer.object { fields in
+            var record = self
+            record.visit(&fields)
+        }
+    }
 
     package static var schema: FieldSchema.Shape {
         var fields = FieldCollector()
@@ -319,7 +324,12 @@ extension Double: JSONConvertible {
 
 extension Array: JSONWritable where Element: JSONWritable {
     package func write(to writer: inout JSONWriter) {
-        writer.array(self) { writer, element in element.write(to: &writer) }
+        writer.literal("[")
+        for (index, element) in enumerated() {
+            if index > 0 { writer.literal(",") }
+            element.write(to: &writer)
+        }
+        writer.literal("]")
     }
 }
 

@@ -64,26 +64,6 @@ package struct JSONWriter {
         value < 10 ? UInt8(ascii: "0") + value : UInt8(ascii: "a") - 10 + value
     }
 
-    package mutating func array<Elements: Sequence>(
-        _ elements: Elements, _ write: (inout JSONWriter, Elements.Element) -> Void
-    ) {
-        buffer.writeInteger(UInt8(ascii: "["))
-        var isFirst = true
-        for element in elements {
-            if !isFirst { buffer.writeInteger(UInt8(ascii: ",")) }
-            isFirst = false
-            write(&self, element)
-        }
-        buffer.writeInteger(UInt8(ascii: "]"))
-    }
-
-    package mutating func record(_ record: some JSONRecord) {
-        object { fields in
-            var record = record
-            record.visit(&fields)
-        }
-    }
-
     package mutating func object(_ body: (inout RecordWriter) -> Void) {
         buffer.writeInteger(UInt8(ascii: "{"))
         let first = members.count
