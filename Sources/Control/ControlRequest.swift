@@ -145,19 +145,13 @@ extension JSONReader {
 extension ControlRequest {
     /// Parses one line of the socket, without its newline.
     package init(line: some Collection<UInt8>) throws(UnreadableRequest) {
-        let contiguous = ContiguousArray(line)
-        var outcome: Result<ControlRequest, UnreadableRequest>?
-        contiguous.withUnsafeBufferPointer { bytes in
-            outcome = Result { () throws(UnreadableRequest) in
-                try RequestLine.read(bytes) { head, params in
-                    ControlRequest(
-                        id: head.id, method: head.method, params: JSONValue(from: &params),
-                        bodyByteCount: head.bodyByteCount)
-                }
+        self = try ContiguousArray(line).withUnsafeBufferPointer { bytes throws(UnreadableRequest) in
+            try RequestLine.read(bytes) { head, params in
+                ControlRequest(
+                    id: head.id, method: head.method, params: JSONValue(from: &params),
+                    bodyByteCount: head.bodyByteCount)
             }
         }
-        guard let outcome else { throw UnreadableRequest(id: .null, error: .parse("the line is empty")) }
-        self = try outcome.get()
     }
 }
 

@@ -37,17 +37,10 @@ package struct JSONReader {
         _ text: some Collection<UInt8>, depthLimit: Int = ControlLimits.nestingDepth,
         _ body: (inout JSONReader) throws(JSONMismatch) -> Value
     ) throws(JSONSyntaxError) -> Result<Value, JSONMismatch> {
-        let contiguous = ContiguousArray(text)
-        var syntax: JSONSyntaxError?
-        var value: Result<Value, JSONMismatch>?
-        contiguous.withUnsafeBufferPointer { bytes in
-            do throws(JSONSyntaxError) {
-                var reader = try JSONReader(bytes, depthLimit: depthLimit)
-                value = Result { () throws(JSONMismatch) in try body(&reader) }
-            } catch { syntax = error }
+        try ContiguousArray(text).withUnsafeBufferPointer { bytes throws(JSONSyntaxError) in
+            var reader = try JSONReader(bytes, depthLimit: depthLimit)
+            return Result { () throws(JSONMismatch) in try body(&reader) }
         }
-        if let syntax { throw syntax }
-        return value ?? .failure(JSONMismatch("", "is missing"))
     }
 
     // MARK: Values
