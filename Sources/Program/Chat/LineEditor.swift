@@ -126,12 +126,7 @@ struct LineEditor {
         let matches = candidates.filter { $0.lowercased().hasPrefix(word.lowercased()) }
         guard let first = matches.first else { return [] }
         var common = Array(first)
-        for match in matches.dropFirst() {
-            let characters = Array(match)
-            var count = 0
-            while count < min(common.count, characters.count), common[count] == characters[count] { count += 1 }
-            common = Array(common.prefix(count))
-        }
+        for match in matches.dropFirst() { common = zip(common, match).prefix { $0 == $1 }.map(\.0) }
         let replacement = matches.count == 1 && isWhole(first) ? common + [" "] : common
         guard replacement.count >= word.count else { return matches }
         text.replaceSubrange(start..<cursor, with: replacement)
@@ -179,18 +174,9 @@ struct KeyParser {
     private var partial: [UInt8] = []
 
     /// True after a lone Escape. Without further bytes it is the key, not the start of a sequence.
-    var isWaiting: Bool {
-        switch state {
-        case .escape: true
-        case .ground, .sequence, .paste: false
-        }
-    }
+    var isWaiting: Bool { if case .escape = state { true } else { false } }
 
-    mutating func feed(_ bytes: some Sequence<UInt8>) -> [Key] {
-        var keys: [Key] = []
-        for byte in bytes { if let key = feed(byte) { keys.append(key) } }
-        return keys
-    }
+    mutating func feed(_ bytes: some Sequence<UInt8>) -> [Key] { bytes.compactMap { feed($0) } }
 
     /// Call it when no byte follows within the Escape timeout.
     mutating func timePassed() -> Key? {
