@@ -202,13 +202,8 @@ enum MemberName {
     /// Rejects a run of at least 8 hexadecimal digits, because displayed ids have 12. Brackets do not interrupt the
     /// check.
     private static func looksLikeID(_ folded: String) -> Bool {
-        var count = 0
-        for byte in folded.utf8 {
-            let isDigit = (0x30...0x39).contains(byte) || (0x61...0x66).contains(byte)
-            count = isDigit ? count + 1 : 0
-            if count >= 8 { return true }
-        }
-        return false
+        func isDigit(_ byte: UInt8) -> Bool { (0x30...0x39).contains(byte) || (0x61...0x66).contains(byte) }
+        return folded.utf8.split { !isDigit($0) }.contains { $0.count >= 8 }
     }
 
     static func id(_ key: PublicKey) -> String { String(InboxID(key).description.prefix(12)) }
