@@ -119,7 +119,7 @@ package struct JSONReader {
         return .double(Double(text) ?? 0)
     }
 
-    mutating func integer<Value: FixedWidthInteger>(_ type: Value.Type = Value.self) throws(JSONMismatch) -> Value {
+    mutating func integer<Value: FixedWidthInteger>() throws(JSONMismatch) -> Value {
         let expected = "a whole number"
         let wide: Int64
         switch try number(expected) {
@@ -235,7 +235,7 @@ package struct JSONReader {
 
     private func isNamed(_ name: String, _ member: Member) -> Bool {
         member.hasEscapes
-            ? JSONString.unescaped(bytes[member.name]) == name
+            ? self.name(of: member) == name
             : name.utf8.count == member.name.count && name.utf8.elementsEqual(bytes[member.name])
     }
 

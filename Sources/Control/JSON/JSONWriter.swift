@@ -5,7 +5,7 @@ import NIOCore
 /// Texts come from peers and may reach a terminal. Control characters, line separators and bidirectional controls are
 /// therefore escaped.
 package struct JSONWriter {
-    package var buffer: ByteBuffer
+    package var buffer = ByteBuffer()
     /// A stack: the members of all objects being written. Each object keeps the index of its first.
     private var members: [MemberPlace] = []
 
@@ -15,8 +15,6 @@ package struct JSONWriter {
         /// Name, colon and value, without the preceding comma.
         var bytes: Range<Int>
     }
-
-    package init(_ buffer: ByteBuffer = ByteBuffer()) { self.buffer = buffer }
 
     package static func bytes(of value: some JSONWritable) -> [UInt8] {
         var writer = JSONWriter()
