@@ -60,7 +60,6 @@ extension ChatModel {
         let width = size.columns - 1
         var rows: [String] = [""]
         var columns = 0
-        var cursor = (row: 0, column: 0)
         func place(_ text: String) {
             for character in text {
                 let cell = CellWidth.of(character)
@@ -74,7 +73,7 @@ extension ChatModel {
         }
         func shown(_ text: String) -> String { isLocked ? String(repeating: "•", count: text.count) : safe(text) }
         place(prompt + shown(text))
-        cursor = (rows.count - 1, columns)
+        let cursor = (row: rows.count - 1, column: columns)
         place(shown(rest))
         // Rows around the cursor, at most a third of the screen.
         let count = min(rows.count, max(1, size.rows / 3))
