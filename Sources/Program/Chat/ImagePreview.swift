@@ -2,7 +2,6 @@ import ArgumentParser
 import CLinux
 import Control
 import Glibc
-import Synchronization
 import Transport
 
 /// Renders an image as terminal rows with chafa(1). It runs in a sandbox, because image libraries parse untrusted input

@@ -1,4 +1,3 @@
-import ArgumentParser
 import Control
 import Glibc
 import Messaging

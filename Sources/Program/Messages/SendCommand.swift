@@ -1,11 +1,8 @@
 import ArgumentParser
 import Control
-import DequeModule
-import Dispatch
 import Glibc
 import Messaging
 import NodeRuntime
-import Synchronization
 
 enum MessageMethods {
     static let all: [any ServedMethod] = [read, send, react]
