@@ -70,30 +70,24 @@ struct QRMatrix {
     }
 
     private mutating func drawFunctionPatterns() {
-        for index in 0..<size {
+        // A finder has its separator around it, and stands in place of an alignment pattern.
+        for (x, y) in [(3, 3), (size - 4, 3), (3, size - 4)] { drawSquares(x, y, radius: 4, light: [2, 4]) }
+        let places = alignmentPlaces
+        for x in places { for y in places where !isFunction[y * size + x] { drawSquares(x, y, radius: 2, light: [1]) } }
+        for index in 8..<size - 8 {
             set(6, index, index % 2 == 0)
             set(index, 6, index % 2 == 0)
         }
-        for (x, y) in [(3, 3), (size - 4, 3), (3, size - 4)] { drawFinder(x, y) }
-        let places = alignmentPlaces
-        for x in places { for y in places where !isFinder(x, y, places) { drawAlignment(x, y) } }
         drawFormat(mask: 0)
         drawVersion()
     }
 
-    /// With its separator.
-    private mutating func drawFinder(_ centreX: Int, _ centreY: Int) {
-        for y in max(0, centreY - 4)...min(size - 1, centreY + 4) {
-            for x in max(0, centreX - 4)...min(size - 1, centreX + 4) {
-                let distance = max(abs(x - centreX), abs(y - centreY))
-                set(x, y, distance != 2 && distance != 4)
+    /// - Parameter light: distances of the light squares from the centre.
+    private mutating func drawSquares(_ centreX: Int, _ centreY: Int, radius: Int, light: [Int]) {
+        for y in max(0, centreY - radius)...min(size - 1, centreY + radius) {
+            for x in max(0, centreX - radius)...min(size - 1, centreX + radius) {
+                set(x, y, !light.contains(max(abs(x - centreX), abs(y - centreY))))
             }
-        }
-    }
-
-    private mutating func drawAlignment(_ centreX: Int, _ centreY: Int) {
-        for y in centreY - 2...centreY + 2 {
-            for x in centreX - 2...centreX + 2 { set(x, y, max(abs(x - centreX), abs(y - centreY)) != 1) }
         }
     }
 
@@ -103,11 +97,6 @@ struct QRMatrix {
         let count = version / 7 + 2
         let step = version == 32 ? 26 : (version * 4 + count * 2 + 1) / (count * 2 - 2) * 2
         return [6] + (0..<count - 1).map { size - 7 - $0 * step }.reversed()
-    }
-
-    private func isFinder(_ x: Int, _ y: Int, _ places: [Int]) -> Bool {
-        let (first, last) = (places[0], places[places.count - 1])
-        return (x == first && (y == first || y == last)) || (x == last && y == first)
     }
 
     /// Level and mask with 10 bits of a BCH code, twice: section 7.9.
@@ -142,22 +131,18 @@ struct QRMatrix {
 
     /// The data modules in bit order: pairs of columns from the right, alternately up and down, without the timing
     /// column.
-    private var dataPlaces: [(x: Int, y: Int)] {
-        var places: [(Int, Int)] = []
+    private mutating func draw(codewords: [UInt8]) {
+        var index = 0
         var goesUp = true
         for right in stride(from: size - 1, through: 1, by: -2).map({ $0 <= 6 ? $0 - 1 : $0 }) {
             for step in 0..<size {
                 let y = goesUp ? size - 1 - step : step
-                for x in [right, right - 1] where !isFunction[y * size + x] { places.append((x, y)) }
+                for x in [right, right - 1] where !isFunction[y * size + x] && index / 8 < codewords.count {
+                    self[x, y] = codewords[index / 8] >> (7 - index % 8) & 1 == 1
+                    index += 1
+                }
             }
             goesUp.toggle()
-        }
-        return places
-    }
-
-    private mutating func draw(codewords: [UInt8]) {
-        for (index, place) in dataPlaces.enumerated() where index / 8 < codewords.count {
-            self[place.x, place.y] = codewords[index / 8] >> (7 - index % 8) & 1 == 1
         }
     }
 
