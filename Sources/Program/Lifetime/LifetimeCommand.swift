@@ -22,26 +22,7 @@ struct LifetimeCommand: ParsableCommand {
             Agreements.self,
         ])
 
-    static func show(_ status: LifetimeStatus, _ terminal: Terminal) {
-        terminal.fields([
-            ("in force", status.lifetime.shown), ("state", status.state.rawValue),
-            (
-                "proposal",
-                status.proposal.map { proposal in
-                    "\(terms(proposal.terms)) by \(proposal.from), \(shown(proposal.proposedAt))"
-                } ?? "-"
-            ), ("proposal id", status.proposal?.id.map(short) ?? "-"),
-            ("waits for", status.proposal?.waiting.map { $0.isEmpty ? "-" : names($0) } ?? "-"),
-            (
-                "agreement",
-                status.agreement.map { agreement in
-                    "\(short(agreement.id)) of \(shown(agreement.agreedAt)) by \(names(agreement.members))"
-                } ?? "-"
-            ), ("terms", status.agreement.map { terms($0.terms) } ?? "-"), ("policy", status.policy),
-        ])
-    }
-
-    private static func names(_ members: [NamedMember]) -> String { members.map(\.name).joined(separator: ", ") }
+    fileprivate static func names(_ members: [NamedMember]) -> String { members.map(\.name).joined(separator: ", ") }
 
     fileprivate static func terms(_ terms: LifetimeTermsRecord) -> String {
         var text = terms.lifetime.shown
@@ -52,8 +33,9 @@ struct LifetimeCommand: ParsableCommand {
         return text
     }
 
-    /// Explains what a restart does to the agreement, and how to keep it.
-    fileprivate static func noteEnd(_ status: LifetimeStatus, _ terminal: Terminal) {
+    /// Also explains what a restart does to the agreement, and how to keep it.
+    fileprivate static func showWithEnd(_ status: LifetimeStatus, _ terminal: Terminal) {
+        status.show(terminal)
         let terms = status.agreement?.terms ?? status.proposal?.terms
         guard status.renewed == false, let terms, terms.lifetime != .ephemeral || terms.mailbox != nil else { return }
         terminal.note(
@@ -69,14 +51,6 @@ struct LifetimeCommand: ParsableCommand {
         if words.count > most { throw ValidationError("unexpected argument '\(words[most])'") }
         if !isDefault, words.isEmpty { throw ValidationError("name a conversation, or give --default") }
         return (isDefault ? nil : words.first, words.dropFirst(most - 1).first)
-    }
-
-    fileprivate static func show(_ record: LifetimeAgreementRecord, _ terminal: Terminal) {
-        let agreement = record.agreement
-        terminal.fields([
-            ("agreement", agreement.id), ("state", record.state), ("terms", terms(agreement.terms)),
-            ("signed by", names(agreement.members)), ("signatures", record.verified ? "all valid" : "NOT ALL VALID"),
-        ])
     }
 }
 
@@ -132,10 +106,7 @@ extension LifetimeCommand {
                 terms: .init(
                     lifetime: value, attachments: attachments, unopened: unopened, timer: timer, mailbox: mailbox),
                 renew: keeps ? renewal.isWanted(terminal) : renewal.renew ? true : nil)
-            try call(LifetimeMethods.propose, params, terminal) {
-                LifetimeCommand.show($0, terminal)
-                LifetimeCommand.noteEnd($0, terminal)
-            }
+            try call(LifetimeMethods.propose, params, terminal) { LifetimeCommand.showWithEnd($0, terminal) }
         }
     }
 
@@ -185,11 +156,10 @@ extension LifetimeCommand {
         @OptionGroup var global: GlobalOptions
 
         func perform(_ terminal: Terminal) throws {
-            if let agreement {
-                let params = LifetimeAgreementsParams(conversation: conversation, agreement: agreement)
-                return try Agreements.perform(params, self, terminal)
+            guard let agreement else {
+                return try call(LifetimeMethods.show, .init(conversation: conversation), terminal)
             }
-            try call(LifetimeMethods.show, .init(conversation: conversation), terminal)
+            try callAgreements(.init(conversation: conversation, agreement: agreement), terminal)
         }
     }
 
@@ -204,24 +174,7 @@ extension LifetimeCommand {
         @Argument(help: "Alias, id or name.", completion: .conversation) var conversation: String
         @OptionGroup var global: GlobalOptions
 
-        func perform(_ terminal: Terminal) throws {
-            try Self.perform(.init(conversation: conversation), self, terminal)
-        }
-
-        fileprivate static func perform(
-            _ params: LifetimeAgreementsParams, _ command: some NodeCommand, _ terminal: Terminal
-        ) throws {
-            let value = try command.connect().call(LifetimeMethods.agreements, params)
-            let records = value["agreements"]?.arrayValue ?? []
-            if records.isEmpty { terminal.note("no agreement is stored") }
-            for record in records {
-                if terminal.json {
-                    terminal.result(record)
-                } else {
-                    LifetimeCommand.show(try understand(record, as: LifetimeAgreementRecord.self), terminal)
-                }
-            }
-        }
+        func perform(_ terminal: Terminal) throws { try callAgreements(.init(conversation: conversation), terminal) }
     }
 
     struct Cap: NodeCommand {
@@ -279,10 +232,7 @@ extension LifetimeCommand {
             let params = LifetimeAcceptParams(
                 conversation: conversation, proposal: proposal ?? (wanted == true && !renewal.renew ? shown?.id : nil),
                 renew: wanted)
-            try call(LifetimeMethods.accept, params, terminal) {
-                LifetimeCommand.show($0, terminal)
-                LifetimeCommand.noteEnd($0, terminal)
-            }
+            try call(LifetimeMethods.accept, params, terminal) { LifetimeCommand.showWithEnd($0, terminal) }
         }
     }
 
@@ -290,4 +240,44 @@ extension LifetimeCommand {
     enum Withdraw: MethodAction { static let method = LifetimeMethods.withdraw }
 }
 
-extension LifetimeStatus: ShownRecord { func show(_ terminal: Terminal) { LifetimeCommand.show(self, terminal) } }
+extension NodeCommand {
+    fileprivate func callAgreements(_ params: LifetimeAgreementsParams, _ terminal: Terminal) throws {
+        try callList(LifetimeMethods.agreements, params, "agreements", of: LifetimeAgreementRecord.self, terminal)
+    }
+}
+
+extension LifetimeStatus: ShownRecord {
+    func show(_ terminal: Terminal) {
+        terminal.fields([
+            ("in force", lifetime.shown), ("state", state.rawValue),
+            (
+                "proposal",
+                proposal.map { proposal in
+                    "\(LifetimeCommand.terms(proposal.terms)) by \(proposal.from), \(shown(proposal.proposedAt))"
+                } ?? "-"
+            ), ("proposal id", proposal?.id.map(short) ?? "-"),
+            ("waits for", proposal?.waiting.map { $0.isEmpty ? "-" : LifetimeCommand.names($0) } ?? "-"),
+            (
+                "agreement",
+                agreement.map { agreement in
+                    "\(short(agreement.id)) of \(shown(agreement.agreedAt)) by "
+                        + LifetimeCommand.names(agreement.members)
+                } ?? "-"
+            ), ("terms", agreement.map { LifetimeCommand.terms($0.terms) } ?? "-"), ("policy", policy),
+        ])
+    }
+}
+
+extension LifetimeAgreementRecord: TableRecord {
+    static func table(_ records: [LifetimeAgreementRecord], _ terminal: Terminal) {
+        if records.isEmpty { terminal.note("no agreement is stored") }
+        for record in records {
+            let agreement = record.agreement
+            terminal.fields([
+                ("agreement", agreement.id), ("state", record.state), ("terms", LifetimeCommand.terms(agreement.terms)),
+                ("signed by", LifetimeCommand.names(agreement.members)),
+                ("signatures", record.verified ? "all valid" : "NOT ALL VALID"),
+            ])
+        }
+    }
+}
