@@ -107,11 +107,14 @@ extension MailboxStatus {
         var status = describe(standing.name, standing.standing, boxCount: standing.boxCount, isLocked: isLocked)
         status.boxes = standing.boxCount
         status.taken = Int64(clamping: standing.takenCount)
-        if case .granted(let grant) = standing.standing {
+        switch standing.standing {
+        case .granted(let grant):
             status.boxesMax = grant.boxCount
             status.slotsPerBox = grant.slotCount
             status.bytesPerBox = Int64(grant.byteCount)
             status.longest = Interval(milliseconds: grant.longest)
+        case .refused(let refusal) where !isLocked: status.reason = "\(refusal)"
+        default: break
         }
         return status
     }
@@ -138,33 +141,25 @@ extension MailboxStatus {
         case .asking: return status(.asking, "has not answered yet", "look again in a moment")
         case .unreachable:
             return status(.unreachable, "is unreachable", "check that its node runs: `mayfly peer ping \(name)`")
-        case .refused(let refusal):
-            var result = refused(name, refusal)
-            result.reason = "\(refusal)"
-            return result
-        }
-    }
-
-    private static func refused(_ name: String, _ refusal: MailboxRefusal) -> OwnMailboxStatus {
-        func status(_ message: String, _ hint: String) -> OwnMailboxStatus {
-            OwnMailboxStatus(peer: name, state: .refused, message: message, hint: hint)
-        }
-        switch refusal {
-        case .notServing:
+        case .refused(.notServing):
             return status(
-                "is not a mailbox", "ask its operator to run: mayfly run --mailbox; this node retries automatically")
-        case .unknownPeer:
+                .refused, "is not a mailbox",
+                "ask its operator to run: mayfly run --mailbox; this node retries automatically")
+        case .refused(.unknownPeer):
             return status(
-                "does not know this node",
+                .refused, "does not know this node",
                 "ask its operator to run: mayfly peer add NAME CARD, with the card that `mayfly peer card` prints "
                     + "here; this node retries automatically")
-        case .full:
+        case .refused(.full):
             return status(
-                "has reached its limit of boxes",
+                .refused, "has reached its limit of boxes",
                 "ask its operator for more: `boxes` of `mailbox` in config.json there; this node retries automatically")
-        case .unavailable:
-            return status("is locked", "ask its operator to run: mayfly unlock; this node retries automatically")
-        case .other: return status("refuses for a reason that this version does not know", "bring this node up to date")
+        case .refused(.unavailable):
+            return status(
+                .refused, "is locked", "ask its operator to run: mayfly unlock; this node retries automatically")
+        case .refused(.other):
+            return status(
+                .refused, "refuses for a reason that this version does not know", "bring this node up to date")
         }
     }
 
