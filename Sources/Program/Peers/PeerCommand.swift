@@ -144,12 +144,8 @@ struct PeerCardResult: CodableRecord {
     var contact = ""
 }
 
-struct PeerImportParams: CodableRecord {
-    /// Content of a peers.json file.
-    var document: JSONValue = .null
-}
-
-struct PeerExportResult: CodableRecord {
+/// What `peer.export` returns and `peer.import` takes.
+struct PeersDocument: CodableRecord {
     /// Content of a peers.json file.
     var document: JSONValue = .null
 }
@@ -244,15 +240,14 @@ enum PeerMethods {
                 name: node.configuredName, endpoints: card.endpoints.map(\.description), contact: card.description))
     }
 
-    static let export = NodeMethod<Nothing, PeerExportResult>("peer.export", "Print the named nodes as a peers file.") {
+    static let export = NodeMethod<Nothing, PeersDocument>("peer.export", "Print the named nodes as a peers file.") {
         _, node in
         let encoded = try JSONEncoder().encode(try node.peers.file())
-        return .now(PeerExportResult(document: try JSONReader.read(encoded)))
+        return .now(PeersDocument(document: try JSONReader.read(encoded)))
     }
 
-    static let importFile = NodeMethod<PeerImportParams, PeerListResult>(
-        "peer.import", "Add the nodes of a peers file."
-    ) { params, node in
+    static let importFile = NodeMethod<PeersDocument, PeerListResult>("peer.import", "Add the nodes of a peers file.") {
+        params, node in
         let file: PeersFile
         do { file = try JSONDecoder().decode(PeersFile.self, from: Data(params.document.utf8)) } catch let error
             as DecodingError
