@@ -75,8 +75,7 @@ struct LocalChecks {
 
     var all: [HealthCheck] {
         let place = directory
-        let inside = place.state == .failed ? [] : HomeChecks(home: home, running: running).all
-        return [place] + inside + [socket, swap] + process
+        return [place] + (place.state == .failed ? [] : inside) + [socket, swap] + process
     }
 
     /// Core dumps and open files, with the limits of the running node.
@@ -175,13 +174,8 @@ struct LocalChecks {
         }
         return .ok("swap", areas.isEmpty ? "none" : "in memory or on a mapped device")
     }
-}
 
-struct HomeChecks {
-    let home: String
-    let running: NodeStatus?
-
-    var all: [HealthCheck] {
+    private var inside: [HealthCheck] {
         var checks = store
         do throws(HomeFileError) {
             let configuration = try NodeConfiguration.load(home: home)
@@ -259,13 +253,11 @@ struct HomeChecks {
         let needed = min(Limits.freeByteCount, UInt64(status.f_blocks) &* unit / 20)
         guard free >= needed else {
             return .failed(
-                "space", "\(Self.size(free)) free, less than \(Self.size(needed))",
+                "space", "\(sizeText(Int64(clamping: free))) free, less than \(sizeText(Int64(clamping: needed)))",
                 "free some space: until then messages from others are not stored")
         }
-        return .ok("space", "\(Self.size(free)) free")
+        return .ok("space", "\(sizeText(Int64(clamping: free))) free")
     }
-
-    private static func size(_ byteCount: UInt64) -> String { sizeText(Int64(clamping: byteCount)) }
 
     private func hooks(_ hooks: [NodeConfiguration.Hook]) -> [HealthCheck] {
         hooks.enumerated().map { index, hook in
@@ -324,7 +316,8 @@ struct HomeChecks {
             return BindFailure(reason: "not an IP address")
         }
         defer { freeaddrinfo(found) }
-        let descriptor = socket(found.pointee.ai_family, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)
+        let descriptor = Glibc.socket(
+            found.pointee.ai_family, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)
         guard descriptor >= 0 else { return BindFailure(errno, endpoint) }
         defer { close(descriptor) }
         var yes: Int32 = 1
