@@ -223,10 +223,6 @@ extension NetworkView {
 }
 
 extension NetworkView {
-    static func portMappings(_ node: isolated Node) -> [PortMappingStatus]? {
-        node.portMappings.map { portMappings($0, isLocked: node.status().isLocked) }
-    }
-
     /// - Parameter isLocked: a locked node queries no gateway.
     static func portMappings(_ states: [PortMappingState], isLocked: Bool) -> [PortMappingStatus] {
         guard states.isEmpty else { return states.map(portMapping) }

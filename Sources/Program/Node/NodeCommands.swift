@@ -157,16 +157,14 @@ struct ReapCommand: NodeCommand {
         let answer: JSONValue
         do { answer = try connect().call(NodeMethods.reap, Nothing(), timeout: .seconds(300)) } catch let error
             as ControlError where error.kind == .noNode
-        { answer = try Reaping.run(home: try global.resolvedHome()) }
+        { answer = try Self.reap(home: try global.resolvedHome()) }
         if terminal.json { terminal.result(answer) }
         terminal.note("all data that must be gone by now is destroyed")
     }
-}
 
-/// `mayfly reap` without a running node: destroys due data, without a passphrase.
-enum Reaping {
+    /// Without a running node: destroys due data, without a passphrase.
     /// - Returns: `{ok}` and the work done.
-    static func run(home: String) throws -> JSONValue {
+    private static func reap(home: String) throws -> JSONValue {
         do throws(StoreError) {
             let report = try Store.reapHome(home: home, now: NodeClock.realtime())
             if let failure = report.failures.first { throw failure }

@@ -174,7 +174,7 @@ extension NodeStatus {
         checks += node.rendezvousStandings().map(NetworkView.rendezvousCheck)
         let mailbox = MailboxStatus(node, withBoxes: false)
         checks += mailbox.checks(node)
-        let portMappings = NetworkView.portMappings(node)
+        let portMappings = node.portMappings.map { NetworkView.portMappings($0, isLocked: status.isLocked) }
         checks += (portMappings ?? []).map(NetworkView.portMappingCheck)
         self.init(
             running: true, version: node.options.version, pid: Int(getpid()), home: node.options.home,
@@ -190,7 +190,6 @@ extension NodeStatus {
             mailbox: mailbox.own == nil && mailbox.service == nil ? nil : mailbox, portMappings: portMappings,
             metrics: service.metricsEndpoint)
     }
-
 }
 
 extension HealthCheck {
@@ -264,9 +263,11 @@ struct StatusCommand: NodeCommand {
             ("storage", status.locked ? "locked" : "unlocked"), ("protection", status.protection),
             ("erasure", status.erasure),
             ("inboxes", "\(inboxes.awake) awake, \(inboxes.sleeping) sleeping, \(inboxes.unused) unused"),
-            ("unread", inboxes.unread), ("links", String(status.links)),
-            ("discovery", status.discovery.map(safe) ?? "off"), ("outbox", String(status.outbox)),
-            ("next expiry", shown(status.nextExpiry)),
+            (
+                "unread",
+                "\(sizeText(Int64(inboxes.unreadBytes))) of \(sizeText(Int64(inboxes.unreadBytesMaximum))) in memory"
+            ), ("links", String(status.links)), ("discovery", status.discovery.map(safe) ?? "off"),
+            ("outbox", String(status.outbox)), ("next expiry", shown(status.nextExpiry)),
         ]
         let mailbox = status.mailbox?.own.map { [("our mailbox", Optional($0.words))] } ?? []
         terminal.fields(fields + mailbox + mappings)
@@ -299,11 +300,5 @@ extension PortMappingStatus {
         case .asking: return "\(family): the gateway is being asked"
         case .failed: return "\(family): none: \(reason ?? "-")"
         }
-    }
-}
-
-extension InboxCounts {
-    fileprivate var unread: String {
-        "\(sizeText(Int64(unreadBytes))) of \(sizeText(Int64(unreadBytesMaximum))) in memory"
     }
 }
