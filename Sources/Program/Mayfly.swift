@@ -26,7 +26,7 @@ package struct Mayfly: ParsableCommand {
                 name: "Node",
                 subcommands: [
                     InitCommand.self, RunCommand.self, StatusCommand.self, StopCommand.self, LockCommand.self,
-                    UnlockCommand.self, PassphraseCommand.self, ConfigCommand.self, MetricsCommand.self,
+                    UnlockCommand.self, PassphraseCommand.self, ConfigCommand.self, Call<MetricsCommand>.self,
                     ReapCommand.self, DoctorCommand.self, NetcheckCommand.self, MailboxCommand.self,
                 ]),
             CommandGroup(

@@ -162,7 +162,9 @@ extension MethodCommand where Method.Result: ShownRecord {
 
 /// The command of a method whose parameters are one argument.
 struct Call<Action: MethodAction>: NodeCommand {
-    static var configuration: CommandConfiguration { Action.configuration }
+    static var configuration: CommandConfiguration {
+        CommandConfiguration(Action.method, discussion: Action.discussion)
+    }
 
     @OptionGroup var argument: Action.Method.Params.Argument
     @OptionGroup var global: GlobalOptions
@@ -172,11 +174,11 @@ struct Call<Action: MethodAction>: NodeCommand {
 
 protocol MethodAction: SendableMetatype {
     associatedtype Method: ControlMethod where Method.Params: OneArgument, Method.Result: ShownRecord
-    static var configuration: CommandConfiguration { get }
     static var method: Method { get }
+    static var discussion: String { get }
 }
 
-extension MethodAction { static var configuration: CommandConfiguration { CommandConfiguration(method) } }
+extension MethodAction { static var discussion: String { "" } }
 
 /// Parameters with one field, which is an argument of the command line.
 protocol OneArgument: MethodParams {

@@ -12,7 +12,7 @@ struct ConfigCommand: ParsableCommand {
               mayfly config set name ann
               mayfly config set readReceipts true
               mayfly config set cap
-            """, subcommands: [Show.self, Set.self, ConfigReloadCommand.self])
+            """, subcommands: [Show.self, Set.self, Call<ConfigReloadCommand>.self])
 
     struct Show: NodeCommand {
         static let configuration = CommandConfiguration(
@@ -58,7 +58,11 @@ struct ConfigCommand: ParsableCommand {
                 return terminal.json
                     ? terminal.result(["ok": true]) : terminal.note("the setting takes effect at the next start")
             }
-            do { try ConfigReloadCommand.show(try client.call(NodeMethods.configReload, Nothing()), terminal) } catch {
+            do {
+                let value = try client.call(NodeMethods.configReload, Nothing())
+                if terminal.json { return terminal.result(value) }
+                try understand(value, as: ConfigReloadResult.self).show(terminal)
+            } catch {
                 try? file.set(key, to: before.flatMap { $0 == .null ? nil : $0.stringValue ?? $0.text })
                 throw error
             }
@@ -153,32 +157,25 @@ extension NodeMethods {
     ) { call, node, service in service.complete(call, service.reload.ask(on: node.loop), node) }
 }
 
-struct ConfigReloadCommand: NodeCommand {
-    static let configuration = CommandConfiguration(
-        NodeMethods.configReload,
-        discussion: """
-            Prints the changed settings, and those that take effect at the next start: discover, udp, mapPorts, \
-            metrics. Listeners in both the old and the new configuration stay open. Links stay open, except links over \
-            UDP by a removed listener. If a file has a mistake, or an address is not available, nothing changes.
+enum ConfigReloadCommand: MethodAction {
+    static let method = NodeMethods.configReload
+    static let discussion = """
+        Prints the changed settings, and those that take effect at the next start: discover, udp, mapPorts, \
+        metrics. Listeners in both the old and the new configuration stay open. Links stay open, except links over \
+        UDP by a removed listener. If a file has a mistake, or an address is not available, nothing changes.
 
-            SIGHUP does the same and logs what changed, unless the node runs in the foreground of a terminal.
+        SIGHUP does the same and logs what changed, unless the node runs in the foreground of a terminal.
 
-            Example:
-              mayfly config reload --json | jq .changed
-            """)
+        Example:
+          mayfly config reload --json | jq .changed
+        """
+}
 
-    @OptionGroup var global: GlobalOptions
-
-    func perform(_ terminal: Terminal) throws {
-        try Self.show(try connect().call(NodeMethods.configReload, Nothing()), terminal)
-    }
-
-    fileprivate static func show(_ value: JSONValue, _ terminal: Terminal) throws {
-        if terminal.json { return terminal.result(value) }
-        let result = try understand(value, as: ConfigReloadResult.self)
+extension ConfigReloadResult: ShownRecord {
+    func show(_ terminal: Terminal) {
         let lines = [
-            ("changed", result.changed), ("takes effect at the next start", result.pending),
-            ("overridden by the command line", result.overridden),
+            ("changed", changed), ("takes effect at the next start", pending),
+            ("overridden by the command line", overridden),
         ]
         for (what, settings) in lines where !settings.isEmpty {
             terminal.result("\(what): \(settings.map(safe).joined(separator: ", "))")

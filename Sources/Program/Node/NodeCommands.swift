@@ -16,9 +16,11 @@ struct StopResult: CodableRecord {
 
 struct UnlockParams: CodableRecord { var passphrase = "" }
 
-struct MetricsResult: CodableRecord {
+struct MetricsResult: CodableRecord, ShownRecord {
     /// Prometheus text format, version 0.0.4.
     var text = ""
+
+    func show(_ terminal: Terminal) { terminal.result(text.hasSuffix("\n") ? String(text.dropLast()) : text) }
 }
 
 struct VersionResult: CodableRecord { var version = "" }
@@ -205,7 +207,7 @@ struct RPCCommand: NodeCommand {
     func perform(_ terminal: Terminal) throws { try connect().pump(from: STDIN_FILENO, to: STDOUT_FILENO) }
 }
 
-struct MetricsCommand: MethodCommand {
+enum MetricsCommand: MethodAction {
     static let method = NodeMethods.metrics
     static let discussion = """
         Messages, links, handshakes, commits, disk, memory and more, counted since the start of the node. No label \
@@ -215,12 +217,6 @@ struct MetricsCommand: MethodCommand {
         Example, for the textfile collector of node_exporter:
           mayfly metrics > /var/lib/node_exporter/mayfly.prom.new && mv /var/lib/node_exporter/mayfly.prom{.new,}
         """
-
-    @OptionGroup var global: GlobalOptions
-
-    func show(_ result: MetricsResult, _ terminal: Terminal) {
-        terminal.result(result.text.hasSuffix("\n") ? String(result.text.dropLast()) : result.text)
-    }
 }
 
 /// Child process of the node that queries a gateway by UPnP. Hidden from help.

@@ -138,10 +138,15 @@ struct PeerSetParams: CodableRecord {
     var value = ""
 }
 
-struct PeerCardResult: CodableRecord {
+struct PeerCardResult: CodableRecord, ShownRecord {
     var name: String?
     var endpoints: [String] = []
     var contact = ""
+
+    func show(_ terminal: Terminal) {
+        terminal.result(safe(contact))
+        terminal.note("on the other machine: mayfly peer add \(safe(name ?? "NAME")) '\(safe(contact))'")
+    }
 }
 
 /// What `peer.export` returns and `peer.import` takes.
@@ -297,7 +302,7 @@ struct PeerCommand: ParsableCommand {
             """,
         subcommands: [
             Add.self, ListCall<List>.self, Call<Show>.self, Remove.self, Ping.self, Call<Block>.self,
-            Call<Unblock>.self, Set.self, Card.self, Import.self, Export.self,
+            Call<Unblock>.self, Set.self, Call<Card>.self, Import.self, Export.self,
         ])
 }
 
@@ -398,16 +403,14 @@ extension PeerCommand {
 
     enum Block: MethodAction {
         static let method = PeerMethods.block
-        static let configuration = CommandConfiguration(
-            method,
-            discussion: """
-                Shared conversations go on: in each the peer's inbox has its own key, which cannot be matched with its \
-                card. To end a shared conversation, leave it, or remove the member if you are the creator.
+        static let discussion = """
+            Shared conversations go on: in each the peer's inbox has its own key, which cannot be matched with its \
+            card. To end a shared conversation, leave it, or remove the member if you are the creator.
 
-                Example:
-                  mayfly peer block ann
-                  mayfly conversation remove room ann
-                """)
+            Example:
+              mayfly peer block ann
+              mayfly conversation remove room ann
+            """
     }
 
     enum Unblock: MethodAction { static let method = PeerMethods.unblock }
@@ -451,16 +454,7 @@ extension PeerCommand {
         }
     }
 
-    struct Card: MethodCommand {
-        static let method = PeerMethods.card
-
-        @OptionGroup var global: GlobalOptions
-
-        func show(_ card: PeerCardResult, _ terminal: Terminal) {
-            terminal.result(safe(card.contact))
-            terminal.note("on the other machine: mayfly peer add \(safe(card.name ?? "NAME")) '\(safe(card.contact))'")
-        }
-    }
+    enum Card: MethodAction { static let method = PeerMethods.card }
 
     struct Import: NodeCommand {
         static let configuration = CommandConfiguration(
