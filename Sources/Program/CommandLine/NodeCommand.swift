@@ -72,11 +72,21 @@ extension Nothing: OneArgument {
     init(_ argument: Argument) { self.init() }
 }
 
+/// What the command of a method says about itself.
+protocol MethodDescription: SendableMetatype {
+    associatedtype Method: ControlMethod
+    static var method: Method { get }
+    static var discussion: String { get }
+}
+
+extension MethodDescription {
+    static var discussion: String { "" }
+    static var described: CommandConfiguration { CommandConfiguration(method, discussion: discussion) }
+}
+
 /// The command of a method that lists elements: all of them, one a line with `--json`.
 struct ListCall<Action: ListAction>: NodeCommand {
-    static var configuration: CommandConfiguration {
-        CommandConfiguration(Action.method, discussion: Action.discussion)
-    }
+    static var configuration: CommandConfiguration { Action.described }
 
     @OptionGroup var global: GlobalOptions
 
@@ -85,21 +95,15 @@ struct ListCall<Action: ListAction>: NodeCommand {
     }
 }
 
-protocol ListAction: SendableMetatype {
-    associatedtype Method: ControlMethod
+protocol ListAction: MethodDescription {
     associatedtype Element: CodableRecord & TableRecord
-    static var method: Method { get }
-    static var discussion: String { get }
     /// The result's field with the elements.
     static var list: String { get }
     /// The parameter that takes the `next` of the previous page; `nil` for a method that answers with one page.
     static var from: WritableKeyPath<Method.Params, String?>? { get }
 }
 
-extension ListAction {
-    static var discussion: String { "" }
-    static var from: WritableKeyPath<Method.Params, String?>? { nil }
-}
+extension ListAction { static var from: WritableKeyPath<Method.Params, String?>? { nil } }
 
 /// A result that people see as lines of fields.
 protocol ShownRecord { func show(_ terminal: Terminal) }
@@ -137,17 +141,13 @@ extension CommandConfiguration {
 }
 
 /// A command that calls one method and shows its result.
-protocol MethodCommand: NodeCommand {
-    associatedtype Method: ControlMethod
-    static var method: Method { get }
-    static var discussion: String { get }
+protocol MethodCommand: NodeCommand, MethodDescription {
     func params(_ terminal: Terminal) throws -> Method.Params
     func show(_ result: Method.Result, _ terminal: Terminal)
 }
 
 extension MethodCommand {
-    static var configuration: CommandConfiguration { CommandConfiguration(method, discussion: discussion) }
-    static var discussion: String { "" }
+    static var configuration: CommandConfiguration { described }
 
     func perform(_ terminal: Terminal) throws {
         try call(Self.method, params(terminal), terminal) { show($0, terminal) }
@@ -162,9 +162,7 @@ extension MethodCommand where Method.Result: ShownRecord {
 
 /// The command of a method whose parameters are one argument.
 struct Call<Action: MethodAction>: NodeCommand {
-    static var configuration: CommandConfiguration {
-        CommandConfiguration(Action.method, discussion: Action.discussion)
-    }
+    static var configuration: CommandConfiguration { Action.described }
 
     @OptionGroup var argument: Action.Method.Params.Argument
     @OptionGroup var global: GlobalOptions
@@ -172,13 +170,7 @@ struct Call<Action: MethodAction>: NodeCommand {
     func perform(_ terminal: Terminal) throws { try call(Action.method, .init(argument), terminal) }
 }
 
-protocol MethodAction: SendableMetatype {
-    associatedtype Method: ControlMethod where Method.Params: OneArgument, Method.Result: ShownRecord
-    static var method: Method { get }
-    static var discussion: String { get }
-}
-
-extension MethodAction { static var discussion: String { "" } }
+protocol MethodAction: MethodDescription where Method.Params: OneArgument, Method.Result: ShownRecord {}
 
 /// Parameters with one field, which is an argument of the command line.
 protocol OneArgument: MethodParams {
