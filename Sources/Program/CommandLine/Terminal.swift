@@ -87,24 +87,20 @@ struct Terminal {
         }
         let widths = widths()
         for row in all {
-            var line = ""
-            for (column, cell) in row.enumerated() {
-                line += cell
-                if column < row.count - 1 {
-                    line += String(repeating: " ", count: widths[column] - CellWidth.of(cell) + 2)
-                }
-            }
-            result(line, exitCode: code)
+            let padded = zip(row, widths).dropLast().map { Self.padded($0, to: $1) }.joined()
+            result(padded + (row.last ?? ""), exitCode: code)
         }
+    }
+
+    private static func padded(_ cell: String, to width: Int) -> String {
+        cell + String(repeating: " ", count: width - CellWidth.of(cell) + 2)
     }
 
     /// Prints aligned, sanitized `name  value` lines, without absent values.
     func fields(_ fields: [(String, String?)], exitCode code: Int32 = 0) {
         let present = fields.compactMap { name, value in value.map { (safe(name), safe($0)) } }
         let widest = present.map { CellWidth.of($0.0) }.max() ?? 0
-        for (name, value) in present {
-            result(name + String(repeating: " ", count: widest - CellWidth.of(name) + 2) + value, exitCode: code)
-        }
+        for (name, value) in present { result(Self.padded(name, to: widest) + value, exitCode: code) }
     }
 
     func report(_ error: ControlError) {
