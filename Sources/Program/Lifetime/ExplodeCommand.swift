@@ -162,8 +162,7 @@ extension ExplosionStatus {
     fileprivate init(_ machine: Messaging.Conversation, _ node: isolated Node) {
         guard let schedule = machine.record.schedule else {
             self.init(
-                conversation: machine.conversation.description, name: node.alias(of: machine.client), state: "none",
-                confirmed: [], waiting: [])
+                conversation: machine.conversation.description, name: node.alias(of: machine.client), state: "none")
             return
         }
         let members = machine.currentMembers.map(\.key)
@@ -317,7 +316,7 @@ extension ExplodeCommand {
         }
 
         private func noteSchedule(_ status: ExplosionStatus, _ terminal: Terminal) {
-            let asked = at ?? delay.map { Timestamp(milliseconds: wallClock().milliseconds + $0.milliseconds) }
+            let asked = at ?? delay.map { wallClock() + $0.milliseconds }
             if let asked, let end = status.expiresAt, end.milliseconds + 2_000 < asked.milliseconds {
                 terminal.note(
                     "the explosion is earlier than requested: a schedule never moves later, and is at most 365 d ahead")
@@ -337,15 +336,12 @@ extension ExplodeCommand {
 
         private func confirm(_ found: Conversation) throws {
             let name = found.title
-            let time = at.map { " at \($0.exactISO8601)" } ?? delay.map { " \(shown(after: $0))" } ?? ""
-            try Terminal.confirm(
-                "This destroys '\(name)' for all \(found.memberCount) members\(time) and cannot be undone.",
-                byTyping: name)
-        }
-
-        private func shown(after delay: Interval) -> String {
             let now = wallClock()
-            return "at " + Program.shown(Timestamp(milliseconds: now.milliseconds + delay.milliseconds), now: now)
+            let time = at.map(\.exactISO8601) ?? delay.map { shown(now + $0.milliseconds, now: now) }
+            let words = time.map { " at \($0)" } ?? ""
+            try Terminal.confirm(
+                "This destroys '\(name)' for all \(found.memberCount) members\(words) and cannot be undone.",
+                byTyping: name)
         }
     }
 
