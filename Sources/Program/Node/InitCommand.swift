@@ -55,7 +55,10 @@ struct InitCommand: NodeCommand {
         configuration.discover = try checkedDiscovery(discover)?.description
         let created = try NodeSetup.initialise(
             home, configuration, passphraseFile: try Passphrase.file(option: passphraseFile), terminal)
-        if let note = try NodeSetup.linkLocalNote(home: home) { terminal.warn(note) }
+        let reachable = ReachableAddresses(configuration, Sockets().interfaces() ?? [])
+        // Multicast finds link-local listeners, which are not advertised.
+        let isFound = configuration.discover ?? "off" != "off"
+        if !isFound, let note = NetworkView.linkLocalNote(reachable) { terminal.warn(note) }
         guard !terminal.json else { return terminal.result(created) }
         terminal.fields([
             ("home", created["home"]?.stringValue),
@@ -84,13 +87,6 @@ enum NodeSetup {
                 return try make(home, configuration, .passphrase, SecretBytes(copying: bytes))
             }
         } catch { throw controlError(error) }
-    }
-
-    /// Note for link-local listeners, which are not advertised.
-    static func linkLocalNote(home: String) throws -> String? {
-        let configuration = try NodeConfiguration.load(home: home)
-        if let discover = configuration.discover, discover != "off" { return nil }
-        return NetworkView.linkLocalNote(ReachableAddresses(configuration, Sockets().interfaces() ?? []))
     }
 
     private static func makeParents(of home: String) throws(ControlError) {

@@ -2,7 +2,6 @@ import ArgumentParser
 import Control
 import Cryptography
 import Glibc
-import Logging
 import Messaging
 import NodeRuntime
 import Store
@@ -31,10 +30,6 @@ struct RunCommand: AsyncParsableCommand {
               mayfly run --log-level info
             """)
 
-    enum LogLevel: String, ExpressibleByArgument, CaseIterable {
-        case trace, debug, info, notice, warning, error, critical
-    }
-
     @Option(parsing: .upToNextOption, help: ArgumentHelp("Endpoints to listen on.", valueName: "tcp://host:port"))
     var listen: [String] = []
     @Option(help: ArgumentHelp("Unlock with the passphrase in this file.", valueName: "file"), completion: .file())
@@ -60,7 +55,7 @@ struct RunCommand: AsyncParsableCommand {
             "Serve the node's metrics as GET /metrics on this loopback address.", valueName: "address:port"))
     var metrics: String?
     @Option(help: "The log level, on standard error. Default: that of config.json, else notice.") var logLevel:
-        LogLevel?
+        NodeConfiguration.LogLevel?
     @OptionGroup var global: GlobalOptions
 
     private func checkedMetrics() throws -> LoopbackEndpoint? {
@@ -116,10 +111,12 @@ struct RunCommand: AsyncParsableCommand {
             let file = try Passphrase.file(option: passphraseFile)
             try await Daemon.run(
                 options, passphraseFile: file, passphrase: file == nil ? try askPassphrase(home) : nil,
-                metrics: metrics, logLevel: logLevel.flatMap { Logger.Level(rawValue: $0.rawValue) })
+                metrics: metrics, logLevel: logLevel?.level)
         } catch let error as ControlError { try global.reporting { _ in throw error } }
     }
 }
+
+extension NodeConfiguration.LogLevel: ExpressibleByArgument {}
 
 func checkedDiscovery(_ text: String?) throws(ControlError) -> DiscoverySetting? {
     guard let text else { return nil }
