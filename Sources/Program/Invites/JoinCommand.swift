@@ -118,7 +118,6 @@ struct JoinCommand: ParsableCommand {
               mayfly join cancel 3f2a
             """, subcommands: [With.self, ListCall<List>.self, Call<Cancel>.self, Call<Retry>.self],
         defaultSubcommand: With.self)
-
 }
 
 extension JoinStatus: ShownRecord, TableRecord {
@@ -127,9 +126,10 @@ extension JoinStatus: ShownRecord, TableRecord {
             ["JOIN", "STATE", "FROM", "TO", "STARTED", "GIVES UP", "ATTEMPTS", "NEXT ATTEMPT", "TAG"],
             joins.map { join in
                 [
-                    short(join.join), join.state.rawValue, sender(of: join), join.name ?? "-", shown(join.startedAt),
-                    shown(join.expiresAt), join.attempts.map(String.init) ?? "-", shown(join.nextAttempt),
-                    join.inviteTag ?? "-",
+                    short(join.join), join.state.rawValue,
+                    join.from ?? (join.state == .invited ? "not in peers.json" : "-"), join.name ?? "-",
+                    shown(join.startedAt), shown(join.expiresAt), join.attempts.map(String.init) ?? "-",
+                    shown(join.nextAttempt), join.inviteTag ?? "-",
                 ]
             })
         if joins.isEmpty { terminal.note("no joins in progress") }
@@ -138,10 +138,6 @@ extension JoinStatus: ShownRecord, TableRecord {
             if let agreement = join.agreement { terminal.note("\(id) keeps messages: \(agreement.words)") }
             terminal.note("accept with `mayfly join \(id)`, refuse with `mayfly join cancel \(id)`")
         }
-    }
-
-    private static func sender(of join: JoinStatus) -> String {
-        join.from ?? (join.state == .invited ? "not in peers.json" : "-")
     }
 
     fileprivate var failure: ControlError? {
