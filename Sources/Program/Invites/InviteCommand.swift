@@ -198,9 +198,7 @@ struct InviteCommand: ParsableCommand {
               mayfly invite revoke room
               mayfly invite revoke room 5be1
             """, subcommands: [Create.self, List.self, Revoke.self, Inspect.self])
-}
 
-extension InviteCommand {
     struct Create: NodeCommand {
         static let configuration = CommandConfiguration(
             InviteMethods.create,

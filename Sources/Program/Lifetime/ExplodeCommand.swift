@@ -234,9 +234,7 @@ struct ExplodeCommand: ParsableCommand {
               mayfly explode status 4f1c09ab      the name works, too, unless exploded with --no-trace
               mayfly explode list                 names and ids of the last 45 days, and scheduled ones
             """, subcommands: [Now.self, Status.self, ListCall<List>.self], defaultSubcommand: Now.self)
-}
 
-extension ExplodeCommand {
     struct Now: NodeCommand {
         static let configuration = CommandConfiguration(commandName: "now", abstract: ExplodeMethods.explode.summary)
 

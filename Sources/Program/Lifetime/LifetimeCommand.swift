@@ -52,9 +52,7 @@ struct LifetimeCommand: ParsableCommand {
         if !isDefault, words.isEmpty { throw ValidationError("name a conversation, or give --default") }
         return (isDefault ? nil : words.first, words.dropFirst(most - 1).first)
     }
-}
 
-extension LifetimeCommand {
     struct Renewal: ParsableArguments {
         @Flag(help: "Accept the same terms again: after a restart, or 30 s without a link.") var renew = false
         @Flag(help: "Do not renew the agreement, and do not ask.") var once = false

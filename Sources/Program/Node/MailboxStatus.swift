@@ -231,9 +231,7 @@ struct MailboxCommand: ParsableCommand {
               mayfly lifetime propose room 1d --mailbox disk
               mayfly mailbox status
             """, subcommands: [Status.self])
-}
 
-extension MailboxCommand {
     struct Status: MethodCommand {
         static let method = NodeMethods.mailboxStatus
         static let discussion = """

@@ -182,9 +182,7 @@ enum NetworkView {
                     tcpMs: answer.tcpMilliseconds.map { Link.rounded($0) })
             })
     }
-}
 
-extension NetworkView {
     /// Checks which addresses the node advertises, and why it omits others.
     /// - Parameters:
     ///   - isFound: members on this network find the node by multicast.
@@ -220,9 +218,7 @@ extension NetworkView {
         untold.map { address in address.endpoint.description + (address.interface.map { " (\($0))" } ?? "") }.joined(
             separator: ", ")
     }
-}
 
-extension NetworkView {
     /// - Parameter isLocked: a locked node queries no gateway.
     static func portMappings(_ states: [PortMappingState], isLocked: Bool) -> [PortMappingStatus] {
         guard states.isEmpty else { return states.map(portMapping) }

@@ -148,10 +148,7 @@ struct UnlockCommand: NodeCommand {
 
 struct ReapCommand: NodeCommand {
     static let configuration = CommandConfiguration(
-        NodeMethods.reap,
-        discussion: """
-            Works with the node down and needs no passphrase: run it at boot.
-            """)
+        NodeMethods.reap, discussion: "Works with the node down and needs no passphrase: run it at boot.")
 
     @OptionGroup var global: GlobalOptions
 

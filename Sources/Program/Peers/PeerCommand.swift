@@ -304,9 +304,7 @@ struct PeerCommand: ParsableCommand {
             Add.self, ListCall<List>.self, Call<Show>.self, Remove.self, Ping.self, Call<Block>.self,
             Call<Unblock>.self, Set.self, Call<Card>.self, Import.self, Export.self,
         ])
-}
 
-extension PeerCommand {
     struct Add: MethodCommand {
         static let method = PeerMethods.add
 
