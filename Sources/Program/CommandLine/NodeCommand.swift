@@ -46,6 +46,14 @@ extension NodeCommand {
     }
 }
 
+extension Terminal {
+    /// Prints a result that describes its own failure, if any; the exit code gives the kind.
+    func result(_ value: JSONValue, failure: ControlError?) throws {
+        result(value, exitCode: failure?.kind.exitCode ?? 0)
+        if let failure { throw ExitCode(failure.kind.exitCode) }
+    }
+}
+
 extension ControlClient {
     func result<Method: ControlMethod>(_ method: Method, _ params: Method.Params, timeout: Duration? = .seconds(30))
         throws(ControlError) -> Method.Result

@@ -346,14 +346,9 @@ extension InviteCommand.Create {
         if terminal.json { terminal.result(value) } else { show(opened, terminal) }
         if noWait { return }
         let answer = try client.call(InviteMethods.outcome, .init(number: opened.number), timeout: Self.patience)
-        let outcome = try understand(answer, as: InviteOutcomeResult.self).outcome
-        if terminal.json {
-            // The result describes the failure; the exit code gives its kind.
-            terminal.result(answer, exitCode: outcome.failure?.kind.exitCode ?? 0)
-            if let failure = outcome.failure { throw ExitCode(failure.kind.exitCode) }
-            return
-        }
-        if let failure = outcome.failure { throw failure.about(conversation) }
+        let failure = try understand(answer, as: InviteOutcomeResult.self).outcome.failure
+        if terminal.json { return try terminal.result(answer, failure: failure) }
+        if let failure { throw failure.about(conversation) }
         terminal.note("the code was used: the other side has the invitation")
     }
 

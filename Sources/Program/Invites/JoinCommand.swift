@@ -208,12 +208,7 @@ extension JoinCommand {
             }
             var failure = status.failure
             if noWait, failure?.kind == .timedOut { failure = nil }
-            if terminal.json {
-                // The result describes the failure; the exit code gives its kind.
-                terminal.result(value, exitCode: failure?.kind.exitCode ?? 0)
-                if let failure { throw ExitCode(failure.kind.exitCode) }
-                return
-            }
+            if terminal.json { return try terminal.result(value, failure: failure) }
             if let failure { throw failure }
             terminal.fields([
                 ("join", short(status.join)), ("state", status.state.rawValue), ("conversation", status.conversation),

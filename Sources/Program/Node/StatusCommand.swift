@@ -248,10 +248,7 @@ struct StatusCommand: NodeCommand {
     func perform(_ terminal: Terminal) throws {
         do { try call(NodeMethods.status, Nothing(), terminal) { show($0, terminal) } } catch let error as ControlError
             where error.kind == .noNode && terminal.json
-        {
-            terminal.result(["running": false], exitCode: error.kind.exitCode)
-            throw ExitCode(error.kind.exitCode)
-        }
+        { try terminal.result(["running": false], failure: error) }
     }
 
     private func show(_ status: NodeStatus, _ terminal: Terminal) {
