@@ -53,20 +53,18 @@ struct PassphraseChange {
     }
 }
 
+/// Changes run one at a time, each with a slow key derivation.
 enum ProtectionMethods {
     static let all: [any ServedMethod] = [change, set, drop]
 
-    /// Changes run one at a time, each with a slow key derivation.
     static let change = NodeMethod<PassphraseChangeParams, ProtectionResult>(
         "passphrase.change", "Replace the passphrase.", waits: .always
     ) { params, node in try change(.init(old: params.passphrase, new: params.newPassphrase), node) }
 
-    /// Changes run one at a time, each with a slow key derivation.
     static let set = NodeMethod<PassphraseSetParams, ProtectionResult>(
         "passphrase.set", "Replace the key file with a passphrase.", waits: .always
     ) { params, node in try change(.init(new: params.newPassphrase), node) }
 
-    /// Changes run one at a time, each with a slow key derivation.
     static let drop = NodeMethod<UnlockParams, ProtectionResult>(
         "passphrase.drop", "Replace the passphrase with a key file.", waits: .always
     ) { params, node in try change(.init(old: params.passphrase), node) }
