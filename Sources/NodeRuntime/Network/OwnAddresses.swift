@@ -83,9 +83,7 @@ final class OwnAddresses: Part {
             hasNew: !now.outward.isSubset(of: seen.outward))
     }
 
-    func watched(by channel: any Channel) {
-        if isStopped { channel.close(promise: nil) } else { watch = channel }
-    }
+    func watched(by channel: any Channel) { if isStopped { channel.close(promise: nil) } else { watch = channel } }
 
     func stopWatching() { watch?.close(promise: nil) }
 
