@@ -23,8 +23,7 @@ import Testing
     private let left = Left()
 
     private func enqueue(_ number: Int, for inbox: EffectQueue) -> Bool {
-        let left = left
-        return inbox.enqueue(.run { left.effects.append((number, $0)) }, completed: commits.completed)
+        inbox.enqueue(.run { [left] in left.effects.append((number, $0)) }, completed: commits.completed)
     }
 
     @Test("Effects of a change wait for its commit, in order, per inbox; effects without a change do not wait")

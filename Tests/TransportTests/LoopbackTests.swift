@@ -195,15 +195,18 @@ import Testing
         try await net.end()
     }
 
-    /// Queues the frames at the far end, which reads nothing. They are there when all their bytes are acknowledged.
+    /// Queues the frames at the far end, which reads nothing, until all their bytes are acknowledged.
     private func fill(_ net: SocketPair, with frames: [[UInt8]]) async throws {
         try await net.act { near, far in
             far.links[0].pauseReading()
             for frame in frames { try near.links[0].send(frame) }
             near.links[0].flush()
         }
-        while try await net.act({ near, _ in near.transport.endpoint.link(near.links[0].id)?.outbound.byteCount != 0 })
-        {}
+        func isWaiting() async throws -> Bool {
+            try await net.act { near, _ in near.transport.endpoint.link(near.links[0].id)?.outbound.byteCount ?? 0 > 0 }
+        }
+        while try await isWaiting() {}
+        #expect(net.near.closed.isEmpty)
     }
 
     @Test func `a link hands over at most 128 frames in one turn of the loop`() async throws {

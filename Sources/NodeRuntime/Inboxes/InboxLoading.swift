@@ -151,7 +151,7 @@ final class InboxLoading: Part {
         store.release(inbox.row)
     }
 
-    /// May be later than the saved last activity after a crash, since messages do not save the state.
+    /// After a crash the newest message may be later than the saved last activity: messages do not save the state.
     private func newestMessageTime(_ row: RowID) -> Messaging.Timestamp? {
         let now = now
         var time: Messaging.Timestamp?

@@ -112,10 +112,12 @@ final class OwnMailbox: Part {
     private func claim(_ early: Set<BoxLabel>, after commits: Commits) {
         guard !awaitsCommit else { return }
         awaitsCommit = true
-        commits.whenCommitted().assumeIsolated().whenComplete { [weak self] result in
+        // The wait may span several commits. One that fails may take back an agreement that is then made anew.
+        let failures = commits.figures.failureCount
+        commits.whenCommitted().assumeIsolated().whenComplete { [weak self] _ in
             guard let self else { return }
             awaitsCommit = false
-            settle(isForced: true, agreed: (try? result.get()) == nil ? [] : early)
+            settle(isForced: true, agreed: commits.figures.failureCount == failures ? early : [])
             core.schedule()
         }
     }

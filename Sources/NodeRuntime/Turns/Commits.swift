@@ -63,7 +63,7 @@ final class Commits: Part {
         if let client = links[link]?.client { sendWhenDurable(effect, for: client) }
     }
 
-    /// Whether all changes of an inbox are durable.
+    /// Whether no effect of an inbox would wait. Not to be asked between a failed commit and its inboxes' reload.
     func isDurable(_ client: ClientID?) -> Bool {
         guard let client, let inbox = inboxes[client] else { return true }
         return inbox.effects.blockedUntil <= ledger.completed
@@ -247,7 +247,7 @@ final class EffectQueue {
 
     init(client: ClientID) { self.client = client }
 
-    /// - Parameter completed: the newest durable commit.
+    /// - Parameter completed: the newest commit that has ended.
     /// - Returns: whether the effect was queued and waits.
     func enqueue(_ effect: Effect, completed: UInt64) -> Bool {
         guard blockedUntil > completed || !waiting.isEmpty else { return false }
@@ -257,14 +257,10 @@ final class EffectQueue {
     }
 
     fileprivate func release(upTo completed: UInt64) -> [Effect] {
-        var effects: [Effect] = []
         let count = waiting.firstIndex { $0.sequence > completed } ?? waiting.count
-        effects.reserveCapacity(count)
-        for _ in 0..<count {
-            let effect = waiting.removeFirst().effect
-            weight -= effect.weight
-            effects.append(effect)
-        }
+        let effects = waiting.prefix(count).map { $0.effect }
+        waiting.removeFirst(count)
+        weight -= effects.reduce(0) { $0 + $1.weight }
         return effects
     }
 
@@ -289,6 +285,7 @@ struct CommitLedger {
     private var changes: Deque<Change> = []
     /// The commit of the next change.
     private(set) var nextCommit: UInt64 = 1
+    /// The newest commit that has ended. A failed one has unblocked its inboxes.
     private(set) var completed: UInt64 = 0
 
     mutating func changed(_ queue: EffectQueue) {

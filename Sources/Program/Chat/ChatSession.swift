@@ -62,7 +62,7 @@ struct ChatCommand: ParsableCommand {
 final class ChatSession {
     /// Milliseconds to wait after Escape for the rest of a sequence.
     private static let escapeTime: Int64 = 50
-    /// Between reconnection attempts.
+    /// The pause between reconnection attempts.
     private static let retryTime = Duration.seconds(1)
 
     private let home: String

@@ -129,8 +129,8 @@ struct QRMatrix {
         }
     }
 
-    /// The data modules in bit order: pairs of columns from the right, alternately up and down, without the timing
-    /// column.
+    /// Fills the data modules in bit order: pairs of columns from the right, alternately up and down, without the
+    /// timing column.
     private mutating func draw(codewords: [UInt8]) {
         var index = 0
         var goesUp = true

@@ -40,7 +40,7 @@ package struct TransportLimits: Sendable {
     package var connectTimeout = TimeAmount.seconds(10)
     /// Delay before the next dial attempt starts in parallel (RFC 8305, section 8).
     package var dialStagger = TimeAmount.milliseconds(250)
-    /// The same for UDP to an endpoint that has accepted a TCP connection.
+    /// The same for UDP to the last endpoint, once it has accepted a TCP connection.
     package var answerPatience = TimeAmount.seconds(1)
     /// Wait for UDP after TCP has failed: a node that is down is silent over UDP. Act 1 is retransmitted after a
     /// second, and its answer may take as long.
