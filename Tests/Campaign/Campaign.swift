@@ -7,10 +7,11 @@ import StoreCampaigns
 @main struct Campaign {
     private var options: [String: Int] = [:]
     private let start = Self.now
+    private let home: SimulatedDisk
 
-    private var seconds: Int { options["--seconds"] ?? 60 }
     private var seed: UInt64 { UInt64(options["--seed"] ?? 1) }
-    private var isOver: Bool { Self.now - start > Double(seconds) }
+    private var isOver: Bool { Self.now - start > Double(options["--seconds"] ?? 60) }
+    private var time: String { "\(Int(Self.now - start)) s" }
 
     private static var now: Double {
         var time = timespec()
@@ -21,7 +22,7 @@ import StoreCampaigns
     static func main() throws {
         var words = CommandLine.arguments.dropFirst()
         let kind = words.popFirst() ?? ""
-        var campaign = Campaign()
+        var campaign = Campaign(home: try Verification.makeHome())
         while let word = words.popFirst() { campaign.options[word] = words.popFirst().flatMap { Int($0) } }
         switch kind {
         case "crash": try campaign.crash()
@@ -35,27 +36,46 @@ import StoreCampaigns
         }
     }
 
+    private init(home: SimulatedDisk) { self.home = home }
+
     private func finish(_ violations: [String]) -> Never {
         for violation in violations { print("VIOLATION \(violation)") }
         print(violations.isEmpty ? "no promise was broken" : "\(violations.count) promises were broken")
         exit(violations.isEmpty ? 0 : 1)
     }
 
+    /// Ends the program unless a planted mistake is found.
+    private func canary(_ mistake: String, _ found: String?) {
+        guard let found else { finish(["the campaign does not see \(mistake)"]) }
+        print("canary, \(mistake): \(found)")
+    }
+
+    /// The first violation in the histories of twenty seeds.
+    private func first(_ run: (UInt64) throws -> [String]) rethrows -> String? {
+        for number in 0..<20 as Range<UInt64> { if let found = try run(seed &+ number).first { return found } }
+        return nil
+    }
+
+    /// Every operation, then random ones.
+    private func steps(_ history: Int) -> [Operation?] {
+        history == 0 ? FaultCampaign.everyOperation : .init(repeating: nil, count: 40)
+    }
+
+    private func calls(_ count: Int) -> StrideThrough<Int> {
+        stride(from: options["--call"] ?? 1, through: count, by: options["--step"] ?? 1)
+    }
+
     private func forensic() throws {
-        let home = try Verification.makeHome()
-        let canary = ForensicCampaign(on: home)
-        try canary.run(seed: seed, steps: 60, leavesOldBlocks: true)
-        guard !canary.violations.isEmpty else { finish(["the thief does not see what a rename leaves"]) }
-        print("canary: \(canary.violations[0])")
-        let journal = ForensicCampaign(on: home)
-        for number in 0..<20 as Range<UInt64> where journal.violations.isEmpty {
-            try journal.run(seed: seed &+ number, steps: 60, outlivesErasure: true)
-        }
-        guard !journal.violations.isEmpty else {
-            finish(["the thief does not see a journal that outlives its erasure"])
-        }
-        print("canary: \(journal.violations[0])")
         let campaign = ForensicCampaign(on: home)
+        let blocks = ForensicCampaign(on: home)
+        try blocks.run(seed: seed, steps: 60, leavesOldBlocks: true)
+        canary("what a rename leaves", blocks.violations.first)
+        let journal = try first { seed in
+            let campaign = ForensicCampaign(on: home)
+            try campaign.run(seed: seed, steps: 60, outlivesErasure: true)
+            return campaign.violations
+        }
+        canary("a journal that outlives its erasure", journal)
         while !isOver, campaign.violations.isEmpty {
             let number = seed &+ UInt64(campaign.histories)
             try campaign.run(seed: number, steps: 40, isThorough: campaign.histories % 500 == 0)
@@ -63,68 +83,50 @@ import StoreCampaigns
         print(
             "\(campaign.histories) histories, \(campaign.deadTried) dead payloads sought,"
                 + " \(campaign.liveRead) live ones read, \(campaign.placesTried) places tried for a key page,"
-                + " \(campaign.formerTried) passphrases and key files of before, \(Int(Self.now - start)) s")
+                + " \(campaign.formerTried) passphrases and key files of before, \(time)")
         finish(campaign.violations)
     }
 
-    /// A mailbox's bodies with the owner's disk, and the mailbox's own disk.
+    /// A mailbox's bodies with the owner's disk.
     private func mailbox() throws {
-        let home = try Verification.makeHome()
-        let canaries: [(String, (MailboxCampaign, UInt64) throws -> Void)] = [
-            ("what a rename leaves", { try $0.run(seed: $1, steps: 24, leavesOldBlocks: true) }),
-            ("keys of slices that are stored", { try $0.run(seed: $1, steps: 24, keepsKeys: true) }),
-        ]
-        for (name, run) in canaries {
-            let canary = MailboxCampaign(on: home)
-            for number in 0..<20 as Range<UInt64> where canary.violations.isEmpty { try run(canary, seed &+ number) }
-            guard !canary.violations.isEmpty else { finish(["the thief does not see \(name)"]) }
-            print("canary, \(name): \(canary.violations[0])")
+        for (mistake, leavesOldBlocks) in [("what a rename leaves", true), ("keys of slices that are stored", false)] {
+            let found = try first { seed in
+                let campaign = MailboxCampaign(on: home)
+                try campaign.run(
+                    seed: seed, steps: 24, leavesOldBlocks: leavesOldBlocks, keepsKeys: !leavesOldBlocks)
+                return campaign.violations
+            }
+            canary(mistake, found)
         }
-        let boxCanary = BoxCampaign(on: home)
-        for number in 0..<20 as Range<UInt64> where boxCanary.violations.isEmpty {
-            try boxCanary.run(seed: seed &+ number, steps: 24, outlivesErasure: true)
-        }
-        guard !boxCanary.violations.isEmpty else { finish(["the thief does not see what the journal keeps"]) }
-        print("canary, the mailbox's journal: \(boxCanary.violations[0])")
-        let (owner, boxes) = (MailboxCampaign(on: home), BoxCampaign(on: home))
+        let campaign = MailboxCampaign(on: home)
         let most = options["--histories"] ?? .max
-        while !isOver, owner.histories < most, owner.violations.isEmpty, boxes.violations.isEmpty {
-            let number = seed &+ UInt64(owner.histories)
-            try owner.run(seed: number, steps: 24, isThorough: owner.histories % 500 == 0)
-            if owner.histories.isMultiple(of: 4) { try boxes.run(seed: number, steps: 24) }
+        while !isOver, campaign.histories < most, campaign.violations.isEmpty {
+            let number = seed &+ UInt64(campaign.histories)
+            try campaign.run(seed: number, steps: 24, isThorough: campaign.histories % 500 == 0)
         }
         print(
-            "owner: \(owner.histories) histories, \(owner.keyCount) keys tried;"
-                + " before: \(owner.before.opened) of \(owner.before.tried) open;"
-                + " inbox or bucket destroyed: \(owner.dead.opened) of \(owner.dead.tried);"
+            "\(campaign.histories) histories, \(campaign.keyCount) keys tried;"
+                + " before: \(campaign.before.opened) of \(campaign.before.tried) open;"
+                + " inbox or bucket destroyed: \(campaign.dead.opened) of \(campaign.dead.tried);"
                 + " one slice after their time:")
         for kind in MailHistory.Kind.allCases {
-            guard let figures = owner.after[kind] else { continue }
+            guard let figures = campaign.after[kind] else { continue }
             print("  \(kind): \(figures.opened) of \(figures.tried)")
         }
-        print(
-            "mailbox: \(boxes.histories) histories, \(boxes.goneTried) bodies that are gone sought on the disk,"
-                + " \(boxes.withoutKeysTried) without a key in all that was written, \(boxes.liveRead) read,"
-                + " \(Int(Self.now - start)) s")
-        finish(owner.violations + boxes.violations)
+        print(time)
+        finish(campaign.violations)
     }
 
     private func faults() throws {
-        let home = try Verification.makeHome()
-        guard let canary = try FaultCampaign.canary(on: home) else {
-            finish(["the campaign does not see that a failed commit counts as done"])
-        }
-        print("canary: \(canary)")
+        canary("that a failed commit counts as done", try FaultCampaign.canary(on: home))
         var violations: [String] = []
         var (runs, refusals, histories) = (0, 0, 0)
         var struck: [String: Int] = [:]
         repeat {
-            let steps: [Operation?] = histories == 0 ? FaultCampaign.everyOperation : .init(repeating: nil, count: 40)
-            let campaign = FaultCampaign(on: home, seed: seed &+ UInt64(histories), steps: steps)
+            let campaign = FaultCampaign(on: home, seed: seed &+ UInt64(histories), steps: steps(histories))
             let count = try campaign.callCount()
             print("history \(histories): \(count) calls")
-            for call in stride(from: options["--call"] ?? 1, through: count, by: options["--step"] ?? 1)
-            where !isOver || histories == 0 {
+            for call in calls(count) where !isOver || histories == 0 {
                 for code in FaultCampaign.codes {
                     for lasting in FaultCampaign.Lasting.allCases { campaign.run(failing: call, with: code, lasting) }
                 }
@@ -136,43 +138,34 @@ import StoreCampaigns
             struck.merge(campaign.struck, uniquingKeysWith: +)
             histories += 1
         } while !isOver && violations.isEmpty
-        print("\(histories) histories, \(runs) runs, \(refusals) refusals, \(Int(Self.now - start)) s")
+        print("\(histories) histories, \(runs) runs, \(refusals) refusals, \(time)")
         for (call, count) in struck.sorted(by: { $0.key < $1.key }) { print("  \(call): \(count)") }
         finish(violations)
     }
 
     private func kill() throws {
-        let home = try Verification.makeHome()
-        guard let canary = try KillCampaign.canary(on: home) else {
-            finish(["the campaign does not see that a start trusts the cache"])
-        }
-        print("canary: \(canary)")
+        canary("that a start trusts the cache", try KillCampaign.canary(on: home))
         var violations: [String] = []
         var (runs, histories) = (0, options["--history"] ?? 0)
         repeat {
-            let steps: [Operation?] = histories == 0 ? FaultCampaign.everyOperation : .init(repeating: nil, count: 40)
-            let campaign = KillCampaign(on: home, seed: seed &+ UInt64(histories), steps: steps)
-            let count = try campaign.callCount()
-            for call in stride(from: options["--call"] ?? 1, through: count, by: options["--step"] ?? 1)
-            where !isOver || histories == 0 { for end in KillCampaign.End.allCases { campaign.run(at: call, end) } }
+            let campaign = KillCampaign(on: home, seed: seed &+ UInt64(histories), steps: steps(histories))
+            for call in calls(try campaign.callCount()) where !isOver || histories == 0 {
+                for end in KillCampaign.End.allCases { campaign.run(at: call, end) }
+            }
             violations += campaign.violations
             runs += campaign.runs
             histories += 1
         } while !isOver && violations.isEmpty
-        print("\(histories) histories, \(runs) kills, \(Int(Self.now - start)) s")
+        print("\(histories) histories, \(runs) kills, \(time)")
         finish(violations)
     }
 
     private func crash() throws {
-        let home = try Verification.makeHome()
-        guard let canary = try CrashCampaign.canary(on: home) else {
-            finish(["the campaign does not see that a disk lies about its barriers"])
-        }
-        guard let journal = try CrashCampaign.journalCanary(on: home) else {
-            finish(["the campaign does not see that a commit is acknowledged before the journal's barrier"])
-        }
-        print("canary: \(journal)")
-        print("canary: \(canary)")
+        canary(
+            "that a disk lies about its barriers", try CrashCampaign.canary(on: home) { $0.liesAboutBarriers = true })
+        canary(
+            "that a commit is acknowledged before the journal's barrier",
+            try CrashCampaign.canary(on: home) { $0.skipsBarriersOf = "journal" })
         let campaign = CrashCampaign(limit: options["--limit"] ?? 256, thoroughness: 4, seed: seed)
         var histories = 0
         while !isOver, campaign.violations.count < 8 {
@@ -185,7 +178,7 @@ import StoreCampaigns
         }
         print(
             "\(histories) histories, \(campaign.moments) moments, \(campaign.statesChecked) states checked,"
-                + " \(campaign.names.count) distinct, \(Int(Self.now - start)) s")
+                + " \(campaign.names.count) distinct, \(time)")
         for operation in Operation.allCases { print("  \(operation): \(campaign.byOperation[operation, default: 0])") }
         finish(campaign.violations)
     }

@@ -22,23 +22,14 @@ package final class CrashCampaign {
 
     /// Checks that the campaign can fail: a disk whose barriers have no effect loses acknowledged data. Returns the
     /// violation; `nil` if the campaign missed it.
-    package static func canary(on home: SimulatedDisk) throws -> String? {
+    /// - Parameter mistake: What the disk does wrong.
+    package static func canary(on home: SimulatedDisk, _ mistake: (inout SimulatedDisk.State) -> Void) throws -> String?
+    {
         let disk = home.copy()
-        disk.with { $0.liesAboutBarriers = true }
+        disk.with(mistake)
         let campaign = CrashCampaign(limit: 8, thoroughness: 4, seed: 1)
         let history = History(on: disk, seed: 1)
         try campaign.run(history, on: disk, named: "canary", [.createInbox, .saveState, .put, .put, .commit])
-        history.close()
-        return campaign.violations.first { $0.contains("is lost") }
-    }
-
-    /// The same for the journal alone: a commit is acknowledged before its barrier.
-    package static func journalCanary(on home: SimulatedDisk) throws -> String? {
-        let disk = home.copy()
-        disk.with { $0.skipsBarriersOf = "journal" }
-        let campaign = CrashCampaign(limit: 8, thoroughness: 4, seed: 1)
-        let history = History(on: disk, seed: 1)
-        try campaign.run(history, on: disk, named: "journal canary", [.createInbox, .saveState, .put, .put, .commit])
         history.close()
         return campaign.violations.first { $0.contains("is lost") }
     }

@@ -38,6 +38,7 @@ package final class ForensicCampaign {
         for _ in 0..<steps { try history.step() }
         try history.step(.commit)
         try history.step(.shortWait)
+        try history.replace()
         history.close()
         histories += 1
         expiredCount += history.expiredCount

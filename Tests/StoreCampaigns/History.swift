@@ -6,7 +6,7 @@ package enum Operation: String, CaseIterable, Sendable {
     case createInbox, put, putHidden, update, erase, reschedule, saveState, saveLargeState, commit, destroyInbox,
         lightFuse
     case shortWait, longWait, addTombstone, updateTombstone, removeTombstone, saveFanOut, removeFanOut, saveSummaries
-    case saveClock, release, lock, destroyWhileLocked, waitWhileLocked, restart, fillSlots, changePassphrase
+    case saveClock, release, lock, destroyWhileLocked, waitWhileLocked, restart, changePassphrase
 }
 
 /// A store under random operations, and the promise it has given.
@@ -21,8 +21,6 @@ package final class History {
     package private(set) var lockedWaits = 0
     /// Every payload ever sealed, with the row and bucket end of its key.
     private var sealed: [(serial: Int, row: RowID?, keyEnds: Int64)] = []
-    /// Called after each step, when the promise is current.
-    package var onStep: (() throws -> Void)?
     /// The disk fails: a commit may silently fail a reap's erasures, and a later reap repeats them.
     package var isHarmed = false
     /// Plants a bug: a failed commit counts as done.
@@ -106,7 +104,7 @@ package final class History {
     package var liveRows: [RowID] { rows.filter { row in promise.inboxes[row].map { !$0.mayBeGone } ?? false } }
 
     /// A message that is certainly stored.
-    private func someMessage(isHidden: Bool = false) -> (RowID, Int)? {
+    private func someMessage() -> (RowID, Int)? {
         let all = liveRows.flatMap { row in
             (promise.inboxes[row]?.messages ?? [:]).filter { $0.value.versions.allSatisfy { $0.expiresAt > now } }.map {
                 (row, $0.key)
@@ -161,10 +159,8 @@ package final class History {
         case .destroyWhileLocked: try destroyWhileLocked()
         case .waitWhileLocked: try waitWhileLocked()
         case .restart: try restart()
-        case .fillSlots: try fillSlots()
         case .changePassphrase: try changePassphrase()
         }
-        try onStep?()
     }
 
     package func step(_ operation: Operation?) throws { if let operation { try step(operation) } else { try step() } }
@@ -184,7 +180,7 @@ package final class History {
         let often: [Operation] = [
             .put, .put, .put, .put, .update, .update, .saveState, .commit, .commit, .commit, .shortWait,
         ]
-        let seldom = Operation.allCases.filter { $0 != .fillSlots && $0 != .saveLargeState }
+        let seldom = Operation.allCases.filter { $0 != .saveLargeState }
         try step(liveRows.isEmpty ? .createInbox : pick(often + seldom) ?? .put)
     }
 
@@ -249,6 +245,29 @@ package final class History {
             waiting.append { $0.erase(row, number) }
         }
         // No later operation of this batch uses the row.
+        try commit()
+    }
+
+    /// Erases a message and stores another with its identifier in one commit, as a mailbox keeps an owner's answer in
+    /// place of a notice.
+    package func replace() throws {
+        guard let (row, number) = someMessage() else { return }
+        let version = version(text(pick(20..<600)))
+        let place = nextNumber
+        nextNumber += 1
+        note(version, row)
+        promise.inboxes[row]?.messages[number]?.mayBeGone = true
+        try attempt { store in
+            let id = Verification.identifier(number)
+            try store.erase(row, id: id)
+            try store.append(
+                row, id: id, tier: version.tier, expiresAt: version.expiresAt, payload: version.text.bytes)
+            waiting.append {
+                $0.erase(row, number)
+                $0.inboxes[row]?.messages[number] = Promise.Message(
+                    versions: [version], mayBeGone: false, isHidden: false, place: place)
+            }
+        }
         try commit()
     }
 
@@ -556,15 +575,5 @@ package final class History {
         guard let file = try? disk.open(home + "/key", in: nil, []) else { return nil }
         defer { disk.close(file) }
         return try? disk.read(file, at: 0, count: 32)
-    }
-
-    private func fillSlots() throws {
-        tell(.fillSlots)
-        for _ in 0..<58 {
-            try attempt { store in
-                let row = try store.createRow()
-                promise.inboxes[row] = Promise.Inbox(id: row)
-            }
-        }
     }
 }

@@ -69,8 +69,6 @@ package struct Promise {
     package var formerKeyFiles: Set<[UInt8]> = []
     package var clock: Int64 = 0
     package var possibleClocks: [Int64] = []
-    /// The state from which an inbox's summary was made.
-    package var summaries: [RowID: Text] = [:]
     package var now: Int64 = campaignStart
 
     package init() {}

@@ -29,19 +29,4 @@ import Testing
         }
         #expect(campaign.violations.contains { $0.contains("is dead and opens") })
     }
-
-    @Test func `a mailbox's own disk keeps no discarded or expired slot, and none of a destroyed box`() throws {
-        let campaign = BoxCampaign(on: try Verification.makeHome())
-        for seed in 1...8 as ClosedRange<UInt64> { try campaign.run(seed: seed, steps: 24) }
-        #expect(campaign.violations == [])
-        #expect(campaign.goneTried > 10 && campaign.withoutKeysTried > 5 && campaign.liveRead > 3)
-    }
-
-    @Test func `canary: the thief reads a mailbox's journal that outlives its erasure`() throws {
-        let campaign = BoxCampaign(on: try Verification.makeHome())
-        for seed in 1...20 as ClosedRange<UInt64> where campaign.violations.isEmpty {
-            try campaign.run(seed: seed, steps: 24, outlivesErasure: true)
-        }
-        #expect(campaign.violations.contains { $0.contains("opens on the disk, and is gone") })
-    }
 }
