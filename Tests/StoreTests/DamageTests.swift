@@ -93,16 +93,6 @@ import Testing
         #expect(try openHome(disk).liveRows() == [rows[1]])
     }
 
-    @Test func `a damaged row page loses its inbox and no other`() throws {
-        let (disk, rows) = try home()
-        var bytes = try #require(disk.files()["/home/rows.slots"])
-        bytes[1_000] ^= 4
-        disk.replace("/home/rows.slots", with: bytes)
-        let store = try openHome(disk)
-        #expect(store.liveRows() == [rows[1]])
-        #expect(try store.list(rows[1], now: start).count == 3)
-    }
-
     /// A home whose first unlock misread the page of one inbox; the next unlock opens it.
     private func homeWithOneSetAside() throws -> (disk: SimulatedDisk, rows: [RowID]) {
         let (disk, rows) = try home()
@@ -298,13 +288,6 @@ import Testing
         disk.replace("/home/clock", with: file)
         store = try openHome(disk)
         #expect(store.clockMark() == 0 && store.damage == ["/home/clock is damaged"])
-        store.close()
-    }
-
-    @Test func `an impossible clock mark is refused and not written`() throws {
-        let store = try openHome(makeHome())
-        #expect(throws: StoreError.invalidArgument("time \(Int64.max)")) { try store.saveClockMark(.max) }
-        #expect(store.clockMark() == 0)
         store.close()
     }
 

@@ -105,24 +105,6 @@ import Testing
         #expect(try store.get(row, 1, now: start + 1) == nil)
     }
 
-    @Test func `an inbox unused since the unlock loses its messages at their expiry`() throws {
-        var (disk, store, row) = try makeRow()
-        try store.put(row, 1, .thirtyDays, at: start + hour, "one")
-        try store.put(row, 2, .thirtyDays, at: start + 2 * hour, "two")
-        try store.commitNow()
-        store = try store.reopened()
-        #expect(store.nextDeadline == start + 1)
-        #expect(store.reap(hide: start + 1, destroy: start + 1).expired.isEmpty)
-        #expect(store.nextDeadline == start + hour)
-        let report = store.reap(hide: start + hour, destroy: start + hour)
-        #expect(report.expired == [ReapReport.Expired(row: row, id: messageID(1))])
-        #expect(report.recordsOverwritten == 1)
-        store.close()
-        store = try openHome(disk, now: start + hour)
-        #expect(try store.list(row, now: start).map(\.id) == [messageID(2)])
-        #expect(store.damage.isEmpty)
-    }
-
     @Test func `the earliest fuse of a row burns without a passphrase, and spares a reused slot`() throws {
         let disk = try makeHome(passphrase: "p")
         var store = try openHome(disk, unlocking: false)

@@ -183,29 +183,6 @@ import Testing
         again.close()
     }
 
-    @Test(arguments: 0..<64) func `a torn last block is no commit, and earlier blocks stay valid`(sector: Int) throws {
-        try store.put(rows[0], 0, at: start + hour, "kept")
-        try store.commitNow()
-        try store.put(rows[0], 1, at: start + hour, String(repeating: "z", count: 9_000))
-        try store.commitNow()
-        let copy = cut()
-        var bytes = try #require(copy.files()["/home/journal"])
-        let place = 4_096 + sector * 512
-        let old = Array(bytes[place..<(place + 512)])
-        bytes.replaceSubrange(place..<(place + 512), with: [UInt8](repeating: 0, count: 512))
-        copy.replace("/home/journal", with: bytes)
-        let again = try openHome(copy)
-        let isWhole = old.allSatisfy { $0 == 0 }
-        #expect(try texts(again).count == (isWhole ? 2 : 1))
-        #expect(again.damage.allSatisfy { $0.contains("its end makes no commit") } && again.damage.isEmpty == isWhole)
-        try again.put(rows[0], 2, at: start + hour, "later")
-        try again.commitNow()
-        again.close()
-        let last = try openHome(copy)
-        #expect(try texts(last).last == "later" && last.damage.isEmpty)
-        last.close()
-    }
-
     @Test(arguments: [false, true]) func `a damaged block is reported, and the acknowledged blocks after it are read`(
         hasFailure: Bool
     ) throws {

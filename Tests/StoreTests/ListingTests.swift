@@ -193,9 +193,5 @@ import Testing
         protected.close()
         try protected.unlock(with: keys)
         #expect(protected.isLocked)
-        let strict = try Store.open(home: "/home", fileSystem: disk, now: start, committingOn: .caller)
-        #expect(throws: StoreError.weakKeystore(iterations: 1, memoryByteCount: 8_192)) {
-            try strict.stretching?.keys(from: secretBytes("correct"))
-        }
     }
 }

@@ -82,26 +82,28 @@ import Testing
         again.close()
     }
 
-    @Test func `a failed call of an inbox's first read delays its message by a second`() throws {
-        let (home, row) = try home()
-        for rests in [false, true] {
-            for call in 1...12 {
-                let disk = home.copy()
-                let store = try openHome(disk)
-                if rests {
-                    _ = try store.list(row, now: start)
-                    store.release(row)
-                }
-                disk.with { $0.fault = .init(at: $0.operations + call, code: EMFILE, isLasting: false) }
-                _ = try? store.list(row, now: start)
-                disk.with { $0.fault = nil }
-                store.release(row)
-                store.reap(hide: start + 1_000, destroy: start + 1_000)
-                #expect(try store.list(row, now: start + 1_000).count == 1, "call \(call), resting: \(rests)")
-                store.release(row)
-                #expect(store.grid.segments.isEmpty)
-                store.close()
-            }
+    /// An inbox's first read, or the reap of a due message.
+    @Test(arguments: [false, true], [false, true]) func `a failed call of a read or reap delays its work by a second`(
+        reaps: Bool, rests: Bool
+    ) throws {
+        let due = reaps ? start + hour / 2 : start
+        let (home, row) = try reaps ? home(at: due) : home()
+        for call in 1...(reaps ? 8 : 12) {
+            let disk = home.copy()
+            let store = try openHome(disk)
+            if reaps || rests { _ = try store.list(row, now: start) }
+            if rests { store.release(row) }
+            if reaps { for segment in store.grid.segments.values { store.openFiles.close(segment.file) } }
+            disk.with { $0.fault = .init(at: $0.operations + call, code: EMFILE, isLasting: false) }
+            if reaps { store.reap(hide: due, destroy: due) } else { _ = try? store.list(row, now: start) }
+            disk.with { $0.fault = nil }
+            if reaps { #expect(try store.list(row, now: due).isEmpty) } else { store.release(row) }
+            store.reap(hide: due + 1_000, destroy: due + 1_000)
+            #expect(try store.list(row, now: due + 1_000).count == (reaps ? 0 : 1), "call \(call)")
+            #expect(!reaps || isErased(disk), "call \(call)")
+            store.release(row)
+            #expect(store.grid.segments.isEmpty || reaps)
+            store.close()
         }
     }
 
@@ -133,27 +135,6 @@ import Testing
         #expect(isErased(disk))
         #expect(store.grid.segments.isEmpty)
         store.close()
-    }
-
-    @Test func `a failed call of a reap delays the overwriting by a second`() throws {
-        let (home, row) = try home(at: start + hour / 2)
-        let due = start + hour / 2
-        for rests in [false, true] {
-            for call in 1...8 {
-                let disk = home.copy()
-                let store = try openHome(disk)
-                _ = try store.list(row, now: start)
-                if rests { store.release(row) }
-                for segment in store.grid.segments.values { store.openFiles.close(segment.file) }
-                disk.with { $0.fault = .init(at: $0.operations + call, code: EMFILE, isLasting: false) }
-                store.reap(hide: due, destroy: due)
-                disk.with { $0.fault = nil }
-                #expect(try store.list(row, now: due).isEmpty)
-                store.reap(hide: due + 1_000, destroy: due + 1_000)
-                #expect(isErased(disk), "call \(call), resting: \(rests)")
-                store.close()
-            }
-        }
     }
 
     @Test(arguments: [".seg", ".expiry"])
