@@ -4,7 +4,7 @@ import NodeRuntime
 import Testing
 
 @Suite("Codes of a node") struct CodeTests {
-    private func withNode(passphrase: String? = nil, _ body: (Node, NodeMachine) async throws -> Void) async throws {
+    private func withNode(_ body: (Node, NodeMachine) async throws -> Void) async throws {
         let (machine, node) = try await NodeMachine.started()
         _ = try await node.createConversation(name: "room", profile: nil).get()
         try await body(node, machine)
@@ -16,12 +16,6 @@ import Testing
     private func failure(_ body: () async throws -> Void) async -> CommandError? {
         do { try await body() } catch { if case NodeError.command(let error) = error { return error } }
         return nil
-    }
-
-    @Test func `a search without a node that has the code names the option for the machine`() async {
-        let error = await failure { throw NodeError.noNode(withCode: 7) }
-        #expect(error?.kind == .unreachable && error?.message.contains("number 7") == true)
-        #expect(error?.hint?.contains("--at HOST") == true)
     }
 
     @Test func `a code expires after five minutes of the node's clock, and its invite no longer exists`() async throws {

@@ -4,6 +4,7 @@ import Testing
 @testable import NodeRuntime
 
 @Suite struct EventLogTests {
+    /// Its cursors follow 100.
     private func log(_ count: Int) -> EventLog {
         var log = EventLog(startedAt: Timestamp(milliseconds: 0), after: EventLog.Mark(first: 100, last: 100))
         for index in 0..<count {
@@ -13,26 +14,27 @@ import Testing
         return log
     }
 
-    @Test func `a watcher that resumes with its cursor misses nothing`() {
-        let (entries, missed) = log(10).since(104)
-        #expect(entries.map(\.cursor) == [105, 106, 107, 108, 109, 110] && !missed)
-    }
+    private static let full = EventLog.capacity + 5
 
-    @Test func `cursor zero replays from the oldest kept event`() {
-        let (entries, missed) = log(EventLog.capacity + 5).since(0)
-        #expect(entries.count == EventLog.capacity && entries.first?.cursor == 106 && !missed)
-    }
-
-    @Test func `an unknown cursor starts with a gap and replays all kept events`() {
+    @Test(arguments: [
+        (10, 104, 105, nil), (10, 110, nil, nil), (10, .min, 101, nil),
+        // Cursor zero replays from the oldest kept event.
+        (full, 0, 106, nil), (full, 105, 106, nil), (full, 1_105, nil, nil),
+        (full, 101, 106, EventLog.Gap(cursor: 105, lost: 4)),
+        // From before the node's last start.
+        (full, 7, 106, EventLog.Gap(cursor: 105, lost: nil)), (0, 7, nil, EventLog.Gap(cursor: 100, lost: nil)),
+        (0, 100, nil, nil),
         // A cursor of a run whose clock was ahead: its loss is unknown, and it has seen none of the kept events.
-        for cursor in [111, .max] as [Int64] {
-            let (entries, missed) = log(10).since(cursor)
-            #expect(entries.map(\.cursor) == Array(101...110) && missed)
-            #expect(log(10).gap(since: cursor) == EventLog.Gap(cursor: 100, lost: nil))
-        }
-        #expect(log(0).gap(since: 101) == EventLog.Gap(cursor: 100, lost: nil))
-        #expect(log(10).since(110).entries.isEmpty && log(10).gap(since: 110) == nil)
-        #expect(log(10).gap(since: .min) == nil && log(10).since(.min).entries.count == 10)
+        (10, 111, 101, EventLog.Gap(cursor: 100, lost: nil)), (10, .max, 101, EventLog.Gap(cursor: 100, lost: nil)),
+        (0, 101, nil, EventLog.Gap(cursor: 100, lost: nil)),
+    ] as [(Int, Int64, Int64?, EventLog.Gap?)])
+    func `a watcher is told of a gap when its next event is no longer kept`(
+        count: Int, cursor: Int64, first: Int64?, gap: EventLog.Gap?
+    ) {
+        let log = log(count)
+        let (entries, missed) = log.since(cursor)
+        #expect(entries.map(\.cursor) == first.map { Array($0...(100 + Int64(count))) } ?? [])
+        #expect(log.gap(since: cursor) == gap && missed == (gap != nil))
     }
 
     @Test func `event cursors rise over a restart`() {
@@ -59,20 +61,5 @@ import Testing
             EventLog.Mark(first: -1, last: 5), EventLog.Mark(first: 6, last: 5), EventLog.Mark(first: 0, last: .max),
             EventLog.Mark(first: .min, last: .max),
         ] { #expect(EventLog(startedAt: Timestamp(milliseconds: 7), after: mark).mark.last == 7_000) }
-    }
-
-    @Test func `a watcher is told of a gap when its next event is no longer kept`() {
-        #expect(log(EventLog.capacity + 5).since(101).missed)
-        #expect(!log(EventLog.capacity + 5).since(105).missed)
-    }
-
-    @Test func `a watcher is told the number of lost events, if it is known`() {
-        let full = log(EventLog.capacity + 5)
-        #expect(full.gap(since: 101) == EventLog.Gap(cursor: 105, lost: 4))
-        #expect(full.gap(since: 105) == nil && full.gap(since: 0) == nil && full.gap(since: 1_105) == nil)
-        // From before the node's last start.
-        #expect(full.gap(since: 7) == EventLog.Gap(cursor: 105, lost: nil))
-        #expect(log(0).gap(since: 7) == EventLog.Gap(cursor: 100, lost: nil))
-        #expect(log(0).gap(since: 100) == nil)
     }
 }

@@ -58,41 +58,24 @@ private final class Hash: @unchecked Sendable {
         id = MessageID.random(&random)
     }
 
-    private func end() async throws { try await machine.end(node) }
+    enum Ending: CaseIterable { case lock, sleep, forgottenMemory, forgottenChunks, expiryOnDisk, expiryInMemory }
 
-    @Test func `the hash leaves memory when the storage is locked`() async throws {
+    @Test(arguments: Ending.allCases) func `the hash leaves memory with its file`(ending: Ending) async throws {
+        if ending == .expiryOnDisk || ending == .expiryInMemory {
+            await node.keep(client, id, ending == .expiryOnDisk ? .disk(.oneHour) : .memory)
+            try await node.whenCommitted().get()
+        }
         let hash = await node.beginHash(client, id)
         #expect(!hash.isGone)
-        await node.lock()
-        #expect(hash.isGone)
-        try await end()
-    }
-
-    @Test func `the hash leaves memory when its inbox falls asleep`() async throws {
-        let hash = await node.beginHash(client, id)
-        #expect(try await node.sleepInbox("tea").state == .sleeping)
-        #expect(hash.isGone)
-        try await end()
-    }
-
-    @Test func `the hash leaves memory with the chunks, or when memory is cleared`() async throws {
-        for action in [NodeAction.forgetMemory(client), .forgetChunks(client, id)] {
-            let hash = await node.beginHash(client, id)
-            await node.perform(action)
-            #expect(hash.isGone, "\(action)")
+        switch ending {
+        case .lock: await node.lock()
+        case .sleep: #expect(try await node.sleepInbox("tea").state == .sleeping)
+        case .forgottenMemory: await node.perform(.forgetMemory(client))
+        case .forgottenChunks: await node.perform(.forgetChunks(client, id))
+        case .expiryOnDisk, .expiryInMemory: await machine.wait(seconds: 3_601, reaping: node)
         }
-        try await end()
-    }
-
-    @Test func `the hash leaves memory when the message expires, on the disk or in memory`() async throws {
-        for keeping in [NodeAction.Keeping.disk(.oneHour), .memory] {
-            await node.keep(client, id, keeping)
-            try await node.whenCommitted().get()
-            let hash = await node.beginHash(client, id)
-            await machine.wait(seconds: 3_601, reaping: node)
-            #expect(hash.isGone, "\(keeping)")
-        }
-        try await end()
+        #expect(hash.isGone)
+        try await machine.end(node)
     }
 
     @Test func `the hash starts again when the file is complete and is being verified`() async throws {
@@ -100,6 +83,6 @@ private final class Hash: @unchecked Sendable {
         let hash = await node.beginHash(client, id, of: attachment)
         await node.lock()
         #expect(hash.isBegunAnew)
-        try await end()
+        try await machine.end(node)
     }
 }

@@ -19,15 +19,6 @@ import Transport
         try await pair.end()
     }
 
-    @Test("forged notices from a thousand networks cost no more checks than the member's allowance and the reserve")
-    func manyNetworks() async throws {
-        let pair = try await Pair()
-        let (checks, time) = try await pair.ann.forgedChecks(of: 1_000, from: { UInt64($0) })
-        // 3 + 8 at once, then one a second of the reserve and one in ten of the member's allowance.
-        #expect((11...11 + time / 1_000 + time / 10_000).contains(checks), "\(checks) in \(time) ms")
-        try await pair.end()
-    }
-
     @Test func `a replayed question is answered at a limited rate, and the member's own is answered`() async throws {
         let pair = try await Pair()
         let conversation = try await pair.ann.record(of: "tea").genesis.conversation

@@ -3,41 +3,38 @@ import NodeRuntime
 import Testing
 
 @Suite struct NodeClockTests {
+    private static let begin: Milliseconds = 1_000_000
+    private static let ahead = begin + 10 * .minute
+    private static let glitch = begin + .hour
+
     @Test func `a clock set back extends no lifetime`() {
         var clock = NodeClock(mark: 0, realtime: 1_000_000, boottime: 0)
         #expect(clock.read(realtime: 0, boottime: 5_000).confirmed == Timestamp(milliseconds: 1_005_000))
     }
 
+    /// A large step forward hides messages at once, and is confirmed after a minute; a small one is confirmed at once.
+    /// A corrected step confirms nothing, so that no message is destroyed: the minute starts again with the next one.
+    @Test(arguments: [
+        ([(ahead, 0)], ahead, begin), ([(ahead, 0), (ahead + .minute, .minute)], ahead + .minute, ahead + .minute),
+        ([(glitch, 0), (1_030_000, 30_000)], 1_030_000, 1_030_000),
+        (
+            [(glitch, 0), (1_030_000, 30_000), (glitch, 31_000), (glitch + 40_000, 71_000)], glitch + 40_000,
+            1_071_000
+        ), ([(begin + .minute, 10)], begin + .minute, begin + .minute),
+    ] as [([(Milliseconds, Milliseconds)], Milliseconds, Milliseconds)])
+    func `a step forward hides, and is confirmed if it stays`(
+        looks: [(realtime: Milliseconds, boottime: Milliseconds)], hide: Milliseconds, confirmed: Milliseconds
+    ) {
+        var clock = NodeClock(mark: 0, realtime: Self.begin, boottime: 0)
+        var last: NodeClock.Reading?
+        for look in looks { last = clock.read(realtime: look.realtime, boottime: look.boottime) }
+        #expect(last?.hide == Timestamp(milliseconds: hide))
+        #expect(last?.confirmed == Timestamp(milliseconds: confirmed))
+    }
+
     @Test func `the clock does not start before the home's mark`() {
         var clock = NodeClock(mark: 2_000_000, realtime: 1_000_000, boottime: 0)
         #expect(clock.read(realtime: 1_000_000, boottime: 0).confirmed == Timestamp(milliseconds: 2_000_000))
-    }
-
-    @Test func `a large step forward hides messages at once, and is confirmed after a minute`() {
-        var clock = NodeClock(mark: 0, realtime: 1_000_000, boottime: 0)
-        let ahead: Milliseconds = 1_000_000 + 10 * .minute
-        let first = clock.read(realtime: ahead, boottime: 0)
-        #expect(first.hide == Timestamp(milliseconds: ahead))
-        #expect(first.confirmed == Timestamp(milliseconds: 1_000_000))
-        let later = clock.read(realtime: ahead + .minute, boottime: .minute)
-        #expect(later.confirmed == Timestamp(milliseconds: ahead + .minute))
-    }
-
-    @Test func `a corrected step forward confirms nothing, so no message is destroyed`() {
-        var clock = NodeClock(mark: 0, realtime: 1_000_000, boottime: 0)
-        _ = clock.read(realtime: 1_000_000 + .hour, boottime: 0)
-        let corrected = clock.read(realtime: 1_030_000, boottime: 30_000)
-        #expect(corrected.hide == Timestamp(milliseconds: 1_030_000))
-        // The minute starts again with the next glitch.
-        _ = clock.read(realtime: 1_000_000 + .hour, boottime: 31_000)
-        let again = clock.read(realtime: 1_000_000 + .hour + 40_000, boottime: 71_000)
-        #expect(again.confirmed == Timestamp(milliseconds: 1_071_000))
-    }
-
-    @Test func `a small step forward is confirmed at once`() {
-        var clock = NodeClock(mark: 0, realtime: 1_000_000, boottime: 0)
-        let reading = clock.read(realtime: 1_000_000 + .minute, boottime: 10)
-        #expect(reading.confirmed == Timestamp(milliseconds: 1_000_000 + .minute))
     }
 
     @Test func `a small step forward survives a power cut that sets the clock back`() async throws {
@@ -55,23 +52,15 @@ import Testing
 @Suite struct StorageRoomTests {
     private typealias Storage = NodeConfiguration.Storage
 
-    @Test func `a full inbox accepts no more messages`() {
-        let room = StorageRoom(home: "/dev/shm", limits: Storage(inboxByteCount: .init(1 << 20)))
-        #expect(room.isFor(byteCount: (1 << 20) - 1, recordCount: 1))
-        #expect(!room.isFor(byteCount: 1 << 20, recordCount: 1))
-    }
-
-    @Test func `a small message also counts for its place in the index`() {
-        let room = StorageRoom(home: "/dev/shm", limits: Storage(inboxByteCount: .init(1 << 20)))
-        #expect(room.isFor(byteCount: 1_023 * 100, recordCount: 1_023))
-        #expect(!room.isFor(byteCount: 1_024 * 100, recordCount: 1_024))
-        #expect(!room.isFor(byteCount: 0, recordCount: .max))
-    }
-
-    @Test func `the default limits allow a million messages, and a limit of zero allows none`() {
-        let usual = StorageRoom(home: "/dev/shm", limits: Storage())
-        #expect(usual.isFor(byteCount: 300_000_000, recordCount: 1_000_000))
-        let none = StorageRoom(home: "/dev/shm", limits: Storage(inboxByteCount: .init(0)))
-        #expect(!none.isFor(byteCount: 0, recordCount: 0))
+    /// Each record counts at least a KiB, for its place in the index.
+    @Test(arguments: [
+        (1 << 20, (1 << 20) - 1, 1, true), (1 << 20, 1 << 20, 1, false), (1 << 20, 1_023 * 100, 1_023, true),
+        (1 << 20, 1_024 * 100, 1_024, false), (1 << 20, 0, .max, false), (nil, 300_000_000, 1_000_000, true),
+        (0, 0, 0, false),
+    ] as [(Int64?, Int64, Int, Bool)])
+    func `a full inbox accepts no more messages`(limit: Int64?, byteCount: Int64, recordCount: Int, isRoom: Bool) {
+        let limits = limit.map { Storage(inboxByteCount: .init($0)) } ?? Storage()
+        let room = StorageRoom(home: "/dev/shm", limits: limits)
+        #expect(room.isFor(byteCount: byteCount, recordCount: recordCount) == isRoom)
     }
 }

@@ -37,10 +37,13 @@ final class NodeMachine: Sendable {
 
     var loop: any EventLoop { group.next() }
 
-    func node(listen: [Messaging.Endpoint] = []) async throws -> Node {
+    /// - Parameter change: other changes of its environment.
+    func node(listen: [Messaging.Endpoint] = [], _ change: (inout Environment) -> Void = { _ in }) async throws -> Node
+    {
         try await Node.quiet(home: Self.home, on: disk, loop, listen: listen) {
             $0.realtime = { [self] in Self.begin + seconds.withLock { $0 } * .second }
             $0.boottime = { [self] in seconds.withLock { $0 } * .second }
+            change(&$0)
         }
     }
 
