@@ -85,6 +85,17 @@ extension SimulatedDisk {
         }
     }
 
+    /// Equal for disks with equal content, in one process.
+    package var contentHash: Int {
+        var hasher = Hasher()
+        hasher.combine(paths())
+        for (_, bytes) in files().sorted(by: { $0.key < $1.key }) {
+            bytes.withUnsafeBytes { hasher.combine(bytes: $0) }
+            hasher.combine(bytes.count)
+        }
+        return hasher.finalize()
+    }
+
     /// Every path in byte order; directories end in a slash.
     package func paths() -> [String] {
         with { state in

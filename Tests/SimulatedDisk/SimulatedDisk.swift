@@ -10,7 +10,6 @@ package final class SimulatedDisk: FileSystem {
 
     /// A cached version of a sector since it was last durable.
     struct Version {
-        let name: UInt64
         let bytes: [UInt8]
         /// A failed fsync has marked the page clean: the version may have arrived, and no later fsync writes it.
         var isDropped = false
@@ -28,8 +27,6 @@ package final class SimulatedDisk: FileSystem {
         var pending: [Int: [Version]] = [:]
         var sizes: [Int] = []
         var pendingEntries: [String: [Int?]] = [:]
-        /// The write that each durable sector comes from.
-        var durableVersions: [Int: UInt64] = [:]
 
         init(isDirectory: Bool) {
             self.isDirectory = isDirectory
@@ -100,10 +97,6 @@ package final class SimulatedDisk: FileSystem {
         /// Keeps overwritten blocks, like a copy-on-write file system or one that replaces files by renaming.
         package var keepsOldBlocks = false
         var oldBlocks: [(offset: Int, bytes: [UInt8])] = []
-        /// Hash of the writes: disks with equal histories have equal hashes.
-        package var story: UInt64 = 0
-        /// Hash of the durable content.
-        var durableName: UInt64 = 0
         /// Called with a snapshot at every moment when a power cut could leave something new.
         var observer: ((SimulatedDisk) -> Void)?
 
@@ -303,11 +296,10 @@ package final class SimulatedDisk: FileSystem {
         }
         node.content.write(bytes, at: offset)
         let sectors = (offset / Self.sectorByteCount)..<((end + Self.sectorByteCount - 1) / Self.sectorByteCount)
-        let name = mixed([state.story, UInt64(state.operations)])
         for sector in sectors {
             var content = node.content.read(at: sector * Self.sectorByteCount, count: Self.sectorByteCount)
             content += [UInt8](repeating: 0, count: Self.sectorByteCount - content.count)
-            node.pending[sector, default: []].append(Version(name: mixed([name, UInt64(sector)]), bytes: content))
+            node.pending[sector, default: []].append(Version(bytes: content))
             // A power cut may leave any size the file was extended to.
             let sectorEnd = min(end, (sector + 1) * Self.sectorByteCount)
             if sectorEnd > old { node.sizes.append(sectorEnd) }
@@ -322,18 +314,12 @@ package final class SimulatedDisk: FileSystem {
     private func settle(_ state: inout State, _ number: Int, _ sectors: some Sequence<Int>) {
         guard !state.isWrittenThrough, var node = state.nodes[number] else { return }
         state.nodes[number] = nil
-        let oldCount = node.durable.count
         for sector in sectors {
             guard let version = node.pending.removeValue(forKey: sector)?.last else { continue }
             node.durable.write(version.bytes[...], at: sector * Self.sectorByteCount)
-            state.durableName ^= mixed([UInt64(number), UInt64(sector), node.durableVersions[sector] ?? 0, 3])
-            state.durableName ^= mixed([UInt64(number), UInt64(sector), version.name, 3])
-            node.durableVersions[sector] = version.name
         }
         node.durable.resize(to: node.content.count)
         node.sizes = []
-        if oldCount > 0 { state.durableName ^= mixed([UInt64(number), UInt64(oldCount), 2]) }
-        if node.durable.count > 0 { state.durableName ^= mixed([UInt64(number), UInt64(node.durable.count), 2]) }
         state.nodes[number] = node
     }
 
@@ -366,11 +352,7 @@ package final class SimulatedDisk: FileSystem {
         guard let node = state.nodes[number] else { return }
         settle(&state, number, node.pending.filter { $0.value.contains { !$0.isDropped } }.keys.sorted())
         for (name, versions) in node.pendingEntries {
-            guard let last = versions.last else { continue }
-            let old = node.durableEntries[name]
-            if let old { state.durableName ^= mixed([UInt64(number), stable(name), UInt64(old), 1]) }
-            if let last { state.durableName ^= mixed([UInt64(number), stable(name), UInt64(last), 1]) }
-            state.nodes[number]?.durableEntries[name] = last
+            if let last = versions.last { state.nodes[number]?.durableEntries[name] = last }
         }
         state.nodes[number]?.pendingEntries = [:]
     }

@@ -9,7 +9,7 @@ package final class CrashCampaign {
     package private(set) var moments = 0
     package private(set) var statesChecked = 0
     /// Hashes of the distinct disks that were checked.
-    package private(set) var names: Set<UInt64> = []
+    package private(set) var names: Set<Int> = []
     package private(set) var byOperation: [Operation: Int] = [:]
     /// The first violation of each kind.
     package var violations: [String] { kinds.values.sorted() }
@@ -56,15 +56,15 @@ package final class CrashCampaign {
         _ disk: SimulatedDisk, _ promise: Promise, _ place: String, _ operation: Operation, isStep: Bool = false
     ) {
         moments += 1
-        seed = mixed([seed, 1])
+        seed &+= 1
         let outcomes = Outcomes(of: disk)
         for (index, choice) in outcomes.choices(limit: limit, seed: seed).enumerated() {
-            let isNew = names.insert(outcomes.identity(choice)).inserted
+            let state = outcomes.disk(choice)
+            let isNew = names.insert(state.contentHash).inserted
             // The end of a step changes the promise, so known states are checked again.
             if !isNew, !isStep, index > 1 { continue }
             statesChecked += 1
             if isNew { byOperation[operation, default: 0] += 1 }
-            let state = outcomes.disk(choice)
             do {
                 try Verification(promise, state).run(
                     isThorough: statesChecked % (4 * thoroughness) == 0, isUsed: statesChecked % thoroughness == 0)

@@ -115,15 +115,6 @@ package final class History {
 
     // MARK: - Steps
 
-    /// Names the following writes of a simulated disk by the step.
-    private func tell(_ operation: Operation, _ values: Int...) {
-        self.operation = operation
-        let name = UInt64(Operation.allCases.firstIndex(of: operation) ?? 0)
-        (disk as? SimulatedDisk)?.with {
-            $0.story = mixed([$0.story, name] + values.map { UInt64(bitPattern: Int64($0)) })
-        }
-    }
-
     private func attempt(_ body: (Store) throws -> Void) throws {
         guard let store else { return }
         do { try body(store) } catch is StoreError { refusals += 1 }
@@ -131,6 +122,7 @@ package final class History {
 
     /// Makes a step of a kind with random details; nothing if there is nothing to act on.
     package func step(_ operation: Operation) throws {
+        self.operation = operation
         switch operation {
         case .createInbox: try createInbox()
         case .put: try put(isHidden: false)
@@ -140,13 +132,11 @@ package final class History {
         case .reschedule: try reschedule()
         case .saveState: try saveState(pick(10..<2_000))
         case .saveLargeState: try saveState(90_000)
-        case .commit:
-            tell(operation)
-            try commit()
+        case .commit: try commit()
         case .destroyInbox: try destroyInbox()
         case .lightFuse: try lightFuse()
-        case .shortWait: try wait(Int64(pick(1..<12_000)), operation)
-        case .longWait: try wait(Int64(pick(60_000..<8_000_000)), operation)
+        case .shortWait: try pass(Int64(pick(1..<12_000)))
+        case .longWait: try pass(Int64(pick(60_000..<8_000_000)))
         case .addTombstone: try addTombstone()
         case .updateTombstone: try updateTombstone()
         case .removeTombstone: try removeTombstone()
@@ -186,7 +176,6 @@ package final class History {
 
     private func createInbox() throws {
         guard promise.inboxes.count < 6 else { return }
-        tell(.createInbox)
         try attempt { store in
             let row = try store.createRow()
             rows.append(row)
@@ -200,7 +189,6 @@ package final class History {
         let number = nextNumber
         nextNumber += 1
         note(version, row)
-        tell(isHidden ? .putHidden : .put, rows.firstIndex(of: row) ?? 0, number, version.text.byteCount)
         promise.inboxes[row]?.messages[number] = Promise.Message(
             versions: [version], mayBeGone: true, isHidden: isHidden, place: number)
         try attempt { store in
@@ -216,7 +204,6 @@ package final class History {
             return
         }
         let version = Promise.Version(text: text(pick(20..<600)), tier: old.tier, expiresAt: old.expiresAt)
-        tell(.update, rows.firstIndex(of: row) ?? 0, number, version.text.byteCount)
         try replace(row, number, by: version) { store in
             try store.update(row, id: Verification.identifier(number), payload: version.text.bytes)
         }
@@ -238,7 +225,6 @@ package final class History {
 
     private func erase() throws {
         guard let (row, number) = someMessage() else { return }
-        tell(.erase, rows.firstIndex(of: row) ?? 0, number)
         promise.inboxes[row]?.messages[number]?.mayBeGone = true
         try attempt { store in
             try store.erase(row, id: Verification.identifier(number))
@@ -276,7 +262,6 @@ package final class History {
             return
         }
         let version = version(old.text)
-        tell(.reschedule, rows.firstIndex(of: row) ?? 0, number, Int(version.expiresAt - now))
         try replace(row, number, by: version) { store in
             try store.reschedule(
                 row, id: Verification.identifier(number), tier: version.tier, expiresAt: version.expiresAt)
@@ -287,7 +272,6 @@ package final class History {
         guard let row = pick(liveRows) else { return }
         let state = text(byteCount)
         sealed.append((state.serial, row, .max))
-        tell(byteCount >= 90_000 ? .saveLargeState : .saveState, rows.firstIndex(of: row) ?? 0, byteCount)
         promise.inboxes[row]?.states.append(state)
         try attempt { store in
             try store.saveState(row, state.bytes)
@@ -309,7 +293,6 @@ package final class History {
     private func destroyInbox() throws {
         guard let row = pick(liveRows) else { return }
         try commit()
-        tell(.destroyInbox, rows.firstIndex(of: row) ?? 0)
         try destroy(row)
     }
 
@@ -324,7 +307,6 @@ package final class History {
     private func lightFuse() throws {
         guard let row = pick(liveRows) else { return }
         let moment = now + Int64(pick(1..<20_000))
-        tell(.lightFuse, rows.firstIndex(of: row) ?? 0, Int(moment - now))
         promise.inboxes[row]?.possibleFuses.append(moment)
         try attempt { store in
             try store.scheduleDestruction(of: row, at: moment)
@@ -334,10 +316,9 @@ package final class History {
         }
     }
 
-    private func wait(_ interval: Int64, _ operation: Operation) throws {
+    package func pass(_ interval: Int64) throws {
         try commit()
         now += interval
-        tell(operation, Int(interval))
         promise.expect(expiry: now)
         try reap(withRecords: !isHarmed)
     }
@@ -363,7 +344,6 @@ package final class History {
         let number = nextNumber
         nextNumber += 1
         let text = text(pick(10..<2_000))
-        tell(.addTombstone, text.byteCount)
         let moment = now + Int64(pick(1..<9_000_000))
         promise.tombstones[number] = Promise.Note(texts: [text], expiresAt: moment, mayBeGone: true)
         try attempt { store in
@@ -381,7 +361,6 @@ package final class History {
     private func updateTombstone() throws {
         guard let (number, id) = someTombstone() else { return }
         let text = text(pick(10..<2_000))
-        tell(.updateTombstone, number, text.byteCount)
         promise.tombstones[number]?.texts.append(text)
         try attempt { store in
             try store.updateTombstone(id, payload: text.bytes)
@@ -391,7 +370,6 @@ package final class History {
 
     private func removeTombstone() throws {
         guard let (number, id) = someTombstone() else { return }
-        tell(.removeTombstone, number)
         promise.tombstones[number]?.mayBeGone = true
         try attempt { store in
             try store.removeTombstone(id)
@@ -406,7 +384,6 @@ package final class History {
         guard let number else { return }
         nextNumber += 1
         let text = text(pick(10..<500))
-        tell(.saveFanOut, number, text.byteCount)
         var note =
             promise.fanOuts[number]
             ?? Promise.Note(
@@ -426,7 +403,6 @@ package final class History {
 
     private func removeFanOut() throws {
         guard let number = pick(promise.fanOuts.filter { !$0.value.mayBeGone }.keys.sorted()) else { return }
-        tell(.removeFanOut, number)
         promise.fanOuts[number]?.mayBeGone = true
         try attempt { store in
             try store.removeFanOut(id: Verification.identifier(number))
@@ -440,7 +416,6 @@ package final class History {
 
     private func saveSummaries() throws {
         try commit()
-        tell(.saveSummaries)
         let entries = liveRows.compactMap { row in
             promise.inboxes[row]?.states.last.flatMap { $0 }.map { (row: row, payload: $0.bytes) }
         }
@@ -448,7 +423,6 @@ package final class History {
     }
 
     private func saveClock() throws {
-        tell(.saveClock)
         let value = now
         guard value > promise.clock else { return }
         promise.possibleClocks.append(value)
@@ -461,14 +435,12 @@ package final class History {
 
     private func release() throws {
         guard let row = pick(liveRows) else { return }
-        tell(.release, rows.firstIndex(of: row) ?? 0)
         store?.release(row)
     }
 
     /// A lock commits pending appends and does not report a failure.
     private func lock() throws {
         try commit()
-        tell(.lock)
         store?.lock()
         try unlock()
     }
@@ -485,7 +457,6 @@ package final class History {
     private func destroyWhileLocked() throws {
         guard let row = pick(liveRows) else { return }
         try commit()
-        tell(.destroyWhileLocked, rows.firstIndex(of: row) ?? 0)
         store?.lock()
         try destroy(row)
         try unlock()
@@ -493,12 +464,9 @@ package final class History {
 
     private func waitWhileLocked() throws { try passWhileLocked(Int64(pick(1..<30_000))) }
 
-    package func pass(_ interval: Int64) throws { try wait(interval, .longWait) }
-
     package func passWhileLocked(_ interval: Int64) throws {
         try commit()
         now += interval
-        tell(.waitWhileLocked, Int(now - campaignStart))
         lockedWaits += 1
         store?.lock()
         promise.expect(expiry: now)
@@ -510,7 +478,6 @@ package final class History {
     /// Kills the process. The next one finds all its writes, or after a power cut those that arrived.
     package func kill(powerCut seed: UInt64? = nil) throws {
         guard let before = disk as? SimulatedDisk else { return }
-        tell(.restart)
         promise.expect(expiry: now)
         let after = before.snapshot()
         if let seed { after.reboot(seed: seed) }
@@ -531,7 +498,6 @@ package final class History {
 
     private func restart() throws {
         try commit()
-        tell(.restart)
         promise.expect(expiry: now)
         close()
         do { try open() } catch is StoreError { refusals += 1 }
@@ -543,7 +509,6 @@ package final class History {
         let isBack = store.protection == .passphrase && pick(0..<3) == 0
         let new = isBack ? nil : "passphrase \(nextNumber)"
         nextNumber += 1
-        tell(.changePassphrase, isBack ? 0 : nextNumber)
         let old = promise.secrets
         let keyFile = keyFile
         if !old.contains(new) { promise.secrets.append(new) }
