@@ -9,65 +9,31 @@ import Testing
 
 @testable import NodeRuntime
 
-/// `ann` and `bob` with the conversation `tea`, and `hub`, the mailbox that bob uses: over the loopback, on simulated
-/// disks and a test clock.
+/// A ``Pair`` and `hub`, the mailbox that both use, in one directory of the real disk, where `peers.json` is.
 private final class Household: Sendable {
-    /// `peers.json` is on the real disk.
     private let directory = FileManager.default.temporaryDirectory.path + "/" + UUID().uuidString
-    let disks = (ann: SimulatedDisk(), bob: SimulatedDisk(), hub: SimulatedDisk())
-    let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
+    private let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
     let hub: Node
+    let pair: Pair
 
     init() async throws {
-        let directory = directory
         try FileManager.default.createDirectory(atPath: directory, withIntermediateDirectories: true)
-        for disk in [disks.ann, disks.bob, disks.hub] {
-            for parent in directory.indices.dropFirst().filter({ directory[$0] == "/" }) {
-                try disk.makeDirectory(String(directory[..<parent]), in: nil)
+        let disk = SimulatedDisk()
+        try disk.makeHome(below: directory)
+        let hub = try await Pair.start(directory, disk, group.next()) { $0.isMailbox = true }
+        self.hub = hub
+        pair = try await Pair(home: directory, on: group) { ann, bob in
+            for (name, node) in [("ann", ann), ("bob", bob)] {
+                try await hub.addPeer(name, node.card())
+                try await node.addPeer("hub", hub.card())
+                try await node.useMailbox("hub")
             }
-            try disk.makeHome(directory)
         }
-        hub = try await Self.node(directory, disks.hub, group.next()) { $0.isMailbox = true }
-        try await hub.start(passphrase: nil)
-    }
-
-    private static func node(
-        _ home: String, _ disk: SimulatedDisk, _ loop: any EventLoop, peers: PeersFile = PeersFile(),
-        _ options: (inout Node.Options) -> Void = { _ in }
-    ) async throws -> Node {
-        try await Node.quiet(
-            home: home, on: disk, loop, listen: [Endpoint(host: "127.0.0.1", port: 0)], peers: peers, options
-        ) { $0.datagrams = nil }
-    }
-
-    func node(_ disk: SimulatedDisk, peers: PeersFile = PeersFile()) async throws -> Node {
-        let node = try await Self.node(directory, disk, group.next(), peers: peers)
-        try await node.start(passphrase: nil)
-        return node
-    }
-
-    /// The two make `tea`, agree on a day with a mailbox, and exchange boxes and keys.
-    func agree() async throws -> (ann: Node, bob: Node) {
-        let (ann, bob) = (try await node(disks.ann), try await node(disks.bob))
-        for (name, node) in [("ann", ann), ("bob", bob)] {
-            try await hub.addPeer(name, node.card())
-            try await node.addPeer("hub", hub.card())
-            try await node.useMailbox("hub")
-        }
-        _ = try await ann.createConversation(name: "tea", profile: nil).get()
-        let slug = try await ann.invite("tea", lifetime: .hour, singleUse: true).get().slug
-        let linked = await ann.next { if case .peerOnline = $0 { true } else { false } }
-        _ = try await bob.join(slug, profile: nil)
-        _ = try await linked.get()
-        let proposed = await bob.next { if case .lifetimeProposed = $0 { true } else { false } }
-        let agreed = await ann.next { if case .lifetimeAgreed = $0 { true } else { false } }
+        // They agree on a day with a mailbox, and exchange boxes and keys.
         let terms = LifetimeTerms(.oneDay, mailbox: .disk)
-        try await ann.propose("tea", terms)
-        guard case .lifetimeProposed(_, _, let proposal) = try await proposed.get() else { return (ann, bob) }
-        try await bob.accept("tea", only: proposal).get()
-        _ = try await agreed.get()
+        try await pair.agree(terms)
         let schedule = SliceSchedule(terms)
-        for (node, other) in [(ann, bob), (bob, ann)] {
+        for (node, other) in [(pair.ann, pair.bob), (pair.bob, pair.ann)] {
             try await node.eventually("the member can be mailed, with keys up to the horizon") { node in
                 // A node's output is flushed before its loop does something else.
                 if other.assumeIsolated({ !$0.shell.output.isFlushed }) { Issue.record("a frame waits at its sender") }
@@ -79,7 +45,10 @@ private final class Household: Sendable {
                 return machine.isMailable(member, now: now) && last + 1 >= schedule.last(at: now)
             }
         }
-        return (ann, bob)
+    }
+
+    func node(_ disk: SimulatedDisk, peers: PeersFile) async throws -> Node {
+        try await Pair.start(directory, disk, group.next(), peers: peers)
     }
 
     func end() async throws {
@@ -129,11 +98,11 @@ extension Node {
 @Suite("Mailboxes") struct MailboxTests {
     @Test func `a text that a sender mails after its home was restored from an old copy arrives`() async throws {
         let house = try await Household()
-        let (ann, bob) = try await house.agree()
+        let (ann, bob) = (house.pair.ann, house.pair.bob)
         let peers = (ann: try await ann.peersFile(), bob: try await bob.peersFile())
         await bob.stop()
         await ann.stop()
-        let copy = house.disks.ann.copy()
+        let copy = house.pair.disks.ann.copy()
         let hub = house.hub
         // One is online at a time, so that everything goes through the mailbox.
         func run<Result: Sendable>(_ disk: SimulatedDisk, _ peers: PeersFile, _ body: (Node) async throws -> Result)
@@ -153,14 +122,14 @@ extension Node {
                 return sent.message
             }
         }
-        let first = try await mail("before the copy was put back", house.disks.ann)
+        let first = try await mail("before the copy was put back", house.pair.disks.ann)
         let bobsBox = await hub.filledBoxes()
-        try await run(house.disks.bob, peers.bob) { bob in
+        try await run(house.pair.disks.bob, peers.bob) { bob in
             try await bob.eventually("bob has emptied his box, and put something into ann's") { _ in
                 hub.assumeIsolated { !$0.filledBoxes().isEmpty && $0.filledBoxes().isDisjoint(with: bobsBox) }
             }
         }
-        try await run(house.disks.ann, peers.ann) { ann in
+        try await run(house.pair.disks.ann, peers.ann) { ann in
             try await ann.eventually("the first text is delivered") { node in
                 let isTaken = hub.assumeIsolated { $0.filledBoxes().isEmpty }
                 return isTaken
@@ -170,7 +139,7 @@ extension Node {
             }
         }
         let late = try await mail("after the copy was put back", copy)
-        try await run(house.disks.bob, peers.bob) { bob in
+        try await run(house.pair.disks.bob, peers.bob) { bob in
             try await bob.eventually("the late text has come") { node in
                 node.inboxes.all.contains { $0.archive.contains(late) }
             }
@@ -182,7 +151,7 @@ extension Node {
         async throws
     {
         let house = try await Household()
-        let (ann, bob) = try await house.agree()
+        let (ann, bob) = (house.pair.ann, house.pair.bob)
         let peers = try await bob.peersFile()
         await bob.stop()
         let mailed = await ann.next { if case .messageState(_, .mailed, _) = $0 { true } else { false } }
@@ -191,7 +160,7 @@ extension Node {
         _ = try await ann.explode("tea")
         try await house.hub.eventually("the hub keeps both") { Set($0.keptKinds()) == [.disk, .notice] }
         await ann.stop()
-        let again = try await house.node(house.disks.bob, peers: peers)
+        let again = try await house.node(house.pair.disks.bob, peers: peers)
         try await house.hub.eventually("only the answer is left") { $0.keptKinds() == [.notice] }
         try await again.eventually("the link that no box needs is closed") { node in
             node.core.machine.conversations.isEmpty && node.shell.ownMailbox.standing?.standing == .unused
@@ -202,12 +171,12 @@ extension Node {
 
     @Test func `an unsigned notice in a reserved slot is discarded, so the true one has room`() async throws {
         let house = try await Household()
-        let (ann, bob) = try await house.agree()
+        let (ann, bob) = (house.pair.ann, house.pair.bob)
         let peers = try await ann.peersFile()
         await ann.stop()
         try await bob.putForgedNotice()
         try await house.hub.eventually("the hub keeps the notice") { $0.keptKinds().contains(.notice) }
-        let again = try await house.node(house.disks.ann, peers: peers)
+        let again = try await house.node(house.pair.disks.ann, peers: peers)
         try await house.hub.eventually("the owner has discarded it") { !$0.keptKinds().contains(.notice) }
         try await again.eventually("the conversation is there") { $0.core.machine.conversations.count == 1 }
         for node in [again, bob] { await node.stop() }

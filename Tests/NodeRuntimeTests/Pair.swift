@@ -8,41 +8,52 @@ import Store
 /// Two nodes with the conversation `tea`, made by `ann`, linked over the loopback, on simulated disks.
 final class Pair: Sendable {
     let disks = (ann: SimulatedDisk(), bob: SimulatedDisk())
-    private let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
+    private let home: String
+    private let group: MultiThreadedEventLoopGroup
     let ann: Node
     let bob: Node
 
-    private static let home = "/home"
-
-    init() async throws {
-        for disk in [disks.ann, disks.bob] { try disk.makeHome(Self.home) }
-        var nodes: [Node] = []
-        for disk in [disks.ann, disks.bob] { nodes.append(try await Self.node(disk, group.next())) }
-        (ann, bob) = (nodes[0], nodes[1])
-        for node in nodes { try await node.start(passphrase: nil) }
+    /// - Parameter prepare: what the two do before they make the conversation.
+    init(
+        home: String = "/home", on group: MultiThreadedEventLoopGroup = MultiThreadedEventLoopGroup(numberOfThreads: 1),
+        _ prepare: (Node, Node) async throws -> Void = { _, _ in }
+    ) async throws {
+        (self.home, self.group) = (home, group)
+        for disk in [disks.ann, disks.bob] { try disk.makeHome(below: home) }
+        ann = try await Self.start(home, disks.ann, group.next())
+        bob = try await Self.start(home, disks.bob, group.next())
+        try await prepare(ann, bob)
         _ = try await ann.createConversation(name: "tea", profile: nil).get()
         let slug = try await ann.invite("tea", lifetime: .hour, singleUse: true).get().slug
         var linked: [EventLoopFuture<Event.Kind>] = []
-        for node in nodes { linked.append(await node.next { if case .peerOnline = $0 { true } else { false } }) }
+        for node in [ann, bob] { linked.append(await node.next { if case .peerOnline = $0 { true } else { false } }) }
         _ = try await bob.join(slug, profile: nil)
         for one in linked { _ = try await one.get() }
     }
 
-    private static func node(_ disk: SimulatedDisk, _ loop: any EventLoop) async throws -> Node {
-        try await Node.quiet(home: home, on: disk, loop, listen: [Endpoint(host: "127.0.0.1", port: 0)]) {
+    static func start(
+        _ home: String, _ disk: SimulatedDisk, _ loop: any EventLoop, peers: PeersFile = PeersFile(),
+        _ options: (inout Node.Options) -> Void = { _ in }
+    ) async throws -> Node {
+        let listen = [Endpoint(host: "127.0.0.1", port: 0)]
+        let node = try await Node.quiet(home: home, on: disk, loop, listen: listen, peers: peers, options) {
             $0.datagrams = nil
         }
+        try await node.start(passphrase: nil)
+        return node
     }
 
     /// A node without a network, in the home of one of the two.
     func node(on disk: SimulatedDisk) async throws -> Node {
-        try await Node.quiet(home: Self.home, on: disk, group.next()) { $0.datagrams = nil }
+        try await Node.quiet(home: home, on: disk, group.next()) { $0.datagrams = nil }
     }
 
-    func agree(_ lifetime: Lifetime) async throws {
+    func agree(_ lifetime: Lifetime) async throws { try await agree(LifetimeTerms(lifetime)) }
+
+    func agree(_ terms: LifetimeTerms) async throws {
         let proposed = await bob.next { if case .lifetimeProposed = $0 { true } else { false } }
         let agreed = await ann.next { if case .lifetimeAgreed = $0 { true } else { false } }
-        try await ann.propose("tea", LifetimeTerms(lifetime))
+        try await ann.propose("tea", terms)
         guard case .lifetimeProposed(_, _, let proposal) = try await proposed.get() else { return }
         try await bob.accept("tea", only: proposal).get()
         _ = try await agreed.get()
@@ -52,6 +63,16 @@ final class Pair: Sendable {
         await ann.stop()
         await bob.stop()
         try await group.shutdownGracefully()
+    }
+}
+
+extension SimulatedDisk {
+    /// A home in a directory that may be deep.
+    func makeHome(below path: String) throws {
+        for parent in path.indices.dropFirst().filter({ path[$0] == "/" }) {
+            try makeDirectory(String(path[..<parent]), in: nil)
+        }
+        try makeHome(path)
     }
 }
 
