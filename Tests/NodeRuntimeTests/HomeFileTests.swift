@@ -6,23 +6,9 @@ import Testing
 
 /// Files of the home that users edit: an error names its line.
 @Suite struct HomeFileTests {
-    private func withHome<Result>(_ body: (String) throws -> Result) throws -> Result {
-        var template = Array("/tmp/mayfly-home-XXXXXX".utf8CString)
-        let home = try #require(
-            template.withUnsafeMutableBufferPointer { mkdtemp($0.baseAddress!) }.map { String(cString: $0) })
-        defer { try? FileManager.default.removeItem(atPath: home) }
-        return try body(home)
-    }
-
-    private func write(_ text: String, to path: String) {
-        let file = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0o600)
-        _ = text.withCString { Glibc.write(file, $0, strlen($0)) }
-        close(file)
-    }
-
     private func failure(_ text: String) throws -> HomeFileError? {
         try withHome { home in
-            write(text, to: "\(home)/peers.json")
+            writeFile(text, to: "\(home)/peers.json")
             do throws(HomeFileError) {
                 _ = try PeersFile.load(home: home)
                 return nil
@@ -50,7 +36,7 @@ import Testing
             #expect(mkfifo(path, 0o600) == 0)
             #expect(throws: HomeFileError.self) { try NodeConfiguration.read(home: home) }
             #expect(unlink(path) == 0 && symlink("other.json", path) == 0)
-            write("{}", to: "\(home)/other.json")
+            writeFile("{}", to: "\(home)/other.json")
             let refused = #expect(throws: HomeFileError.self) { try NodeConfiguration.read(home: home) }
             #expect(refused?.kind == .symbolicLink)
         }
@@ -107,7 +93,7 @@ import Testing
         (#""policy":"yes""#, "policy"),
     ]) func `an invalid setting is refused with its line and the reason`(_ setting: String, _ words: String) throws {
         try withHome { home in
-            write(Self.configuration(setting), to: "\(home)/\(NodeConfiguration.fileName)")
+            writeFile(Self.configuration(setting), to: "\(home)/\(NodeConfiguration.fileName)")
             let error = #expect(throws: HomeFileError.self) {
                 try NodeConfiguration.load(home: home).checkHooks(events: ["a"], home: home)
             }
@@ -118,7 +104,7 @@ import Testing
     @Test func `valid settings are read, and advertised addresses may be missing`() throws {
         try withHome { home in
             for cap in ["none", "ephemeral", "1d"] {
-                write(Self.configuration("\"cap\":\"\(cap)\""), to: "\(home)/\(NodeConfiguration.fileName)")
+                writeFile(Self.configuration("\"cap\":\"\(cap)\""), to: "\(home)/\(NodeConfiguration.fileName)")
                 #expect(try NodeConfiguration.load(home: home).cap == cap)
             }
             let policy = "accept-up-to:7d"
@@ -174,4 +160,19 @@ import Testing
             "lan eth0", "lan:é",
         ]) func refusals(text: String)
     { #expect(DiscoverySetting(text) == nil) }
+}
+
+/// Runs `body` with an empty home on the real disk.
+func withHome<Result>(_ body: (String) throws -> Result) throws -> Result {
+    let home = FileManager.default.temporaryDirectory.appending(path: "mayfly-home-\(UUID().uuidString)").path()
+    mkdir(home, 0o700)
+    defer { try? FileManager.default.removeItem(atPath: home) }
+    return try body(home)
+}
+
+/// Writes into the file itself, like an editor.
+func writeFile(_ text: String, to path: String) {
+    let file = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0o600)
+    _ = text.withCString { write(file, $0, strlen($0)) }
+    close(file)
 }

@@ -36,10 +36,6 @@ private struct BoxPromise: Sendable {
 extension Node {
     fileprivate func keptBoxes() -> Set<BoxID> { Set((core.machine.contact?.mailbox.records ?? []).map(\.box)) }
 
-    fileprivate func keptSlots(of box: BoxID) -> Set<SlotID>? {
-        shell.keptBoxes.slots(of: box).map { Set($0.slots.map(\.id)) }
-    }
-
     /// Slots of a box, and whether the disk refused none of them.
     fileprivate func given(_ box: BoxID) -> (slots: Set<SlotID>, isWhole: Bool) {
         guard let given = shell.keptBoxes.slots(of: box) else { return ([], false) }
@@ -123,20 +119,17 @@ extension Node {
         }
 
         func discard(_ numbers: [Int], in label: BoxLabel, answer receipt: [UInt8] = []) throws {
-            let slots = open(numbers, in: label)
             let shown = numbers.map { tags[$0] }
-            try link.send(.mailboxRequest(.discard(owner.box(label), shown, answer: receipt)))
-            try settle(slots, receipt)
+            try end(numbers, in: label, by: .discard(owner.box(label), shown, answer: receipt), receipt)
         }
 
         func purge(_ numbers: [Int], in label: BoxLabel, isWhole: Bool = false) throws {
-            let slots = open(numbers, in: label)
-            try link.send(.mailboxRequest(.purge(owner.box(label), isWhole ? [] : slots.map(\.id))))
-            try settle(slots, [])
+            let ids = numbers.map { SlotID(tags[$0]) }
+            try end(numbers, in: label, by: .purge(owner.box(label), isWhole ? [] : ids), [])
         }
 
-        /// From now on either state of the slots is allowed.
-        private func open(_ numbers: [Int], in label: BoxLabel) -> [BoxPromise.Slot] {
+        /// Until the answer either state of the slots is allowed.
+        private func end(_ numbers: [Int], in label: BoxLabel, by request: MailboxRequest, _ receipt: [UInt8]) throws {
             let slots = numbers.map { BoxPromise.Slot(box: owner.box(label), id: SlotID(tags[$0])) }
             moments.change { promise in
                 for slot in slots {
@@ -144,10 +137,7 @@ extension Node {
                     promise.open.insert(slot)
                 }
             }
-            return slots
-        }
-
-        private func settle(_ slots: [BoxPromise.Slot], _ receipt: [UInt8]) throws {
+            try link.send(.mailboxRequest(request))
             try answer(on: link) { if case .discarded = $0 { true } else { false } }
             moments.change { promise in
                 for slot in slots {
@@ -227,26 +217,17 @@ extension Node {
         let boxes = await node.keptBoxes()
         for box in promise.boxes where !boxes.contains(box) { broken.append("a box that was granted is lost") }
         for box in promise.droppedBoxes where boxes.contains(box) { broken.append("a box that was dropped is there") }
-        var slots: [BoxID: Set<SlotID>] = [:]
-        for box in boxes { slots[box] = await node.keptSlots(of: box) }
         for (slot, body) in promise.kept {
             let found = await node.keptBody(of: slot.id, in: slot.box)
-            if slots[slot.box]?.contains(slot.id) != true || found == nil {
-                broken.append("a slot that was stored is lost")
-            } else if found != body {
-                broken.append("a slot has other bytes")
-            }
+            if found != body { broken.append("a slot that was stored is lost, or has other bytes") }
         }
-        for slot in promise.gone where slots[slot.box]?.contains(slot.id) == true {
-            broken.append("a slot that was discarded is there")
-        }
-        // A slot that was never put, or was discarded, does not exist.
-        for (box, ids) in slots {
-            for id in ids {
-                let slot = BoxPromise.Slot(box: box, id: id)
-                if promise.kept[slot] == nil, !promise.open.contains(slot), !promise.gone.contains(slot) {
-                    broken.append("a slot is there that nobody has put")
-                }
+        for box in boxes {
+            let found = await node.given(box).slots
+            if !promise.missing(of: box, in: found).isEmpty { broken.append("a slot that was stored is lost") }
+            for slot in found.map({ BoxPromise.Slot(box: box, id: $0) }) {
+                if promise.kept[slot] != nil || promise.open.contains(slot) { continue }
+                let isGone = promise.gone.contains(slot)
+                broken.append(isGone ? "a slot that was discarded is there" : "a slot is there that nobody has put")
             }
         }
         await node.stop()

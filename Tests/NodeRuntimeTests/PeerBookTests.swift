@@ -7,13 +7,6 @@ import Testing
 
 /// `peers.json` is edited while a node runs: an edit is taken over or refused, and never overwritten.
 @Suite struct PeerBookTests {
-    private func withHome<Result>(_ body: (String) throws -> Result) throws -> Result {
-        let home = FileManager.default.temporaryDirectory.appending(path: "mayfly-peers-\(UUID().uuidString)").path()
-        mkdir(home, 0o700)
-        defer { try? FileManager.default.removeItem(atPath: home) }
-        return try body(home)
-    }
-
     private func list(_ names: String...) -> String {
         "{ \"peers\": [\(names.map { "{\"name\": \"\($0)\"}" }.joined(separator: ", "))] }"
     }
@@ -24,9 +17,7 @@ import Testing
     private func write(_ text: String, _ home: String, _ manner: Manner = .inPlace) {
         let path = "\(home)/\(PeersFile.fileName)"
         let target = manner == .inPlace ? path : "\(path)~"
-        let file = open(target, O_WRONLY | O_CREAT | O_TRUNC, 0o600)
-        _ = text.withCString { Glibc.write(file, $0, strlen($0)) }
-        close(file)
+        writeFile(text, to: target)
         if manner == .renamed { rename(target, path) }
     }
 

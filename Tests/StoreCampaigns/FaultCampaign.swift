@@ -52,7 +52,7 @@ package final class FaultCampaign {
         .saveLargeState, .commit, .release, .put, .put, .commit, .changePassphrase, .lock, .put, .commit,
         .waitWhileLocked, .createInbox, .put, .saveState, .commit, .longWait, .createInbox, .put, .commit,
         .destroyInbox, .createInbox, .put, .commit, .destroyWhileLocked, .restart, .changePassphrase, .put, .commit,
-        .shortWait, .changePassphrase, .changePassphrase, .restart,
+        .shortWait, .changePassphrase, .changePassphrase, .addTombstone, .lightFuse, .saveClock, .restart,
     ]
 
     package func callCount() throws -> Int { try History.callCount(on: base, seed: seed, steps) }

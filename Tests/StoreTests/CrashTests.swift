@@ -126,47 +126,6 @@ import Testing
         again.close()
     }
 
-    @Test func `a passing error during opening or reading destroys nothing`() throws {
-        let home = try makeHome()
-        let first = try openHome(home)
-        let rows = [try first.createRow(), try first.createRow()]
-        for row in rows {
-            for number in 1...2 { try first.put(row, number, at: start + Int64(number) * 20_000, "text") }
-            try first.saveState(row, text("state"))
-        }
-        try first.scheduleDestruction(of: rows[0], at: start + hour)
-        _ = try first.addTombstone(keepUntil: start + hour, payload: text("tombstone"))
-        try first.saveClockMark(start)
-        try first.commitNow()
-        first.close()
-        func readAll(_ store: Store) throws {
-            for row in rows {
-                #expect(try store.list(row, now: start).count == 2)
-                #expect(try store.loadState(row) == text("state"))
-            }
-            #expect(try store.tombstones().count == 1)
-        }
-        let trial = home.copy()
-        try readAll(openHome(trial))
-        #expect(trial.operations > 20)
-        for operation in 1...trial.operations {
-            let disk = home.copy()
-            disk.with { $0.fault = .init(at: operation, code: EIO, isLasting: false) }
-            if let store = try? openHome(disk) {
-                for row in rows { _ = try? store.list(row, now: start) }
-                for row in rows { _ = try? store.loadState(row) }
-                store.reap(hide: start + 1, destroy: start + 1)
-                #expect(store.clockMark() == start)
-                store.close()
-            }
-            disk.with { $0.fault = nil }
-            let store = try openHome(disk)
-            try readAll(store)
-            #expect(store.scheduledDestruction(of: rows[0]) == start + hour)
-            #expect(store.damage.isEmpty, "operation \(operation): \(store.damage)")
-        }
-    }
-
     @Test func `a message whose update fails to be stored is listed once, unchanged`() throws {
         let (disk, store, row) = try makeRow()
         for number in 1...3 { try store.put(row, number, at: start + hour, "message \(number)") }

@@ -1,5 +1,5 @@
 import Cryptography
-import Glibc
+import Foundation
 import SimulatedDisk
 import StoreCampaigns
 import Testing
@@ -25,18 +25,7 @@ final class TemporaryDirectory {
         path = String(decoding: template.dropLast().map { UInt8(bitPattern: $0) }, as: UTF8.self)
     }
     var home: String { path + "/home" }
-    deinit { removeTree(path) }
-}
-
-func removeTree(_ path: String) {
-    let disk = PosixFileSystem()
-    guard let directory = try? disk.open(path, in: nil, .directory) else {
-        unlink(path)
-        return
-    }
-    for name in (try? disk.list(directory)) ?? [] { removeTree(path + "/" + name) }
-    disk.close(directory)
-    rmdir(path)
+    deinit { try? FileManager.default.removeItem(atPath: path) }
 }
 
 func makeHome(_ disk: SimulatedDisk = SimulatedDisk(), passphrase: String? = nil) throws -> SimulatedDisk {

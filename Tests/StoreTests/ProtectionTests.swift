@@ -261,21 +261,6 @@ import Testing
         #expect(disk.files()["/home/key"] == nil)
     }
 
-    @Test func `a disk that fills up at any call of a change leaves nothing to report`() throws {
-        let home = try makeUsedHome(passphrase: "old")
-        for call in 1...30 {
-            let disk = home.copy()
-            let store = try openHome(disk, unlocking: false)
-            disk.with { $0.fullAt = $0.operations + call }
-            try? change(store, "old", to: nil)
-            store.close()
-            let next = try openHome(disk, unlocking: false)
-            defer { next.close() }
-            do { try next.unlock(passphrase: secretBytes("old")) } catch { try next.unlock(passphrase: nil) }
-            #expect(next.damage.isEmpty, "call \(call)")
-        }
-    }
-
     @Test func `an unlock or change repairs a damaged keystore copy; a half keystore is not written`() throws {
         for index in 0..<2 {
             let disk = try makeUsedHome(passphrase: "old")
