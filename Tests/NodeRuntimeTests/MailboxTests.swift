@@ -1,4 +1,3 @@
-import Cryptography
 import Foundation
 import Messaging
 import NIOCore
@@ -167,53 +166,5 @@ extension Node {
         }
         await again.stop()
         try await house.end()
-    }
-
-    @Test func `an unsigned notice in a reserved slot is discarded, so the true one has room`() async throws {
-        let house = try await Household()
-        let (ann, bob) = (house.pair.ann, house.pair.bob)
-        let peers = try await ann.peersFile()
-        await ann.stop()
-        try await bob.putForgedNotice()
-        try await house.hub.eventually("the hub keeps the notice") { $0.keptKinds().contains(.notice) }
-        let again = try await house.node(house.pair.disks.ann, peers: peers)
-        try await house.hub.eventually("the owner has discarded it") { !$0.keptKinds().contains(.notice) }
-        try await again.eventually("the conversation is there") { $0.core.machine.conversations.count == 1 }
-        for node in [again, bob] { await node.stop() }
-        try await house.end()
-    }
-}
-
-extension Node {
-    /// Puts into the other member's box a notice that claims the creator's name and is signed by a stranger.
-    fileprivate func putForgedNotice() throws {
-        let machine = try #require(core.machine.conversations.first)
-        let key = try #require(inboxes[machine.client]?.key)
-        let member = try #require(machine.record.members.first { $0.key != key.publicKey })
-        let address = try #require(member.mailbox)
-        let secret = SlotSecret(
-            sender: key.publicKey, owner: member.key, box: address.box, conversation: machine.conversation, own: key)
-        var random = Randomness.system
-        let stranger = IdentityKey(SecretKey.generate())
-        let forged = ExplodeNotice(genesis: machine.record.genesis, expiresAt: services.now, key: stranger, &random)
-        let body = SlotSealing.seal(
-            notice: forged.sealed(&random), secret, box: address.box, nonce: random.bytes(XChaChaPoly.nonceByteCount))
-        let put = SlotPut(id: SlotID(secret.noticeTag), kind: .notice, keeping: .fortyFiveDays, body: body)
-        let remote = AnonymousLinks.Remote(
-            endpoints: [address.endpoint], key: address.key, routingSecret: address.routingSecret)
-        let links = shell.anonymousLinks
-        var isAnswered = false
-        // A loaded machine may be too slow for a link.
-        func open() {
-            links.open(
-                remote,
-                for: AnonymousLinks.Purpose(
-                    opened: { links.say(.put(address.box, put), on: $0) },
-                    answered: { _, link in
-                        isAnswered = true
-                        links.close(link)
-                    }, ended: { if !isAnswered { open() } }))
-        }
-        open()
     }
 }

@@ -12,8 +12,8 @@ package final class CrashCampaign {
     package private(set) var names: Set<Int> = []
     package private(set) var byOperation: [Operation: Int] = [:]
     /// The first violation of each kind.
-    package var violations: [String] { kinds.values.sorted() }
-    private var kinds: [String: String] = [:]
+    package var violations: [String] { found.all }
+    private var found = Violations()
     private var seed: UInt64
 
     package init(limit: Int, thoroughness: Int, seed: UInt64) {
@@ -68,10 +68,7 @@ package final class CrashCampaign {
             do {
                 try Verification(promise, state).run(
                     isThorough: statesChecked % (4 * thoroughness) == 0, isUsed: statesChecked % thoroughness == 0)
-            } catch {
-                let kind = String("\(error)".filter { !$0.isNumber && !$0.isHexDigit })
-                if kinds[kind] == nil { kinds[kind] = "\(place), outcome \(choice): \(error)" }
-            }
+            } catch { found.add(error, "\(place), outcome \(choice)") }
         }
     }
 }

@@ -4,7 +4,7 @@ import Store
 
 /// Fails the n-th file-system call, for every n, with every errno, once and for good. Acknowledged data must survive,
 /// refusals must be typed errors, and the store must work again after the fault.
-package final class FaultCampaign {
+package final class FaultCampaign: CallCampaign {
     package static let codes: [Int32] = [EIO, ENOSPC, EROFS, EMFILE, EDQUOT, EACCES]
 
     package enum Lasting: CaseIterable, Sendable {
@@ -14,23 +14,16 @@ package final class FaultCampaign {
         case everything
     }
 
-    package private(set) var runs = 0
     package private(set) var refusals = 0
     package private(set) var struck: [String: Int] = [:]
-    private var kinds: [String: String] = [:]
-    package var violations: [String] { kinds.values.sorted() }
-
-    private var lastCall = ""
-    private let base: SimulatedDisk
-    private let seed: UInt64
-    private let steps: [Operation?]
     private let believesFailures: Bool
 
     /// - Parameters:
     ///   - steps: The history whose calls fail.
     ///   - believesFailures: Plants the bug that the campaign must find; see ``History/believesFailures``.
     package init(on base: SimulatedDisk, seed: UInt64, steps: [Operation?], believesFailures: Bool = false) {
-        (self.base, self.seed, self.steps, self.believesFailures) = (base, seed, steps, believesFailures)
+        self.believesFailures = believesFailures
+        super.init(on: base, seed: seed, steps: steps)
     }
 
     /// Checks that the campaign can fail: a failed commit that counts as done acknowledges missing data. Returns the
@@ -55,17 +48,8 @@ package final class FaultCampaign {
         .shortWait, .changePassphrase, .changePassphrase, .addTombstone, .lightFuse, .saveClock, .restart,
     ]
 
-    package func callCount() throws -> Int { try History.callCount(on: base, seed: seed, steps) }
-
     package func run(failing call: Int, with code: Int32, _ lasting: Lasting) {
-        runs += 1
-        do { try tryRun(call, code, lasting) } catch {
-            let kind = String("\(error)".filter { !$0.isNumber && !$0.isHexDigit })
-            if kinds[kind] == nil {
-                kinds[kind] =
-                    "\(lastCall), seed \(seed), call \(call), \(String(cString: strerror(code))), \(lasting): \(error)"
-            }
-        }
+        attempt("call \(call), \(String(cString: strerror(code))), \(lasting)") { try tryRun(call, code, lasting) }
     }
 
     private func tryRun(_ call: Int, _ code: Int32, _ lasting: Lasting) throws {
@@ -79,7 +63,7 @@ package final class FaultCampaign {
         do { try history.open() } catch is StoreError {}
         for step in steps where history.store != nil { try history.step(step) }
         refusals += history.refusals
-        lastCall = "\(disk.with { $0.struckCall } ?? "none"), now \(history.operation)"
+        place = ", \(disk.with { $0.struckCall } ?? "none"), now \(history.operation)"
         struck[disk.with { $0.struckCall } ?? "none", default: 0] += 1
         // After a power cut at this moment only durable data survives.
         let outcomes = Outcomes(of: disk)

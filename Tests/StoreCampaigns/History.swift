@@ -155,16 +155,6 @@ package final class History {
 
     package func step(_ operation: Operation?) throws { if let operation { try step(operation) } else { try step() } }
 
-    package static func callCount(on base: SimulatedDisk, seed: UInt64, _ steps: [Operation?]) throws -> Int {
-        let disk = base.copy()
-        let history = History(on: disk, seed: seed)
-        try history.open()
-        for step in steps { try history.step(step) }
-        let count = disk.operations
-        history.close()
-        return count
-    }
-
     /// Makes a random step; frequent operations of a node are frequent.
     package func step() throws {
         let often: [Operation] = [

@@ -4,7 +4,7 @@ import Store
 
 /// Ends the process at the n-th file-system call, for every n, and keeps the kernel's cache. Data that the next process
 /// shows may be relied on, so a power cut at that moment must keep all of it.
-package final class KillCampaign {
+package final class KillCampaign: CallCampaign {
     package enum End: CaseIterable, Sendable {
         case killed
         /// The call fails with EIO, and the process is killed at the end of the step.
@@ -17,18 +17,13 @@ package final class KillCampaign {
         case fullAndClosed
     }
 
-    package private(set) var runs = 0
-    package var violations: [String] { kinds.values.sorted() }
-    private var kinds: [String: String] = [:]
-    private let base: SimulatedDisk
-    private let seed: UInt64
-    private let steps: [Operation?]
     private let trustsCache: Bool
 
     /// - Parameter trustsCache: Plants the bug the campaign must find: the next process assumes that the last one
     /// closed in order.
     package init(on base: SimulatedDisk, seed: UInt64, steps: [Operation?], trustsCache: Bool = false) {
-        (self.base, self.seed, self.steps, self.trustsCache) = (base, seed, steps, trustsCache)
+        self.trustsCache = trustsCache
+        super.init(on: base, seed: seed, steps: steps)
     }
 
     /// Returns the violations found for each end; `nil` if one end missed the bug.
@@ -52,15 +47,7 @@ package final class KillCampaign {
         return found.joined(separator: "; ")
     }
 
-    package func callCount() throws -> Int { try History.callCount(on: base, seed: seed, steps) }
-
-    package func run(at call: Int, _ end: End) {
-        runs += 1
-        do { try tryRun(call, end) } catch {
-            let kind = String("\(error)".filter { !$0.isNumber && !$0.isHexDigit })
-            if kinds[kind] == nil { kinds[kind] = "seed \(seed), call \(call), \(end): \(error)" }
-        }
-    }
+    package func run(at call: Int, _ end: End) { attempt("call \(call), \(end)") { try tryRun(call, end) } }
 
     private func tryRun(_ call: Int, _ end: End) throws {
         let disk = base.copy()

@@ -14,18 +14,13 @@ import Testing
         #expect(campaign.dead.tried > 40 && campaign.dead.opened == 0)
     }
 
-    @Test func `canary: the thief opens a mailbox's bodies on a disk that keeps destroyed pages`() throws {
-        let campaign = MailboxCampaign(on: try Verification.makeHome())
-        for seed in 1...4 as ClosedRange<UInt64> where campaign.violations.isEmpty {
-            try campaign.run(seed: seed, steps: 24, leavesOldBlocks: true)
-        }
-        #expect(campaign.violations.contains { $0.contains("is dead and opens") })
-    }
-
-    @Test func `canary: the thief opens a mailbox's bodies if the slices' keys are stored`() throws {
+    /// On a disk that keeps destroyed pages, or if the slices' keys are stored.
+    @Test(arguments: [true, false]) func `canary: the thief opens dead bodies where a key is left`(keepsPages: Bool)
+        throws
+    {
         let campaign = MailboxCampaign(on: try Verification.makeHome())
         for seed in 1...8 as ClosedRange<UInt64> where campaign.violations.isEmpty {
-            try campaign.run(seed: seed, steps: 24, keepsKeys: true)
+            try campaign.run(seed: seed, steps: 24, leavesOldBlocks: keepsPages, keepsKeys: !keepsPages)
         }
         #expect(campaign.violations.contains { $0.contains("is dead and opens") })
     }
