@@ -170,13 +170,6 @@ extension Node {
         #expect(said == Limits.sentPieceRate.burst + 9_999)
     }
 
-    @Test func `a waiting stream that has more to send waits only once`() {
-        var sending = RelaySending()
-        while sending.take(now: noon) {}
-        let isFirst = (0..<3).map { _ in sending.wait(RelayStreamID(1)) }
-        #expect(isFirst == [true, false, false])
-    }
-
     @Test func `waiting streams are served in turn, and no other stream before them`() {
         var sending = RelaySending()
         while sending.take(now: noon) {}

@@ -240,10 +240,7 @@ extension MessageArchiveTests {
             let digits = String(id.description.prefix(9))
             #expect(try archive.ids(beginningWith: digits, limit: 9, now: now) == [id])
         }
-        let digit = String(ids[0].description.prefix(1))
-        let matching = ids.filter { $0.description.hasPrefix(digit) }
-        let found = try archive.ids(beginningWith: digit, limit: 99, now: now)
-        #expect(Set(found) == Set(matching) && found.count == matching.count)
+        #expect(Set(try archive.ids(beginningWith: "", limit: 99, now: now)) == Set(ids))
         #expect(try archive.ids(beginningWith: "", limit: 7, now: now).count == 7)
         #expect(try archive.ids(beginningWith: "xy", limit: 7, now: now).isEmpty)
         #expect(disk.operations == before)

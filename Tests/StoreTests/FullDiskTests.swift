@@ -6,14 +6,12 @@ import Testing
 
 /// Starts on a full disk: data that is only in the journal is served from memory.
 @Suite struct FullDiskTests {
-    private let lifetime = hour
-
     /// A home on a full disk. Its journal has a state and two messages of the first row, and a state of the second.
     private func makeFullHome() throws -> (disk: SimulatedDisk, rows: [RowID]) {
         let (disk, store) = try makeStore()
         let rows = [try store.createRow(), try store.createRow()]
         for row in rows { try store.saveState(row, text("state of \(row)")) }
-        for number in 0..<2 { try store.put(rows[0], number, at: start + lifetime, "message \(number)") }
+        for number in 0..<2 { try store.put(rows[0], number, at: start + hour, "message \(number)") }
         try store.commitNow()
         disk.with { $0.isFull = true }
         store.close()
@@ -32,7 +30,7 @@ import Testing
         #expect(try store.texts(rows[0]) == ["message 0", "message 1"])
         // A full disk is not reported as damage, and the journal accepts commits.
         #expect(store.damage.isEmpty)
-        try store.put(rows[0], 2, at: start + lifetime, "message 2")
+        try store.put(rows[0], 2, at: start + hour, "message 2")
         try store.saveState(rows[1], text("later"))
         try store.commitNow()
         for isFull in [true, false] {
@@ -66,12 +64,12 @@ import Testing
         #expect(try readable(on: disk).contains(text("message 1")))
         try store.destroyRow(rows[1])
         #expect(store.liveRows() == [rows[0]])
-        let report = store.reap(hide: start + lifetime, destroy: start + lifetime)
+        let report = store.reap(hide: start + hour, destroy: start + hour)
         #expect(report.expired.map(\.id) == [messageID(1)] && report.failures.isEmpty)
         #expect(try readable(on: disk).isDisjoint(with: [text("message 1")]))
         store.close()
         disk.with { $0.isFull = false }
-        let again = try openHome(disk, now: start + lifetime)
+        let again = try openHome(disk, now: start + hour)
         #expect(again.liveRows() == [rows[0]] && again.damage.isEmpty)
         #expect(try state(again, rows[0]) == "state of \(rows[0])")
         again.close()
@@ -80,10 +78,10 @@ import Testing
     @Test func `a full disk that takes part of a checkpoint loses no record served from the journal`() throws {
         var (disk, store, row) = try makeRow()
         try store.saveState(row, text("state"))
-        try store.put(row, 0, at: start + lifetime, "in the files")
+        try store.put(row, 0, at: start + hour, "in the files")
         try store.checkpointNow()
         for number in 1..<40 {
-            try store.put(row, number, at: start + lifetime, String(repeating: "\(number % 10)", count: 200))
+            try store.put(row, number, at: start + hour, String(repeating: "\(number % 10)", count: 200))
         }
         try store.saveState(row, [UInt8](repeating: 5, count: 5_000))
         try store.commitNow()
@@ -102,7 +100,7 @@ import Testing
     @Test func `an erasure after a move of the journal stays, despite an earlier run's old blocks`() throws {
         var (disk, store) = try makeStore()
         let rows = [try store.createRow(), try store.createRow()]
-        for row in rows { try store.put(row, 0, at: start + lifetime, "message") }
+        for row in rows { try store.put(row, 0, at: start + hour, "message") }
         try store.commitNow()
         disk.with { $0.isFull = true }
         store = try store.reopened()

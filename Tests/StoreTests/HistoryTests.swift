@@ -121,18 +121,13 @@ import Testing
         store.close()
     }
 
-    @Test func `a segment with a torn or erased end is read up to there`() throws {
+    @Test func `a segment with an erased end is read up to there`() throws {
         let (store, row) = try reopened(400)
         for number in 200..<400 { try store.erase(row, id: messageID(number)) }
         try store.commitNow()
         let again = try store.reopened()
         #expect(numbers(try again.list(row, last: 3, now: start)) == [197, 198, 199] && again.damage.isEmpty)
         again.close()
-        let segment = try #require(disk.files().first { $0.key.hasSuffix(".seg") })
-        disk.replace(segment.key, with: segment.value.dropLast(3) + [])
-        let last = try openHome(disk)
-        #expect(numbers(try last.list(row, now: start)) == Array(0..<200) && last.damage.count == 1)
-        last.close()
     }
 
     private func statuses(_ store: Store, _ row: RowID, _ places: ClosedRange<UInt64> = 0...(.max)) throws -> [String] {

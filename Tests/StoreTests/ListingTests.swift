@@ -176,22 +176,4 @@ import Testing
         store.lock()
         #expect(store.nextDestruction == start + 10_000, "of a bucket a locked store knows the end")
     }
-
-    @Test func `a passphrase is stretched outside the store, and its keys open the store`() async throws {
-        #expect(store.stretching == nil, "of a key file nothing is")
-        let disk = try makeHome(passphrase: "correct")
-        let protected = try openHome(disk, unlocking: false)
-        let stretching = try #require(protected.stretching)
-        let keys = try await Task.detached { try stretching.keys(from: secretBytes("correct")) }.value
-        #expect(throws: StoreError.wrongPassphrase) { try stretching.keys(from: secretBytes("wrong")) }
-        #expect(protected.isLocked)
-        try protected.unlock(with: keys)
-        let row = try protected.createRow()
-        protected.lock()
-        try protected.unlock(passphrase: secretBytes("correct"))
-        #expect(protected.liveRows() == [row])
-        protected.close()
-        try protected.unlock(with: keys)
-        #expect(protected.isLocked)
-    }
 }
