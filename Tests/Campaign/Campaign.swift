@@ -92,8 +92,7 @@ import StoreCampaigns
         for (mistake, leavesOldBlocks) in [("what a rename leaves", true), ("keys of slices that are stored", false)] {
             let found = try first { seed in
                 let campaign = MailboxCampaign(on: home)
-                try campaign.run(
-                    seed: seed, steps: 24, leavesOldBlocks: leavesOldBlocks, keepsKeys: !leavesOldBlocks)
+                try campaign.run(seed: seed, steps: 24, leavesOldBlocks: leavesOldBlocks, keepsKeys: !leavesOldBlocks)
                 return campaign.violations
             }
             canary(mistake, found)

@@ -16,18 +16,19 @@ import Testing
 
     private static let full = EventLog.capacity + 5
 
-    @Test(arguments: [
-        (10, 104, 105, nil), (10, 110, nil, nil), (10, .min, 101, nil),
-        // Cursor zero replays from the oldest kept event.
-        (full, 0, 106, nil), (full, 105, 106, nil), (full, 1_105, nil, nil),
-        (full, 101, 106, EventLog.Gap(cursor: 105, lost: 4)),
-        // From before the node's last start.
-        (full, 7, 106, EventLog.Gap(cursor: 105, lost: nil)), (0, 7, nil, EventLog.Gap(cursor: 100, lost: nil)),
-        (0, 100, nil, nil),
-        // A cursor of a run whose clock was ahead: its loss is unknown, and it has seen none of the kept events.
-        (10, 111, 101, EventLog.Gap(cursor: 100, lost: nil)), (10, .max, 101, EventLog.Gap(cursor: 100, lost: nil)),
-        (0, 101, nil, EventLog.Gap(cursor: 100, lost: nil)),
-    ] as [(Int, Int64, Int64?, EventLog.Gap?)])
+    @Test(
+        arguments: [
+            (10, 104, 105, nil), (10, 110, nil, nil), (10, .min, 101, nil),
+            // Cursor zero replays from the oldest kept event.
+            (full, 0, 106, nil), (full, 105, 106, nil), (full, 1_105, nil, nil),
+            (full, 101, 106, EventLog.Gap(cursor: 105, lost: 4)),
+            // From before the node's last start.
+            (full, 7, 106, EventLog.Gap(cursor: 105, lost: nil)), (0, 7, nil, EventLog.Gap(cursor: 100, lost: nil)),
+            (0, 100, nil, nil),
+            // A cursor of a run whose clock was ahead: its loss is unknown, and it has seen none of the kept events.
+            (10, 111, 101, EventLog.Gap(cursor: 100, lost: nil)), (10, .max, 101, EventLog.Gap(cursor: 100, lost: nil)),
+            (0, 101, nil, EventLog.Gap(cursor: 100, lost: nil)),
+        ] as [(Int, Int64, Int64?, EventLog.Gap?)])
     func `a watcher is told of a gap when its next event is no longer kept`(
         count: Int, cursor: Int64, first: Int64?, gap: EventLog.Gap?
     ) {

@@ -44,22 +44,24 @@ import Testing
         }
     }
 
-    @Test(arguments: [
-        ("{\n  \"peers\": [\n    {\"name\": \"a\", \"contact\": 5}\n  ]\n}", 3, "peers[0].contact"),
-        (
-            "{\n  \"peers\": [\n    {\"name\": \"a\"},\n    {\"name\": \"b\", \"endpoints\": [\"udp://x\"]}\n  ]\n}", 4,
-            "tcp://HOST:PORT"
-        ), ("{\n  \"peers\": [\n    {\"contact\": null}\n  ]\n}", 3, "`name` is missing"),
-        ("{\n  \"peers\": {}\n}", 2, "a list"), ("{\n  \"peers\": [],\n  \"peer\": []\n}", 3, "no such setting"),
-        ("{\n  \"peers\": [\n    {\"name\": \"a\",\n     \"block\": true}\n  ]\n}", 4, "no such setting"),
-        ("{\n  \"peers\": [\n    {\"name\": \"a\", \"contact\": \"mayfly:card/AQ\"}\n  ]\n}", 3, "contact card"),
-        ("{\n  \"peers\": [\n    {\"name\": \"a\" \"b\"}\n  ]\n}", 3, "not JSON"),
-        ("{\n  \"peers\": [\n    {\"name\": nan}\n  ]\n}", 3, "found `nan`"),
-        ("{\n  \"peers\": [\n    {\"name\": 0x1p3}\n  ]\n}", 3, "found `0x1p3`"),
-        (#"{"peers":[{"name":"a"},{"name":"a"}]}"#, nil, "two peers are named `a`"),
-    ] as [(String, Int?, String)]) func `a malformed peers file is refused with the line and the expected value`(
-        _ text: String, _ line: Int?, _ words: String
-    ) throws {
+    @Test(
+        arguments: [
+            ("{\n  \"peers\": [\n    {\"name\": \"a\", \"contact\": 5}\n  ]\n}", 3, "peers[0].contact"),
+            (
+                "{\n  \"peers\": [\n    {\"name\": \"a\"},\n    {\"name\": \"b\", \"endpoints\": [\"udp://x\"]}\n  ]\n}",
+                4, "tcp://HOST:PORT"
+            ), ("{\n  \"peers\": [\n    {\"contact\": null}\n  ]\n}", 3, "`name` is missing"),
+            ("{\n  \"peers\": {}\n}", 2, "a list"), ("{\n  \"peers\": [],\n  \"peer\": []\n}", 3, "no such setting"),
+            ("{\n  \"peers\": [\n    {\"name\": \"a\",\n     \"block\": true}\n  ]\n}", 4, "no such setting"),
+            ("{\n  \"peers\": [\n    {\"name\": \"a\", \"contact\": \"mayfly:card/AQ\"}\n  ]\n}", 3, "contact card"),
+            ("{\n  \"peers\": [\n    {\"name\": \"a\" \"b\"}\n  ]\n}", 3, "not JSON"),
+            ("{\n  \"peers\": [\n    {\"name\": nan}\n  ]\n}", 3, "found `nan`"),
+            ("{\n  \"peers\": [\n    {\"name\": 0x1p3}\n  ]\n}", 3, "found `0x1p3`"),
+            (#"{"peers":[{"name":"a"},{"name":"a"}]}"#, nil, "two peers are named `a`"),
+        ] as [(String, Int?, String)]) func `a malformed peers file is refused with the line and the expected value`(
+            _ text: String, _ line: Int?, _ words: String
+        ) throws
+    {
         let error = try #require(try failure(text))
         #expect(line == nil || error.line == line, "\(error)")
         #expect(error.description.contains(words), "\(error)")

@@ -14,14 +14,15 @@ import Testing
 
     /// A large step forward hides messages at once, and is confirmed after a minute; a small one is confirmed at once.
     /// A corrected step confirms nothing, so that no message is destroyed: the minute starts again with the next one.
-    @Test(arguments: [
-        ([(ahead, 0)], ahead, begin), ([(ahead, 0), (ahead + .minute, .minute)], ahead + .minute, ahead + .minute),
-        ([(glitch, 0), (1_030_000, 30_000)], 1_030_000, 1_030_000),
-        (
-            [(glitch, 0), (1_030_000, 30_000), (glitch, 31_000), (glitch + 40_000, 71_000)], glitch + 40_000,
-            1_071_000
-        ), ([(begin + .minute, 10)], begin + .minute, begin + .minute),
-    ] as [([(Milliseconds, Milliseconds)], Milliseconds, Milliseconds)])
+    @Test(
+        arguments: [
+            ([(ahead, 0)], ahead, begin), ([(ahead, 0), (ahead + .minute, .minute)], ahead + .minute, ahead + .minute),
+            ([(glitch, 0), (1_030_000, 30_000)], 1_030_000, 1_030_000),
+            (
+                [(glitch, 0), (1_030_000, 30_000), (glitch, 31_000), (glitch + 40_000, 71_000)], glitch + 40_000,
+                1_071_000
+            ), ([(begin + .minute, 10)], begin + .minute, begin + .minute),
+        ] as [([(Milliseconds, Milliseconds)], Milliseconds, Milliseconds)])
     func `a step forward hides, and is confirmed if it stays`(
         looks: [(realtime: Milliseconds, boottime: Milliseconds)], hide: Milliseconds, confirmed: Milliseconds
     ) {
@@ -53,12 +54,15 @@ import Testing
     private typealias Storage = NodeConfiguration.Storage
 
     /// Each record counts at least a KiB, for its place in the index.
-    @Test(arguments: [
-        (1 << 20, (1 << 20) - 1, 1, true), (1 << 20, 1 << 20, 1, false), (1 << 20, 1_023 * 100, 1_023, true),
-        (1 << 20, 1_024 * 100, 1_024, false), (1 << 20, 0, .max, false), (nil, 300_000_000, 1_000_000, true),
-        (0, 0, 0, false),
-    ] as [(Int64?, Int64, Int, Bool)])
-    func `a full inbox accepts no more messages`(limit: Int64?, byteCount: Int64, recordCount: Int, isRoom: Bool) {
+    @Test(
+        arguments: [
+            (1 << 20, (1 << 20) - 1, 1, true), (1 << 20, 1 << 20, 1, false), (1 << 20, 1_023 * 100, 1_023, true),
+            (1 << 20, 1_024 * 100, 1_024, false), (1 << 20, 0, .max, false), (nil, 300_000_000, 1_000_000, true),
+            (0, 0, 0, false),
+        ] as [(Int64?, Int64, Int, Bool)]) func `a full inbox accepts no more messages`(
+            limit: Int64?, byteCount: Int64, recordCount: Int, isRoom: Bool
+        )
+    {
         let limits = limit.map { Storage(inboxByteCount: .init($0)) } ?? Storage()
         let room = StorageRoom(home: "/dev/shm", limits: limits)
         #expect(room.isFor(byteCount: byteCount, recordCount: recordCount) == isRoom)

@@ -236,8 +236,7 @@ package final class History {
         try attempt { store in
             let id = Verification.identifier(number)
             try store.erase(row, id: id)
-            try store.append(
-                row, id: id, tier: version.tier, expiresAt: version.expiresAt, payload: version.text.bytes)
+            try store.append(row, id: id, tier: version.tier, expiresAt: version.expiresAt, payload: version.text.bytes)
             waiting.append {
                 $0.erase(row, number)
                 $0.inboxes[row]?.messages[number] = Promise.Message(

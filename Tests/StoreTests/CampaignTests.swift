@@ -127,11 +127,12 @@ import Testing
         #expect(campaign.violations.contains { $0.contains("readable on the disk, and dead") })
     }
 
-    @Test(arguments: [
-        { $0.liesAboutBarriers = true },
-        // A commit is acknowledged before the journal's barrier.
-        { $0.skipsBarriersOf = "journal" },
-    ] as [@Sendable (inout SimulatedDisk.State) -> Void])
+    @Test(
+        arguments: [
+            { $0.liesAboutBarriers = true },
+            // A commit is acknowledged before the journal's barrier.
+            { $0.skipsBarriersOf = "journal" },
+        ] as [@Sendable (inout SimulatedDisk.State) -> Void])
     func `canary: the campaign catches a disk that reports a barrier too early`(
         mistake: @Sendable (inout SimulatedDisk.State) -> Void
     ) throws { #expect(try CrashCampaign.canary(on: try Verification.makeHome(), mistake) != nil) }

@@ -70,14 +70,15 @@ import Testing
     }
 
     /// - Parameter byte: The keystore's byte that a later version changes.
-    @Test(arguments: [
-        ("old", "Old", "new", StoreError.wrongPassphrase, nil), ("old", nil, "new", .passphraseNeeded, nil),
-        ("old", "other", nil, .wrongPassphrase, nil), ("old", nil, nil, .passphraseNeeded, nil),
-        ("old", "old", "new", .newerFormat(path: "/home/keystore"), 6), (nil, nil, nil, nil, nil),
-    ] as [(String?, String?, String?, StoreError?, Int?)])
-    func `a refused change changes nothing`(
-        home: String?, old: String?, new: String?, error: StoreError?, byte: Int?
-    ) throws {
+    @Test(
+        arguments: [
+            ("old", "Old", "new", StoreError.wrongPassphrase, nil), ("old", nil, "new", .passphraseNeeded, nil),
+            ("old", "other", nil, .wrongPassphrase, nil), ("old", nil, nil, .passphraseNeeded, nil),
+            ("old", "old", "new", .newerFormat(path: "/home/keystore"), 6), (nil, nil, nil, nil, nil),
+        ] as [(String?, String?, String?, StoreError?, Int?)]) func `a refused change changes nothing`(
+            home: String?, old: String?, new: String?, error: StoreError?, byte: Int?
+        ) throws
+    {
         let disk = try makeUsedHome(passphrase: home)
         if let byte {
             var bytes = try #require(disk.files()["/home/keystore"])
