@@ -145,16 +145,6 @@ import Transport
         #expect(!far.isActive)
         #expect(wire.responder.rejections == [.timedOut])
     }
-
-    @Test func `an idle open link outlives the deadlines of its handshake`() throws {
-        let (wire, near, far) = try Wire.linked()
-        wire.loop.advanceTime(by: .hours(1))
-        #expect(near.isActive && far.isActive)
-        try wire.dialer.links[0].send([1])
-        wire.dialer.links[0].flush()
-        try wire.pump(near, far)
-        #expect(wire.responder.frames == [[1]])
-    }
 }
 
 @Suite struct AdmissionTests {

@@ -5,20 +5,6 @@ import Testing
 import Transport
 
 @Suite struct LinkTests {
-    @Test func `a dial opens one link that both sides see alike`() throws {
-        let wire = try Wire()
-        _ = try wire.link()
-        let (near, far) = (wire.dialer.links[0], wire.responder.links[0])
-        #expect(near.peer.publicKey == wire.responder.identity.publicKey)
-        #expect(far.peer.publicKey == wire.dialer.identity.publicKey)
-        #expect(near.peer.handshakeHash == far.peer.handshakeHash)
-        #expect(near.role == .initiator && far.role == .responder)
-        #expect(near.route == 1 && far.route == 7)
-        #expect(near.token == wire.token && far.token == wire.token)
-        #expect(far.remoteAddress?.ipAddress == "192.0.2.1")
-        #expect(wire.responder.rejections.isEmpty && wire.dialer.failures.isEmpty)
-    }
-
     @Test(arguments: [1, 7, 50]) func `a link works with bytes that arrive in pieces of any size`(piece: Int) throws {
         let wire = try Wire()
         let (near, far) = try (wire.dial(), wire.connection())
@@ -29,26 +15,6 @@ import Transport
         link.flush()
         try wire.pump(near, far, piece: piece)
         #expect(wire.responder.frames == [[1, 2, 3], [UInt8](repeating: 4, count: 1_000)])
-    }
-
-    @Test func `a link carries three thousand frames each way over many keys`() throws {
-        let (wire, near, far) = try Wire.linked()
-        for number in 0..<3_000 {
-            try wire.dialer.links[0].send([UInt8(number >> 8), UInt8(number & 0xff)])
-            try wire.responder.links[0].send([0, UInt8(number & 0xff)])
-            if number.isMultiple(of: 100) { try flushAndPump(wire, near, far) }
-        }
-        try flushAndPump(wire, near, far)
-        #expect(wire.responder.frames == (0..<3_000).map { [UInt8($0 >> 8), UInt8($0 & 0xff)] })
-        #expect(wire.dialer.frames == (0..<3_000).map { [0, UInt8($0 & 0xff)] })
-        #expect(wire.dialer.links[0].bytesOut == wire.responder.links[0].bytesIn)
-        #expect(wire.responder.links[0].bytesOut == 3_000 * 36)
-    }
-
-    private func flushAndPump(_ wire: Wire, _ near: EmbeddedChannel, _ far: EmbeddedChannel) throws {
-        wire.dialer.links[0].flush()
-        wire.responder.links[0].flush()
-        try wire.pump(near, far)
     }
 
     @Test func `empty and longest frames arrive, and a frame one byte longer is refused`() throws {

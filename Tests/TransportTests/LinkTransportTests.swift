@@ -172,13 +172,6 @@ extension SocketPair {
         try await net.end()
     }
 
-    @Test func `a dial over UDP looks up a host name`() async throws {
-        let net = try await bothWays(network: Firewall(manner: .refuses))
-        try await net.dial([Endpoint(host: "localhost", port: net.endpoint.port)])
-        #expect(net.near.links.map(\.carrier) == [.udp])
-        try await net.end()
-    }
-
     @Test func `a dial to an unreachable node ends once with the reason it heard`() async throws {
         let net = try await bothWays(network: Firewall(manner: .refuses), farHasUDP: false)
         let number = try await net.dial()

@@ -6,10 +6,13 @@ import Testing
 @testable import Transport
 
 @Suite struct LoopbackTests {
-    @Test(arguments: [(LinkCarrier.tcp, "127.0.0.1"), (.udp, "127.0.0.1"), (.udp, "::1")])
-    func `a link opens, carries frames both ways and closes in order`(carrier: LinkCarrier, host: String) async throws {
+    @Test(arguments: [
+        (LinkCarrier.tcp, "127.0.0.1", "localhost"), (.udp, "127.0.0.1", "localhost"), (.udp, "::1", "::1"),
+    ]) func `a link opens, carries frames both ways and closes in order`(
+        carrier: LinkCarrier, host: String, name: String
+    ) async throws {
         let net = try await SocketPair(carrier, host: host)
-        try await net.dial()
+        try await net.dial([Endpoint(host: name, port: net.endpoint.port)])
         let frames =
             (0..<1_500).map { [UInt8](repeating: UInt8($0 & 0x7f), count: $0) } + [[UInt8](repeating: 1, count: 65_535)]
         try await net.until { near, _ in
@@ -22,9 +25,12 @@ import Testing
         #expect(net.near.frames == frames && net.far.frames == frames && net.near.failures.isEmpty)
         let endpoint = net.endpoint
         try await net.act { near, far in
+            let keys = [near, far].map(\.identity.publicKey)
             let (near, far) = (near.links[0], far.links[0])
+            #expect([far, near].map(\.peer.publicKey) == keys)
             #expect(near.carrier == carrier && near.peer.handshakeHash == far.peer.handshakeHash)
             #expect(near.role == .initiator && far.role == .responder && near.route == 1 && far.route == 7)
+            #expect([near, far].map(\.token) == [SocketPair.token, SocketPair.token])
             #expect(near.remoteAddress?.port == endpoint.port && far.localAddress?.port == endpoint.port)
             #expect(near.bytesOut > 1_000_000 && near.bytesIn > 1_000_000)
         }
@@ -55,24 +61,6 @@ import Testing
         try await net.end()
     }
 
-    @Test func `a link hands over no more frames in one turn than its share`() async throws {
-        let net = try await SocketPair(.tcp)
-        try await net.dial()
-        let short = (0..<10_000).map { [UInt8(truncatingIfNeeded: $0 >> 8), UInt8(truncatingIfNeeded: $0)] }
-        let frames = short[..<5_000] + [[UInt8](repeating: 1, count: 65_535)] + short[5_000...]
-        try await net.until { near, _ in
-            near.frames.count == frames.count
-        } after: { near, far in
-            far.echo()
-            for frame in frames { try? near.links[0].send(frame) }
-            near.links[0].flush()
-        }
-        #expect(net.near.frames == Array(frames))
-        let share = TransportLimits().turnFrameCount + 1
-        #expect(net.near.longestBatch <= share && net.far.longestBatch <= share)
-        try await net.end()
-    }
-
     @Test func `a channel's read size follows its setting, not its earlier reads`() {
         let limits = TransportLimits()
         var pool = NIOPooledRecvBufferAllocator(capacity: 1, recvAllocator: limits.firstReads)
@@ -87,13 +75,6 @@ import Testing
             #expect(read() == byteCount)
             #expect(read() == byteCount)
         }
-    }
-
-    @Test func `a dial opens a link by host name`() async throws {
-        let net = try await SocketPair(.tcp)
-        try await net.dial([Endpoint(host: "localhost", port: net.endpoint.port)])
-        #expect(net.near.links.count == 1)
-        try await net.end()
     }
 
     private func listen(_ net: SocketPair, host: String = "127.0.0.1", port: Int = 0) async throws -> TCPListener {

@@ -120,32 +120,6 @@ private func makeMachine(_ role: Role, _ limits: RekeyLimits = RekeyLimits()) ->
         if !isTaken { #expect(box.machine.deadline == deadline) }
     }
 
-    @Test func `both sides have the same new secrets, which differ in each exchange`() throws {
-        let (dialer, listener) = (Box(.initiator), Box(.responder))
-        var roots: Set<[UInt8]> = [dialer.machine.rootBytes]
-        for round in 1...5 as ClosedRange<Microseconds> {
-            // The same key of the curve each time: ML-KEM's and the root key differ.
-            let rekey = dialer.machine.ask(at: round * hour, ephemeral: secretKey(1))
-            #expect(rekey.count == 1 + 33 + 1_184 && rekey[0] == 0xfe)
-            let answer = try #require(try listener.take(rekey, at: round * hour))
-            #expect(try dialer.take(answer, at: round * hour) == nil)
-            #expect(dialer.machine.rootBytes == listener.machine.rootBytes)
-            #expect(roots.insert(dialer.machine.rootBytes).inserted)
-            dialer.machine.completed()
-            listener.machine.completed()
-        }
-    }
-
-    @Test func `new secrets depend on the root key, the curve and ML-KEM`() throws {
-        func root(_ root: UInt8, _ curve: UInt8, _ encapsulated: UInt8) -> [UInt8] {
-            func secret(_ byte: UInt8) -> SecretBytes { SecretBytes(copying: [UInt8](repeating: byte, count: 32)) }
-            let secrets = LinkSecrets(
-                rootKey: secret(root), curve: secret(curve), encapsulated: secret(encapsulated), role: .initiator)
-            return secrets.rootKey.withBytes { Array($0) }
-        }
-        #expect(Set([root(1, 2, 3), root(9, 2, 3), root(1, 9, 3), root(1, 2, 9), root(1, 3, 2)]).count == 5)
-    }
-
     @Test func `new secrets match the page's example`() throws {
         let vector = try VectorFile("Links")["new secrets"]
         func secret(_ field: String) throws -> SecretBytes { SecretBytes(copying: try vector.bytes(field)) }

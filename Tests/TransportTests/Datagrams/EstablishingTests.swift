@@ -18,18 +18,6 @@ import Testing
         #expect(pair.near.endpoint.connectionCount == 0)
     }
 
-    @Test func `random datagrams get no answer, cost no key and leave nothing behind`() {
-        let pair = Pair(seed: 2)
-        var random = SplitMix64(state: 3)
-        for _ in 0..<5_000 {
-            var bytes = random.bytes(Int.random(in: 0...1_200, using: &random))
-            if bytes.count > 1 { (bytes[0], bytes[1]) = (0x0d, 0x10 | UInt8.random(in: 0...6, using: &random)) }
-            pair.far.endpoint.receive(bytes, from: pair.near.address, at: pair.network.now)
-            #expect(pair.far.endpoint.poll(at: pair.network.now) == nil)
-        }
-        #expect(pair.far.keysDrawn == 0 && pair.far.endpoint.connectionCount == 0)
-    }
-
     @Test func `a repeated act 1 gets the same act 2 and no second key`() throws {
         let pair = Pair(seed: 4)
         let halves = try dialDatagrams(pair)
@@ -352,32 +340,5 @@ import Testing
         #expect(pair.network.run(for: 10_000_000) { pair.far.received.count == 20 })
         #expect(pair.far.received == pair.near.waiting && echoed > 20)
         #expect(pair.near.opened.count == 1 && pair.far.opened.count == 1)
-    }
-
-    @Test func `an address without a known token gets nothing, an unproved one no more than it sent`() {
-        let pair = Pair(seed: 13)
-        var random = SplitMix64(state: 1)
-        var bytesIn: [DatagramAddress: Int] = [:]
-        var bytesOut: [DatagramAddress: Int] = [:]
-        var strangers: Set<DatagramAddress> = []
-        for index in 0..<2_000 {
-            let address = DatagramAddress(v4: UInt32(index % 50) << 8, port: UInt16(index % 7))
-            if index % 2 == 1 { strangers.insert(address) }
-            var bytes = DatagramPacket.dial(
-                token: index % 2 == 0 ? Pair.token : random.bytes(16), dialer: UInt64(index % 11),
-                cookie: index % 3 == 0 ? random.bytes(16) : [],
-                half: ActHalf(
-                    number: UInt8(index / 1_000),
-                    bytes: [0] + makeSecretKey(&random).publicKey.bytes + random.bytes(591))
-            ).bytes
-            if index % 5 == 0 { bytes.removeLast() }
-            bytesIn[address, default: 0] += bytes.count
-            pair.far.endpoint.receive(bytes, from: address, at: pair.network.now)
-            while let reply = pair.far.endpoint.poll(at: pair.network.now) {
-                bytesOut[reply.address, default: 0] += reply.bytes.count
-            }
-        }
-        for (address, count) in bytesOut { #expect(count <= bytesIn[address] ?? 0) }
-        #expect(strangers.count == 25 * 7 && strangers.isDisjoint(with: bytesOut.keys))
     }
 }

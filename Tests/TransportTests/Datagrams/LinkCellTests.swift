@@ -63,31 +63,6 @@ private func resting(_ seed: UInt64, limits: DatagramLimits = DatagramLimits()) 
         }
     }
 
-    @Test func `garbage with a good header never changes a link`() throws {
-        let pair = try resting(2)
-        let far = try #require(pair.farLink)
-        let before = far.fingerprint
-        var random = SplitMix64(state: 4)
-        for index in 0..<5_000 {
-            let number = UInt64.random(in: 0...40, using: &random)
-            let header = DatagramPacket.sealed(epoch: UInt8(index % 3), receiver: far.localID, number: number)
-            let bytes = header.bytes + random.bytes(Int.random(in: 16...100, using: &random))
-            pair.far.endpoint.receive(bytes, from: pair.near.address, at: pair.network.now)
-        }
-        #expect(far.fingerprint == before && far.refusedPackets == 5_000)
-    }
-
-    @Test func `a link refuses its own packets when they are sent back`() throws {
-        let pair = try resting(3)
-        let near = try #require(pair.nearLink)
-        let before = near.fingerprint
-        var packet = near.forge([1])
-        let after = near.fingerprint
-        packet.replaceSubrange(3..<11, with: bigEndian(near.localID))
-        pair.near.endpoint.receive(packet, from: pair.far.address, at: pair.network.now)
-        #expect(near.fingerprint == after && after != before)
-    }
-
     @Test(
         arguments: [
             [9],  // no such frame

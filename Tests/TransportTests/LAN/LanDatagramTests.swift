@@ -19,15 +19,6 @@ import Transport
         }
     }
 
-    @Test func `Entries are padded to a power of two from 8 to 64, and no datagram is longer than 1,200 bytes`() {
-        for (count, padded) in [(0, 8), (1, 8), (8, 8), (9, 16), (17, 32), (33, 64), (64, 64), (100, 64)] {
-            let datagram = sample(count)
-            #expect(datagram.entries.count == padded)
-            #expect(datagram.bytes.count == 12 + 16 * padded)
-        }
-        #expect(LanDatagram.byteCountMost <= 1_200)
-    }
-
     @Test func `True entries stand at any place among the random ones`() {
         var random = SplitMix64(state: 9)
         var places: Set<Int> = []
@@ -88,31 +79,9 @@ import Transport
         #expect(high.proof(slot: 2_000_000, nonce: nonce, port: 7_440, address: v6) == 0x99d0_bf67_3aa1_0015)
         #expect(high.answerProof(nonce: nonce, port: 7_440, address: v4) == 0xb0ac_82d9_0793_3d24)
     }
-
-    @Test func `Each pair, direction and slot has a tag of its own`() {
-        var seen: Set<UInt64> = []
-        for number in 1...50 as ClosedRange<UInt64> {
-            for slot in 0..<100 as Range<Int64> { #expect(seen.insert(lanSecret(number).tag(slot: slot)).inserted) }
-        }
-    }
 }
 
 @Suite("LAN addresses") struct LanAddressTests {
-    @Test func `A near address shares the prefix of one of our addresses`() {
-        let interface = LanInterface(
-            index: 1, name: "eth0",
-            addresses: [
-                LanInterface.Own(address: IPAddress(10, 1, 2, 3), prefixLength: 20),
-                LanInterface.Own(address: IPAddress(high: 0xfe80_0000_0000_0000, low: 5), prefixLength: 64),
-            ])
-        #expect(interface.isNear(IPAddress(10, 1, 15, 255)))
-        #expect(!interface.isNear(IPAddress(10, 1, 16, 0)))
-        #expect(!interface.isNear(IPAddress(11, 1, 2, 3)))
-        #expect(interface.isNear(IPAddress(high: 0xfe80_0000_0000_0000, low: .max)))
-        #expect(!interface.isNear(IPAddress(high: 0xfe80_0000_0000_0001, low: 5)))
-        #expect(!interface.isNear(IPAddress(high: 0x2001_0db8_0000_0000, low: 5)))
-    }
-
     @Test(
         "A prefix may have any length, also an impossible one",
         arguments: [-1, 0, 1, 31, 32, 33, 63, 64, 65, 127, 128, 999]) func prefixes(length: Int)

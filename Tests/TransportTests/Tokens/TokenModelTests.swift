@@ -148,20 +148,6 @@ private struct TokenModel {
         }
     }
 
-    @Test func `a dialer cut after act 2 a thousand times still shows new, known tokens`() {
-        var table = RoutingTable(day: 20_000)
-        let secret = RoutingSecret(SecretBytes(copying: [UInt8](repeating: 9, count: 32)))
-        table.addMember(1, secret: secret)
-        var dialer = DialTokens(secret: secret)
-        var seen: Set<RoutingToken> = []
-        for _ in 0..<1_000 {
-            let token = dialer.nextToken()
-            #expect(table.match(token) != nil && seen.insert(token).inserted)
-            table.show(token)
-            _ = dialer.answered(token)
-        }
-    }
-
     @Test func `one dial by a day token repairs counters restored from an old backup`() {
         for seed in 1...40 as ClosedRange<UInt64> {
             var model = TokenModel(seed: seed, apart: UInt32(seed % 2))
