@@ -92,39 +92,26 @@ import Testing
         #expect(rate > 0.85 * Double(Self.line))
     }
 
-    @Test func `a transfer speeds up when the path becomes ten times as fast (A.15)`() throws {
-        let pair = try transfer()
+    /// Rate, queue before and after, delay, time to settle, least share of the rate.
+    @Test(
+        arguments: [
+            (10 * line, 150_000, 1_500_000, 20_000, 10_000_000, 0.8),
+            (line / 10, 150_000, 150_000, 20_000, 15_000_000, 0.85), (line, 600_000, 600_000, 60_000, 25_000_000, 0.85),
+        ] as [(Int, Int, Int, Microseconds, Microseconds, Double)])
+    func `a transfer follows a path that becomes faster, slower or longer (A.15, A.16)`(
+        rate: Int, before: Int, after: Int, delay: Microseconds, warmUp: Microseconds, share: Double
+    ) throws {
+        let pair = try transfer(queue: before)
         pair.network.run(for: 10_000_000)
-        pair.network.conditions.rate = 10 * Self.line
-        pair.network.conditions.queue = 1_500_000
-        let rate = goodput(pair, after: 10_000_000, for: 10_000_000)
-        print("20, then 200 Mbit/s: \(Int(rate)) B/s")
-        #expect(rate > 0.8 * Double(10 * Self.line))
-    }
-
-    @Test func `a transfer settles when the path becomes a tenth as fast (A.16)`() throws {
-        let pair = try transfer()
-        pair.network.run(for: 10_000_000)
-        pair.network.conditions.rate = Self.line / 10
-        pair.network.run(for: 15_000_000)
+        let conditions = Conditions(delay: delay, rate: rate, queue: after)
+        pair.network.conditions = conditions
+        let reached = goodput(pair, after: warmUp, for: 8_000_000)
         let link = try #require(pair.nearLink)
-        let lostBefore = link.lostPackets
-        let rate = goodput(pair, after: 0, for: 8_000_000)
-        let lost = link.lostPackets - lostBefore
-        print("20, then 2 Mbit/s: \(Int(rate)) B/s, round trip \(link.path.roundTrip.smoothed), lost \(lost)")
-        #expect(rate > 0.85 * Double(Self.line / 10))
-        // The queue holds 600 ms and must not stay full.
-        #expect(link.path.roundTrip.smoothed < 400_000)
-    }
-
-    @Test func `a transfer learns a longer round trip and keeps its rate`() throws {
-        let pair = try transfer(queue: 600_000)
-        pair.network.run(for: 10_000_000)
-        pair.network.conditions.delay = 60_000
-        let rate = goodput(pair, after: 25_000_000, for: 8_000_000)
-        let value = try #require(pair.nearLink?.path.congestion.roundTrip.value)
-        print("40, then 120 ms: \(Int(rate)) B/s, shortest \(value)")
-        #expect(rate > 0.85 * Double(Self.line) && value >= 120_000)
+        let shortest = link.path.congestion.roundTrip.value ?? 0
+        print("\(conditions): \(Int(reached)) B/s, round trip \(link.path.roundTrip.smoothed), shortest \(shortest)")
+        #expect(reached > share * Double(rate))
+        // The queue of the slow path holds 600 ms and must not stay full.
+        #expect(link.path.roundTrip.smoothed < 400_000 && shortest >= 2 * delay)
     }
 
     @Test func `an owner with little to send does not lower the known rate`() throws {

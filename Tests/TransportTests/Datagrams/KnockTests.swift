@@ -23,16 +23,6 @@ import Testing
         #expect(pair.far.keysDrawn == 0 && pair.near.keysDrawn == 0)
     }
 
-    @Test func `a knock with a link's token gets no answer`() {
-        let pair = pair(seed: 2)
-        pair.near.knock(pair.far, token: Pair.token, [1])
-        pair.network.run(for: 20_000_000)
-        #expect(pair.near.knockAnswers == [nil] && pair.far.knocks.isEmpty)
-        // Sent at 0, 1 and 3 s; the knock fails at 5 s.
-        #expect(pair.far.rejections == [.unknownToken, .unknownToken, .unknownToken])
-        #expect(pair.near.endpoint.connectionCount == 0)
-    }
-
     @Test(arguments: [UInt8(6), 7]) func `a lost knock or answer is sent again`(kind: UInt8) {
         let pair = pair(seed: 3, answer: [5])
         var lost = 0
@@ -51,26 +41,6 @@ import Testing
         pair.near.knock(pair.far, token: Self.token, [1, 2, 3])
         pair.network.run(for: 20_000_000)
         #expect(pair.near.knockAnswers == [nil] && pair.far.knocks.count == 3)
-    }
-
-    @Test func `a knock's answer from another address, or a second answer, changes nothing`() {
-        let pair = pair(seed: 5, answer: [7])
-        var asked: [UInt8] = []
-        pair.network.tap = { _, _, bytes in
-            if bytes[1] == 0x16 { asked = bytes }
-            return bytes[1] == 0x16
-        }
-        pair.near.knock(pair.far, token: Self.token, [1])
-        guard case .knock(_, let asker, _)? = DatagramPacket(asked) else { return #expect(Bool(false), "no knock") }
-        let reply = DatagramPacket.reply(asker: asker, sealed: [6]).bytes
-        pair.near.receive(reply, from: DatagramAddress(v4: 1, port: 2))
-        #expect(pair.near.knockAnswers.isEmpty && pair.near.rejections == [.unknownConnection])
-        for _ in 0..<2 { pair.near.receive(reply, from: pair.far.address) }
-        #expect(pair.near.knockAnswers == [[6]] && pair.near.rejections == [.unknownConnection, .unknownConnection])
-        let number = pair.near.dial(pair.far, token: Pair.token)
-        #expect(pair.near.endpoint.knock([], token: Self.token, at: pair.far.address, now: 0) > number)
-        pair.near.settle()
-        #expect(pair.near.knockAnswers == [[6], nil])
     }
 
     @Test func `a node reads a limited number of knocks a second, and fewer from one network`() {

@@ -63,39 +63,31 @@ private func resting(_ seed: UInt64, limits: DatagramLimits = DatagramLimits()) 
         }
     }
 
+    /// Whole frames, or a piece of the stream that may be its last.
     @Test(
         arguments: [
-            [9],  // no such frame
-            [2, 0x7f, 0xff, 0, 0, 0],  // acknowledges an unsent packet
-            [3, 0x80, 0x20, 0, 0, 1, 7],  // beyond the credit of 1 MiB
-            [3, 0x44, 0, 0xff],  // longer than the packet
-        ] as [[UInt8]]) func `an authentic packet with forbidden frames ends the link`(frames: [UInt8]) throws
+            (nil, [9]),  // no such frame
+            (nil, [2, 0x7f, 0xff, 0, 0, 0]),  // acknowledges an unsent packet
+            (nil, [3, 0x80, 0x20, 0, 0, 1, 7]),  // beyond the credit of 1 MiB
+            (nil, [3, 0x44, 0, 0xff]),  // longer than the packet
+            (false, [0xff, 0xff, 0xff, 0xff]),  // a message of 4 GiB
+            (false, [0, 1, 0, 0]),  // of 65,536
+            (true, [0, 0]),  // the stream ends within a message
+        ] as [(Bool?, [UInt8])]) func `an authentic packet with forbidden frames or lengths ends the link`(
+            isLast: Bool?, bytes: [UInt8]
+        ) throws
     {
         let pair = try resting(4)
         let near = try #require(pair.nearLink)
-        pair.far.endpoint.receive(near.forge(frames), from: pair.near.address, at: pair.network.now)
+        var header: [UInt8] = []
+        if let isLast {
+            let offset = try #require(pair.farLink).inbound.contiguous
+            DatagramFrame.appendDataHeader(offset: offset, length: bytes.count, isLast: isLast, to: &header)
+        }
+        pair.far.receive(near.forge(header + bytes), from: pair.near.address)
         pair.network.run(for: 1_000_000)
         #expect(pair.far.closed.values.first == .protocolViolation)
         #expect(pair.near.closed.values.first == .closedByPeer)
-    }
-
-    @Test(
-        arguments: [
-            ([0xff, 0xff, 0xff, 0xff], false),  // a message of 4 GiB
-            ([0, 1, 0, 0], false),  // of 65,536
-            ([0, 0], true),  // the stream ends within a message
-        ] as [([UInt8], Bool)])
-    func `a message ends the link at once if its length is too large or its stream ends within it`(
-        bytes: [UInt8], isLast: Bool
-    ) throws {
-        let pair = try resting(6)
-        let near = try #require(pair.nearLink)
-        let offset = try #require(pair.farLink).inbound.contiguous
-        var frames: [UInt8] = []
-        DatagramFrame.appendDataHeader(offset: offset, length: bytes.count, isLast: isLast, to: &frames)
-        pair.far.receive(near.forge(frames + bytes), from: pair.near.address)
-        pair.network.run(for: 1_000_000)
-        #expect(pair.far.closed.values.first == .protocolViolation)
     }
 
     @Test func `pieces beyond the limit of gaps are dropped without closing the link`() throws {
@@ -152,10 +144,23 @@ private func resting(_ seed: UInt64, limits: DatagramLimits = DatagramLimits()) 
 
 @Suite struct StateCellTests {
     enum Cell: CaseIterable { case open, finishing, lingering, gone }
+    enum Event: CaseIterable { case send, close, abort, peersClose, data, silence, networkChange }
 
-    private func link(in cell: Cell) throws -> (Pair, UInt64, DatagramLink) {
+    /// Where an event leads from each state, in the order of the states, and what the owner hears.
+    private static let table: [Event: [(Cell, [DatagramLink.Event])]] = [
+        .send: [(.open, []), (.finishing, []), (.lingering, []), (.gone, [])],
+        .close: [(.finishing, []), (.finishing, []), (.lingering, []), (.gone, [])],
+        .abort: [
+            (.lingering, [.closed(.protocolViolation)]), (.lingering, [.closed(.protocolViolation)]), (.lingering, []),
+            (.gone, []),
+        ], .peersClose: [(.gone, [.closed(.closedByPeer)]), (.gone, [.closed(.duplicate)]), (.gone, []), (.gone, [])],
+        .data: [(.open, [.readable]), (.finishing, [.readable]), (.lingering, []), (.gone, [])],
+        .silence: [(.lingering, [.closed(.silent)]), (.lingering, [.closed(.duplicate)]), (.gone, []), (.gone, [])],
+        .networkChange: [(.open, []), (.finishing, []), (.lingering, []), (.gone, [])],
+    ]
+
+    private func link(in cell: Cell) throws -> (Pair, DatagramLink) {
         let pair = try resting(20)
-        let number = try #require(pair.near.link)
         let link = try #require(pair.nearLink)
         switch cell {
         case .open: break
@@ -164,109 +169,66 @@ private func resting(_ seed: UInt64, limits: DatagramLimits = DatagramLimits()) 
         case .gone: link.closedByPeer()
         }
         link.events = []
-        return (pair, number, link)
+        return (pair, link)
     }
 
-    private func isSame(_ link: DatagramLink, _ cell: Cell) -> Bool {
-        switch (link.state, cell) {
-        case (.open, .open), (.finishing, .finishing), (.lingering, .lingering), (.gone, .gone): true
-        default: false
+    private func cell(_ link: DatagramLink) -> Cell {
+        switch link.state {
+        case .open: .open
+        case .finishing: .finishing
+        case .lingering: .lingering
+        case .gone: .gone
         }
     }
 
-    @Test(arguments: Cell.allCases) func `a send is refused unless the link is open`(cell: Cell) throws {
-        let (pair, _, link) = try link(in: cell)
-        if cell == .open {
-            try link.send([1], at: pair.network.now)
-        } else {
-            #expect(throws: LinkSendError.closed) { try link.send([1], at: pair.network.now) }
-        }
-        #expect(isSame(link, cell) && link.isWritable == (cell == .open))
-    }
-
-    @Test(arguments: Cell.allCases) func `a close finishes an open link and changes no other state`(cell: Cell) throws {
-        let (pair, _, link) = try link(in: cell)
-        link.close(.requested, at: pair.network.now)
-        #expect(isSame(link, cell == .open ? .finishing : cell) && link.events.isEmpty)
-        if case .finishing(let reason, _) = link.state { #expect(reason == (cell == .open ? .requested : .duplicate)) }
-    }
-
-    @Test(arguments: Cell.allCases) func `an abort makes an open or finishing link linger, and changes no other state`(
-        cell: Cell
-    ) throws {
-        let (pair, _, link) = try link(in: cell)
-        link.abort(.protocolViolation, at: pair.network.now)
-        switch cell {
-        case .open, .finishing:
-            #expect(isSame(link, .lingering) && link.events == [.closed(.protocolViolation)])
-            #expect(link.poll(at: pair.network.now) != nil && link.poll(at: pair.network.now) == nil)
-        case .lingering, .gone: #expect(isSame(link, cell) && link.events.isEmpty)
-        }
-    }
-
-    @Test(arguments: Cell.allCases) func `the peer's close makes a link in any state gone`(cell: Cell) throws {
-        let (pair, _, link) = try link(in: cell)
-        let packet = try #require(pair.farLink).forge([8, 3])
-        let number = UInt64(bigEndian: packet[11..<19].reduce(0) { $0 << 8 | UInt64($1) }).bigEndian
+    private func receive(_ frames: [UInt8], _ link: DatagramLink, _ pair: Pair) throws {
+        let packet = try #require(pair.farLink).forge(frames)
+        let number = packet.bigEndian(at: 11)
         _ = link.receive(packet, epoch: packet[2], number: number, from: pair.far.address, at: pair.network.now)
-        #expect(isSame(link, .gone))
-        switch cell {
-        case .open: #expect(link.events == [.closed(.closedByPeer)])
-        case .finishing: #expect(link.events == [.closed(.duplicate)])
-        case .lingering, .gone: #expect(link.events.isEmpty)
-        }
-        #expect(link.poll(at: pair.network.now) == nil && link.deadline == nil)
     }
 
-    @Test(arguments: Cell.allCases) func `data reach the owner of an open or finishing link only`(cell: Cell) throws {
-        let (pair, _, link) = try link(in: cell)
-        var frames: [UInt8] = []
-        DatagramFrame.appendDataHeader(offset: 0, length: 5, isLast: false, to: &frames)
-        let packet = try #require(pair.farLink).forge(frames + [0, 0, 0, 1, 77])
-        let number = UInt64(packet[11..<19].reduce(0) { $0 << 8 | UInt64($1) })
-        _ = link.receive(packet, epoch: packet[2], number: number, from: pair.far.address, at: pair.network.now)
-        #expect(isSame(link, cell))
-        switch cell {
-        case .open, .finishing:
-            #expect(link.events == [.readable])
-            #expect(link.read(at: pair.network.now) == [77] && link.read(at: pair.network.now) == nil)
-        case .lingering: #expect(link.events.isEmpty && link.read(at: pair.network.now) == nil && link.owesClose)
-        case .gone: #expect(link.events.isEmpty && link.read(at: pair.network.now) == nil)
-        }
-    }
-
-    @Test(arguments: Cell.allCases) func `silence makes an open or finishing link linger, and a lingering one gone`(
-        cell: Cell
+    @Test(arguments: Cell.allCases, Event.allCases) func `an event has the effect of the table in each state`(
+        cell: Cell, event: Event
     ) throws {
-        let (pair, _, link) = try link(in: cell)
-        let now = pair.network.now + 40_000_000
-        link.timeout(at: now)
-        switch cell {
-        case .open: #expect(link.events == [.closed(.silent)] && isSame(link, .lingering))
-        case .finishing: #expect(link.events == [.closed(.duplicate)] && isSame(link, .lingering))
-        case .lingering, .gone: #expect(link.events.isEmpty && isSame(link, .gone))
+        let (pair, link) = try link(in: cell)
+        let now = pair.network.now
+        let isActive = cell == .open || cell == .finishing
+        switch event {
+        case .send where cell == .open: try link.send([1], at: now)
+        case .send: #expect(throws: LinkSendError.closed) { try link.send([1], at: now) }
+        case .close: link.close(.requested, at: now)
+        case .abort: link.abort(.protocolViolation, at: now)
+        case .peersClose: try receive([8, 3], link, pair)
+        case .data:
+            var frames: [UInt8] = []
+            DatagramFrame.appendDataHeader(offset: 0, length: 5, isLast: false, to: &frames)
+            try receive(frames + [0, 0, 0, 1, 77], link, pair)
+        case .silence: link.timeout(at: now + 40_000_000)
+        case .networkChange: link.networkChanged(at: now)
         }
-    }
-
-    @Test(arguments: Cell.allCases) func `a change of network makes every link but a gone one send a datagram`(
-        cell: Cell
-    ) throws {
-        let (pair, _, link) = try link(in: cell)
-        link.networkChanged(at: pair.network.now)
-        #expect(isSame(link, cell) && link.events.isEmpty)
-        let datagram = link.poll(at: pair.network.now)
-        #expect((datagram != nil) == (cell != .gone))
+        let expected = try #require(Self.table[event]?[Cell.allCases.firstIndex(of: cell) ?? 0])
+        #expect(self.cell(link) == expected.0 && link.events == expected.1)
+        switch event {
+        case .send: #expect(link.isWritable == (cell == .open))
+        case .close:
+            guard case .finishing(let reason, _) = link.state else { break }
+            #expect(reason == (cell == .open ? .requested : .duplicate))
+        case .abort where isActive: #expect(link.poll(at: now) != nil && link.poll(at: now) == nil)
+        case .peersClose: #expect(link.poll(at: now) == nil && link.deadline == nil)
+        case .data:
+            #expect(cell != .lingering || link.owesClose)
+            #expect(link.read(at: now) == (isActive ? [77] : nil) && link.read(at: now) == nil)
+        case .networkChange: #expect((link.poll(at: now) != nil) == (cell != .gone))
+        case .abort, .silence: break
+        }
     }
 
     @Test func `a lingering link answers packets with its close ever more rarely`() throws {
-        let (pair, _, link) = try link(in: .lingering)
+        let (pair, link) = try link(in: .lingering)
         #expect(link.poll(at: pair.network.now) != nil)
         var closes = 0
-        let far = try #require(pair.farLink)
         for _ in 0..<100 {
-            let packet = far.forge([1])
-            let number = UInt64(packet[11..<19].reduce(0) { $0 << 8 | UInt64($1) })
-            _ = link.receive(packet, epoch: packet[2], number: number, from: pair.far.address, at: pair.network.now)
+            try receive([1], link, pair)
             if link.poll(at: pair.network.now) != nil { closes += 1 }
         }
         #expect((3...7).contains(closes))

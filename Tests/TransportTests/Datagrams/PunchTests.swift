@@ -21,32 +21,34 @@ import Testing
         #expect(pair.far.routesAsked == 0, "a route may cost a key, an answer does not")
         #expect(sizes[0x18] == 34 && sizes[0x19] == 28)
         #expect(pair.near.endpoint.connectionCount == 0 && pair.far.endpoint.connectionCount == 0)
-        _ = pair.near.endpoint.observe(token: Self.nonce, at: pair.far.address, now: pair.network.now)
-        pair.network.run(for: 10_000_000)
-        #expect(
-            pair.near.observed.last == .some(nil)
-                && pair.far.rejections == [.unknownToken, .unknownToken, .unknownToken])
-        #expect(pair.far.keysDrawn == 0 && pair.near.endpoint.connectionCount == 0)
     }
 
-    @Test func `an answer from another address, to another question or repeated changes nothing`() {
+    /// A knock and a question.
+    @Test(arguments: [0x16, 0x18] as [UInt8])
+    func `an answer from another address, to another question or repeated changes nothing`(kind: UInt8) {
         let pair = Pair(seed: 2)
-        var asked: [UInt8] = []
+        let isKnock = kind == 0x16
+        var asker: UInt64 = 0
         pair.network.tap = { _, _, bytes in
-            if bytes[1] == 0x18 { asked = bytes }
+            if bytes[1] == kind { asker = bytes.bigEndian(at: 18) }
             return false
         }
-        _ = pair.near.endpoint.observe(token: Pair.token, at: pair.far.address, now: pair.network.now)
-        pair.near.settle()
-        guard case .observe(_, let asker)? = DatagramPacket(asked) else { return #expect(Bool(false), "nothing asked") }
-        let answer = DatagramPacket.observed(asker: asker, high: 0, low: 0xffff_0102_0304, port: 9).bytes
-        pair.near.receive(answer, from: DatagramAddress(v4: 1, port: 1))
-        pair.near.receive(DatagramPacket.reply(asker: asker, sealed: []).bytes, from: pair.far.address)
+        if isKnock {
+            pair.near.knock(pair.far, token: Pair.token, [1])
+        } else {
+            _ = pair.near.endpoint.observe(token: Pair.token, at: pair.far.address, now: pair.network.now)
+            pair.near.settle()
+        }
+        let reply = DatagramPacket.reply(asker: asker, sealed: [6]).bytes
+        let observed = DatagramPacket.observed(asker: asker, high: 0, low: 0xffff_0102_0304, port: 9).bytes
+        let (right, wrong) = isKnock ? (reply, observed) : (observed, reply)
+        pair.near.receive(right, from: DatagramAddress(v4: 1, port: 1))
+        pair.near.receive(wrong, from: pair.far.address)
         #expect(pair.near.observed.isEmpty && pair.near.knockAnswers.isEmpty)
-        pair.near.receive(answer, from: pair.far.address)
-        pair.near.receive(answer, from: pair.far.address)
-        #expect(pair.near.observed.map { $0?.ip.v4 } == [0x0102_0304])
-        #expect(pair.near.rejections == [.unknownConnection, .unknownConnection, .unknownConnection])
+        for _ in 0..<2 { pair.near.receive(right, from: pair.far.address) }
+        #expect(pair.near.observed.map { $0?.ip.v4 } == (isKnock ? [] : [0x0102_0304]))
+        #expect(pair.near.knockAnswers == (isKnock ? [[6]] : []))
+        #expect(pair.near.rejections == [Rejection](repeating: .unknownConnection, count: 3))
     }
 
     @Test func `a punch sends five packets of 18 bytes to eight addresses at most, then ends`() {

@@ -15,31 +15,30 @@ import Testing
             inFlight += 1_000
         }
 
-        mutating func acknowledge(_ numbers: [Int], at now: Microseconds, least: Microseconds = 0) -> RateSample? {
+        mutating func acknowledge(_ numbers: [Int], at now: Microseconds, least: Microseconds = 0) throws -> RateSample
+        {
             for number in numbers {
                 rate.acknowledged(
                     1_000, packets[number].packet, number: UInt64(number), sentAt: packets[number].sentAt, at: now)
                 inFlight -= 1_000
             }
-            return rate.sample(leastInterval: least)
+            let sample = rate.sample(leastInterval: least)
+            return try #require(sample)
         }
     }
 
     @Test func `the delivery rate counts bytes acknowledged since the acknowledgement before a packet left`() throws {
         var flight = Flight()
         for _ in 0..<4 { flight.send(at: 0) }
-        let firstSample = flight.acknowledge([0, 1], at: 40_000)
-        let first = try #require(firstSample)
+        let first = try flight.acknowledge([0, 1], at: 40_000)
         // 2,000 bytes in the 40 ms since the flight began.
         #expect(first.rate == 0.05 && first.delivered == 2_000 && first.newlyAcknowledged == 2_000)
         #expect(first.inFlight == 2_000 && first.priorDelivered == 0)
         flight.send(at: 40_000)
         flight.send(at: 40_000)
-        let secondSample = flight.acknowledge([2, 3], at: 60_000)
-        let second = try #require(secondSample)
+        let second = try flight.acknowledge([2, 3], at: 60_000)
         #expect(second.delivered == 4_000 && second.rate == 4_000 / 60_000.0)
-        let thirdSample = flight.acknowledge([4], at: 80_000)
-        let third = try #require(thirdSample)
+        let third = try flight.acknowledge([4], at: 80_000)
         // Packets 2, 3 and 4, since 40 ms.
         #expect(third.delivered == 3_000 && third.rate == 0.075 && third.priorDelivered == 2_000)
         #expect(third.inFlight == 3_000)
@@ -51,10 +50,9 @@ import Testing
         var flight = Flight()
         flight.send(at: 0)
         flight.send(at: 90_000)
-        _ = flight.acknowledge([0], at: 100_000)
+        _ = try flight.acknowledge([0], at: 100_000)
         flight.send(at: 101_000)
-        let sampleSample = flight.acknowledge([1, 2], at: 141_000)
-        let sample = try #require(sampleSample)
+        let sample = try flight.acknowledge([1, 2], at: 141_000)
         // The acknowledgements span 41 ms, but sending the flight took 101 ms.
         #expect(sample.rate == 2_000 / 101_000.0)
     }
@@ -62,8 +60,7 @@ import Testing
     @Test func `a sample shorter than the shortest round trip gives no rate`() throws {
         var flight = Flight()
         flight.send(at: 0)
-        let sampleSample = flight.acknowledge([0], at: 9_000, least: 10_000)
-        let sample = try #require(sampleSample)
+        let sample = try flight.acknowledge([0], at: 9_000, least: 10_000)
         #expect(sample.rate == 0 && sample.delivered == 1_000)
     }
 
@@ -71,8 +68,7 @@ import Testing
         for order in [[0, 1, 2], [2, 1, 0], [1, 2, 0]] {
             var flight = Flight()
             for time in [0, 5_000, 10_000] as [Microseconds] { flight.send(at: time) }
-            let sampleSample = flight.acknowledge(order, at: 40_000)
-            let sample = try #require(sampleSample)
+            let sample = try flight.acknowledge(order, at: 40_000)
             #expect(sample.rate == 0.075 && sample.inFlight == 3_000)
         }
     }
@@ -82,27 +78,24 @@ import Testing
         flight.send(at: 0)
         flight.rate.markApplicationLimited(inFlight: flight.inFlight)
         flight.send(at: 20_000)
-        let beforeSample = flight.acknowledge([0], at: 40_000)
-        let before = try #require(beforeSample)
+        let before = try flight.acknowledge([0], at: 40_000)
         #expect(!before.isApplicationLimited && flight.rate.isApplicationLimited)
-        let duringSample = flight.acknowledge([1], at: 60_000)
-        let during = try #require(duringSample)
+        let during = try flight.acknowledge([1], at: 60_000)
         #expect(during.isApplicationLimited && !flight.rate.isApplicationLimited)
         flight.send(at: 60_000)
-        let afterSample = flight.acknowledge([2], at: 100_000)
-        let after = try #require(afterSample)
+        let after = try flight.acknowledge([2], at: 100_000)
         #expect(!after.isApplicationLimited)
     }
 
-    @Test func `a sample counts the losses between a packet's departure and acknowledgement`() {
+    @Test func `a sample counts the losses between a packet's departure and acknowledgement`() throws {
         var flight = Flight()
         for _ in 0..<3 { flight.send(at: 0) }
         flight.rate.lost(1_000)
         flight.inFlight -= 1_000
         flight.send(at: 10_000)
-        let first = flight.acknowledge([1], at: 40_000)
-        let second = flight.acknowledge([3], at: 50_000)
-        #expect(first?.lost == 1_000 && second?.lost == 0)
+        let first = try flight.acknowledge([1], at: 40_000)
+        let second = try flight.acknowledge([3], at: 50_000)
+        #expect(first.lost == 1_000 && second.lost == 0)
     }
 
     @Test func `the filter always knows the greatest value of the last slots`() {

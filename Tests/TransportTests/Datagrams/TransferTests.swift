@@ -6,8 +6,7 @@ import Testing
 
 @Suite struct TransferTests {
     @Test func `messages of every size arrive once and in order, both ways, and a close loses none`() throws {
-        let pair = Pair(seed: 2)
-        #expect(pair.open())
+        let pair = try Pair.opened(2)
         // Two round trips of 40 ms.
         #expect(pair.network.now - 1_000_000 == 80_000)
         pair.near.waiting = makeMessages(300, seed: 3) + [[UInt8](repeating: 9, count: 65_535)]
@@ -84,9 +83,8 @@ import Testing
         #expect(pair.near.endpoint.connectionCount == 0 && pair.far.endpoint.connectionCount == 0)
     }
 
-    @Test func `a lasting blackout closes the link on both sides`() {
-        let pair = Pair(seed: 5)
-        #expect(pair.open())
+    @Test func `a lasting blackout closes the link on both sides`() throws {
+        let pair = try Pair.opened(5)
         pair.near.waiting = makeMessages(2_000, seed: 1)
         pair.network.run(for: 200_000)
         pair.network.conditions.isDark = true
@@ -97,9 +95,8 @@ import Testing
         #expect(pair.near.endpoint.connectionCount == 0 && pair.far.endpoint.connectionCount == 0)
     }
 
-    @Test func `a transfer goes on within 6 seconds after a blackout of 20 seconds`() {
-        let pair = Pair(seed: 6)
-        #expect(pair.open())
+    @Test func `a transfer goes on within 6 seconds after a blackout of 20 seconds`() throws {
+        let pair = try Pair.opened(6)
         pair.near.waiting = makeMessages(400, seed: 1)
         pair.network.run(for: 100_000)
         pair.network.conditions.isDark = true
@@ -111,9 +108,8 @@ import Testing
         #expect(pair.far.received == pair.near.waiting)
     }
 
-    @Test func `an idle link stays open with at most 24 datagrams a minute`() {
-        let pair = Pair(seed: 7)
-        #expect(pair.open())
+    @Test func `an idle link stays open with at most 24 datagrams a minute`() throws {
+        let pair = try Pair.opened(7)
         pair.network.run(for: 1_000_000)
         let before = pair.network.datagrams
         pair.network.run(for: 60_000_000)
