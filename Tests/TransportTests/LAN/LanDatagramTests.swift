@@ -96,18 +96,15 @@ import Transport
     }
 
     @Test func `Loopback, multicast and unspecified addresses are no unicast addresses`() {
-        #expect(!IPAddress(239, 1, 2, 3).isUnicast)
-        #expect(!IPAddress(255, 255, 255, 255).isUnicast)
-        #expect(!IPAddress(0, 0, 0, 0).isUnicast)
-        #expect(!IPAddress(high: 0, low: 0).isUnicast)
-        #expect(!LanLimits.group6.isUnicast)
-        #expect(IPAddress(127, 0, 0, 1).isLoopback)
-        #expect(IPAddress(high: 0, low: 1).isLoopback)
-        #expect(IPAddress(169, 254, 7, 7).isLinkLocal)
-        #expect(IPAddress(high: 0xfebf_0000_0000_0000, low: 1).isLinkLocal)
-        #expect(!IPAddress(high: 0xfec0_0000_0000_0000, low: 1).isLinkLocal)
+        let (unspecified, loopback) = (IPAddress(high: 0, low: 0), IPAddress(high: 0, low: 1))
+        for address in [
+            IPAddress(239, 1, 2, 3), IPAddress(255, 255, 255, 255), IPAddress(0, 0, 0, 0), unspecified,
+            LanLimits.group6,
+        ] { #expect(!address.isUnicast) }
+        #expect(IPAddress(127, 0, 0, 1).isLoopback && loopback.isLoopback)
+        #expect(IPAddress(169, 254, 7, 7).isLinkLocal && IPAddress(high: 0xfebf << 48, low: 1).isLinkLocal)
+        #expect(!IPAddress(high: 0xfec0 << 48, low: 1).isLinkLocal)
+        for bytes in [LanLimits.group6.bytes, [10, 0, 0, 7]] { #expect(IPAddress(bytes)?.bytes == bytes) }
         #expect(IPAddress([1, 2, 3]) == nil)
-        #expect(IPAddress(LanLimits.group6.bytes) == LanLimits.group6)
-        #expect(IPAddress([10, 0, 0, 7])?.bytes == [10, 0, 0, 7])
     }
 }

@@ -1,4 +1,5 @@
 import Cryptography
+import Testing
 import Transport
 
 let noon: Int64 = 2_000_000 * LanLimits.slotLength + LanLimits.slotLength / 2
@@ -46,6 +47,9 @@ struct TestMachine {
         advance(missing: missing).compactMap { if case .announce(let bytes, _) = $0 { bytes } else { nil } }
     }
 
+    /// The announcement for a pair whose peer is missing.
+    mutating func announcement(_ pair: UInt64) throws -> [UInt8] { try #require(announcements(missing: [pair]).first) }
+
     mutating func receive(_ bytes: [UInt8], from host: UInt8, port: UInt16 = 50_000) -> [LanDiscovery.Action] {
         receive(bytes, from: source(host, port: port))
     }
@@ -64,10 +68,27 @@ extension [LanDiscovery.Action] {
     var answers: [[UInt8]] { compactMap { if case .answer(let bytes, _, _) = $0 { bytes } else { nil } } }
 }
 
+/// Two machines with pairs that have the same number at both.
+func machines(_ pairs: [UInt64]) -> (ann: TestMachine, bob: TestMachine) {
+    var (ann, bob) = (TestMachine(1), TestMachine(2))
+    for number in pairs {
+        ann.add(number, announces: number + 5_000, hears: number + 9_000)
+        bob.add(number, announces: number + 9_000, hears: number + 5_000)
+    }
+    return (ann, bob)
+}
+
 func pair() -> (ann: TestMachine, bob: TestMachine) {
     var ann = TestMachine(1)
     var bob = TestMachine(2)
     ann.add(11, announces: 1, hears: 2)
     bob.add(22, announces: 2, hears: 1)
     return (ann, bob)
+}
+
+/// A pair, and the first machine's announcement.
+func announced() throws -> (ann: TestMachine, bob: TestMachine, announcement: [UInt8]) {
+    var machines = pair()
+    let announcement = try machines.ann.announcement(11)
+    return (machines.ann, machines.bob, announcement)
 }
