@@ -91,15 +91,12 @@ private typealias Machine = PortMappingStateMachine
         #expect(machine.standing == .asking)
     }
 
-    @Test func `A renewal that gives another outer address or port changes the mapping`() {
+    @Test func `A renewal changes the mapping by another outer address or port; refused, all methods are tried anew`() {
         for new in [grant(IPAddress(5, 5, 5, 3)), grant(tcp: 9), grant(udp: 9)] {
             var machine = machine(.renewing)
             #expect(machine.answered(2, .granted(new), now: 300_000) == [.changed])
             #expect(machine.mapping == mapping(new, at: 300_000) && machine.nextDeadline == 600_000)
         }
-    }
-
-    @Test func `A gateway that refuses a renewal has no mapping any more: all methods are tried anew`() {
         for failure: MappingFailure in [.refused(2), .permanentOnly] {
             var machine = machine(.renewing)
             #expect(machine.answered(2, .failed(failure), now: 300_000) == [.changed, .ask(3, .find(.pcp, here))])

@@ -22,7 +22,7 @@ import Testing
             \(none) 00 \(none) 00 \(none) ffffffff 00000001 00000000 00200200 lo
             """
         #expect(RouteTable.ipv6(six) == DefaultRoute(gateway: here6.gateway, interface: "eth0", metric: 0x400))
-        for text in ["", "\n\n", "Iface", "a b c d e f g h i j k", four.replacingOccurrences("0003", "000x")] {
+        for text in ["", "\n\n", "Iface", "a b c d e f g h i j k", four.replacing("0003", with: "000x")] {
             #expect(RouteTable.ipv4(text) == nil && RouteTable.ipv6(text) == nil)
         }
         for count in 0..<four.utf8.count { _ = RouteTable.ipv4(String(four.prefix(count))) }
@@ -43,17 +43,5 @@ import Testing
             IPAddress(100, 63, 0, 1), IPAddress(100, 128, 0, 0), IPAddress(172, 15, 0, 1), IPAddress(172, 32, 0, 1),
             IPAddress(192, 0, 2, 1), IPAddress(192, 169, 0, 1), IPAddress(198, 20, 0, 1), IPAddress(223, 255, 255, 255),
         ] { #expect(address.isGlobal, "\(address.bytes)") }
-    }
-}
-
-extension String {
-    fileprivate func replacingOccurrences(_ old: String, _ new: String) -> String {
-        var result = ""
-        var rest = self[...]
-        while let range = rest.firstRange(of: old) {
-            result += rest[..<range.lowerBound] + new
-            rest = rest[range.upperBound...]
-        }
-        return result + rest
     }
 }
