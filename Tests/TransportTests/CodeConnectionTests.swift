@@ -34,9 +34,15 @@ import Transport
         }
     }
 
+    private let wire: Wire
+    private let creator: Creator
+
+    init() throws {
+        wire = try Wire()
+        creator = Creator(wire)
+    }
+
     @Test func `a code exchange takes messages of the requested lengths, and its last message closes it`() throws {
-        let wire = try Wire()
-        let creator = Creator(wire)
         creator.respond = { connection, message in
             if message.count == 4 { connection.answer([9, 9], expecting: 4_176) } else { connection.deliver([7]) }
         }
@@ -54,26 +60,20 @@ import Transport
     }
 
     @Test func `a greeting without an open code gets no answer and a close, as garbage does`() throws {
-        let wire = try Wire()
         for first in [0x63, 0x4d, 0x6b, 0x00] as [UInt8] {
             let channel = try wire.connection()
-            try wire.send([first] + [UInt8](repeating: 3, count: 16), to: channel)
+            try wire.send([first] + [UInt8](repeating: 3, count: 16) + [1, 2, 3, 4], to: channel)
             #expect(!channel.isActive)
             #expect(try wire.written(channel).isEmpty)
         }
         #expect(wire.responder.rejections == [.unknownToken, .unknownToken, .unknownToken, .unknownProtocol])
-        let creator = Creator(wire)
-        let channel = try wire.connection()
-        try wire.send([0x63] + [UInt8](repeating: 3, count: 16) + [1, 2, 3, 4], to: channel)
-        #expect(!channel.isActive && creator.messages.isEmpty && creator.ended == 0)
+        #expect(creator.messages.isEmpty && creator.ended == 0)
     }
 
     @Test(arguments: [(3, false, 2_000), (4, true, 5_000), (4, false, 5_000)])
     func `a connection ends two seconds after its greeting and five after its message, and its owner hears of it once`(
         byteCount: Int, isAnswered: Bool, end: Int64
     ) throws {
-        let wire = try Wire()
-        let creator = Creator(wire)
         if isAnswered { creator.respond = { connection, _ in connection.answer([9], expecting: 3) } }
         let channel = try creator.greet(Array([1, 2, 3, 4].prefix(byteCount)))
         wire.loop.advanceTime(by: .milliseconds(end - 10))
@@ -91,8 +91,6 @@ import Transport
     }
 
     @Test func `a connection drops bytes beyond a message, and closes when there are too many`() throws {
-        let wire = try Wire()
-        let creator = Creator(wire)
         let channel = try creator.greet([1, 2, 3, 4] + [UInt8](repeating: 5, count: 4_000))
         #expect(creator.messages == [[1, 2, 3, 4]] && channel.isActive)
         try wire.send([UInt8](repeating: 5, count: 200), to: channel)
@@ -100,9 +98,7 @@ import Transport
     }
 
     @Test func `eight code exchanges run at once, four per network, without taking room from handshakes`() throws {
-        var limits = TransportLimits()
-        limits.handshakesInFlight = 1
-        let wire = try Wire(limits: limits)
+        let wire = try Wire { $0.handshakesInFlight = 1 }
         let creator = Creator(wire)
         let addresses = [(4, "192.0.2.1"), (1, "192.0.2.9"), (4, "198.51.100.1"), (1, "203.0.113.1")]
         let channels = try addresses.flatMap { count, address in
@@ -110,23 +106,19 @@ import Transport
         }
         #expect(channels.map(\.isActive) == [true, true, true, true, false, true, true, true, true, false])
         #expect(wire.responder.rejections == [.tooManyFromPrefix, .tooManyHandshakes])
-        _ = try wire.link()
+        try wire.link()
         // The exchanges time out and free their slots.
         wire.loop.advanceTime(by: .seconds(6))
         #expect(try creator.greet(from: "203.0.113.1").isActive)
     }
 
     @Test func `greetings without a message take no place from a complete code exchange`() throws {
-        let wire = try Wire()
-        let creator = Creator(wire)
         for index in 0..<100 { #expect(try creator.greet([1, 2, 3], from: "192.0.2.\(index)").isActive) }
         let honest = try creator.greet(from: "192.0.2.200")
         #expect(creator.messages == [[1, 2, 3, 4]] && honest.isActive)
     }
 
     @Test func `the owner hears of a peer's hang-up only after the peer's message`() throws {
-        let wire = try Wire()
-        let creator = Creator(wire)
         creator.respond = { connection, _ in connection.answer([9], expecting: 3) }
         for message in [[], [1, 2, 3, 4]] as [[UInt8]] { _ = try? creator.greet(message).finish() }
         #expect(creator.ended == 1 && creator.messages.count == 1)
@@ -139,14 +131,14 @@ import Transport
 @Suite struct LanCodeTests {
     private let start: Int64 = 1_000_000
 
-    private func interface(_ hosts: UInt8..., port: UInt16?) -> LanInterface {
+    private func interface(_ hosts: [UInt8], port: UInt16?) -> LanInterface {
         let addresses = hosts.map { LanInterface.Own(address: IPAddress(10, 0, 0, $0), prefixLength: 24, port: port) }
         return LanInterface(index: 7, name: "eth0", addresses: addresses)
     }
 
     private func responder(_ hosts: UInt8, port: UInt16? = 7_440) -> LanCodeResponder {
         var responder = LanCodeResponder()
-        responder.setInterfaces([interface(hosts, port: port)])
+        responder.setInterfaces([interface([hosts], port: port)])
         return responder
     }
 
@@ -155,19 +147,15 @@ import Transport
     }
 
     @Test func `a code datagram has twelve bytes, and other bytes are refused`() {
-        let datagram = LanCodeDatagram(.answer, number: 0x1d10, id: 0x0102_0304_0506_0708)
-        #expect(datagram.bytes == [1, 4, 0x1d, 0x10, 1, 2, 3, 4, 5, 6, 7, 8])
-        #expect(LanCodeDatagram(datagram.bytes) == datagram)
-        for count in 0..<12 { #expect(LanCodeDatagram(Array(datagram.bytes.prefix(count))) == nil) }
-        #expect(LanCodeDatagram(datagram.bytes + [0]) == nil)
-        for (index, value) in [(0, 2), (1, 0), (1, 1), (1, 2), (1, 5)] as [(Int, UInt8)] {
-            var changed = datagram.bytes
-            changed[index] = value
-            #expect(LanCodeDatagram(changed) == nil)
+        let bytes = LanCodeDatagram(.answer, number: 0x1d10, id: 0x0102_0304_0506_0708).bytes
+        #expect(bytes == [1, 4, 0x1d, 0x10, 1, 2, 3, 4, 5, 6, 7, 8] && LanCodeDatagram(bytes)?.bytes == bytes)
+        for count in 0..<12 { #expect(LanCodeDatagram(Array(bytes.prefix(count))) == nil) }
+        #expect(LanCodeDatagram(bytes + [0]) == nil)
+        for start in [[2, 4], [1, 0], [1, 1], [1, 2], [1, 5], [1, 3, 0, 0]] as [[UInt8]] {
+            #expect(LanCodeDatagram(start + bytes.dropFirst(start.count)) == nil)
         }
-        #expect(LanCodeDatagram([1, 3, 0, 0] + [UInt8](repeating: 1, count: 8)) == nil)
         // Members' discovery rejects the datagram.
-        #expect(LanDatagram(datagram.bytes) == nil)
+        #expect(LanDatagram(bytes) == nil)
     }
 
     @Test func `a node answers only questions for its open code, each once`() {
@@ -199,27 +187,36 @@ import Transport
         #expect(answers.count == Int(LanLimits.answerBurst))
     }
 
-    @Test func `a seeker asks from each of its addresses and takes the only matching answer`() {
+    /// A seeker that has asked: from its addresses, at a time.
+    private func asked(_ hosts: UInt8...) throws -> (
+        seeker: LanCodeSeeker, question: LanCodeDatagram, from: [LanPlace], now: Int64
+    ) {
         var random = SplitMix64(state: 1)
-        var seeker = LanCodeSeeker(slot: 7, interfaces: [interface(2, 3, port: nil)], now: start)
+        var seeker = LanCodeSeeker(slot: 7, interfaces: [interface(hosts, port: nil)], now: start)
         #expect(seeker.advance(now: start, using: &random).isEmpty)
-        var now = seeker.nextDeadline ?? 0
-        let asked = seeker.advance(now: now, using: &random)
-        #expect(asked.count == 2)
-        guard case .ask(let bytes, let place)? = asked.first, let sent = LanCodeDatagram(bytes) else {
-            Issue.record("nothing was asked")
-            return
+        let now = try #require(seeker.nextDeadline)
+        var question: LanCodeDatagram?
+        var places: [LanPlace] = []
+        for case .ask(let bytes, let place) in seeker.advance(now: now, using: &random) {
+            question = LanCodeDatagram(bytes)
+            places.append(place)
         }
-        #expect(sent.kind == .question && sent.number == 7 && place.address == IPAddress(10, 0, 0, 2))
+        return (seeker, try #require(question), places, now)
+    }
+
+    @Test func `a seeker asks from each of its addresses and takes the only matching answer`() throws {
+        var random = SplitMix64(state: 1)
+        var (seeker, question, places, now) = try asked(2, 3)
+        #expect(question.kind == .question && question.number == 7)
+        #expect(places.map(\.address) == [IPAddress(10, 0, 0, 2), IPAddress(10, 0, 0, 3)])
         // Answers that match no question or come from another network are ignored.
-        let answer = LanCodeDatagram(.answer, number: 7_440, id: sent.id).bytes
-        let stray = LanCodeDatagram(.answer, number: 7_440, id: sent.id ^ 1).bytes
-        #expect(seeker.receive(stray, from: source(1), now: now).isEmpty)
-        #expect(seeker.receive(bytes, from: source(1), now: now).isEmpty)
+        let answer = LanCodeDatagram(.answer, number: 7_440, id: question.id).bytes
+        let stray = LanCodeDatagram(.answer, number: 7_440, id: question.id ^ 1).bytes
         let far = LanPlace(interface: 7, address: IPAddress(10, 0, 1, 2), port: 1)
-        #expect(seeker.receive(answer, from: far, now: now).isEmpty)
-        #expect(seeker.receive(answer, from: source(1), now: now).isEmpty)
-        #expect(seeker.receive(answer, from: source(1), now: now).isEmpty)
+        for (bytes, place) in [(stray, source(1)), (question.bytes, source(1)), (answer, far)] {
+            #expect(seeker.receive(bytes, from: place, now: now).isEmpty)
+        }
+        for _ in 0..<2 { #expect(seeker.receive(answer, from: source(1), now: now).isEmpty) }
         #expect(seeker.advance(now: now, using: &random).isEmpty)
         now += LanCodeSeeker.gathering
         #expect(seeker.nextDeadline == now)
@@ -228,23 +225,18 @@ import Transport
         #expect(seeker.receive(answer, from: source(1), now: now).isEmpty)
     }
 
-    @Test func `two nodes' answers to one question make the search ambiguous`() {
-        var random = SplitMix64(state: 1)
-        var seeker = LanCodeSeeker(slot: 7, interfaces: [interface(2, port: nil)], now: start)
-        let now = seeker.nextDeadline ?? 0
-        guard case .ask(let bytes, _)? = seeker.advance(now: now, using: &random).first,
-            let sent = LanCodeDatagram(bytes)
-        else { return }
-        let answer = LanCodeDatagram(.answer, number: 7_440, id: sent.id).bytes
+    @Test func `two nodes' answers to one question make the search ambiguous`() throws {
+        var (seeker, question, _, now) = try asked(2)
+        let answer = LanCodeDatagram(.answer, number: 7_440, id: question.id).bytes
         #expect(seeker.receive(answer, from: source(1), now: now).isEmpty)
         #expect(seeker.receive(answer, from: source(3), now: now) == [.ambiguous])
         #expect(seeker.nextDeadline == nil)
     }
 
-    @Test func `a search ends after its last unanswered question, or at once without an address`() {
-        var random = SplitMix64(state: 1)
-        var seeker = LanCodeSeeker(slot: 7, interfaces: [interface(2, port: nil)], now: start)
-        var ids: Set<UInt64> = []
+    @Test func `a search ends after its last unanswered question, or at once without an address`() throws {
+        var random = SplitMix64(state: 2)
+        var (seeker, question, _, _) = try asked(2)
+        var ids: Set<UInt64> = [question.id]
         var actions: [LanCodeSeeker.Action] = []
         while let deadline = seeker.nextDeadline {
             actions = seeker.advance(now: deadline, using: &random)

@@ -6,33 +6,20 @@ import Testing
 
 @testable import Transport
 
+/// A listener's socket, and connections that send any bytes.
 private struct Street {
-    private let group = MultiThreadedEventLoopGroup(numberOfThreads: 2)
-    private let side: NIOLoopBound<Side>
-    private let loop: any EventLoop
-    let listener: TCPListener
-    let token = RoutingSecret(SecretBytes(copying: [UInt8](repeating: 5, count: 32))).token(day: 1, counter: 1)
-    let linkToken = RoutingSecret(SecretBytes(copying: [UInt8](repeating: 5, count: 32))).token(day: 1, counter: 2)
+    let net: SocketPair
+    let knock = [0x6b] + SocketPair.token.bytes + [0, 3, 1, 2, 3]
 
     /// - Parameter patience: Timeout of act 1. Long by default, because a busy machine answers late.
     init(patience: TimeAmount = .hours(1), crowd: Int = 10_000) async throws {
-        var limits = TransportLimits()
-        limits.actTimeout = patience
-        limits.handshakeTimeout = .hours(1)
-        limits.connectionsBeforeToken = crowd
-        let settled = limits
-        let loop = group.next()
-        let (token, linkToken) = (token, linkToken)
-        side = try await loop.submit {
-            let side = try Side(loop, key: 0x21, limits: settled)
-            side.knockTokens = [token]
-            side.answer = [7]
-            side.accepts(linkToken, from: nil)
-            return NIOLoopBound(side, eventLoop: loop)
-        }.get()
-        self.loop = loop
-        let bound = side
-        listener = try await loop.flatSubmit { bound.value.transport.listen(host: "127.0.0.1", port: 0) }.get().tcp
+        net = try await SocketPair { loop, key in
+            var limits = TransportLimits()
+            (limits.actTimeout, limits.handshakeTimeout) = (patience, .hours(1))
+            limits.connectionsBeforeToken = crowd
+            return try Side(loop, key: key, limits: limits)
+        }
+        try await net.act { _, far in (far.knockTokens, far.answer) = ([SocketPair.token], [7]) }
     }
 
     private final class Ear: ChannelInboundHandler {
@@ -51,20 +38,18 @@ private struct Street {
 
     /// A silent connection, and the bytes it receives until it closes.
     func connect() async throws -> (channel: any Channel, heard: EventLoopFuture<[UInt8]>) {
-        let loop = group.next()
+        let loop = net.loop
         let end = loop.makePromise(of: [UInt8].self)
         let channel = try await ClientBootstrap(group: loop).channelOption(.tcpOption(.tcp_nodelay), value: 1)
             .channelInitializer { channel in
                 channel.eventLoop.makeCompletedFuture { try channel.pipeline.syncOperations.addHandler(Ear(end)) }
-            }.connect(to: listener.address).get()
+            }.connect(to: net.listening.tcp.address).get()
         return (channel, end.futureResult)
     }
 
     func say(_ bytes: [UInt8], _ channel: any Channel) async throws {
         try await channel.writeAndFlush(ByteBuffer(bytes: bytes)).get()
     }
-
-    var knock: [UInt8] { [0x6b] + token.bytes + [0, 3, 1, 2, 3] }
 
     /// Connects and knocks, so that all earlier connections have been accepted.
     func knockAndListen() async throws {
@@ -73,15 +58,10 @@ private struct Street {
         #expect(try await heard.get() == [0, 1, 7])
     }
 
-    func rejections() async throws -> [Rejection] { try await loop.submit { side.value.rejections }.get() }
-    func routesAsked() async throws -> Int { try await loop.submit { side.value.routesAsked }.get() }
-    func connectionCount() async throws -> Int { try await loop.submit { side.value.transport.connectionCount }.get() }
-
-    func end() async throws {
-        try await listener.close().get()
-        try await loop.submit { side.value.transport.close() }.get()
-        try await group.shutdownGracefully()
-    }
+    func rejections() async throws -> [Rejection] { try await net.act { _, far in far.rejections } }
+    func routesAsked() async throws -> Int { try await net.act { _, far in far.routesAsked } }
+    func connectionCount() async throws -> Int { try await net.act { _, far in far.transport.connectionCount } }
+    func end() async throws { try await net.end() }
 }
 
 @Suite struct DoorwayTests {
@@ -134,7 +114,7 @@ private struct Street {
         let (street, start) = (try await Street(), ContinuousClock.now)
         for _ in 0..<100 {
             let (channel, heard) = try await street.connect()
-            try? await street.say([0x4d] + street.linkToken.bytes + [UInt8](repeating: 9, count: 2_000), channel)
+            try? await street.say([0x4d] + SocketPair.token.bytes + [UInt8](repeating: 9, count: 2_000), channel)
             #expect(try await heard.get() == [])
         }
         try await street.knockAndListen()
@@ -157,7 +137,7 @@ private struct Street {
         // The newest connections are kept.
         try await street.say(street.knock, connections[29].channel)
         #expect(try await connections[29].heard.get() == [0, 1, 7])
-        try await street.listener.close().get()
+        try await street.net.listening.tcp.close().get()
         for connection in connections { _ = try await connection.heard.get() }
         try await street.end()
     }
@@ -207,7 +187,7 @@ private struct Street {
             return channel
         }
         let far = try accept(greeting, after: .seconds(4))
-        try wire.pump(near, far)
+        try wire.pump()
         #expect(wire.dialer.links.count == 1 && wire.responder.links.count == 1)
         // The preamble alone has arrived: act 1 has the rest of its five seconds.
         let slow = try accept(Array(greeting.prefix(17)), after: .seconds(4))

@@ -17,22 +17,12 @@ import Transport
         #expect(wire.dialer.failures == [.closedBeforeActTwo])
     }
 
-    @Test(arguments: [0x00, 0x16, 0x47, 0x4c, 0xff] as [UInt8])
-    func `a connection with another protocol's first byte gets no answer`(byte: UInt8) throws {
-        let wire = try Wire()
-        let channel = try wire.connection()
-        try wire.send([byte] + wire.token.bytes, to: channel)
-        #expect(!channel.isActive)
-        #expect(try wire.written(channel).isEmpty)
-        #expect(wire.responder.rejections == [.unknownProtocol])
-    }
-
     @Test func `a dialer that is not the route's member is dropped at act 3`() throws {
         let wire = try Wire()
         let other = try SecretKey(SecretBytes(copying: [UInt8](repeating: 0x31, count: 32))).publicKey
         wire.responder.accepts(wire.token, from: other)
         let (near, far) = try (wire.dial(), wire.connection())
-        try wire.pump(near, far)
+        try wire.pump()
         #expect(!far.isActive)
         #expect(wire.responder.rejections == [.wrongPeer])
         #expect(wire.responder.links.isEmpty && wire.responder.closed.isEmpty)
@@ -44,17 +34,42 @@ import Transport
     @Test func `a route for anyone admits any dialer and reports its key`() throws {
         let wire = try Wire()
         wire.responder.accepts(wire.token, from: nil)
-        _ = try wire.link()
+        try wire.link()
         #expect(wire.responder.links[0].peer.publicKey == wire.dialer.identity.publicKey)
     }
 
-    @Test func `a dial for another key fails at act 1 without an answer`() throws {
+    @Test(arguments: [true, false]) func `a dial for another key, or a token changed on the way, fails at act 1`(
+        isChanged: Bool
+    ) throws {
         let wire = try Wire()
+        let token = RoutingSecret(SecretBytes(copying: [UInt8](repeating: 5, count: 32))).token(day: 1, counter: 1)
+        wire.responder.accepts(token, from: nil)
         let other = try SecretKey(SecretBytes(copying: [UInt8](repeating: 0x31, count: 32))).publicKey
-        let (near, far) = try (wire.dial(to: other), wire.connection())
-        try wire.pump(near, far)
+        let (near, far) = try (wire.dial(to: isChanged ? nil : other), wire.connection())
+        var bytes = try wire.written(near)
+        if isChanged { bytes.replaceSubrange(1..<17, with: token.bytes) }
+        try wire.send(bytes, to: far)
         #expect(wire.responder.rejections == [.handshake(.badCiphertext(.one))])
         #expect(try wire.written(far).isEmpty)
+    }
+
+    @Test func `an unknown token costs no curve operation, and a good one draws one ephemeral key`() throws {
+        let wire = try Wire()
+        var random = SplitMix64(state: 1)
+        func connect(_ bytes: [UInt8]) throws {
+            let channel = try wire.connection()
+            try wire.send(bytes, to: channel)
+            #expect(try wire.written(channel).isEmpty)
+            _ = try? channel.finish()
+        }
+        for _ in 0..<1_000 {
+            let bytes = random.bytes(66)
+            for kind in [0x4d, 0x6b] as [UInt8] { try connect([kind] + bytes) }
+        }
+        // Reading act 1 uses the node's own key and the ephemeral key: neither was used.
+        #expect(wire.responder.keysDrawn == 0 && wire.responder.routesAsked == 1_000)
+        try connect([0x4d] + wire.token.bytes + [UInt8](repeating: 0, count: Act.one.byteCount))
+        #expect(wire.responder.keysDrawn == 1)
     }
 
     @Test func `a node does not dial its own inbox`() throws {
@@ -63,16 +78,6 @@ import Transport
         #expect(wire.dialer.failures == [.authenticationFailed(.reflection)])
         #expect(try wire.written(near).isEmpty)
         #expect(!near.isActive)
-    }
-
-    @Test func `a token changed on the way fails at act 1`() throws {
-        let wire = try Wire()
-        let other = RoutingSecret(SecretBytes(copying: [UInt8](repeating: 5, count: 32))).token(day: 1, counter: 1)
-        wire.responder.accepts(other, from: nil)
-        let (near, far) = try (wire.dial(), wire.connection())
-        let bytes = try wire.written(near)
-        try wire.send([bytes[0]] + other.bytes + bytes.dropFirst(17), to: far)
-        #expect(wire.responder.rejections == [.handshake(.badCiphertext(.one))])
     }
 
     @Test func `a connection with a flood of bytes before its handshake is closed at once`() throws {
@@ -92,8 +97,7 @@ import Transport
 @Suite struct DeadlineTests {
     @Test func `a preamble or act 1 that stops anywhere times out after five seconds`() throws {
         for byteCount in [0, 1, 16, 17, 18, 16 + Act.one.byteCount] {
-            let wire = try Wire()
-            let (near, far) = try (wire.dial(), wire.connection())
+            let (wire, near, far) = try Wire.met()
             try wire.send(Array(wire.written(near).prefix(byteCount)), to: far)
             wire.loop.advanceTime(by: .milliseconds(4_999))
             #expect(far.isActive && wire.responder.rejections.isEmpty)
@@ -108,8 +112,7 @@ import Transport
     @Test(arguments: [0, 1, 65]) func `an act 3 that stops anywhere times out five seconds after act 2`(byteCount: Int)
         throws
     {
-        let wire = try Wire()
-        let (near, far) = try (wire.dial(), wire.connection())
+        let (wire, near, far) = try Wire.met()
         wire.loop.advanceTime(by: .seconds(3))
         try wire.send(wire.written(near), to: far)
         try wire.send(wire.written(far), to: near)
@@ -122,10 +125,7 @@ import Transport
     }
 
     @Test func `the whole handshake has ten seconds, however long an act has`() throws {
-        var limits = TransportLimits()
-        limits.actTimeout = .seconds(8)
-        let wire = try Wire(limits: limits)
-        let (near, far) = try (wire.dial(), wire.connection())
+        let (wire, near, far) = try Wire.met { $0.actTimeout = .seconds(8) }
         wire.loop.advanceTime(by: .seconds(7))
         try wire.send(wire.written(near), to: far)
         wire.loop.advanceTime(by: .milliseconds(2_999))
@@ -156,9 +156,7 @@ import Transport
     }
 
     @Test func `one network gets at most eight handshakes in flight`() throws {
-        var limits = TransportLimits()
-        limits.handshakesWaitingPerPrefix = 0
-        let wire = try Wire(limits: limits)
+        let wire = try Wire { $0.handshakesWaitingPerPrefix = 0 }
         let channels = try (1...9).map { try greet(wire, from: "192.0.2.\($0)") }
         #expect(channels.map(\.isActive) == [Bool](repeating: true, count: 8) + [false])
         #expect(wire.responder.rejections == [.tooManyFromPrefix])
@@ -169,9 +167,7 @@ import Transport
     }
 
     @Test func `more of a network wait, and a place passes to the first that is still there`() throws {
-        var limits = TransportLimits()
-        (limits.handshakesPerPrefix, limits.handshakesWaitingPerPrefix) = (1, 2)
-        let wire = try Wire(limits: limits)
+        let wire = try Wire { ($0.handshakesPerPrefix, $0.handshakesWaitingPerPrefix) = (1, 2) }
         let channels = try (1...4).map { try greet(wire, from: "192.0.2.\($0)") }
         #expect(channels.map(\.isActive) == [true, true, true, false])
         #expect(wire.responder.rejections == [.tooManyFromPrefix])
@@ -196,9 +192,7 @@ import Transport
     }
 
     @Test func `an IPv6 network counts by 48 bits, and mapped IPv4 counts as IPv4`() throws {
-        var limits = TransportLimits()
-        (limits.handshakesPerPrefix, limits.handshakesWaitingPerPrefix) = (1, 0)
-        let wire = try Wire(limits: limits)
+        let wire = try Wire { ($0.handshakesPerPrefix, $0.handshakesWaitingPerPrefix) = (1, 0) }
         let addresses = [
             "2001:db8:1:1::1", "2001:db8:1:2::1", "2001:db8:2:1::1", "192.0.2.1", "::ffff:192.0.2.200",
             "::ffff:192.0.3.1",
@@ -208,20 +202,16 @@ import Transport
     }
 
     @Test func `all networks together get a limited number of handshakes, and open links do not count`() throws {
-        var limits = TransportLimits()
-        limits.handshakesInFlight = 2
-        let wire = try Wire(limits: limits)
-        let (near, far) = try wire.link()
-        #expect(near.isActive && far.isActive)
+        let wire = try Wire { $0.handshakesInFlight = 2 }
+        try wire.link()
+        #expect(wire.near.isActive && wire.far.isActive)
         let areAdmitted = try (1...3).map { try greet(wire, from: "198.51.\($0).1").isActive }
         #expect(areAdmitted == [true, true, false])
         #expect(wire.responder.rejections == [.tooManyHandshakes])
     }
 
     @Test func `a new silent connection beyond the limit replaces an older one`() throws {
-        var limits = TransportLimits()
-        limits.connectionsBeforeToken = 10
-        let wire = try Wire(limits: limits)
+        let wire = try Wire { $0.connectionsBeforeToken = 10 }
         var channels: [EmbeddedChannel] = []
         for _ in 0..<30 {
             let channel = try wire.connection()
@@ -237,58 +227,52 @@ import Transport
 
 @Suite struct KnockTests {
     private let sealed = [UInt8](repeating: 0xee, count: 300)
+    private let wire: Wire
 
-    private func knock(_ wire: Wire, _ body: [UInt8], declared: Int? = nil) throws -> EmbeddedChannel {
+    init() throws {
+        wire = try Wire()
+        wire.responder.knockTokens = [wire.token]
+    }
+
+    private func knock(_ body: [UInt8], declared: Int? = nil) throws -> EmbeddedChannel {
         let channel = try wire.connection()
-        let count = declared ?? body.count
-        try wire.send([0x6b] + wire.token.bytes + [UInt8(count >> 8), UInt8(count & 0xff)] + body, to: channel)
+        try wire.send([0x6b] + wire.token.bytes + bigEndian(UInt16(declared ?? body.count)) + body, to: channel)
         return channel
     }
 
     @Test func `a knock reaches the owner, and its answer comes back framed`() throws {
-        let wire = try Wire()
-        wire.responder.knockTokens = [wire.token]
         wire.responder.answer = [1, 2, 3]
-        let channel = try knock(wire, sealed)
+        let channel = try knock(sealed)
         #expect(wire.responder.knocks == [sealed])
         #expect(try wire.written(channel) == [0, 3, 1, 2, 3])
-        #expect(!channel.isActive)
-        #expect(wire.responder.rejections.isEmpty)
+        #expect(!channel.isActive && wire.responder.rejections.isEmpty)
         #expect(wire.responder.transport.connectionCount == 0)
     }
 
     @Test func `an unanswered knock and one with an unknown token are closed without a byte`() throws {
-        let wire = try Wire()
-        wire.responder.answer = nil
-        let unknown = try knock(wire, sealed)
-        #expect(wire.responder.rejections == [.unknownToken])
-        wire.responder.knockTokens = [wire.token]
-        let unanswered = try knock(wire, sealed)
-        #expect(wire.responder.knocks == [sealed])
+        let unanswered = try knock(sealed)
+        #expect(wire.responder.knocks == [sealed] && wire.responder.rejections.isEmpty)
+        wire.responder.knockTokens = []
+        let unknown = try knock(sealed)
+        #expect(wire.responder.rejections == [.unknownToken] && wire.responder.knocks.count == 1)
         for channel in [unknown, unanswered] {
             #expect(!channel.isActive)
             #expect(try wire.written(channel).isEmpty)
         }
     }
 
-    @Test(arguments: [0, 1_025, 65_535]) func `a knock of 0 or more than 1,024 bytes is not read`(declared: Int) throws
+    @Test(arguments: [0, 1_024, 1_025, 65_535]) func `a knock of 1 to 1,024 bytes is read, and no other`(count: Int)
+        throws
     {
-        let wire = try Wire()
-        wire.responder.knockTokens = [wire.token]
-        let channel = try knock(wire, [], declared: declared)
-        #expect(!channel.isActive)
-        #expect(wire.responder.rejections == [.knockTooLong])
-        #expect(wire.responder.knocks.isEmpty)
+        let isRead = count == 1_024
+        let channel = try knock([UInt8](repeating: 1, count: isRead ? count : 0), declared: count)
+        #expect(!channel.isActive && wire.responder.knocks.map(\.count) == (isRead ? [count] : []))
+        #expect(wire.responder.rejections == (isRead ? [] : [.knockTooLong]))
     }
 
-    @Test func `the longest knock is read, and an incomplete knock times out after five seconds`() throws {
-        let wire = try Wire()
-        wire.responder.knockTokens = [wire.token]
-        _ = try knock(wire, [UInt8](repeating: 1, count: 1_024))
-        #expect(wire.responder.knocks.map(\.count) == [1_024])
-        let channel = try knock(wire, [1], declared: 2)
+    @Test func `an incomplete knock times out after five seconds`() throws {
+        let channel = try knock([1], declared: 2)
         wire.loop.advanceTime(by: .seconds(5))
-        #expect(!channel.isActive)
-        #expect(wire.responder.rejections == [.timedOut])
+        #expect(!channel.isActive && wire.responder.rejections == [.timedOut])
     }
 }

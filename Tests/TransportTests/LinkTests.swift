@@ -6,46 +6,23 @@ import Transport
 
 @Suite struct LinkTests {
     @Test(arguments: [1, 7, 50]) func `a link works with bytes that arrive in pieces of any size`(piece: Int) throws {
-        let wire = try Wire()
-        let (near, far) = try (wire.dial(), wire.connection())
-        try wire.pump(near, far, piece: piece)
-        let link = try #require(wire.dialer.links.first)
-        try link.send([1, 2, 3])
-        try link.send([UInt8](repeating: 4, count: 1_000))
-        link.flush()
-        try wire.pump(near, far, piece: piece)
-        #expect(wire.responder.frames == [[1, 2, 3], [UInt8](repeating: 4, count: 1_000)])
+        let (wire, _, _) = try Wire.met()
+        try wire.pump(piece: piece)
+        let frames = [[1, 2, 3], [UInt8](repeating: 4, count: 1_000)]
+        try wire.say(frames)
+        try wire.pump(piece: piece)
+        #expect(wire.responder.frames == frames)
     }
 
-    @Test func `empty and longest frames arrive, and a frame one byte longer is refused`() throws {
-        let (wire, near, far) = try Wire.linked()
+    @Test func `frames leave together at a flush, none before it, and one of 65,536 bytes is refused`() throws {
+        let wire = try Wire.linked()
         let link = wire.dialer.links[0]
-        let longest = [UInt8](repeating: 9, count: 65_535)
-        #expect(throws: LinkSendError.tooLong) { try link.send(longest + [9]) }
-        for frame in [[], longest, [1]] { try link.send(frame) }
+        #expect(throws: LinkSendError.tooLong) { try link.send([UInt8](repeating: 9, count: 65_536)) }
+        for byte in 0..<10 { try link.send([UInt8(byte)]) }
+        #expect(try wire.near.readOutbound(as: ByteBuffer.self) == nil)
         link.flush()
-        try wire.pump(near, far)
-        #expect(wire.responder.frames == [[], longest, [1]])
-        #expect(wire.responder.closed.isEmpty)
-    }
-
-    @Test func `frames leave together at a flush, and none before it`() throws {
-        let wire = try Wire()
-        let (near, _) = try wire.link()
-        for byte in 0..<10 { try wire.dialer.links[0].send([UInt8(byte)]) }
-        #expect(try near.readOutbound(as: ByteBuffer.self) == nil)
-        wire.dialer.links[0].flush()
-        #expect(try near.readOutbound(as: ByteBuffer.self)?.readableBytes == 350)
-        #expect(try near.readOutbound(as: ByteBuffer.self) == nil)
-    }
-
-    @Test func `an answer sent within a frame's event leaves with its batch`() throws {
-        let (wire, near, far) = try Wire.linked()
-        wire.responder.onFrame = { link, frame in try? link.send(frame + frame) }
-        for byte in 1...3 { try wire.dialer.links[0].send([UInt8(byte)]) }
-        wire.dialer.links[0].flush()
-        try wire.pump(near, far)
-        #expect(wire.dialer.frames == [[1, 1], [2, 2], [3, 3]])
+        #expect(try wire.near.readOutbound(as: ByteBuffer.self)?.readableBytes == 350)
+        #expect(try wire.near.readOutbound(as: ByteBuffer.self) == nil && link.bytesOut == 350)
     }
 
     private final class ReadCounter: ChannelOutboundHandler {
@@ -59,18 +36,17 @@ import Transport
     }
 
     @Test func `a link reads nothing while frames wait for another turn`() throws {
-        let (wire, near, far) = try Wire.linked()
+        let wire = try Wire.linked()
         let reads = ReadCounter()
-        try far.pipeline.syncOperations.addHandler(reads, position: .first)
+        try wire.far.pipeline.syncOperations.addHandler(reads, position: .first)
         wire.responder.onFrame = { link, frame in
             try? link.send(frame)
             link.flush()
         }
-        for _ in 0..<400 { try wire.dialer.links[0].send([1]) }
-        wire.dialer.links[0].flush()
-        try wire.send(try wire.written(near), to: far)
+        try wire.say([[UInt8]](repeating: [1], count: 400))
+        try wire.send(try wire.written(wire.near), to: wire.far)
         // A channel reads again after each read.
-        far.pipeline.read()
+        wire.far.pipeline.read()
         for count in [128, 256, 384] {
             #expect(wire.responder.frames.count == count && reads.count == 0)
             wire.loop.advanceTime(by: TransportLimits().turnPause)
@@ -80,13 +56,12 @@ import Transport
 
     @Test func `frames waiting for another turn are handed over when the peer closes, and none later`() throws {
         for closes in [false, true] {
-            let (wire, near, far) = try Wire.linked()
-            for _ in 0..<400 { try wire.dialer.links[0].send([1]) }
-            wire.dialer.links[0].flush()
-            try wire.send(try wire.written(near), to: far)
+            let wire = try Wire.linked()
+            try wire.say([[UInt8]](repeating: [1], count: 400))
+            try wire.send(try wire.written(wire.near), to: wire.far)
             #expect(wire.responder.frames.count == 128)
             if closes { wire.responder.onFrame = { link, _ in link.close() } }
-            far.pipeline.fireUserInboundEventTriggered(ChannelEvent.inputClosed)
+            wire.far.pipeline.fireUserInboundEventTriggered(ChannelEvent.inputClosed)
             #expect(wire.responder.frames.count == 400)
             #expect(wire.responder.closed == [closes ? .requested : .closedByPeer])
             wire.loop.advanceTime(by: .seconds(1))
@@ -96,109 +71,86 @@ import Transport
 
     @Test func `a flipped bit in any byte of a frame closes the link`() throws {
         for index in 0..<39 {
-            let (wire, near, far) = try Wire.linked()
-            try wire.dialer.links[0].send(Array("hello".utf8))
-            wire.dialer.links[0].flush()
-            var bytes = try wire.written(near)
+            let wire = try Wire.linked()
+            try wire.say([Array("hello".utf8)])
+            var bytes = try wire.written(wire.near)
             #expect(bytes.count == 39)
             bytes[index] ^= 0x80
-            try wire.send(bytes, to: far)
+            try wire.send(bytes, to: wire.far)
             #expect(wire.responder.closed == [.notAuthentic], "byte \(index)")
-            #expect(wire.responder.frames.isEmpty)
-            #expect(!far.isActive)
-            #expect(try wire.written(far).isEmpty)
+            #expect(wire.responder.frames.isEmpty && !wire.far.isActive)
+            #expect(try wire.written(wire.far).isEmpty)
         }
     }
 
     @Test func `a closed link sends nothing more and reports its close once`() throws {
-        let (wire, near, far) = try Wire.linked()
+        let wire = try Wire.linked()
         let link = wire.dialer.links[0]
         try link.send([1])
         link.close(.duplicate)
         #expect(throws: LinkSendError.closed) { try link.send([2]) }
         link.close()
         link.abort()
-        #expect(wire.dialer.closed == [.duplicate])
+        #expect(wire.dialer.closed == [.duplicate] && !link.isWritable)
         // Frames sent before the close have left.
-        try wire.pump(near, far)
+        try wire.pump()
         #expect(wire.responder.frames == [[1]])
-        _ = try? far.finish()
+        _ = try? wire.far.finish()
         #expect(wire.responder.closed == [.closedByPeer])
-        #expect(!link.isWritable)
     }
 
     @Test func `an owner can close a link within one of its events`() throws {
-        let wire = try Wire()
+        let wire = try Wire.linked()
         wire.responder.onFrame = { link, _ in link.abort(.protocolViolation) }
-        let (near, far) = try wire.link()
-        for byte in 0..<3 { try wire.dialer.links[0].send([UInt8(byte)]) }
-        wire.dialer.links[0].flush()
-        try wire.pump(near, far)
-        #expect(wire.responder.frames == [[0]])
-        #expect(wire.responder.closed == [.protocolViolation])
+        try wire.pass([[0], [1], [2]])
+        #expect(wire.responder.frames == [[0]] && wire.responder.closed == [.protocolViolation])
     }
 
-    @Test func `a paused link hands over no frame and loses none`() throws {
-        let (wire, near, far) = try Wire.linked()
-        let link = wire.responder.links[0]
+    @Test(arguments: [false, true]) func `a paused link hands over no frame and loses none, even if its peer ends`(
+        hasEnded: Bool
+    ) throws {
+        let wire = try Wire.linked()
         wire.responder.onFrame = { link, frame in if frame == [1] { link.pauseReading() } }
-        for byte in 0..<5 { try wire.dialer.links[0].send([UInt8(byte)]) }
-        wire.dialer.links[0].flush()
-        try wire.pump(near, far)
-        #expect(wire.responder.frames == [[0], [1]])
-        link.resumeReading()
-        #expect(wire.responder.frames == [[0], [1], [2], [3], [4]])
-    }
-
-    @Test func `frames before the peer's end arrive after a paused link resumes`() throws {
-        let (wire, near, far) = try Wire.linked()
-        wire.responder.links[0].pauseReading()
-        for byte in 0..<3 { try wire.dialer.links[0].send([UInt8(byte)]) }
-        wire.dialer.links[0].flush()
-        try wire.pump(near, far)
-        far.pipeline.fireUserInboundEventTriggered(ChannelEvent.inputClosed)
-        #expect(wire.responder.frames.isEmpty && wire.responder.closed.isEmpty)
+        try wire.pass([[0], [1], [2], [3]])
+        if hasEnded { wire.far.pipeline.fireUserInboundEventTriggered(ChannelEvent.inputClosed) }
+        #expect(wire.responder.frames == [[0], [1]] && wire.responder.closed.isEmpty)
         wire.responder.links[0].resumeReading()
-        #expect(wire.responder.frames == [[0], [1], [2]])
-        #expect(wire.responder.closed == [.closedByPeer])
+        #expect(wire.responder.frames == [[0], [1], [2], [3]])
+        #expect(wire.responder.closed == (hasEnded ? [.closedByPeer] : []))
     }
 
     @Test(arguments: [false, true]) func `closing a paused link hands over its waiting frames, but only after the call`(
         hasEnded: Bool
     ) throws {
-        let (wire, near, far) = try Wire.linked()
+        let wire = try Wire.linked()
         let link = wire.responder.links[0]
         link.pauseReading()
-        for byte in 0..<3 { try wire.dialer.links[0].send([UInt8(byte)]) }
-        wire.dialer.links[0].flush()
-        try wire.pump(near, far)
-        if hasEnded { far.pipeline.fireUserInboundEventTriggered(ChannelEvent.inputClosed) }
+        try wire.pass([[0], [1], [2]])
+        if hasEnded { wire.far.pipeline.fireUserInboundEventTriggered(ChannelEvent.inputClosed) }
         // A frame is on its way out. The link must not end before its frames were read, though it has left.
         try link.send([9])
         link.close()
         #expect(wire.responder.frames.isEmpty && wire.responder.closed.isEmpty)
-        try wire.pump(near, far)
-        #expect(wire.responder.frames == [[0], [1], [2]])
-        #expect(wire.dialer.frames == [[9]])
+        try wire.pump()
+        #expect(wire.responder.frames == [[0], [1], [2]] && wire.dialer.frames == [[9]])
         if hasEnded { #expect(wire.responder.closed == [.requested]) }
     }
 
     @Test(arguments: [false, true]) func `a connection lost while its link closes still hands over all received frames`(
         hasRest: Bool
     ) throws {
-        let (wire, near, far) = try Wire.linked()
+        let wire = try Wire.linked()
         let link = wire.responder.links[0]
         let count = hasRest ? 300 : 3
         if !hasRest { link.pauseReading() }
-        for _ in 0..<count { try wire.dialer.links[0].send([1]) }
-        wire.dialer.links[0].flush()
-        try wire.send(try wire.written(near), to: far)
+        try wire.say([[UInt8]](repeating: [1], count: count))
+        try wire.send(try wire.written(wire.near), to: wire.far)
         #expect(wire.responder.frames.count == (hasRest ? 128 : 0))
         link.pauseReading()
         link.close()
         wire.responder.onFrame = { link, _ in link.pauseReading() }
         link.pauseReading()
-        far.pipeline.fireChannelInactive()
+        wire.far.pipeline.fireChannelInactive()
         #expect(wire.responder.closed == [.requested])
         #expect(wire.responder.frames.count == count)
         wire.loop.run()
@@ -209,67 +161,57 @@ import Transport
     func `a timed-out link with bytes on their way closes as unacknowledged`(code: Int32, reason: LinkCloseReason)
         throws
     {
-        let wire = try Wire()
-        let (near, _) = try wire.link()
-        near.pipeline.fireErrorCaught(IOError(errnoCode: code, reason: "read"))
+        let wire = try Wire.linked()
+        wire.near.pipeline.fireErrorCaught(IOError(errnoCode: code, reason: "read"))
         #expect(wire.dialer.closed == [reason])
     }
 
     @Test(arguments: [0, 17, 40]) func `a dialer that hangs up before its link opens is forgotten`(byteCount: Int)
         throws
     {
-        let wire = try Wire()
-        let (near, far) = try (wire.dial(), wire.connection())
+        let (wire, near, far) = try Wire.met()
         try wire.send(Array(wire.written(near).prefix(byteCount)), to: far)
         far.pipeline.fireUserInboundEventTriggered(ChannelEvent.inputClosed)
-        #expect(!far.isActive)
-        #expect(wire.responder.rejections == [.disconnected])
+        #expect(!far.isActive && wire.responder.rejections == [.disconnected])
         #expect(wire.responder.transport.connectionCount == 0)
     }
 
-    @Test func `an owner can close the transport within any question or event`() throws {
-        for moment in 0..<4 {
-            let wire = try Wire()
-            let transport = wire.responder.transport
-            wire.responder.knockTokens = [wire.token]
-            let match = wire.responder.routes[wire.token]
-            switch moment {
-            case 0:
-                transport.events.route = { [unowned transport] _ in
-                    transport.close()
-                    return match
-                }
-            case 1:
-                transport.events.knock = { [unowned transport] _, _, _ in
-                    transport.close()
-                    return [1]
-                }
-            case 2: transport.events.linkOpened = { [unowned transport] _ in transport.close() }
-            default: transport.events.frame = { [unowned transport] _, _ in transport.close() }
+    @Test(arguments: 0..<4) func `an owner can close the transport within any question or event`(moment: Int) throws {
+        let wire = try Wire()
+        let transport = wire.responder.transport
+        wire.responder.knockTokens = [wire.token]
+        let match = wire.responder.routes[wire.token]
+        switch moment {
+        case 0:
+            transport.events.route = { [unowned transport] _ in
+                transport.close()
+                return match
             }
-            let (near, far) = try (wire.dial(), wire.connection())
-            if moment == 1 {
-                try wire.send([0x6b] + wire.token.bytes + [0, 1, 9], to: far)
-            } else {
-                try wire.pump(near, far)
-                try wire.dialer.links.first?.send([1])
-                wire.dialer.links.first?.flush()
-                try wire.pump(near, far)
+        case 1:
+            transport.events.knock = { [unowned transport] _, _, _ in
+                transport.close()
+                return [1]
             }
-            #expect(!far.isActive)
-            #expect(transport.connectionCount == 0)
+        case 2: transport.events.linkOpened = { [unowned transport] _ in transport.close() }
+        default: transport.events.frame = { [unowned transport] _, _ in transport.close() }
         }
+        let (_, far) = try (wire.dial(), wire.connection())
+        if moment == 1 {
+            try wire.send([0x6b] + wire.token.bytes + [0, 1, 9], to: far)
+        } else {
+            try wire.pump()
+            if !wire.dialer.links.isEmpty { try wire.pass([[1]]) }
+        }
+        #expect(!far.isActive && transport.connectionCount == 0)
     }
 
     @Test func `closing the transport closes every link and connection at once`() throws {
-        let wire = try Wire()
-        _ = try wire.link()
+        let wire = try Wire.linked()
         _ = try wire.connection()
         #expect(wire.responder.transport.connectionCount == 2)
         wire.responder.transport.close()
         #expect(wire.responder.transport.connectionCount == 0)
-        #expect(wire.responder.closed == [.shutDown])
-        #expect(wire.responder.rejections == [.shutDown])
+        #expect(wire.responder.closed == [.shutDown] && wire.responder.rejections == [.shutDown])
     }
 }
 
@@ -291,69 +233,50 @@ import Transport
         }
     }
 
-    private func stuckLink(_ limits: TransportLimits) throws -> (Wire, EmbeddedChannel, Stuck) {
-        let wire = try Wire(limits: limits)
-        let (near, _) = try wire.link()
+    private func stuckWire(_ change: Wire.Change = { _ in }) throws -> (Wire, Stuck) {
+        let wire = try Wire.linked(change)
         let stuck = Stuck()
-        try near.pipeline.syncOperations.addHandler(stuck, position: .first)
-        return (wire, near, stuck)
+        try wire.near.pipeline.syncOperations.addHandler(stuck, position: .first)
+        return (wire, stuck)
     }
 
-    @Test func `a full link is not writable until most bytes have left`() throws {
-        let (wire, near, stuck) = try stuckLink(TransportLimits())
-        let link = wire.dialer.links[0]
-        #expect(link.isWritable)
-        for _ in 0..<5 { try link.send([UInt8](repeating: 0, count: 60_000)) }
-        #expect(!link.isWritable)
-        link.flush()
-        near.pipeline.read()
-        #expect(stuck.reads == 1)
-        stuck.release()
-        #expect(link.isWritable)
-        #expect(wire.dialer.writable == 1)
-    }
+    private let frames = [[UInt8]](repeating: [UInt8](repeating: 0, count: 60_000), count: 5)
 
-    @Test func `a link reads nothing while too many bytes wait to leave`() throws {
-        var limits = TransportLimits()
-        limits.outboundReadStop = 200_000
-        let (wire, near, stuck) = try stuckLink(limits)
-        let link = wire.dialer.links[0]
-        for _ in 0..<5 { try link.send([UInt8](repeating: 0, count: 60_000)) }
-        link.flush()
-        near.pipeline.read()
-        #expect(stuck.reads == 0)
+    @Test(arguments: [(TransportLimits().outboundReadStop, 1), (200_000, 0)])
+    func `a full link is not writable until most bytes have left, and reads nothing while too many wait`(
+        readStop: Int, reads: Int
+    ) throws {
+        let (wire, stuck) = try stuckWire { $0.outboundReadStop = readStop }
+        #expect(wire.dialer.links[0].isWritable)
+        try wire.say(frames)
+        #expect(!wire.dialer.links[0].isWritable)
+        wire.near.pipeline.read()
+        #expect(stuck.reads == reads)
         stuck.release()
-        #expect(stuck.reads == 1)
+        #expect(stuck.reads == 1 && wire.dialer.links[0].isWritable && wire.dialer.writable == 1)
     }
 
     @Test func `a link with more unsent bytes than its bound closes`() throws {
-        var limits = TransportLimits()
-        limits.outboundByteCount = 500_000
-        let (wire, near, _) = try stuckLink(limits)
-        let link = wire.dialer.links[0]
-        #expect(throws: LinkSendError.outboundOverflow) {
-            for _ in 0..<1_000 { try link.send([UInt8](repeating: 0, count: 60_000)) }
-        }
-        #expect(wire.dialer.closed == [.outboundOverflow])
-        #expect(!near.isActive)
-        #expect(throws: LinkSendError.closed) { try link.send([]) }
+        let (wire, _) = try stuckWire { $0.outboundByteCount = 500_000 }
+        #expect(throws: LinkSendError.outboundOverflow) { for _ in 0..<200 { try wire.say(frames) } }
+        #expect(wire.dialer.closed == [.outboundOverflow] && !wire.near.isActive)
+        #expect(throws: LinkSendError.closed) { try wire.say([[]]) }
     }
 
-    @Test func `a graceful close waits at most five seconds for bytes on their way`() throws {
-        for isTaken in [true, false] {
-            let (wire, near, stuck) = try stuckLink(TransportLimits())
-            try wire.dialer.links[0].send([1])
-            wire.dialer.links[0].close()
-            #expect(near.isActive && wire.dialer.closed.isEmpty)
-            if isTaken {
-                stuck.release()
-            } else {
-                wire.loop.advanceTime(by: .seconds(4))
-                #expect(near.isActive)
-                wire.loop.advanceTime(by: .seconds(1))
-            }
-            #expect(!near.isActive)
-            #expect(wire.dialer.closed == [.requested])
+    @Test(arguments: [true, false]) func `a graceful close waits at most five seconds for bytes on their way`(
+        isTaken: Bool
+    ) throws {
+        let (wire, stuck) = try stuckWire()
+        try wire.dialer.links[0].send([1])
+        wire.dialer.links[0].close()
+        #expect(wire.near.isActive && wire.dialer.closed.isEmpty)
+        if isTaken {
+            stuck.release()
+        } else {
+            wire.loop.advanceTime(by: .seconds(4))
+            #expect(wire.near.isActive)
+            wire.loop.advanceTime(by: .seconds(1))
         }
+        #expect(!wire.near.isActive && wire.dialer.closed == [.requested])
     }
 }

@@ -98,7 +98,7 @@ extension SocketPair {
 }
 
 @Suite struct LinkTransportTests {
-    /// - Parameter stagger: Head start of each attempt. Long where the first attempt must win, because a busy machine is late.
+    /// - Parameter stagger: Head start of each attempt. Long where the first must win, because a busy machine is late.
     private func bothWays(
         network: any Network = Sockets(), farHasUDP: Bool = true, stagger: TimeAmount = TransportLimits().dialStagger
     ) async throws -> SocketPair {
@@ -116,29 +116,34 @@ extension SocketPair {
         }
     }
 
-    @Test func `a dial gives TCP the head start over UDP`() async throws {
+    @Test func `a dial gives TCP the head start over UDP, and a knock goes over TCP`() async throws {
         let net = try await bothWays(stagger: .minutes(2))
         let number = try await net.dial()
         #expect(net.near.links.map(\.carrier) == [.tcp] && net.near.links.map(\.route) == [number])
         try await net.exchange([1, 2, 3])
         #expect(net.far.links.map(\.carrier) == [.tcp] && net.near.ended.isEmpty)
         #expect(net.listening.withoutDatagrams == nil)
+        #expect(try await net.knock([1, 2, 3], answer: [4, 5]) == .success([4, 5]))
         try await net.end()
     }
 
-    @Test(arguments: [true, false]) func `a dial opens a link over UDP where TCP is blocked`(refuses: Bool) async throws
+    @Test(arguments: [true, false]) func `a dial and a knock go over UDP where TCP is blocked`(refuses: Bool)
+        async throws
     {
         let net = try await bothWays(network: Firewall(manner: refuses ? .refuses : .swallows))
         try await net.dial()
         #expect(net.near.links.map(\.carrier) == [.udp] && net.near.ended.isEmpty)
         try await net.exchange([4, 5, 6])
         #expect(net.far.links.map(\.carrier) == [.udp])
+        #expect(try await net.knock([1, 2, 3], answer: [4, 5]) == .success([4, 5]))
+        #expect(try await net.knock([1, 2, 3], answer: nil) == .success(nil))
+        #expect(try await net.knock([1], answer: [2], host: "localhost") == .success([2]))
         try await net.end()
     }
 
     @Test func `a dial uses UDP when a firewall resets TCP, and its token is not refused`() async throws {
-        let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
-        let firewall = try await ServerBootstrap(group: group).childChannelInitializer { channel in
+        let firewall = try await ServerBootstrap(group: NIOSingletons.posixEventLoopGroup).childChannelInitializer {
+            channel in
             channel.eventLoop.makeCompletedFuture { try channel.pipeline.syncOperations.addHandler(Resetting()) }
         }.bind(host: "127.0.0.1", port: 0).get()
         let there = Endpoint(host: "127.0.0.1", port: try #require(firewall.localAddress?.port))
@@ -148,14 +153,13 @@ extension SocketPair {
         try await net.exchange([7, 8])
         try await net.end()
         try await firewall.close().get()
-        try await group.shutdownGracefully()
     }
 
     @Test func `the next dial after a link lost over TCP begins with UDP`() async throws {
         let sockets = HeldSockets()
         let net = try await bothWays(network: sockets, stagger: .minutes(2))
         try await net.dial()
-        let (near, far, loop) = (net.near, net.far, net.group.next())
+        let (near, far, loop) = (net.near, net.far, net.loop)
         try await loop.submit {
             #expect(near.links.map(\.carrier) == [.tcp])
             near.links[0].welcome()
@@ -172,7 +176,7 @@ extension SocketPair {
         try await net.end()
     }
 
-    @Test func `a dial to an unreachable node ends once with the reason it heard`() async throws {
+    @Test func `a dial or knock to an unreachable node ends once with the reason it heard`() async throws {
         let net = try await bothWays(network: Firewall(manner: .refuses), farHasUDP: false)
         let number = try await net.dial()
         #expect(net.near.ended.map(\.number) == [number] && net.near.ended.map(\.failure) == [.refused])
@@ -181,6 +185,7 @@ extension SocketPair {
         #expect(net.near.ended.last?.number == other && net.near.ended.last?.failure == .refused)
         let none = try await net.dial([])
         #expect(net.near.ended.last?.number == none && net.near.ended.last?.failure == .unresolvable)
+        #expect(try await net.knock([1, 2, 3], answer: [4, 5]) == .failure(.refused))
         try await net.end()
     }
 
@@ -192,17 +197,9 @@ extension SocketPair {
         try await net.end()
     }
 
-    @Test func `a dial opens a link at the second address when the first is dead`() async throws {
-        // UDP to the first address is silent, and the second waits for it.
-        let net = try await bothWays(stagger: .seconds(10))
-        try await net.dial([Endpoint(host: "127.0.0.1", port: 1), net.endpoint])
-        #expect(net.near.links.map(\.carrier) == [.tcp] && net.near.ended.isEmpty)
-        try await net.end()
-    }
-
     @Test func `a dial that is cancelled or shut down ends once`() async throws {
         let net = try await bothWays(network: Firewall(manner: .swallows), farHasUDP: false)
-        let (near, far, loop, endpoint) = (net.near, net.far, net.group.next(), net.endpoint)
+        let (near, far, loop, endpoint) = (net.near, net.far, net.loop, net.endpoint)
         // All in one turn of the loop: a dial that takes long is tried over UDP, too.
         try await loop.submit {
             let early = near.dial(far.identity.publicKey, SocketPair.token, at: [endpoint])
@@ -219,27 +216,9 @@ extension SocketPair {
         #expect(near.ended.map(\.failure) == [.cancelled, .cancelled])
     }
 
-    @Test(arguments: [true, false]) func `a knock is answered over UDP where TCP is blocked`(refuses: Bool) async throws
-    {
-        let net = try await bothWays(network: Firewall(manner: refuses ? .refuses : .swallows))
-        #expect(try await net.knock([1, 2, 3], answer: [4, 5]) == .success([4, 5]))
-        #expect(try await net.knock([1, 2, 3], answer: nil) == .success(nil))
-        #expect(try await net.knock([1], answer: [2], host: "localhost") == .success([2]))
-        try await net.end()
-    }
-
-    @Test func `a knock goes over TCP, and fails once when neither carrier works`() async throws {
-        let net = try await bothWays()
-        #expect(try await net.knock([1, 2, 3], answer: [4, 5]) == .success([4, 5]))
-        try await net.end()
-        let none = try await bothWays(network: Firewall(manner: .refuses), farHasUDP: false)
-        #expect(try await none.knock([1, 2, 3], answer: [4, 5]) == .failure(.refused))
-        try await none.end()
-    }
-
     @Test func `two punching sides open a link at the address that a node observed`() async throws {
         let net = try await bothWays(network: Firewall(manner: .refuses))
-        let (near, far, loop, endpoint) = (net.near, net.far, net.group.next(), net.endpoint)
+        let (near, far, loop, endpoint) = (net.near, net.far, net.loop, net.endpoint)
         let seen = try await loop.flatSubmit { () -> EventLoopFuture<Endpoint?> in
             let promise = loop.makePromise(of: Endpoint?.self)
             near.transport.observe(at: endpoint, token: SocketPair.token) { promise.succeed($0) }
@@ -261,47 +240,24 @@ extension SocketPair {
         try await net.end()
     }
 
-    /// Listens on an address of its own and passes the outcome to `body`.
-    private func listen(
-        at host: String = Loopback.next(), port: Int = 0, _ datagrams: any DatagramNetwork = Sockets(),
-        _ body: (LinkTransport.Listening) throws -> Void
-    ) async throws {
-        let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
-        let loop = group.next()
-        let side = try await loop.submit { try Side(loop, key: 1, datagrams: datagrams) }.get()
-        let listening = try await loop.flatSubmit { side.transport.listen(host: host, port: port) }.get()
-        try body(listening)
-        try await loop.submit { side.transport.close() }.get()
-        try await listening.tcp.close().get()
-        try await group.shutdownGracefully()
-    }
-
     @Test func `a listener runs on TCP alone when another program holds its UDP port`() async throws {
-        let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
         let host = Loopback.next()
-        let udp = try await DatagramBootstrap(group: group).bind(host: host, port: 0).get()
+        let udp = try await DatagramBootstrap(group: NIOSingletons.posixEventLoopGroup).bind(host: host, port: 0).get()
         let port = try #require(udp.localAddress?.port)
-        try await listen(at: host, port: port) { listening in
-            #expect(listening.withoutDatagrams == .addressInUse(Endpoint(host: host, port: port)))
-        }
+        let net = try await SocketPair(host: host, port: port) { try Side($0, key: $1, datagrams: Sockets()) }
+        #expect(net.listening.withoutDatagrams == .addressInUse(Endpoint(host: host, port: port)))
+        try await net.end()
         try await udp.close().get()
-        try await group.shutdownGracefully()
     }
 
-    @Test func `a listener at port 0 finds a port free for TCP and UDP`() async throws {
-        let ports = TakenPorts(3)
-        try await listen(ports) { listening in
-            #expect(listening.withoutDatagrams == nil)
-            #expect(ports.ports.count == 4 && ports.ports.last == listening.tcp.address.port)
-        }
-    }
-
-    @Test func `a listener at port 0 gives up the search and runs on TCP alone`() async throws {
-        let ports = TakenPorts(.max)
-        try await listen(ports) { listening in
-            #expect(listening.withoutDatagrams != nil)
-            #expect(ports.ports.count == TransportLimits().listenAttempts)
-            #expect(ports.ports.last == listening.tcp.address.port)
-        }
+    @Test(arguments: [(3, 4), (.max, TransportLimits().listenAttempts)])
+    func `a listener at port 0 finds a port free for TCP and UDP, or gives up the search and runs on TCP alone`(
+        takenCount: Int, attempts: Int
+    ) async throws {
+        let ports = TakenPorts(takenCount)
+        let net = try await SocketPair(host: Loopback.next()) { try Side($0, key: $1, datagrams: ports) }
+        #expect((net.listening.withoutDatagrams == nil) == (takenCount < attempts))
+        #expect(ports.ports.count == attempts && ports.ports.last == net.listening.tcp.address.port)
+        try await net.end()
     }
 }

@@ -17,7 +17,7 @@ extension Rekeying {
 }
 
 extension StreamLink {
-    /// Equal at both sides if and only if all secrets are.
+    /// Equal at both sides if and only if all secrets are. Empty before the link opens.
     var rootBytes: [UInt8] { rekeying?.takeRootBytes() ?? [] }
 }
 
@@ -26,10 +26,6 @@ private func secretKey(_ byte: UInt8) -> SecretKey {
         preconditionFailure("32 equal bytes other than 0 and 255 are a key")
     }
     return key
-}
-
-private func makeMachine(_ role: Role, _ limits: RekeyLimits = RekeyLimits()) -> Rekeying {
-    Rekeying(role, rootKey: SecretBytes(copying: [UInt8](repeating: 7, count: 32)), limits: limits, at: 0)
 }
 
 /// The machine of ``Rekeying`` in each of its states.
@@ -58,7 +54,14 @@ private func makeMachine(_ role: Role, _ limits: RekeyLimits = RekeyLimits()) ->
     /// Holds a noncopyable machine for the macros.
     final class Box {
         var machine: Rekeying
-        init(_ role: Role) { machine = makeMachine(role) }
+        var deadline: Microseconds { machine.deadline }
+
+        init(_ role: Role, _ limits: RekeyLimits = RekeyLimits()) {
+            machine = Rekeying(
+                role, rootKey: SecretBytes(copying: [UInt8](repeating: 7, count: 32)), limits: limits, at: 0)
+        }
+
+        func isOverdue(at now: Microseconds) -> Bool { machine.isOverdue(at: now) }
 
         /// The answer; `nil` for new secrets without one.
         func take(_ frame: [UInt8], at now: Microseconds) throws(Rekeying.Violation) -> [UInt8]? {
@@ -151,76 +154,56 @@ private func makeMachine(_ role: Role, _ limits: RekeyLimits = RekeyLimits()) ->
     @Test func `a dialer asks after an hour or a number of frames, and either side waits so long`() throws {
         var limits = RekeyLimits()
         limits.frameCount = 10
-        var dialer = makeMachine(.initiator, limits)
-        var listener = makeMachine(.responder, limits)
-        var times = [dialer.deadline, listener.deadline]
-        #expect(times == [hour, 70 * minute])
-        var answers = [dialer.isOverdue(at: 70 * minute - 1), dialer.isOverdue(at: 70 * minute)]
-        #expect(answers == [false, true])
-        for _ in 0..<10 { dialer.countFrame() }
-        times = [dialer.deadline]
-        #expect(times == [0])
-        let rekey = dialer.ask(at: minute, ephemeral: secretKey(1))
-        answers = [dialer.isOverdue(at: 11 * minute - 1), dialer.isOverdue(at: 11 * minute)]
-        #expect(answers == [false, true])
-        times = [dialer.deadline]
-        #expect(times == [11 * minute])
+        let (dialer, listener) = (Box(.initiator, limits), Box(.responder, limits))
+        func deadlines() -> [Microseconds] { [dialer.deadline / minute, listener.deadline / minute] }
+        #expect(deadlines() == [60, 70])
+        #expect(!dialer.isOverdue(at: 70 * minute - 1) && dialer.isOverdue(at: 70 * minute))
+        for _ in 0..<10 { dialer.machine.countFrame() }
+        #expect(dialer.deadline == 0)
+        let rekey = dialer.machine.ask(at: minute, ephemeral: secretKey(1))
+        #expect(!dialer.isOverdue(at: 11 * minute - 1) && dialer.isOverdue(at: 11 * minute))
         // Nothing completes an exchange without an answer.
-        dialer.completed()
-        times = [dialer.deadline]
-        #expect(times == [11 * minute])
-        for _ in 0..<5 { listener.countFrame() }
-        let answer = try listener.receive(rekey, at: 2 * minute, makeEphemeral: { secretKey(2) }).answer
-        _ = try dialer.receive(try #require(answer), at: 3 * minute, makeEphemeral: { secretKey(3) })
-        times = [dialer.deadline, listener.deadline]
-        #expect(times == [11 * minute, 12 * minute])
-        dialer.completed()
-        listener.completed()
-        times = [dialer.deadline, listener.deadline]
-        #expect(times == [63 * minute, 72 * minute])
+        dialer.machine.completed()
+        #expect(deadlines() == [11, 70])
+        for _ in 0..<5 { listener.machine.countFrame() }
+        let answer = try listener.take(rekey, at: 2 * minute)
+        _ = try dialer.take(try #require(answer), at: 3 * minute)
+        #expect(deadlines() == [11, 12])
+        for side in [dialer, listener] { side.machine.completed() }
+        #expect(deadlines() == [63, 72])
     }
 }
 
 /// The exchange over TCP: two transports on an embedded loop.
 @Suite struct StreamRekeyTests {
     private let wire: Wire
-    private let near: EmbeddedChannel
-    private let far: EmbeddedChannel
+    private var near: EmbeddedChannel { wire.near }
+    private var far: EmbeddedChannel { wire.far }
 
-    init() throws { self = try Self(TransportLimits()) }
+    init() throws { wire = try Wire.linked() }
 
-    private init(_ limits: TransportLimits) throws {
-        wire = try Wire(limits: limits)
-        (near, far) = try wire.link()
-    }
-
-    private func link(_ side: Side) throws -> StreamLink {
-        try #require(side.transport.streamLinks.values.first { $0.rootBytes != [] })
-    }
-
-    private func roots() throws -> [[UInt8]] { [try link(wire.dialer).rootBytes, try link(wire.responder).rootBytes] }
-
-    private func send(_ frame: [UInt8], from side: Side) throws {
-        try side.links[0].send(frame)
-        side.links[0].flush()
+    private func roots(_ wire: Wire) -> [[UInt8]] {
+        [wire.dialer, wire.responder].compactMap { side in
+            side.transport.streamLinks.values.lazy.map(\.rootBytes).first { !$0.isEmpty }
+        }
     }
 
     /// A frame each way every minute.
     private func pass(minutes: Int) throws {
         for _ in 0..<minutes {
             wire.loop.advanceTime(by: .minutes(1))
-            for side in [wire.dialer, wire.responder] { try send([1], from: side) }
-            try wire.pump(near, far)
+            for side in [wire.dialer, wire.responder] { try wire.say([[1]], from: side) }
+            try wire.pump()
         }
     }
 
     @Test func `a link has new secrets each hour, which both sides share`() throws {
         var seen: Set<[UInt8]> = []
         for round in 0..<4 {
-            let roots = try roots()
+            let roots = roots(wire)
             #expect(roots[0] == roots[1] && seen.insert(roots[0]).inserted, "hour \(round)")
             try pass(minutes: 58)
-            #expect(try self.roots() == roots)
+            #expect(self.roots(wire) == roots)
             try pass(minutes: 2)
         }
         #expect(wire.dialer.frames.count == 4 * 60 && wire.responder.frames.count == 4 * 60)
@@ -229,82 +212,78 @@ private func makeMachine(_ role: Role, _ limits: RekeyLimits = RekeyLimits()) ->
 
     @Test(arguments: 1...20 as ClosedRange<UInt64>)
     func `frames in flight in both directions arrive in order across many exchanges`(seed: UInt64) throws {
-        var limits = TransportLimits()
-        limits.rekey.frameCount = 40
-        let this = try Self(limits)
+        let wire = try Wire.linked { $0.rekey.frameCount = 40 }
         var random = SplitMix64(state: seed)
         var sent = [0, 0]
         var seen: Set<[UInt8]> = []
         for _ in 0..<1_500 {
             let which = Int.random(in: 0...1, using: &random)
-            let side = which == 0 ? this.wire.dialer : this.wire.responder
-            let (from, to) = which == 0 ? (this.near, this.far) : (this.far, this.near)
+            let side = which == 0 ? wire.dialer : wire.responder
+            let (from, to) = which == 0 ? (wire.near, wire.far) : (wire.far, wire.near)
             if Int.random(in: 0..<3, using: &random) > 0 {
                 try side.links[0].send([UInt8(sent[which] >> 8), UInt8(sent[which] & 255)])
                 sent[which] += 1
                 continue
             }
             side.links[0].flush()
-            let bytes = try this.wire.written(from)
+            let bytes = try wire.written(from)
             let piece = Int.random(in: 1...2_000, using: &random)
             for start in stride(from: 0, to: bytes.count, by: piece) {
                 try to.writeInbound(ByteBuffer(bytes: bytes[start..<min(bytes.count, start + piece)]))
             }
-            seen.insert(try this.link(this.wire.dialer).rootBytes)
+            seen.insert(roots(wire)[0])
         }
         for _ in 0..<2 {
-            for side in [this.wire.dialer, this.wire.responder] { side.links[0].flush() }
-            try this.wire.pump(this.near, this.far)
+            for side in [wire.dialer, wire.responder] { side.links[0].flush() }
+            try wire.pump()
         }
         func frames(_ count: Int) -> [[UInt8]] { (0..<count).map { [UInt8($0 >> 8), UInt8($0 & 255)] } }
-        #expect(this.wire.responder.frames == frames(sent[0]) && this.wire.dialer.frames == frames(sent[1]))
-        #expect(this.wire.dialer.closed.isEmpty && this.wire.responder.closed.isEmpty)
-        let roots = try this.roots()
+        #expect(wire.responder.frames == frames(sent[0]) && wire.dialer.frames == frames(sent[1]))
+        #expect(wire.dialer.closed.isEmpty && wire.responder.closed.isEmpty)
+        let roots = roots(wire)
         #expect(roots[0] == roots[1] && seen.count > 5)
     }
 
     @Test func `a link ends if the answer does not come in ten minutes, and if nobody asks in 70`() throws {
         // The listener's frames arrive, but not its answer.
         wire.loop.advanceTime(by: .minutes(61))
-        try send([1], from: wire.dialer)
-        try send([2], from: wire.responder)
+        try wire.say([[1]])
+        try wire.say([[2]], from: wire.responder)
         try wire.send(try wire.written(far), to: near)
         #expect(wire.dialer.frames == [[2]] && wire.dialer.closed.isEmpty)
         wire.loop.advanceTime(by: .minutes(10))
-        #expect(throws: LinkSendError.closed) { try send([3], from: wire.dialer) }
-        #expect(wire.dialer.closed == [.rekeyOverdue])
-        #expect(throws: LinkSendError.closed) { try send([3], from: wire.responder) }
-        #expect(wire.responder.closed == [.rekeyOverdue])
+        for side in [wire.dialer, wire.responder] {
+            #expect(throws: LinkSendError.closed) { try wire.say([[3]], from: side) }
+            #expect(side.closed == [.rekeyOverdue])
+        }
     }
 
-    @Test(arguments: [true, false]) func `a frame of an exchange that nobody asked for ends the link`(
-        isFromDialer: Bool
-    ) throws {
-        let (sender, receiver) = isFromDialer ? (wire.dialer, wire.responder) : (wire.responder, wire.dialer)
-        // The owner's frame is the peer's own: the transport does not look at frames to be sent.
-        try send([0xff] + [UInt8](repeating: 0, count: 1_121), from: sender)
-        try wire.pump(near, far)
-        #expect(receiver.closed == [.protocolViolation] && receiver.frames.isEmpty)
-    }
-
-    @Test func `an answer with another key's ciphertext ends the link`() throws {
-        wire.loop.advanceTime(by: .minutes(61))
-        try send([1], from: wire.dialer)
-        // The dialer has asked; a valid answer without the listener's knowledge.
-        let answer = try KeyEncapsulation(to: KeyEncapsulationSecret.generate().encapsulationKey).ciphertext
-        _ = try wire.written(near)
-        try send([0xff] + secretKey(3).publicKey.bytes + answer, from: wire.responder)
-        try wire.send(try wire.written(far), to: near)
-        #expect(wire.dialer.closed.isEmpty)
-        // The next frames are sealed by different keys.
-        try send([2], from: wire.responder)
-        try wire.pump(near, far)
-        #expect(wire.dialer.closed == [.notAuthentic] && wire.dialer.frames.isEmpty)
+    @Test(arguments: [LinkCarrier.tcp, .udp], [0xfe, 0xff] as [UInt8])
+    func `a frame of an exchange at the wrong time or side ends the link`(carrier: LinkCarrier, kind: UInt8)
+        async throws
+    {
+        for isFromDialer in [true, false] {
+            let net = try await SocketPair(carrier)
+            try await net.dial()
+            try await net.until { _, far in !far.links.isEmpty }
+            let (sender, receiver) = isFromDialer ? (net.near, net.far) : (net.far, net.near)
+            // The frame is the owner's: the transport does not look at frames to be sent.
+            try await net.until { near, far in
+                !near.closed.isEmpty && !far.closed.isEmpty
+            } after: { near, far in
+                let link = (isFromDialer ? near : far).links[0]
+                try? link.send([kind] + [UInt8](repeating: 2, count: kind == 0xfe ? 1_217 : 1_121))
+                link.flush()
+            }
+            #expect(receiver.closed == [.protocolViolation] && receiver.frames.isEmpty)
+            #expect(carrier == .tcp || sender.closed == [.closedByPeer])
+            try await net.end()
+        }
     }
 
     @Test func `a link that closes drops the frames of an exchange`() throws {
         wire.loop.advanceTime(by: .minutes(61))
-        try send([1], from: wire.dialer)
+        try wire.say([[1]])
         let bytes = try wire.written(near)
         wire.responder.links[0].pauseReading()
         try wire.send(bytes, to: far)

@@ -1,6 +1,5 @@
 import Cryptography
 import NIOCore
-import NIOPosix
 import Testing
 import Transport
 
@@ -40,37 +39,25 @@ private final class Carrier: @unchecked Sendable {
 
 @Suite("Sockets of relayed streams") struct RelayedSocketTests {
     private func run(
-        window: Int, knows: Bool = true,
-        _ begin: @escaping @Sendable (_ near: Side, _ far: Side, _ carrier: Carrier) -> Void,
+        window: Int, _ begin: @escaping @Sendable (_ near: Side, _ far: Side, _ carrier: Carrier) -> Void,
         until isDone: @escaping @Sendable (_ near: Side, _ far: Side) -> Bool,
         check: @escaping @Sendable (_ near: Side, _ far: Side) -> Void
     ) async throws {
-        let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
-        let loop = group.next()
-        let done = loop.makePromise(of: Void.self)
-        let held = try await loop.submit {
-            let near = try Side(loop, key: 1)
-            let far = try Side(loop, key: 2)
-            if knows { far.accepts(SocketPair.token, from: near.identity.publicKey) }
+        let net = try await SocketPair(.tcp)
+        let loop = net.loop
+        let carrier = try await net.act { near, far in
             let carrier = Carrier(loop, window: window)
-            for side in [near, far] {
-                side.changed = { [unowned near, unowned far] in if isDone(near, far) { done.succeed(()) } }
-            }
             try far.transport.accept(carrier.sockets[1])
             near.dial(far.identity.publicKey, SocketPair.token) { $0.dial($1, over: .stream(carrier.sockets[0])) }
+            return carrier
+        }
+        try await net.until(isDone) { near, far in
             for socket in carrier.sockets { socket.begin() }
             begin(near, far, carrier)
-            return NIOLoopBound((near, far, carrier), eventLoop: loop)
-        }.get()
-        try await done.futureResult.get()
-        try await loop.submit {
-            let (near, far, carrier) = held.value
-            check(near, far)
-            near.transport.close()
-            far.transport.close()
-            withExtendedLifetime(carrier) {}
-        }.get()
-        try await group.shutdownGracefully()
+        }
+        try await net.act(check)
+        try await net.end()
+        withExtendedLifetime(carrier) {}
     }
 
     @Test(

@@ -8,6 +8,7 @@ import Testing
 /// Two nodes on one loop. The far one listens on the machine's sockets and takes the dials of the near one.
 struct SocketPair {
     let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
+    var loop: any EventLoop { group.next() }
     let near: Side
     let far: Side
     let listening: LinkTransport.Listening
@@ -32,16 +33,17 @@ struct SocketPair {
     }
 
     /// - Parameter makeSide: makes a node with this key, first the near one, then the far one.
-    init(host: String = "127.0.0.1", _ makeSide: @escaping @Sendable (any EventLoop, _ key: UInt8) throws -> Side)
-        async throws
-    {
+    init(
+        host: String = "127.0.0.1", port: Int = 0,
+        _ makeSide: @escaping @Sendable (any EventLoop, _ key: UInt8) throws -> Side
+    ) async throws {
         let loop = group.next()
         let near = try await loop.submit { try makeSide(loop, 0x11) }.get()
         let far = try await loop.submit { try makeSide(loop, 0x21) }.get()
         (self.near, self.far) = (near, far)
         listening = try await loop.flatSubmit {
             far.accepts(Self.token, from: near.identity.publicKey)
-            return far.transport.listen(host: host, port: 0)
+            return far.transport.listen(host: host, port: port)
         }.get()
         endpoint = Endpoint(host: host, port: listening.tcp.address.port ?? 0)
     }

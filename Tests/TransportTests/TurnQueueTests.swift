@@ -1,7 +1,5 @@
-import Glibc
 import NIOCore
 import NIOEmbedded
-import NIOPosix
 import Testing
 
 @testable import Transport
@@ -52,59 +50,34 @@ import Testing
         #expect(done == ["piece", "task", "next piece"])
     }
 
-    /// Works until a byte is received, in pieces that are longer than the pause. The first piece sends the byte.
-    private final class Worker: ChannelInboundHandler, @unchecked Sendable {
-        // @unchecked: confined to its loop.
-        typealias InboundIn = ByteBuffer
-        private static let pieceLimit = 2_000
-        private let queue: TurnQueue
-        private let pause: TimeAmount
-        private let sender: Int32
-        private let end: EventLoopPromise<Int>
-        private var pieceCount = 0
-        private var isHeard = false
+    /// Pieces of work that are longer than the pause, until a frame has arrived. Confined to its loop.
+    private final class Worker: @unchecked Sendable {
+        static let limit = 1_000
+        private(set) var pieceCount = 0
 
-        /// - Parameter end: The number of pieces before the byte was received, or the limit.
-        init(_ queue: TurnQueue, _ pause: TimeAmount, sender: Int32, end: EventLoopPromise<Int>) {
-            (self.queue, self.pause, self.sender, self.end) = (queue, pause, sender, end)
-        }
-
-        func work() {
-            if pieceCount == 0 {
-                var byte: UInt8 = 1
-                #expect(write(sender, &byte, 1) == 1)
-            }
+        func work(_ queue: TurnQueue, _ pause: TimeAmount, until side: Side) {
             pieceCount += 1
             let end = NIODeadline.now() + pause + pause
             while NIODeadline.now() < end {}
-            if isHeard { return }
-            if pieceCount < Self.pieceLimit { queue.add { self.work() } } else { self.end.succeed(pieceCount) }
-        }
-
-        func channelRead(context: ChannelHandlerContext, data: NIOAny) {
-            isHeard = true
-            end.succeed(pieceCount)
+            if side.frames.isEmpty, pieceCount < Self.limit { queue.add { self.work(queue, pause, until: side) } }
         }
     }
 
     @Test func `the loop polls its sockets between two long pieces of work`() async throws {
-        let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
-        let loop = group.next()
-        var ends: [Int32] = [-1, -1]
-        try #require(socketpair(AF_UNIX, Int32(SOCK_STREAM.rawValue), 0, &ends) == 0)
-        let end = loop.makePromise(of: Int.self)
-        let queue = TurnQueue(on: loop, pause: pause)
-        let worker = Worker(queue, pause, sender: ends[1], end: end)
-        let channel = try await ClientBootstrap(group: loop).channelInitializer { channel in
-            channel.eventLoop.makeCompletedFuture { try channel.pipeline.syncOperations.addHandler(worker) }
-        }.withConnectedSocket(ends[0]).get()
-        // Two pieces at a time, so that one is always due while the other runs.
-        try await loop.submit { for _ in 0..<2 { queue.add { worker.work() } } }.get()
-        let pieceCount = try await end.futureResult.get()
+        let net = try await SocketPair(.tcp)
+        try await net.dial()
+        try await net.until { _, far in !far.links.isEmpty }
+        let (worker, pause, queue) = (Worker(), pause, TurnQueue(on: net.loop, pause: pause))
+        try await net.until { _, far in
+            !far.frames.isEmpty
+        } after: { near, far in
+            try? near.links[0].send([1])
+            near.links[0].flush()
+            // Two pieces at a time, so that one is always due while the other runs.
+            for _ in 0..<2 { queue.add { worker.work(queue, pause, until: far) } }
+        }
         // Usually a few pieces; more if the machine stops this thread at the wrong moment.
-        #expect(pieceCount < 1_000)
-        try await channel.close().get()
-        close(ends[1])
-        try await group.shutdownGracefully()
+        #expect(try await net.act { _, _ in worker.pieceCount } < Worker.limit)
+        try await net.end()
     }
 }

@@ -37,6 +37,10 @@ final class TestDial: DialOwner {
 
 /// One node's transport, and the events it received. Confined to its loop.
 final class Side: @unchecked Sendable {
+    private final class Counter { var count = 0 }
+
+    private let drawn: Counter
+    var keysDrawn: Int { drawn.count }
     let transport: LinkTransport
     let identity: IdentityKey
     var routes: [RoutingToken: RouteMatch] = [:]
@@ -49,9 +53,6 @@ final class Side: @unchecked Sendable {
     var links: [PeerConnection] = []
     var frames: [[UInt8]] = []
     var batches = 0
-    /// Most frames handed over in one batch.
-    var longestBatch = 0
-    private var batch = 0
     var closed: [LinkCloseReason] = []
     /// Dials that have failed.
     var ended: [(number: UInt64, failure: DialFailure, hearing: LinkTransport.TokenHearing)] = []
@@ -72,9 +73,15 @@ final class Side: @unchecked Sendable {
         limits: TransportLimits = TransportLimits()
     ) throws {
         identity = IdentityKey(try SecretKey(SecretBytes(copying: [UInt8](repeating: key, count: 32))))
+        let drawn = Counter()
+        self.drawn = drawn
         transport = LinkTransport(
             loop: loop, network: network, datagrams: datagrams, limits: limits,
-            generator: SplitMix64(state: UInt64(key)))
+            generator: SplitMix64(state: UInt64(key)),
+            makeEphemeral: {
+                drawn.count += 1
+                return SecretKey.generate()
+            })
         var events = TransportEvents()
         events.route = { [unowned self] in
             routesAsked += 1
@@ -93,14 +100,11 @@ final class Side: @unchecked Sendable {
         }
         events.frame = { [unowned self] in
             frames.append($1)
-            batch += 1
             onFrame($0, $1)
             changed()
         }
         events.batchEnded = { [unowned self] in
             batches += 1
-            longestBatch = max(longestBatch, batch)
-            batch = 0
             $0.flush()
         }
         events.becameWritable = { [unowned self] _ in
@@ -154,8 +158,17 @@ final class Wire {
     let dialer: Side
     let responder: Side
     let token: RoutingToken
+    private var dialled: [EmbeddedChannel] = []
+    private var accepted: [EmbeddedChannel] = []
+    /// The latest dial's channel, and the latest connection's.
+    var near: EmbeddedChannel { dialled[dialled.count - 1] }
+    var far: EmbeddedChannel { accepted[accepted.count - 1] }
 
-    init(limits: TransportLimits = TransportLimits()) throws {
+    typealias Change = (inout TransportLimits) -> Void
+
+    init(_ change: Change = { _ in }) throws {
+        var limits = TransportLimits()
+        change(&limits)
         dialer = try Side(loop, key: 0x11, limits: limits)
         responder = try Side(loop, key: 0x21, limits: limits)
         token = RoutingSecret(SecretBytes(copying: [UInt8](repeating: 5, count: 32))).token(day: 20_000, counter: 1)
@@ -170,6 +183,7 @@ final class Wire {
 
     func connection(from address: String = "192.0.2.1") throws -> EmbeddedChannel {
         let channel = EmbeddedChannel(loop: loop)
+        accepted.append(channel)
         channel.remoteAddress = try SocketAddress(ipAddress: address, port: 4_000)
         try responder.transport.accept(channel)
         try channel.connect(to: SocketAddress(ipAddress: address, port: 4_000)).wait()
@@ -179,6 +193,7 @@ final class Wire {
     /// A dial whose preamble and act 1 wait in the channel.
     func dial(to remote: PublicKey? = nil, token: RoutingToken? = nil) throws -> EmbeddedChannel {
         let channel = EmbeddedChannel(loop: loop)
+        dialled.append(channel)
         dialer.dial(remote ?? responder.identity.publicKey, token ?? self.token) {
             $0.dial($1, over: .channel(channel))
         }
@@ -186,20 +201,37 @@ final class Wire {
         return channel
     }
 
-    func link() throws -> (near: EmbeddedChannel, far: EmbeddedChannel) {
-        let (near, far) = try (dial(), connection())
-        try pump(near, far)
+    func link() throws {
+        _ = try (dial(), connection())
+        try pump()
         try #require(dialer.links.count == 1 && responder.links.count == 1)
-        return (near, far)
     }
 
-    static func linked() throws -> (Wire, near: EmbeddedChannel, far: EmbeddedChannel) {
-        let wire = try Wire()
-        let (near, far) = try wire.link()
-        return (wire, near, far)
+    /// A dial and a connection that have exchanged nothing yet.
+    static func met(_ change: Change = { _ in }) throws -> (Wire, near: EmbeddedChannel, far: EmbeddedChannel) {
+        let wire = try Wire(change)
+        return (wire, try wire.dial(), try wire.connection())
     }
 
-    func pump(_ near: EmbeddedChannel, _ far: EmbeddedChannel, piece: Int? = nil) throws {
+    static func linked(_ change: Change = { _ in }) throws -> Wire {
+        let wire = try Wire(change)
+        try wire.link()
+        return wire
+    }
+
+    /// Sends frames over a side's link, by default the dialer's, into its channel.
+    func say(_ frames: [[UInt8]], from side: Side? = nil) throws {
+        let link = (side ?? dialer).links[0]
+        for frame in frames { try link.send(frame) }
+        link.flush()
+    }
+
+    func pass(_ frames: [[UInt8]], from side: Side? = nil) throws {
+        try say(frames, from: side)
+        try pump()
+    }
+
+    func pump(piece: Int? = nil) throws {
         while true {
             let there = try carry(near, far, piece: piece)
             let back = try carry(far, near, piece: piece)

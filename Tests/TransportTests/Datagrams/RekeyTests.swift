@@ -109,41 +109,6 @@ import Testing
         #expect(pair.network.run(for: 2 * Self.minute) { !pair.near.closed.isEmpty && !pair.far.closed.isEmpty })
         #expect(pair.near.closed.values.first == .rekeyOverdue || pair.far.closed.values.first == .rekeyOverdue)
     }
-
-    @Test(arguments: [0xfe, 0xff] as [UInt8]) func `a frame of an exchange at the wrong time or side ends the link`(
-        kind: UInt8
-    ) throws {
-        for isFromDialer in [true, false] {
-            let pair = try Pair.opened(5)
-            let (sender, receiver) = isFromDialer ? (pair.near, pair.far) : (pair.far, pair.near)
-            try sender.endpoint.send(
-                [kind] + [UInt8](repeating: 2, count: kind == 0xfe ? 1_217 : 1_121), on: try #require(sender.link),
-                at: pair.network.now)
-            pair.network.run(for: 1_000_000)
-            #expect(receiver.closed.values.first == .protocolViolation)
-            #expect(sender.closed.values.first == .closedByPeer && receiver.received.isEmpty)
-        }
-    }
-
-    @Test func `after an answer with another ciphertext nothing opens, and the link ends by silence`() throws {
-        let pair = try Pair.opened(6)
-        let (near, far) = (try #require(pair.nearLink), try #require(pair.farLink))
-        pair.network.run(for: 59 * Self.minute)
-        var isForged = false
-        pair.network.tap = { _, _, _ in
-            // The listener's machine has other secrets than its answer says.
-            if !isForged, far.rootBytes != near.rootBytes {
-                far.keys.replace(
-                    by: LinkSecrets(
-                        rootKey: SecretBytes(randomByteCount: 32), curve: SecretBytes(randomByteCount: 32),
-                        encapsulated: SecretBytes(randomByteCount: 32), role: .responder), .responder)
-                isForged = true
-            }
-            return true
-        }
-        #expect(pair.network.run(for: 3 * Self.minute) { !pair.near.closed.isEmpty && !pair.far.closed.isEmpty })
-        #expect(isForged && pair.far.closed.values.first == .silent)
-    }
 }
 
 // `#expect` cannot take noncopyable values.
