@@ -24,8 +24,8 @@ package struct Target: Sendable {
     package var neighbourhood: Neighbourhood?
 
     package init(
-        address: NodeAddress, card: ContactCard, invite: String, crowded: String, sleeping: [String], socket: String,
-        day: UInt32
+        address: NodeAddress, card: ContactCard, invite: String = "", crowded: String = "", sleeping: [String] = [],
+        socket: String = "", day: UInt32
     ) {
         (self.address, self.card, self.invite, self.crowded, self.sleeping) = (address, card, invite, crowded, sleeping)
         (self.socket, self.day) = (socket, day)
@@ -43,11 +43,11 @@ package struct Tally: Sendable {
     package init() {}
 
     static func + (left: Tally, right: Tally) -> Tally {
-        var sum = Tally()
-        sum.count = left.count + right.count
-        sum.answered = left.answered + right.answered
-        sum.refused = left.refused + right.refused
-        sum.held = left.held + right.held
+        var sum = left
+        sum.count += right.count
+        sum.answered += right.answered
+        sum.refused += right.refused
+        sum.held += right.held
         sum.failure = left.failure ?? right.failure
         return sum
     }
@@ -67,58 +67,24 @@ package struct Effort: Sendable {
 
     var goesOn: Bool { ContinuousClock.now < until }
 
+    /// The same with a single thread.
+    var alone: Effort {
+        var one = self
+        one.threads = 1
+        return one
+    }
+
     /// Whether a thread of the attack goes on. Each tries at least once, however late it starts.
     func goesOn(_ tally: Tally) -> Bool {
         (goesOn || tally.count + tally.refused == 0) && tally.count < limit / threads && tally.failure == nil
     }
 }
 
-/// Attacks of strangers and members over the network.
-package enum Attack: String, CaseIterable, Sendable {
-    case slowloris = "slowloris, a byte a second"
-    case halfOpen = "half-open connections"
-    case halfOpenBursts = "half-open connections in bursts"
-    case noise = "noise as act 1 behind a known token"
-    case badTokens = "act 1 with bad tokens"
-    case goodTokens = "act 1 with good tokens"
-    case replays = "replayed act 1"
-    case garbage = "garbage at every stage"
-    case frames = "oversize and empty frames"
-    case knocks = "knocks"
-    case invitations = "invitations"
-    case openInvitations = "invitations over links that stay open"
-    case joins = "join requests"
-    case wakes = "wake storm"
-    case proposals = "proposals of a member"
-    case forgeries = "forged frames of a member"
-    case forgedKnocks = "knocks of a member, forged"
-    case contents = "contents of a member"
-    case bombs = "inflation bombs of a member"
-    case receipts = "receipts of a member for unknown messages"
-    case control = "garbage on the control socket"
-    case relays = "relay requests"
-    case relayLoops = "relay user: streams to itself"
-    case relayPieces = "relay user: a byte at a time"
-    case relayDeaf = "relay user: never reads"
-    case relayMoves = "relay user: reserves and leaves"
-    case relayLabels = "relay user: labels"
-    case relayQuestions = "relay user: look-ups"
-    case mailboxFlood = "mailbox: boxes are filled"
-    case mailboxClaims = "mailbox: claims, lists and purges"
-    case mailboxGuesses = "mailbox: guessed tags"
-    case lanGarbage = "LAN: garbage"
-    case lanStrangers = "LAN: announcements of strangers"
-    case lanReplays = "LAN: an announcement replayed"
-    case datagramGarbage = "UDP: garbage and bad tokens"
-    case datagramPunches = "UDP: punches"
-    case datagramKnocks = "UDP: knocks"
-    case datagramDials = "UDP: act 1 with good tokens"
-    case datagramNoise = "UDP: noise behind a known token"
-    case datagramReplays = "UDP: a replayed dial"
-    case datagramQuestions = "UDP: where am I"
-    case datagramHandshakes = "UDP: whole handshakes"
-    case datagramSealed = "UDP: packets that do not open"
+/// Attackers of one kind: strangers, members, users of a service, neighbours.
+protocol Attackers: Sendable { init(target: Target, effort: Effort) }
 
+/// An attack of strangers, members or users over the network.
+package struct Attack: Equatable, CustomStringConvertible, Sendable {
     package enum Ground: Sendable {
         case node
         /// A rendezvous node with ``Target/users``.
@@ -129,72 +95,85 @@ package enum Attack: String, CaseIterable, Sendable {
         case network
     }
 
-    package var ground: Ground {
-        switch self {
-        case .relayLoops, .relayPieces, .relayDeaf, .relayMoves, .relayLabels, .relayQuestions: .relay
-        case .lanGarbage, .lanStrangers, .lanReplays: .network
-        case .mailboxFlood, .mailboxClaims, .mailboxGuesses: .mailbox
-        default: .node
-        }
-    }
+    package let description: String
+    package let ground: Ground
+    package let run: @Sendable (Target, Effort) -> Tally
 
-    package func run(_ target: Target, _ effort: Effort) -> Tally {
-        switch self {
-        case .slowloris: inParallel(1) { _, tally in tally = Crowd(target, effort).trickle() }
-        case .halfOpen: inParallel(1) { _, tally in tally = Crowd(target, effort).hold(inBursts: false) }
-        case .halfOpenBursts: inParallel(1) { _, tally in tally = Crowd(target, effort).hold(inBursts: true) }
-        case .noise: stranger(target, effort, Strangers.noise)
-        case .badTokens: stranger(target, effort, Strangers.badToken)
-        case .goodTokens: stranger(target, effort, Strangers.handshake)
-        case .replays: Strangers.replay(target, effort)
-        case .garbage: stranger(target, effort, Strangers.garbage)
-        case .frames: stranger(target, effort, Strangers.frames)
-        case .knocks: stranger(target, effort, Strangers.knock)
-        case .invitations: stranger(target, effort, Strangers.invitations)
-        case .openInvitations: Strangers.openInvitations(target, effort)
-        case .joins: stranger(target, effort, Strangers.join)
-        case .wakes: stranger(target, effort, Strangers.wake)
-        case .proposals: Members(target: target, effort: effort).flood { $0.proposals() }
-        case .forgeries: Members(target: target, effort: effort).flood { $0.forgeries() }
-        case .forgedKnocks: Members(target: target, effort: effort).forgedKnocks()
-        case .contents: Members(target: target, effort: effort).flood { $0.contents() }
-        case .bombs: Members(target: target, effort: effort).flood { $0.bombs() }
-        case .receipts: Members(target: target, effort: effort).flood { $0.receipts() }
-        case .control: ControlGarbage(target: target, effort: effort).run()
-        case .relays: stranger(target, effort, Strangers.relay)
-        case .relayLoops: RelayUsers(target: target, effort: effort).loops()
-        case .relayPieces: RelayUsers(target: target, effort: effort).pieces()
-        case .relayDeaf: RelayUsers(target: target, effort: effort).deaf()
-        case .relayMoves: RelayUsers(target: target, effort: effort).moves()
-        case .relayLabels: RelayUsers(target: target, effort: effort).labels()
-        case .relayQuestions: RelayUsers(target: target, effort: effort).questions()
-        case .mailboxFlood: MailboxUsers(target: target, effort: effort).flood()
-        case .mailboxClaims: MailboxUsers(target: target, effort: effort).claims()
-        case .mailboxGuesses: MailboxUsers(target: target, effort: effort).guesses()
-        case .lanGarbage: Neighbours(target: target, effort: effort).garbage()
-        case .lanStrangers: Neighbours(target: target, effort: effort).strangers()
-        case .lanReplays: Neighbours(target: target, effort: effort).replays()
-        case .datagramGarbage: Datagrams(target: target, effort: effort).garbage()
-        case .datagramPunches: Datagrams(target: target, effort: effort).punches()
-        case .datagramKnocks: Datagrams(target: target, effort: effort).knocks()
-        case .datagramDials: Datagrams(target: target, effort: effort).dials()
-        case .datagramNoise: Datagrams(target: target, effort: effort).noise()
-        case .datagramReplays: Datagrams(target: target, effort: effort).replays()
-        case .datagramQuestions: Datagrams(target: target, effort: effort).questions()
-        case .datagramHandshakes: Datagrams(target: target, effort: effort).handshakes()
-        case .datagramSealed: Datagrams(target: target, effort: effort).sealed()
-        }
+    private init<Some: Attackers>(
+        _ name: String, on ground: Ground = .node, _ attack: @escaping @Sendable (Some) -> () -> Tally
+    ) {
+        (description, self.ground) = (name, ground)
+        run = { target, effort in attack(Some(target: target, effort: effort))() }
     }
 
     /// Repeated attempts, each from an address of its own.
-    private func stranger(
-        _ target: Target, _ effort: Effort, _ attempt: @escaping @Sendable (Target, Int, inout Tally) throws -> Void
-    ) -> Tally {
-        inParallel(effort.threads) { thread, tally in
+    private init<Some: Attackers>(
+        _ name: String, each attempt: @escaping @Sendable (Some) -> (Int, inout Tally) throws -> Void
+    ) {
+        (description, ground) = (name, .node)
+        run = { target, effort in
+            let some = Some(target: target, effort: effort)
+            return effort.attempts { try attempt(some)($0, &$1) }
+        }
+    }
+
+    /// A member's flood of frames.
+    private init(_ name: String, of next: @escaping @Sendable (inout Members.Flooder) -> Frame) {
+        (description, ground) = (name, .node)
+        run = { target, effort in Members(target: target, effort: effort).flood(next) }
+    }
+
+    package static func == (left: Attack, right: Attack) -> Bool { left.description == right.description }
+
+    package static let badTokens = Attack("act 1 with bad tokens", each: Strangers.badToken)
+    package static let knocks = Attack("knocks", each: Strangers.knock)
+    package static let joins = Attack("join requests", each: Strangers.join)
+    package static let wakes = Attack("wake storm", each: Strangers.wake)
+    package static let proposals = Attack("proposals of a member") { $0.proposals() }
+
+    package static let allCases: [Attack] = [
+        Attack("slowloris, a byte a second", Crowds.trickle), Attack("half-open connections", Crowds.hold),
+        Attack("half-open connections in bursts", Crowds.holdInBursts),
+        Attack("noise as act 1 behind a known token", each: Strangers.noise), badTokens,
+        Attack("act 1 with good tokens", each: Strangers.handshake), Attack("replayed act 1", Strangers.replay),
+        Attack("garbage at every stage", each: Strangers.garbage),
+        Attack("oversize and empty frames", each: Strangers.frames), knocks,
+        Attack("invitations", each: Strangers.invitations),
+        Attack("invitations over links that stay open", Strangers.openInvitations), joins, wakes, proposals,
+        Attack("forged frames of a member") { $0.forgeries() },
+        Attack("knocks of a member, forged", Members.forgedKnocks), Attack("contents of a member") { $0.contents() },
+        Attack("inflation bombs of a member") { $0.bombs() },
+        Attack("receipts of a member for unknown messages") { $0.receipts() },
+        Attack("garbage on the control socket", each: Strangers.control),
+        Attack("relay requests", each: Strangers.relay),
+        Attack("relay user: streams to itself", on: .relay, RelayUsers.loops),
+        Attack("relay user: a byte at a time", on: .relay, RelayUsers.pieces),
+        Attack("relay user: never reads", on: .relay, RelayUsers.deaf),
+        Attack("relay user: reserves and leaves", on: .relay, RelayUsers.moves),
+        Attack("relay user: labels", on: .relay, RelayUsers.labels),
+        Attack("relay user: look-ups", on: .relay, RelayUsers.questions),
+        Attack("mailbox: boxes are filled", on: .mailbox, MailboxUsers.flood),
+        Attack("mailbox: claims, lists and purges", on: .mailbox, MailboxUsers.claims),
+        Attack("mailbox: guessed tags", on: .mailbox, MailboxUsers.guesses),
+        Attack("LAN: garbage", on: .network, Neighbours.garbage),
+        Attack("LAN: announcements of strangers", on: .network, Neighbours.strangers),
+        Attack("LAN: an announcement replayed", on: .network, Neighbours.replays),
+        Attack("UDP: garbage and bad tokens", Datagrams.garbage), Attack("UDP: punches", Datagrams.punches),
+        Attack("UDP: knocks", Datagrams.knocks), Attack("UDP: act 1 with good tokens", Datagrams.dials),
+        Attack("UDP: noise behind a known token", Datagrams.noise), Attack("UDP: a replayed dial", Datagrams.replays),
+        Attack("UDP: where am I", Datagrams.questions), Attack("UDP: whole handshakes", Datagrams.handshakes),
+        Attack("UDP: packets that do not open", Datagrams.sealed),
+    ]
+}
+
+extension Effort {
+    /// Attempts with numbers of their own until the effort ends. A thousand refusals in a row are a failure.
+    func attempts(_ attempt: @escaping @Sendable (Int, inout Tally) throws -> Void) -> Tally {
+        inParallel(threads) { thread, tally in
             var (failures, number) = (0, thread)
-            while effort.goesOn(tally) {
+            while goesOn(tally) {
                 do {
-                    try attempt(target, number, &tally)
+                    try attempt(number, &tally)
                     failures = 0
                 } catch {
                     // Refused by the node, or briefly out of ports.
@@ -202,7 +181,37 @@ package enum Attack: String, CaseIterable, Sendable {
                     failures += 1
                     if failures == 1_000 { throw error }
                 }
-                number += effort.threads
+                number += threads
+            }
+        }
+    }
+
+    /// Floods from many sockets of each thread, 64 packets at a time.
+    /// - Parameters:
+    ///   - isSilent: The node must not answer. Otherwise it must not send more than it gets.
+    ///   - send: sends the packets of a number.
+    func flood<Sockets: UDPSockets>(
+        isSilent: Bool, perSecond rate: Int = .max, from open: @escaping @Sendable (_ thread: Int) throws -> Sockets,
+        with send: @escaping @Sendable (_ number: Int, _ index: Int, Sockets) -> Void
+    ) -> Tally {
+        inParallel(threads) { thread, tally in
+            let sockets = try open(thread)
+            let start = ContinuousClock.now
+            while goesOn(tally) {
+                let ahead = Double(tally.count * threads) / Double(rate) - (.now - start) / .seconds(1)
+                if ahead > 0 { usleep(UInt32(ahead * 1_000_000)) }
+                for _ in 0..<64 {
+                    send(tally.count * threads + thread, tally.count, sockets)
+                    tally.count += 1
+                }
+                sockets.drain()
+            }
+            usleep(200_000)
+            sockets.drain()
+            tally.answered = sockets.received
+            if sockets.sentByteCount == 0 { tally.failure = "nothing was sent" }
+            if sockets.receivedByteCount > (isSilent ? 0 : sockets.sentByteCount) {
+                tally.failure = "\(sockets.receivedByteCount) bytes for \(sockets.sentByteCount)"
             }
         }
     }

@@ -18,19 +18,14 @@ package struct BoxOwner: Sendable {
     }
 
     /// The owner's card for the mailbox; its address is unused.
-    package var ownCard: ContactCard {
-        ContactCard(
-            key: identity.publicKey, routingSecret: randomBytes(ContactCard.routingSecretByteCount),
-            endpoints: [Endpoint(host: "127.0.0.1", port: 9)])
-    }
+    package var ownCard: ContactCard { .unused(identity) }
 
     package func box(_ label: BoxLabel) -> BoxID { secret.box(label) }
 
     /// A link to the mailbox with its own key, for the owner or a sender.
     package func link(from source: Source) throws -> HostileLink {
-        guard let endpoint = card.endpoints.first else { throw Failure("the mailbox's card names no endpoint") }
-        return try HostileLink(
-            RawConnection(from: source, to: NodeAddress(host: endpoint.host, port: endpoint.port)),
+        try HostileLink(
+            RawConnection(from: source, to: NodeAddress(of: card)),
             token: SharedTokens(card: card, day: day)[Int.random(in: 0..<Int(TokenLimits.shared))],
             identity: makeIdentity(), remote: card.key)
     }
@@ -52,5 +47,21 @@ package struct BoxOwner: Sendable {
             }
         }
         throw Failure("the mailbox does not answer a claim")
+    }
+}
+
+extension NodeAddress {
+    package init(of card: ContactCard) throws(Failure) {
+        guard let endpoint = card.endpoints.first else { throw Failure("the card names no endpoint") }
+        self.init(host: endpoint.host, port: endpoint.port)
+    }
+}
+
+extension ContactCard {
+    /// A card with an address at which nothing listens.
+    package static func unused(_ identity: IdentityKey) -> ContactCard {
+        ContactCard(
+            key: identity.publicKey, routingSecret: randomBytes(routingSecretByteCount),
+            endpoints: [Endpoint(host: "127.0.0.1", port: 9)])
     }
 }

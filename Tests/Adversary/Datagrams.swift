@@ -5,7 +5,7 @@ import Transport
 
 /// Floods over UDP with packets coded by hand from the page DatagramLinks, from 64 addresses in networks of their own.
 /// A stranger must get no byte, and a sender with a token no more bytes than it sent.
-struct Datagrams: Sendable {
+struct Datagrams: Attackers {
     private static let sources = 32
     private static let batch = 64
 
@@ -136,31 +136,14 @@ struct Datagrams: Sendable {
         }
     }
 
-    /// - Parameter isSilent: The node must not answer.
     private func flood(isSilent: Bool, perSecond rate: Int = .max, _ packets: @escaping @Sendable (Int) -> [[UInt8]])
         -> Tally
     {
-        inParallel(effort.threads) { thread, tally in
+        effort.flood(isSilent: isSilent, perSecond: rate) { thread -> RawDatagrams in
             let first = 20_000 + thread * Self.sources
-            let sockets = try RawDatagrams(from: first..<first + Self.sources, to: target.address)
-            let start = ContinuousClock.now
-            while effort.goesOn(tally) {
-                let ahead = Double(tally.count * effort.threads) / Double(rate) - (.now - start) / .seconds(1)
-                if ahead > 0 { usleep(UInt32(ahead * 1_000_000)) }
-                for _ in 0..<Self.batch {
-                    for packet in packets(tally.count * effort.threads + thread) {
-                        sockets.send(packet, by: tally.count)
-                    }
-                    tally.count += 1
-                }
-                sockets.drain()
-            }
-            usleep(50_000)
-            sockets.drain()
-            tally.answered = sockets.received
-            if sockets.receivedByteCount > (isSilent ? 0 : sockets.sentByteCount) {
-                tally.failure = "\(sockets.receivedByteCount) bytes for \(sockets.sentByteCount)"
-            }
+            return try RawDatagrams(from: first..<first + Self.sources, to: target.address)
+        } with: { number, index, sockets in
+            for packet in packets(number) { sockets.send(packet, by: index) }
         }
     }
 

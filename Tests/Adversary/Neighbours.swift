@@ -6,9 +6,8 @@ import Transport
 
 /// Floods of the LAN discovery group by a neighbour with 512 addresses, each with its own port. A sender without a
 /// pair's tag must get no byte, and a replayer no more bytes than it sends.
-struct Neighbours: Sendable {
+struct Neighbours: Attackers {
     private static let sources: UInt32 = 256
-    private static let batch = 64
 
     let target: Target
     let effort: Effort
@@ -62,27 +61,14 @@ struct Neighbours: Sendable {
         (0..<4).map { UInt8(truncatingIfNeeded: value >> (24 - 8 * $0)) }
     }
 
-    /// - Parameter isSilent: The node must not answer.
     private func flood(isSilent: Bool, _ packet: @escaping @Sendable (Int, LanSockets) -> [UInt8]) -> Tally {
-        inParallel(effort.threads) { thread, tally in
+        effort.flood(isSilent: isSilent) { thread -> LanSockets in
             guard let place = target.neighbourhood else { throw Failure("no neighbourhood") }
             try Neighbourhood.enter(place.neighbour)
             let first = place.first + UInt32(thread) * Self.sources
-            let sockets = try LanSockets(first..<first + Self.sources, device: place.device)
-            while effort.goesOn(tally) {
-                for _ in 0..<Self.batch {
-                    sockets.announce(packet(tally.count * effort.threads + thread, sockets), by: tally.count)
-                    tally.count += 1
-                }
-                sockets.drain()
-            }
-            usleep(200_000)
-            sockets.drain()
-            tally.answered = sockets.received
-            if sockets.sentByteCount == 0 { tally.failure = "nothing was sent" }
-            if sockets.receivedByteCount > (isSilent ? 0 : sockets.sentByteCount) {
-                tally.failure = "\(sockets.receivedByteCount) bytes for \(sockets.sentByteCount)"
-            }
+            return try LanSockets(first..<first + Self.sources, device: place.device)
+        } with: { number, index, sockets in
+            sockets.announce(packet(number, sockets), by: index)
         }
     }
 }

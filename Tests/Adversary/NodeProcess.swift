@@ -1,5 +1,6 @@
 import Control
 import Glibc
+import Messaging
 import TestSupport
 
 /// A process of `mayfly run` and a client of its control socket.
@@ -67,6 +68,38 @@ package final class NodeProcess {
     }
 
     deinit { try? stop() }
+
+    /// A text of an answer.
+    package func text(_ field: String, of method: String, _ params: JSONValue = [:]) throws -> String {
+        let answer = try client.call(method, params)
+        guard let text = answer[field]?.stringValue else { throw Failure("\(method): no \(field) in \(answer.text)") }
+        return text
+    }
+
+    package func card() throws -> ContactCard { try ContactCard(text: text("contact", of: "peer.card")) }
+
+    package func add(_ name: String, _ card: ContactCard) throws {
+        _ = try client.call("peer.add", ["name": .string(name), "card": .string(card.description)])
+    }
+
+    package func turnOn(_ key: String, at peer: String) throws {
+        _ = try client.call("peer.set", ["name": .string(peer), "key": .string(key), "value": "on"])
+    }
+
+    /// A new conversation and an invite to it.
+    package func room(_ name: String? = nil) throws -> (id: String, slug: String) {
+        let id = try text("conversation", of: "conversation.create", name.map { ["name": .string($0)] } ?? [:])
+        return (id, try slug(of: id))
+    }
+
+    package func slug(of conversation: String) throws -> String {
+        try text("slug", of: "invite.create", ["conversation": .string(conversation)])
+    }
+
+    package func join(_ slug: String, timeout: String = "10s") throws {
+        let joined = try client.call("join", ["slug": .string(slug), "timeout": .string(timeout)])
+        guard joined["state"] == "ready" else { throw Failure("the join did not succeed: \(joined.text)") }
+    }
 }
 
 extension [Double] {

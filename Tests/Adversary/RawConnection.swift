@@ -52,11 +52,25 @@ package final class RawConnection {
         if let source {
             // IP_BIND_ADDRESS_NO_PORT: the port is chosen when connecting.
             setsockopt(descriptor, Int32(IPPROTO_IP), 24, &on, size)
-            guard call(source.value, 0, bind) == 0 else { throw closed("bind") }
+            guard SocketName(source.value, 0).withPointer({ bind(descriptor, $0, $1) }) == 0 else {
+                throw closed("bind")
+            }
         }
-        guard call(address.host, address.port, connect) == 0 || (!isWaiting && errno == EINPROGRESS) else {
-            throw closed("connect")
+        let outcome = SocketName(address.host, address.port).withPointer { connect(descriptor, $0, $1) }
+        guard outcome == 0 || (!isWaiting && errno == EINPROGRESS) else { throw closed("connect") }
+    }
+
+    /// A connection to a node's control socket.
+    package init(control path: String) throws(Failure) {
+        descriptor = socket(AF_UNIX, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)
+        guard descriptor >= 0 else { throw Failure.system("socket") }
+        var address = sockaddr_un()
+        guard path.utf8.count < MemoryLayout.size(ofValue: address.sun_path) else {
+            throw Failure("the path \(path) is too long for a socket: give a shorter --directory")
         }
+        address.sun_family = sa_family_t(AF_UNIX)
+        withUnsafeMutableBytes(of: &address.sun_path) { $0.copyBytes(from: path.utf8) }
+        guard withSocketAddress(address, { connect(descriptor, $0, $1) }) == 0 else { throw closed("connect \(path)") }
     }
 
     deinit { end() }
@@ -71,10 +85,6 @@ package final class RawConnection {
         end()
         return failure
     }
-
-    private func call(
-        _ address: UInt32, _ port: UInt16, _ function: (Int32, UnsafePointer<sockaddr>, socklen_t) -> Int32
-    ) -> Int32 { SocketName(address, port).withPointer { function(descriptor, $0, $1) } }
 
     @discardableResult package func write(_ bytes: [UInt8]) -> Bool {
         var sent = 0

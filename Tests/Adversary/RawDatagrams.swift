@@ -64,10 +64,14 @@ struct SocketName {
     }
 
     func withPointer<Result>(_ body: (UnsafePointer<sockaddr>, socklen_t) -> Result) -> Result {
-        withUnsafePointer(to: name) { pointer in
-            pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) {
-                body($0, socklen_t(MemoryLayout<sockaddr_in>.size))
-            }
-        }
+        withSocketAddress(name, body)
+    }
+}
+
+func withSocketAddress<Address, Result>(_ address: Address, _ body: (UnsafePointer<sockaddr>, socklen_t) -> Result)
+    -> Result
+{
+    withUnsafePointer(to: address) { pointer in
+        pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) { body($0, socklen_t(MemoryLayout<Address>.size)) }
     }
 }

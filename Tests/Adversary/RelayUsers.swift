@@ -4,7 +4,7 @@ import Glibc
 import Messaging
 
 /// Abuse by authorised users of a rendezvous node. Each has a reservation and is its own guest.
-package struct RelayUsers: Sendable {
+package struct RelayUsers: Attackers {
     let target: Target
     let effort: Effort
 
@@ -76,9 +76,7 @@ package struct RelayUsers: Sendable {
                     try link.send(.relayRequest(.reserve([Circle.label])))
                     tally.count += 1
                 }
-                guard try answer(link) != nil else {
-                    throw Failure("no reservation: \(link.connection.hasEnded ? "closed" : "no answer")")
-                }
+                _ = try link.reservation()
                 tally.answered += 1
                 hasty = nil
                 switch number % 5 {
@@ -111,7 +109,7 @@ package struct RelayUsers: Sendable {
                     try link.send(.relayRequest(request))
                     tally.count += 1
                 }
-                if isFirst, try answer(link) == nil { throw Failure("no reservation") }
+                if isFirst { _ = try link.reservation() }
                 isFirst = false
                 while link.connection.waitForBytes(seconds: 0) {
                     guard try link.receive() != nil else { throw Failure("the link was closed") }
@@ -125,8 +123,8 @@ package struct RelayUsers: Sendable {
     /// Streams to unknown reservations, one per link; and questions for the observed address over UDP.
     func questions() -> Tally {
         inParallel(2) { thread, tally in
-            var part = effort
-            (part.threads, part.limit) = (1, effort.limit / 2)
+            var part = effort.alone
+            part.limit /= 2
             if thread == 0 {
                 tally = Datagrams(target: target, effort: part).questions()
                 return
@@ -161,10 +159,12 @@ package struct RelayUsers: Sendable {
     private func link(_ identity: IdentityKey, _ number: Int) throws -> HostileLink {
         try Circle.link(target, identity, number)
     }
+}
 
-    private func answer(_ link: HostileLink) throws -> RelayGrant? {
-        while let frame = try link.receive() { if case .relayAnswer(.reserved(let grant)) = frame { return grant } }
-        return nil
+extension HostileLink {
+    fileprivate func reservation() throws -> RelayGrant {
+        while let frame = try receive() { if case .relayAnswer(.reserved(let grant)) = frame { return grant } }
+        throw Failure("no reservation: \(connection.hasEnded ? "closed" : "no answer")")
     }
 }
 
@@ -192,11 +192,7 @@ private final class Circle {
     init(_ target: Target, _ user: IdentityKey, streams: Int, isPatient: Bool = true) throws {
         holder = try Self.link(target, user, Int.random(in: 0..<50_000))
         try holder.send(.relayRequest(.reserve([Self.label])))
-        var grant: RelayGrant?
-        while grant == nil, let frame = try holder.receive() {
-            if case .relayAnswer(.reserved(let granted)) = frame { grant = granted }
-        }
-        guard let grant else { throw Failure("no reservation") }
+        let grant = try holder.reservation()
         let secret = RelaySecret(rendezvous: target.card.key, user: user.publicKey, own: user)
         let reservation = secret.reservation(Self.label)
         for index in 0..<min(streams, grant.streamsPerReservation) {

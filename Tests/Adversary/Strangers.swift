@@ -1,21 +1,25 @@
 import Cryptography
 import Glibc
 import Messaging
+import Synchronization
 import Transport
 
-enum Strangers {
+struct Strangers: Attackers {
+    let target: Target
+    let effort: Effort
+
     /// Seconds an attempt waits for the node to close; the node's own limits are longer.
     private static let patience = 1.0
 
     /// An unknown token, and an act 1 that would cost a curve operation.
-    static func badToken(_ target: Target, _ number: Int, _ tally: inout Tally) throws {
+    func badToken(_ number: Int, _ tally: inout Tally) throws {
         let connection = try RawConnection(from: Source(number), to: target.address)
         connection.write(HostileLink.preamble(randomBytes(16)) + [0, 2] + randomBytes(48))
         note(connection.readToEnd(seconds: 5), &tally)
     }
 
     /// An act 1 with a wrong tag, from eight networks.
-    static func noise(_ target: Target, _ number: Int, _ tally: inout Tally) throws {
+    func noise(_ number: Int, _ tally: inout Tally) throws {
         let connection = try RawConnection(from: Source(number % 8), to: target.address)
         let token = SharedTokens.cached(target)[3].bytes
         connection.write(HostileLink.preamble(token) + [0, 2] + randomBytes(Act.one.byteCount - 2))
@@ -23,70 +27,53 @@ enum Strangers {
     }
 
     /// A whole handshake with the card's token.
-    static func handshake(_ target: Target, _ number: Int, _ tally: inout Tally) throws {
-        _ = try target.link(number, identity)
+    func handshake(_ number: Int, _ tally: inout Tally) throws {
+        _ = try target.link(number, Self.identity)
         tally.count += 1
         tally.answered += 1
     }
 
     private static let identity = makeIdentity()
 
-    static func replay(_ target: Target, _ effort: Effort) -> Tally {
-        let tokens = SharedTokens.cached(target)
-        guard let recorded = try? HostileLink.greeting(tokens[3], identity: identity, remote: target.card.key).bytes
+    func replay() -> Tally {
+        let token = SharedTokens.cached(target)[3]
+        guard let recorded = try? HostileLink.greeting(token, identity: Self.identity, remote: target.card.key).bytes
         else { return Tally() }
-        return inParallel(effort.threads) { thread, tally in
-            var number = thread
-            while effort.goesOn(tally) {
-                number += effort.threads
-                guard let connection = try? RawConnection(from: Source(number), to: target.address) else {
-                    tally.refused += 1
-                    continue
-                }
-                connection.write(recorded)
-                // Act 2 needs the ephemeral key of act 1, so act 3 is a guess.
-                guard connection.read(Act.two.byteCount) != nil else {
-                    tally.count += 1
-                    tally.refused += 1
-                    continue
-                }
-                tally.answered += 1
-                connection.write([0] + randomBytes(Act.three.byteCount - 1))
-                note(connection.readToEnd(seconds: 5), &tally)
-            }
+        return effort.attempts { number, tally in
+            let connection = try RawConnection(from: Source(number), to: target.address)
+            connection.write(recorded)
+            // Act 2 needs the ephemeral key of act 1, so act 3 is a guess.
+            guard connection.read(Act.two.byteCount) != nil else { return note(0, &tally) }
+            tally.answered += 1
+            connection.write([0] + randomBytes(Act.three.byteCount - 1))
+            note(connection.readToEnd(seconds: 5), &tally)
         }
     }
 
     /// Garbage at each stage: preamble, act 1, act 3, ciphertext, frame.
-    static func garbage(_ target: Target, _ number: Int, _ tally: inout Tally) throws {
+    func garbage(_ number: Int, _ tally: inout Tally) throws {
         let connection = try RawConnection(from: Source(number), to: target.address)
         let token = SharedTokens.cached(target)[number]
         switch number % 5 {
         case 0: connection.write(randomBytes(1 + number % 2_000))
         case 1: connection.write(HostileLink.preamble(token.bytes) + randomBytes(Act.one.byteCount))
         case 2:
-            let greeting = try HostileLink.greeting(token, identity: identity, remote: target.card.key)
+            let greeting = try HostileLink.greeting(token, identity: Self.identity, remote: target.card.key)
             connection.write(greeting.bytes)
             _ = connection.read(Act.two.byteCount)
             connection.write(randomBytes(Act.three.byteCount))
-        case 3:
-            let link = try HostileLink(connection, token: token, identity: identity, remote: target.card.key)
-            link.connection.write(randomBytes(1 + number % 3_000))
-            // The length was not authentic: the node reads nothing more.
-            note(link.connection.readToEnd(seconds: patience), &tally)
-            return
         default:
-            let link = try HostileLink(connection, token: token, identity: identity, remote: target.card.key)
-            try link.send(bytes: randomBytes(1 + number % 3_000))
-            note(link.connection.readToEnd(seconds: patience), &tally)
-            return
+            let link = try HostileLink(connection, token: token, identity: Self.identity, remote: target.card.key)
+            let bytes = randomBytes(1 + number % 3_000)
+            // The length of unsealed bytes is not authentic: the node reads nothing more.
+            if number % 5 == 3 { connection.write(bytes) } else { try link.send(bytes: bytes) }
         }
-        note(connection.readToEnd(seconds: patience), &tally)
+        note(connection.readToEnd(seconds: Self.patience), &tally)
     }
 
     /// Authentic frames with no bytes and with the maximum, and one that never ends.
-    static func frames(_ target: Target, _ number: Int, _ tally: inout Tally) throws {
-        let link = try target.link(number, identity)
+    func frames(_ number: Int, _ tally: inout Tally) throws {
+        let link = try target.link(number, Self.identity)
         switch number % 3 {
         case 0: for _ in 0..<100 { try link.send(bytes: []) }
         case 1: try link.send(bytes: randomBytes(TransportState.maximumFrameByteCount))
@@ -94,17 +81,17 @@ enum Strangers {
             // Nested fields to the greatest depth.
             try link.send(bytes: [UInt8](repeating: 0x0B, count: TransportState.maximumFrameByteCount))
         }
-        note(link.connection.readToEnd(seconds: patience), &tally)
+        note(link.connection.readToEnd(seconds: Self.patience), &tally)
     }
 
-    static func knock(_ target: Target, _ number: Int, _ tally: inout Tally) throws {
+    func knock(_ number: Int, _ tally: inout Tally) throws {
         let connection = try RawConnection(from: Source(number), to: target.address)
         connection.write(HostileLink.preamble(randomBytes(16), kind: 0x6B) + [2, 0] + randomBytes(512))
         note(connection.readToEnd(seconds: 5), &tally)
     }
 
     /// Forged invitations to unreachable addresses, as many as the link accepts.
-    static func invitations(_ target: Target, _ number: Int, _ tally: inout Tally) throws {
+    func invitations(_ number: Int, _ tally: inout Tally) throws {
         let link = try target.link(number)
         for _ in 0..<100 {
             try link.send(invitation())
@@ -113,14 +100,14 @@ enum Strangers {
         link.connection.drain()
     }
 
-    private static func invitation() -> Frame {
+    private func invitation() -> Frame {
         var random = SystemRandomness()
         let slug = "mayfly:join/" + Base64URL.encode(randomBytes(400))
         return .invitation(Invitation(id: .random(&random), slug: slug, name: "gift"))
     }
 
     /// The same over the maximum number of links, which the guests keep open.
-    static func openInvitations(_ target: Target, _ effort: Effort) -> Tally {
+    func openInvitations() -> Tally {
         inParallel(effort.threads) { thread, tally in
             var links: [HostileLink] = []
             var number = thread
@@ -142,31 +129,29 @@ enum Strangers {
     }
 
     /// A join request with a widely shared invite.
-    static func join(_ target: Target, _ number: Int, _ tally: inout Tally) throws {
+    func join(_ number: Int, _ tally: inout Tally) throws {
         let invite = try InviteSlug.decode(target.crowded)
         let identity = makeIdentity()
         let link = try target.link(target.crowded, invite, number, identity)
         try link.send(.joinRequest(HostileMember.request(invite, identity: identity)))
         tally.count += 1
-        if link.connection.waitForBytes(seconds: patience) {
-            if link.connection.hasEnded { tally.refused += 1 } else { tally.answered += 1 }
-        }
+        noteAnswer(link, &tally)
     }
 
     /// A handshake by the invite of a sleeping conversation.
-    static func wake(_ target: Target, _ number: Int, _ tally: inout Tally) throws {
+    func wake(_ number: Int, _ tally: inout Tally) throws {
         guard !target.sleeping.isEmpty else {
             tally.count += 1
             return
         }
         let slug = target.sleeping[number &* 7_919 % target.sleeping.count]
         let invite = try InviteSlug.decode(slug)
-        _ = try target.link(slug, invite, number, identity)
+        _ = try target.link(slug, invite, number, Self.identity)
         tally.count += 1
     }
 
     /// A stranger requests a reservation and streams, and fills them.
-    static func relay(_ target: Target, _ number: Int, _ tally: inout Tally) throws {
+    func relay(_ number: Int, _ tally: inout Tally) throws {
         let link = try target.link(number)
         var random = SystemRandomness()
         for index in 0..<100 {
@@ -182,12 +167,33 @@ enum Strangers {
             try link.send(.relayRequest(request))
             tally.count += 1
         }
-        if link.connection.waitForBytes(seconds: patience) {
-            if link.connection.hasEnded { tally.refused += 1 } else { tally.answered += 1 }
-        }
+        noteAnswer(link, &tally)
     }
 
-    static func note(_ byteCount: Int?, _ tally: inout Tally) {
+    /// Garbage on the control socket, by a process that may open it.
+    func control(_ number: Int, _ tally: inout Tally) throws {
+        let socket = try RawConnection(control: target.socket)
+        let bytes: [UInt8] =
+            switch number % 5 {
+            case 0: randomBytes(1 + number % 5_000)
+            case 1: [UInt8](repeating: 0x7B, count: 2 << 20)
+            case 2: [UInt8](repeating: 0x5B, count: 100_000) + [0x0A]
+            case 3: Array(#"{"jsonrpc":"2.0","id":1,"method":"send","params":{"conversation":null}}"#.utf8) + [0x0A]
+            default:
+                Array(#"{"jsonrpc":"2.0","id":1e999,"method":"status","params":[[[]]]}"#.utf8) + [0x0A, 0x00, 0x0A]
+            }
+        tally.count += 1
+        guard socket.write(bytes) else { return }
+        shutdown(socket.descriptor, Int32(SHUT_WR))
+        _ = socket.waitForBytes(seconds: 1)
+    }
+
+    private func noteAnswer(_ link: HostileLink, _ tally: inout Tally) {
+        guard link.connection.waitForBytes(seconds: Self.patience) else { return }
+        if link.connection.hasEnded { tally.refused += 1 } else { tally.answered += 1 }
+    }
+
+    private func note(_ byteCount: Int?, _ tally: inout Tally) {
         tally.count += 1
         guard let byteCount else { return }
         tally.refused += 1
@@ -196,13 +202,21 @@ enum Strangers {
 }
 
 extension SharedTokens {
-    private static let tables = MutexTable()
+    private static let tables = Mutex<[String: SharedTokens]>([:])
 
     static func cached(_ target: Target) -> SharedTokens {
-        tables.value(target.card.description) { SharedTokens(card: target.card, day: target.day) }
+        cached(target.card.description, SharedTokens(card: target.card, day: target.day))
     }
 
     static func cached(_ slug: String, _ invite: VerifiedInvite, _ day: UInt32) -> SharedTokens {
-        tables.value(slug) { SharedTokens(invite: invite, day: day) }
+        cached(slug, SharedTokens(invite: invite, day: day))
+    }
+
+    private static func cached(_ name: String, _ make: @autoclosure () -> SharedTokens) -> SharedTokens {
+        tables.withLock { tables in
+            let known = tables[name] ?? make()
+            tables[name] = known
+            return known
+        }
     }
 }

@@ -40,11 +40,10 @@ final class Campaign {
         let carol = try node("carol")
         var target = try Self.furnish(ann)
         target.neighbourhood = neighbourhood
-        door = try Self.room("door", in: ann).slug
-        let friends = try Self.room("friends", in: ann)
-        let joined = try bob.client.call("join", ["slug": .string(friends.slug), "timeout": "10s"])
-        guard joined["state"] == "ready" else { throw Failure("the honest pair did not meet") }
-        _ = try carol.client.call("peer.add", ["name": "ann", "card": .string(target.card.description)])
+        door = try ann.room("door").slug
+        let friends = try ann.room("friends")
+        try bob.join(friends.slug)
+        try carol.add("ann", target.card)
         self.carol = carol
         let pair = HonestPair(ann: ann, bob: bob, carol: carol, conversation: friends.id)
         self.ann = Scene(node: ann, others: [bob, carol], pair: pair, target: target)
@@ -58,32 +57,18 @@ final class Campaign {
         return scene
     }
 
-    static func text(_ value: JSONValue?) throws -> String {
-        guard let text = value?.stringValue else { throw Failure("no text in an answer") }
-        return text
-    }
-
-    static func room(_ name: String, in node: NodeProcess) throws -> (id: String, slug: String) {
-        let id = try text(node.client.call("conversation.create", ["name": .string(name)])["conversation"])
-        return (id, try text(node.client.call("invite.create", ["conversation": .string(id)])["slug"]))
-    }
-
     /// Makes the attackers' conversation, one to be crowded, and many that sleep.
     private static func furnish(_ node: NodeProcess) throws -> Target {
-        let sleeping = try (0..<sleepers).map { try room("sleeper \($0)", in: node).slug }
-        let enemies = try room("enemies", in: node)
-        let crowded = try room("crowded", in: node)
-        let card = try ContactCard(text: text(node.client.call("peer.card", [:])["contact"]))
-        guard let endpoint = card.endpoints.first else { throw Failure("the card names no endpoint") }
-        var target = Target(
-            address: NodeAddress(host: endpoint.host, port: endpoint.port), card: card, invite: enemies.slug,
-            crowded: crowded.slug, sleeping: sleeping, socket: ControlSocket(home: node.home).path,
+        let sleeping = try (0..<sleepers).map { try node.room("sleeper \($0)").slug }
+        let card = try node.card()
+        var target = try Target(
+            address: NodeAddress(of: card), card: card, invite: node.room("enemies").slug,
+            crowded: node.room("crowded").slug, sleeping: sleeping, socket: ControlSocket(home: node.home).path,
             day: UInt32(time(nil) / 86_400))
         for number in 0..<MailboxUsers.kindCount {
-            let owner = BoxOwner(makeIdentity(), mailbox: card, day: target.day)
-            let params: JSONValue = ["name": .string("owner-\(number)"), "card": .string(owner.ownCard.description)]
-            _ = try node.client.call("peer.add", params)
-            target.owners.append(owner.identity)
+            let owner = makeIdentity()
+            try node.add("owner-\(number)", .unused(owner))
+            target.owners.append(owner)
         }
         return target
     }
@@ -127,7 +112,8 @@ final class Campaign {
         let start = ContinuousClock.now
         let watcher = Watcher(node)
         let (isLate, carol, door) = (attack == .joins, carol, door)
-        let (target, effort) = (scene.target, effort(attack, seconds))
+        let target = scene.target
+        let effort = Effort(seconds: seconds, crowd: crowd, limit: units ?? .max)
         let (samples, (tally, lateness)) = scene.pair.chat(seconds: units == nil ? seconds : 0) {
             let late = isLate ? Late(home: carol.home, slug: door) : nil
             let tally = attack.run(target, effort)
@@ -146,7 +132,7 @@ final class Campaign {
         if let lateness { wrong.append(lateness) }
         if let complaint = try scene.complaint() { wrong.append(complaint) }
         show(
-            attack.rawValue + (tally.held > 0 ? " (\(tally.held) held)" : ""),
+            attack.description + (tally.held > 0 ? " (\(tally.held) held)" : ""),
             String(format: "%.1f", Double(tally.count) / time), "\(tally.answered)", "\(tally.refused)",
             String(format: "%.0f", cost), String(format: "%.0f→%.0f", memory, seen.peak), "\(seen.descriptors)",
             honest(samples, scene.idle), wrong.joined(separator: ", "))
@@ -156,10 +142,6 @@ final class Campaign {
             fflush(nil)
         }
         return wrong.isEmpty
-    }
-
-    private func effort(_ attack: Attack, _ seconds: Double) -> Effort {
-        Effort(seconds: seconds, crowd: attack == .slowloris ? min(crowd, 2_000) : crowd, limit: units ?? .max)
     }
 
     /// The honest pair's p50 and p99 of messages and new connections, and each p99 relative to an idle node's.

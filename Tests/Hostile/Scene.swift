@@ -33,27 +33,18 @@ final class Scene {
         let uma = try node("uma", ["--no-udp"], hidden)
         let vic = try node("vic", ["--no-udp"], hidden)
         let fay = try node("fay", [])
-        let card = try ContactCard(text: Campaign.text(hub.client.call("peer.card", [:])["contact"]))
-        guard let endpoint = card.endpoints.first else { throw Failure("the card names no endpoint") }
-        let user = try Campaign.text(uma.client.call("peer.card", [:])["contact"])
-        _ = try hub.client.call("peer.add", ["name": "uma", "card": .string(user)])
-        _ = try fay.client.call("peer.add", ["name": "ann", "card": .string(card.description)])
-        _ = try uma.client.call("peer.add", ["name": "hub", "card": .string(card.description)])
-        _ = try uma.client.call("peer.set", ["name": "hub", "key": "rendezvous", "value": "on"])
+        let card = try hub.card()
+        try hub.add("uma", try uma.card())
+        try fay.add("ann", card)
+        try uma.add("hub", card)
+        try uma.turnOn("rendezvous", at: "hub")
         try reserve(uma)
-        let room = try Campaign.room("friends", in: uma)
-        let joined = try vic.client.call("join", ["slug": .string(room.slug), "timeout": "20s"])
-        guard joined["state"] == "ready" else { throw Failure("the relayed pair did not meet") }
-        var target = Target(
-            address: NodeAddress(host: endpoint.host, port: endpoint.port), card: card, invite: "", crowded: "",
-            sleeping: [], socket: "", day: day)
+        let room = try uma.room("friends")
+        try vic.join(room.slug, timeout: "20s")
+        var target = Target(address: try NodeAddress(of: card), card: card, day: day)
         for number in 0..<RelayUsers.userCount {
             let enemy = makeIdentity()
-            let card = ContactCard(
-                key: enemy.publicKey, routingSecret: randomBytes(ContactCard.routingSecretByteCount),
-                endpoints: [Endpoint(host: "127.0.0.1", port: 9)])
-            let name = "enemy-\(number)"
-            _ = try hub.client.call("peer.add", ["name": .string(name), "card": .string(card.description)])
+            try hub.add("enemy-\(number)", ContactCard.unused(enemy))
             target.users.append(enemy)
         }
         let pair = HonestPair(ann: uma, bob: vic, carol: fay, conversation: room.id)

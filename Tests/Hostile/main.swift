@@ -47,11 +47,11 @@ while let option = arguments.popFirst() {
     }
 }
 
-let named = Attack.allCases.filter { attack in only.map { attack.rawValue.contains($0) } ?? true }
+let named = Attack.allCases.filter { attack in only.map { attack.description.contains($0) } ?? true }
 let attacks = named.filter { $0.ground != .network || neighbourhood != nil }
 // A campaign without an attack would pass without a check.
 if named.isEmpty {
-    let names = Attack.allCases.map { "\n  \($0.rawValue)" }.joined()
+    let names = Attack.allCases.map { "\n  \($0)" }.joined()
     complain("--only: no attack has `\(only ?? "")` in its name; there are:\(names)")
 }
 if attacks.isEmpty { complain("--only: what `\(only ?? "")` names is made by a neighbour: see with-neighbour.sh") }
