@@ -10,21 +10,17 @@ let coreTargets: [FuzzTarget] = [
 ]
 
 /// How long the nodes run after the script, and after a restart.
-private let endings: [(first: Milliseconds, second: Milliseconds?)] = [
-    (.minute, 5 * .minute), (2 * .second, .minute), (.minute, nil), shortEnding,
-]
-private let shortEnding: (first: Milliseconds, second: Milliseconds?) = (2 * .second, nil)
+typealias Ending = (first: Milliseconds, second: Milliseconds?)
+
+private let endings: [Ending] = [(.minute, 5 * .minute), (2 * .second, .minute), (.minute, nil), shortEnding]
+private let shortEnding: Ending = (2 * .second, nil)
 
 private func core(_ name: String, _ scenario: CoreScenario) -> FuzzTarget {
     FuzzTarget(name, byteCountLimit: 1_024, cost: 50, seeds: scenario.seeds) { bytes in
-        var session = try scenario.start()
-        FuzzTarget.preludeEnded()
-        var input = FuzzInput(bytes)
+        var (session, input) = try scenario.begin(bytes)
         let head = input.byte()
         let patience = FuzzPatience(bytes)
-        let ending = patience == .short ? shortEnding : endings[min(Int(head & 15), endings.count - 1)]
         session.all.random = .seeded(UInt64(head >> 4))
-        session.all.count = 0
         switch patience {
         case .long: break
         case .middling: session.all.limit = 240
@@ -32,44 +28,60 @@ private func core(_ name: String, _ scenario: CoreScenario) -> FuzzTarget {
             session.all.limit = 48
             session.all.manner.checksFrames = false
         }
-        for _ in 0..<24 where !input.isAtEnd && !session.all.isOver {
-            session.act(&input)
-            try session.all.check()
-        }
-        session.all.run(for: ending.first)
-        if let second = ending.second, !session.all.isOver {
-            session.all.restart()
-            session.all.run(for: second)
-        }
-        try session.all.check()
+        try session.act(input) { $0.act(&$1) }
+        try session.end(patience == .short ? shortEnding : endings[min(Int(head & 15), endings.count - 1)])
     }
 }
 
-enum CoreScenario: Sendable {
-    case two, three, joining, contact
+extension FuzzSession {
+    mutating func act(_ input: FuzzInput, _ act: (inout FuzzSession, inout FuzzInput) throws -> Void) throws {
+        var input = input
+        for _ in 0..<24 where !input.isAtEnd && !all.isOver {
+            try act(&self, &input)
+            try all.check()
+        }
+    }
+
+    mutating func end(_ ending: Ending) throws {
+        all.run(for: ending.first)
+        if let second = ending.second, !all.isOver {
+            all.restart()
+            all.run(for: second)
+        }
+        try all.check()
+    }
+}
+
+enum CoreScenario: CaseIterable, Sendable {
+    case two, three, joining, contact, mailed
 
     // Never changed: each input makes its own nodes.
-    private nonisolated(unsafe) static let bases: [Result<FuzzSession, any Error>] = [
-        Result { try FuzzSession(World.joined(2)) }, Result { try FuzzSession(World.joined(3)) },
-        Result { try FuzzSession(World.halfJoined()) }, Result { try FuzzSession(World.contacts()) },
-    ]
+    private nonisolated(unsafe) static let bases = allCases.map { scenario in
+        Result { try FuzzSession(scenario.world()) }
+    }
+
+    private func world() throws -> World {
+        switch self {
+        case .two: try .joined(2)
+        case .three: try .joined(3)
+        case .joining: try .halfJoined()
+        case .contact: .contacts()
+        case .mailed: try .mailing()
+        }
+    }
 
     /// Starts each input from the saved records, so that inputs are independent.
-    func start() throws -> FuzzSession {
-        var session =
-            switch self {
-            case .two: try Self.bases[0].get()
-            case .three: try Self.bases[1].get()
-            case .joining: try Self.bases[2].get()
-            case .contact: try Self.bases[3].get()
-            }
+    func begin(_ bytes: [UInt8]) throws -> (session: FuzzSession, input: FuzzInput) {
+        var session = try Self.bases[Self.allCases.firstIndex(of: self)!].get()
         session.all.restart(sessionGoesOn: true)
         switch self {
-        case .two, .three: session.all.run(for: 5 * .second)
+        case .two, .three, .mailed: session.all.run(for: 5 * .second)
         case .joining: session.all.dial()
         case .contact: session.all.open(0, to: 1)
         }
-        return session
+        session.all.count = 0
+        FuzzTarget.preludeEnded()
+        return (session, FuzzInput(bytes))
     }
 
     /// Every operation once, and some sequences, with every ending.

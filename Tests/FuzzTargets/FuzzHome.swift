@@ -172,7 +172,7 @@
 
         private static func change(_ state: inout SimulatedDisk.State, _ base: Base, _ input: inout FuzzInput) {
             let kind = input.index(below: 16)
-            let number = base.files[input.index(below: base.files.count)]
+            let number = input.one(of: base.files)
             guard let size = state.nodes[number]?.content.count else { return }
             let at = (Int(input.short()) << 4 | Int(input.byte() & 15)) % max(1, size)
             switch kind {
@@ -186,13 +186,13 @@
                 let more = input.run()
                 edit(&state, number) { $0.write(more[...], at: size) }
             case 5:
-                let other = base.files[input.index(below: base.files.count)]
+                let other = input.one(of: base.files)
                 guard let content = state.nodes[number]?.content, let twin = state.nodes[other]?.content else { return }
                 edit(&state, number) { $0 = twin }
                 edit(&state, other) { $0 = content }
             case 6:
                 // Replaces a page or sector by one of the same or another file.
-                let other = base.files[input.index(below: base.files.count)]
+                let other = input.one(of: base.files)
                 let width = input.byte() & 1 == 0 ? SlotFile.pageByteCount : 512
                 let from = Int(input.byte()) * width
                 let part = state.nodes[other]?.content.read(at: from, count: width) ?? []
@@ -210,7 +210,7 @@
                 // Renames the file into any directory.
                 let name = input.text().filter { $0 != "/" && $0 != "\0" }
                 let directories = state.nodes.keys.sorted().filter { state.nodes[$0]?.isDirectory == true }
-                let directory = directories[input.index(below: directories.count)]
+                let directory = input.one(of: directories)
                 if !name.isEmpty { state.nodes[directory]?.entries[name] = number }
             case 14: state.nodes[number]?.mode = UInt32(input.short()) & 0o7777
             case 15:
@@ -242,7 +242,7 @@
             let at = Int(input.byte() % 8) * SlotFile.pageByteCount
             guard let (number, old) = read(SlotFile.columnsName, state, base, at: at, count: 64) else { return }
             let tiers = Tier.allCases.map(\.rawValue)
-            var body = Array("MFCOL1\0\0".utf8) + [tiers[input.index(below: tiers.count)], 0, 0, 0]
+            var body = Array("MFCOL1\0\0".utf8) + [input.one(of: tiers), 0, 0, 0]
             body += UInt32(truncatingIfNeeded: input.number()).littleEndianBytes
             body += input.number().littleEndianBytes + input.number().littleEndianBytes
             body += Array(old[32..<48])

@@ -1,5 +1,6 @@
 import Cryptography
 import Glibc
+import Messaging
 
 /// An input read as a script of small numbers and byte runs. Past its end all values are zero.
 struct FuzzInput {
@@ -22,6 +23,8 @@ struct FuzzInput {
         guard bound > 1 else { return 0 }
         return bound <= 256 ? Int(byte()) % bound : Int(short()) % bound
     }
+
+    mutating func one<Element>(of list: [Element]) -> Element { list[index(below: list.count)] }
 
     mutating func short() -> UInt16 { UInt16(byte()) << 8 | UInt16(byte()) }
 
@@ -49,6 +52,7 @@ struct FuzzInput {
     }
 
     mutating func signed() -> Int64 { Int64(bitPattern: number()) }
+    mutating func time() -> Timestamp { Timestamp(milliseconds: signed()) }
 
     /// A run whose length is one byte, or two when `isLong`.
     mutating func run(isLong: Bool = false) -> [UInt8] { take(isLong ? Int(short()) : Int(byte())) }
@@ -58,6 +62,14 @@ struct FuzzInput {
         guard position < end else { return [] }
         defer { position = end }
         return Array(bytes[position..<end])
+    }
+
+    /// Replaces up to three bytes.
+    mutating func change(_ bytes: inout [UInt8]) {
+        for _ in 0..<Int(byte() % 4) where !bytes.isEmpty {
+            let at = Int(short()) % bytes.count
+            bytes[at] = byte()
+        }
     }
 
     mutating func text() -> String { String(decoding: run(), as: UTF8.self) }

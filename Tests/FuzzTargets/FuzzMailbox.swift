@@ -59,8 +59,7 @@ struct FuzzMailbox {
             machine.linkClosed(link)
             try expect(!machine.serves(link), "a link that is closed is served")
         case 8:
-            let steps: [Milliseconds] = [1, .second, .minute, .hour, .day, 61 * .day]
-            now = now + steps[input.index(below: steps.count)]
+            now = now + input.one(of: [1, .second, .minute, .hour, .day, 61 * .day])
             try advance()
         case 9:
             let choice = input.byte()
@@ -90,26 +89,24 @@ struct FuzzMailbox {
     }
 
     private mutating func request(_ operation: Int, _ link: Int, _ input: inout FuzzInput) -> MailboxRequest {
-        let box = operation < 2 ? Self.boxes[0][0] : Self.boxes[input.index(below: 3)][input.index(below: 8)]
-        func tags() -> [SlotTag] {
-            (0..<Int(input.byte() % 35)).map { _ in Self.tags[input.index(below: Self.tags.count)] }
-        }
+        let box = operation < 2 ? Self.boxes[0][0] : input.one(of: input.one(of: Self.boxes))
+        func tags() -> [SlotTag] { (0..<Int(input.byte() % 35)).map { _ in input.one(of: Self.tags) } }
         switch operation {
         case 0:
             let owner = input.index(below: 3)
             let named = input.index(below: Self.linkCount + 1)
             // Its own proof, another link's, or none.
             let proof = named == 0 ? Self.proofs[owner][link] : named == 6 ? [] : Self.proofs[owner][named - 1]
-            let labels = (0..<Int(input.byte() % 12)).map { _ in Self.labels[input.index(below: 8)] }
+            let labels = (0..<Int(input.byte() % 12)).map { _ in input.one(of: Self.labels) }
             return .claim(owner: Self.owners[owner].publicKey, proof: proof, labels)
-        case 1: return .drop((0..<Int(input.byte() % 4)).map { _ in Self.labels[input.index(below: 8)] })
+        case 1: return .drop((0..<Int(input.byte() % 4)).map { _ in input.one(of: Self.labels) })
         case 2: return .list(box)
         case 3: return .purge(box, tags().map(SlotID.init))
         case 4:
-            let id = SlotID(Self.tags[input.index(below: Self.tags.count)])
-            let kind = SlotKind.allCases[input.index(below: 3)]
-            let keeping = SlotKeeping.allCases[input.index(below: 6)]
-            let size = [1_024, 1_024, 1_024, 4_096, 16_384, 61_440, 0, 1_000][input.index(below: 8)]
+            let id = SlotID(input.one(of: Self.tags))
+            let kind = input.one(of: SlotKind.allCases)
+            let keeping = input.one(of: SlotKeeping.allCases)
+            let size = input.one(of: [1_024, 1_024, 1_024, 4_096, 16_384, 61_440, 0, 1_000])
             return .put(box, SlotPut(id: id, kind: kind, keeping: keeping, body: [UInt8](repeating: 4, count: size)))
         case 5: return .take(box, tags())
         default:
@@ -259,11 +256,10 @@ struct FuzzMailboxOwner {
                 longest: input.signed())
             machine.granted(grant, on: link(&input), now: now)
         case 6:
-            let refusal = MailboxRefusal.allCases[input.index(below: MailboxRefusal.allCases.count)]
+            let refusal = input.one(of: MailboxRefusal.allCases)
             try perform(machine.refused(refusal, on: link(&input), now: now))
         default:
-            let steps: [Milliseconds] = [1, .second, 10 * .second, .minute, 5 * .minute, .day]
-            now = now + steps[input.index(below: steps.count)]
+            now = now + input.one(of: [1, .second, 10 * .second, .minute, 5 * .minute, .day])
             for _ in 0..<2 { try perform(machine.advance(now: now)) }
             if let next = machine.nextDeadline { try expect(next > now, "it is due again at once") }
         }

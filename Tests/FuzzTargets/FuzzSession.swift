@@ -33,8 +33,7 @@ struct FuzzSession {
         case 3: all.run(for: Milliseconds(input.short()))
         case 4: changeLinks(&input)
         case 5:
-            let steps: [Milliseconds] = [.minute, .hour, .day, 7 * .day, 30 * .day, 366 * .day]
-            all.now = all.now + steps[input.index(below: steps.count)]
+            all.now = all.now + input.one(of: [.minute, .hour, .day, 7 * .day, 30 * .day, 366 * .day])
             all.run(for: .second)
         case 6: knock(&input)
         default:
@@ -49,7 +48,7 @@ struct FuzzSession {
     private func link(of node: Int, _ input: inout FuzzInput) -> (LinkID, from: Int)? {
         let open = all.links.keys.sorted().filter { all.links[$0]?.contains(node) == true && all.links[$0]?.count == 2 }
         guard !open.isEmpty else { return nil }
-        let link = open[input.index(below: open.count)]
+        let link = input.one(of: open)
         return all.links[link]?.first { $0 != node }.map { (link, $0) }
     }
 
@@ -63,10 +62,7 @@ struct FuzzSession {
             guard let real = all.wire[index].frame else { return }
             bytes = FrameCodec.encode(real)
         }
-        for _ in 0..<Int(input.byte() % 4) where !bytes.isEmpty {
-            let at = Int(input.short()) % bytes.count
-            bytes[at] = input.byte()
-        }
+        input.change(&bytes)
         guard let (link, _) = link(of: node, &input) else { return }
         all.deliver(bytes, to: node, on: link)
     }
@@ -79,7 +75,7 @@ struct FuzzSession {
             let other = input.index(below: all.nodes.count)
             if other != node { all.open(node, to: other) }
         case 2:
-            let remote = all.keys[input.index(below: all.keys.count)].publicKey
+            let remote = input.one(of: all.keys).publicKey
             let isUnknown = input.byte() & 1 == 0
             let client = all.clients[node]
             all.step(node) { core, turn in core.dialFailed(client, to: remote, isUnknownThere: isUnknown, &turn) }
@@ -92,7 +88,7 @@ struct FuzzSession {
         let node = input.index(below: all.nodes.count)
         let client = all.clients[node]
         guard let genesis = genesis else { return }
-        let by = all.keys[input.index(below: all.keys.count)]
+        let by = input.one(of: all.keys)
         switch input.index(below: 3) {
         case 0:
             let sealed = notice(genesis, by, &input)
@@ -100,14 +96,12 @@ struct FuzzSession {
             all.step(node) { core, turn in core.receiveNotice(sealed, for: client, isAnswer: isAnswer, &turn) }
         case 1:
             let receipt = DeletionReceipt(
-                conversation: genesis.conversation, destroyedAt: Timestamp(milliseconds: input.signed()), key: by,
-                &all.random
+                conversation: genesis.conversation, destroyedAt: input.time(), key: by, &all.random
             ).sealed(&all.random)
             all.step(node) { core, turn in core.receiveReceipt(receipt, for: genesis.conversation, &turn) }
         default:
             guard let tag = all.invites.last?.invite.tag else { return }
-            let statement = ExpiredStatement(
-                tag: tag, timestamp: Timestamp(milliseconds: input.signed()), key: by, &all.random)
+            let statement = ExpiredStatement(tag: tag, timestamp: input.time(), key: by, &all.random)
             all.step(node) { core, turn in core.receive(statement, for: client, &turn) }
         }
     }
@@ -125,11 +119,9 @@ struct FuzzSession {
     }
 
     private func terms(_ input: inout FuzzInput) -> LifetimeTerms {
-        let lifetimes = Lifetime.allCases
         let bits = input.byte()
         return LifetimeTerms(
-            lifetimes[input.index(below: lifetimes.count)],
-            attachment: bits & 1 == 0 ? nil : lifetimes[input.index(below: lifetimes.count)],
+            input.one(of: Lifetime.allCases), attachment: bits & 1 == 0 ? nil : input.one(of: Lifetime.allCases),
             unopened: bits & 2 == 0 ? nil : input.signed(), timer: bits & 4 == 0 ? .send : .read,
             mailbox: MailboxConsent.allCases[Int(bits >> 3) % MailboxConsent.allCases.count])
     }
@@ -143,7 +135,7 @@ struct FuzzSession {
             conversation: genesis.conversation, membership: bits & 1 == 0 ? group.membership : input.number(),
             epoch: bits & 2 == 0 ? UInt64(proposals.count) + 1 : input.number(),
             previous: bits & 4 == 0 ? standing ?? .none : .none, terms: terms(&input),
-            proposedAt: bits & 8 == 0 ? all.now : Timestamp(milliseconds: input.signed()), nonce: all.random.bytes(16),
+            proposedAt: bits & 8 == 0 ? all.now : input.time(), nonce: all.random.bytes(16),
             proposer: all.keys[from].publicKey
         ).signed(by: all.keys[from], &all.random)
         proposals.append(proposal)
@@ -191,8 +183,8 @@ struct FuzzSession {
         let bits = input.byte()
         let ahead = Milliseconds(input.short()) * .second
         return ExplodeNotice(
-            genesis: genesis, expiresAt: bits & 1 == 0 ? all.now + ahead : Timestamp(milliseconds: input.signed()),
-            isImmediate: bits & 2 == 0, key: by, &all.random
+            genesis: genesis, expiresAt: bits & 1 == 0 ? all.now + ahead : input.time(), isImmediate: bits & 2 == 0,
+            key: by, &all.random
         ).sealed(&all.random)
     }
 
@@ -212,24 +204,16 @@ struct FuzzSession {
 
     private mutating func content(_ node: Int, _ input: inout FuzzInput) -> Content {
         let bits = input.byte()
-        let lifetimes = Lifetime.allCases
         let bodies: [(ContentType, ContentBody)] = [
             (.text, .opaque), (.reply, .reply(Reply(replyTo: messageID(node, &input), text: "x"))),
             (.reaction, .reaction(Reaction(message: messageID(node, &input), emoji: "👍", isRemoved: bits & 1 == 0))),
-            (
-                .attachment,
-                .attachment(
-                    Attachment(
-                        name: "f", mediaType: "",
-                        byteCount: Int64(min(input.number(), UInt64(Attachment.byteCountLimit))),
-                        hash: [UInt8](repeating: 0, count: 32), text: ""))
-            ), (ContentType("example.org/poll:1.0"), .opaque),
+            (.attachment, .attachment(Self.file(of: Int64(min(input.number(), UInt64(Attachment.byteCountLimit)))))),
+            (ContentType("example.org/poll:1.0"), .opaque),
         ]
-        let (type, body) = bodies[input.index(below: bodies.count)]
+        let (type, body) = input.one(of: bodies)
         return Content(
             type: type, id: bits & 2 == 0 ? MessageID.random(&all.random) : messageID(node, &input),
-            sentAt: bits & 4 == 0 ? all.now : Timestamp(milliseconds: input.signed()),
-            lifetime: lifetimes[input.index(below: lifetimes.count)],
+            sentAt: bits & 4 == 0 ? all.now : input.time(), lifetime: input.one(of: Lifetime.allCases),
             agreement: bits & 8 == 0 ? all.machine(node)?.agreement?.id : nil, fallback: "", shouldPush: true,
             payload: body == .opaque ? Array("hi".utf8) : [], body: body)
     }
@@ -249,8 +233,7 @@ struct FuzzSession {
         case 5:
             let known = all.machine(node)?.pendingProposal?.proposal ?? proposals.last
             guard let known else { return nil }
-            return .lifetime(
-                .accept(LifetimeAccept(known, at: Timestamp(milliseconds: input.signed()), by: key, &all.random)))
+            return .lifetime(.accept(LifetimeAccept(known, at: input.time(), by: key, &all.random)))
         case 6:
             let id = all.machine(node)?.pendingProposal?.proposal.id ?? proposals.last?.id
             guard let id else { return nil }
@@ -286,8 +269,8 @@ struct FuzzSession {
                     isDeflated: input.byte() & 1 == 0, bytes: input.run()))
         case 15: return .attachmentGone(messageID(node, &input))
         case 16:
-            let kinds: [Receipt.Kind] = [.read, .tooLarge, .damaged]
-            return .receipt(Receipt(kinds[input.index(below: 3)], [messageID(node, &input), messageID(node, &input)]))
+            let kind = input.one(of: [Receipt.Kind.read, .tooLarge, .damaged])
+            return .receipt(Receipt(kind, [messageID(node, &input), messageID(node, &input)]))
         case 17: return joinFrame(from, &input)
         case 18: return welcome(from, to: node, &input)
         case 19: return input.byte() & 1 == 0 ? .closing(asleep: input.byte() & 1 == 0) : .joinCancelled
@@ -305,7 +288,7 @@ struct FuzzSession {
             let types: [JoinErrorType] = [.conversationExpired, .genericFailure, .singleUseConsumed, .unknown("later")]
             return .joinError(
                 JoinError(
-                    errorType: types[input.index(below: 4)], inviteTag: invite.invite.tag,
+                    errorType: input.one(of: types), inviteTag: invite.invite.tag,
                     timestamp: Timestamp(milliseconds: input.signed() / 1_000 * 1_000)))
         }
         let secret = input.byte() & 1 == 0 ? invite.invite.joinSecret : [UInt8](repeating: 1, count: 32)
@@ -331,69 +314,60 @@ extension FuzzSession {
         let node = input.index(below: all.nodes.count)
         let client = all.clients[node]
         let known = all.archive[node].keys.sorted()
-        let id =
-            known.isEmpty
-            ? MessageID(unchecked: [UInt8](repeating: 0, count: 16)) : known[input.index(below: known.count)]
-        let other = all.keys[input.index(below: all.keys.count)].publicKey
+        let id = known.isEmpty ? MessageID(unchecked: [UInt8](repeating: 0, count: 16)) : input.one(of: known)
+        let other = input.one(of: all.keys).publicKey
+        let act: (Conversation, inout Turn) throws -> Void
         switch input.index(below: Self.commandCount) {
         case 0:
             let text = input.text()
-            all.command(node) { (machine, turn) throws(CommandError) in _ = try machine.send(text, &turn) }
+            act = { _ = try $0.send(text, &$1) }
         case 1:
-            let lifetimes = Lifetime.allCases
-            let terms = LifetimeTerms(lifetimes[input.index(below: lifetimes.count)])
-            all.command(node) { (machine, turn) throws(CommandError) in try machine.propose(terms, &turn) }
-        case 2: all.command(node) { (machine, turn) throws(CommandError) in try machine.accept(&turn) }
-        case 3: all.command(node) { (machine, turn) throws(CommandError) in try machine.reject(&turn) }
-        case 4: all.command(node) { (machine, turn) throws(CommandError) in try machine.withdraw(&turn) }
+            let terms = LifetimeTerms(input.one(of: Lifetime.allCases))
+            act = { try $0.propose(terms, &$1) }
+        case 2: act = { try $0.accept(&$1) }
+        case 3: act = { try $0.reject(&$1) }
+        case 4: act = { try $0.withdraw(&$1) }
         case 5:
-            let policies: [LifetimePolicy?] = [nil, .ask, .refuse, .acceptUpTo(.oneDay)]
-            let policy = policies[input.index(below: 4)]
-            all.command(node) { machine, turn in machine.setPolicy(policy, &turn) }
+            let policy = input.one(of: [nil, .ask, .refuse, .acceptUpTo(.oneDay)] as [LifetimePolicy?])
+            act = { $0.setPolicy(policy, &$1) }
         case 6:
-            let caps: [LifetimeCap?] = [nil, LifetimeCap.none, .atMost(.oneHour), .atMost(.ephemeral)]
-            let cap = caps[input.index(below: 4)]
-            all.command(node) { machine, turn in machine.setCap(cap, &turn) }
-        case 7: all.command(node) { (machine, turn) throws(CommandError) in _ = try machine.reply("ja", to: id, &turn) }
+            let cap = input.one(of: [nil, LifetimeCap.none, .atMost(.oneHour), .atMost(.ephemeral)])
+            act = { $0.setCap(cap, &$1) }
+        case 7: act = { _ = try $0.reply("ja", to: id, &$1) }
         case 8:
             let isRemoved = input.byte() & 1 == 0
-            all.command(node) { (machine, turn) throws(CommandError) in
-                _ = try machine.react("👍", to: id, isRemoved: isRemoved, &turn)
-            }
-        case 9: sendFile(node, &input)
+            act = { _ = try $0.react("👍", to: id, isRemoved: isRemoved, &$1) }
+        case 9:
+            let file = Self.file(of: Int64(input.short()) << 4)
+            act = { _ = try $0.send(file, $0.prepareAttachment(byteCount: file.byteCount, &$1), &$1) }
         case 10:
-            let time = input.byte() & 1 == 0 ? nil : Timestamp(milliseconds: input.signed())
+            let time = input.byte() & 1 == 0 ? nil : input.time()
             let isTraceless = input.byte() & 1 == 0
-            all.command(node) { (machine, turn) throws(CommandError) in
-                try machine.explode(at: time, isTraceless: isTraceless, &turn)
-            }
+            act = { try $0.explode(at: time, isTraceless: isTraceless, &$1) }
         case 11:
             let name = input.text()
-            all.command(node) { (machine, turn) throws(CommandError) in try machine.rename(name, &turn) }
+            act = { try $0.rename(name, &$1) }
         case 12:
             let isLocked = input.byte() & 1 == 0
-            all.command(node) { (machine, turn) throws(CommandError) in try machine.setLocked(isLocked, &turn) }
-        case 13: all.command(node) { (machine, turn) throws(CommandError) in try machine.remove(other, &turn) }
+            act = { try $0.setLocked(isLocked, &$1) }
+        case 13: act = { try $0.remove(other, &$1) }
         case 14:
             let profile = input.text()
-            all.command(node) { (machine, turn) throws(CommandError) in try machine.setProfile(profile, &turn) }
-        case 15: all.command(node) { machine, turn in machine.leave(&turn) }
+            act = { try $0.setProfile(profile, &$1) }
+        case 15: act = { $0.leave(&$1) }
         case 16:
-            let isOn: Bool? = [nil, true, false][input.index(below: 3)]
-            all.command(node) { machine, turn in machine.setReadReceipts(isOn, &turn) }
-        case 17: all.command(node) { machine, turn in machine.markRead(known.map { ($0, other) }, &turn) }
-        case 18: all.command(node) { (machine, turn) throws(CommandError) in try machine.cancel(id, &turn) }
-        case 19: all.command(node) { machine, turn in machine.close(&turn) }
-        case 20: all.command(node) { machine, turn in machine.retry(&turn) }
-        case 21: all.step(node) { core, turn in _ = try? core.sleep(client, &turn) }
-        case 22: all.wake(node, .userInteraction)
-        case 23: all.wake(node, .pushNotification)
-        case 24: all.command(node) { machine, _ in machine.releaseMemory() }
-        case 25:
-            all.command(node) { (machine, turn) throws(CommandError) in
-                _ = try machine.invite(lifetime: .hour, singleUse: false, &turn)
-            }
-        case 26: all.command(node) { (machine, turn) throws(CommandError) in try machine.revokeAll(&turn) }
+            let isOn = input.one(of: [nil, true, false] as [Bool?])
+            act = { $0.setReadReceipts(isOn, &$1) }
+        case 17: act = { $0.markRead(known.map { ($0, other) }, &$1) }
+        case 18: act = { try $0.cancel(id, &$1) }
+        case 19: act = { $0.close(&$1) }
+        case 20: act = { $0.retry(&$1) }
+        case 21: return all.step(node) { core, turn in _ = try? core.sleep(client, &turn) }
+        case 22: return all.wake(node, .userInteraction)
+        case 23: return all.wake(node, .pushNotification)
+        case 24: act = { machine, _ in machine.releaseMemory() }
+        case 25: act = { _ = try $0.invite(lifetime: .hour, singleUse: false, &$1) }
+        case 26: act = { try $0.revokeAll(&$1) }
         default:
             var isCancelled = false
             all.step(node) { core, turn in
@@ -401,17 +375,13 @@ extension FuzzSession {
                 if !isCancelled { core.retryJoin(client, &turn) }
             }
             if isCancelled { all.routes[node] = [] }
+            return
         }
+        all.command(node, act)
     }
 
-    private mutating func sendFile(_ node: Int, _ input: inout FuzzInput) {
-        let byteCount = Int64(input.short()) << 4
-        all.command(node) { (machine, turn) throws(CommandError) in
-            let prepared = try machine.prepareAttachment(byteCount: byteCount, &turn)
-            let attachment = Attachment(
-                name: "f", mediaType: "text/plain", byteCount: byteCount, hash: [UInt8](repeating: 0, count: 32),
-                text: "")
-            _ = try machine.send(attachment, prepared, &turn)
-        }
+    fileprivate static func file(of byteCount: Int64) -> Attachment {
+        Attachment(
+            name: "f", mediaType: "text/plain", byteCount: byteCount, hash: [UInt8](repeating: 0, count: 32), text: "")
     }
 }

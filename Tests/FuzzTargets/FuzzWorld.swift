@@ -45,7 +45,7 @@ extension World {
         (manner.farewell, manner.checksFrames) = (nil, true)
         manner.verdict = { $0.bytes[0] & 1 == 0 }
         manner.mail = { $0.mail($1, $2, from: $3) }
-        manner.makeSlices = { $0.sendSlices($1, $2, $3, $4) }
+        manner.sliceCount = 4
         let now = Timestamp(milliseconds: 1_795_247_146_133)
         var all = World(count, keys: FuzzKeys.all, now: now, manner)
         all.limit = longLimit

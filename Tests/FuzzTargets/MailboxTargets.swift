@@ -139,15 +139,11 @@ private func checkSlot(_ bytes: [UInt8]) throws {
 /// late and reordered as the mailbox likes.
 let mailedTargets: [FuzzTarget] = [
     FuzzTarget("core-mailed", byteCountLimit: 1_024, cost: 50, seeds: FuzzMail.seeds) { bytes in
-        var session = try FuzzMail.start()
-        FuzzTarget.preludeEnded()
-        var input = FuzzInput(bytes)
+        var (session, input) = try CoreScenario.mailed.begin(bytes)
         session.all.random = .seeded(UInt64(input.byte()))
-        session.all.count = 0
         if FuzzPatience(bytes) == .short { session.all.limit = 96 }
-        for _ in 0..<24 where !input.isAtEnd && !session.all.isOver {
+        try session.act(input) { session, input in
             if input.byte() & 1 == 0 { try FuzzMail.take(&session, &input) } else { session.act(&input) }
-            try session.all.check()
         }
         session.all.run(for: 2 * .second)
         session.all.restart()
@@ -157,18 +153,6 @@ let mailedTargets: [FuzzTarget] = [
 ]
 
 enum FuzzMail {
-    // Never changed: each input makes its own nodes.
-    private nonisolated(unsafe) static let base: Result<FuzzSession, any Error> = Result {
-        try FuzzSession(World.mailing())
-    }
-
-    static func start() throws -> FuzzSession {
-        var session = try base.get()
-        session.all.restart(sessionGoesOn: true)
-        session.all.run(for: 5 * .second)
-        return session
-    }
-
     static var seeds: [[UInt8]] {
         let send = FuzzScript([0]).byte(1, 2, 0, 0).run([65, 66])
         let cut = FuzzScript([0]).byte(1, 4, 0, 0, 0, 1, 4, 1, 0, 0)
@@ -191,7 +175,7 @@ enum FuzzMail {
         if input.byte() & 1 == 0 {
             let there = session.all.slots.filter { $0.from == other }
             guard !there.isEmpty else { return }
-            let slot = there[input.index(below: there.count)]
+            let slot = input.one(of: there)
             number = slot.order.number
             frames = try session.all.open(slot)
         } else {
@@ -203,8 +187,8 @@ enum FuzzMail {
         }
         guard session.all.mailboxes[node] != nil else { return }
         let dwells: [Milliseconds] = [0, 0, .minute, .hour, .day, 40 * .day, .max]
-        let dwell = dwells[input.index(below: dwells.count)]
-        let least = dwells[input.index(below: dwells.count)]
+        let dwell = input.one(of: dwells)
+        let least = input.one(of: dwells)
         let age = SlotAge(dwell: dwell, least: least, isDoubtful: input.byte().isMultiple(of: 2))
         let member = session.all.keys[input.byte() == 255 ? node : other].publicKey
         let client = session.all.clients[node]
@@ -219,11 +203,8 @@ enum FuzzMail {
         switch input.index(below: 4) {
         case 0: return session.signedFrame(from, to: node, &input)
         case 1, 2:
-            var bytes = session.templates[input.index(below: session.templates.count)]
-            for _ in 0..<Int(input.byte() % 4) where !bytes.isEmpty {
-                let at = Int(input.short()) % bytes.count
-                bytes[at] = input.byte()
-            }
+            var bytes = input.one(of: session.templates)
+            input.change(&bytes)
             return try? FrameCodec.decode(bytes)
         default: return try? FrameCodec.decode(input.run(isLong: true))
         }
@@ -262,23 +243,6 @@ extension World {
         return all
     }
 
-    private static func slice(_ number: UInt32, of node: Int) throws -> SecretKey {
-        try SecretKey(SecretBytes(copying: BLAKE2b.hash(Array("slice \(number) \(node)".utf8), byteCount: 32)))
-    }
-
-    /// A few keys at a time, because each costs a curve operation.
-    mutating func sendSlices(_ agreement: AgreementID, _ above: UInt32?, _ link: LinkID, _ node: Int) {
-        guard let terms = machine(node)?.agreement?.terms else { return }
-        let schedule = SliceSchedule(terms)
-        let present = schedule.slice(at: now)
-        let first = max(present, min(above ?? 0, schedule.last(at: now)) + (above == nil ? 0 : 1))
-        let keys = (0..<UInt32(4)).compactMap { try? Self.slice(first + $0, of: node).publicKey }
-        let message = SliceKeys(
-            agreement: agreement, first: first, present: present, left: max(1, schedule.end(of: present) - now),
-            keys: keys)
-        send(.mailbox(.keys(message)), on: link, from: node)
-    }
-
     /// Puts everything into one slot, as the shell does.
     mutating func mail(_ order: MailOrder, _ client: ClientID, from node: Int) {
         let known = order.messages.prefix(64).filter { archive[node][$0.id] != nil }
@@ -314,7 +278,8 @@ extension World {
         let secret = secret(slot.order, from: slot.from, own: keys[owner], genesis.conversation)
         let hint = SlotSealing.hint(of: slot.body, number: slot.order.number, secret)
         try expect(hint == SlotSealing.Hint(agreement: slot.order.agreement, slice: slot.order.slice), "another hint")
-        let key = try Self.slice(slot.order.slice, of: owner)
+        // Keys of a changed frame are nobody's.
+        guard let key = slices[owner]?[slot.order.slice]?.secret.clone() else { return [] }
         let (number, box) = (slot.order.number, slot.order.address.box)
         let frames = SlotSealing.open(slot.body, with: key, number: number, secret, box: box)
         guard let frames else { return [] }

@@ -45,7 +45,8 @@ package struct World {
         /// Whether an attachment is what it says; by its hash if `nil`.
         package var verdict: (@Sendable (MessageID) -> Bool)?
         package var mail: (@Sendable (inout World, MailOrder, ClientID, Int) -> Void)?
-        package var makeSlices: (@Sendable (inout World, AgreementID, UInt32?, LinkID, Int) -> Void)?
+        /// How many slice keys a message has at most. Each costs a curve operation.
+        package var sliceCount = Int.max
 
         package init() {}
     }
@@ -276,12 +277,7 @@ package struct World {
                 orders[node, default: []].append(order)
                 manner.mail?(&self, order, client, node)
             case .mailNotices(_, let notices): self.notices[node] = notices
-            case .makeSlices(_, let agreement, let above, let link):
-                if let make = manner.makeSlices {
-                    make(&self, agreement, above, link, node)
-                } else {
-                    makeSlices(agreement, above: above, on: link, node)
-                }
+            case .makeSlices(_, let agreement, let above, let link): makeSlices(agreement, above: above, on: link, node)
             case .relayed, .endpointsMayHaveChanged, .gatherCandidates, .dialPunching, .punch, .mailbox: break
             }
         }
@@ -338,10 +334,10 @@ package struct World {
     private mutating func makeSlices(_ agreement: AgreementID, above: UInt32?, on link: LinkID, _ node: Int) {
         guard let terms = machine(node)?.agreement?.terms, !withoutSlices.contains(node) else { return }
         let schedule = SliceSchedule(terms)
-        let present = schedule.slice(at: now)
-        let first = max(present, above.map { $0 + 1 } ?? 0)
+        let (present, last) = (schedule.slice(at: now), schedule.last(at: now))
+        let first = max(present, above.map { min($0, last) + 1 } ?? 0)
         var keys: [PublicKey] = []
-        for slice in first..<max(first, schedule.last(at: now) + 1) {
+        for slice in (first..<max(first, last + 1)).prefix(manner.sliceCount) {
             let key = slices[node]?[slice] ?? Self.freshKey(&random)
             slices[node, default: [:]][slice] = key
             keys.append(key.publicKey)
