@@ -6,48 +6,38 @@ import TestSupport
 
 /// Speed of two minimal processes that only do the necessary work: `Tests/Floor`.
 struct Floor {
-    let program: String
+    private let program = sibling("floor")
 
     init() throws(Failure) {
-        let own = CommandLine.arguments[0]
-        program =
-            own.split(separator: "/", omittingEmptySubsequences: false).dropLast().joined(separator: "/") + "/floor"
         guard FileManager.default.isExecutableFile(atPath: program) else {
             throw Failure("there is no program \(program): `make bench` makes it")
         }
     }
 
-    func measure(in directory: String, into table: inout Table) throws {
+    func measure(in directory: String, into table: Table) throws {
         let figures: JSONValue = try JSONReader.read(try Child.run([program, directory, "20000"]).dropLast())
-        func add(_ figure: Figure, _ name: String) throws {
+        for (figure, name) in [
+            (Figure.floorRate, "rate"), (.floorSenderTime, "senderCPU"), (.floorReceiverTime, "receiverCPU"),
+            (.floorStored, "stored"), (.floorMemory, "memory"), (.floorBulk, "bulk"),
+        ] {
             switch figures[name] {
             case .number(let value): table.add(figure, value)
             case .integer(let value): table.add(figure, Double(value))
             default: throw Failure("the floor has no figure `\(name)`: \(figures.text)")
             }
         }
-        try add(.floorRate, "rate")
-        try add(.floorSenderTime, "senderCPU")
-        try add(.floorReceiverTime, "receiverCPU")
-        try add(.floorStored, "stored")
-        try add(.floorMemory, "memory")
-        try add(.floorBulk, "bulk")
     }
 }
 
 struct Links {
-    func measure(into table: inout Table) throws {
+    func measure(into table: Table) throws {
         table.add(.handshakes, try handshakes())
-        let own = CommandLine.arguments[0].split(separator: "/", omittingEmptySubsequences: false).dropLast()
-        let output = try Child.run([(own + ["linkrates"]).joined(separator: "/"), "64", "1"])
+        let output = try Child.run([sibling("linkrates"), "64", "1"])
         for line in String(decoding: output, as: UTF8.self).split(separator: "\n") {
             let words = line.split(separator: " ")
             guard words.count >= 3, let rate = Double(words[1]) else { continue }
-            switch words[0] {
-            case "TCP": table.add(.linkTCP, rate)
-            case "UDP": table.add(.linkUDP, rate)
-            default: break
-            }
+            if words[0] == "TCP" { table.add(.linkTCP, rate) }
+            if words[0] == "UDP" { table.add(.linkUDP, rate) }
         }
     }
 

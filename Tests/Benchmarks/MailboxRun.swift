@@ -8,8 +8,7 @@ import Messaging
 /// A mailbox: rates of puts and takes for a group of boxes, the cost of full boxes, and how soon an owner that returns
 /// has its messages.
 struct MailboxRun {
-    let mayfly: String
-    let directory: String
+    let site: Site
 
     private static let boxCount = Limits.boxCount
     private static let slotCount = Limits.slotCount
@@ -20,11 +19,10 @@ struct MailboxRun {
     /// Slots in flight per link.
     private static let window = 32
 
-    func measure(into table: inout Table) throws {
-        try FileManager.default.createDirectory(atPath: directory, withIntermediateDirectories: false)
-        defer { try? FileManager.default.removeItem(atPath: directory) }
-        let home = "\(directory)/hub"
-        let first = try NodeProcess(mayfly: mayfly, home: home, isNew: true, arguments: ["--mailbox"])
+    func measure() throws {
+        let table = site.table
+        func hub(isNew: Bool = false) throws -> NodeProcess { try site.node("hub", isNew: isNew, ["--mailbox"]) }
+        let first = try hub(isNew: true)
         let group = try Group(first)
         let link = try group.claim(at: first)
         table.add(.mailboxIn, try group.fill(byteCount: SlotSize.byteCounts[0]))
@@ -32,17 +30,17 @@ struct MailboxRun {
         table.add(.mailboxOut, try group.empty(over: link))
         try first.stop()
         // The rate limits of puts restart with the process.
-        let second = try NodeProcess(mayfly: mayfly, home: home, isNew: false, arguments: ["--mailbox"])
+        let second = try hub()
         _ = try group.claim(at: second)
         _ = try group.fill(byteCount: Limits.boxByteCount / Self.slotCount)
         table.add(.mailboxMemory, try second.memory())
         try second.stop()
-        let third = try NodeProcess(mayfly: mayfly, home: home, isNew: false, arguments: ["--mailbox"])
+        let third = try hub()
         table.add(.mailboxStart, third.startUp)
         _ = try group.claim(at: third)
         table.add(.mailboxMemoryStart, try third.memory())
         try third.stop()
-        try away(into: &table)
+        try away()
     }
 
     /// All boxes of a mailbox, owned by one user, and their senders.
@@ -57,13 +55,12 @@ struct MailboxRun {
             owner = try Self.owner(identity, of: hub)
             var random = SystemRandomness()
             labels = (0..<MailboxRun.boxCount).map { _ in BoxLabel.random(&random) }
-            _ = try hub.client.call("peer.add", ["name": "owner", "card": .string(owner.ownCard.description)])
+            try hub.add("owner", owner.ownCard)
         }
 
         /// Each process of the mailbox listens at another port.
         private static func owner(_ identity: IdentityKey, of hub: NodeProcess) throws -> BoxOwner {
-            let text = try hub.client.call("peer.card", [:])["contact"]?.stringValue ?? ""
-            return BoxOwner(identity, mailbox: try ContactCard(text: text), day: UInt32(time(nil) / 86_400))
+            BoxOwner(identity, mailbox: try hub.card(), day: UInt32(time(nil) / 86_400))
         }
 
         /// Returns the owner's link after the mailbox has granted all boxes.
@@ -203,28 +200,29 @@ struct MailboxRun {
     }
 
     /// One member receives 256 messages, and then one, that the other sent while it was away.
-    private func away(into table: inout Table) throws {
+    private func away() throws {
         let count = 256
-        let hub = try NodeProcess(mayfly: mayfly, home: "\(directory)/mailbox", isNew: true, arguments: ["--mailbox"])
-        let ann = try NodeProcess(mayfly: mayfly, home: "\(directory)/ann", isNew: true)
-        let bob = try NodeProcess(mayfly: mayfly, home: "\(directory)/bob", isNew: true)
-        for (name, node) in [("ann", ann), ("bob", bob)] { try befriend(node, name, hub) }
-        let script = Run(mayfly: mayfly, directory: directory)
-        let conversation = try script.converse(ann, [bob], "away")
-        try script.agree(ann, [bob], conversation, terms: ["mailbox": "disk"])
+        let hub = try site.node("mailbox", ["--mailbox"])
+        let (ann, bob) = (try site.node("ann"), try site.node("bob"))
+        for (name, node) in [("ann", ann), ("bob", bob)] {
+            try hub.add(name, try node.card())
+            try node.add("hub", try hub.card())
+            try node.turnOn("mailbox", at: "hub")
+        }
+        let conversation = try ann.converse([bob], "away")
+        try ann.agree([bob], conversation, terms: ["mailbox": "disk"])
         for node in [ann, bob] { try awaitKeys(node, conversation) }
         try bob.stop()
         // Sent within the two seconds that a member waits for a link, so that the messages share slots.
-        let texts = [JSONValue](repeating: .string(Run.text), count: Self.window)
+        let texts = [JSONValue](repeating: .string(NodeProcess.text), count: Self.window)
         for _ in 0..<(count / Self.window) {
             _ = try ann.client.call("send", ["conversation": .string(conversation), "texts": .array(texts)])
         }
         _ = try ann.client.call("send", ["conversation": .string(conversation), "text": "the last", "wait": "mailed"])
         try ann.stop()
-        let again = try NodeProcess(mayfly: mayfly, home: "\(directory)/bob", isNew: false)
+        let again = try site.node("bob", isNew: false)
         let ready = ContinuousClock.now
-        let watcher = try ControlClient(home: again.home)
-        _ = try watcher.call("subscribe", ["conversation": .string(conversation), "since": 0, "events": ["message"]])
+        let watcher = try again.watch("message", conversation)
         var first: ContinuousClock.Instant?
         for number in 0...count {
             guard case .event = try watcher.nextEvent(until: .now + .seconds(20)) else {
@@ -233,17 +231,9 @@ struct MailboxRun {
             first = first ?? .now
         }
         let last = ContinuousClock.now
-        table.add(.mailboxStartShown, again.startUp + (last - ready) / .milliseconds(1))
-        table.add(.mailboxShown, (last - (first ?? last)) / .milliseconds(1))
+        site.table.add(.mailboxStartShown, again.startUp + (last - ready) / .milliseconds(1))
+        site.table.add(.mailboxShown, (last - (first ?? last)) / .milliseconds(1))
         for node in [again, hub] { try node.stop() }
-    }
-
-    private func befriend(_ member: NodeProcess, _ name: String, _ hub: NodeProcess) throws {
-        let own = try member.client.call("peer.card", [:])["contact"] ?? .null
-        _ = try hub.client.call("peer.add", ["name": .string(name), "card": own])
-        let card = try hub.client.call("peer.card", [:])["contact"] ?? .null
-        _ = try member.client.call("peer.add", ["name": "hub", "card": card])
-        _ = try member.client.call("peer.set", ["name": "hub", "key": "mailbox", "value": "on"])
     }
 
     /// Waits until the member has all future slice keys of the other one.

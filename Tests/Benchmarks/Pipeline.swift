@@ -3,34 +3,16 @@ import Control
 import Glibc
 
 /// Sends many requests at once, at low cost, because it shares the processors with the measured nodes.
-struct Pipeline: ~Copyable {
+struct Pipeline {
     private let window: Int
-    private var sockets: [Int32] = []
+    private let sockets: [RawConnection]
 
     /// - Parameter window: A node serves at most 64 requests of one connection.
     init(home: String, connections: Int = 4, window: Int = 64) throws {
         self.window = window
-        for _ in 0..<connections {
-            let number = socket(AF_UNIX, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)
-            guard number >= 0 else { throw Failure.system("socket") }
-            sockets.append(number)
-            var address = sockaddr_un()
-            address.sun_family = sa_family_t(AF_UNIX)
-            let path = ControlSocket(home: home).path
-            guard path.utf8.count <= ControlLimits.socketPathByteCount else {
-                throw Failure("the path \(path) is too long for a socket: give a shorter --directory")
-            }
-            withUnsafeMutableBytes(of: &address.sun_path) { $0.copyBytes(from: path.utf8) }
-            let outcome = withUnsafePointer(to: &address) { pointer in
-                pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) {
-                    connect(number, $0, socklen_t(MemoryLayout<sockaddr_un>.size))
-                }
-            }
-            guard outcome == 0 else { throw Failure.system("connect \(path)") }
-        }
+        let path = ControlSocket(home: home).path
+        sockets = try (0..<connections).map { _ in try RawConnection(control: path) }
     }
-
-    deinit { for socket in sockets { close(socket) } }
 
     /// Sends `count` requests, cycling through the lines of `requests`, and waits for all answers. Returns answers per
     /// second.
@@ -39,19 +21,19 @@ struct Pipeline: ~Copyable {
         var unanswered = count
         var next = 0
         var lines = sockets.map { _ in [UInt8]() }
-        func send(_ most: Int, on socket: Int32) throws {
+        func send(_ most: Int, on socket: RawConnection) throws {
             var bytes: [UInt8] = []
             for _ in 0..<min(most, unsent) {
                 bytes += requests[next]
                 next = (next + 1) % requests.count
                 unsent -= 1
             }
-            try Self.write(bytes, to: socket)
+            guard socket.write(bytes) else { throw Failure.system("send") }
         }
         let start = ContinuousClock.now
         for socket in sockets { try send(window, on: socket) }
         while unanswered > 0 {
-            var polled = sockets.map { pollfd(fd: $0, events: Int16(POLLIN), revents: 0) }
+            var polled = sockets.map { pollfd(fd: $0.descriptor, events: Int16(POLLIN), revents: 0) }
             guard poll(&polled, nfds_t(polled.count), 30_000) > 0 else {
                 throw Failure("a node did not answer in 30 s")
             }
@@ -65,11 +47,11 @@ struct Pipeline: ~Copyable {
     }
 
     /// Reads available answers and checks that they are results. Returns their number.
-    private static func read(_ pending: inout [UInt8], from socket: Int32) throws -> Int {
+    private static func read(_ pending: inout [UInt8], from socket: RawConnection) throws -> Int {
         let before = pending.count
         var count = 0
         pending += [UInt8](unsafeUninitializedCapacity: 262_144) { buffer, initialized in
-            count = recv(socket, buffer.baseAddress, buffer.count, 0)
+            count = recv(socket.descriptor, buffer.baseAddress, buffer.count, 0)
             initialized = max(0, count)
         }
         guard count > 0 else { throw Failure("a node closed its control socket") }
@@ -100,15 +82,4 @@ struct Pipeline: ~Copyable {
 
     /// Length of a successful answer. The program has one thread.
     private nonisolated(unsafe) static var checkedByteCount = 0
-
-    private static func write(_ bytes: [UInt8], to socket: Int32) throws {
-        var sent = 0
-        while sent < bytes.count {
-            let count = bytes[sent...].withUnsafeBytes {
-                Glibc.send(socket, $0.baseAddress, $0.count, Int32(MSG_NOSIGNAL))
-            }
-            guard count > 0 else { throw Failure.system("send") }
-            sent += count
-        }
-    }
 }

@@ -11,23 +11,20 @@ import TestSupport
 /// file system.
 struct StoreRun {
     let directory: String
+    let table: Table
     private static let payload = [UInt8](repeating: 0x6d, count: 320)
     private static let inboxCount = 10_000
     private static let hour: Int64 = 3_600_000
 
-    func measure(into table: inout Table) throws {
-        try append(into: &table)
-        for (count, figure) in [(10_000, Figure.storeLastFew), (1_000_000, .storeLastMany)] {
-            try last(count, figure, into: &table)
-        }
+    func measure() throws {
+        try measureAppends()
+        for (count, figure) in [(10_000, Figure.storeLastFew), (1_000_000, .storeLastMany)] { try last(count, figure) }
         for (count, figure) in [
             (10, Figure.storeExplodeFew), (10_000, .storeExplodeMany), (1_000_000, .storeExplodeMost),
-        ] { try explode(count, figure, into: &table) }
-        for (count, figure) in [(10, Figure.storeExpireFew), (10_000, .storeExpireMany)] {
-            try expire(count, figure, into: &table)
-        }
-        try manyBuckets(into: &table)
-        try manyInboxes(into: &table)
+        ] { try explode(count, figure) }
+        for (count, figure) in [(10, Figure.storeExpireFew), (10_000, .storeExpireMany)] { try expire(count, figure) }
+        try manyBuckets()
+        try manyInboxes()
     }
 
     private var now: Int64 {
@@ -50,48 +47,36 @@ struct StoreRun {
 
     private func identifier(_ number: Int) -> Bytes16 { Bytes16(UInt64(number).byteSwapped, 0) }
 
-    private func fill(_ store: Store, _ row: RowID, _ count: Int) throws {
-        let expiresAt = now + 24 * Self.hour
+    /// Stores messages in commits of this size.
+    private func append(
+        _ count: Int, to row: RowID, of store: Store, _ payload: [UInt8] = Self.payload, inCommitsOf size: Int,
+        isHidden: Bool = false, expiresAt: (Int) -> Int64
+    ) throws {
         for number in 0..<count {
-            // Eight five-minute buckets, as if the messages had come over time.
             try store.append(
-                row, id: identifier(number), tier: .oneDay, expiresAt: expiresAt + Int64(number * 8 / count) * 300_000,
-                payload: Self.payload)
-            if number % 10_000 == 9_999 { try commit(store) }
+                row, id: isHidden ? Bytes16(UInt64(number), 2) : identifier(number), tier: .oneDay,
+                expiresAt: expiresAt(number), payload: payload, isHidden: isHidden)
+            if number % size == size - 1 { try commit(store) }
         }
-        try commit(store)
     }
 
-    private func append(into table: inout Table) throws {
+    private func measureAppends() throws {
         let home = "\(directory)/append"
         defer { try? FileManager.default.removeItem(atPath: home) }
         try Store.create(home: home, protection: .keyFile, passphrase: nil)
         let store = try open(home)
         let row = try store.createRow()
         let expiresAt = now + 20 * Self.hour
-        let payload = [UInt8](repeating: 0x6d, count: 200)
-        let count = 50_000
-        var processor = 0.0
+        let (message, chunk) = ([UInt8](repeating: 0x6d, count: 200), [UInt8](repeating: 0x63, count: 60 << 10))
+        let (count, chunks) = (50_000, 2_048)
+        let before = processorTime
         let wall = try microseconds {
-            let before = processorTime
-            for number in 0..<count {
-                try store.append(
-                    row, id: Bytes16(UInt64(number), 1), tier: .oneDay, expiresAt: expiresAt, payload: payload)
-                if number % 100 == 99 { try commit(store) }
-            }
-            processor = processorTime - before
+            try append(count, to: row, of: store, message, inCommitsOf: 100) { _ in expiresAt }
         }
-        table.add(.storeAppend, processor / Double(count))
+        table.add(.storeAppend, (processorTime - before) / Double(count))
         table.add(.storeAppendWall, Double(count) / wall * 1_000_000)
-        let chunk = [UInt8](repeating: 0x63, count: 60 << 10)
-        let chunks = 2_048
         let time = try microseconds {
-            for number in 0..<chunks {
-                try store.append(
-                    row, id: Bytes16(UInt64(number), 2), tier: .oneDay, expiresAt: expiresAt, payload: chunk,
-                    isHidden: true)
-                if number % 32 == 31 { try commit(store) }
-            }
+            try append(chunks, to: row, of: store, chunk, inCommitsOf: 32, isHidden: true) { _ in expiresAt }
         }
         table.add(.storeChunks, Double(chunks * chunk.count) / 1_048_576 / (time / 1_000_000))
         store.close()
@@ -103,33 +88,33 @@ struct StoreRun {
         return Double(time.tv_sec) * 1e6 + Double(time.tv_nsec) / 1e3
     }
 
+    /// An inbox with messages in eight five-minute buckets, as if they had come over time.
     private func filled(_ count: Int, _ body: (String, RowID) throws -> Void) throws {
-        var made: RowID?
-        let home = try prepare { store in
+        try prepared { store in
             let row = try store.createRow()
-            made = row
-            try fill(store, row, count)
+            let expiresAt = now + 24 * Self.hour
+            try append(count, to: row, of: store, inCommitsOf: 10_000) { expiresAt + Int64($0 * 8 / count) * 300_000 }
+            return row
+        } body: {
+            try body($0, $1)
         }
-        defer { try? FileManager.default.removeItem(atPath: home) }
-        guard let made else { throw Failure("no inbox was made") }
-        try body(home, made)
     }
 
     /// The last 50 messages of an inbox that is unused since the unlock.
-    private func last(_ count: Int, _ figure: Figure, into table: inout Table) throws {
+    private func last(_ count: Int, _ figure: Figure) throws {
         try filled(count) { home, row in
             let store = try open(home)
             func read() throws {
                 guard try store.list(row, last: 50, now: now).count == 50 else { throw Failure("messages are missing") }
             }
-            table.add(figure, try microseconds { try read() })
-            if figure == .storeLastMany { table.add(.storeLastAgain, try microseconds { try read() }) }
+            try table.time(figure) { try read() }
+            if figure == .storeLastMany { try table.time(.storeLastAgain) { try read() } }
             store.close()
         }
     }
 
     /// Time until the keys of an inbox with all messages indexed are destroyed.
-    private func explode(_ count: Int, _ figure: Figure, into table: inout Table) throws {
+    private func explode(_ count: Int, _ figure: Figure) throws {
         let isMost = figure == .storeExplodeMost
         try filled(count) { home, row in
             if isMost {
@@ -139,7 +124,7 @@ struct StoreRun {
             let store = try open(home)
             let indexed = try microseconds { _ = try store.storedAmount(row) }
             if isMost { table.add(.storeIndexTime, indexed / 1_000) }
-            table.add(figure, try microseconds { try store.destroyRow(row) })
+            try table.time(figure) { try store.destroyRow(row) }
             var longest = 0.0
             while store.hasRemains { longest = max(longest, microseconds { store.collect() }) }
             if isMost { table.add(.storeCollect, longest) }
@@ -148,28 +133,24 @@ struct StoreRun {
     }
 
     /// Time until a bucket's key is destroyed, of an inbox that is unused since the unlock.
-    private func expire(_ count: Int, _ figure: Figure, into table: inout Table) throws {
+    private func expire(_ count: Int, _ figure: Figure) throws {
         let end = (now + 24 * Self.hour) / 300_000 * 300_000
-        let home = try prepare { store in
-            let row = try store.createRow()
-            for number in 0..<count {
-                try store.append(row, id: identifier(number), tier: .oneDay, expiresAt: end, payload: Self.payload)
-            }
-            try commit(store)
+        try prepared { store in
+            try append(count, to: try store.createRow(), of: store, inCommitsOf: count) { _ in end }
+        } body: { home, _ in
+            let store = try open(home)
+            let report = table.time(figure) { store.reap(hide: end, destroy: end) }
+            guard report.columnsDestroyed == 1, report.failures.isEmpty else { throw Failure("no bucket ended") }
+            store.close()
         }
-        defer { try? FileManager.default.removeItem(atPath: home) }
-        let store = try open(home)
-        var report: ReapReport?
-        table.add(figure, microseconds { report = store.reap(hide: end, destroy: end) })
-        guard report?.columnsDestroyed == 1, report?.failures.isEmpty == true else { throw Failure("no bucket ended") }
-        store.close()
     }
 
     /// Overdue buckets at a start: every possible bucket of the lifetimes up to a week.
-    private func manyBuckets(into table: inout Table) throws {
+    private func manyBuckets() throws {
         let start = now / Self.hour * Self.hour
-        var count = 0
-        let home = try prepare { store in
+        let late = start + 31 * 24 * Self.hour
+        try prepared { store in
+            var count = 0
             let row = try store.createRow()
             for tier in [Tier.sixHours, .oneDay, .sevenDays, .thirtyDays] {
                 for edge in stride(
@@ -180,42 +161,39 @@ struct StoreRun {
                     if count % 100 == 0 { try commit(store) }
                 }
             }
-            try commit(store)
-        }
-        defer { try? FileManager.default.removeItem(atPath: home) }
-        let late = start + 31 * 24 * Self.hour
-        var store: Store?
-        let time = try microseconds {
-            let opened = try Store.open(home: home, now: late)
-            let report = opened.reap(hide: late, destroy: late)
-            guard report.failures.isEmpty else { throw Failure("a bucket is left") }
-            store = opened
-        }
-        guard count == 1_000 else { throw Failure("\(count) buckets") }
-        table.add(.storeReap, time / 1_000)
-        store?.close()
-    }
-
-    private func manyInboxes(into table: inout Table) throws {
-        var rows: [RowID] = []
-        let home = try prepare { store in try fillInboxes(store, &rows) }
-        defer { try? FileManager.default.removeItem(atPath: home) }
-        let bytes = try probe(home)
-        table.add(.storeInboxMemory, Double(bytes[1] - bytes[0]) / Double(Self.inboxCount))
-        var opened: Store?
-        table.add(.storeUnlock, try microseconds { opened = try open(home) } / 1_000)
-        guard let store = opened else { throw Failure("the home was not opened") }
-        let wakes = try stride(from: 7, to: Self.inboxCount, by: Self.inboxCount / 50).map { index in
-            try microseconds {
-                guard try store.loadState(rows[index]) != nil, try store.list(rows[index], last: 1, now: now).count == 1
-                else { throw Failure("an inbox is not what it was") }
+            guard count == 1_000 else { throw Failure("\(count) buckets") }
+        } body: { home, _ in
+            let store = try table.time(.storeReap) {
+                let store = try Store.open(home: home, now: late)
+                let report = store.reap(hide: late, destroy: late)
+                guard report.failures.isEmpty else { throw Failure("a bucket is left") }
+                return store
             }
+            store.close()
         }
-        table.add(.storeWake, wakes.median)
-        store.close()
     }
 
-    private func fillInboxes(_ store: Store, _ rows: inout [RowID]) throws {
+    private func manyInboxes() throws {
+        try prepared {
+            try fillInboxes($0)
+        } body: { home, rows in
+            let bytes = try probe(home)
+            table.add(.storeInboxMemory, Double(bytes[1] - bytes[0]) / Double(Self.inboxCount))
+            let store = try table.time(.storeUnlock) { try open(home) }
+            let wakes = try stride(from: 7, to: Self.inboxCount, by: Self.inboxCount / 50).map { index in
+                try microseconds {
+                    guard try store.loadState(rows[index]) != nil,
+                        try store.list(rows[index], last: 1, now: now).count == 1
+                    else { throw Failure("an inbox is not what it was") }
+                }
+            }
+            table.add(.storeWake, wakes.median)
+            store.close()
+        }
+    }
+
+    private func fillInboxes(_ store: Store) throws -> [RowID] {
+        var rows: [RowID] = []
         for number in 0..<Self.inboxCount {
             let row = try store.createRow()
             rows.append(row)
@@ -229,20 +207,23 @@ struct StoreRun {
                 for row in rows.suffix(100) { store.release(row) }
             }
         }
+        return rows
     }
 
     /// A home, filled in memory and copied to the measured file system.
-    private func prepare(_ fill: (Store) throws -> Void) throws -> String {
+    private func prepared<Made>(_ fill: (Store) throws -> Made, body: (String, Made) throws -> Void) throws {
         let source = "/dev/shm/mayfly-bench-\(getpid())"
         let home = "\(directory)/store"
-        defer { try? FileManager.default.removeItem(atPath: source) }
+        defer { for path in [source, home] { try? FileManager.default.removeItem(atPath: path) } }
         try Store.create(home: source, protection: .keyFile, passphrase: nil)
         let store = try open(source)
-        try fill(store)
+        let made = try fill(store)
+        try commit(store)
         store.close()
         _ = try Child.run(["/bin/cp", "-a", source, home])
+        try? FileManager.default.removeItem(atPath: source)
         sync()
-        return home
+        try body(home, made)
     }
 
     /// Resident bytes of a fresh process before opening the home, after the unlock, and after the first use of the
@@ -258,7 +239,7 @@ struct StoreRun {
     static let aloneOption = "--store"
 
     static func answerProbe(home: String) throws {
-        let run = StoreRun(directory: "")
+        let run = StoreRun(directory: "", table: Table())
         // The allocator and libsodium reserve their memory first.
         _ = SecretBytes(randomByteCount: 32)
         let before = run.residentByteCount

@@ -91,13 +91,21 @@ enum Figure: String, CaseIterable {
     func ratio(_ value: Double, to raw: Double) -> Double { unit == "/s" ? value * raw / 1_000_000 : value / raw }
 }
 
-struct Table {
+final class Table {
     private var values: [Figure: [Double]] = [:]
 
-    mutating func add(_ figure: Figure, _ value: Double) { values[figure, default: []].append(value) }
+    func add(_ figure: Figure, _ value: Double) { values[figure, default: []].append(value) }
+
+    /// The time of a call, in the figure's unit.
+    @discardableResult func time<Result>(_ figure: Figure, _ body: () throws -> Result) rethrows -> Result {
+        let start = ContinuousClock.now
+        let result = try body()
+        add(figure, (ContinuousClock.now - start) / (figure.unit == "ms" ? .milliseconds(1) : .microseconds(1)))
+        return result
+    }
 
     /// The median time of `count` calls, in microseconds.
-    mutating func addMedian(_ figure: Figure, _ count: Int, _ body: () throws -> Void) rethrows {
+    func addMedian(_ figure: Figure, _ count: Int, _ body: () throws -> Void) rethrows {
         add(figure, try (0..<count).map { _ in try microseconds(body) }.median)
     }
 
