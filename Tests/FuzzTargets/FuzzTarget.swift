@@ -1,3 +1,4 @@
+import Cryptography
 import Messaging
 
 /// A failed check of a target, besides traps, hangs and memory use.
@@ -61,6 +62,9 @@ package struct FuzzTarget: Sendable {
             return target
         }
     }
+
+    /// An input as text.
+    package static func digits(_ input: [UInt8]) -> String { Hex.encode(input) }
 
     package static func named(_ name: String) -> FuzzTarget? {
         (all + [.canary, .memoryCanary]).first { $0.name == name }

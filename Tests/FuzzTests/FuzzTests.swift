@@ -13,31 +13,26 @@ import Testing
         let target = try #require(FuzzTarget.named(name))
         let seeds = try target.seeds()
         #expect(!seeds.isEmpty)
-        let campaign = Campaign(target, seeds: seeds + Corpus.inputs(of: name))
+        let campaign = Campaign(target: target, seeds: seeds + Corpus.inputs(of: name))
         let failure = campaign.run(changes: Self.changeCount / target.cost)
         #expect(failure == nil)
     }
 
     @Test func `The fuzzer finds a planted mistake`() throws {
         let canary = FuzzTarget.canary
-        let failure = Campaign(canary, seeds: try canary.seeds()).run(changes: Self.changeCount)
+        let failure = Campaign(target: canary, seeds: try canary.seeds()).run(changes: Self.changeCount)
         #expect(failure != nil)
     }
 }
 
 /// One target and its initial inputs, deterministic.
 struct Campaign {
-    private let target: FuzzTarget
-    private let seeds: [[UInt8]]
-
-    init(_ target: FuzzTarget, seeds: [[UInt8]]) {
-        self.target = target
-        self.seeds = seeds
-    }
+    let target: FuzzTarget
+    let seeds: [[UInt8]]
 
     func run(changes: Int) -> String? {
-        for seed in seeds { if let failure = failure(of: seed) { return failure } }
         var mutator = Mutator(seed: 1, byteCountLimit: target.byteCountLimit, corpus: seeds)
+        for seed in seeds { if let failure = failure(of: seed) { return failure } }
         for index in 0..<changes {
             if let failure = failure(of: mutator.mutate(seeds[index % seeds.count])) { return failure }
         }
@@ -45,13 +40,11 @@ struct Campaign {
     }
 
     private func failure(of input: [UInt8]) -> String? {
+        let line = "\(target.name) \(FuzzTarget.digits(input))\n"
         do {
-            // A trap ends the process, so the input is noted before.
-            LastInput.note(target.name, input)
-            defer { LastInput.clear(target.name) }
-            try target.run(input)
+            try LastInput.note(line) { try target.run(input) }
             return nil
-        } catch { return "\(error), input \(input.map { String(format: "%02x", $0) }.joined())" }
+        } catch { return "\(error), input \(line)" }
     }
 }
 

@@ -1,3 +1,4 @@
+import Cryptography
 import Foundation
 
 /// A test vector of the specification: a paragraph of a file in `Tests/Vectors`, whose first line is `vector: NAME`.
@@ -26,16 +27,8 @@ package struct Vector {
     package func texts(_ field: String) -> [String] { fields.filter { $0.name == field }.map(\.value) }
 
     package func bytes(_ field: String) throws -> [UInt8] {
-        let digits = Array(try text(field).utf8)
-        var bytes: [UInt8] = []
-        for index in stride(from: 0, to: digits.count - 1, by: 2) {
-            guard let byte = UInt8(String(decoding: digits[index...index + 1], as: UTF8.self), radix: 16) else {
-                throw Failure(description: "\(name), \(field): not hexadecimal")
-            }
-            bytes.append(byte)
-        }
-        guard digits.count.isMultiple(of: 2) else {
-            throw Failure(description: "\(name), \(field): an odd number of digits")
+        guard let bytes = Hex.decode(try text(field)) else {
+            throw Failure(description: "\(name), \(field): not hexadecimal")
         }
         return bytes
     }
