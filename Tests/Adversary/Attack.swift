@@ -219,19 +219,33 @@ extension Effort {
 
 /// Runs `body` on threads of low priority, so that the node has the processors first. An error ends its thread's part.
 func inParallel(_ count: Int, _ body: @escaping @Sendable (_ thread: Int, inout Tally) throws -> Void) -> Tally {
-    let sum = Mutex(Tally())
-    let done = DispatchSemaphore(value: 0)
-    for thread in 0..<count {
-        Thread.detachNewThread {
+    let parts = (0..<count).map { thread in
+        Background {
             // Applies to this thread only.
             _ = nice(10)
             var tally = Tally()
             do { try body(thread, &tally) } catch { tally.failure = "\(error)" }
-            let part = tally
-            sum.withLock { $0 = $0 + part }
+            return tally
+        }
+    }
+    return parts.reduce(Tally()) { $0 + $1.wait() }
+}
+
+/// A thread that computes a value.
+package final class Background<Value: Sendable>: Sendable {
+    private let value = Mutex<Value?>(nil)
+    private let done = DispatchSemaphore(value: 0)
+
+    package init(_ body: @escaping @Sendable () -> Value) {
+        Thread.detachNewThread { [self] in
+            let made = body()
+            value.withLock { $0 = made }
             done.signal()
         }
     }
-    for _ in 0..<count { done.wait() }
-    return sum.withLock { $0 }
+
+    package func wait() -> Value {
+        done.wait()
+        return value.withLock { $0! }
+    }
 }

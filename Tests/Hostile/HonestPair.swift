@@ -29,29 +29,24 @@ final class HonestPair: Sendable {
     func chat<Result: Sendable>(seconds: Double, during body: () -> Result) -> (Samples, Result) {
         let samples = Mutex(Samples())
         let isOver = Mutex(false)
-        let done = DispatchSemaphore(value: 0)
         let start = ContinuousClock.now
         let goesOn: @Sendable () -> Bool = { !isOver.withLock { $0 } }
-        Thread.detachNewThread { [self] in
-            talk(samples, patience: 20, while: goesOn)
-            done.signal()
-        }
-        Thread.detachNewThread { [self] in
-            dial(samples, while: goesOn)
-            done.signal()
-        }
+        let threads = [
+            Background { [self] in talk(samples, patience: 20, while: goesOn) },
+            Background { [self] in dial(samples, while: goesOn) },
+        ]
         let result = body()
         let rest = Duration.seconds(seconds) - (ContinuousClock.now - start)
         if rest > .zero { usleep(UInt32(rest / .microseconds(1))) }
         isOver.withLock { $0 = true }
-        for _ in 0..<2 { done.wait() }
+        for thread in threads { thread.wait() }
         return (samples.withLock { $0 }, result)
     }
 
     /// Checks that the harness can fail: a message to the stopped process `bob` must count as failed.
     func seesSilence(of bob: pid_t) -> Bool {
         kill(bob, SIGSTOP)
-        Thread.detachNewThread {
+        _ = Background {
             usleep(3_000_000)
             kill(bob, SIGCONT)
         }

@@ -1,8 +1,8 @@
 import Adversary
-import Foundation
 import Glibc
+import Synchronization
 
-final class Watcher: @unchecked Sendable {
+final class Watcher: Sendable {
     struct Figures: Sendable {
         /// MiB, five times a second.
         var memory: [Double] = []
@@ -16,30 +16,22 @@ final class Watcher: @unchecked Sendable {
         }
     }
 
-    private let node: NodeProcess
-    private let lock = NSLock()
-    private var isOver = false
-    private var figures = Figures()
-    private let done = DispatchSemaphore(value: 0)
+    private let isOver = Mutex(false)
 
-    init(_ node: NodeProcess) {
-        self.node = node
-        Thread.detachNewThread { [self] in
-            while !lock.withLock({ isOver }) {
-                let seen = ((try? self.node.memory()) ?? 0, self.node.descriptors)
-                lock.withLock {
-                    figures.memory.append(seen.0)
-                    figures.descriptors = max(figures.descriptors, seen.1)
-                }
+    /// Watches a node during `body`.
+    func watch<Result>(_ node: NodeProcess, during body: () throws -> Result) rethrows -> (Result, Figures) {
+        nonisolated(unsafe) let node = node
+        let figures = Background { [self] in
+            var figures = Figures()
+            while !isOver.withLock({ $0 }) {
+                figures.memory.append((try? node.memory()) ?? 0)
+                figures.descriptors = max(figures.descriptors, node.descriptors)
                 usleep(200_000)
             }
-            done.signal()
+            return figures
         }
-    }
-
-    func end() -> Figures {
-        lock.withLock { isOver = true }
-        done.wait()
-        return figures
+        let result = try body()
+        isOver.withLock { $0 = true }
+        return (result, figures.wait())
     }
 }
