@@ -27,7 +27,7 @@ struct MailboxRun {
         let link = try group.claim(at: first)
         table.add(.mailboxIn, try group.fill(byteCount: SlotSize.byteCounts[0]))
         table.add(.mailboxTaken, try group.emptyFirst(over: link))
-        table.add(.mailboxOut, try group.empty(over: link))
+        table.add(.mailboxOut, try group.emptyOthers(over: link))
         try first.stop()
         // The rate limits of puts restart with the process.
         let second = try hub()
@@ -131,27 +131,53 @@ struct MailboxRun {
         /// Lists, takes and discards the first box. Returns the milliseconds until the mailbox has overwritten all of
         /// it.
         func emptyFirst(over link: HostileLink) throws -> Double {
-            let box = owner.box(labels[0])
             let start = ContinuousClock.now
-            try link.send(.mailboxRequest(.list(box)))
-            var (missing, gone) = (MailboxRun.slotCount, 0)
-            while gone < MailboxRun.slotCount {
-                switch try link.receive() {
-                case .mailboxAnswer(.slots(box, let ids)):
-                    guard ids.count == missing else { throw Failure("the box has \(ids.count) slots") }
-                    try ask(0, over: link)
-                case .mailboxAnswer(.slot(box, _, _, _, _)):
-                    missing -= 1
-                    if missing == 0 { try discard(0, over: link) }
-                case .mailboxAnswer(.discarded(box, let ids)): gone += ids.count
-                case .mailboxAnswer(.waiting): break
-                case let other: throw Failure("the mailbox answers \(String(describing: other).prefix(80))")
-                }
+            try link.send(.mailboxRequest(.list(owner.box(labels[0]))))
+            guard case .slots(_, let ids) = try answer(over: link), ids.count == MailboxRun.slotCount else {
+                throw Failure("the first box is not full")
             }
+            try empty(0..<1, over: link)
             return (ContinuousClock.now - start) / .milliseconds(1)
         }
 
-        private func ask(_ index: Int, over link: HostileLink) throws {
+        /// Takes and discards the other boxes. Returns the slots taken and overwritten per second.
+        func emptyOthers(over link: HostileLink) throws -> Double {
+            let start = ContinuousClock.now
+            try empty(1..<labels.count, over: link)
+            return Double((labels.count - 1) * MailboxRun.slotCount) / ((ContinuousClock.now - start) / .seconds(1))
+        }
+
+        /// Two boxes at a time.
+        private func empty(_ range: Range<Int>, over link: HostileLink) throws {
+            let numbers = Dictionary(uniqueKeysWithValues: range.map { (owner.box(labels[$0]), $0) })
+            var missing = tags.map(\.count)
+            var unasked = range
+            var left = range.count * MailboxRun.slotCount
+            for _ in 0..<2 { try ask(unasked.popFirst(), over: link) }
+            while left > 0 {
+                switch try answer(over: link) {
+                case .slot(let box, _, _, _, _):
+                    guard let index = numbers[box] else { throw Failure("a slot of an unknown box") }
+                    missing[index] -= 1
+                    guard missing[index] == 0 else { break }
+                    try discard(index, over: link)
+                    try ask(unasked.popFirst(), over: link)
+                case .discarded(_, let ids): left -= ids.count
+                case let other: throw Failure("the mailbox answers \(String(describing: other).prefix(80))")
+                }
+            }
+        }
+
+        private func answer(over link: HostileLink) throws -> MailboxAnswer {
+            while case .mailboxAnswer(let answer)? = try link.receive() {
+                if case .waiting = answer { continue }
+                return answer
+            }
+            throw Failure("the mailbox does not answer")
+        }
+
+        private func ask(_ index: Int?, over link: HostileLink) throws {
+            guard let index else { return }
             for part in parts(index) { try link.send(.mailboxRequest(.take(owner.box(labels[index]), part))) }
         }
 
@@ -166,36 +192,6 @@ struct MailboxRun {
             stride(from: 0, to: tags[index].count, by: Limits.slotTagCount).map {
                 Array(tags[index][$0..<($0 + Limits.slotTagCount)])
             }
-        }
-
-        /// Takes and discards all slots of the other boxes, two boxes at a time. Returns the slots taken and
-        /// overwritten per second.
-        func empty(over link: HostileLink) throws -> Double {
-            let boxes = labels.map(owner.box)
-            let numbers = Dictionary(uniqueKeysWithValues: zip(boxes, boxes.indices))
-            var missing = tags.map(\.count)
-            var (asked, gone) = (1, 0)
-            let all = (labels.count - 1) * MailboxRun.slotCount
-            let start = ContinuousClock.now
-            for _ in 0..<2 {
-                try ask(asked, over: link)
-                asked += 1
-            }
-            while gone < all {
-                switch try link.receive() {
-                case .mailboxAnswer(.slot(let box, _, _, _, _)):
-                    guard let index = numbers[box] else { throw Failure("a slot of an unknown box") }
-                    missing[index] -= 1
-                    guard missing[index] == 0 else { break }
-                    try discard(index, over: link)
-                    if asked < boxes.count { try ask(asked, over: link) }
-                    asked += 1
-                case .mailboxAnswer(.discarded(_, let ids)): gone += ids.count
-                case .mailboxAnswer(.waiting): break
-                case let other: throw Failure("the mailbox answers \(String(describing: other).prefix(80))")
-                }
-            }
-            return Double(all) / ((ContinuousClock.now - start) / .seconds(1))
         }
     }
 

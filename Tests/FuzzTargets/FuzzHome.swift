@@ -201,10 +201,35 @@
                 for (parent, node) in state.nodes where node.entries.values.contains(number) {
                     state.nodes[parent]?.entries = node.entries.filter { $0.value != number }
                 }
-            case 8: forgeColumn(&state, base, &input)
-            case 9: forgeTombstone(&state, base, &input)
-            case 10: forgeKeystore(&state, base, &input)
-            case 11: forgeClock(&state, base, &input)
+            case 8:
+                let at = Int(input.byte() % 8) * SlotFile.pageByteCount
+                forge(SlotFile.columnsName, "mayfly column header", at: at, count: 64, &state, base) { old in
+                    let tier = input.one(of: Tier.allCases.map(\.rawValue))
+                    var body = Array("MFCOL1\0\0".utf8) + [tier, 0, 0, 0]
+                    body += UInt32(truncatingIfNeeded: input.number()).littleEndianBytes
+                    body += input.number().littleEndianBytes + input.number().littleEndianBytes
+                    return body + old[32..<48]
+                }
+            case 9:
+                let magic = Array("MFTOMB1\0".utf8) + input.number().littleEndianBytes
+                let at = Int(input.byte() % 4) * SlotFile.pageByteCount
+                forge(SlotFile.tombstonesName, "mayfly tombstone", at: at, &state, base) { _ in magic }
+            case 10:
+                let at = Int(input.byte() & 1) * SlotFile.pageByteCount
+                forge(Keystore.name, "mayfly keystore", at: at, count: 128, &state, base) { old in
+                    var copy = old
+                    copy.replaceSubrange(8..<16, with: input.number().littleEndianBytes)
+                    // Random Argon2 parameters of a passphrase would take too long; their bounds have tests of their
+                    // own.
+                    copy[16] = Protection.keyFile.rawValue
+                    let size = input.number().littleEndianBytes + input.number().littleEndianBytes
+                    copy.replaceSubrange(24..<40, with: size)
+                    return copy
+                }
+            case 11:
+                let value = input.number().littleEndianBytes
+                let at = Int(input.byte() & 1) * 512
+                forge(ClockMark.name, "mayfly clock", at: at, check: 8, &state, base) { _ in value }
             case 12: forgeFrame(&state, number, &input)
             case 13:
                 // Renames the file into any directory.
@@ -226,53 +251,18 @@
             edit(&state, number) { $0.write(bytes.prefix(max(0, $0.count - at)), at: at) }
         }
 
-        /// Bytes of the file of this name; `nil` if it is too short.
-        private static func read(_ name: String, _ state: SimulatedDisk.State, _ base: Base, at offset: Int, count: Int)
-            -> (number: Int, bytes: [UInt8])?
-        {
+        /// Overwrites a plaintext header, whose checksum anyone can compute.
+        /// - Parameter body: made of the present `count` bytes; nothing happens if the file has fewer.
+        private static func forge(
+            _ name: String, _ label: String, at offset: Int, count: Int = 0, check: Int = 16,
+            _ state: inout SimulatedDisk.State, _ base: Base, _ body: ([UInt8]) -> [UInt8]
+        ) {
             guard let number = base.names.first(where: { $0.value == name })?.key,
-                let bytes = state.nodes[number]?.content.read(at: offset, count: count), bytes.count == count
-            else { return nil }
-            return (number, bytes)
-        }
-
-        // Plaintext headers have a checksum that anyone can compute.
-
-        private static func forgeColumn(_ state: inout SimulatedDisk.State, _ base: Base, _ input: inout FuzzInput) {
-            let at = Int(input.byte() % 8) * SlotFile.pageByteCount
-            guard let (number, old) = read(SlotFile.columnsName, state, base, at: at, count: 64) else { return }
-            let tiers = Tier.allCases.map(\.rawValue)
-            var body = Array("MFCOL1\0\0".utf8) + [input.one(of: tiers), 0, 0, 0]
-            body += UInt32(truncatingIfNeeded: input.number()).littleEndianBytes
-            body += input.number().littleEndianBytes + input.number().littleEndianBytes
-            body += Array(old[32..<48])
-            let check = BLAKE2b.hash(Array("mayfly column header".utf8), body, byteCount: 16)
-            overwrite(&state, number, at, body + check)
-        }
-
-        private static func forgeTombstone(_ state: inout SimulatedDisk.State, _ base: Base, _ input: inout FuzzInput) {
-            guard let (number, _) = read(SlotFile.tombstonesName, state, base, at: 0, count: 0) else { return }
-            let header = StoreForms.tombstoneHeader(input.number().littleEndianBytes)
-            overwrite(&state, number, Int(input.byte() % 4) * SlotFile.pageByteCount, header)
-        }
-
-        private static func forgeKeystore(_ state: inout SimulatedDisk.State, _ base: Base, _ input: inout FuzzInput) {
-            let at = Int(input.byte() & 1) * SlotFile.pageByteCount
-            guard let (number, old) = read(Keystore.name, state, base, at: at, count: 128) else { return }
-            var copy = old
-            copy.replaceSubrange(8..<16, with: input.number().littleEndianBytes)
-            // Random Argon2 parameters of a passphrase would take too long; their bounds have tests of their own.
-            copy[16] = Protection.keyFile.rawValue
-            copy.replaceSubrange(24..<40, with: input.number().littleEndianBytes + input.number().littleEndianBytes)
-            let check = BLAKE2b.hash(Array("mayfly keystore".utf8), copy, byteCount: 16)
-            overwrite(&state, number, at, copy + check)
-        }
-
-        private static func forgeClock(_ state: inout SimulatedDisk.State, _ base: Base, _ input: inout FuzzInput) {
-            guard let (number, _) = read(ClockMark.name, state, base, at: 0, count: 0) else { return }
-            let value = input.number().littleEndianBytes
-            let check = BLAKE2b.hash(Array("mayfly clock".utf8), value, byteCount: 16)[..<8]
-            overwrite(&state, number, Int(input.byte() & 1) * 512, value + check)
+                let old = state.nodes[number]?.content.read(at: offset, count: count), old.count == count
+            else { return }
+            let body = body(old)
+            let hash = BLAKE2b.hash(Array(label.utf8), body, byteCount: 16)
+            overwrite(&state, number, offset, body + hash[..<check])
         }
 
         /// Appends a frame with any number and a valid checksum to a segment or log.

@@ -75,6 +75,13 @@ func expect(_ condition: Bool, _ description: @autoclosure () -> String) throws 
     if !condition { throw FuzzFailure(description()) }
 }
 
+/// A value that was read must read back from what it is written as.
+func comesBack<Value: Equatable>(_ value: Value?, _ read: (Value) throws -> Value?) throws {
+    guard let value else { return }
+    let again = try? read(value)
+    try expect(again == value, "\(value) comes back as \(again as Any)")
+}
+
 extension FuzzTarget {
     /// A decoder with a planted defect behind four magic bytes: a fuzzer that misses it does not work.
     package static let canary = FuzzTarget("canary", byteCountLimit: 64, seeds: [Array("MFLY".utf8) + [3, 1, 2, 3]]) {

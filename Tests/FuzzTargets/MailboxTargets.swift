@@ -31,7 +31,7 @@ let mailboxTargets: [FuzzTarget] = [
         let rest = input.rest
         let text = isBody ? "mailbox://\(host)/\(Base64URL.encode(rest))" : String(decoding: rest, as: UTF8.self)
         guard let address = MailboxAddress(text) else { return }
-        try expect(MailboxAddress(address.text) == address, "\(text.debugDescription) reads as \(address.text)")
+        try comesBack(address) { MailboxAddress($0.text) }
         try expect(Endpoint(text) == nil, "\(text.debugDescription) is an endpoint, too")
         try expect(address.port > 0 && !address.host.isEmpty, "\(text.debugDescription) leads nowhere")
     },
