@@ -11,13 +11,13 @@ package struct RelayUsers: Attackers {
     /// The maximum number of streams to itself, filled in both directions and read at both ends.
     func loops() -> Tally {
         each(0) { user, tally in
-            let circle = try Circle(target, user, streams: Limits.streamsPerReservation)
+            let circle = try Circle(target, user)
             let piece = randomBytes(Limits.relayPieceByteCount)
             while effort.goesOn(tally) {
                 var isBusy = false
                 for index in circle.guests.indices {
                     isBusy = try circle.push(piece, by: index, &tally) || isBusy
-                    isBusy = try circle.takeAtGuest(index, answeringWith: piece, &tally) || isBusy
+                    isBusy = try circle.takeAtGuest(index, isBytewise: false, &tally) || isBusy
                 }
                 isBusy = try circle.takeAtHolder(answeringWith: piece, &tally) || isBusy
                 if !isBusy { usleep(1_000) }
@@ -29,7 +29,7 @@ package struct RelayUsers: Attackers {
     /// The same, in pieces of one byte.
     func pieces() -> Tally {
         each(1) { user, tally in
-            let circle = try Circle(target, user, streams: Limits.streamsPerReservation)
+            let circle = try Circle(target, user)
             while effort.goesOn(tally) {
                 let before = (tally.count, tally.answered)
                 for index in circle.guests.indices { try circle.trickle(256, by: index, &tally) }
@@ -45,18 +45,17 @@ package struct RelayUsers: Attackers {
         each(2) { user, tally in
             let piece = randomBytes(Limits.relayPieceByteCount)
             while effort.goesOn(tally) {
-                let circle = try Circle(target, user, streams: Limits.streamsPerReservation, isPatient: false)
+                let circle = try Circle(target, user, isPatient: false)
                 // Each side fills its window and then sends one byte more, a protocol violation.
                 for _ in 0..<Limits.relayWindow / piece.count {
-                    for index in circle.guests.indices {
-                        try circle.guests[index].link.send(.relayRequest(.stream(.guest, .data(piece))))
-                        try circle.sayAtHolder(.data(piece), to: circle.guests[index].number)
-                        tally.count += 2
+                    for end in circle.guests + circle.ends {
+                        try end.say(.data(piece))
+                        tally.count += 1
                     }
                 }
                 tally.held = max(tally.held, circle.guests.count)
                 usleep(300_000)
-                for guest in circle.guests { try guest.link.send(.relayRequest(.stream(.guest, .data([1])))) }
+                for guest in circle.guests { try guest.say(.data([1])) }
                 usleep(100_000)
                 tally.refused += circle.guests.count { $0.link.connection.hasEnded }
             }
@@ -168,41 +167,72 @@ extension HostileLink {
     }
 }
 
-/// A served node that is its own guest.
-private final class Circle {
-    struct Guest {
-        let link: HostileLink
-        let number: RelayStreamID
-        /// Bytes it may send, and received bytes without credit.
-        var credit = Limits.relayWindow
-        var unread = 0
+/// One end of a stream.
+private struct End {
+    private static let quarter = Limits.relayWindow / 4
+
+    let link: HostileLink
+    let number: RelayStreamID
+    /// Bytes it may send, and received bytes without credit.
+    var credit = Limits.relayWindow
+    private var unread = 0
+
+    init(_ link: HostileLink, _ number: RelayStreamID) { (self.link, self.number) = (link, number) }
+
+    func frame(_ word: RelayStreamFrame) -> Frame { .relayRequest(.stream(number, word)) }
+
+    func say(_ word: RelayStreamFrame) throws { try link.send(frame(word)) }
+
+    /// Sends within the credit.
+    mutating func push(_ piece: [UInt8], _ tally: inout Tally) throws -> Bool {
+        guard credit >= piece.count else { return false }
+        credit -= piece.count
+        try say(.data(piece))
+        tally.count += 1
+        return true
     }
 
-    private static let quarter = Limits.relayWindow / 4
+    /// - Parameter isBytewise: Credit goes back at once, otherwise in quarters of the window.
+    mutating func hear(_ word: RelayStreamFrame, isBytewise: Bool, _ tally: inout Tally) throws {
+        switch word {
+        case .data(let bytes):
+            tally.answered += 1
+            unread += bytes.count
+            guard isBytewise || unread >= Self.quarter else { break }
+            try say(.credit(unread))
+            unread = 0
+        case .credit(let count): credit += count
+        case .close(let reason): throw Failure("a stream was closed: \(reason)")
+        case .end: break
+        }
+    }
+}
+
+/// A served node that is its own guest.
+private final class Circle {
     /// Label of the one inbox that has streams.
     static let label = RelayLabel(unchecked: [UInt8](repeating: 7, count: RelayLabel.byteCount))
 
     private let holder: HostileLink
-    private(set) var guests: [Guest] = []
-    /// The holder's credit and received bytes by stream.
-    private var credit: [RelayStreamID: Int] = [:]
-    private var unread: [RelayStreamID: Int] = [:]
+    private(set) var guests: [End] = []
+    /// The holder's ends, in the order of the guests.
+    private(set) var ends: [End] = []
 
     /// - Parameter isPatient: Requires a stream and waits for it; otherwise fewer than requested suffice.
-    init(_ target: Target, _ user: IdentityKey, streams: Int, isPatient: Bool = true) throws {
+    init(_ target: Target, _ user: IdentityKey, isPatient: Bool = true) throws {
         holder = try Self.link(target, user, Int.random(in: 0..<50_000))
         try holder.send(.relayRequest(.reserve([Self.label])))
         let grant = try holder.reservation()
         let secret = RelaySecret(rendezvous: target.card.key, user: user.publicKey, own: user)
         let reservation = secret.reservation(Self.label)
-        for index in 0..<min(streams, grant.streamsPerReservation) {
+        for index in 0..<min(Limits.streamsPerReservation, grant.streamsPerReservation) {
             // Each guest has its own network, because a network's streams are limited.
             let link = try Self.link(target, makeIdentity(), Int.random(in: 0..<50_000) + index)
             try link.send(.relayRequest(.open(reservation)))
             // The first stream must open. The node does not report that the limit is reached.
             guard let number = try incoming(seconds: isPatient && guests.isEmpty ? 60 : 1) else { break }
-            guests.append(Guest(link: link, number: number))
-            (credit[number], unread[number]) = (Limits.relayWindow, 0)
+            guests.append(End(link, .guest))
+            ends.append(End(holder, number))
         }
         // On the second round the node permits one new stream per 2 s.
         if guests.isEmpty, isPatient { throw Failure("no stream") }
@@ -224,74 +254,45 @@ private final class Circle {
         return nil
     }
 
-    func sayAtHolder(_ frame: RelayStreamFrame, to number: RelayStreamID) throws {
-        try holder.send(.relayRequest(.stream(number, frame)))
-    }
-
     func push(_ piece: [UInt8], by index: Int, _ tally: inout Tally) throws -> Bool {
-        guard guests[index].credit >= piece.count else { return false }
-        guests[index].credit -= piece.count
-        try guests[index].link.send(.relayRequest(.stream(.guest, .data(piece))))
-        tally.count += 1
-        return true
+        try guests[index].push(piece, &tally)
     }
 
     func trickle(_ count: Int, by index: Int, _ tally: inout Tally) throws {
+        let link = guests[index].link
         // The node reads at its own pace, so the rest waits.
-        guard guests[index].link.connection.canWrite else { return }
+        guard link.connection.canWrite else { return }
         let count = min(count, guests[index].credit)
         guests[index].credit -= count
-        var bytes: [UInt8] = []
-        for _ in 0..<count { bytes += try guests[index].link.seal(.relayRequest(.stream(.guest, .data([1])))) }
-        guard guests[index].link.connection.write(bytes) else { throw Failure("the node does not read") }
+        let bytes = try (0..<count).flatMap { _ in try link.seal(guests[index].frame(.data([1]))) }
+        guard link.connection.write(bytes) else { throw Failure("the node does not read") }
         tally.count += count
-        while try takeAtGuest(index, answeringWith: nil, &tally) {}
+        while try takeAtGuest(index, isBytewise: true, &tally) {}
     }
 
-    /// Reads at a guest, gives credit and answers within its own. Returns whether data arrived.
-    func takeAtGuest(_ index: Int, answeringWith piece: [UInt8]?, _ tally: inout Tally) throws -> Bool {
-        let link = guests[index].link
-        guard link.connection.waitForBytes(seconds: 0), link.connection.canWrite else { return false }
-        guard let frame = try link.receive() else { throw Failure("a guest's link was closed") }
-        switch frame {
-        case .relayAnswer(.stream(_, .data(let bytes))):
-            tally.answered += 1
-            guests[index].unread += bytes.count
-            guard guests[index].unread >= Self.quarter || piece == nil else { break }
-            try link.send(.relayRequest(.stream(.guest, .credit(guests[index].unread))))
-            guests[index].unread = 0
-        case .relayAnswer(.stream(_, .credit(let count))): guests[index].credit += count
-        case .relayAnswer(.stream(_, .close(let reason))): throw Failure("a stream was closed: \(reason)")
-        default: break
+    private func next(on link: HostileLink) throws -> Frame? {
+        guard link.connection.waitForBytes(seconds: 0), link.connection.canWrite else { return nil }
+        guard let frame = try link.receive() else { throw Failure("a link was closed") }
+        return frame
+    }
+
+    /// Reads at a guest. Returns whether a frame arrived.
+    func takeAtGuest(_ index: Int, isBytewise: Bool, _ tally: inout Tally) throws -> Bool {
+        guard let frame = try next(on: guests[index].link) else { return false }
+        if case .relayAnswer(.stream(_, let word)) = frame {
+            try guests[index].hear(word, isBytewise: isBytewise, &tally)
         }
         return true
     }
 
-    /// The same at the holder, for any stream.
+    /// Reads at the holder, for any stream, and answers data: byte by byte without a piece.
     func takeAtHolder(answeringWith piece: [UInt8]?, _ tally: inout Tally) throws -> Bool {
-        guard holder.connection.waitForBytes(seconds: 0), holder.connection.canWrite else { return false }
-        guard let frame = try holder.receive() else { throw Failure("the holder's link was closed") }
-        guard case .relayAnswer(.stream(let number, let word)) = frame else { return true }
-        switch word {
-        case .data(let bytes):
-            tally.answered += 1
-            unread[number, default: 0] += bytes.count
-            // Without an answer to send, credit goes back byte by byte.
-            let step = piece == nil ? 1 : Self.quarter
-            if let count = unread[number], count >= step {
-                try sayAtHolder(.credit(count), to: number)
-                unread[number] = 0
-            }
-            let answer = piece ?? [1]
-            if credit[number, default: 0] >= answer.count {
-                credit[number, default: 0] -= answer.count
-                try sayAtHolder(.data(answer), to: number)
-                tally.count += 1
-            }
-        case .credit(let count): credit[number, default: 0] += count
-        case .close(let reason): throw Failure("a stream was closed: \(reason)")
-        case .end: break
-        }
+        guard let frame = try next(on: holder) else { return false }
+        guard case .relayAnswer(.stream(let number, let word)) = frame,
+            let index = ends.firstIndex(where: { $0.number == number })
+        else { return true }
+        try ends[index].hear(word, isBytewise: piece == nil, &tally)
+        if case .data = word { _ = try ends[index].push(piece ?? [1], &tally) }
         return true
     }
 }
