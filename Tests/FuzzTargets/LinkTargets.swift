@@ -97,7 +97,7 @@ final class FuzzLink {
 
     private func transport(_ side: Int) -> LinkTransport {
         let transport = LinkTransport(
-            loop: loop, datagrams: nil, generator: FuzzGenerator(),
+            loop: loop, datagrams: nil, generator: SplitMix64(state: 1),
             makeEphemeral: { FuzzKeys.key(side == 0 ? 0x41 : 0x42).secret.clone() }, encapsulation: .repeating)
         transport.events = events(side)
         transports.append(transport)
@@ -220,21 +220,36 @@ final class FuzzLink {
     }
 }
 
-struct FuzzGenerator: RandomNumberGenerator {
-    private var state: UInt64 = 1
-    mutating func next() -> UInt64 {
-        state = state &* 6_364_136_223_846_793_005 &+ 1_442_695_040_888_963_407
-        return state
+/// Two ends with an open link, and what each has sent.
+private struct FuzzPair {
+    let link = FuzzLink()
+    let near: EmbeddedChannel
+    let far: EmbeddedChannel
+    var sent: [[[UInt8]]] = [[], []]
+
+    init() throws { (near, far) = (try link.dial(), try link.connection()) }
+
+    /// - Parameter side: of the receiver; 0 is the dialer's.
+    mutating func send(_ frame: [UInt8], to side: Int) {
+        let sender = side == 0 ? link.atResponder : link.atDialer
+        if let sender, (try? sender.send(frame)) != nil { sent[side].append(frame) }
+    }
+
+    func finish(losesNothing: Bool = false) throws {
+        for (sent, got) in zip(sent, link.received) {
+            try expect(sent.starts(with: got), "\(got.count) frames arrived, and not as they were sent")
+            try expect(!losesNothing || got == sent, "an honest exchange loses frames")
+        }
+        try link.finish([near, far])
     }
 }
 
 /// Frames must arrive in order however the stream is split; after a changed byte, only a prefix of them.
 private func checkSession(_ bytes: [UInt8]) throws {
     var input = FuzzInput(bytes)
-    let link = FuzzLink()
-    let (near, far) = (try link.dial(), try link.connection())
+    var pair = try FuzzPair()
+    let (link, near, far) = (pair.link, pair.near, pair.far)
     let piece = Int(input.byte())
-    var sent: [[[UInt8]]] = [[], []]
     var change: (at: Int, value: UInt8)?
 
     func pump() throws {
@@ -249,13 +264,8 @@ private func checkSession(_ bytes: [UInt8]) throws {
     for _ in 0..<64 where !input.isAtEnd {
         let operation = input.index(below: 13)
         switch operation {
-        case 0, 1, 2:
-            let side = operation & 1
-            let frame = operation == 2 ? [UInt8](repeating: 8, count: input.length()) : input.run()
-            // Side 0 sends from the dialer to the responder.
-            if let connection = side == 0 ? link.atDialer : link.atResponder, (try? connection.send(frame)) != nil {
-                sent[1 - side].append(frame)
-            }
+        case 0, 1: pair.send(input.run(), to: 1 - operation)
+        case 2: pair.send([UInt8](repeating: 8, count: input.length()), to: 1)
         case 3: change = (Int(input.short()), input.byte())
         case 4: link.atResponder?.pauseReading()
         case 5: link.atResponder?.resumeReading()
@@ -270,34 +280,26 @@ private func checkSession(_ bytes: [UInt8]) throws {
     }
     link.atResponder?.resumeReading()
     try pump()
-    for side in 0..<2 {
-        let got = link.received[side]
-        try expect(sent[side].starts(with: got), "\(got.count) frames arrived, and not as they were sent")
-    }
-    try link.finish([near, far])
+    try pair.finish()
 }
 
 /// An honest exchange loses no frame; a forged one ends the link, and its frames never reach an owner.
 private func checkRekeys(_ bytes: [UInt8]) throws {
     var input = FuzzInput(bytes)
-    let link = FuzzLink()
-    let (near, far) = (try link.dial(), try link.connection())
-    var sent: [[[UInt8]]] = [[], []]
+    var pair = try FuzzPair()
+    let (link, near, far) = (pair.link, pair.near, pair.far)
     try link.pump(near, far)
     FuzzTarget.preludeEnded()
     var isForged = false
     for _ in 0..<64 where !input.isAtEnd {
         let operation = input.index(below: 9)
-        let side = operation & 1
-        let connection = side == 1 ? link.atDialer : link.atResponder
         var frame: [UInt8]
         switch operation {
         case 0:
             link.loop.advanceTime(by: .minutes(Int64(input.byte())))
             continue
         case 1, 2:
-            frame = [8] + input.run()
-            if (try? connection?.send(frame)) != nil { sent[side].append(frame) }
+            pair.send([8] + input.run(), to: operation & 1)
             continue
         case 3, 4, 5, 6:
             frame = operation < 5 ? FuzzLink.rekey : FuzzLink.answer
@@ -309,13 +311,8 @@ private func checkRekeys(_ bytes: [UInt8]) throws {
             continue
         }
         isForged = true
-        try? connection?.send(frame)
+        try? (operation & 1 == 1 ? link.atDialer : link.atResponder)?.send(frame)
     }
     try link.pump(near, far)
-    for side in 0..<2 {
-        let got = link.received[side]
-        try expect(sent[side].starts(with: got), "\(got.count) frames arrived, and not as they were sent")
-        try expect(isForged || link.ends > 0 || got == sent[side], "an honest exchange loses frames")
-    }
-    try link.finish([near, far])
+    try pair.finish(losesNothing: !isForged && link.ends == 0)
 }

@@ -62,43 +62,33 @@ package struct Samples {
             .lifetime(.ended(agreement.id, renewable: agreement.terms)),
             .lifetime(.ended(agreement.id, renewable: nil)), .joinError(joinError()), .ping(.max), .pong(0),
             .group(GroupUpdate(state: nil, members: [], departures: [])), .profile(member()),
-        ] + contents().map { .content($0, age: 1) } + punches() + relayFrames() + mailboxRequests() + mailboxAnswers()
-            + mailboxMessages()
+        ] + contents().map { .content($0, age: 1) } + relayFrames() + mailboxFrames()
     }
 
-    package mutating func punches() -> [Frame] {
-        PunchMessage.Step.allCases.map { step in
+    private mutating func relayFrames() -> [Frame] {
+        let punches = PunchMessage.Step.allCases.map { step in
             let candidates = step == .go ? [] : [Endpoint(host: "192.0.2.7", port: 7_440)]
-            return .punch(PunchMessage(step: step, nonce: PunchNonce(random.bytes(16))!, candidates: candidates))
+            return Frame.punch(PunchMessage(step: step, nonce: PunchNonce(random.bytes(16))!, candidates: candidates))
         }
-    }
-
-    package mutating func relayFrames() -> [Frame] {
         let pieces: [RelayStreamFrame] = [.data(random.bytes(40)), .credit(1), .credit(Limits.relayWindow), .end]
-        let closings = RelayCloseReason.allCases.map { RelayStreamFrame.close($0) }
-        return [
-            .relayRequest(.reserve([])), .relayRequest(.reserve([.random(&random), .random(&random)])),
+        let streams = (pieces + RelayCloseReason.allCases.map { .close($0) }).flatMap { piece -> [Frame] in
+            [.relayRequest(.stream(.guest, piece)), .relayAnswer(.stream(RelayStreamID(9), piece))]
+        }
+        return punches + streams + RelayRefusal.allCases.map { .relayAnswer(.refused($0)) } + [
+            .relayRequest(.reserve([])), .relayRequest(.reserve(some(2))),
             .relayAnswer(.incoming(RelayStreamID(.max), .random(&random))),
-        ] + RelayRefusal.allCases.map { .relayAnswer(.refused($0)) }
-            + (pieces + closings).flatMap { piece -> [Frame] in
-                [.relayRequest(.stream(.guest, piece)), .relayAnswer(.stream(RelayStreamID(9), piece))]
-            }
+        ]
     }
 
     package mutating func some<Name: FixedBytes>(_ count: Int) -> [Name] { (0..<count).map { _ in .random(&random) } }
 
-    package mutating func mailboxRequests() -> [Frame] {
+    private mutating func mailboxFrames() -> [Frame] {
         let requests: [MailboxRequest] = [
             .claim(owner: ann.publicKey, proof: random.bytes(32), some(2)),
             .claim(owner: bob.publicKey, proof: random.bytes(32), []), .drop(some(3)), .drop([]),
             .purge(.random(&random), some(2)), .take(.random(&random), some(2)),
             .discard(.random(&random), some(1), answer: random.bytes(Limits.slotAnswerByteCount)),
         ]
-        return requests.map { .mailboxRequest($0) }
-    }
-
-    package mutating func mailboxAnswers() -> [Frame] {
-        let outcomes = PutOutcome.allCases.map { MailboxAnswer.put(.random(&random), .random(&random), $0) }
         let answers: [MailboxAnswer] = [
             .granted(MailboxGrant(boxCount: 0, slotCount: 0, byteCount: 0, longest: 0)),
             .slots(.random(&random), some(2)), .slots(.random(&random), []),
@@ -106,11 +96,8 @@ package struct Samples {
             .slot(.random(&random), .random(&random), dwell: .day, isAnswer: true, body: random.bytes(113)),
             .discarded(.random(&random), some(2)),
         ]
+        let outcomes = PutOutcome.allCases.map { MailboxAnswer.put(.random(&random), .random(&random), $0) }
         let refusals = MailboxRefusal.allCases.map { MailboxAnswer.refused($0) }
-        return (answers + outcomes + refusals).map { .mailboxAnswer($0) }
-    }
-
-    package mutating func mailboxMessages() -> [Frame] {
         let keys = [ann.publicKey, bob.publicKey, ann.publicKey]
         let slices = SliceKeys(agreement: .random(&random), first: 41_555, present: 41_556, left: .hour, keys: keys)
         var none = slices
@@ -119,7 +106,8 @@ package struct Samples {
             .want(.random(&random), above: nil), .want(.random(&random), above: 0),
             .want(.random(&random), above: .max), .keys(slices), .keys(none),
         ]
-        return messages.map { .mailbox($0) }
+        return requests.map { .mailboxRequest($0) } + (answers + outcomes + refusals).map { .mailboxAnswer($0) }
+            + messages.map { .mailbox($0) }
     }
 
     package mutating func content(_ type: ContentType, body: ContentBody) -> Content {

@@ -6,18 +6,17 @@
     /// readers behind the seals are tested, too.
     let storeTargets: [FuzzTarget] = [
         FuzzTarget("sidecar", byteCountLimit: 128, seeds: [StoreForms.sidecar]) { bytes in
-            let body = Array((bytes + [UInt8](repeating: 0, count: 96)).prefix(96))
+            let body = StoreForms.padded(bytes, to: 96)
             let whole = body + BLAKE2b.authenticate(key: StoreForms.key, Array("mayfly sidecar".utf8), body)
             let segment = Array(whole[8..<24])
             let tag = Array(whole[48..<64])
             let sidecar = ExpirySidecar(whole, segmentID: segment, inboxTag: tag, key: StoreForms.key)
             try expect(sidecar?.encoded ?? whole == whole, "a sidecar changes")
-            try expect(
-                ExpirySidecar(bytes, segmentID: segment, inboxTag: tag, key: StoreForms.otherKey) == nil,
-                "a sidecar of another row is taken")
+            let other = ExpirySidecar(bytes, segmentID: segment, inboxTag: tag, key: StoreForms.otherKey)
+            try expect(other == nil, "a sidecar of another row is taken")
         },
         FuzzTarget("column-header", byteCountLimit: 64, seeds: StoreForms.columnHeaders) { bytes in
-            let body = Array((bytes + [UInt8](repeating: 0, count: 48)).prefix(48))
+            let body = StoreForms.padded(bytes, to: 48)
             let page = body + BLAKE2b.hash(Array("mayfly column header".utf8), body, byteCount: 16)
             _ = ColumnHeader(page: bytes)
             guard let header = ColumnHeader(page: page) else { return }
@@ -27,13 +26,12 @@
             let keys = StoreForms.keys
             _ = TombstonePage.open(bytes, index: 0, keys: keys)
             let header = StoreForms.tombstoneHeader(bytes)
-            let plain = (bytes.dropFirst(8) + [UInt8](repeating: 0, count: SlotFile.pageByteCount)).prefix(
-                SlotFile.pageByteCount - header.count - XChaChaPoly.overheadByteCount)
-            let page =
-                header
-                + XChaChaPoly.seal(
-                    Array(plain), key: keys.tombstones, nonce: [UInt8](repeating: 1, count: XChaChaPoly.nonceByteCount),
-                    authenticating: KeyPage.associatedData(file: SlotFile.tombstonesName, index: 0, header: header))
+            let size = SlotFile.pageByteCount - header.count - XChaChaPoly.overheadByteCount
+            let sealed = XChaChaPoly.seal(
+                StoreForms.padded(bytes.dropFirst(8), to: size), key: keys.tombstones,
+                nonce: [UInt8](repeating: 1, count: XChaChaPoly.nonceByteCount),
+                authenticating: KeyPage.associatedData(file: SlotFile.tombstonesName, index: 0, header: header))
+            let page = header + sealed
             guard let tombstone = TombstonePage.open(page, index: 0, keys: keys) else { return }
             try expect(tombstone.payload.count <= TombstonePage.maximumPayload, "\(tombstone.payload.count) bytes")
             let again = TombstonePage.open(tombstone.seal(index: 0, keys: keys), index: 0, keys: keys)
@@ -69,6 +67,10 @@
         static let moment: Int64 = 1_800_000_000_000 / 7_200_000 * 7_200_000
         private static let tag = [UInt8](repeating: 2, count: 16)
 
+        static func padded(_ bytes: some Sequence<UInt8>, to count: Int) -> [UInt8] {
+            Array((Array(bytes) + [UInt8](repeating: 0, count: count)).prefix(count))
+        }
+
         private static func column() -> Column {
             Column(
                 slot: 0, header: ColumnHeader(tier: .oneHour, expiresAt: moment + 3_600_000),
@@ -92,15 +94,14 @@
         }
 
         static func tombstoneHeader(_ bytes: [UInt8]) -> [UInt8] {
-            let clear = Array("MFTOMB1\0".utf8) + Array((bytes + [UInt8](repeating: 0, count: 8)).prefix(8))
+            let clear = Array("MFTOMB1\0".utf8) + padded(bytes, to: 8)
             return clear + BLAKE2b.hash(Array("mayfly tombstone".utf8), clear, byteCount: 16)
         }
 
         static var tombstones: [[UInt8]] {
             [0, 5, TombstonePage.maximumPayload].map { count in
-                moment.littleEndianBytes + tag + UInt32(1).littleEndianBytes + UInt16(count).littleEndianBytes + [
-                    1, 2, 3,
-                ]
+                let head = moment.littleEndianBytes + tag + UInt32(1).littleEndianBytes
+                return head + UInt16(count).littleEndianBytes + [1, 2, 3]
             }
         }
 
@@ -121,10 +122,11 @@
             let file = RecordFile(number: 0, place: place, associatedData: [1], key: column.secret)
             let segment = Segment(file: file, sidecar: sidecarForm(), column: column, row: row)
             row.segments[0] = segment
-            for one in [record, record] {
-                segment.records.append(one)
-                row.insert(segment, segment.records.indices.upperBound - 1)
-                segment.noteExpiry(of: segment.records.indices.upperBound - 1)
+            for _ in 0..<2 {
+                segment.records.append(record)
+                let position = segment.records.indices.upperBound - 1
+                row.insert(segment, position)
+                segment.noteExpiry(of: position)
             }
             segment.settleEarliest()
             row.sortTimeline()

@@ -1,6 +1,5 @@
 import Adversary
 import Control
-import Cryptography
 import Foundation
 import Messaging
 

@@ -62,7 +62,6 @@ var isWhole = true
 do {
     let campaign = try Campaign(
         mayfly: mayfly, directory: home, crowd: crowd, units: units, neighbourhood: neighbourhood)
-    print(Floors.measure())
     if attacks.count < named.count {
         print("not made, for want of a neighbour: \(named.count - attacks.count) attacks")
     }
