@@ -35,6 +35,8 @@ final class LanSockets: UDPSockets {
 
     private(set) var addresses: [UInt32] = []
     private(set) var ports: [UInt16] = []
+    /// What all of them send.
+    var replayed: [UInt8]?
 
     init(_ addresses: Range<UInt32>, device: String) throws(Failure) {
         super.init()

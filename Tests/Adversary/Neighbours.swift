@@ -1,7 +1,6 @@
 import Cryptography
 import Foundation
 import Glibc
-import Synchronization
 import Transport
 
 /// Floods of the LAN discovery group by a neighbour with 512 addresses, each with its own port. A sender without a
@@ -41,10 +40,8 @@ struct Neighbours: Attackers {
         do { secret = try target.member(from: nil).secret.lan } catch { return inParallel(1) { _, _ in throw error } }
         let now = Int64(Date().timeIntervalSince1970 * 1_000)
         let slot = now / LanLimits.slotLength
-        let kept = Mutex<[Int: [UInt8]]>([:])
-        return flood(isSilent: false) { number, sockets in
-            let thread = number % effort.threads
-            if let known = kept.withLock({ $0[thread] }) { return known }
+        return flood(isSilent: false) { _, sockets in
+            if let known = sockets.replayed { return known }
             guard let address = IPAddress(bigEndianBytes(sockets.addresses[0])) else { return [] }
             let nonce = UInt64.random(in: 0...(.max))
             let port = sockets.ports[0]
@@ -52,7 +49,7 @@ struct Neighbours: Attackers {
             let entry = LanDatagram.Entry(tag: secret.tag(slot: slot), proof: proof)
             var random = SystemRandomNumberGenerator()
             let datagram = LanDatagram(.announcement, port: port, nonce: nonce, entries: [entry], using: &random)
-            kept.withLock { $0[thread] = datagram.bytes }
+            sockets.replayed = datagram.bytes
             return datagram.bytes
         }
     }

@@ -218,6 +218,10 @@ struct FuzzSession {
             payload: body == .opaque ? Array("hi".utf8) : [], body: body)
     }
 
+    private mutating func departure(of key: IdentityKey) -> Departure? {
+        genesis.map { Departure(of: key.publicKey, conversation: $0.conversation, key: key, &all.random) }
+    }
+
     mutating func signedFrame(_ from: Int, to node: Int, _ input: inout FuzzInput) -> Frame? {
         let key = all.keys[from]
         switch input.index(below: Self.frameCount) {
@@ -232,32 +236,23 @@ struct FuzzSession {
         case 4: return proposal(from, to: node, &input).map { .lifetime(.proposal($0)) }
         case 5:
             let known = all.machine(node)?.pendingProposal?.proposal ?? proposals.last
-            guard let known else { return nil }
-            return .lifetime(.accept(LifetimeAccept(known, at: input.time(), by: key, &all.random)))
+            return known.map { .lifetime(.accept(LifetimeAccept($0, at: input.time(), by: key, &all.random))) }
         case 6:
             let id = all.machine(node)?.pendingProposal?.proposal.id ?? proposals.last?.id
             guard let id else { return nil }
             return .lifetime(input.byte() & 1 == 0 ? .reject(id, .userDeclined) : .withdraw(id))
         case 7: return agreement(from, to: node, &input).map { .lifetime(.agreement($0)) }
         case 8:
-            return (agreements.last?.id).map {
-                .lifetime(.ended($0, renewable: input.byte() & 1 == 0 ? nil : terms(&input)))
-            }
-        case 9:
-            guard let genesis else { return nil }
-            return .explosion(notice(genesis, key, &input))
+            guard let last = agreements.last?.id else { return nil }
+            return .lifetime(.ended(last, renewable: input.byte() & 1 == 0 ? nil : terms(&input)))
+        case 9: return genesis.map { .explosion(notice($0, key, &input)) }
         case 10:
             let state = group(input.byte() & 1 == 0 ? all.keys[0] : key, &input)
             let members = (0..<Int(input.byte() % 4)).map { _ in member(from, &input) }
-            var departures: [Departure] = []
-            if input.byte() & 1 == 1, let genesis {
-                departures = [Departure(of: key.publicKey, conversation: genesis.conversation, key: key, &all.random)]
-            }
-            return .group(GroupUpdate(state: state, members: members, departures: departures))
+            let departure = input.byte() & 1 == 1 ? departure(of: key) : nil
+            return .group(GroupUpdate(state: state, members: members, departures: departure.map { [$0] } ?? []))
         case 11: return .profile(member(from, &input))
-        case 12:
-            guard let genesis else { return nil }
-            return .memberLeft(Departure(of: key.publicKey, conversation: genesis.conversation, key: key, &all.random))
+        case 12: return departure(of: key).map { .memberLeft($0) }
         case 13:
             return .attachmentRequest(
                 messageID(node, &input), first: Int(truncatingIfNeeded: input.number() & 0xffff_ffff),
