@@ -38,10 +38,9 @@
         },
         FuzzTarget("inbox-entry", byteCountLimit: 8_192) {
             var samples = Samples()
-            let genesis = samples.genesis()
             let summary = InboxSummary(
                 client: ClientID.generate(&samples.random), createdAt: samples.now, own: samples.ann.publicKey,
-                conversation: genesis.conversation, creator: samples.ann.publicKey, name: "room",
+                conversation: samples.conversation(), creator: samples.ann.publicKey, name: "room",
                 members: [InboxSummary.Peer(key: samples.bob.publicKey, profile: "bob")], lifetime: .oneDay,
                 isLocked: true, isRemoved: false, outboxCount: 0, endpointMark: 77,
                 relaySeeds: [.random(&samples.random), .random(&samples.random)], lastActivity: samples.now,

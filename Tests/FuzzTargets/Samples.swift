@@ -61,7 +61,7 @@ package struct Samples {
             .session(start), .lifetime(.proposal(agreement.proposal)), .lifetime(.agreement(agreement)),
             .lifetime(.ended(agreement.id, renewable: agreement.terms)),
             .lifetime(.ended(agreement.id, renewable: nil)), .joinError(joinError()), .ping(.max), .pong(0),
-            .group(GroupUpdate(state: nil, members: [], departures: [])), .profile(member()),
+            .group(GroupUpdate(state: nil, members: [], departures: [])),
         ] + contents().map { .content($0, age: 1) } + relayFrames() + mailboxFrames()
     }
 
@@ -132,21 +132,6 @@ package struct Samples {
         ]
     }
 
-    package mutating func genesis() -> Genesis {
-        Genesis(conversation: conversation(), createdAt: now, key: ann, &random)
-    }
-
-    package mutating func group(_ genesis: Genesis) -> GroupState {
-        GroupState(
-            conversation: genesis.conversation, version: 3, membership: 2, name: "room", isLocked: true,
-            members: [ann.publicKey, bob.publicKey]
-        ).signed(by: ann, &random)
-    }
-
-    package mutating func member() -> Member {
-        Member(profile: "ann", endpoints: [Endpoint(host: "example.org", port: 1)], version: 7, key: ann, &random)
-    }
-
     package mutating func joinError() -> JoinError {
         JoinError(
             errorType: .singleUseConsumed, inviteTag: InviteTag.random(&random),
@@ -167,21 +152,15 @@ package struct Samples {
     }
 
     package mutating func inboxRoles() throws -> [InboxRecord.Role] {
-        let invite = invite("what fell over", .oneDay, end: now + .day)
-        let payload = random.bytes(40)
-        let signed = SignedInvite(payload: payload, signedBy: ann.secret)
-        let genesis = genesis()
-        let group = group(genesis)
-        let own = member()
+        var values = try SpecifiedValues()
+        let invite = try VerifiedInvite(try values.signedInvite(), decoded: try values.invite())
         var conversation = ConversationRecord(
-            genesis: genesis, group: group, own: own,
-            members: [Member(profile: nil, endpoints: invite.endpoints, version: 1, key: bob, &random)],
-            issuer: InviteBook(tag: invite.tag))
-        conversation.lifetime.head = agreement()
+            genesis: values.genesis(), group: try values.group(), own: try values.annMember(),
+            members: [try values.bobMember()], issuer: InviteBook(tag: values.tag))
+        conversation.lifetime.head = try values.agreement()
         return [
             .unused, .contact(ContactRecord(routingSecret: random.bytes(32))),
-            .joining(JoinRecord(try VerifiedInvite(signed, decoded: invite), profile: "bob", startedAt: now)),
-            .conversation(conversation),
+            .joining(JoinRecord(invite, profile: "bob", startedAt: now)), .conversation(conversation),
         ]
     }
 }

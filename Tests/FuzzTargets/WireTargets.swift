@@ -111,7 +111,8 @@ let wireTargets: [FuzzTarget] = [
     },
     FuzzTarget("notice", byteCountLimit: 1_024) {
         var samples = Samples()
-        let genesis = samples.genesis()
+        let genesis = Genesis(
+            conversation: samples.conversation(), createdAt: samples.now, key: samples.ann, &samples.random)
         let notice = ExplodeNotice(genesis: genesis, expiresAt: samples.now, key: samples.ann, &samples.random)
         let receipt = DeletionReceipt(
             conversation: fuzzConversation, destroyedAt: samples.now, key: samples.bob, &samples.random)
