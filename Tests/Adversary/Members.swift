@@ -44,11 +44,11 @@ struct Members: Attackers {
             return .group(GroupUpdate(state: signed, members: [], departures: []))
         }
 
-        mutating func contents() -> Frame { return .content(member.text(String(repeating: "x", count: 1_000)), age: 0) }
+        mutating func contents() -> Frame { .content(member.text(String(repeating: "x", count: 1_000)), age: 0) }
 
         /// A receipt with the maximum number of unknown message ids.
         mutating func receipts() -> Frame {
-            return .receipt(Receipt(.read, (0..<Limits.receiptCount).map { _ in .random(&random) }))
+            .receipt(Receipt(.read, (0..<Limits.receiptCount).map { _ in .random(&random) }))
         }
 
         /// A chunk that inflates to a mebibyte, for a requested file and for an unknown one.
