@@ -39,31 +39,19 @@ import Testing
         // Open blocks; a oneof has no name.
         var path: [String] = []
         var inner: [String: String] = [:]
-        let text = proto.split(separator: "\n").map { line in
-            line.firstRange(of: "//").map { String(line[..<$0.lowerBound]) } ?? String(line)
-        }.joined(separator: " ")
-        var statement = ""
-        for character in text {
-            switch character {
-            case "{":
-                let words = statement.split(separator: " ")
-                let name = words.first == "message" ? String(words.last ?? "") : ""
-                if !name.isEmpty, let outer = path.last(where: { !$0.isEmpty }) { inner[name] = outer + "." + name }
+        for line in proto.split(separator: "\n") {
+            let code = line.firstRange(of: "//").map { line[..<$0.lowerBound] } ?? line
+            let words = code.split { $0 == " " || $0 == ";" }.map(String.init)
+            let message = path.last { !$0.isEmpty }
+            if words.last == "{" {
+                let name = words[0] == "message" ? words[1] : ""
+                if !name.isEmpty, let message { inner[name] = message + "." + name }
                 path.append(inner[name] ?? name)
-                statement = ""
-            case "}":
+            } else if words == ["}"] {
                 path.removeLast()
-                statement = ""
-            case ";":
-                let words = statement.split(separator: " ").map(String.init)
-                if let equals = words.firstIndex(of: "="), equals >= 2, words[0] != "option", words[0] != "syntax",
-                    let message = path.last(where: { !$0.isEmpty })
-                {
-                    let type = words[..<(equals - 1)].map { inner[$0] ?? $0 }.joined(separator: " ")
-                    found.insert("\(message) \(words[equals + 1]) \(words[equals - 1]) \(type)")
-                }
-                statement = ""
-            default: statement.append(character)
+            } else if let equals = words.firstIndex(of: "="), let message {
+                let type = words[..<(equals - 1)].map { inner[$0] ?? $0 }.joined(separator: " ")
+                found.insert("\(message) \(words[equals + 1]) \(words[equals - 1]) \(type)")
             }
         }
         return found

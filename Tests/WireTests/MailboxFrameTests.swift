@@ -43,97 +43,77 @@ func field(_ number: UInt64, _ value: UInt64) -> [UInt8] { varint(number << 3) +
 @Suite struct MailboxFrameTests {
     private var fixtures = Samples()
 
-    private func decoded(_ frame: Frame) throws -> Frame { try FrameCodec.decode(FrameCodec.encode(frame)) }
-
-    private func comesBack(_ frame: Frame) throws { #expect(try decoded(frame) == frame) }
-
-    private func isRefused(_ frame: Frame, _ error: WireError) { #expect(throws: error) { try decoded(frame) } }
+    /// The frame comes back unchanged, or is refused.
+    private func check(_ frame: Frame, _ refusal: WireError? = nil) throws {
+        let bytes = FrameCodec.encode(frame)
+        guard let refusal else { return #expect(try FrameCodec.decode(bytes) == frame) }
+        #expect(throws: refusal) { try FrameCodec.decode(bytes) }
+    }
 
     private mutating func name<Name: FixedBytes>() -> Name { .random(&fixtures.random) }
 
+    private mutating func slot(_ body: [UInt8], dwell: Milliseconds = 1, isAnswer: Bool = false) -> Frame {
+        .mailboxAnswer(.slot(name(), name(), dwell: dwell, isAnswer: isAnswer, body: body))
+    }
+
     @Test mutating func `the greatest numbers, and every kind and time class, are read back unchanged`() throws {
         let most = Int(UInt32.max)
-        let grant = MailboxGrant(boxCount: most, slotCount: most, byteCount: most, longest: .max)
-        try comesBack(.mailboxAnswer(.granted(grant)))
-        var slices = fixtures.slices(2)
-        (slices.first, slices.present) = (.max - 2, .max)
-        try comesBack(.mailbox(.keys(slices)))
+        try check(
+            .mailboxAnswer(.granted(MailboxGrant(boxCount: most, slotCount: most, byteCount: most, longest: .max))))
         for kind in SlotKind.allCases {
             for keeping in SlotKeeping.allCases {
                 let put = SlotPut(id: name(), kind: kind, keeping: keeping, body: [UInt8](repeating: 0, count: 1_024))
-                try comesBack(.mailboxRequest(.put(name(), put)))
+                try check(.mailboxRequest(.put(name(), put)))
             }
         }
     }
 
     @Test mutating func `a list of the greatest length is accepted, and a longer one is refused`() throws {
-        for (frame, _) in fixtures.mailboxLists(beyond: 0) { try comesBack(frame) }
-        for (frame, refusal) in fixtures.mailboxLists(beyond: 1) { isRefused(frame, refusal) }
+        for (frame, _) in fixtures.mailboxLists(beyond: 0) { try check(frame) }
+        for (frame, refusal) in fixtures.mailboxLists(beyond: 1) { try check(frame, refusal) }
     }
 
-    @Test mutating func `a slot body has one of the fixed sizes`() throws {
+    @Test mutating func `a slot body has one of the fixed sizes, an answer to a notice 1 to 256 bytes`() throws {
         for count in SlotSize.byteCounts.flatMap({ [$0 - 1, $0, $0 + 1] }) + [0] {
             let body = fixtures.random.bytes(count)
             let put = SlotPut(id: name(), kind: .memory, keeping: .oneHour, body: body)
-            let slot = Frame.mailboxAnswer(.slot(name(), name(), dwell: 1, isAnswer: false, body: body))
-            if SlotSize.byteCounts.contains(count) {
-                try comesBack(.mailboxRequest(.put(name(), put)))
-                try comesBack(slot)
-            } else {
-                isRefused(.mailboxRequest(.put(name(), put)), .malformed("mailbox_put.body"))
-                isRefused(slot, .malformed("mailbox_slot.body"))
-            }
+            let isFixed = SlotSize.byteCounts.contains(count)
+            try check(.mailboxRequest(.put(name(), put)), isFixed ? nil : .malformed("mailbox_put.body"))
+            try check(slot(body), isFixed ? nil : .malformed("mailbox_slot.body"))
+        }
+        for count in [0, 1, 256, 257, 1_024] {
+            let answer = fixtures.random.bytes(count)
+            let isShort = (1...256).contains(count)
+            try check(slot(answer, isAnswer: true), isShort ? nil : .malformed("mailbox_slot.body"))
+            let discard = Frame.mailboxRequest(.discard(name(), [name()], answer: answer))
+            try check(discard, count <= 256 ? nil : .tooLong("MailboxRequest.7.3"))
         }
     }
 
-    @Test(arguments: [0, 1, 256, 257, 1_024]) mutating func `an answer to a notice has 1 to 256 bytes`(_ count: Int)
-        throws
-    {
-        let answer = fixtures.random.bytes(count)
-        let slot = Frame.mailboxAnswer(.slot(name(), name(), dwell: 0, isAnswer: true, body: answer))
-        if (1...256).contains(count) { try comesBack(slot) } else { isRefused(slot, .malformed("mailbox_slot.body")) }
-        let discard = Frame.mailboxRequest(.discard(name(), [name()], answer: answer))
-        if count <= 256 { try comesBack(discard) } else { isRefused(discard, .tooLong("MailboxRequest.7.3")) }
-    }
-
-    @Test mutating func `a time beyond its limits is refused`() throws {
+    @Test mutating func `a time, a slice number or a proof beyond its limits is refused`() throws {
         let body = fixtures.random.bytes(1_024)
-        for dwell: Milliseconds in [0, .max] {
-            try comesBack(.mailboxAnswer(.slot(name(), name(), dwell: dwell, isAnswer: false, body: body)))
-        }
-        for dwell: Milliseconds in [-1, .min] {
-            isRefused(
-                .mailboxAnswer(.slot(name(), name(), dwell: dwell, isAnswer: false, body: body)),
-                .malformed("mailbox_slot.dwell"))
+        for dwell: Milliseconds in [0, .max, -1, .min] {
+            try check(slot(body, dwell: dwell), dwell < 0 ? .malformed("mailbox_slot.dwell") : nil)
         }
         let grant = MailboxGrant(boxCount: 1, slotCount: 1, byteCount: 1, longest: -1)
-        isRefused(.mailboxAnswer(.granted(grant)), .malformed("mailbox_grant.longest"))
+        try check(.mailboxAnswer(.granted(grant)), .malformed("mailbox_grant.longest"))
         var slices = fixtures.slices(2)
-        for left: Milliseconds in [1, 12 * .hour] {
+        for left: Milliseconds in [1, 12 * .hour, .min, -1, 0, 12 * .hour + 1, .max] {
             slices.left = left
-            try comesBack(.mailbox(.keys(slices)))
+            try check(.mailbox(.keys(slices)), (1...12 * .hour).contains(left) ? nil : .malformed("mailbox_keys.left"))
         }
-        for left: Milliseconds in [.min, -1, 0, 12 * .hour + 1, .max] {
-            slices.left = left
-            isRefused(.mailbox(.keys(slices)), .malformed("mailbox_keys.left"))
+        slices.left = .hour
+        slices.present = .max
+        for first: UInt32 in [.max - 2, .max - 1] {
+            slices.first = first
+            try check(.mailbox(.keys(slices)), first == .max - 2 ? nil : .malformed("mailbox_keys.first"))
         }
-    }
-
-    @Test mutating func `a slice number beyond the last is refused`() throws {
-        var slices = fixtures.slices(2)
-        slices.first = .max - 2
-        try comesBack(.mailbox(.keys(slices)))
-        slices.first = .max - 1
-        isRefused(.mailbox(.keys(slices)), .malformed("mailbox_keys.first"))
-        slices.keys = []
-        slices.first = .max
-        try comesBack(.mailbox(.keys(slices)))
-    }
-
-    @Test(arguments: [0, 31, 33, 64]) mutating func `a proof has 32 bytes`(_ count: Int) {
-        let proof = fixtures.random.bytes(count)
-        let claim = Frame.mailboxRequest(.claim(owner: fixtures.ann.publicKey, proof: proof, []))
-        isRefused(claim, .malformed("MailboxRequest.1.2"))
+        (slices.keys, slices.first) = ([], .max)
+        try check(.mailbox(.keys(slices)))
+        for count in [0, 31, 33, 64] {
+            let claim = MailboxRequest.claim(owner: fixtures.ann.publicKey, proof: fixtures.random.bytes(count), [])
+            try check(.mailboxRequest(claim), .malformed("MailboxRequest.1.2"))
+        }
     }
 
     private static let box = field(1, [UInt8](repeating: 1, count: 16))
