@@ -69,31 +69,6 @@ import Testing
     ) { #expect(Hex.decode(text) == nil) }
 }
 
-@Suite struct AEADTests {
-    @Test func `a truncated or changed ciphertext does not open`() throws {
-        let key = SecretBytes(copying: bytes(1, 32))
-        let sealed = XChaChaPoly.seal(text("content"), key: key, nonce: bytes(2, 24), authenticating: [3])
-        for count in sealed.indices {
-            #expect(throws: AEADError.authenticationFailed) {
-                try XChaChaPoly.open(sealed.prefix(count), key: key, authenticating: [3])
-            }
-            var changed = sealed
-            changed[count] ^= 1
-            #expect(throws: AEADError.authenticationFailed) {
-                try XChaChaPoly.open(changed, key: key, authenticating: [3])
-            }
-        }
-        #expect(throws: AEADError.authenticationFailed) { try XChaChaPoly.open(sealed, key: key) }
-    }
-
-    @Test func `an empty plaintext is sealed and opened`() throws {
-        let key = SecretBytes(copying: bytes(1, 32))
-        let sealed = XChaChaPoly.seal([], key: key, nonce: bytes(2, 24))
-        #expect(sealed.count == XChaChaPoly.overheadByteCount)
-        #expect(try XChaChaPoly.open(sealed, key: key).isEmpty)
-    }
-}
-
 @Suite struct SecretBytesTests {
     @Test func `the memory of a secret is zero when it is used again`() {
         for count in [1, 32, 64, 65, 4_096] {

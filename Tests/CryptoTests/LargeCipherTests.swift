@@ -66,23 +66,26 @@ func seal(_ plaintext: [UInt8], largely: Bool, _ key: [UInt8], _ nonce: [UInt8],
         }
     }
 
-    @Test(arguments: [1_007, 1_008, 1_100]) func `changed, truncated or foreign data does not open`(length: Int) throws
+    @Test(arguments: [0, 7, 1_007, 1_008, 1_100]) func `changed, truncated or foreign data does not open`(length: Int)
+        throws
     {
         let (plaintext, data) = (Self.bytes(length), Self.bytes(20))
         let key = SecretBytes(copying: Self.key)
         let nonce = ChaChaPoly.Nonce(Self.bytes(12))
-        func opens(_ sealed: [UInt8], _ data: [UInt8]) -> Bool {
-            (try? ChaChaPoly.open(sealed, key: key, nonce: nonce, authenticating: data)) != nil
+        let short = ChaChaPoly.seal(plaintext, key: key, nonce: nonce, authenticating: data)
+        let long = XChaChaPoly.seal(plaintext, key: key, nonce: Self.bytes(24), authenticating: data)
+        for (sealed, isLong) in [(short, false), (long, true)] {
+            func opens(_ sealed: [UInt8], _ data: [UInt8]) -> Bool {
+                if isLong { return (try? XChaChaPoly.open(sealed, key: key, authenticating: data)) != nil }
+                return (try? ChaChaPoly.open(sealed, key: key, nonce: nonce, authenticating: data)) != nil
+            }
+            #expect(opens(sealed, data) && !opens(sealed, []) && !opens(sealed, data.dropLast()))
+            for index in sealed.indices {
+                var changed = sealed
+                changed[index] ^= 1 << UInt8(index % 8)
+                #expect(!opens(changed, data) && !opens(Array(sealed.prefix(index)), data))
+            }
         }
-        let sealed = ChaChaPoly.seal(plaintext, key: key, nonce: nonce, authenticating: data)
-        #expect(opens(sealed, data))
-        for index in sealed.indices {
-            var changed = sealed
-            changed[index] ^= 1 << UInt8(index % 8)
-            #expect(!opens(changed, data))
-            #expect(!opens(Array(sealed.prefix(index)), data))
-        }
-        #expect(!opens(sealed, []) && !opens(sealed, data.dropLast()))
     }
 
     @Test func `a failed opening leaves zeros`() {
