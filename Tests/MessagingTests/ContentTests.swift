@@ -115,8 +115,7 @@ import Testing
         pair.run()
         #expect(pair.archive[1][id] == nil && state(id, pair, 0) == .sent)
         pair.hasRoom[1] = true
-        pair.now = pair.now + 3 * .second
-        pair.step(0) { core, turn in core.advance(&turn) }
+        pair.advance(0, by: 3 * .second)
         pair.run()
         #expect(state(id, pair, 0) == .delivered)
     }
@@ -261,9 +260,7 @@ import Testing
         pair.run()
         let link = try #require(pair.machines[0]?.link(to: pair.keys[1].publicKey))
         for kind in [Receipt.Kind.read, .tooLarge, .damaged] {
-            pair.step(0) { core, turn in
-                core.receive(.receipt(Receipt(kind, [id])), on: link, verify: { _ in nil }, &turn)
-            }
+            pair.receive(.receipt(Receipt(kind, [id])), 0, on: link)
         }
         #expect(state(id, pair, 0) == .received)
     }

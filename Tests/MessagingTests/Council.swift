@@ -245,16 +245,27 @@ struct Council {
     }
 }
 
-/// Two members.
 extension Council {
-    static func agreed(on terms: LifetimeTerms, policies: [LifetimePolicy] = [.ask, .ask], seed: UInt64 = 1) -> Council
+    static func agreed(_ count: Int = 2, on terms: LifetimeTerms, policies: [LifetimePolicy]? = nil, seed: UInt64 = 1)
+        -> Council
     {
-        var council = Council(2, seed: seed)
-        council.policies = policies
+        var council = Council(count, seed: seed)
+        council.policies = policies ?? council.policies
         council.agree(on: terms)
         return council
     }
 
+    /// The first member has proposed.
+    static func proposed(_ count: Int, _ terms: LifetimeTerms = .oneDay) -> Council {
+        var council = Council(count)
+        council.propose(terms, 0)
+        council.deliverAll()
+        return council
+    }
+}
+
+/// Two members.
+extension Council {
     var agreements: [AgreementID?] { machines.map { $0.inForce?.id } }
     func lifetime(_ index: Int) -> Lifetime { machines[index].lifetime }
     func pending(_ index: Int) -> (proposal: LifetimeProposal, isOurs: Bool)? { machines[index].pending }

@@ -422,8 +422,7 @@ import Testing
         let creator = pair.keys[0].publicKey
         pair.step(1) { core, turn in core.dialFailed(client, to: creator, isUnknownThere: false, &turn) }
         #expect(pair.knocks[1].isEmpty)
-        pair.now = pair.now + Milliseconds.minute
-        pair.step(1) { core, turn in core.advance(&turn) }
+        pair.advance(1, by: Milliseconds.minute)
         pair.step(1) { core, turn in core.dialFailed(client, to: creator, isUnknownThere: true, &turn) }
         #expect(pair.knocks[1] == [.askByInvite(client, invite.invite.id, invite.invite.endpoints)])
         func statement(_ tag: InviteTag, _ key: IdentityKey) -> ExpiredStatement {

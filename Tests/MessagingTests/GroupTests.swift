@@ -37,9 +37,7 @@ import Testing
         try all.join(3)
         for (reader, state) in [(3, DeliveryState.delivered), (1, .delivered), (2, .read)] {
             let link = try #require(all.machine(0)?.link(to: all.keys[reader].publicKey))
-            all.step(0) { core, turn in
-                core.receive(.receipt(Receipt(.read, [id])), on: link, verify: { _ in nil }, &turn)
-            }
+            all.receive(.receipt(Receipt(.read, [id])), 0, on: link)
             #expect(all.archive[0][id]?.state == state)
             #expect(all.archive[0][id]?.deliveries.count == 2)
         }
@@ -241,10 +239,10 @@ import Testing
         let conversation = try #require(all.machine(0)?.conversation)
         let link = try #require(all.machine(2)?.link(to: all.keys[1].publicKey))
         let forged = Departure(of: victim, conversation: conversation, key: all.keys[1], &all.random)
-        all.step(2) { core, turn in core.receive(.memberLeft(forged), on: link, verify: { _ in nil }, &turn) }
+        all.receive(.memberLeft(forged), 2, on: link)
         #expect(all.machine(2)?.record.isRemoved == false && all.names(2) == ["p0", "p1"])
         let creatorLink = try #require(all.machine(0)?.link(to: all.keys[1].publicKey))
-        all.step(0) { core, turn in core.receive(.memberLeft(forged), on: creatorLink, verify: { _ in nil }, &turn) }
+        all.receive(.memberLeft(forged), 0, on: creatorLink)
         #expect(all.names(0) == ["p1", "p2"])
     }
 
@@ -269,7 +267,7 @@ import Testing
         let good = try #require(all.machine(1)?.record.group)
         func offer(_ state: GroupState, _ all: inout World) {
             let update = GroupUpdate(state: state, members: [], departures: [])
-            all.step(1) { core, turn in core.receive(.group(update), on: link, verify: { _ in nil }, &turn) }
+            all.receive(.group(update), 1, on: link)
         }
         var fields = good
         fields.version += 1
@@ -304,7 +302,7 @@ import Testing
         all.run(for: 2 * Limits.forgeryPause)
         let again = try #require(all.machine(1)?.link(to: all.keys[2].publicKey))
         let update = GroupUpdate(state: fields.signed(by: all.keys[0], &all.random), members: [], departures: [])
-        all.step(1) { core, turn in core.receive(.group(update), on: again, verify: { _ in nil }, &turn) }
+        all.receive(.group(update), 1, on: again)
         #expect(all.machine(1)?.record.name == "true", "whoever brings it")
     }
 
@@ -313,7 +311,7 @@ import Testing
         let link = try #require(all.machine(1)?.link(to: all.keys[2].publicKey))
         let stamp = UInt64(all.now.milliseconds)
         func offer(_ member: Member, _ all: inout World) {
-            all.step(1) { core, turn in core.receive(.profile(member), on: link, verify: { _ in nil }, &turn) }
+            all.receive(.profile(member), 1, on: link)
         }
         let fake = Member(profile: "fake", endpoints: [], version: stamp + 9, key: all.keys[0], &all.random)
         offer(fake, &all)
@@ -330,17 +328,15 @@ import Testing
         }
         #expect(all.names(1) == ["n\(Limits.profileRate.burst)", "p0"])
         // Above the rate limit the newest description counts, once the rate allows it.
-        all.now = all.now + (Limits.profileRate.interval - 1)
-        all.step(1) { core, turn in core.advance(&turn) }
+        all.advance(1, by: Limits.profileRate.interval - 1)
         #expect(all.names(1) == ["n\(Limits.profileRate.burst)", "p0"])
         all.now = all.now + 1
         func told(_ all: World) -> Int { all.events[1].count { if case .profileChanged = $0 { true } else { false } } }
         let before = told(all)
-        all.step(1) { core, turn in core.advance(&turn) }
+        all.advance(1)
         #expect(all.names(1) == ["n20", "p0"])
         #expect(told(all) == before + 1, "watchers are told once")
-        all.now = all.now + .hour
-        all.step(1) { core, turn in core.advance(&turn) }
+        all.advance(1, by: .hour)
         #expect(all.names(1) == ["n20", "p0"] && told(all) == before + 1)
     }
 
@@ -354,22 +350,21 @@ import Testing
         let stamp = UInt64(all.now.milliseconds)
         let good = (0...10 as ClosedRange<UInt64>).map { member("n\($0)", stamp + $0) }
         for one in good.prefix(8) {
-            all.step(1) { core, turn in core.receive(.profile(one), on: links[0], verify: { _ in nil }, &turn) }
+            all.receive(.profile(one), 1, on: links[0])
         }
         // Passed on by another member: the genuine description counts, the forged one does not.
         let forged = Member(key: key, profile: "x", endpointTexts: [], version: .max, signature: good[0].signature)
         for one in [good[9], forged, good[8]] {
             let update = GroupUpdate(state: nil, members: [one], departures: [])
-            all.step(1) { core, turn in core.receive(.group(update), on: links[1], verify: { _ in nil }, &turn) }
+            all.receive(.group(update), 1, on: links[1])
         }
         #expect(all.names(1).contains("n\(Limits.profileRate.burst - 1)"))
         // A description above the rate limit does not hold up the next member's.
         let news = Member(profile: "news", endpoints: [], version: stamp + 1, key: all.keys[0], &all.random)
         let update = GroupUpdate(state: nil, members: [good[10], news], departures: [])
-        all.step(1) { core, turn in core.receive(.group(update), on: links[1], verify: { _ in nil }, &turn) }
+        all.receive(.group(update), 1, on: links[1])
         #expect(all.names(1) == ["n\(Limits.profileRate.burst - 1)", "news"])
-        all.now = all.now + Limits.profileRate.interval
-        all.step(1) { core, turn in core.advance(&turn) }
+        all.advance(1, by: Limits.profileRate.interval)
         #expect(all.names(1) == ["n10", "news"])
     }
 
@@ -513,7 +508,7 @@ import Testing
                 state: fields.signed(by: all.keys[0], &all.random),
                 members: fresh.map { Member(profile: nil, endpoints: [], version: 1, key: $0, &all.random) },
                 departures: [])
-            all.step(1) { core, turn in core.receive(.group(update), on: link, verify: { _ in nil }, &turn) }
+            all.receive(.group(update), 1, on: link)
         }
         #expect(all.machine(1)?.record.members == before.members && all.machine(1)?.record.group == before.group)
     }

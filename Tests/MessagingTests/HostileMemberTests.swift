@@ -126,7 +126,7 @@ extension World {
         #expect(all.machine(1)?.currentMembers.count == 1)
         let content = all.text("I am still here", by: attacker)
         for frame: Frame in [.content(content, age: 0), .receipt(Receipt(.read, [said])), .ping(1)] {
-            all.step(1) { core, turn in core.receive(frame, on: link, verify: { _ in nil }, &turn) }
+            all.receive(frame, 1, on: link)
         }
         #expect(all.archive[1][content.id] == nil && all.archive[1][said]?.state == .delivered)
         // Replaying the old state with its membership has no effect.
@@ -202,7 +202,7 @@ extension World {
         let link = try #require(all.machine(1)?.link(to: key))
         for frame in frames {
             // Directly to the core, as a frame in flight when the link was closed.
-            all.step(1) { core, turn in core.receive(frame, on: link, verify: { _ in nil }, &turn) }
+            all.receive(frame, 1, on: link)
         }
         #expect(all.machine(1)?.forgedCount ?? 0 <= Limits.forgeryRate.burst + 1, "a check each, and then none")
         if kind == "explosion" {

@@ -193,7 +193,7 @@ private struct Door {
             #expect(routes(all) == 3)
             all.now = all.now + 2 * .second
         }
-        all.step(0) { core, turn in core.advance(&turn) }
+        all.advance(0)
         #expect(routes(all) == 3)
         all.now = all.now + Limits.joinLifetime
         let client = all.clients[0]
@@ -234,7 +234,7 @@ private struct Door {
             let next = try #require(pair.nodes[1].joins.first?.nextAttempt)
             waits.append(next - pair.now)
             pair.now = next
-            pair.step(1) { core, turn in core.advance(&turn) }
+            pair.advance(1)
             #expect(pair.dials[1] != nil)
         }
         #expect(waits[0] < 400 && waits[13] >= Limits.redial.longest / 2)
@@ -268,11 +268,11 @@ private struct Door {
         try joining(&pair)
         let start = pair.now
         pair.now = start + Limits.joinLifetime
-        pair.step(1) { core, turn in core.advance(&turn) }
+        pair.advance(1)
         #expect(pair.nodes[1].joins.first?.record.state == .joinFailed(.genericFailure))
         #expect(pair.nodes[1].nextDeadline == start + Limits.joinListedLifetime)
         pair.now = start + (Limits.joinListedLifetime - 1)
-        pair.step(1) { core, turn in core.advance(&turn) }
+        pair.advance(1)
         #expect(pair.nodes[1].joins.count == 1)
         pair.now = start + Limits.joinListedLifetime
         var destroyed: [NodeAction] = []
@@ -315,7 +315,7 @@ private struct Door {
         ).signed(by: keys[0], &pair.random)
         welcome.agreement = Agreement(proposal: proposal, accepts: [])
         let question = Frame.welcome(welcome)
-        pair.step(1) { core, turn in core.receive(question, on: link, verify: { _ in nil }, &turn) }
+        pair.receive(question, 1, on: link)
         #expect(pair.events[1] == [.joinValidated])
         pair.disconnect()
         if !byUser { pair.now = pair.now + Limits.joinAnswerTime }
@@ -329,7 +329,7 @@ private struct Door {
         for _ in 0..<2 {
             pair.now = pair.now + Milliseconds.hour
             pair.dials[1] = nil
-            pair.step(1) { core, turn in core.advance(&turn) }
+            pair.advance(1)
             #expect(pair.dials[1]?.route == .invite(invite.invite.id))
             pair.meet(dialer: 1)
             #expect(pair.machines[0]?.currentMembers.isEmpty == true)

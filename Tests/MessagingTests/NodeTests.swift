@@ -107,7 +107,7 @@ import Testing
         pair.now = pair.now + pair.sessionGrace + 1
         pair.meet(dialer: 0)
         pair.now = pair.now + 5_000
-        for node in [0, 1] { pair.step(node) { core, turn in core.advance(&turn) } }
+        for node in [0, 1] { pair.advance(node) }
         let beginning = isRenewed ? "Messages will be deleted after 1 Day" : "From now on nothing is stored"
         let cause = "was out of reach for over 30 s, restarted, or closed the conversation"
         let lines = zip(lines(pair), before).map { $0.subtracting($1) }
@@ -230,8 +230,7 @@ import Testing
         let expiresAt = try #require(pair.archive[1][id]?.message.expiresAt)
         for _ in 0..<3 {
             #expect(pair.archive[0][id]?.message.state == .sent)
-            pair.now = pair.now + 20 * .second
-            pair.step(0) { core, turn in core.advance(&turn) }
+            pair.advance(0, by: 20 * .second)
             pair.run()
         }
         #expect(pair.machines[0]?.outboxCount == 1)
@@ -300,8 +299,7 @@ import Testing
         #expect(try #require(pair.machines[1]).heldByteCount <= Limits.memoryByteCount)
         #expect(pair.machines[0]?.outboxCount == 40 - held)
         pair.command(1) { machine, _ in machine.releaseMemory() }
-        pair.now = pair.now + 10 * .second
-        pair.step(0) { core, turn in core.advance(&turn) }
+        pair.advance(0, by: 10 * .second)
         pair.run()
         #expect(pair.machines[0]?.outboxCount == 0)
     }
@@ -359,10 +357,10 @@ import Testing
         let content = Content(
             type: .text, id: id, sentAt: pair.now, lifetime: .thirtyDays, agreement: .random(&pair.random),
             fallback: "", shouldPush: true, payload: [65])
-        pair.step(0) { core, turn in core.receive(.content(content, age: -5), on: link, verify: { _ in nil }, &turn) }
+        pair.receive(.content(content, age: -5), 0, on: link)
         #expect(pair.archive[0][id]?.keeping == .memory)
         pair.wire.removeAll()
-        pair.step(0) { core, turn in core.receive(.content(content, age: .max), on: link, verify: { _ in nil }, &turn) }
+        pair.receive(.content(content, age: .max), 0, on: link)
         #expect(pair.wire.count == 1)
     }
 

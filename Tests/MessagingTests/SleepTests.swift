@@ -23,13 +23,12 @@ import Testing
         // The other side knows that it sleeps: it neither dials nor counts a failure.
         #expect(pair.machines[1]?.isOnline(pair.keys[0].publicKey) == false)
         pair.dials = [nil, nil]
-        pair.now = pair.now + (Limits.redialAsleep - 1)
-        pair.step(1) { core, turn in core.advance(&turn) }
+        pair.advance(1, by: Limits.redialAsleep - 1)
         #expect(pair.dials[1] == nil)
         #expect(pair.archive[0][kept] != nil)
         pair.now = pair.now + 12 * .hour
         let late = try pair.say("late", from: 1)
-        pair.step(1) { core, turn in core.advance(&turn) }
+        pair.advance(1)
         #expect(pair.dials[1]?.remote == pair.keys[0].publicKey)
         pair.wake(0, .pushNotification)
         pair.meet(dialer: 1)
@@ -80,7 +79,7 @@ import Testing
         #expect(pair.lifetimes()[1 - sleeper] == .ephemeral)
         pair.now = pair.now + Limits.sleepingRetry.first
         pair.dials[sleeper] = nil
-        pair.step(sleeper) { core, turn in core.advance(&turn) }
+        pair.advance(sleeper)
         #expect(pair.dials[sleeper] != nil)
         pair.meet(dialer: sleeper)
         #expect(pair.lifetimes() == [.ephemeral, .ephemeral])
@@ -136,8 +135,7 @@ import Testing
         pair.run()
         pair.sleep(0)
         pair.run()
-        pair.now = pair.now + .day
-        pair.step(0) { core, turn in core.advance(&turn) }
+        pair.advance(0, by: .day)
         #expect(pair.events[0].contains(.inboxAwake(.activityRanking)))
         #expect(pair.machines[0]?.pendingProposal == nil)
         #expect(pair.events[0].contains { if case .lifetimeExpired = $0 { true } else { false } })
@@ -159,7 +157,7 @@ import Testing
                 let next = try #require(pair.nodes[0].nextDeadline)
                 pair.now = max(next, pair.now + 1)
                 pair.dials[0] = nil
-                pair.step(0) { core, turn in core.advance(&turn) }
+                pair.advance(0)
             }
             waits.append(pair.now - slept)
             #expect(pair.dials[0]?.remote == pair.keys[1].publicKey)
@@ -250,8 +248,7 @@ import Testing
         pair.run()
         // The other side sleeps, and is dialled all the same.
         pair.dials[0] = nil
-        pair.now = pair.now + 2 * .second
-        pair.step(0) { core, turn in core.advance(&turn) }
+        pair.advance(0, by: 2 * .second)
         #expect(pair.dials[0]?.remote == other)
         // A sleeping inbox is woken for it.
         #expect(pair.sleep(0) == nil)
@@ -265,8 +262,7 @@ import Testing
                 core.launch(&turn)
             }
         }
-        pair.now = pair.now + (restarts ? 2 : 1) * Limits.sleepingRetry.first
-        pair.step(0) { core, turn in core.advance(&turn) }
+        pair.advance(0, by: (restarts ? 2 : 1) * Limits.sleepingRetry.first)
         #expect(
             pair.events[0].last { if case .inboxAwake = $0 { true } else { false } } == .inboxAwake(.activityRanking))
         #expect(pair.dials[0]?.remote == other)
@@ -285,8 +281,7 @@ import Testing
         // It was heard: nothing wakes it any more.
         #expect(pair.sleep(0) == nil)
         pair.run()
-        pair.now = pair.now + .hour
-        pair.step(0) { core, turn in core.advance(&turn) }
+        pair.advance(0, by: .hour)
         #expect(pair.nodes[0].isSleeping(client))
     }
 
@@ -299,7 +294,7 @@ import Testing
         #expect(pair.archive[0][message] == nil)
         pair.now = pair.now + 2 * .second
         pair.dials[1] = nil
-        pair.step(1) { core, turn in core.advance(&turn) }
+        pair.advance(1)
         #expect(pair.dials[1] != nil)
         pair.wake(0, .pushNotification)
         pair.meet(dialer: 1)
@@ -312,7 +307,7 @@ import Testing
         let remote = pair.keys[1].publicKey
         pair.sleep(0)
         pair.wire = []
-        pair.step(0) { core, turn in core.receive(.ping(1), on: LinkID(1), verify: { _ in nil }, &turn) }
+        pair.receive(.ping(1), 0, on: LinkID(1))
         pair.step(0) { core, turn in core.linkClosed(LinkID(1), &turn) }
         pair.step(0) { core, turn in core.dialFailed(client, to: remote, isUnknownThere: true, &turn) }
         pair.step(0) { core, turn in core.receiveNotice([1, 2, 3], for: client, &turn) }
@@ -352,7 +347,7 @@ import Testing
         pair.step(0) { core, turn in core.launch(&turn) }
         for awake in [Limits.wakeBatchCount, 2 * Limits.wakeBatchCount, count] {
             #expect(pair.nodes[0].nextDeadline == pair.now)
-            for _ in 0..<3 { pair.step(0) { core, turn in core.advance(&turn) } }
+            for _ in 0..<3 { pair.advance(0) }
             #expect(pair.nodes[0].awakeCount == awake)
             pair.now = pair.now + Limits.wakePause
         }
@@ -368,13 +363,11 @@ import Testing
         pair.step(0) { core, turn in core.rebalance(&turn) }
         pair.step(0) { core, turn in core.launch(&turn) }
         for _ in 0..<3 {
-            pair.now = pair.now + .second
-            pair.step(0) { core, turn in core.advance(&turn) }
+            pair.advance(0, by: .second)
         }
         #expect(pair.nodes[0].isSleeping(pair.clients[0]))
         pair.isLocked[0] = false
-        pair.now = pair.now + 2 * .second
-        pair.step(0) { core, turn in core.advance(&turn) }
+        pair.advance(0, by: 2 * .second)
         #expect(pair.machines[0] != nil)
     }
 
@@ -403,22 +396,19 @@ import Testing
         #expect(pair.nodes[0].awakeCount == 6)
         for client in clients { pair.nodes[0].setWatched(client, false) }
         for _ in 0..<3 {
-            pair.now = pair.now + .minute
-            pair.step(0) { core, turn in core.advance(&turn) }
+            pair.advance(0, by: .minute)
         }
         #expect(pair.nodes[0].awakeCount == 2)
         // A larger capacity is used.
         pair.nodes[0].setCapacity(5, now: pair.now)
         for _ in 0..<3 {
-            pair.now = pair.now + .second
-            pair.step(0) { core, turn in core.advance(&turn) }
+            pair.advance(0, by: .second)
         }
         #expect(pair.nodes[0].awakeCount == 5)
         let gone = try #require(clients.first { !pair.nodes[0].isSleeping($0) })
         pair.step(0) { core, turn in core.step(gone, &turn) { $0.leave(&$1) } }
         for _ in 0..<3 {
-            pair.now = pair.now + .second
-            pair.step(0) { core, turn in core.advance(&turn) }
+            pair.advance(0, by: .second)
         }
         #expect(pair.nodes[0].awakeCount == 5 && pair.nodes[0].sleepingCount == 0)
     }

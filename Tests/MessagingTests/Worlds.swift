@@ -42,6 +42,18 @@ extension World {
         step(node) { core, turn in _ = try? core.sleep(client, &turn) }
     }
 
+    /// Time passes for one node alone.
+    mutating func advance(_ node: Int, by time: Milliseconds = 0) {
+        now = now + time
+        step(node) { core, turn in core.advance(&turn) }
+    }
+
+    /// A sealed notice of an explosion arrives without a link.
+    mutating func notify(_ node: Int, _ sealed: [UInt8]) {
+        let client = clients[node]
+        step(node) { core, turn in core.receiveNotice(sealed, for: client, &turn) }
+    }
+
     mutating func heal() { cut = [] }
 
     mutating func heal(for time: Milliseconds) {
