@@ -10,11 +10,6 @@ import Testing
 
     private func end(_ all: World, _ node: Int) -> Timestamp? { all.machine(node)?.record.schedule?.expiresAt }
 
-    /// The notice of a node's schedule, sealed as a member sends it.
-    private func notice(_ all: inout World, _ node: Int) throws -> [UInt8] {
-        try #require(all.machine(node)?.record.schedule?.notice).sealed(&all.random)
-    }
-
     @Test func `a scheduled explosion is confirmed by all members and ends the conversation at its time`() throws {
         var all = try World.joined(4)
         #expect(schedule(&all, in: .hour) == nil)
@@ -108,78 +103,48 @@ import Testing
         }
     }
 
-    @Test func `a later notice goes unchecked, and a forged earlier one is dropped`() throws {
-        var all = try World.joined(2)
-        #expect(schedule(&all, in: .hour) == nil)
-        all.run()
-        let own = try #require(all.machine(1)?.record.schedule?.notice)
-        func offer(_ seconds: Milliseconds, _ all: inout World) -> Bool {
-            var forged = own
-            forged.expiresAt = own.expiresAt + seconds * .second
-            let dropped = all.machine(1)?.droppedCount ?? 0
-            all.inject(.explosion(forged.sealed(&all.random)), from: 0, to: 1)
-            return all.machine(1)?.droppedCount == dropped
-        }
-        // A later notice is answered with ours without a check. An earlier one is checked, and a forged one ends the
-        // link.
-        #expect(offer(1, &all))
-        #expect(all.machine(1)?.isOnline(all.keys[0].publicKey) == true)
-        #expect(!offer(-1, &all))
-        all.run(for: 0)
-        #expect(end(all, 1) == own.expiresAt)
-    }
-
     @Test func `the earliest scheduled end wins in any order, and an immediate explosion beats all`() throws {
         var all = try World.joined(2)
         _ = schedule(&all, in: 3 * .hour)
         all.run()
-        let late = try notice(&all, 0)
+        let late = try #require(all.machine(0)?.record.schedule?.notice).sealed(&all.random)
         _ = schedule(&all, in: .hour)
         all.run()
         let early = try #require(end(all, 0))
         _ = schedule(&all, in: 2 * .hour)
         all.run()
-        let client = all.clients[1]
-        all.step(1) { core, turn in core.receiveNotice(late, for: client, &turn) }
+        all.notify(1, late)
         all.run()
         #expect(end(all, 0) == early && end(all, 1) == early)
         // A forged notice changes nothing.
-        let genesis = try #require(all.machine(0)?.record.genesis)
-        for (key, immediate) in [(all.keys[1], true), (all.keys[1], false)] {
-            let forged = ExplodeNotice(
-                genesis: genesis, expiresAt: all.now + 60_000, isImmediate: immediate, key: key, &all.random
-            ).sealed(&all.random)
-            all.step(1) { core, turn in core.receiveNotice(forged, for: client, &turn) }
+        for isImmediate in [true, false] {
+            all.notify(1, all.notice(at: all.now + 60_000, isImmediate: isImmediate, by: 1))
         }
         #expect(end(all, 1) == early)
         // An immediate notice far in the future takes effect now, whatever the clock.
-        let now = ExplodeNotice(genesis: genesis, expiresAt: all.now + .day, key: all.keys[0], &all.random)
-        let sealed = now.sealed(&all.random)
-        all.step(1) { core, turn in core.receiveNotice(sealed, for: client, &turn) }
+        all.notify(1, all.notice(at: all.now + .day, isImmediate: true))
         #expect(all.machine(1) == nil)
     }
 
-    @Test func `a notice that would change nothing is not checked, and is answered with ours`() throws {
+    @Test
+    func `a notice that would change nothing is answered with ours unchecked; a forged earlier one ends the link`()
+        throws
+    {
         var all = try World.joined(2)
         _ = schedule(&all, in: .hour)
         all.run()
-        let (known, client) = (try #require(end(all, 1)), all.clients[1])
-        let genesis = try #require(all.machine(1)?.record.genesis)
+        let known = try #require(end(all, 1))
         // Signed by a member in the creator's name.
         for (time, isChecked) in [(known + 1_000, false), (known + .day, false), (known - 1_000, true)] {
-            let forged = ExplodeNotice(
-                genesis: genesis, expiresAt: time, isImmediate: false, key: all.keys[1], &all.random
-            ).sealed(&all.random)
+            let forged = all.notice(at: time, by: 1)
             let before = try #require(all.machine(1)).forgedCount
-            all.step(1) { core, turn in core.receiveNotice(forged, for: client, &turn) }
+            all.notify(1, forged)
             #expect(all.machine(1)?.forgedCount == before + (isChecked ? 1 : 0))
             #expect(end(all, 1) == known)
         }
         // A member with another notice is sent ours.
         let link = try #require(all.machine(1)?.link(to: all.keys[0].publicKey))
-        let late = ExplodeNotice(
-            genesis: genesis, expiresAt: known + .day, isImmediate: false, key: all.keys[0], &all.random
-        ).sealed(&all.random)
+        let late = all.notice(at: known + .day)
         var answers: [NodeAction] = []
         all.step(1) { core, turn in
             answers = turn.apart { core.receive(.explosion(late), on: link, verify: { _ in nil }, &$0) }
@@ -188,6 +153,13 @@ import Testing
             return #expect(Bool(false), "\(answers)")
         }
         #expect(ExplodeNotice(opening: told, conversation: all.conversation)?.expiresAt == known)
+        // Over the link, a forged one counts against its sender.
+        for (seconds, isDropped) in [(1, false), (-1, true)] as [(Milliseconds, Bool)] {
+            let forged = all.notice(at: known + seconds * .second, by: 1)
+            let before = all.machine(1)?.droppedCount ?? 0
+            all.inject(.explosion(forged), from: 0, to: 1)
+            #expect((all.machine(1)?.droppedCount != before) == isDropped && end(all, 1) == known)
+        }
     }
 
     @Test func `only the creator schedules an end: a past time is now, a far one is clamped`() throws {
@@ -202,14 +174,10 @@ import Testing
         #expect(all.machine(0) == nil)
         // A member clamps a received schedule by its own clock, too.
         var other = try World.joined(2)
-        let genesis = try #require(other.machine(0)?.record.genesis)
-        let (client, clamped) = (other.clients[1], other.now + Limits.explosionHorizon)
+        let clamped = other.now + Limits.explosionHorizon
         // The second notice has an earlier time, and puts nothing off.
         for time in [Timestamp.latest, clamped + 2 * .day] {
-            let notice = ExplodeNotice(
-                genesis: genesis, expiresAt: time, isImmediate: false, key: other.keys[0], &other.random
-            ).sealed(&other.random)
-            other.step(1) { core, turn in core.receiveNotice(notice, for: client, &turn) }
+            other.notify(1, other.notice(at: time))
             #expect(end(other, 1) == clamped)
             other.now = other.now + .day
         }
@@ -273,8 +241,7 @@ import Testing
 
     @Test func `a joiner learns the schedule from the welcome, and an inconsistent welcome is invalid`() throws {
         var all = World(2)
-        let client = all.clients[0]
-        all.step(0) { core, turn in _ = try? core.createConversation(client, name: "c", profile: "p", &turn) }
+        all.create()
         _ = schedule(&all, in: .hour)
         try all.join(1)
         #expect(end(all, 1) == end(all, 0) && end(all, 1) != nil)
@@ -289,18 +256,14 @@ import Testing
             notice: schedule.notice.sealed(&all.random))
         let joiner = all.keys[1].publicKey
         #expect(welcome.isValid(for: joiner))
-        welcome.expiresAt = nil
-        #expect(!welcome.isValid(for: joiner))
-        welcome.expiresAt = schedule.notice.expiresAt + 1_000
-        #expect(!welcome.isValid(for: joiner))
-        welcome.expiresAt = schedule.notice.expiresAt
-        welcome.notice = nil
-        #expect(!welcome.isValid(for: joiner))
-        let forged = ExplodeNotice(
-            genesis: machine.record.genesis, expiresAt: schedule.notice.expiresAt, isImmediate: false, key: all.keys[1],
-            &all.random)
-        welcome.notice = forged.sealed(&all.random)
-        #expect(!welcome.isValid(for: joiner))
+        let (right, due) = (welcome.notice, schedule.notice.expiresAt)
+        let wrong: [(Timestamp?, [UInt8]?)] = [
+            (nil, right), (due + 1_000, right), (due, nil), (due, all.notice(at: due, by: 1)),
+        ]
+        for (time, notice) in wrong {
+            (welcome.expiresAt, welcome.notice) = (time, notice)
+            #expect(!welcome.isValid(for: joiner))
+        }
     }
 
     @Test func `a restored creator obeys its own earlier notice and requests the receipts again`() throws {
@@ -313,14 +276,13 @@ import Testing
         all.nodes[0] = NodeStateMachine()
         let key = all.keys[0]
         all.step(0) { core, turn in core.load(record, key: key, &turn) }
-        let machine = tombstone
-        let answer = try #require(machine.answer(toQuestionOf: key.publicKey))
+        let answer = try #require(tombstone.answer(toQuestionOf: key.publicKey))
         all.step(0) { core, turn in core.receiveNotice(answer, for: client, isAnswer: true, &turn) }
         #expect(all.machine(0) == nil && all.exploded[0]?.role == .creator)
         #expect(all.fanOut[0].map(\.key) == [all.keys[1].publicKey])
-        #expect(machine.answer(toNoticeOf: key.publicKey) == tombstone.receipt)
-        #expect(machine.answer(toNoticeOf: all.keys[1].publicKey) == nil)
-        #expect(machine.answer(toQuestionOf: makeKey(&all.random).publicKey) == nil)
+        #expect(tombstone.answer(toNoticeOf: key.publicKey) == tombstone.receipt)
+        #expect(tombstone.answer(toNoticeOf: all.keys[1].publicKey) == nil)
+        #expect(tombstone.answer(toQuestionOf: makeKey(&all.random).publicKey) == nil)
     }
 
     @Test func `a member with a fast clock explodes first, and the creator keeps its receipt`() throws {
@@ -439,39 +401,5 @@ import Testing
         pair.step(1) { core, turn in core.receive(right, for: client, &turn) }
         pair.step(1) { core, turn in core.dialFailed(client, to: creator, isUnknownThere: true, &turn) }
         #expect(pair.events[1].count == count && pair.knocks[1].count == 1)
-    }
-
-    @Test func `a sealed statement opens only whole, with the invite's key and token`() throws {
-        var random = Randomness.seeded(1)
-        let key = makeKey(&random)
-        let seal = random.bytes(32)
-        let other = random.bytes(32)
-        let statement = ExpiredStatement(tag: .random(&random), timestamp: noon, key: key, &random)
-        let token = random.bytes(16)
-        let sealed = statement.sealed(key: SecretBytes(copying: seal), token: token, &random)
-        func open(_ sealed: [UInt8], _ key: [UInt8], _ token: [UInt8]) -> ExpiredStatement? {
-            ExpiredStatement(opening: sealed, key: SecretBytes(copying: key), token: token)
-        }
-        #expect(sealed.count == ExpiredStatement.sealedByteCount && sealed.count < Limits.noticeByteCount)
-        #expect(open(sealed, seal, token) == statement)
-        #expect(statement.isValid(creator: key.publicKey) && !statement.isValid(creator: makeKey(&random).publicKey))
-        #expect(open(sealed, other, token) == nil && open(sealed, seal, random.bytes(16)) == nil)
-        for count in 0..<sealed.count { #expect(open(Array(sealed[..<count]), seal, token) == nil) }
-    }
-
-    @Test func `a knock question has a notice's length and is valid only for its key and token`() {
-        var random = Randomness.seeded(1)
-        let key = random.bytes(32)
-        let other = random.bytes(32)
-        let token = random.bytes(16)
-        let sealed = KnockQuestion.seal(key: SecretBytes(copying: key), token: token, &random)
-        func isAuthentic(_ sealed: [UInt8], _ key: [UInt8], _ token: [UInt8]) -> Bool {
-            KnockQuestion.isAuthentic(sealed, key: SecretBytes(copying: key), token: token)
-        }
-        #expect(sealed.count == Limits.noticeByteCount)
-        #expect(isAuthentic(sealed, key, token))
-        #expect(!isAuthentic(sealed, other, token) && !isAuthentic(sealed, key, random.bytes(16)))
-        #expect(!isAuthentic([UInt8](repeating: 0, count: sealed.count), key, token))
-        for count in 0..<sealed.count { #expect(!isAuthentic(Array(sealed[..<count]), key, token)) }
     }
 }

@@ -4,16 +4,18 @@ import TestSupport
 import Testing
 
 @Suite struct Groups {
-    @Test func `a joiner gets a link to every member, and its message reaches all`() throws {
-        var all = try World.joined(5)
-        for one in 0..<5 {
-            #expect(all.names(one) == (0..<5).filter { $0 != one }.map { "p\($0)" })
+    @Test func `members of a conversation of the largest size have links to all, and their messages reach all`() throws
+    {
+        let count = Limits.memberCount
+        var all = try World.joined(count)
+        for one in 0..<count {
+            #expect(all.names(one) == (0..<count).filter { $0 != one }.map { "p\($0)" }.sorted())
             for other in 0..<one { #expect(all.isOnline(one, other), "\(one) and \(other)") }
         }
-        let id = try all.say("to all", from: 3)
+        let id = try all.say("full house", from: 7)
         all.run()
-        for node in 0..<5 { #expect(all.archive[node][id]?.content.displayText == "to all") }
-        #expect(all.archive[3][id]?.state == .delivered)
+        #expect(all.archive.allSatisfy { $0[id]?.content.displayText == "full house" })
+        #expect(all.archive[7][id]?.state == .delivered)
     }
 
     @Test func `a message counts as delivered only when the last member has it`() throws {
@@ -119,41 +121,88 @@ import Testing
         #expect(all.machine(1)?.currentMembers.first?.endpoints == [Endpoint(host: "elsewhere", port: 1)])
     }
 
+    /// The creator's next state.
+    private func next(_ all: World, _ change: (inout GroupState) -> Void) throws -> GroupState {
+        var state = try #require(all.machine(1)?.record.group)
+        state.version += 1
+        change(&state)
+        return state
+    }
+
+    /// Node 1 hears of a state from its creator or from another member.
+    private func offer(
+        _ state: GroupState, _ members: [Member] = [], by signer: Int = 0, from node: Int = 0, _ all: inout World
+    ) {
+        let signed = state.signed(by: all.keys[signer], &all.random)
+        all.inject(.group(GroupUpdate(state: signed, members: members, departures: [])), from: node, to: 1)
+    }
+
+    private func newcomers(_ count: Int, _ all: inout World) -> [Member] {
+        (0..<count).map { number in
+            let key = makeKey(&all.random)
+            return Member(profile: "new \(number)", endpoints: [], version: 1, key: key, &all.random)
+        }
+    }
+
     @Test func `a group state with other members needs a new membership number`() throws {
         var all = try World.joined(2)
         all.agree(on: .oneDay)
-        let newcomer = makeKey(&all.random)
-        let description = Member(profile: "new", endpoints: [], version: 1, key: newcomer, &all.random)
+        let newcomer = newcomers(1, &all)
         for (membership, isTaken) in [(0, false), (1, true)] as [(UInt64, Bool)] {
-            var state = try #require(all.machine(1)?.record.group)
-            state.version += 1
-            state.membership += membership
-            state.members.append(newcomer.publicKey)
-            let signed = state.signed(by: all.keys[0], &all.random)
-            let update = GroupUpdate(state: signed, members: [description], departures: [])
-            all.inject(.group(update), from: 0, to: 1)
-            #expect(all.names(1) == (isTaken ? ["new", "p0"] : ["p0"]))
+            let state = try next(all) {
+                $0.membership += membership
+                $0.members.append(newcomer[0].key)
+            }
+            offer(state, newcomer, &all)
+            #expect(all.names(1) == (isTaken ? ["new 0", "p0"] : ["p0"]))
             #expect(all.machine(1)?.lifetime == (isTaken ? .ephemeral : .oneDay))
         }
     }
 
     @Test func `a state that adds many members keeps all of them and drops the departed`() throws {
         var all = try World.joined(3)
-        let old = try #require(all.machine(1)?.record.group)
-        let newcomers = (0..<(Limits.departedCount + 2)).map { _ in makeKey(&all.random) }
-        var state = old
-        state.version += 1
-        state.membership += 1
-        state.members = [all.keys[0].publicKey, all.keys[1].publicKey] + newcomers.map(\.publicKey)
-        let descriptions = newcomers.enumerated().map { index, key in
-            Member(profile: "new \(index)", endpoints: [], version: 1, key: key, &all.random)
+        let newcomers = newcomers(Limits.departedCount + 2, &all)
+        let state = try next(all) {
+            $0.membership += 1
+            $0.members = [all.keys[0].publicKey, all.keys[1].publicKey] + newcomers.map(\.key)
         }
-        let signed = state.signed(by: all.keys[0], &all.random)
-        let update = GroupUpdate(state: signed, members: descriptions, departures: [])
-        all.inject(.group(update), from: 0, to: 1)
+        offer(state, newcomers, &all)
         #expect(all.names(1).count == 1 + newcomers.count && !all.names(1).contains("p2"))
         let known = Set((all.machine(1)?.record.members ?? []).map(\.key))
-        #expect(known.isSuperset(of: newcomers.map(\.publicKey)))
+        #expect(known.isSuperset(of: newcomers.map(\.key)))
+    }
+
+    @Test func `a group state that is forged, old or names an unknown member changes nothing`() throws {
+        var all = try World.joined(3)
+        let before = try #require(all.machine(1)?.record.group)
+        let stranger = makeKey(&all.random).publicKey
+        let other = ConversationID.random(&all.random)
+        let wrong: [(why: String, signer: Int, change: (inout GroupState) -> Void)] = [
+            ("it is signed by another member", 2, { $0.name = "forged" }),
+            ("it names somebody who has not been described", 0, { $0.members.append(stranger) }),
+            ("its version is not larger", 0, { ($0.version, $0.name) = ($0.version - 1, "old") }),
+            ("it is of another conversation", 0, { $0.conversation = other }),
+            ("it names a member twice", 0, { $0.members.append($0.members[0]) }),
+            ("its creator is not the first", 0, { $0.members.swapAt(0, 1) }),
+        ]
+        for (why, signer, change) in wrong {
+            offer(try next(all, change), by: signer, from: 2, &all)
+            #expect(all.machine(1)?.record.group == before, "\(why)")
+        }
+        let right = try next(all) { $0.name = "true" }
+        // After so many invalid states the link is not read for a while.
+        offer(right, from: 2, &all)
+        #expect(all.machine(1)?.record.group == before)
+        all.run(for: 2 * Limits.forgeryPause)
+        // Members who are described beside one who is not are not kept.
+        let members = try #require(all.machine(1)?.record.members)
+        for _ in 0..<5 {
+            let described = newcomers(10, &all)
+            offer(try next(all) { $0.members += described.map(\.key) + [stranger] }, described, from: 2, &all)
+        }
+        #expect(all.machine(1)?.record.members == members && all.machine(1)?.record.group == before)
+        offer(right, from: 2, &all)
+        #expect(all.machine(1)?.record.name == "true", "whoever brings it")
     }
 
     @Test func `a member's session ends only after it lacked every link for longer than the grace`() throws {
@@ -236,13 +285,9 @@ import Testing
     @Test func `a member cannot remove another member with a forged departure`() throws {
         var all = try World.joined(3)
         let victim = all.keys[2].publicKey
-        let conversation = try #require(all.machine(0)?.conversation)
-        let link = try #require(all.machine(2)?.link(to: all.keys[1].publicKey))
-        let forged = Departure(of: victim, conversation: conversation, key: all.keys[1], &all.random)
-        all.receive(.memberLeft(forged), 2, on: link)
+        let forged = Departure(of: victim, conversation: all.conversation, key: all.keys[1], &all.random)
+        for node in [2, 0] { all.inject(.memberLeft(forged), from: 1, to: node) }
         #expect(all.machine(2)?.record.isRemoved == false && all.names(2) == ["p0", "p1"])
-        let creatorLink = try #require(all.machine(0)?.link(to: all.keys[1].publicKey))
-        all.receive(.memberLeft(forged), 0, on: creatorLink)
         #expect(all.names(0) == ["p1", "p2"])
     }
 
@@ -261,58 +306,11 @@ import Testing
         #expect(all.machine(1)?.record.departures.isEmpty == true)
     }
 
-    @Test func `a group state that is forged, old or names an unknown member changes nothing`() throws {
-        var all = try World.joined(3)
-        let link = try #require(all.machine(1)?.link(to: all.keys[2].publicKey))
-        let good = try #require(all.machine(1)?.record.group)
-        func offer(_ state: GroupState, _ all: inout World) {
-            let update = GroupUpdate(state: state, members: [], departures: [])
-            all.receive(.group(update), 1, on: link)
-        }
-        var fields = good
-        fields.version += 1
-        fields.name = "forged"
-        offer(fields.signed(by: all.keys[2], &all.random), &all)
-        #expect(all.machine(1)?.record.group == good)
-        fields.members.append(makeKey(&all.random).publicKey)
-        offer(fields.signed(by: all.keys[0], &all.random), &all)
-        #expect(all.machine(1)?.record.group == good, "it names somebody who has not been described")
-        fields = good
-        fields.name = "old"
-        offer(fields.signed(by: all.keys[0], &all.random), &all)
-        #expect(all.machine(1)?.record.group == good, "its version is not larger")
-        fields.version += 1
-        fields.conversation = .random(&all.random)
-        offer(fields.signed(by: all.keys[0], &all.random), &all)
-        fields = good
-        fields.version += 1
-        fields.members.append(fields.members[0])
-        offer(fields.signed(by: all.keys[0], &all.random), &all)
-        fields = good
-        fields.version += 1
-        fields.members.swapAt(0, 1)
-        offer(fields.signed(by: all.keys[0], &all.random), &all)
-        #expect(all.machine(1)?.record.group == good)
-        fields = good
-        fields.version += 1
-        fields.name = "true"
-        // After so many invalid states the link is not read for a while.
-        offer(fields.signed(by: all.keys[0], &all.random), &all)
-        #expect(all.machine(1)?.record.group == good)
-        all.run(for: 2 * Limits.forgeryPause)
-        let again = try #require(all.machine(1)?.link(to: all.keys[2].publicKey))
-        let update = GroupUpdate(state: fields.signed(by: all.keys[0], &all.random), members: [], departures: [])
-        all.receive(.group(update), 1, on: again)
-        #expect(all.machine(1)?.record.name == "true", "whoever brings it")
-    }
-
     @Test func `a member cannot describe another member, and describes itself only at a limited rate`() throws {
         var all = try World.joined(3)
         let link = try #require(all.machine(1)?.link(to: all.keys[2].publicKey))
         let stamp = UInt64(all.now.milliseconds)
-        func offer(_ member: Member, _ all: inout World) {
-            all.receive(.profile(member), 1, on: link)
-        }
+        func offer(_ member: Member, _ all: inout World) { all.receive(.profile(member), 1, on: link) }
         let fake = Member(profile: "fake", endpoints: [], version: stamp + 9, key: all.keys[0], &all.random)
         offer(fake, &all)
         #expect(all.names(1) == ["p0", "p2"], "even if it is genuine, it is not its own")
@@ -349,9 +347,7 @@ import Testing
         }
         let stamp = UInt64(all.now.milliseconds)
         let good = (0...10 as ClosedRange<UInt64>).map { member("n\($0)", stamp + $0) }
-        for one in good.prefix(8) {
-            all.receive(.profile(one), 1, on: links[0])
-        }
+        for one in good.prefix(8) { all.receive(.profile(one), 1, on: links[0]) }
         // Passed on by another member: the genuine description counts, the forged one does not.
         let forged = Member(key: key, profile: "x", endpointTexts: [], version: .max, signature: good[0].signature)
         for one in [good[9], forged, good[8]] {
@@ -393,27 +389,8 @@ import Testing
         #expect(Set(all.fanOut[0].map(\.key)) == [all.keys[1].publicKey, removed])
         #expect(all.exploded[0] != nil && all.exploded[1] != nil)
         let notice = try #require(all.exploded[0]?.notice)
-        let client = all.clients[2]
-        all.step(2) { core, turn in core.receiveNotice(notice, for: client, &turn) }
+        all.notify(2, notice)
         #expect(all.exploded[2] != nil)
-    }
-
-    @Test func `an explosion destroys both copies of a member removed and joined again`() throws {
-        var all = try World.joined(2)
-        let earlier = try all.removeAndRejoin(1)
-        let client = all.clients[1]
-        #expect(all.nodes[1].conversation(earlier) != nil && all.machine(1) != nil)
-        // The living copy represents the conversation, whichever was entered last.
-        let id = try #require(all.machine(1)?.conversation)
-        #expect(all.nodes[1].client(of: id) == client)
-        all.step(1) { core, turn in core.step(earlier, &turn) { $0.retry(&$1) } }
-        #expect(all.nodes[1].client(of: id) == client)
-        all.command(0) { try $0.explode(&$1) }
-        all.run()
-        #expect(all.exploded[1] != nil && all.destroyed == [1])
-        #expect(all.nodes[1].conversations.isEmpty)
-        let conversation = try #require(all.exploded[1]?.conversation)
-        #expect(all.nodes[1].client(of: conversation) == nil)
     }
 
     @Test func `a member that rejoined three times confirms an explosion for each of its keys`() throws {
@@ -422,6 +399,11 @@ import Testing
         for _ in 0..<3 {
             let earlier = try all.removeAndRejoin(1)
             keys.append(all.keys[1].publicKey)
+            // The living copy represents the conversation, whichever was entered last.
+            all.step(1) { core, turn in core.step(earlier, &turn) { $0.retry(&$1) } }
+            #expect(
+                all.nodes[1].conversation(earlier) != nil && all.nodes[1].client(of: all.conversation) == all.clients[1]
+            )
             if keys.count == 4 { all.sleep(earlier, of: 1) }
         }
         all.command(0) { try $0.explode(&$1) }
@@ -434,6 +416,7 @@ import Testing
         let earlier = try #require(all.exploded[1]?.earlierCopies)
         #expect(Set(earlier.map(\.receipt.member)) == Set(keys).subtracting([keys[1], keys[4]]))
         #expect(earlier.allSatisfy { $0.receipt.isSignatureValid })
+        #expect(all.nodes[1].conversations.isEmpty && all.nodes[1].client(of: conversation) == nil)
     }
 
     @Test func `a notice to an earlier copy explodes the latest copy, which tells the members`() throws {
@@ -484,33 +467,6 @@ import Testing
         all.run(for: 1_000)
         #expect(all.exploded[1] != nil && notice.count == Limits.noticeByteCount)
         #expect(Set(all.armed[0]?.confirmed.keys.map { $0 } ?? []) == Set(keys))
-    }
-
-    @Test func `a conversation of the largest allowed size delivers a message to every member`() throws {
-        var all = try World.joined(Limits.memberCount)
-        #expect(all.machine(0)?.currentMembers.count == Limits.memberCount - 1)
-        #expect(all.machine(Limits.memberCount - 1)?.currentMembers.count == Limits.memberCount - 1)
-        let id = try all.say("full house", from: 7)
-        all.run()
-        #expect(all.archive.allSatisfy { $0[id] != nil })
-    }
-
-    @Test func `a group state that names an undescribed member leaves nothing behind`() throws {
-        var all = try World.joined(3)
-        let link = try #require(all.machine(1)?.link(to: all.keys[2].publicKey))
-        let before = try #require(all.machine(1)?.record)
-        for _ in 0..<5 {
-            let fresh = (0..<10).map { _ in makeKey(&all.random) }
-            var fields = before.group
-            fields.version += 1
-            fields.members += fresh.map(\.publicKey) + [makeKey(&all.random).publicKey]
-            let update = GroupUpdate(
-                state: fields.signed(by: all.keys[0], &all.random),
-                members: fresh.map { Member(profile: nil, endpoints: [], version: 1, key: $0, &all.random) },
-                departures: [])
-            all.receive(.group(update), 1, on: link)
-        }
-        #expect(all.machine(1)?.record.members == before.members && all.machine(1)?.record.group == before.group)
     }
 
     @Test func `a joiner never gets earlier messages, even after a restart of their sender`() throws {

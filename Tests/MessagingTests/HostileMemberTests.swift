@@ -100,21 +100,6 @@ extension World {
         #expect(all.archive[0][id]?.state == .delivered)
     }
 
-    @Test func `a message id belongs to one sender in one conversation`() throws {
-        var random = Randomness.seeded(7)
-        let keys = [makeKey(&random).publicKey, makeKey(&random).publicKey]
-        let rooms = [ConversationID.random(&random), ConversationID.random(&random)]
-        let id = MessageID.make(by: keys[0], in: rooms[0], &random)
-        #expect(id.belongs(to: keys[0], in: rooms[0]))
-        #expect(!id.belongs(to: keys[1], in: rooms[0]) && !id.belongs(to: keys[0], in: rooms[1]))
-        for index in 0..<MessageID.byteCount {
-            var bytes = id.bytes
-            bytes[index] ^= 1
-            #expect(!MessageID(unchecked: bytes).belongs(to: keys[0], in: rooms[0]), "byte \(index)")
-        }
-        #expect(MessageID.make(by: keys[0], in: rooms[0], &random) != id)
-    }
-
     @Test func `a removed member's contents and receipts are not taken`() throws {
         var all = try scene()
         let link = try #require(all.machine(1)?.link(to: all.keys[attacker].publicKey))
@@ -191,10 +176,7 @@ extension World {
                 let word = Departure(
                     conversation: all.conversation, member: all.keys[0].publicKey, signature: try garbage())
                 frames.append(.memberLeft(word))
-            default:
-                let genesis = try #require(all.machine(0)?.record.genesis)
-                let forged = ExplodeNotice(genesis: genesis, expiresAt: all.now, key: all.keys[attacker], &random)
-                frames.append(.explosion(forged.sealed(&random)))
+            default: frames.append(.explosion(all.notice(at: all.now, isImmediate: true, by: attacker)))
             }
         }
         all.random = random
@@ -220,22 +202,16 @@ extension World {
 
     @Test func `only the creator's notice for this conversation can end it`() throws {
         var all = try scene()
-        let genesis = try #require(all.machine(0)?.record.genesis)
-        var other = try scene()
-        let foreign = Genesis(conversation: .random(&other.random), createdAt: noon, key: all.keys[0], &other.random)
-        let notices = [
+        let foreign = Genesis(conversation: .random(&all.random), createdAt: noon, key: all.keys[0], &all.random)
+        let sealed = [
             // By a member; by the creator, for another conversation; by a member, far ahead.
-            ExplodeNotice(genesis: genesis, expiresAt: all.now, key: all.keys[attacker], &all.random),
-            ExplodeNotice(genesis: foreign, expiresAt: all.now, key: all.keys[0], &all.random),
-            ExplodeNotice(
-                genesis: genesis, expiresAt: all.now + 3_650 * .day, isImmediate: false, key: all.keys[attacker],
-                &all.random),
+            all.notice(at: all.now, isImmediate: true, by: attacker),
+            ExplodeNotice(genesis: foreign, expiresAt: all.now, key: all.keys[0], &all.random).sealed(&all.random),
+            all.notice(at: all.now + 3_650 * .day, by: attacker),
         ]
-        for notice in notices {
-            let sealed = notice.sealed(&all.random)
-            all.inject(.explosion(sealed), from: attacker, to: 1)
-            let client = all.clients[1]
-            all.step(1) { core, turn in core.receiveNotice(sealed, for: client, &turn) }
+        for notice in sealed {
+            all.inject(.explosion(notice), from: attacker, to: 1)
+            all.notify(1, notice)
         }
         all.inject(.explosion(all.random.bytes(Limits.noticeByteCount)), from: attacker, to: 1)
         #expect(all.exploded[1] == nil && all.machine(1)?.record.schedule == nil)
@@ -244,14 +220,11 @@ extension World {
 
     @Test func `a schedule brought forward a thousand times is written a few times, and the earliest counts`() throws {
         var all = try scene()
-        let genesis = try #require(all.machine(0)?.record.genesis)
         let begin = all.now
         var known: Set<Timestamp> = []
         for number in 0..<1_000 {
             let time = begin + 2 * .hour - Milliseconds(number) * 5 * .second
-            let notice = ExplodeNotice(
-                genesis: genesis, expiresAt: time, isImmediate: false, key: all.keys[0], &all.random)
-            all.inject(.explosion(notice.sealed(&all.random)), from: 0, to: 1)
+            all.inject(.explosion(all.notice(at: time)), from: 0, to: 1)
             if let end = all.machine(1)?.record.schedule?.expiresAt { known.insert(end) }
         }
         #expect(known.count == Limits.scheduleRate.burst)
@@ -264,18 +237,13 @@ extension World {
     }
 
     /// The creator's successive notices, each passed on by another member.
-    private func bringForward(_ delays: [Milliseconds], _ all: inout World) throws {
-        let genesis = try #require(all.machine(0)?.record.genesis)
-        for delay in delays {
-            let notice = ExplodeNotice(
-                genesis: genesis, expiresAt: all.now + delay, isImmediate: false, key: all.keys[0], &all.random)
-            all.inject(.explosion(notice.sealed(&all.random)), from: attacker, to: 1)
-        }
+    private func bringForward(_ delays: [Milliseconds], _ all: inout World) {
+        for delay in delays { all.inject(.explosion(all.notice(at: all.now + delay)), from: attacker, to: 1) }
     }
 
     @Test func `an earlier end that is due before its delayed writing still takes place`() throws {
         var all = try scene()
-        try bringForward([2 * .day, .day, .hour, 2 * .second], &all)
+        bringForward([2 * .day, .day, .hour, 2 * .second], &all)
         #expect(all.exploded[1] == nil)
         all.run(for: 3 * .second)
         #expect(all.exploded[1] != nil)
@@ -283,25 +251,26 @@ extension World {
 
     @Test func `an earlier end that waits for its writing survives the inbox's sleep`() throws {
         var all = try scene()
-        try bringForward([4 * .day, 3 * .day, 2 * .day, .hour], &all)
+        bringForward([4 * .day, 3 * .day, 2 * .day, .hour], &all)
         all.isolate(1)
-        let (client, key) = (all.clients[1], all.keys[1])
-        all.step(1) { core, turn in _ = try? core.sleep(client, &turn) }
-        let record = try #require(all.records[client])
-        #expect(all.nodes[1].isSleeping(client))
+        all.sleep(all.clients[1], of: 1)
+        #expect(all.nodes[1].isSleeping(all.clients[1]))
         all.now = all.now + 6 * .second
-        all.step(1) { core, turn in core.wake(record, key: key, undelivered: [], .activityRanking, &turn) }
+        all.wake(1, .activityRanking)
         all.run(for: .second)
         #expect(try #require(all.machine(1)?.record.schedule).expiresAt <= all.now + .hour)
+    }
+
+    private func file(_ byteCount: Int64) -> Messaging.Attachment {
+        Messaging.Attachment(
+            name: "f", mediaType: "a/b", byteCount: byteCount, hash: [UInt8](repeating: 1, count: 32), text: "")
     }
 
     private func announce(_ all: inout World, byteCount: Int64) -> MessageID {
         var content = all.text("", by: attacker)
         content.type = .attachment
         content.payload = []
-        content.body = .attachment(
-            Attachment(
-                name: "f", mediaType: "a/b", byteCount: byteCount, hash: [UInt8](repeating: 1, count: 32), text: ""))
+        content.body = .attachment(file(byteCount))
         all.inject(.content(content, age: 0), from: attacker, to: 1)
         return content.id
     }
@@ -325,17 +294,13 @@ extension World {
         var sent: MessageID?
         all.command(1) { (machine, turn) throws(CommandError) in
             let prepared = try machine.prepareAttachment(byteCount: 100_000, &turn)
-            let file = Attachment(
-                name: "f", mediaType: "a/b", byteCount: 100_000, hash: [UInt8](repeating: 1, count: 32), text: "")
-            let message = try machine.send(file, prepared, &turn)
-            sent = message.content.id
+            sent = try machine.send(file(100_000), prepared, &turn).content.id
         }
         let id = try #require(sent)
         all.inject(.attachmentRequest(id, first: 0, count: 3), from: attacker, to: 1)
         all.run(for: Limits.transferPatience + .second)
         all.inject(.ping(1), from: attacker, to: 1)
         #expect(all.machine(1)?.isTransferring == false)
-
     }
 
     @Test func `an unrequested chunk is not inflated, and a requested decompression bomb counts as forgery`() throws {

@@ -54,6 +54,13 @@ extension World {
         step(node) { core, turn in core.receiveNotice(sealed, for: client, &turn) }
     }
 
+    /// A sealed notice, by the creator unless it is forged.
+    mutating func notice(at time: Timestamp, isImmediate: Bool = false, by node: Int = 0) -> [UInt8] {
+        let genesis = machine(0)!.record.genesis
+        return ExplodeNotice(genesis: genesis, expiresAt: time, isImmediate: isImmediate, key: keys[node], &random)
+            .sealed(&random)
+    }
+
     mutating func heal() { cut = [] }
 
     mutating func heal(for time: Milliseconds) {
