@@ -90,14 +90,9 @@ private enum ReceiverState: Int, CaseIterable {
         #expect(machine.count == 5)
         let actions = machine.linkUp(now: noon, window: 32)
         #expect(actions == [.request(first: 2, count: 2), .request(first: 6, count: 3)])
-    }
-
-    @Test func `an empty file is verified at once, without a request`() {
-        var machine = AttachmentReceiverStateMachine(chunkCount: 0) { _ in false }
-        let actions4 = machine.linkUp(now: noon, window: 32)
-        #expect(actions4 == [.verify])
-        let wasAwaited = machine.verified(true)
-        #expect(wasAwaited && machine.hasEnded)
+        // An empty file has no chunks.
+        var empty = AttachmentReceiverStateMachine(chunkCount: 0) { _ in false }
+        #expect(empty.linkUp(now: noon, window: 32) == [.verify] && empty.verified(true) && empty.hasEnded)
     }
 
     @Test func `a large file is requested within the window, each chunk once`() {
@@ -163,18 +158,14 @@ private enum ReceiverState: Int, CaseIterable {
         var machine = AttachmentSenderStateMachine()
         for first in [0, 2] { _ = machine.request(ids[0], first: first, count: 2, chunkCount: 9) }
         _ = machine.request(ids[1], first: 0, count: 2, chunkCount: 2)
+        // A removed file leaves the queue, and a lost link empties it.
+        _ = machine.request(ids[2], first: 0, count: 1, chunkCount: 1)
+        machine.remove(ids[2])
+        var lost = machine
         let order = drain(&machine)
         #expect(order == ["0:0", "1:0", "0:1", "1:1", "0:2", "0:3"])
-    }
-
-    @Test func `a removed file leaves the queue, and a lost link empties it`() {
-        var machine = AttachmentSenderStateMachine()
-        for id in ids { _ = machine.request(id, first: 0, count: 1, chunkCount: 1) }
-        machine.remove(ids[1])
-        #expect(machine.count == 2)
-        machine.linkLost()
-        let nothing = machine.next()?.index
-        #expect(machine.isIdle && nothing == nil)
+        lost.linkLost()
+        #expect(lost.isIdle && drain(&lost).isEmpty)
     }
 
     @Test(arguments: [(-1, 1), (4, 1), (0, 0), (0, 33), (0, -1), (.max, 1)])
@@ -215,13 +206,9 @@ private enum ReceiverState: Int, CaseIterable {
         let attachment = Messaging.Attachment(name: "a", mediaType: "", byteCount: byteCount, hash: [], text: "")
         #expect(attachment.chunkCount == count && attachment.chunkByteCount(count - 1) == last)
         for index in [-1, count, .max, .min] { #expect(attachment.chunkByteCount(index) == 0) }
-    }
-
-    @Test func `the chunk count does not overflow for any file size`() {
-        #expect(
-            Messaging.Attachment.chunkCount(.max)
-                == Messaging.Attachment.chunkCount(Messaging.Attachment.byteCountLimit))
-        #expect(Messaging.Attachment.chunkCount(.min) == 0)
+        // No size makes the number overflow.
+        typealias File = Messaging.Attachment
+        #expect(File.chunkCount(.max) == File.chunkCount(File.byteCountLimit) && File.chunkCount(.min) == 0)
     }
 
     @Test func `a chunk is deflated only where that helps, and inflates only to its exact size`() throws {

@@ -4,12 +4,6 @@ import TestSupport
 import Testing
 
 @Suite struct Contents {
-    private func joined(lifetime: Lifetime? = nil) throws -> Pair {
-        var pair = try Pair.joined()
-        if let lifetime { pair.agree(on: LifetimeTerms(lifetime)) }
-        return pair
-    }
-
     private func bytes(_ count: Int, seed: UInt64 = 5) -> [UInt8] {
         var random = Randomness.seeded(seed)
         return random.bytes(count)
@@ -45,7 +39,7 @@ import Testing
 
     /// A message of node 0 has arrived at node 1, which sends read receipts.
     private func read() throws -> (pair: Pair, id: MessageID) {
-        var pair = try joined()
+        var pair = try Pair.joined()
         let id = try pair.say("hello", from: 0)
         pair.run()
         pair.readReceipts[1] = true
@@ -60,7 +54,7 @@ import Testing
 
     @Test(arguments: [0, 1, 61_440, 61_441, 3_000_000])
     func `a file counts as delivered only after it has arrived whole`(_ count: Int) throws {
-        var pair = try joined(lifetime: .oneDay)
+        var pair = try Pair.joined(agreed: .oneDay)
         let file = bytes(count)
         let id = try sendFile(file, &pair)
         #expect(state(id, pair, 0) == .sent)
@@ -72,26 +66,21 @@ import Testing
         if case .disk? = pair.archive[1][id]?.keeping {} else { Issue.record("stored under the agreement") }
     }
 
-    @Test func `a file whose bytes do not match the announced hash fails and is deleted`() throws {
-        var pair = try joined(lifetime: .oneDay)
-        let id = try sendFile(bytes(100_000), &pair, hash: [UInt8](repeating: 1, count: 32))
+    @Test(arguments: [false, true])
+    func `a file above the receiver's limit, or whose bytes do not match the announced hash, fails and is deleted`(
+        isTooLarge: Bool
+    ) throws {
+        var pair = try Pair.joined(agreed: .oneDay)
+        if isTooLarge { pair.fileLimit[1] = 99_999 }
+        let id = try sendFile(bytes(100_000), &pair, hash: isTooLarge ? nil : [UInt8](repeating: 1, count: 32))
         pair.run()
         #expect(state(id, pair, 0) == .failed && state(id, pair, 1) == .failed)
         #expect(pair.chunks[1][id] == nil && pair.machines[0]?.outboxCount == 0)
         #expect(pair.events[0].contains(.messageState(id, .failed, stored: nil)))
     }
 
-    @Test func `a file above the receiver's limit fails on both sides, and no chunk is kept`() throws {
-        var pair = try joined(lifetime: .oneDay)
-        pair.fileLimit[1] = 1_000
-        let id = try sendFile(bytes(1_001), &pair)
-        pair.run()
-        #expect(state(id, pair, 0) == .failed && state(id, pair, 1) == .failed)
-        #expect(pair.chunks[1].isEmpty)
-    }
-
     @Test func `a file without an agreement is held in memory, up to the memory limit`() throws {
-        var pair = try joined()
+        var pair = try Pair.joined()
         let limit = Limits.attachmentMemoryByteCount
         let refusal = pair.command(0) { (machine, turn) throws(CommandError) in
             _ = try machine.prepareAttachment(byteCount: limit + 1, &turn)
@@ -109,7 +98,7 @@ import Testing
     }
 
     @Test func `a file without disk room is not acknowledged, and arrives once there is room`() throws {
-        var pair = try joined(lifetime: .oneDay)
+        var pair = try Pair.joined(agreed: .oneDay)
         pair.hasRoom[1] = false
         let id = try sendFile(bytes(100_000), &pair)
         pair.run()
@@ -121,7 +110,7 @@ import Testing
     }
 
     @Test func `a new link transfers only the missing chunks of a file`() throws {
-        var pair = try joined(lifetime: .oneDay)
+        var pair = try Pair.joined(agreed: .oneDay)
         let id = try sendFile(bytes(100 * Limits.chunkByteCount), &pair)
         deliver(40, &pair)
         let here = pair.chunks[1][id]?.count ?? 0
@@ -138,7 +127,7 @@ import Testing
     }
 
     @Test func `a file cancelled by its sender fails at the receiver, which deletes its chunks`() throws {
-        var pair = try joined(lifetime: .oneDay)
+        var pair = try Pair.joined(agreed: .oneDay)
         let id = try sendFile(bytes(100 * Limits.chunkByteCount), &pair)
         deliver(20, &pair)
         pair.command(0) { try $0.cancel(id, &$1) }
@@ -151,7 +140,7 @@ import Testing
     func `a file cancelled while the link is lost fails on reconnection, and its chunks are deleted`(lifetime: Lifetime)
         throws
     {
-        var pair = try joined(lifetime: lifetime)
+        var pair = try Pair.joined(agreed: LifetimeTerms(lifetime))
         let id = try sendFile(bytes(20 * Limits.chunkByteCount), &pair)
         deliver(12, &pair)
         #expect(state(id, pair, 1) == .receiving && pair.chunks[1][id]?.isEmpty == false)
@@ -168,7 +157,7 @@ import Testing
     }
 
     @Test func `the number of unfinished files of one member is bounded`() throws {
-        var pair = try joined(lifetime: .oneDay)
+        var pair = try Pair.joined(agreed: .oneDay)
         for _ in 0..<Limits.incomingAttachmentCount + 3 { _ = try sendFile(bytes(40_000), &pair) }
         // The contents arrive, the chunks do not.
         while let position = pair.wire.firstIndex(where: { if case .contents? = $0.frame { true } else { false } }) {
@@ -179,7 +168,7 @@ import Testing
     }
 
     @Test func `a reply and a reaction to a known message reach the other member`() throws {
-        var pair = try joined()
+        var pair = try Pair.joined()
         let id = try pair.say("hello", from: 0)
         pair.run()
         pair.command(1) { _ = try $0.reply("hi", to: id, &$1) }
@@ -195,7 +184,7 @@ import Testing
     }
 
     @Test func `a reaction expires with its message`() throws {
-        var pair = try joined(lifetime: .oneHour)
+        var pair = try Pair.joined(agreed: .oneHour)
         let id = try pair.say("hello", from: 0)
         pair.run()
         pair.now = pair.now + 30 * .minute
@@ -207,7 +196,7 @@ import Testing
     }
 
     @Test func `read receipts are sent only when enabled, once per message and in batches`() throws {
-        var pair = try joined()
+        var pair = try Pair.joined()
         let ids = try (0..<300).map { try pair.say("\($0)", from: 0) }
         pair.run()
         markRead(ids, &pair)
@@ -236,11 +225,9 @@ import Testing
         #expect(state(id, pair, 0) == .delivered)
         if sleeps {
             // A read message does not keep the inbox awake.
-            let client = pair.clients[1]
-            pair.step(1) { core, _ in core.releaseMemory(client) }
-            pair.step(1) { core, turn in _ = try? core.sleep(client, &turn) }
-            #expect(pair.nodes[1].isSleeping(client))
-            pair.wake(1, .pushNotification, client)
+            pair.command(1) { machine, _ in machine.releaseMemory() }
+            #expect(pair.sleep(1) == nil)
+            pair.wake(1, .pushNotification)
         }
         pair.meet(dialer: 0)
         #expect(state(id, pair, 0) == .read)
@@ -255,7 +242,7 @@ import Testing
     }
 
     @Test func `a receipt for a message that we did not send changes nothing`() throws {
-        var pair = try joined()
+        var pair = try Pair.joined()
         let id = try pair.say("hello", from: 1)
         pair.run()
         let link = try #require(pair.machines[0]?.link(to: pair.keys[1].publicKey))
@@ -266,7 +253,7 @@ import Testing
     }
 
     @Test func `a bot may send any content type except reserved ones`() throws {
-        var pair = try joined()
+        var pair = try Pair.joined()
         func send(_ type: String, _ count: Int = 3, fallback: String = "a poll") -> CommandError? {
             pair.command(0) { (machine, turn) throws(CommandError) in
                 _ = try machine.send(

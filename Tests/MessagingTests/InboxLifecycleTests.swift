@@ -92,18 +92,15 @@ import Testing
         #expect(machine.awakeCount == 2 && machine.sleepingCount == 2)
     }
 
-    @Test func `an inbox that was never active gives way first`() throws {
+    @Test func `an inbox that was never active gives way first, of two the one that a user touched longest ago`() {
         var machine = asleep(3, capacity: 2)
         machine.track(inbox(9), lastActivity: nil)
         wake(&machine, 0)
         wake(&machine, 9)
         #expect(wake(&machine, 2) == [inbox(9)])
-    }
-
-    @Test func `the never active inbox that a user touched longest ago gives way first`() throws {
-        var machine = Machine(capacity: 2)
+        machine = Machine(capacity: 2)
         for (number, time) in [(1, 30), (2, 10)] as [(UInt8, Int64)] {
-            _ = machine.wake(inbox(number), .userInteraction, now: noon + time * .second, stay: 0, protection: free)
+            wake(&machine, number, at: noon + time * .second)
         }
         #expect(wake(&machine, 3) == [inbox(2)])
     }
@@ -215,13 +212,10 @@ import Testing
         #expect(machine.awakeCount == 3)
         let next = machine.rebalance(now: later) { $0 == inbox(1) ? .active : [] }
         #expect(next.sleep.isEmpty && next.wake.isEmpty)
-    }
-
-    @Test func `rebalance leaves more inboxes than the capacity awake when all are protected`() {
-        var machine = asleep(4, capacity: 1)
-        for number in [0, 1] as [UInt8] { wake(&machine, number, protection: { _ in .unread }) }
-        let plan = machine.rebalance(now: later) { _ in .unread }
-        #expect(plan.sleep.isEmpty && plan.wake.isEmpty)
+        // All are protected, and more than the capacity: they stay awake.
+        wake(&machine, 5, protection: { _ in .unread })
+        let last = machine.rebalance(now: later) { _ in .unread }
+        #expect(machine.awakeCount == 4 && last.sleep.isEmpty && last.wake.isEmpty)
     }
 
     @Test func `a start wakes pending joins first, even beyond the capacity, then the most recently active`() {

@@ -90,13 +90,7 @@ import Testing
         isRenewed: Bool, isMissed: Bool
     ) throws {
         var pair = try Pair.joined()
-        if isRenewed {
-            for node in [0, 1] {
-                pair.command(node) { (machine, turn) throws(CommandError) in
-                    machine.setPolicy(.acceptUpTo(.oneDay), &turn)
-                }
-            }
-        }
+        if isRenewed { for node in [0, 1] { pair.command(node) { $0.setPolicy(.acceptUpTo(.oneDay), &$1) } } }
         if isMissed { pair.agree(on: .oneHour) }
         pair.command(0) { try $0.propose(.oneDay, &$1) }
         while !isMissed || pair.lifetimes()[0] == .oneHour, !pair.wire.isEmpty { pair.deliverOne() }
@@ -196,12 +190,16 @@ import Testing
         #expect(pair.machines[1] != nil)
     }
 
-    @Test func `a message to be kept waits in memory while the storage is locked`() throws {
-        var pair = try Pair.joined(agreed: .oneDay)
-        pair.isLocked = [true, true]
+    @Test(arguments: [true, false])
+    func `in a locked node a message to be kept waits for the unlock, and another is acknowledged as held in memory`(
+        isKept: Bool
+    ) throws {
+        var pair = try Pair.joined(agreed: isKept ? .oneDay : nil)
+        pair.isLocked = [isKept, true]
         let id = try pair.say("hello", from: 0)
         pair.run()
-        for node in 0..<2 { #expect(pair.archive[node][id]?.keeping == .untilUnlocked(.oneDay)) }
+        for node in 0..<2 { #expect(pair.archive[node][id]?.keeping == (isKept ? .untilUnlocked(.oneDay) : .memory)) }
+        #expect(pair.events[0].contains(.messageState(id, .delivered, stored: false)) == !isKept)
     }
 
     /// Bob's storage is locked, a day is agreed, and Ann has sent `hello`.
@@ -266,15 +264,6 @@ import Testing
         #expect(pair.archive[0][id]?.message.state == .read)
     }
 
-    @Test func `an ephemeral message is acknowledged as held in memory while the storage is locked`() throws {
-        var pair = try Pair.joined()
-        pair.isLocked[1] = true
-        let id = try pair.say("hello", from: 0)
-        pair.run()
-        #expect(pair.archive[1][id]?.keeping == .memory)
-        #expect(pair.events[0].contains(.messageState(id, .delivered, stored: false)))
-    }
-
     @Test func `a stored message that is resent to a locked node is neither shown nor acknowledged`() throws {
         var pair = try Pair.joined(agreed: .oneDay)
         let id = try pair.say("hello", from: 0)
@@ -302,16 +291,6 @@ import Testing
         pair.advance(0, by: 10 * .second)
         pair.run()
         #expect(pair.machines[0]?.outboxCount == 0)
-    }
-
-    @Test func `a departed member's undelivered message is cancelled, not kept for the next member`() throws {
-        var pair = try Pair.joined(agreed: .oneDay)
-        let id = try pair.say("for you alone", from: 0)
-        pair.wire.removeAll()
-        pair.command(1) { machine, turn in machine.leave(&turn) }
-        pair.run()
-        #expect(pair.archive[0][id]?.message.state == .cancelled)
-        #expect(pair.machines[0]?.currentMembers.isEmpty == true)
     }
 
     @Test func `all inboxes together hold at most sixteen times the memory bound of one`() throws {

@@ -85,7 +85,9 @@ import Testing
 
     @Test func `a policy accepts only terms that keep messages no longer than it allows`() {
         let week = LifetimePolicy.acceptUpTo(.sevenDays)
-        #expect(week.accepts(.oneDay) && week.accepts(.ephemeral) && !week.accepts(.thirtyDays))
+        #expect(week.accepts(.oneDay) && week.accepts(.sevenDays) && week.accepts(.ephemeral))
+        #expect(!week.accepts(.thirtyDays))
+        #expect(!LifetimePolicy.ask.accepts(.ephemeral) && !LifetimePolicy.refuse.accepts(.ephemeral))
         #expect(!week.accepts(LifetimeTerms(.oneDay, attachment: .thirtyDays)))
         // Unread, it may stay for thirty days.
         #expect(!week.accepts(LifetimeTerms(.oneDay, timer: .read)))

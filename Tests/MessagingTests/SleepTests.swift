@@ -41,27 +41,26 @@ import Testing
         #expect(pair.events[0].contains(.inboxAsleep) && pair.events[0].contains(.inboxAwake(.pushNotification)))
     }
 
-    @Test func `a session survives the sleep of both sides`() throws {
-        var pair = try joined()
-        pair.sleep(0)
-        pair.run()
-        pair.sleep(1)
-        pair.run()
-        pair.now = pair.now + .day / 2
-        pair.wake(1, .userInteraction)
-        let message = try pair.say("hello", from: 1)
-        pair.wake(0, .pushNotification)
-        pair.meet(dialer: 1)
-        #expect(pair.archive[0][message]?.keeping == .disk(.oneDay))
-        #expect(pair.lifetimes() == [.oneDay, .oneDay])
-    }
+    enum Ending: CaseIterable { case loss, closing, restart }
 
-    @Test func `the time since a lost link keeps counting while the inbox sleeps`() throws {
+    @Test(arguments: Ending.allCases) func `a session that is over does not come back with a sleeping inbox`(
+        _ ending: Ending
+    ) throws {
         var pair = try joined()
-        pair.disconnect()
+        if ending == .closing { pair.command(0) { machine, turn in machine.close(&turn) } }
+        if ending != .restart { pair.disconnect() }
         pair.sleep(0)
-        pair.now = pair.now + .minute
+        // The time since a lost link goes on.
+        if ending == .loss { pair.now = pair.now + .minute }
+        if ending == .restart {
+            pair.run()
+            let summary = try #require(pair.nodes[0].summary(pair.clients[0]))
+            pair.nodes[0] = NodeStateMachine()
+            pair.step(0) { core, turn in core.load(sleeping: summary, &turn) }
+            #expect(pair.nodes[0].isSleeping(pair.clients[0]))
+        }
         pair.wake(0, .userInteraction)
+        #expect(ending != .restart || pair.machines[0]?.sessionGoesOn == false)
         pair.meet(dialer: 0)
         #expect(pair.lifetimes() == [.ephemeral, .ephemeral])
     }
@@ -77,36 +76,10 @@ import Testing
         #expect(pair.sleep(sleeper) == nil)
         pair.run()
         #expect(pair.lifetimes()[1 - sleeper] == .ephemeral)
-        pair.now = pair.now + Limits.sleepingRetry.first
         pair.dials[sleeper] = nil
-        pair.advance(sleeper)
+        pair.advance(sleeper, by: Limits.sleepingRetry.first)
         #expect(pair.dials[sleeper] != nil)
         pair.meet(dialer: sleeper)
-        #expect(pair.lifetimes() == [.ephemeral, .ephemeral])
-    }
-
-    @Test func `a closed session does not come back after sleep`() throws {
-        var pair = try joined()
-        pair.command(0) { machine, turn in machine.close(&turn) }
-        pair.disconnect()
-        pair.sleep(0)
-        pair.wake(0, .userInteraction)
-        pair.meet(dialer: 0)
-        #expect(pair.lifetimes() == [.ephemeral, .ephemeral])
-    }
-
-    @Test func `a sleeping inbox starts a new session after a restart`() throws {
-        var pair = try joined()
-        pair.sleep(0)
-        pair.run()
-        let record = try #require(pair.saved[0])
-        let summary = try #require(pair.nodes[0].summary(pair.clients[0]))
-        pair.nodes[0] = NodeStateMachine()
-        pair.step(0) { core, turn in core.load(sleeping: summary, &turn) }
-        #expect(pair.nodes[0].isSleeping(record.client))
-        pair.wake(0, .userInteraction)
-        #expect(pair.machines[0]?.sessionGoesOn == false)
-        pair.meet(dialer: 0)
         #expect(pair.lifetimes() == [.ephemeral, .ephemeral])
     }
 
@@ -362,9 +335,7 @@ import Testing
         #expect(pair.nodes[0].isSleeping(pair.clients[0]))
         pair.step(0) { core, turn in core.rebalance(&turn) }
         pair.step(0) { core, turn in core.launch(&turn) }
-        for _ in 0..<3 {
-            pair.advance(0, by: .second)
-        }
+        for _ in 0..<3 { pair.advance(0, by: .second) }
         #expect(pair.nodes[0].isSleeping(pair.clients[0]))
         pair.isLocked[0] = false
         pair.advance(0, by: 2 * .second)
@@ -395,21 +366,15 @@ import Testing
         for client in clients { pair.wake(0, .pushNotification, client) }
         #expect(pair.nodes[0].awakeCount == 6)
         for client in clients { pair.nodes[0].setWatched(client, false) }
-        for _ in 0..<3 {
-            pair.advance(0, by: .minute)
-        }
+        for _ in 0..<3 { pair.advance(0, by: .minute) }
         #expect(pair.nodes[0].awakeCount == 2)
         // A larger capacity is used.
         pair.nodes[0].setCapacity(5, now: pair.now)
-        for _ in 0..<3 {
-            pair.advance(0, by: .second)
-        }
+        for _ in 0..<3 { pair.advance(0, by: .second) }
         #expect(pair.nodes[0].awakeCount == 5)
         let gone = try #require(clients.first { !pair.nodes[0].isSleeping($0) })
         pair.step(0) { core, turn in core.step(gone, &turn) { $0.leave(&$1) } }
-        for _ in 0..<3 {
-            pair.advance(0, by: .second)
-        }
+        for _ in 0..<3 { pair.advance(0, by: .second) }
         #expect(pair.nodes[0].awakeCount == 5 && pair.nodes[0].sleepingCount == 0)
     }
 }
