@@ -126,28 +126,20 @@ import Testing
         #expect(state(id, pair, 0) == .delivered && state(id, pair, 1) == .received)
     }
 
-    @Test func `a file cancelled by its sender fails at the receiver, which deletes its chunks`() throws {
-        var pair = try Pair.joined(agreed: .oneDay)
-        let id = try sendFile(bytes(100 * Limits.chunkByteCount), &pair)
-        deliver(20, &pair)
-        pair.command(0) { try $0.cancel(id, &$1) }
-        pair.run()
-        #expect(state(id, pair, 0) == .cancelled && state(id, pair, 1) == .failed)
-        #expect(pair.chunks[1][id] == nil)
-    }
-
-    @Test(arguments: [Lifetime.ephemeral, .oneDay])
-    func `a file cancelled while the link is lost fails on reconnection, and its chunks are deleted`(lifetime: Lifetime)
-        throws
+    @Test(arguments: [(.oneDay, false), (.oneDay, true), (.ephemeral, true)] as [(LifetimeTerms, Bool)])
+    func
+        `a file cancelled by its sender fails at the receiver, which deletes its chunks, at the latest on reconnection`(
+            terms: LifetimeTerms, isLost: Bool
+        ) throws
     {
-        var pair = try Pair.joined(agreed: LifetimeTerms(lifetime))
+        var pair = try Pair.joined(agreed: terms)
         let id = try sendFile(bytes(20 * Limits.chunkByteCount), &pair)
         deliver(12, &pair)
         #expect(state(id, pair, 1) == .receiving && pair.chunks[1][id]?.isEmpty == false)
-        pair.disconnect()
+        if isLost { pair.disconnect() }
         pair.command(0) { try $0.cancel(id, &$1) }
-        pair.meet(dialer: 0)
-        #expect(state(id, pair, 1) == .failed && pair.chunks[1][id] == nil)
+        if isLost { pair.meet(dialer: 0) } else { pair.run() }
+        #expect(state(id, pair, 0) == .cancelled && state(id, pair, 1) == .failed && pair.chunks[1][id] == nil)
         // A chunk that the sender still has is requested once, and arrives.
         let other = try sendFile(bytes(20 * Limits.chunkByteCount), &pair)
         deliver(12, &pair)
@@ -216,19 +208,11 @@ import Testing
         #expect(pair.wire.isEmpty)
     }
 
-    @Test(arguments: [false, true]) func `read receipts wait for the link, also while the inbox sleeps`(sleeps: Bool)
-        throws
-    {
+    @Test func `read receipts wait for the link`() throws {
         var (pair, id) = try read()
         pair.disconnect()
         markRead([id], &pair)
         #expect(state(id, pair, 0) == .delivered)
-        if sleeps {
-            // A read message does not keep the inbox awake.
-            pair.command(1) { machine, _ in machine.releaseMemory() }
-            #expect(pair.sleep(1) == nil)
-            pair.wake(1, .pushNotification)
-        }
         pair.meet(dialer: 0)
         #expect(state(id, pair, 0) == .read)
     }

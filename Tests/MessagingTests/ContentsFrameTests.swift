@@ -154,13 +154,6 @@ import Testing
         #expect(all.machine(0)?.record.undelivered[all.keys[1].publicKey] ?? 0 == 0)
     }
 
-    @Test func `an acknowledgement of ten messages makes room for ten waiting ones`() throws {
-        var (all, ids) = try scene(Limits.inFlightCount + 10)
-        #expect(all.archive[0][ids[Limits.inFlightCount]]?.state == .queued)
-        all.inject(.acknowledgement(Acknowledgement(stored: Array(ids.prefix(10)))), from: 1, to: 0)
-        #expect(ids.suffix(10).allSatisfy { all.archive[0][$0]?.state == .sent })
-    }
-
     @Test func `an acknowledgement of more messages than the limit changes nothing`() throws {
         var (all, ids) = try scene(1)
         let many = ids + (0..<Limits.acknowledgementCount).map { _ in MessageID.random(&all.random) }

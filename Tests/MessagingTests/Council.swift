@@ -311,11 +311,12 @@ extension Council {
 
     /// A proposal of a member, with any fields.
     mutating func proposal(
-        by index: Int, _ terms: LifetimeTerms = .oneDay, membership: UInt64? = nil, at: Timestamp? = nil
+        by index: Int, _ terms: LifetimeTerms = .oneDay, in room: ConversationID? = nil, epoch: UInt64 = 1,
+        membership: UInt64? = nil, at: Timestamp? = nil
     ) -> LifetimeProposal {
         LifetimeProposal(
-            conversation: conversation, membership: membership ?? self.membership, epoch: 1, previous: .none,
-            terms: terms, proposedAt: at ?? now, nonce: random.bytes(16), proposer: key(index)
+            conversation: room ?? conversation, membership: membership ?? self.membership, epoch: epoch,
+            previous: .none, terms: terms, proposedAt: at ?? now, nonce: random.bytes(16), proposer: key(index)
         ).signed(by: keys[index], &random)
     }
 

@@ -90,12 +90,20 @@ import Testing
     }
 
     @Test func `a withdrawn proposal disappears at every member, even where it was accepted`() {
-        var council = Council.proposed(3)
+        var council = Council.proposed(3, .thirtyDays)
+        let proposal = council.machines[1].pending!.proposal
         council.accept(1)
         council.withdraw(0)
         council.deliverAll()
         #expect(council.inForce == [nil] && council.machines[2].pending == nil)
         #expect(council.accept(2) == .noProposal)
+        // Nor does it come into force later, shown with all signatures.
+        let accepts = [1, 2].map { LifetimeAccept(proposal, at: council.now, by: council.keys[$0], &council.random) }
+        let shown = Agreement(proposal: proposal, accepts: accepts)
+        for from in [0, 2] {
+            council.receive(.agreement(shown), from: from, 1)
+            #expect(council.machines[1].inForce == nil && council.machines[1].storable(under: shown.id) == nil)
+        }
     }
 
     @Test(arguments: [2, 4])
@@ -279,20 +287,6 @@ import Testing
         #expect(council.present.allSatisfy { council.machines[$0].pending == nil })
     }
 
-    @Test func `a withdrawn proposal does not come into force later, even shown with all signatures`() {
-        var council = Council.proposed(3, .thirtyDays)
-        let proposal = council.machines[1].pending!.proposal
-        council.accept(1)
-        council.withdraw(0)
-        council.deliverAll()
-        let accepts = [1, 2].map { LifetimeAccept(proposal, at: council.now, by: council.keys[$0], &council.random) }
-        let shown = Agreement(proposal: proposal, accepts: accepts)
-        for from in [0, 2] {
-            council.receive(.agreement(shown), from: from, 1)
-            #expect(council.machines[1].inForce == nil && council.machines[1].storable(under: shown.id) == nil)
-        }
-    }
-
     @Test func `an agreement without every member's signature does not come into force`() {
         var council = Council.proposed(3)
         let proposal = council.machines[1].pending!.proposal
@@ -349,17 +343,11 @@ import Testing
     func `no single message except a fully signed agreement brings anything into force, in any state`(
         count: Int, state: String
     ) {
-        let council = start(state, count)
+        var council = start(state, count)
         var random = Randomness.seeded(9)
         func proposal(_ by: Int, in room: ConversationID? = nil, epoch: UInt64 = 50, membership: UInt64 = 1)
             -> LifetimeProposal
-        {
-            LifetimeProposal(
-                conversation: room ?? council.conversation, membership: membership, epoch: epoch, previous: .none,
-                terms: .sevenDays, proposedAt: council.now, nonce: random.bytes(16),
-                proposer: council.keys[by].publicKey
-            ).signed(by: council.keys[by], &random)
-        }
+        { council.proposal(by: by, .sevenDays, in: room, epoch: epoch, membership: membership) }
         let fresh = proposal(2)
         let own = proposal(0)
         var forged = proposal(2)

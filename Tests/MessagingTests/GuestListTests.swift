@@ -24,16 +24,6 @@ import Testing
         #expect(guests.isEmpty && guests.nextEnd == nil)
     }
 
-    @Test func `a new guest above the limit displaces the oldest guest`() {
-        var guests = GuestList()
-        for number in 0..<Limits.guestCount { #expect(guests.welcome(link(number), now: Self.noon) == nil) }
-        guests.leave(link(0))
-        #expect(guests.welcome(link(1_000), now: Self.noon) == nil, "a place was free")
-        #expect(guests.welcome(link(1_001), now: Self.noon) == link(1))
-        #expect(guests.welcome(link(1_002), now: Self.noon) == link(2))
-        #expect(guests.contains(link(1_002)) && !guests.contains(link(2)))
-    }
-
     @Test func `a flood of guests stays within the limit, and the newest guest is admitted`() {
         var guests = GuestList()
         var displaced = 0

@@ -186,15 +186,10 @@ import Testing
     func `an inbox with an unheard change keeps dialling the member until it hears`(word: Word, restarts: Bool) throws {
         var pair = try joined(nil)
         var read: MessageID?
-        switch word {
-        case .proposal, .name, .description, .schedule: break
-        case .withdrawal:
-            pair.command(0) { try $0.propose(.oneDay, &$1) }
+        if let proposer = [Word.withdrawal: 0, .accept: 1, .rejection: 1][word] {
+            pair.command(proposer) { try $0.propose(.oneDay, &$1) }
             pair.run()
-        case .accept, .rejection:
-            pair.command(1) { try $0.propose(.oneDay, &$1) }
-            pair.run()
-        case .readReceipt:
+        } else if word == .readReceipt {
             pair.readReceipts[0] = true
             read = try pair.say("read me", from: 1)
             pair.run()
