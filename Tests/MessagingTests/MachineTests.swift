@@ -24,13 +24,6 @@ import Testing
         return outbox
     }
 
-    @Test mutating func `messages go out once, in order, with their age`() {
-        var outbox = outbox(3)
-        let actions = outbox.flush(now: noon + 7, random: &random)
-        #expect(actions == sent((0..<3).map(id), age: 7))
-        #expect(outbox.flush(now: noon + 8, random: &random).isEmpty && outbox.all.allSatisfy { $0.state == .sent })
-    }
-
     @Test mutating func `messages in flight stay within the limit, and an acknowledgement makes room`() {
         var outbox = OutboxStateMachine()
         var ids: [MessageID] = []
@@ -231,17 +224,13 @@ import Testing
         tag = InviteTag.random(&random)
     }
 
-    private func welcome(
-        tag: InviteTag? = nil, by key: IdentityKey? = nil, members: Int = 1,
-        _ change: (inout GroupState) -> Void = { _ in }
-    ) -> Welcome {
+    private func welcome(tag: InviteTag? = nil, by key: IdentityKey? = nil, members: Int = 1) -> Welcome {
         var random = random
         let key = key ?? creator
         let genesis = Genesis(conversation: .random(&random), createdAt: noon, key: key, &random)
-        var group = GroupState(
+        let group = GroupState(
             conversation: genesis.conversation, version: 2, membership: 2, name: nil, isLocked: false,
             members: [key.publicKey, own.publicKey])
-        change(&group)
         return Welcome(
             tag: tag ?? self.tag, genesis: genesis, group: group.signed(by: key, &random),
             members: (0..<members).map { _ in Member(profile: nil, endpoints: [], version: 1, key: key, &random) },
