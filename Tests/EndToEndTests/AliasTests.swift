@@ -6,7 +6,7 @@ import Testing
         throws -> Answer
     {
         let id = try host.ok("conversation", "create", "--name", name)["conversation"].string ?? ""
-        let slug = try host.ok("invite", "create", id)["slug"].string ?? ""
+        let slug = try host.invite(id)
         let joined = try guest.run(["join", slug, "--timeout", "90"] + more)
         #expect(joined.code == 0 && joined["conversation"].string == id, "\(joined)")
         return joined
@@ -89,10 +89,10 @@ import Testing
             #expect(try bob.ok("join", slug, "--alias", "other", "--timeout", "90")["alias"].string == "other")
             // A failed join keeps no alias.
             let once = try ann.ok("conversation", "create", "--name", "once")["conversation"].string ?? ""
-            let void = try ann.ok("invite", "create", once)["slug"].string ?? ""
+            let void = try ann.invite(once)
             try ann.ok("invite", "revoke", once)
             try bob.fails(2, "join", void, "--alias", "again", "--timeout", "90")
-            let fresh = try ann.ok("invite", "create", once)["slug"].string ?? ""
+            let fresh = try ann.invite(once)
             #expect(try bob.ok("join", fresh, "--alias", "again", "--timeout", "90")["alias"].string == "again")
         }
     }
@@ -124,10 +124,10 @@ import Testing
         try withRoom { ann, bob, id in
             try bob.ok("conversation", "alias", "room", "night shift")
             let earlier = try bob.ok("conversation", "show", "room")["inbox"].string ?? ""
-            let member = try ann.ok("conversation", "members", "room")["members"][0]["member"].string ?? ""
+            let member = try ann.members()[0]["member"].string ?? ""
             try ann.ok("conversation", "remove", "room", member)
             try bob.wait("removed")
-            let slug = try ann.ok("invite", "create", "room")["slug"].string ?? ""
+            let slug = try ann.invite()
             try bob.ok("join", slug, "--timeout", "90")
             let copies = try bob.ok("conversation", "list").lines
             #expect(copies.map { $0["alias"].string } == [nil, "night shift"], "\(copies)")

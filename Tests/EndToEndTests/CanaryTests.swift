@@ -105,7 +105,7 @@ func expectNone(_ canaries: [Canary], in data: Data, _ place: String, at locatio
                 canaries.append(Canary("a token of the invite", bytes: token.bytes))
             }
             for node in [ann, bob] {
-                let card = try ContactCard(text: try node.ok("peer", "card")["contact"].string ?? "")
+                let card = try ContactCard(text: try node.card())
                 canaries.append(Canary("the card secret of \(node.name)", bytes: card.routingSecret))
                 canaries.append(Canary("the contact key of \(node.name)", bytes: card.key.bytes))
                 canaries.append(Canary("the contact inbox id of \(node.name)", bytes: InboxID(card.key).bytes))
@@ -113,7 +113,7 @@ func expectNone(_ canaries: [Canary], in data: Data, _ place: String, at locatio
             canaries.append(Canary("bob's key file", bytes: bob.contents("key")))
             let peer = "canary-peer-\(UUID().uuidString.prefix(8))"
             canaries.append(Canary("the peer's name", text: peer))
-            try ann.ok("peer", "add", peer, try bob.ok("peer", "card")["contact"].string ?? "")
+            try ann.ok("peer", "add", peer, try bob.card())
             try ann.ok("peer", "ping", peer)
 
             try ann.ok("send", room, plant("ephemeral text"), "--wait", "delivered", "--timeout", "90")

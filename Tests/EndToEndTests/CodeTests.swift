@@ -80,10 +80,7 @@ import Testing
     @Test("A code suffices if the invite's addresses are wrong: the creator is dialled where it was reached")
     func wrongAddresses() throws {
         try withHomes { ann, bob in
-            var config =
-                try JSONSerialization.jsonObject(with: Data(ann.contents("config.json"))) as? [String: Any] ?? [:]
-            config["advertise"] = ["tcp://127.0.0.1:1"]
-            try ann.replace("config.json", with: Array(try JSONSerialization.data(withJSONObject: config)))
+            try ann.configure(["advertise": ["tcp://127.0.0.1:1"]])
             for node in [ann, bob] { try node.start() }
             try ann.ok("conversation", "create", "--name", "room", "--as", "ann")
             let code = try ann.ok("invite", "create", "room", "--code", "--no-wait")

@@ -47,7 +47,7 @@ import Testing
             try ann.ok("config", "set", "readReceipts")
             #expect(try ann.ok("config", "show")["readReceipts"].isNull)
             try ann.ok("conversation", "create", "--name", "tea")
-            let slug = try ann.ok("invite", "create", "tea")["slug"].string ?? ""
+            let slug = try ann.invite("tea")
             try bob.ok("join", slug, "--as", "", "--timeout", "90")
             #expect(try bob.ok("conversation", "members", "tea")["members"][0]["profile"].string == "zoe")
             #expect(try ann.ok("conversation", "members", "tea")["members"][0]["profile"].isNull)
@@ -88,7 +88,7 @@ import Testing
     @Test func `A prefix that fits an invitation and a join cancels neither`() throws {
         try withPair { ann, bob in
             for (node, other) in [(ann, bob), (bob, ann)] {
-                let card = try other.ok("peer", "card")["contact"].string ?? ""
+                let card = try other.card()
                 try node.ok("peer", "add", other.name, card)
             }
             for number in 0..<3 {

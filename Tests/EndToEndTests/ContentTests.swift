@@ -58,7 +58,7 @@ import Testing
             let deliveries = try line(second, ann)["deliveries"].list
             #expect(deliveries.count == 1 && deliveries[0]["state"].string == "read")
             #expect(deliveries[0]["name"].string == "bob" && deliveries[0]["at"].time != nil)
-            let bobsID = try ann.ok("conversation", "members", "room")["members"][0]["member"].string
+            let bobsID = try ann.members()[0]["member"].string
             #expect(deliveries[0]["member"].string == bobsID && bobsID != nil)
             try ann.restart(kills: true)
             // States are written with a commit 100 ms later. The node asks again for an unwritten one.

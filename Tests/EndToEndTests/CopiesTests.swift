@@ -20,11 +20,11 @@ import Testing
             for node in [bob, copy] {
                 try node.wait("twoCopies:ours=true")
                 #expect(try warnings(node).contains { $0.contains("ann reports that two copies of your home") })
-                let member = try node.ok("conversation", "members", "room")["members"][0]
+                let member = try node.members()[0]
                 #expect(member["reportsCopies"].bool == true && member["copied"].isNull, "\(member)")
             }
             #expect(try warnings(ann).contains { $0.contains("two copies of bob's home") })
-            let member = try ann.ok("conversation", "members", "room")["members"][0]
+            let member = try ann.members()[0]
             #expect(member["copied"].bool == true && member["reportsCopies"].isNull, "\(member)")
             for node in [ann, bob, copy] {
                 let lines = Program.text(node.log).split(separator: "\n").count { $0.contains("two copies of") }

@@ -117,7 +117,7 @@ import Testing
             let id = try ann.ok("conversation", "create", "--name", "room")["conversation"].string ?? ""
             try ann.restart(kills: true)
             #expect(try ann.ok("conversation", "list")["conversation"].string == id)
-            let slug = try ann.ok("invite", "create", "room", "--single-use")["slug"].string ?? ""
+            let slug = try ann.invite("room", "--single-use")
             try ann.restart(kills: true)
             try bob.ok("join", slug, "--timeout", "90")
             ann.crash()

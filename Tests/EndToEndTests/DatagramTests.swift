@@ -14,12 +14,7 @@ import Testing
             defer { relay.close() }
             // It advertises the relay's port, which is closed for TCP.
             try ann.stop()
-            let configuration = String(decoding: ann.contents("config.json"), as: UTF8.self)
-            let told = configuration.replacingOccurrences(
-                of: "\"advertise\"\\s*:\\s*\\[[^\\]]*\\]", with: "\"advertise\": [\"\(relay.endpoint)\"]",
-                options: .regularExpression)
-            #expect(told != configuration)
-            try ann.replace("config.json", with: told)
+            try ann.configure(["advertise": [relay.endpoint]])
             try ann.start()
             // bob is unreachable: he advertises a closed port.
             try bob.initialise(["--advertise", "tcp://127.0.0.1:9"])
@@ -31,8 +26,7 @@ import Testing
     }
 
     private func link(_ node: TestNode) throws -> JSON {
-        try node.ok("conversation", "members", "room").json["members"].list.map { $0["link"] }.first { !$0.isNull }
-            ?? JSON(value: nil)
+        try node.members().list.map { $0["link"] }.first { !$0.isNull } ?? JSON(value: nil)
     }
 
     @Test func `Without TCP two nodes meet, chat and agree over UDP, and report the path`() throws {
@@ -62,7 +56,7 @@ import Testing
             }
             // The link was not lost in between: no other handshake, no member offline.
             #expect(abs((try link(ann)["since"].time ?? 0) - (since ?? 0)) < 1_000)
-            let events = try ann.run(["watch", "--since", String(cursor), "--timeout", "0.05"]).lines
+            let events = try ann.events(after: cursor)
             #expect(!events.contains { $0["event"].string == "peerOffline" })
         }
     }

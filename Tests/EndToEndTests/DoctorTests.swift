@@ -7,10 +7,6 @@ import Testing
 @testable import Program
 
 @Suite("Doctor", .script) struct DoctorTests {
-    private func check(_ node: TestNode, _ name: String) throws -> JSON {
-        try node.run(["doctor"]).lines.first { $0["name"].string == name } ?? JSON(value: nil)
-    }
-
     @Test func `A healthy home has no failing check, with the node running and without`() throws {
         try withHome { ann in
             let names: Set = [
@@ -29,7 +25,7 @@ import Testing
                         #expect(check["hint"].string != nil, "\(check)")
                     }
                 }
-                if isRunning { #expect(try check(ann, "core")["state"].string == "ok") }
+                if isRunning { #expect(try ann.check("core")["state"].string == "ok") }
             }
         }
     }
@@ -69,16 +65,16 @@ import Testing
             try ann.replace("config.json", with: text)
             try expectFailure("listen", "in use")
             // A running node answers for itself, not its configuration.
-            #expect(try check(other, "listen")["message"].string == "listens on \(listen)")
+            #expect(try other.check("listen")["message"].string == "listens on \(listen)")
             try other.stop()
-            #expect(try check(ann, "listen")["state"].string == "ok")
-            #expect(try check(ann, "advertise")["state"].string == "warning")
+            #expect(try ann.check("listen")["state"].string == "ok")
+            #expect(try ann.check("advertise")["state"].string == "warning")
             // A keystore with one lost copy still opens.
             var keystore = ann.contents("keystore")
             for index in 0..<4_096 { keystore[index] ^= 0x5A }
             try ann.replace("keystore", with: keystore)
-            #expect(try check(ann, "keystore")["state"].string == "warning")
-            #expect(try check(ann, "keystore")["hint"].string != nil)
+            #expect(try ann.check("keystore")["state"].string == "warning")
+            #expect(try ann.check("keystore")["hint"].string != nil)
             let nobody = TestNode(name: "nobody", directory: ann.directory)
             #expect(try nobody.fails(1, "doctor").output.contains("does not exist"))
         }
@@ -90,10 +86,10 @@ import Testing
             let other = try LoopbackSocket.bound(SOCK_DGRAM, at: ann.host, port: ann.port)
             defer { close(other.descriptor) }
             try ann.start(["--discover", "lan:nope0"])
-            let taken = try check(ann, "UDP")
+            let taken = try ann.check("UDP")
             #expect(taken["state"].string == "warning" && taken["hint"].string != nil, "\(taken)")
             #expect(taken["message"].string?.contains("another program has the port") == true, "\(taken)")
-            let missing = try check(ann, "LAN discovery")
+            let missing = try ann.check("LAN discovery")
             #expect(missing["message"].string?.contains("nope0") == true && missing["hint"].string != nil, "\(missing)")
             try ann.stop()
             let log = Program.text(ann.log)
@@ -104,7 +100,7 @@ import Testing
     @Test func `A clock behind the newest time of the home is found`() throws {
         try withNode { ann in
             try ann.stop()
-            #expect(try check(ann, "clock")["state"].string == "ok")
+            #expect(try ann.check("clock")["state"].string == "ok")
             // As if it had run an hour later: see ClockMark.
             let later = Int64((Date().timeIntervalSince1970 * 1_000).rounded()) + 3_600_000
             let value = (0..<8).map { UInt8(truncatingIfNeeded: later >> ($0 * 8)) }
@@ -117,7 +113,7 @@ import Testing
             #expect(hint.contains("timedatectl") && hint.contains("If it was ahead at an earlier start"), "\(hint)")
             // Garbage in both copies of the mark.
             try ann.replace("clock", with: [UInt8](repeating: 0x33, count: 528))
-            #expect(try check(ann, "clock")["state"].string == "warning")
+            #expect(try ann.check("clock")["state"].string == "warning")
         }
     }
 

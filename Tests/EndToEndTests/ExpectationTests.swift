@@ -6,7 +6,7 @@ import Testing
 @Suite("Expectations", .script) struct ExpectationTests {
     @Test func `A setter that runs twice changes nothing the second time, and a getter shows the value`() throws {
         try withRoom { ann, bob, _ in
-            let card = try bob.ok("peer", "card")["contact"].string ?? ""
+            let card = try bob.card()
             for _ in 0..<2 {
                 try ann.ok("peer", "add", "bob", card)
                 try ann.ok("peer", "set", "bob", "invitations=refuse")

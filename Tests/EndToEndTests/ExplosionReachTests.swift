@@ -9,9 +9,9 @@ extension ExplodeTests {
             let (ann, bob, cem, dan) = (nodes[0], nodes[1], nodes[2], nodes[3])
             for node in nodes { try node.start() }
             try meet(ann, bob)
-            let old = try ann.ok("invite", "create", "room")["slug"].string ?? ""
+            let old = try ann.invite()
             try ann.ok("invite", "revoke", "room")
-            let slug = try ann.ok("invite", "create", "room")["slug"].string ?? ""
+            let slug = try ann.invite()
             try ann.ok("explode", "room", "--force")
             let failed = try cem.fails(3, "join", slug, "--timeout", "90")
             #expect(failed["state"].string == "joinFailed")
@@ -74,7 +74,7 @@ extension ExplodeTests {
             let (secret, path) = ("a line of a secret file", "\(ann.directory)/plain.txt")
             try Data(String(repeating: secret + "\n", count: 20_000).utf8).write(to: URL(fileURLWithPath: path))
             let file = try ann.ok("send", "room", "--file", path, "--wait", "delivered")["message"].string ?? ""
-            let slug = try ann.ok("invite", "create", "room")["slug"].string ?? ""
+            let slug = try ann.invite()
             // A copy of bob, to dial with the old tokens afterwards.
             try bob.stop()
             try Program.tool("cp", "-a", bob.home, "\(bob.home).copy")
@@ -141,7 +141,7 @@ extension ExplodeTests {
             try Program.tool("cp", "-a", "\(bob.home).copy", bob.home)
             try bob.start()
             try bob.wait("exploded")
-            let events = try bob.run(["watch", "--since", "0", "--timeout", "0.05"]).lines
+            let events = try bob.events()
             #expect(!events.contains { $0["event"].string == "peerOnline" })
             try eventually("ann has no link") { try ann.ok("status")["links"].integer == 0 }
             // A repeat changes nothing, nor does a restart.

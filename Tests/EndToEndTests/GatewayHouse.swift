@@ -132,8 +132,7 @@ final class GatewayHouse {
     private func start(_ command: [String]) throws {
         let log = "\(directory)/gateway.log"
         daemon = try Child(
-            ["ip", "netns", "exec", router] + command, input: try Descriptor("/dev/null", O_RDONLY),
-            output: try Descriptor(log, O_WRONLY | O_CREAT | O_APPEND),
+            ["ip", "netns", "exec", router] + command, output: try Descriptor(log, O_WRONLY | O_CREAT | O_APPEND),
             errors: try Descriptor(log, O_WRONLY | O_CREAT | O_APPEND))
     }
 

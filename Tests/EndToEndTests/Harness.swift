@@ -69,8 +69,10 @@ final class Child: Sendable {
     /// The exit code, or the negative number of the signal.
     private let end = Mutex<Int32?>(nil)
 
-    /// - Parameters: descriptors for the standard streams. No other descriptor is inherited.
-    init(_ arguments: [String], input: Descriptor, output: Descriptor, errors: Descriptor) throws {
+    /// - Parameters: descriptors for the standard streams, of the null device if `nil`. No other descriptor is inherited.
+    init(_ arguments: [String], input: Descriptor? = nil, output: Descriptor? = nil, errors: Descriptor? = nil) throws {
+        let null = try Descriptor("/dev/null", O_RDWR)
+        let (input, output, errors) = (input ?? null, output ?? null, errors ?? null)
         var actions = posix_spawn_file_actions_t()
         posix_spawn_file_actions_init(&actions)
         defer { posix_spawn_file_actions_destroy(&actions) }
@@ -314,8 +316,11 @@ final class TestNode {
     }
 
     /// The newest event's cursor, for ``wait(_:in:after:seconds:at:)``.
-    func cursor() throws -> Int64 {
-        try run(["watch", "--since", "0", "--timeout", "0.05"]).lines.compactMap { $0["cursor"].integer }.max() ?? 0
+    func cursor() throws -> Int64 { try events().compactMap { $0["cursor"].integer }.max() ?? 0 }
+
+    /// The past events after an earlier one's cursor.
+    func events(after cursor: Int64 = 0) throws -> [JSON] {
+        try run(["watch", "--since", String(cursor), "--timeout", "0.05"]).lines
     }
 
     func texts(_ conversation: String = "room", at location: SourceLocation = #_sourceLocation) throws -> [String] {
@@ -350,9 +355,7 @@ final class TestNode {
         let descriptor = try Descriptor(ready, O_RDWR | O_NONBLOCK)
         let logSize = Program.text(log).utf8.count
         var text: [UInt8] = []
-        let process = try Child(
-            command, input: try Descriptor("/dev/null", O_RDONLY), output: descriptor,
-            errors: try Descriptor(log, O_WRONLY | O_APPEND | O_CREAT))
+        let process = try Child(command, output: descriptor, errors: try Descriptor(log, O_WRONLY | O_APPEND | O_CREAT))
         func ending() -> Answer {
             Answer(
                 command: command, code: process.wait(seconds: 60) ?? -1, output: String(decoding: text, as: UTF8.self),
@@ -467,9 +470,49 @@ final class TestNode {
             if let events = hook.events { entry["events"] = events }
             list.append(entry)
         }
-        var config = try JSONSerialization.jsonObject(with: Data(contents("config.json"))) as? [String: Any] ?? [:]
-        config["hooks"] = list
-        try replace("config.json", with: Array(try JSONSerialization.data(withJSONObject: config)))
+        try configure(["hooks": list])
+    }
+
+    /// Changes settings in `config.json`; `nil` removes one.
+    func configure(_ changes: [String: Any?]) throws {
+        let file = try JSONSerialization.jsonObject(with: Data(contents("config.json")))
+        var settings = try #require(file as? [String: Any])
+        for (name, value) in changes { settings[name] = value }
+        let options: JSONSerialization.WritingOptions = [.prettyPrinted, .withoutEscapingSlashes]
+        try replace("config.json", with: Array(try JSONSerialization.data(withJSONObject: settings, options: options)))
+    }
+
+    func card() throws -> String { try ok("peer", "card")["contact"].string ?? "" }
+
+    /// Adds the other node to the peers, under its name.
+    func add(_ other: TestNode) throws { try ok("peer", "add", other.name, try other.card()) }
+
+    func invite(_ conversation: String = "room", _ options: String...) throws -> String {
+        let answer = try run(["invite", "create", conversation] + options)
+        #expect(answer.code == 0, "\(answer)")
+        return answer["slug"].string ?? ""
+    }
+
+    func members() throws -> JSON { try ok("conversation", "members", "room")["members"] }
+
+    /// The line of `mayfly doctor` with this name.
+    func check(_ name: String) throws -> JSON {
+        try run(["doctor"]).lines.first { $0["name"].string == name } ?? JSON(value: nil)
+    }
+
+    /// The answers of one connected program to these requests, in their order.
+    func rpc(_ requests: [(method: String, params: [String: Any])], at location: SourceLocation = #_sourceLocation)
+        throws -> [JSON]
+    {
+        let lines = try requests.enumerated().map { id, request in
+            let object: [String: Any] = [
+                "jsonrpc": "2.0", "id": id, "method": request.method, "params": request.params,
+            ]
+            return String(decoding: try JSONSerialization.data(withJSONObject: object), as: UTF8.self) + "\n"
+        }
+        let answers = try ok("rpc", input: lines.joined(), at: location).lines
+        #expect(answers.count == requests.count, sourceLocation: location)
+        return answers.sorted { $0["id"].integer ?? 0 < $1["id"].integer ?? 0 }
     }
 
     var told: String { Program.text("\(directory)/\(name).told") }
@@ -485,8 +528,7 @@ final class Background {
         try Data(input.utf8).write(to: URL(filePath: "\(name).in"))
         child = try Child(
             [Program.mayfly] + arguments + ["--json", "--home", node.home],
-            input: try Descriptor("\(name).in", O_RDONLY), output: try Descriptor(output, O_WRONLY | O_CREAT),
-            errors: try Descriptor("/dev/null", O_WRONLY))
+            input: try Descriptor("\(name).in", O_RDONLY), output: try Descriptor(output, O_WRONLY | O_CREAT))
     }
 
     deinit { stop() }
@@ -571,11 +613,9 @@ func withRoom(
 }
 
 /// - Returns: an invite to the new conversation `room`.
-func inviteToRoom(_ ann: TestNode, _ options: String...) throws -> String {
+func inviteToRoom(_ ann: TestNode) throws -> String {
     try ann.ok("conversation", "create", "--name", "room")
-    let invite = try ann.run(["invite", "create", "room"] + options)
-    #expect(invite.code == 0, "\(invite)")
-    return invite["slug"].string ?? ""
+    return try ann.invite()
 }
 
 /// `ann` makes the conversation `room` and `bob` joins it.
@@ -627,6 +667,21 @@ func eventually(_ what: String, seconds: Int = 90, _ condition: () throws -> Boo
     }
 }
 
+/// `nodes[0]` invites the other running nodes to `room`; each is linked to each.
+func gather(_ nodes: [TestNode]) throws {
+    try nodes[0].ok("conversation", "create", "--name", "room", "--as", nodes[0].name)
+    for count in 2...nodes.count {
+        let slug = try nodes[0].invite("room", "--single-use")
+        try nodes[count - 1].ok("join", slug, "--as", nodes[count - 1].name, "--timeout", "90")
+        for node in nodes[..<count] {
+            try eventually("\(node.name) is linked to all") {
+                let members = try node.members().list
+                return members.count == count - 1 && members.allSatisfy { $0["online"].bool == true }
+            }
+        }
+    }
+}
+
 /// The first of the running nodes invites all others to `room`; each is linked to each.
 func withGroup(_ names: String..., body: ([TestNode]) throws -> Void) throws {
     try withNodes(names) { nodes in
@@ -634,17 +689,7 @@ func withGroup(_ names: String..., body: ([TestNode]) throws -> Void) throws {
             try node.initialise()
             try node.start()
         }
-        try nodes[0].ok("conversation", "create", "--name", "room", "--as", nodes[0].name)
-        for count in 2...nodes.count {
-            let slug = try nodes[0].ok("invite", "create", "room", "--single-use")["slug"].string ?? ""
-            try nodes[count - 1].ok("join", slug, "--as", nodes[count - 1].name, "--timeout", "90")
-            for node in nodes[..<count] {
-                try eventually("\(node.name) is linked to all") {
-                    let members = try node.ok("conversation", "members", "room")["members"].list
-                    return members.count == count - 1 && members.allSatisfy { $0["online"].bool == true }
-                }
-            }
-        }
+        try gather(nodes)
         try body(nodes)
     }
 }

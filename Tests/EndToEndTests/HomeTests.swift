@@ -107,7 +107,7 @@ import Testing
             try meet(ann, bob)
             try agree(ann, bob, "1d")
             try say("x", ann)
-            try ann.ok("peer", "add", "bob", try bob.ok("peer", "card")["contact"].string ?? "")
+            try ann.add(bob)
             try ann.writtenOut()
             let paths = FileManager.default.enumerator(atPath: ann.home)?.compactMap { $0 as? String } ?? []
             #expect(paths.contains("control.sock") && paths.contains("peers.json") && ann.files(".seg") != [])

@@ -154,18 +154,15 @@ import Testing
         try withHome { ann in
             try ann.setHooks([(nil, "exit 0")])
             let program = "\(ann.directory)/ann-hook-0"
-            func hook() throws -> JSON {
-                try ann.run(["doctor"]).lines.first { $0["name"].string == "hook" } ?? JSON(value: nil)
-            }
-            #expect(try hook()["state"].string == "ok")
+            #expect(try ann.check("hook")["state"].string == "ok")
             for (mode, words) in [(mode_t(0o777), "others can change"), (0o600, "not executable")] {
                 chmod(program, mode)
                 let answer = try ann.fails(1, "doctor")
                 #expect(answer.output.contains(words), "\(answer)")
-                #expect(try hook()["hint"].string != nil)
+                #expect(try ann.check("hook")["hint"].string != nil)
             }
             unlink(program)
-            #expect(try hook()["state"].string == "failed")
+            #expect(try ann.check("hook")["state"].string == "failed")
         }
     }
 }

@@ -16,7 +16,7 @@ import Testing
     }
 
     private func target(_ ann: TestNode, sleepers: Int = 8) throws -> Target {
-        let card = try ContactCard(text: try ann.ok("peer", "card")["contact"].string ?? "")
+        let card = try ContactCard(text: try ann.card())
         var sleeping: [String] = []
         for number in 0..<sleepers {
             try ann.ok("conversation", "create", "--name", "sleeper \(number)")
@@ -25,7 +25,7 @@ import Testing
         }
         func invite(_ name: String) throws -> String {
             try ann.ok("conversation", "create", "--name", name)
-            return try ann.ok("invite", "create", name)["slug"].string ?? ""
+            return try ann.invite(name)
         }
         return Target(
             address: NodeAddress(host: ann.host, port: try #require(card.endpoints.first?.port)), card: card,
@@ -108,7 +108,7 @@ import Testing
                 try node.initialise(["--advertise", "tcp://127.0.0.1:9"])
                 try node.start(["--no-udp"])
             }
-            let card = try hub.ok("peer", "card")["contact"].string ?? ""
+            let card = try hub.card()
             try introduce(hub, ann)
             try meet(ann, bob)
             var target = Target(
@@ -127,7 +127,7 @@ import Testing
             for attack in Attack.allCases where attack.ground == .relay {
                 try survive(attack, hub, target, memory: memory, seconds: 1) { try say("after \(attack)", bob) }
             }
-            let paths = try ann.ok("conversation", "members", "room").json["members"].list
+            let paths = try ann.members().list
             #expect(paths.compactMap { $0["path"].string } == ["relayed"])
             try eventually("their reservations and streams are gone", seconds: 40) {
                 let status = try hub.ok("status")["rendezvous"]

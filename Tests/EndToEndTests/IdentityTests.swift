@@ -26,7 +26,7 @@ import Testing
             #expect(try ann.ok("conversation", "list").lines.count == 3)
             #expect(try ann.ok("status")["inboxes"]["unused"].integer == 1)
             let waiting = try #require(try unused(bob).first)
-            let slug = try ann.ok("invite", "create", "one")["slug"].string ?? ""
+            let slug = try ann.invite("one")
             #expect(try bob.ok("join", slug, "--no-wait")["join"].string == waiting)
             try bob.wait("joined")
             #expect(try bob.ok("conversation", "list")["inbox"].string == waiting)
@@ -113,17 +113,16 @@ import Testing
             try introduce(hub, ann)
             var relays: [RelayAddress] = []
             for name in try ann.ok("conversation", "list").lines.compactMap({ $0["name"].string }) {
-                let slug = try ann.ok("invite", "create", name)["slug"].string ?? ""
+                let slug = try ann.invite(name)
                 relays += try InviteSlug.decode(slug).invite.endpoints.compactMap(\.relay)
             }
-            relays += try ContactCard(text: try ann.ok("peer", "card")["contact"].string ?? "").endpoints.compactMap(
-                \.relay)
+            relays += try ContactCard(text: try ann.card()).endpoints.compactMap(\.relay)
             #expect(relays.count == 3 && Set(relays.map(\.reservation)).count == 3, "\(relays)")
             #expect(Set(relays.map(\.key)).count == 1)
             for relay in relays { canaries.append(Canary("a reservation", bytes: relay.reservation.bytes)) }
             // The contact card shares nothing with them, either.
             for node in [ann, bob] {
-                let card = try ContactCard(text: try node.ok("peer", "card")["contact"].string ?? "")
+                let card = try ContactCard(text: try node.card())
                 let contact = InboxID(card.key).description
                 #expect(!members.contains { contact.hasPrefix($0) } && !keys.contains(card.key))
                 canaries.append(Canary("a contact key", bytes: Array(card.key.bytes.dropFirst())))

@@ -209,9 +209,7 @@ import Testing
             try node.restart(["--capacity", "5"])
             #expect(try node.ok("inbox", "rebalance")["capacity"].integer == 5)
             try node.stop()
-            let file = String(decoding: node.contents("config.json"), as: UTF8.self)
-            try node.replace(
-                "config.json", with: file.replacingOccurrences(of: "\"capacity\" : 2", with: "\"capacity\" : 0"))
+            try node.configure(["capacity": 0])
             let failed = try #require(try node.tryStart())
             #expect(failed.code != 0 && (failed.output + failed.errors).contains("capacity"))
         }

@@ -8,7 +8,7 @@ import Testing
         try withRelay(["bob", "carol"]) { ann, others, relay in
             let (bob, carol) = (others[0], others[1])
             let made = try ann.ok("conversation", "create", "--name", "room")
-            let slug = try ann.ok("invite", "create", "room", "--single-use")["slug"].string ?? ""
+            let slug = try ann.invite("room", "--single-use")
             relay.holdAnswers()
             let id = try bob.ok("join", slug, "--no-wait")["join"].string ?? ""
             try ann.wait("memberJoined")

@@ -40,7 +40,7 @@ import Testing
 
     @Test func `Joining twice leads to the same conversation, also after a restart`() throws {
         try withRoom { ann, bob, id in
-            let slug = try ann.ok("invite", "create", "room")["slug"].string ?? ""
+            let slug = try ann.invite()
             #expect(try bob.ok("join", slug, "--timeout", "90")["conversation"].string == id)
             try bob.restart()
             #expect(try bob.ok("join", slug, "--timeout", "90")["conversation"].string == id)
@@ -52,9 +52,9 @@ import Testing
     @Test func `A join by a member removed unawares asks the creator, and joins again`() throws {
         try withRoom { ann, bob, id in
             try bob.stop()
-            let member = try ann.ok("conversation", "members", "room")["members"][0]["member"].string ?? ""
+            let member = try ann.members()[0]["member"].string ?? ""
             try ann.ok("conversation", "remove", "room", member)
-            let slug = try ann.ok("invite", "create", "room", "--single-use")["slug"].string ?? ""
+            let slug = try ann.invite("room", "--single-use")
             try ann.stop()
             try bob.start()
             let unanswered = try bob.fails(4, "join", slug, "--timeout", "2")

@@ -121,9 +121,7 @@ func withMachines(_ body: (Cable, TestNode, TestNode) throws -> Void) throws {
             try ann.stop()
             #expect(try !cable.isListening())
             // The same by configuration.
-            let path = "\(ann.home)/config.json"
-            let text = Program.text(path).replacingOccurrences(of: "{\n", with: "{\n  \"discover\": \"lan\",\n")
-            try ann.replace("config.json", with: text)
+            try ann.configure(["discover": "lan"])
             try ann.start(["--listen", "tcp://0.0.0.0:7440"])
             try eventually("the group is joined") { try cable.isListening() }
             #expect(try !cable.isListening(1))

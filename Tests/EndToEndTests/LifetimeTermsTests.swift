@@ -43,7 +43,7 @@ import Testing
                 #expect(try node.show("conversation", "show", "room").output.contains("1d, mailbox on disk"))
                 let note = try node.ok("read", "room").lines.compactMap { $0["text"].string }.last
                 #expect(note == "Messages will be deleted after 1 Day (mailbox on disk)")
-                #expect(try node.ok("conversation", "members", "room")["members"][0]["mailbox"].isNull)
+                #expect(try node.members()[0]["mailbox"].isNull)
                 let found = try node.run(["doctor"]).lines.filter { $0["name"].string == "mailbox" }
                 #expect(found.map { $0["state"].string } == ["warning"], "\(found)")
                 #expect(found.first?["hint"].string?.contains("mailbox=on") == true, "\(found)")

@@ -70,7 +70,7 @@ import Testing
             try ann.wait("deletionReceipt")
             try ann.ok("conversation", "create", "--name", "other")
             let other = try ann.ok("conversation", "show", "other")
-            let void = try ann.ok("invite", "create", "other")["slug"].string ?? ""
+            let void = try ann.invite("other")
             try ann.ok("invite", "revoke", "other")
             try bob.fails(2, "join", void, "--timeout", "90")
             try ann.ok("conversation", "leave", "other", "--force")
@@ -130,7 +130,7 @@ import Testing
 
     @Test("A refusing rendezvous node is logged by its number, once, without its name") func rendezvous() throws {
         try withPair(["--log-level", "info"]) { ann, bob in
-            let card = try bob.ok("peer", "card")["contact"].string ?? ""
+            let card = try bob.card()
             try ann.ok("peer", "add", "the-hub", card)
             try ann.ok("peer", "set", "the-hub", "rendezvous=on")
             expect("notice", "rendezvous node", ["number": "1"], of: nil, at: ann)

@@ -6,10 +6,6 @@ import Testing
 struct MachineNetworkTests {
     private let both = ["--listen", "tcp://0.0.0.0:7440", "tcp://[::]:7440"]
 
-    private func check(_ node: TestNode, _ name: String) throws -> JSON {
-        try node.run(["doctor"]).lines.first { $0["name"].string == name } ?? JSON(value: nil)
-    }
-
     private func withMachines(body: (Cable, TestNode, TestNode) throws -> Void) throws {
         let cable = try Cable()
         try withHomes("ann", "bob") { nodes in
@@ -33,10 +29,10 @@ struct MachineNetworkTests {
             let listen = made.json["listen"].list.compactMap(\.string)
             #expect(listen == ["tcp://0.0.0.0:7440", "tcp://[::]:7440"], "\(made)")
             for node in [ann, bob] { try node.start(["--listen"] + listen) }
-            #expect(try check(ann, "addresses")["message"].string == "others are told tcp://[fd77::1]:7440")
+            #expect(try ann.check("addresses")["message"].string == "others are told tcp://[fd77::1]:7440")
             try meet(ann, bob)
             try ann.restart(["--listen", "tcp://0.0.0.0:7440"])
-            let found = try check(ann, "addresses")
+            let found = try ann.check("addresses")
             #expect(found["state"].string == "warning" && found["hint"].string?.contains("[::]") == true, "\(found)")
         }
     }
@@ -113,7 +109,7 @@ struct MachineNetworkTests {
                 try eventually("the log says so") {
                     Program.text(ann.log).components(separatedBy: "--discover lan").count > starts
                 }
-                let found = try check(ann, "addresses")
+                let found = try ann.check("addresses")
                 #expect(found["hint"].string?.contains("--discover lan") == true, "\(listener): \(found)")
                 #expect(found["message"].string?.contains("not told") == true, "\(listener): \(found)")
                 let told = try endpoints(ann)
@@ -121,7 +117,7 @@ struct MachineNetworkTests {
                 try ann.stop()
             }
             try ann.start(listen + ["--discover", "lan"])
-            #expect(try check(ann, "addresses")["state"].string == "ok")
+            #expect(try ann.check("addresses")["state"].string == "ok")
         }
     }
 }

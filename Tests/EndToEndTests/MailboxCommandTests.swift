@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 @Suite("Mailbox commands", .script) struct MailboxCommandTests {
-    private func card(_ node: TestNode) throws -> String { try node.ok("peer", "card")["contact"].string ?? "" }
+    private func card(_ node: TestNode) throws -> String { try node.card() }
 
     private func check(_ node: TestNode) throws -> [JSON] {
         try node.run(["doctor"]).lines.filter { $0["name"].string == "mailbox" }

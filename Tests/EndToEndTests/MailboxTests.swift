@@ -13,18 +13,18 @@ import Testing
             try hub.start(["--mailbox"])
             for node in members {
                 try node.start()
-                try hub.ok("peer", "add", node.name, try node.ok("peer", "card")["contact"].string ?? "")
-                try node.ok("peer", "add", "hub", try hub.ok("peer", "card")["contact"].string ?? "")
+                try hub.add(node)
+                try node.add(hub)
                 try node.ok("peer", "set", "hub", "mailbox=on")
             }
             try members[0].ok("conversation", "create", "--name", "room", "--as", members[0].name)
             for node in members.dropFirst() {
-                let invite = try members[0].ok("invite", "create", "room", "--single-use")["slug"].string ?? ""
+                let invite = try members[0].invite("room", "--single-use")
                 try node.ok("join", invite, "--as", node.name, "--timeout", "60")
             }
             for node in members {
                 try eventually("all have met") {
-                    let known = try node.ok("conversation", "members", "room").json["members"].list
+                    let known = try node.members().list
                     return known.count { $0["online"].bool == true } == names.count - 1
                 }
             }
@@ -45,7 +45,7 @@ import Testing
 
     private func mailable(_ node: TestNode, _ count: Int) throws {
         try eventually("keys of all slices") {
-            let members = try node.ok("conversation", "members", "room").json["members"].list
+            let members = try node.members().list
             return members.count { $0["mailbox"].string == "yes" } == count
         }
     }
@@ -145,7 +145,7 @@ import Testing
             try members[2].stop()
             try members[0].ok("send", "room", "for those who are here")
             for node in members.dropLast() {
-                let known = try node.ok("conversation", "members", "room").json["members"].list
+                let known = try node.members().list
                 #expect(known.allSatisfy { $0["mailbox"].string == nil }, "\(known)")
                 #expect(try node.ok("mailbox", "status").json["own"]["state"].string == "unused")
             }

@@ -26,8 +26,8 @@ import Testing
 
     @Test func `A member that calls itself me, like another member or like its id is shown with its id`() throws {
         try withRoom { ann, bob, _ in
-            let id = try #require(try ann.ok("conversation", "members", "room")["members"][0]["member"].string)
-            let own = try #require(try bob.ok("conversation", "members", "room")["members"][0]["member"].string)
+            let id = try #require(try ann.members()[0]["member"].string)
+            let own = try #require(try bob.members()[0]["member"].string)
             try say("honest", bob)
             let honest = try message("honest", at: ann)
             #expect(honest["from"].string == "bob" && honest["member"].string == id)

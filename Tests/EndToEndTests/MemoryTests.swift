@@ -191,9 +191,7 @@ final class PersistentClient {
         for path in paths { guard mkfifo(path, 0o600) == 0 else { throw HarnessError("mkfifo: \(errno)") } }
         input = try Descriptor(paths[0], O_RDWR)
         output = try Descriptor(paths[1], O_RDWR | O_NONBLOCK)
-        child = try Child(
-            [Program.mayfly, "rpc", "--home", node.home], input: input, output: output,
-            errors: try Descriptor("/dev/null", O_WRONLY))
+        child = try Child([Program.mayfly, "rpc", "--home", node.home], input: input, output: output)
     }
 
     @discardableResult func call(_ method: String, _ parameters: [String: Any]) throws -> JSON {

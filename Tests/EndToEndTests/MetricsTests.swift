@@ -131,7 +131,7 @@ import Testing
             for node in [ann, bob] { try node.start() }
             let id = try meet(ann, bob)
             try say("the kettle is behind the door", bob)
-            let card = try bob.ok("peer", "card")["contact"].string ?? ""
+            let card = try bob.card()
             try ann.ok("peer", "add", "laboratory", card)
             try ann.ok("peer", "ping", "laboratory", "--timeout", "60")
             let text = try ann.ok("metrics")["text"].string ?? ""

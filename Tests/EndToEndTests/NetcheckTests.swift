@@ -3,7 +3,7 @@ import Testing
 
 @Suite("Netcheck", .script) struct NetcheckTests {
     private func introduce(_ hub: TestNode, to node: TestNode) throws {
-        try node.ok("peer", "add", hub.name, try hub.ok("peer", "card")["contact"].string ?? "")
+        try node.add(hub)
         try node.ok("peer", "set", hub.name, "rendezvous=on")
     }
 
@@ -63,7 +63,7 @@ struct NetcheckNATTests {
             for (hub, address) in zip(nodes.dropFirst(), ["6.6.6.1", "6.6.6.3"]) {
                 hub.prefix = ["ip", "netns", "exec", house.outside]
                 try hub.start(["--listen", "tcp://\(address):7440", "--rendezvous"])
-                try ann.ok("peer", "add", hub.name, try hub.ok("peer", "card")["contact"].string ?? "")
+                try ann.add(hub)
                 try ann.ok("peer", "set", hub.name, "rendezvous=on")
             }
             let found = try ann.ok("netcheck")

@@ -95,10 +95,9 @@ private let setPipeSize: Int32 = 1_031
             _ = fcntl(output.number, setPipeSize, 4_096)
             let page = [UInt8](repeating: 0x20, count: 4_096)
             while write(output.number, page, page.count) > 0 {}
-            let child = try Child(
-                ["sh", "-c", #"exec "$@" >'\#(pipe)'"#, "sh", Program.mayfly, "run", "--home", ann.home],
-                input: try Descriptor("/dev/null", O_RDONLY), output: try Descriptor("/dev/null", O_WRONLY),
-                errors: try Descriptor("/dev/null", O_WRONLY))
+            let child = try Child([
+                "sh", "-c", #"exec "$@" >'\#(pipe)'"#, "sh", Program.mayfly, "run", "--home", ann.home,
+            ])
             defer { child.signal(SIGKILL) }
             try eventually("it serves") { try ann.run(["status"]).code == 0 }
             try ann.ok("stop")

@@ -9,8 +9,7 @@ import Testing
     ) throws -> (code: Int32?, errors: String) {
         let path = "\(node.directory)/\(UUID().uuidString.prefix(8)).err"
         let child = try Child(
-            ["bash", "-c", shell, "bash", Program.mayfly] + arguments + ["--home", node.home],
-            input: try Descriptor("/dev/null", O_RDONLY), output: output,
+            ["bash", "-c", shell, "bash", Program.mayfly] + arguments + ["--home", node.home], output: output,
             errors: try Descriptor(path, O_WRONLY | O_CREAT))
         return (child.wait(seconds: 60), Program.text(path))
     }
@@ -68,9 +67,7 @@ import Testing
             {
                 var (writer, reader): (Descriptor?, Descriptor?) = try pipe(ann)
                 let child = try Child(
-                    [Program.mayfly, "watch", "--since", "0", "--home", ann.home] + until,
-                    input: try Descriptor("/dev/null", O_RDONLY), output: try #require(writer),
-                    errors: try Descriptor("/dev/null", O_WRONLY))
+                    [Program.mayfly, "watch", "--since", "0", "--home", ann.home] + until, output: writer)
                 writer = nil
                 var lines = 0
                 try eventually("both events are shown") {
@@ -103,9 +100,7 @@ import Testing
             let (writer, reader) = try pipe(ann, O_NONBLOCK)
             // The smallest size on Linux, fcntl(2).
             _ = fcntl(writer.number, 1031, 4_096)
-            let child = try Child(
-                [Program.mayfly, "schema", "--json", "--home", ann.home], input: try Descriptor("/dev/null", O_RDONLY),
-                output: writer, errors: try Descriptor("/dev/null", O_WRONLY))
+            let child = try Child([Program.mayfly, "schema", "--json", "--home", ann.home], output: writer)
             var output: [UInt8] = []
             var chunk = [UInt8](repeating: 0, count: 1_000)
             while output.count < wanted.utf8.count {

@@ -176,9 +176,7 @@ import Testing
             try ann.ok("conversation", "create", "--name", "room")
             let before = ann.contents("keystore")
             let command = ["passphrase", "change", "--passphrase-file", right, "--new-passphrase-file", next]
-            let child = try Child(
-                [Program.mayfly] + command + ["--home", ann.home], input: try Descriptor("/dev/null", O_RDONLY),
-                output: try Descriptor("/dev/null", O_WRONLY), errors: try Descriptor("/dev/null", O_WRONLY))
+            let child = try Child([Program.mayfly] + command + ["--home", ann.home])
             while ann.contents("keystore") == before, child.isRunning {}
             ann.crash()
             let isAcknowledged = child.wait(seconds: 60) == 0

@@ -178,9 +178,7 @@ func withProtected(_ body: (_ ann: TestNode, _ file: String, _ wrong: String) th
             #expect(write(writer.number, text, text.count) == text.count)
             let script = #"cd "$1" && ulimit -S -c "$(ulimit -H -c)" && shift && exec "$@""#
             let command = [Program.mayfly, "init", "--home", "home", "--passphrase-file", "pipe"]
-            let child = try Child(
-                ["bash", "-c", script, "bash", directory] + command, input: try Descriptor("/dev/null", O_RDONLY),
-                output: try Descriptor("/dev/null", O_WRONLY), errors: try Descriptor("/dev/null", O_WRONLY))
+            let child = try Child(["bash", "-c", script, "bash", directory] + command)
             func reads() -> Bool {
                 var left: Int32 = 0
                 return ioctl(writer.number, UInt(FIONREAD), &left) == 0 && left == 0

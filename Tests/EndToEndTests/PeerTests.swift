@@ -3,16 +3,12 @@ import Testing
 
 @Suite("Peers", .script) struct PeerTests {
     fileprivate func introduce(_ ann: TestNode, _ bob: TestNode) throws {
-        for (node, other) in [(ann, bob), (bob, ann)] {
-            let card = try other.ok("peer", "card")
-            #expect(card["name"].string == other.name)
-            try node.ok("peer", "add", other.name, card["contact"].string ?? "")
-        }
+        for (node, other) in [(ann, bob), (bob, ann)] { try node.add(other) }
     }
 
     @Test func `A card goes into peers.json, and the peer answers a ping with a round trip`() throws {
         try withPair { ann, bob in
-            let card = try bob.ok("peer", "card")["contact"].string ?? ""
+            let card = try bob.card()
             try ann.stop()
             try ann.replace("peers.json", with: "{ \"peers\": [ { \"name\": \"bob\", \"contact\": \"\(card)\" } ] }")
             try ann.start()
@@ -37,7 +33,7 @@ import Testing
 
     @Test func `Peers are added, changed, exported, imported and removed; the file is human-readable`() throws {
         try withPair { ann, bob in
-            let card = try bob.ok("peer", "card")["contact"].string ?? ""
+            let card = try bob.card()
             try ann.ok("peer", "add", "bob", card)
             try ann.ok("peer", "add", "bob", card)
             try ann.fails(1, "peer", "add", "bob", "--endpoint", "tcp://192.0.2.1:1")
@@ -141,7 +137,7 @@ import Testing
             try bob.ok("peer", "unblock", "ann")
             try ann.ok("peer", "ping", "bob", "--timeout", "90")
             try bob.wait("invited", after: cursor)
-            let events = try bob.ok("watch", "--since", "0", "--timeout", "0.05").lines
+            let events = try bob.events()
             #expect(events.count { $0["event"].string == "invited" } == 1, "\(events)")
         }
     }
@@ -151,7 +147,7 @@ import Testing
         try withPair { ann, bob in
             try introduce(ann, bob)
             try bob.ok("peer", "ping", "ann", "--timeout", "90")
-            let card = try bob.ok("peer", "card")["contact"].string ?? ""
+            let card = try bob.card()
             try ann.replace(
                 "peers.json",
                 with: "{ \"peers\": [ { \"name\": \"bob\", \"contact\": \"\(card)\", \"blocked\": true } ] }")
@@ -207,18 +203,18 @@ extension PeerTests {
             try bob.wait("invited")
             try bob.ok("join", try bob.ok("join", "list")["join"].string ?? "", "--as", "", "--timeout", "90")
             try ann.wait("peerOnline")
-            let member = try ann.ok("conversation", "members", "room")["members"][0]
+            let member = try ann.members()[0]
             let id = try #require(member["member"].string)
             #expect(member["peer"].string == "bob" && member["profile"].isNull, "\(member)")
             #expect(try ann.show("conversation", "members", "room").output.contains("bob "))
             try say("hello", bob)
             #expect(try message("hello", at: ann)["from"].string == "bob")
             #expect(try message("hello", at: ann)["member"].string == id, "scripts have the id")
-            #expect(try bob.ok("conversation", "members", "room")["members"][0]["peer"].isNull)
+            #expect(try bob.members()[0]["peer"].isNull)
             try ann.ok("inbox", "sleep", "room")
             #expect(try ann.ok("conversation", "list")["members"][0]["peer"].string == "bob")
             try ann.restart()
-            #expect(try ann.ok("conversation", "members", "room")["members"][0]["peer"].string == "bob")
+            #expect(try ann.members()[0]["peer"].string == "bob")
             try ann.wait("peerOnline")
             try say("hello", bob)
             #expect(try message("hello", at: ann)["from"].string == "bob")
@@ -226,13 +222,11 @@ extension PeerTests {
             #expect(try ann.ok("explode", "status", "room")["names"][0]["name"].string == "bob")
             #expect(try ann.show("explode", "list").output.contains("bob"))
             // With a second member of that name neither is shown by the name alone.
-            let slug = try ann.ok("invite", "create", "room")["slug"].string ?? ""
+            let slug = try ann.invite()
             try withHomes("eve") { nodes in
                 try nodes[0].start()
                 try nodes[0].ok("join", slug, "--as", "bob", "--timeout", "90")
-                try eventually("eve is there") {
-                    try ann.ok("conversation", "members", "room")["members"].list.count == 2
-                }
+                try eventually("eve is there") { try ann.members().list.count == 2 }
                 #expect(try message("hello", at: ann)["from"].string == "bob (\(id))")
             }
             // The member's own name replaces our note.

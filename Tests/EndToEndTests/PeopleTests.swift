@@ -223,7 +223,7 @@ import Testing
         try withRoom { ann, bob, _ in
             try ann.ok("conversation", "profile", "room", name)
             try bob.wait("profileChanged:profile=\(name)")
-            let id = try bob.ok("conversation", "members", "room")["members"][0]["member"].string ?? "-"
+            let id = try bob.members()[0]["member"].string ?? "-"
             let command = [Program.mayfly, "conversation", "members", "room", "--home", bob.home]
             let table = try Program.run(command, in: bob.directory).output.split(separator: "\n")
             #expect(table[0].hasPrefix("\(head)MEMBER") && table[1].hasPrefix("\(name)  \(id)  "), "\(table)")

@@ -45,12 +45,10 @@ struct PortMappingTests {
             try meet(ann, bob)
             try say("from outside", bob)
             try say("from inside", ann)
-            let path = try bob.ok("conversation", "members", "room").json["members"].list.compactMap {
-                $0["path"].string
-            }
+            let path = try bob.members().list.compactMap { $0["path"].string }
             #expect(path == ["direct"])
-            let check = try ann.run(["doctor"]).lines.first { $0["name"].string == "port mapping" }
-            #expect(check?["state"].string == "ok", "\(check?.description ?? "none")")
+            let check = try ann.check("port mapping")
+            #expect(check["state"].string == "ok", "\(check)")
             try ann.stop()
             #expect(try house.mappings().isEmpty, "removed at the stop")
             let log = Program.text(ann.log)

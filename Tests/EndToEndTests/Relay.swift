@@ -168,11 +168,7 @@ func withRelay(
         let relay = try Relay(to: ann)
         defer { relay.close() }
         try ann.stop()
-        var text = String(decoding: ann.contents("config.json"), as: UTF8.self)
-        text = text.replacingOccurrences(
-            of: #""advertise" : \[[^\]]*\]"#, with: "\"advertise\" : [\"\(relay.endpoint)\"]",
-            options: .regularExpression)
-        try ann.replace("config.json", with: text)
+        try ann.configure(["advertise": [relay.endpoint]])
         for node in [ann] + others { try node.start(arguments) }
         try body(ann, others, relay)
     }

@@ -3,16 +3,6 @@ import Glibc
 import Testing
 
 @Suite("Reload", .script) struct ReloadTests {
-    private func edit(_ node: TestNode, _ changes: [String: Any?]) throws {
-        let path = "\(node.home)/config.json"
-        let data = try #require(FileManager.default.contents(atPath: path))
-        var settings = try #require(try JSONSerialization.jsonObject(with: data) as? [String: Any])
-        for (name, value) in changes { settings[name] = value }
-        let edited = try JSONSerialization.data(
-            withJSONObject: settings, options: [.prettyPrinted, .withoutEscapingSlashes])
-        try node.replace("config.json", with: Array(edited))
-    }
-
     private func strings(_ value: JSON) -> [String] { value.list.compactMap(\.string) }
 
     private func listening(_ node: TestNode) throws -> [String] { strings(try node.ok("status")["listen"]) }
@@ -24,13 +14,11 @@ import Testing
             let nothing = try ann.ok("config", "reload")
             for list in ["changed", "pending", "overridden"] { #expect(strings(nothing[list]).isEmpty, "\(nothing)") }
             try meet(ann, bob)
-            try edit(
-                ann,
-                [
-                    "policy": "refuse", "cap": "1d", "readReceipts": true, "capacity": 7, "name": "desk",
-                    "attachmentByteCount": 1_000, "storage": ["bytesPerInbox": 1_000_000],
-                    "advertise": ["tcp://desk.example.org:7440"], "rendezvous": ["serve": true, "users": 3],
-                ])
+            try ann.configure([
+                "policy": "refuse", "cap": "1d", "readReceipts": true, "capacity": 7, "name": "desk",
+                "attachmentByteCount": 1_000, "storage": ["bytesPerInbox": 1_000_000],
+                "advertise": ["tcp://desk.example.org:7440"], "rendezvous": ["serve": true, "users": 3],
+            ])
             let file = ann.contents("config.json")
             let changed = try ann.ok("config", "reload")
             let names: Set = [
@@ -49,7 +37,7 @@ import Testing
             try Data(count: 1_001).write(to: URL(fileURLWithPath: large))
             #expect(try ann.run(["send", "room", "--file", large]).message.contains("larger than 1000"))
             // A removed setting returns to its default.
-            try edit(ann, ["rendezvous": nil, "cap": nil])
+            try ann.configure(["rendezvous": nil, "cap": nil])
             #expect(Set(strings(try ann.ok("config", "reload")["changed"])) == ["cap", "rendezvous"])
             #expect(try ann.ok("status")["rendezvous"].isNull)
         }
@@ -58,7 +46,7 @@ import Testing
     @Test func `Log level and hooks are reloaded; command-line options and start-time settings are not`() throws {
         try withNode { ann in
             try ann.ok("conversation", "create", "--name", "quiet")
-            try edit(ann, ["logLevel": "info"])
+            try ann.configure(["logLevel": "info"])
             #expect(strings(try ann.ok("config", "reload")["changed"]) == ["logLevel"])
             try ann.ok("conversation", "create", "--name", "loud")
             try eventually("the log says so, of the second alone") {
@@ -70,7 +58,7 @@ import Testing
             try ann.ok("lock")
             try eventually("the hook was started") { ann.told == "locked\n" }
             try ann.ok("unlock")
-            try edit(ann, ["hooks": nil, "discover": "lan", "udp": false, "mapPorts": true])
+            try ann.configure(["hooks": nil, "discover": "lan", "udp": false, "mapPorts": true])
             let mixed = try ann.ok("config", "reload")
             #expect(strings(mixed["changed"]) == ["hooks"], "\(mixed)")
             #expect(Set(strings(mixed["pending"])) == ["discover", "udp", "mapPorts"], "\(mixed)")
@@ -78,10 +66,10 @@ import Testing
             // The settings stay pending until the next start.
             #expect(Set(strings(try ann.ok("config", "reload")["pending"])) == ["discover", "udp", "mapPorts"])
             #expect(try ann.ok("status")["discovery"].isNull && ann.ok("status")["portMappings"].isNull)
-            try edit(ann, ["discover": nil, "udp": nil, "mapPorts": nil])
+            try ann.configure(["discover": nil, "udp": nil, "mapPorts": nil])
             #expect(strings(try ann.ok("config", "reload")["pending"]).isEmpty)
             try ann.restart(["--listen", ann.anyPort, "--log-level", "error", "--capacity", "3"])
-            try edit(ann, ["listen": ["tcp://127.0.0.1:1"], "logLevel": "debug", "capacity": 9, "policy": "refuse"])
+            try ann.configure(["listen": ["tcp://127.0.0.1:1"], "logLevel": "debug", "capacity": 9, "policy": "refuse"])
             let held = try ann.ok("config", "reload")
             #expect(strings(held["changed"]) == ["policy"], "\(held)")
             #expect(Set(strings(held["overridden"])) == ["listen", "logLevel", "capacity"], "\(held)")
@@ -91,27 +79,25 @@ import Testing
     @Test("Listeners are added and removed; a kept one is not closed, and no link ends", arguments: [false, true])
     func listeners(isUDP: Bool) throws {
         try withHomes { ann, bob in
-            for node in [ann, bob] { try edit(node, ["udp": isUDP]) }
+            for node in [ann, bob] { try node.configure(["udp": isUDP]) }
             for node in [ann, bob] { try node.start() }
             try meet(ann, bob)
             let first = try #require(try listening(ann).first)
             let cursor = try bob.cursor()
-            try edit(ann, ["listen": [ann.anyPort, "tcp://[::1]:0"]])
+            try ann.configure(["listen": [ann.anyPort, "tcp://[::1]:0"]])
             #expect(strings(try ann.ok("config", "reload")["changed"]) == ["listen"])
             var both = try listening(ann)
             #expect(both.count == 2 && both.first == first && both.last?.hasPrefix("tcp://[::1]:") == true, "\(both)")
             try say("with two", bob)
-            try edit(ann, ["listen": [ann.anyPort]])
+            try ann.configure(["listen": [ann.anyPort]])
             #expect(strings(try ann.ok("config", "reload")["changed"]) == ["listen"])
             #expect(try listening(ann) == [first])
             try say("with one", bob)
             // The same two again: the ports are free.
-            try edit(ann, ["listen": [both[1], ann.anyPort]])
+            try ann.configure(["listen": [both[1], ann.anyPort]])
             try ann.ok("config", "reload")
             #expect(Set(try listening(ann)) == Set(both))
-            both = try bob.run(["watch", "--since", String(cursor), "--timeout", "0.05"]).lines.compactMap {
-                $0["event"].string
-            }
+            both = try bob.events(after: cursor).compactMap { $0["event"].string }
             #expect(!both.contains("peerOffline"), "\(both)")
         }
     }
@@ -123,13 +109,13 @@ import Testing
             let taken = try #require(try listening(bob).first)
             let wide = first.replacingOccurrences(of: ann.host, with: "0.0.0.0")
             for listen in [wide, first] {
-                try edit(ann, ["listen": [listen]])
+                try ann.configure(["listen": [listen]])
                 #expect(strings(try ann.ok("config", "reload")["changed"]) == ["listen"])
                 #expect(try listening(ann) == [listen])
             }
             try meet(ann, bob)
             // The first is free only once the current listener is closed, which is opened again.
-            try edit(ann, ["listen": [wide, taken], "policy": "refuse"])
+            try ann.configure(["listen": [wide, taken], "policy": "refuse"])
             let refused = try ann.fails(1, "config", "reload")
             #expect(refused.message.contains("in use"), "\(refused)")
             #expect(try listening(ann) == [first])
@@ -138,11 +124,11 @@ import Testing
             try bob.restart()
             try bob.wait("peerOnline")
             for wrong in ["tcp://192.0.2.1:0", "tcp://nobody.invalid:1"] {
-                try edit(ann, ["listen": [first, wrong]])
+                try ann.configure(["listen": [first, wrong]])
                 #expect(try ann.run(["config", "reload"]).code == 1)
                 #expect(try listening(ann) == [first])
             }
-            try edit(ann, ["listen": [first]])
+            try ann.configure(["listen": [first]])
             #expect(strings(try ann.ok("config", "reload")["changed"]) == ["policy"])
         }
     }
@@ -161,7 +147,7 @@ import Testing
                 #expect(String(decoding: ann.contents("config.json"), as: UTF8.self) == text)
             }
             try ann.replace("config.json", with: right)
-            try edit(ann, ["policy": "refuse"])
+            try ann.configure(["policy": "refuse"])
             try ann.replace("peers.json", with: "{\n\"peers\": [\n{ \"nam\": 1 } ] }")
             let refused = try ann.fails(1, "config", "reload")
             #expect(refused.message.contains("peers.json, line 3"), "\(refused)")
@@ -179,7 +165,7 @@ import Testing
         try withHome { ann in
             ann.prefix = ["setsid"]
             try ann.start()
-            try edit(ann, ["policy": "refuse", "udp": false])
+            try ann.configure(["policy": "refuse", "udp": false])
             kill(ann.pid, SIGHUP)
             try eventually("it is logged") { Program.text(ann.log).contains("changed=policy pending=udp") }
             #expect(try ann.ok("lifetime", "policy", "--default")["policy"].string == "refuse")
@@ -206,7 +192,7 @@ import Testing
                     try terminal.expect("ready")
                 }
                 let policy = try ann.ok("lifetime", "policy", "--default")["policy"].string == "ask" ? "refuse" : "ask"
-                try edit(ann, ["policy": policy])
+                try ann.configure(["policy": policy])
                 child.signal(SIGHUP)
                 if stops {
                     #expect(child.wait(seconds: 60) == 0)
@@ -231,7 +217,7 @@ import Testing
             #expect(manager.next() == "READY=1\nMAINPID=\(ann.pid)")
             var before = timespec()
             clock_gettime(CLOCK_MONOTONIC, &before)
-            try edit(ann, ["policy": "refuse"])
+            try ann.configure(["policy": "refuse"])
             kill(ann.pid, SIGHUP)
             let began = manager.next().split(separator: "\n").map(String.init)
             #expect(began.first == "RELOADING=1" && began.count == 2, "\(began)")

@@ -35,7 +35,7 @@ import Testing
     }
 
     private func path(_ node: TestNode) throws -> String? {
-        try node.ok("conversation", "members", "room").json["members"].list.compactMap { $0["path"].string }.first
+        try node.members().list.compactMap { $0["path"].string }.first
     }
 
     @Test func `Two unreachable nodes meet, agree, chat and send files through a third`() throws {
@@ -46,7 +46,7 @@ import Testing
             try agree(ann, bob, "1d")
             for index in 0..<6 { try say("sealed words \(index)", index % 2 == 0 ? ann : bob) }
             for node in [ann, bob] { #expect(try path(node) == "relayed") }
-            try bob.ok("peer", "add", "ann", try ann.ok("peer", "card")["contact"].string ?? "")
+            try bob.add(ann)
             #expect(try bob.ok("peer", "ping", "ann", "--timeout", "60")["path"].string == "relayed")
             let indirect = try bob.fails(4, "peer", "ping", "ann", "--direct", "--timeout", "4")
             #expect(indirect.json["error"]["hint"].string?.contains("netcheck") == true, "\(indirect)")
@@ -66,9 +66,7 @@ import Testing
 
             // The third has seen sealed bytes only, and stored none.
             #expect(try hub.ok("conversation", "list").lines.isEmpty)
-            let names = try [ann, bob].flatMap { node in
-                try node.ok("conversation", "members", "room").json["members"].list.compactMap { $0["member"].string }
-            }
+            let names = try [ann, bob].flatMap { node in try node.members().list.compactMap { $0["member"].string } }
             let reservation = card.last?.split(separator: "/").last.map { String($0.suffix(20)) } ?? ""
             #expect(names.count == 2 && reservation.count == 20)
             let log = Program.text(hub.log)
@@ -137,7 +135,7 @@ import Testing
             for node in [ann, bob] {
                 try eventually("all of \(said.count)") { try node.texts().count >= said.count + 2 }
                 #expect(try node.texts().filter { !$0.hasPrefix("at last") }.sorted() == said.sorted())
-                let events = try node.run(["watch", "--since", "0", "--timeout", "0.05"]).lines
+                let events = try node.events()
                 #expect(!events.contains { $0["event"].string == "peerOffline" }, "nobody was away")
             }
         }
@@ -169,7 +167,7 @@ import Testing
             let (hub, ann, bob) = (nodes[0], nodes[1], nodes[2])
             try hub.start()
             try ann.start(Self.relayedOnly)
-            let card = try hub.ok("peer", "card")["contact"].string ?? ""
+            let card = try hub.card()
             try ann.ok("peer", "add", "hub", card)
             try ann.ok("peer", "add", "place", "--endpoint", Self.nowhere)
             let refusal = try ann.fails(64, "peer", "set", "hub", "rendezvous=maybe")
@@ -190,7 +188,7 @@ import Testing
             try expect("does not know this node")
             #expect(try ann.ok("peer", "card")["endpoints"].list.count == 1)
             // Reported on the other side, corrected by the next question.
-            try hub.ok("peer", "add", "ann", try ann.ok("peer", "card")["contact"].string ?? "")
+            try hub.add(ann)
             try ann.ok("peer", "set", "hub", "rendezvous=off")
             #expect(try check(ann).isNull)
             try ann.ok("peer", "set", "hub", "rendezvous=on")
@@ -202,10 +200,7 @@ import Testing
             #expect(try hub.ok("status")["rendezvous"]["users"].integer == 0)
 
             // Numbers of the configuration are validated.
-            try bob.replace(
-                "config.json",
-                with: String(decoding: bob.contents("config.json"), as: UTF8.self).replacingOccurrences(
-                    of: "\"listen\"", with: "\"rendezvous\": {\"streams\": 0}, \"listen\""))
+            try bob.configure(["rendezvous": ["streams": 0]])
             let failure = try bob.tryStart()
             #expect(failure?.message.contains("rendezvous.streams") == true, "\(failure?.description ?? "it serves")")
             for node in [hub, ann] { try node.stop() }

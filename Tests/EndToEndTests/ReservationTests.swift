@@ -33,16 +33,14 @@ import Testing
         try hub.ok("status")["rendezvous"][name].integer
     }
 
-    private func slug(_ node: TestNode, _ room: String) throws -> String {
-        try node.ok("invite", "create", room)["slug"].string ?? ""
-    }
+    private func slug(_ node: TestNode, _ room: String) throws -> String { try node.invite(room) }
 
     private func join(_ node: TestNode, _ slug: String) throws {
         try node.ok("join", slug, "--as", node.name, "--timeout", "90")
     }
 
     private func openStream(_ hub: TestNode, _ reservation: ReservationID) throws -> HostileLink {
-        let card = try ContactCard(text: try hub.ok("peer", "card")["contact"].string ?? "")
+        let card = try ContactCard(text: try hub.card())
         // Each from its own network: handshakes per network are limited.
         let number = Self.links.withLock { links in
             links += 1
@@ -83,9 +81,7 @@ import Testing
             try eventually("three streams") { try count(hub, "streams") == 3 }
             withExtendedLifetime(opened) {}
             // The stream leads to this inbox, and a valid token of another one to none.
-            let (invite, card) = (
-                try InviteSlug.decode(before), try ContactCard(text: try ann.ok("peer", "card")["contact"].string ?? "")
-            )
+            let (invite, card) = (try InviteSlug.decode(before), try ContactCard(text: try ann.card()))
             let day = UInt32(time(nil) / 86_400)
             for (token, key, isOurs) in [
                 (SharedTokens(invite: invite, day: day)[0], invite.creatorKey, true),
@@ -113,10 +109,7 @@ import Testing
             try bob.restart(Self.relayedOnly)
             try say("back again", bob)
             #expect(try ann.texts().last == "back again")
-            #expect(
-                try ann.ok("conversation", "members", "room").json["members"].list.map { $0["path"].string } == [
-                    "relayed"
-                ])
+            #expect(try ann.members().list.map { $0["path"].string } == ["relayed"])
         }
     }
 
@@ -158,8 +151,8 @@ func reservation(named slug: String) throws -> ReservationID {
 }
 
 func introduce(_ hub: TestNode, _ user: TestNode) throws {
-    try hub.ok("peer", "add", user.name, try user.ok("peer", "card")["contact"].string ?? "")
-    try user.ok("peer", "add", "hub", try hub.ok("peer", "card")["contact"].string ?? "")
+    try hub.add(user)
+    try user.add(hub)
     try user.ok("peer", "set", "hub", "rendezvous=on")
     try eventually("a reservation") {
         try user.ok("status")["checks"].list.contains {

@@ -103,8 +103,8 @@ import Testing
                 [Program.mayfly, "init", "--listen", ann.anyPort, "--home", "\(ann.directory)/a\n\u{1b}b"],
                 in: ann.directory)
             #expect(odd.output.contains("/a ?b\n") && !odd.output.contains("\u{1b}"), "\(odd)")
-            let node = try ann.run(["doctor"]).lines.first { $0["name"].string == "node" }
-            #expect(node?["hint"].string == "start it with `mayfly run --home \(ann.home)`")
+            let node = try ann.check("node")
+            #expect(node["hint"].string == "start it with `mayfly run --home \(ann.home)`")
             try ann.start()
             for (name, shown) in [("r2", "r2"), ("my room $(x)", "'my room $(x)'")] {
                 let created = try told("conversation", "create", "--name", name, "--home", ann.home)

@@ -121,8 +121,7 @@ final class Tracer {
             [
                 "strace", "-f", "-p", String(node.pid), "-o", calls, "-e", "trace=\(traced)", "-e",
                 "inject=\(injection)",
-            ], input: try Descriptor("/dev/null", O_RDONLY), output: try Descriptor("/dev/null", O_WRONLY),
-            errors: try Descriptor(log, O_WRONLY | O_CREAT))
+            ], errors: try Descriptor(log, O_WRONLY | O_CREAT))
         let child = child
         try eventually("strace is attached") {
             let text = Program.text(log)
