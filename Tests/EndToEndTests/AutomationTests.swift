@@ -252,13 +252,9 @@ import Testing
     @Test("MAYFLY_PASSPHRASE_FILE is where init, run and unlock read the passphrase, unless an option is given")
     func passphraseFile() throws {
         try withDirectory { directory in
-            let (right, wrong) = ("\(directory)/right", "\(directory)/wrong")
-            for (path, text) in [(right, "correct horse\n"), (wrong, "incorrect\n")] {
-                let descriptor = try Descriptor(path, O_WRONLY | O_CREAT)
-                #expect(write(descriptor.number, text, text.utf8.count) == text.utf8.count)
-            }
             let ann = TestNode(name: "ann", directory: directory)
             defer { ann.crash() }
+            let (right, wrong) = (try ann.secret("correct horse\n", "right"), try ann.secret("incorrect\n", "wrong"))
             func run(_ file: String, _ arguments: String...) throws -> Answer {
                 let command = ["env", "MAYFLY_PASSPHRASE_FILE=\(file)", Program.mayfly] + arguments
                 return try Program.run(command + ["--json", "--home", ann.home], in: directory)
@@ -286,11 +282,9 @@ import Testing
         try withDirectory { directory in
             let credentials = "\(directory)/credentials"
             mkdir(credentials, 0o700)
-            let descriptor = try Descriptor("\(credentials)/mayfly-passphrase", O_WRONLY | O_CREAT)
-            #expect(write(descriptor.number, "correct horse", 13) == 13)
             let ann = TestNode(name: "ann", directory: directory)
             defer { ann.crash() }
-            try ann.initialise(["--passphrase-file", "\(credentials)/mayfly-passphrase"])
+            try ann.initialise(["--passphrase-file", try ann.secret("correct horse", "credentials/mayfly-passphrase")])
             ann.prefix = ["env", "CREDENTIALS_DIRECTORY=\(credentials)"]
             try ann.start()
             #expect(try ann.ok("status")["locked"].bool == false)

@@ -88,27 +88,6 @@ import Testing
         }
     }
 
-    @Test func `An explosion on a terminal asks for the name, and names the members that have to confirm it`() throws {
-        try withRoom { ann, bob, id in
-            let terminal = try PseudoTerminal()
-            let explode = ["setsid", "--ctty", Program.mayfly, "explode", "room", "--home", ann.home]
-            let refused = try terminal.child(explode)
-            try terminal.expect("for all 2 members and cannot be undone")
-            try terminal.expect("Type room to go on: ")
-            try terminal.type("rom\n")
-            #expect(refused.wait(seconds: 30) == 1)
-            try terminal.expect("nothing was destroyed")
-            #expect(try ann.ok("conversation", "show", "room")["conversation"].string == id)
-            let agreed = try terminal.child(explode)
-            try terminal.expect("Type room to go on: ")
-            try terminal.type("room\n")
-            try terminal.expect("exploded")
-            #expect(agreed.wait(seconds: 30) == 0)
-            try explosionReaches(bob, ann)
-            #expect(try ann.ok("explode", "status", id)["confirmed"].list.count == 1)
-        }
-    }
-
     @Test func `Each command of the chat names an existing command of the shell`() throws {
         try withHomes("ann") { nodes in
             try nodes[0].start()

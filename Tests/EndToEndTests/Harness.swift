@@ -482,6 +482,15 @@ final class TestNode {
         try replace("config.json", with: Array(try JSONSerialization.data(withJSONObject: settings, options: options)))
     }
 
+    /// Writes a file beside the home that only its owner can read.
+    /// - Returns: its path.
+    func secret(_ text: String, _ name: String) throws -> String {
+        let path = "\(directory)/\(name)"
+        let attributes: [FileAttributeKey: Any] = [.posixPermissions: 0o600]
+        try #require(FileManager.default.createFile(atPath: path, contents: Data(text.utf8), attributes: attributes))
+        return path
+    }
+
     func card() throws -> String { try ok("peer", "card")["contact"].string ?? "" }
 
     /// Adds the other node to the peers, under its name.

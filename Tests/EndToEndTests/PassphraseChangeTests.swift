@@ -6,92 +6,64 @@ import Testing
     private static let old = "correct horse battery staple"
     private static let new = "another horse altogether"
 
-    private func file(_ text: String, _ name: String, _ node: TestNode) -> String {
-        let path = "\(node.directory)/\(name)"
-        _ = FileManager.default.createFile(
-            atPath: path, contents: Data(text.utf8), attributes: [.posixPermissions: 0o600])
-        return path
-    }
-
-    private func expectNoTrace(_ node: TestNode) {
-        for text in ["horse", Self.old, Self.new] {
-            #expect(node.files(holding: text).isEmpty && !Program.text(node.log).contains(text))
-        }
-    }
-
-    @Test("On a running node the old passphrase is refused after a change, the new one opens, also after a restart")
-    func running() throws {
-        try withProtected { ann, right, wrong in
-            let next = file(Self.new + "\n", "next", ann)
-            try ann.start(["--passphrase-file", right])
-            try ann.ok("conversation", "create", "--name", "room")
-            let refused = try ann.fails(1, "unlock", "--passphrase-file", wrong)
-            let change = ["passphrase", "change", "--new-passphrase-file", next, "--passphrase-file"]
-            let same = try ann.run(change + [wrong])
-            #expect(same.code == 1 && same.message == refused.message, "\(same)")
-            try ann.ok("unlock", "--passphrase-file", right)
-            let changed = try ann.run(change + [right])
-            #expect(changed.code == 0 && changed["protection"].string == "passphrase", "\(changed)")
-            #expect(["in-place", "best-effort", "ram"].contains(changed["erasure"].string ?? ""))
-            #expect(try ann.ok("conversation", "list")["name"].string == "room")
-            try ann.fails(1, "unlock", "--passphrase-file", right)
-            #expect(try ann.run(change + [right]).code == 1)
-            try ann.ok("lock")
-            try ann.fails(1, "unlock", "--passphrase-file", right)
-            try ann.fails(6, "conversation", "list")
-            try ann.ok("unlock", "--passphrase-file", next)
-            #expect(try ann.ok("conversation", "list")["name"].string == "room")
-            ann.crash()
-            #expect(try ann.tryStart(["--passphrase-file", right])?.code == 1)
-            try ann.start(["--passphrase-file", next])
-            #expect(try ann.ok("conversation", "list")["name"].string == "room")
-            expectNoTrace(ann)
-        }
-    }
-
-    @Test("Change, drop and set work without a node, on a running and on a locked one, which stays locked")
+    @Test("Change, drop and set work without a node, on a running and on a locked one; the old passphrase is refused")
     func everyState() throws {
         try withProtected { ann, right, wrong in
-            let next = file(Self.new, "next", ann)
-            let refused = try ann.fails(
-                1, "passphrase", "change", "--passphrase-file", wrong, "--new-passphrase-file", next)
-            #expect(refused.message.contains("passphrase"))
-            try ann.ok("passphrase", "change", "--passphrase-file", right, "--new-passphrase-file", next)
+            let next = try ann.secret(Self.new, "next")
+            func change(_ old: String, _ new: String) throws -> Answer {
+                try ann.run(["passphrase", "change", "--passphrase-file", old, "--new-passphrase-file", new])
+            }
+            func expect(isLocked: Bool, _ protection: String) throws {
+                let status = try ann.ok("status")
+                #expect(status["locked"].bool == isLocked && status["protection"].string == protection, "\(status)")
+                #expect(ann.files().contains("key") == (protection == "key file"))
+                if !isLocked { #expect(try ann.ok("conversation", "list")["name"].string == "room") }
+            }
+            let refused = try change(wrong, next)
+            #expect(refused.code == 1 && refused.message.contains("passphrase"), "\(refused)")
+            try ann.start(["--passphrase-file", right])
+            try ann.ok("conversation", "create", "--name", "room")
+            #expect(try change(wrong, next).message == refused.message)
+            let changed = try change(right, next)
+            #expect(changed.code == 0 && changed["protection"].string == "passphrase", "\(changed)")
+            #expect(["in-place", "best-effort", "ram"].contains(changed["erasure"].string ?? ""))
+            try ann.fails(1, "unlock", "--passphrase-file", right)
+            #expect(try change(right, next).code == 1)
+            try expect(isLocked: false, "passphrase")
+            ann.crash()
             #expect(try ann.tryStart(["--passphrase-file", right])?.code == 1)
-            #expect(try ann.ok("passphrase", "drop", "--passphrase-file", next)["protection"].string == "key file")
-            #expect(ann.files().contains("key"))
             try ann.start()
-            #expect(try ann.ok("status")["locked"].bool == false)
-            #expect(try ann.ok("status")["protection"].string == "key file")
+            #expect(try change(next, right).code == 0)
+            try expect(isLocked: true, "passphrase")
+            try ann.fails(1, "unlock", "--passphrase-file", next)
+            try ann.ok("unlock", "--passphrase-file", right)
+            #expect(try ann.ok("passphrase", "drop", "--passphrase-file", right)["protection"].string == "key file")
+            try ann.restart(kills: true)
+            try expect(isLocked: false, "key file")
             let key = ann.contents("key")
             try ann.ok("passphrase", "set", "--new-passphrase-file", next)
-            #expect(!ann.files().contains("key"))
-            #expect(try ann.ok("status")["protection"].string == "passphrase")
+            try expect(isLocked: false, "passphrase")
             try ann.ok("lock")
             try ann.fails(1, "unlock", "--passphrase-file", wrong)
-            try ann.ok("unlock", "--passphrase-file", next)
-            try ann.ok("passphrase", "drop", "--passphrase-file", next)
-            #expect(ann.contents("key").count == 32 && ann.contents("key") != key)
-            try ann.restart(kills: true)
-            #expect(try ann.ok("status")["locked"].bool == false)
             try ann.stop()
-            #expect(
-                try ann.ok("passphrase", "set", "--new-passphrase-file", right)["protection"].string == "passphrase")
-            #expect(!ann.files().contains("key"))
-            try ann.start()
-            try ann.ok("passphrase", "change", "--passphrase-file", right, "--new-passphrase-file", next)
-            #expect(try ann.ok("status")["locked"].bool == true)
-            try ann.fails(1, "unlock", "--passphrase-file", right)
-            try ann.ok("unlock", "--passphrase-file", next)
-            expectNoTrace(ann)
+            #expect(try change(next, right).code == 0)
+            try ann.ok("passphrase", "drop", "--passphrase-file", right)
+            #expect(ann.contents("key").count == 32 && ann.contents("key") != key)
+            let set = try ann.ok("passphrase", "set", "--new-passphrase-file", next)
+            #expect(set["protection"].string == "passphrase")
+            try ann.start(["--passphrase-file", next])
+            try expect(isLocked: false, "passphrase")
+            for text in ["horse", Self.old, Self.new] {
+                #expect(ann.files(holding: text).isEmpty && !Program.text(ann.log).contains(text))
+            }
         }
     }
 
     @Test func `An impossible change is refused before anything is asked or written, running or not`() throws {
         try withProtected { ann, right, wrong in
-            let next = file(Self.new, "next", ann)
-            let empty = file("\n", "empty", ann)
-            let long = file(String(repeating: "x", count: 4_097), "long", ann)
+            let next = try ann.secret(Self.new, "next")
+            let empty = try ann.secret("\n", "empty")
+            let long = try ann.secret(String(repeating: "x", count: 4_097), "long")
             let binary = "\(ann.directory)/binary"
             try Data([0xFF, 0xFE, 0x31]).write(to: URL(fileURLWithPath: binary))
             let keystore = ann.contents("keystore")
@@ -117,14 +89,10 @@ import Testing
                 #expect(ann.contents("keystore") == keystore)
             }
             // A direct client of the socket gets the same answer.
-            let requests: [(String, String)] = [
-                (#"{"passphrase":"a","newPassphrase":""}"#, "empty"),
-                (#"{"passphrase":"a","newPassphrase":"a"}"#, "the old one"),
-                (#"{"passphrase":"a","newPassphrase":"\#(String(repeating: "x", count: 4_097))"}"#, "longer"),
-            ]
-            for (params, words) in requests {
-                let request = #"{"jsonrpc":"2.0","id":1,"method":"passphrase.change","params":\#(params)}"# + "\n"
-                let answer = try ann.run(["rpc"], input: request)
+            let passphrases = [("", "empty"), ("a", "the old one"), (String(repeating: "x", count: 4_097), "longer")]
+            let answers = try ann.rpc(
+                passphrases.map { ("passphrase.change", ["passphrase": "a", "newPassphrase": $0.0]) })
+            for (answer, (_, words)) in zip(answers, passphrases) {
                 #expect(answer["error"]["message"].string?.contains(words) == true, "\(answer)")
             }
             try ann.stop()
@@ -165,13 +133,13 @@ import Testing
             let (code, text) = try attempt(Self.new, Self.new)
             #expect(code == 0 && !text.contains("horse"))
             #expect(try ann.tryStart(["--passphrase-file", right])?.code == 1)
-            try ann.start(["--passphrase-file", file(Self.new, "next", ann)])
+            try ann.start(["--passphrase-file", try ann.secret(Self.new, "next")])
         }
     }
 
     @Test func `kill -9 during a change of the keystore leaves exactly one of two passphrases valid`() throws {
         try withProtected { ann, right, _ in
-            let next = file(Self.new, "next", ann)
+            let next = try ann.secret(Self.new, "next")
             try ann.start(["--passphrase-file", right])
             try ann.ok("conversation", "create", "--name", "room")
             let before = ann.contents("keystore")
@@ -180,23 +148,16 @@ import Testing
             while ann.contents("keystore") == before, child.isRunning {}
             ann.crash()
             let isAcknowledged = child.wait(seconds: 60) == 0
-            try expectOneOpens(ann, right, next, isAcknowledged: isAcknowledged)
+            try ann.start()
+            #expect(try ann.ok("status")["locked"].bool == true)
+            let first = try ann.run(["unlock", "--passphrase-file", next])
+            if isAcknowledged { #expect(first.code == 0, "\(first)") }
+            let (winner, loser) = first.code == 0 ? (next, right) : (right, next)
+            try ann.restart(kills: true)
+            try ann.fails(1, "unlock", "--passphrase-file", loser)
+            try ann.ok("unlock", "--passphrase-file", winner)
+            #expect(try ann.ok("conversation", "list")["name"].string == "room")
+            try ann.stop()
         }
     }
-}
-
-/// After a change that may have been interrupted.
-func expectOneOpens(_ ann: TestNode, _ old: String, _ new: String, isAcknowledged: Bool) throws {
-    try ann.start()
-    #expect(try ann.ok("status")["locked"].bool == true)
-    let first = try ann.run(["unlock", "--passphrase-file", new])
-    if isAcknowledged { #expect(first.code == 0, "\(first)") }
-    if first.code != 0 { try ann.ok("unlock", "--passphrase-file", old) }
-    #expect(try ann.ok("conversation", "list")["name"].string == "room")
-    let (winner, loser) = first.code == 0 ? (new, old) : (old, new)
-    try ann.restart(kills: true)
-    try ann.fails(1, "unlock", "--passphrase-file", loser)
-    try ann.ok("unlock", "--passphrase-file", winner)
-    #expect(try ann.ok("conversation", "list")["name"].string == "room")
-    try ann.stop()
 }

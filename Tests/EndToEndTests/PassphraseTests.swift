@@ -5,13 +5,10 @@ import Testing
 /// A node with the passphrase `right`, which `file` contains.
 func withProtected(_ body: (_ ann: TestNode, _ file: String, _ wrong: String) throws -> Void) throws {
     try withDirectory { directory in
-        let (file, wrong) = ("\(directory)/right", "\(directory)/wrong")
-        for (path, text) in [(file, "correct horse battery staple\n"), (wrong, "incorrect\n")] {
-            _ = FileManager.default.createFile(
-                atPath: path, contents: Data(text.utf8), attributes: [.posixPermissions: 0o600])
-        }
         let ann = TestNode(name: "ann", directory: directory)
         defer { ann.crash() }
+        let file = try ann.secret("correct horse battery staple\n", "right")
+        let wrong = try ann.secret("incorrect\n", "wrong")
         let made = try ann.ok("init", "--listen", ann.anyPort, "--name", "ann", "--passphrase-file", file)
         #expect(made["protection"].string == "passphrase")
         #expect(!ann.files().contains("key"))
@@ -26,15 +23,14 @@ func withProtected(_ body: (_ ann: TestNode, _ file: String, _ wrong: String) th
             try ann.start()
             #expect(try ann.ok("status")["locked"].bool == true)
             try eventually("its log says so") { Program.text(ann.log).contains("locked") }
-            let commands = [
-                ["conversation", "list"], ["conversation", "create"], ["conversation", "show", "x"], ["read", "x"],
-                ["send", "x", "y"], ["invite", "create", "x"], ["invite", "list", "x"], ["join", "list"],
-                ["lifetime", "show", "x"], ["lifetime", "propose", "x", "1d"], ["explode", "x", "--force"],
-                ["outbox", "list"], ["inbox", "list"], ["peer", "card"], ["conversation", "leave", "x", "--force"],
-                ["conversation", "lock", "x"], ["outbox", "cancel", "x"], ["explode", "status", "x"],
-            ]
-            for command in commands {
-                let answer = try ann.run(command)
+            let commands = """
+                conversation list, conversation create, conversation show x, read x, send x y, invite create x, \
+                invite list x, join list, lifetime show x, lifetime propose x 1d, explode x --force, outbox list, \
+                inbox list, peer card, conversation leave x --force, conversation lock x, outbox cancel x, \
+                explode status x
+                """
+            for command in commands.components(separatedBy: ", ") {
+                let answer = try ann.run(command.components(separatedBy: " "))
                 #expect(answer.code == 6 && answer.kind == "locked", "\(answer)")
             }
             let refused = try ann.fails(1, "unlock", "--passphrase-file", wrong)
@@ -47,10 +43,7 @@ func withProtected(_ body: (_ ann: TestNode, _ file: String, _ wrong: String) th
             try ann.ok("lock")
             try ann.fails(6, "conversation", "list")
             try ann.ok("unlock", "--passphrase-file", file)
-            #expect(try ann.ok("conversation", "list")["name"].string == "room")
-            let checked = try ann.fails(1, "unlock", "--passphrase-file", wrong)
-            #expect(checked.message == refused.message, "\(checked)")
-            try ann.ok("unlock", "--passphrase-file", file)
+            #expect(try ann.fails(1, "unlock", "--passphrase-file", wrong).message == refused.message)
             #expect(try ann.ok("conversation", "list")["name"].string == "room")
             try ann.stop()
             let failure = try #require(try ann.tryStart(["--passphrase-file", wrong]))

@@ -198,25 +198,6 @@ import Testing
         }
     }
 
-    @Test("`explode --wait` names each confirming member, and ends with 4 while one is missing") func explode() throws {
-        try withRoom { ann, bob, id in
-            let gone = try ann.show("explode", "room", "--force", "--wait", "--timeout", "60")
-            #expect(gone.code == 0, "\(gone)")
-            #expect(gone.errors.contains("bob ✓ "), "\(gone)")
-            #expect(gone.output.contains("confirmed     bob"), "\(gone)")
-            try bob.fails(3, "read", id)
-            try meet(ann, bob)
-            bob.crash()
-            let waiting = try ann.show("explode", "room", "--force", "--wait", "--timeout", "1")
-            #expect(waiting.code == 4, "\(waiting)")
-            #expect(waiting.errors.contains("waiting for bob"), "\(waiting)")
-            #expect(waiting.output.contains("waiting for   bob"), "\(waiting)")
-            try bob.start()
-            let json = try ann.run(["explode", "list"])
-            #expect(json.lines.count == 2)
-        }
-    }
-
     @Test("A table counts terminal columns", arguments: [("漢字", "NAME  "), ("👍👍👍", "NAME    ")]) func columns(
         name: String, head: String
     ) throws {

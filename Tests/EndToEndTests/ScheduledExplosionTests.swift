@@ -49,11 +49,8 @@ extension ExplodeTests {
     @Test("A member that was off at the time finds nothing when it starts, and `mayfly reap` needs no passphrase")
     func fuse() throws {
         try withDirectory { directory in
-            let file = "\(directory)/passphrase"
-            _ = FileManager.default.createFile(
-                atPath: file, contents: Data("correct horse battery staple\n".utf8),
-                attributes: [.posixPermissions: 0o600])
             let (ann, bob) = (TestNode(name: "ann", directory: directory), TestNode(name: "bob", directory: directory))
+            let file = try bob.secret("correct horse battery staple\n", "passphrase")
             defer { for node in [ann, bob] { node.crash() } }
             let clock = try TestClock(in: directory)
             for node in [ann, bob] { node.prefix = clock.prefix }
