@@ -126,17 +126,12 @@ import Testing
             #expect(try FileManager.default.contentsOfDirectory(atPath: place) == [name])
             #expect(contents("\(place)/\(name)") == whole)
             let pieces = [Int.max, Int.max - 11, 2, -1, Int.min, 1, 0]
-            let requests = pieces.enumerated().map { number, from in
-                let params = #"{"conversation":"room","message":"\#(id)","from":\#(from)}"#
-                return #"{"jsonrpc":"2.0","id":\#(number),"method":"attachment.read","params":\#(params)}"#
-            }
-            let kinds = try bob.ok("rpc", input: requests.joined(separator: "\n") + "\n").lines.map {
-                $0["error"]["data"]["kind"].string
-            }
+            let kinds = try bob.rpc(
+                pieces.map { ("attachment.read", ["conversation": "room", "message": id, "from": $0]) }
+            ).map { $0["error"]["data"]["kind"].string }
             #expect(kinds == Array(repeating: "usage", count: 5) + [nil, nil], "invalid pieces are refused")
-            let begin = #"{"conversation":"room","name":"f","byteCount":-1}"#
-            let request = #"{"jsonrpc":"2.0","id":1,"method":"attachment.begin","params":\#(begin)}"#
-            let negative = try bob.ok("rpc", input: request + "\n").json["error"]
+            let begin: [String: Any] = ["conversation": "room", "name": "f", "byteCount": -1]
+            let negative = try bob.rpc([("attachment.begin", begin)])[0]["error"]
             #expect(negative["data"]["kind"].string == "usage", "\(negative)")
             #expect(negative["message"].string?.contains("byteCount") == true, "\(negative)")
         }

@@ -11,14 +11,9 @@ import Testing
             #expect(Set(names).count == names.count && names.count > 40)
             #expect(methods.allSatisfy { $0["summary"].string?.isEmpty == false })
             // Each method is answered, never with "unknown" or "not supported". Methods that end the node come last.
-            let requests = names.filter { !["stop", "lock", "unlock", "reap"].contains($0) }.enumerated().map {
-                #"{"jsonrpc":"2.0","id":"\#($1)","method":"\#($1)","params":{"no such field":1}}"#
-            }
-            let answers = try ann.ok("rpc", input: requests.joined(separator: "\n") + "\n").lines
-            #expect(answers.count == requests.count)
-            for answer in answers {
-                #expect(answer["error"]["code"].integer != -32601, "\(answer)")
-                // A field outside of the schema is refused.
+            // A field outside of the schema is refused.
+            let served = names.filter { !["stop", "lock", "unlock", "reap"].contains($0) }
+            for answer in try ann.rpc(served.map { ($0, ["no such field": 1]) }) {
                 #expect(answer["error"]["code"].integer == -32602, "\(answer)")
             }
             // Every command has its method, and every method its command.
@@ -43,14 +38,25 @@ import Testing
             for command in commands.subtracting(local) {
                 #expect(names.contains(command), "no method for the command \(command)")
             }
+            // Each command of the chat has one of the shell.
+            let help = try ann.show("chat", "--help").output
+            let named = help.split(separator: "\n").filter { $0.hasPrefix("  /") }.compactMap { line in
+                line.components(separatedBy: "mayfly ").dropFirst().first?.split(separator: " ").prefix {
+                    $0.allSatisfy(\.isLowercase)
+                }.joined(separator: ".")
+            }
+            #expect(named.count > 15, "\(help)")
+            for name in named {
+                #expect(commands.contains { $0 == name || $0.hasPrefix(name + ".") }, "no command \(name) for the chat")
+            }
             let codes = Set(schema["failures"].list.compactMap { $0["exitCode"].integer })
             #expect(codes == [1, 64, 2, 3, 4, 5, 6, 7, 8])
-            for event in [
-                "message", "messageState", "messageExpired", "lifetimeProposed", "lifetimeAgreed", "lifetimeRejected",
-                "lifetimeReset", "memberJoined", "memberLeft", "joinRequested", "joinFailed", "exploded",
-                "explosionScheduled", "deletionReceipt", "peerOnline", "peerOffline", "inboxAwake", "inboxAsleep",
-                "locked", "unlocked",
-            ] {
+            let events = """
+                message messageState messageExpired lifetimeProposed lifetimeAgreed lifetimeRejected lifetimeReset \
+                memberJoined memberLeft joinRequested joinFailed exploded explosionScheduled deletionReceipt \
+                peerOnline peerOffline inboxAwake inboxAsleep locked unlocked
+                """
+            for event in events.components(separatedBy: " ") {
                 #expect(schema["events"].list.contains { $0.string == event }, "\(event)")
                 #expect(!schema["eventFields"][event].list.isEmpty)
             }

@@ -97,54 +97,27 @@ import Testing
         try withNodes { ann, bob, place in
             let garbage: [UInt8] = [0x63, 0, 7] + [UInt8](repeating: 9, count: 14)
             for first in [garbage, [0x4d] + garbage.dropFirst(), [0x00] + garbage.dropFirst()] {
-                let stranger = try Stranger(ann)
+                let stranger = try LoopbackClient(host: ann.host, port: ann.port)
                 try stranger.send(first)
-                #expect(stranger.readToEnd().isEmpty)
+                #expect(stranger.readAll().isEmpty)
             }
             let (command, code) = try open(ann)
             let slot = UInt8(code.split(separator: "-")[0]) ?? 0
-            var silent: [Stranger] = []
+            var silent: [LoopbackClient] = []
             for _ in 0..<3 {
-                let stranger = try Stranger(ann)
+                let stranger = try LoopbackClient(host: ann.host, port: ann.port)
                 try stranger.send([0x63, 0, slot] + garbage.dropFirst(3))
                 silent.append(stranger)
             }
             // An invalid share gets no answer.
-            let wrong = try Stranger(ann)
+            let wrong = try LoopbackClient(host: ann.host, port: ann.port)
             try wrong.send([0x63, 0, slot] + garbage.dropFirst(3) + [UInt8](repeating: 0, count: 32))
-            #expect(wrong.readToEnd().isEmpty)
+            #expect(wrong.readAll().isEmpty)
             #expect(try bob.ok("join", code, "--at", place, "--as", "bob")["state"].string == "ready")
             #expect(command.end() == 0)
-            for stranger in silent { #expect(stranger.readToEnd().isEmpty) }
+            for stranger in silent { #expect(stranger.readAll().isEmpty) }
         }
     }
-}
-
-private final class Stranger {
-    private let socket: Int32
-
-    init(_ node: TestNode) throws { socket = try LoopbackSocket.connected(to: node.host, port: node.port) }
-
-    deinit { close(socket) }
-
-    func send(_ bytes: [UInt8]) throws {
-        guard Glibc.send(socket, bytes, bytes.count, Int32(MSG_NOSIGNAL)) == bytes.count else {
-            throw HarnessError("send: \(errno)")
-        }
-    }
-
-    func read(_ count: Int) -> [UInt8] {
-        var result: [UInt8] = []
-        var chunk = [UInt8](repeating: 0, count: 4_096)
-        while result.count < count {
-            let got = recv(socket, &chunk, min(chunk.count, count - result.count), 0)
-            guard got > 0 else { break }
-            result += chunk[..<got]
-        }
-        return result
-    }
-
-    func readToEnd() -> [UInt8] { read(1 << 20) }
 }
 
 @Suite(

@@ -87,26 +87,17 @@ import Testing
 
     @Test func `A prefix that fits an invitation and a join cancels neither`() throws {
         try withPair { ann, bob in
-            for (node, other) in [(ann, bob), (bob, ann)] {
-                let card = try other.card()
-                try node.ok("peer", "add", other.name, card)
-            }
+            for (node, other) in [(ann, bob), (bob, ann)] { try node.add(other) }
             for number in 0..<3 {
                 let made = try ann.show("conversation", "create", "--name", "i\(number)", "--with", "bob")
                 #expect(made.errors.hasPrefix("bob will be invited; see who has joined with"), "\(made)")
             }
             try eventually("the invitations are there") { try bob.ok("join", "list").lines.count == 3 }
-            func all(_ node: TestNode, _ method: String, _ params: [String]) throws -> [JSON] {
-                let requests = params.enumerated().map {
-                    #"{"jsonrpc":"2.0","id":\#($0),"method":"\#(method)","params":\#($1)}"#
-                }
-                return try node.ok("rpc", input: requests.joined(separator: "\n")).lines.map { $0["result"] }
-            }
             let names = (0..<48).map { "j\($0)" }
-            _ = try all(ann, "conversation.create", names.map { #"{"name":"\#($0)"}"# })
-            let invites = try all(ann, "invite.create", names.map { #"{"conversation":"\#($0)"}"# })
+            _ = try ann.rpc(names.map { ("conversation.create", ["name": $0]) })
+            let invites = try ann.rpc(names.map { ("invite.create", ["conversation": $0]) })
             try ann.stop()
-            _ = try all(bob, "join", invites.map { #"{"slug":"\#($0["slug"].string ?? "")","wait":false}"# })
+            _ = try bob.rpc(invites.map { ("join", ["slug": $0["result"]["slug"].string ?? "", "wait": false]) })
             let listed = try bob.ok("join", "list").lines
             func ids(_ state: String) -> [String] {
                 listed.filter { $0["state"].string == state }.compactMap { $0["join"].string }

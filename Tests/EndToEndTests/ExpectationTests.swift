@@ -88,27 +88,6 @@ import Testing
         }
     }
 
-    @Test func `Each command of the chat names an existing command of the shell`() throws {
-        try withHomes("ann") { nodes in
-            try nodes[0].start()
-            let help = try nodes[0].show("chat", "--help")
-            let named = help.output.split(separator: "\n").compactMap { line -> [Substring]? in
-                guard line.hasPrefix("  /"), let words = line.components(separatedBy: "mayfly ").dropFirst().first
-                else { return nil }
-                return words.split(separator: " ").prefix { $0.allSatisfy(\.isLowercase) }
-            }
-            #expect(named.count > 15, "\(help)")
-            let commands = try nodes[0].ok("schema")["commands"]
-            for words in named {
-                var found: JSON? = commands
-                for word in words {
-                    found = found?["subcommands"].list.first { $0["commandName"].string.map { $0 == word } ?? false }
-                }
-                #expect(found != nil && !words.isEmpty, "mayfly \(words.joined(separator: " "))")
-            }
-        }
-    }
-
     private func sockets(_ pid: pid_t) throws -> [(kind: String, local: Int, remote: Int)] {
         let links = try FileManager.default.contentsOfDirectory(atPath: "/proc/\(pid)/fd").compactMap {
             try? FileManager.default.destinationOfSymbolicLink(atPath: "/proc/\(pid)/fd/\($0)")

@@ -28,27 +28,26 @@ import Testing
     @Test("A request with several texts has one result for each, even if some miss the requested state in time")
     func texts() throws {
         try withRoom(lifetime: "1d") { ann, bob, _ in
-            func ask(_ params: String) throws -> JSON {
-                let line = #"{"jsonrpc":"2.0","id":1,"method":"send","params":{"conversation":"room",\#(params)}}"#
-                return try ann.ok("rpc", input: line + "\n").json
+            func ask(_ params: [String: Any]) throws -> JSON {
+                try ann.rpc([("send", params.merging(["conversation": "room"]) { one, _ in one })])[0]
             }
-            let done = try ask(#""texts":["a","","c"],"wait":"delivered""#)["result"]["results"]
+            let done = try ask(["texts": ["a", "", "c"], "wait": "delivered"])["result"]["results"]
             #expect(done[0]["state"].string == "delivered" && done[2]["state"].string == "delivered")
             #expect(done[1]["error"]["message"].string == "the text is empty" && done[1]["message"].string == nil)
             #expect(try bob.texts() == ["a", "c"])
             try bob.stop(seenBy: ann)
-            let late = try ask(#""texts":["d","e"],"wait":"delivered","timeout":0.2"#)["result"]["results"]
+            let late = try ask(["texts": ["d", "e"], "wait": "delivered", "timeout": 0.2])["result"]["results"]
             #expect(late[0]["error"]["kind"].string == "timedOut" && late[1]["error"]["kind"].string == "timedOut")
             // Both may have the same millisecond, and are then listed by their ids.
             let waiting = try ann.ok("outbox", "list").lines.compactMap { $0["message"].string }
             #expect(waiting.sorted() == [0, 1].compactMap { late[$0]["message"].string }.sorted())
-            let queued = try ask(#""texts":["f"]"#)["result"]["results"]
+            let queued = try ask(["texts": ["f"]])["result"]["results"]
             #expect(queued[0]["state"].string == "queued" && queued[0]["stored"].bool == true)
-            #expect(try ask(#""texts":[]"#)["error"]["data"]["field"].string == "texts")
-            #expect(try ask(#""texts":["x"],"text":"y""#)["error"]["data"]["field"].string == "texts")
-            let many = [String](repeating: #""x""#, count: 4_097).joined(separator: ",")
-            #expect(try ask(#""texts":[\#(many)]"#)["error"]["data"]["field"].string == "texts")
-            #expect(try ask(#""texts":["x",7]"#)["error"]["data"]["field"].string == "texts[1]")
+            let many = [String](repeating: "x", count: 4_097)
+            for wrong in [["texts": [String]()], ["texts": ["x"], "text": "y"], ["texts": many]] as [[String: Any]] {
+                #expect(try ask(wrong)["error"]["data"]["field"].string == "texts")
+            }
+            #expect(try ask(["texts": ["x", 7]])["error"]["data"]["field"].string == "texts[1]")
             try bob.start()
             try bob.wait("message:text=f")
             #expect(try bob.texts() == ["a", "c", "d", "e", "f"])
@@ -62,13 +61,8 @@ import Testing
                 ("room", "a"), ("alone", "x"), (room, "b"), ("nowhere", "y"), ("room", ""), ("alone", "z"),
                 (String(room.prefix(12)), "c"),
             ]
-            let requests = texts.enumerated().map {
-                let params = #"{"conversation":"\#($1.0)","text":"\#($1.1)","wait":"delivered"}"#
-                return #"{"jsonrpc":"2.0","id":\#($0),"method":"send","params":\#(params)}"# + "\n"
-            }
-            let answers = try ann.ok("rpc", input: requests.joined()).lines.sorted {
-                $0["id"].integer ?? 0 < $1["id"].integer ?? 0
-            }
+            let answers = try ann.rpc(
+                texts.map { ("send", ["conversation": $0.0, "text": $0.1, "wait": "delivered"]) })
             let lonely = "the conversation has no other member"
             #expect(
                 answers.map { $0["error"]["message"].string } == [

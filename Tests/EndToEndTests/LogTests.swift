@@ -29,17 +29,18 @@ import Testing
     }
 
     private func expect(
-        _ level: String, _ text: String, _ fields: [String: String] = [:], of client: String?, at node: TestNode,
+        _ text: String, _ fields: [String: String] = [:], of client: String?, at node: TestNode,
         location: SourceLocation = #_sourceLocation
     ) {
         func isThere() -> Bool {
             lines(node).contains { line in
-                line.level == level && line.text == text && line.fields["client"] == client
+                "\(line.level) \(line.text)" == text && line.fields["client"] == client
                     && fields.allSatisfy { line.fields[$0.key] == $0.value }
             }
         }
-        do { try eventually("\(level) \(text) \(fields) in the log of \(node.name)", seconds: 20) { isThere() } } catch
-        { Issue.record("\(error)\n\(Program.text(node.log))", sourceLocation: location) }
+        do { try eventually("\(text) \(fields) in the log of \(node.name)", seconds: 20) { isThere() } } catch {
+            Issue.record("\(error)\n\(Program.text(node.log))", sourceLocation: location)
+        }
     }
 
     private func client(_ node: TestNode) throws -> String {
@@ -74,35 +75,33 @@ import Testing
             try ann.ok("invite", "revoke", "other")
             try bob.fails(2, "join", void, "--timeout", "90")
             try ann.ok("conversation", "leave", "other", "--force")
-            expect("info", "conversation created", of: clients.ann, at: ann)
-            expect("info", "member joined", ["members": "2"], of: clients.ann, at: ann)
-            expect("info", "join began", of: clients.bob, at: bob)
-            expect("info", "joined", ["members": "2"], of: clients.bob, at: bob)
-            for (node, client) in [(ann, clients.ann), (bob, clients.bob)] {
-                expect("info", "agreement began", ["lifetime": "1d", "automatic": "false"], of: client, at: node)
-                expect("info", "explosion scheduled", of: client, at: node)
-                expect("info", "exploded", of: client, at: node)
-            }
-            expect("info", "explosion confirmed", ["confirmed": "1", "of": "1"], of: clients.ann, at: ann)
-            expect("info", "locked", of: nil, at: ann)
-            expect("info", "unlocked", of: nil, at: ann)
+            for (text, client, node, fields) in [
+                ("info conversation created", clients.ann, ann, [:]),
+                ("info member joined", clients.ann, ann, ["members": "2"]), ("info join began", clients.bob, bob, [:]),
+                ("info joined", clients.bob, bob, ["members": "2"]),
+                ("info agreement began", clients.ann, ann, ["lifetime": "1d", "automatic": "false"]),
+                ("info agreement began", clients.bob, bob, ["lifetime": "1d", "automatic": "false"]),
+                ("info explosion scheduled", clients.ann, ann, [:]),
+                ("info explosion scheduled", clients.bob, bob, [:]), ("info exploded", clients.ann, ann, [:]),
+                ("info exploded", clients.bob, bob, [:]),
+                ("info explosion confirmed", clients.ann, ann, ["confirmed": "1", "of": "1"]),
+                ("info locked", nil, ann, [:]), ("info unlocked", nil, ann, [:]),
+                ("debug join admitted", clients.ann, ann, [:]), ("debug link up", clients.ann, ann, ["path": "direct"]),
+                ("debug link down", clients.ann, ann, ["path": "direct"]),
+                ("debug lifetime proposed", clients.ann, ann, ["lifetime": "1h", "ours": "true"]),
+                ("debug proposal rejected", clients.ann, ann, [:]),
+                ("debug acknowledgements", clients.bob, bob, ["sent": "1", "received": "0"]),
+                ("debug acknowledgements", clients.ann, ann, ["sent": "0", "received": "1"]),
+                ("debug member online", clients.bob, bob, [:]), ("debug inbox asleep", clients.ann, ann, [:]),
+                ("debug inbox awake", clients.ann, ann, ["reason": "userInteraction"]),
+                ("info conversation left", other["inbox"].string, ann, [:]),
+            ] as [(String, String?, TestNode, [String: String])] { expect(text, fields, of: client, at: node) }
             let failed = try #require(lines(bob).first { $0.text == "join failed" })
             #expect(failed.level == "info" && failed.fields["kind"] == "generic_failure", "\(failed)")
             #expect(failed.fields["client"].map { $0 != clients.bob } == true)
-            expect("debug", "join admitted", of: clients.ann, at: ann)
-            expect("debug", "link up", ["path": "direct"], of: clients.ann, at: ann)
-            expect("debug", "link down", ["path": "direct"], of: clients.ann, at: ann)
             #expect(lines(ann).contains { $0.text == "link up" && ["tcp", "udp"].contains($0.fields["transport"]) })
             #expect(lines(ann).filter { $0.text == "link down" }.allSatisfy { $0.fields["reason"] != nil })
-            expect("debug", "lifetime proposed", ["lifetime": "1h", "ours": "true"], of: clients.ann, at: ann)
-            expect("debug", "proposal rejected", of: clients.ann, at: ann)
-            expect("debug", "acknowledgements", ["sent": "1", "received": "0"], of: clients.bob, at: bob)
-            expect("debug", "acknowledgements", ["sent": "0", "received": "1"], of: clients.ann, at: ann)
-            expect("debug", "member online", of: clients.bob, at: bob)
-            expect("debug", "inbox asleep", of: clients.ann, at: ann)
-            expect("debug", "inbox awake", ["reason": "userInteraction"], of: clients.ann, at: ann)
             #expect(lines(ann).allSatisfy { $0.level != "trace" })
-            expect("info", "conversation left", of: other["inbox"].string, at: ann)
             #expect(clients.ann != clients.bob)
             // CanaryTests searches for all other secrets.
             for node in [ann, bob] {
@@ -121,8 +120,8 @@ import Testing
             try meet(ann, bob)
             let own = try client(ann)
             try bob.stop(seenBy: ann, kills: true)
-            expect("debug", "member offline", of: own, at: ann)
-            expect("debug", "dial failed", ["kind": "refused"], of: own, at: ann)
+            expect("debug member offline", of: own, at: ann)
+            expect("debug dial failed", ["kind": "refused"], of: own, at: ann)
             let port = ":\(bob.listen?.split(separator: ":").last ?? "?")"
             #expect(!Program.text(ann.log).contains(port) && !Program.text(ann.log).contains(bob.host))
         }
@@ -133,7 +132,7 @@ import Testing
             let card = try bob.card()
             try ann.ok("peer", "add", "the-hub", card)
             try ann.ok("peer", "set", "the-hub", "rendezvous=on")
-            expect("notice", "rendezvous node", ["number": "1"], of: nil, at: ann)
+            expect("notice rendezvous node", ["number": "1"], of: nil, at: ann)
             let lines = lines(ann).filter { $0.text == "rendezvous node" }
             #expect(lines.count == 1, "\(lines)")
             #expect(!Program.text(ann.log).contains("the-hub"))

@@ -2,20 +2,12 @@ import Testing
 
 @Suite("Long lists", .script) struct LongListTests {
     private func send(_ texts: [String], _ node: TestNode) throws {
-        let requests = texts.enumerated().map { index, text in
-            let escaped = text.unicodeScalars.map { scalar in
-                scalar.value < 0x20 ? "\\u001f" : String(Character(scalar))
-            }.joined()
-            return
-                #"{"jsonrpc":"2.0","id":\#(index),"method":"send","params":{"conversation":"room","text":"\#(escaped)"}}"#
-        }
-        let answers = try node.ok("rpc", input: requests.joined(separator: "\n") + "\n").lines
-        #expect(answers.count == texts.count && answers.allSatisfy { !$0["result"].isNull })
+        let answers = try node.rpc(texts.map { ("send", ["conversation": "room", "text": $0]) })
+        #expect(answers.allSatisfy { !$0["result"].isNull })
     }
 
-    private func callRead(_ node: TestNode, _ params: String) throws -> JSON {
-        let request = #"{"jsonrpc":"2.0","id":1,"method":"read","params":{"conversation":"room"\#(params)}}"#
-        return try node.ok("rpc", input: request + "\n")["result"]
+    private func callRead(_ node: TestNode, _ params: [String: Any]) throws -> JSON {
+        try node.rpc([("read", params.merging(["conversation": "room"]) { one, _ in one })])[0]["result"]
     }
 
     @Test func `A search finds words in any case, page by page, and marks nothing as read`() throws {
@@ -25,8 +17,8 @@ import Testing
             try eventually("all have come") { try unread() == 100 }
             var (found, before): ([[String?]], String?) = ([], nil)
             repeat {
-                let place = before.map { #","before":"\#($0)""# } ?? ""
-                let page = try callRead(bob, #","last":1,"containing":"nEEDLE""# + place)
+                let place: [String: Any] = before.map { ["before": $0] } ?? [:]
+                let page = try callRead(bob, place.merging(["last": 1, "containing": "nEEDLE"]) { one, _ in one })
                 found.append(page["messages"].list.map { $0["text"].string })
                 before = page["next"].string
             } while before != nil && found.count < 9
@@ -42,17 +34,17 @@ import Testing
             try send(texts, ann)
             let isWhole = try ann.texts() == texts
             #expect(isWhole)
-            let first = try callRead(ann, "")
+            let first = try callRead(ann, [:])
             #expect(first["more"].bool == true && (1..<10).contains(first["messages"].list.count))
             try eventually("all have come") {
-                try callRead(bob, #","last":1"#)["messages"].list.map { $0["text"].string } == [texts[87]]
+                try callRead(bob, ["last": 1])["messages"].list.map { $0["text"].string } == [texts[87]]
             }
-            let cut = try callRead(bob, #","last":12"#)
+            let cut = try callRead(bob, ["last": 12])
             #expect(cut["more"].bool == true && cut["messages"].list.last?["text"].string == texts[87])
             let newest = try bob.ok("read", "room", "--last", "12").lines.compactMap { $0["text"].string }
             let isRight = newest == texts.suffix(12)
             #expect(isRight)
-            let last = try callRead(bob, #","last":1"#)
+            let last = try callRead(bob, ["last": 1])
             #expect(last["more"].isNull && last["messages"].list.count == 1)
             let beginning = String((last["messages"][0]["message"].string ?? "").prefix(12))
             #expect(try bob.ok("read", "room", "--since", beginning).lines.isEmpty)

@@ -43,3 +43,31 @@ enum LoopbackSocket {
         return address
     }
 }
+
+/// A client of another protocol.
+final class LoopbackClient {
+    private let descriptor: Int32
+
+    init(host: String, port: UInt16) throws { descriptor = try LoopbackSocket.connected(to: host, port: port) }
+
+    deinit { close(descriptor) }
+
+    func send(_ bytes: [UInt8]) throws {
+        guard Glibc.send(descriptor, bytes, bytes.count, Int32(MSG_NOSIGNAL)) == bytes.count else {
+            throw HarnessError("send: \(errno)")
+        }
+    }
+
+    /// What comes until the server closes the connection.
+    func readAll() -> String {
+        var all: [UInt8] = []
+        var bytes = [UInt8](repeating: 0, count: 65_536)
+        while true {
+            var polled = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)
+            guard poll(&polled, 1, 30_000) == 1 else { return "nothing in 30 s" }
+            let count = recv(descriptor, &bytes, bytes.count, 0)
+            guard count > 0 else { return String(decoding: all, as: UTF8.self) }
+            all += bytes[..<count]
+        }
+    }
+}

@@ -2,35 +2,11 @@ import Foundation
 import Testing
 
 @Suite("Mailbox commands", .script) struct MailboxCommandTests {
-    private func card(_ node: TestNode) throws -> String { try node.card() }
-
-    private func check(_ node: TestNode) throws -> [JSON] {
-        try node.run(["doctor"]).lines.filter { $0["name"].string == "mailbox" }
-    }
-
-    private func agree(_ ann: TestNode, _ bob: TestNode, mailbox: String) throws {
-        try ann.ok("lifetime", "propose", "room", "1d", "--mailbox", mailbox)
-        try bob.wait("lifetimeProposed:ours=false,mailbox=\(mailbox)")
-        try bob.ok("lifetime", "accept", "room")
-        try ann.wait("lifetimeAgreed:mailbox=\(mailbox)")
-    }
-
-    private func withHub(_ body: (_ hub: TestNode, _ ann: TestNode, _ bob: TestNode) throws -> Void) throws {
-        try withHomes("hub", "ann", "bob") { nodes in
-            try nodes[0].start(["--mailbox"])
-            for node in nodes[1...] { try node.start() }
-            try meet(nodes[1], nodes[2])
-            try body(nodes[0], nodes[1], nodes[2])
-            for node in nodes { try node.stop() }
-        }
-    }
-
     @Test func `One peer at a time is the mailbox; the refusal of a second names the first and the remedy`() throws {
         try withHomes("ann", "hub", "den") { nodes in
             let (ann, hub, den) = (nodes[0], nodes[1], nodes[2])
             for node in nodes { try node.start() }
-            try ann.ok("peer", "add", "hub", try card(hub))
-            try ann.ok("peer", "add", "den", try card(den))
+            for node in [hub, den] { try ann.add(node) }
             try ann.ok("peer", "add", "nocard", "--endpoint", "tcp://127.0.0.1:9")
             #expect(try ann.show("mailbox", "status").errors.contains("mayfly peer set NAME mailbox=on"))
             let none = try ann.ok("mailbox", "status").json
@@ -47,7 +23,7 @@ import Testing
             let own = try ann.ok("mailbox", "status").json["own"]
             #expect(own["peer"].string == "hub" && own["state"].string == "unused", "\(own)")
             #expect(own["hint"].string?.contains("--mailbox disk") == true)
-            #expect(try check(ann).map { $0["state"].string } == ["ok"])
+            #expect(try ann.check("mailbox")["state"].string == "ok")
             // The setting survives a restart, and can be moved to another peer.
             try ann.restart()
             #expect(try ann.ok("mailbox", "status").json["own"]["peer"].string == "hub")
@@ -60,23 +36,29 @@ import Testing
     }
 
     @Test func `Both sides show the mailbox's state, and a refusal shows the operator's remedy`() throws {
-        try withHub { hub, ann, bob in
-            let nobody = try check(hub)
-            #expect(nobody.map { $0["state"].string } == ["warning"], "\(nobody)")
-            #expect(nobody.first?["hint"].string?.contains("mayfly peer add NAME CARD") == true, "\(nobody)")
-            try ann.ok("peer", "add", "hub", try card(hub))
+        try withHomes("hub", "ann", "bob") { nodes in
+            let (hub, ann, bob) = (nodes[0], nodes[1], nodes[2])
+            try hub.start(["--mailbox"])
+            for node in [ann, bob] { try node.start() }
+            try meet(ann, bob)
+            let nobody = try hub.check("mailbox")
+            #expect(
+                nobody["state"].string == "warning"
+                    && nobody["hint"].string?.contains("mayfly peer add NAME CARD") == true, "\(nobody)")
+            try ann.add(hub)
             try ann.ok("peer", "set", "hub", "mailbox=on")
-            try agree(ann, bob, mailbox: "disk")
+            try ann.ok("lifetime", "propose", "room", "1d", "--mailbox", "disk")
+            try bob.wait("lifetimeProposed:ours=false,mailbox=disk")
+            try bob.ok("lifetime", "accept", "room")
             try eventually("a refusal") { try ann.ok("mailbox", "status").json["own"]["state"].string == "refused" }
             let refused = try ann.ok("mailbox", "status").json["own"]
             #expect(refused["reason"].string == "unknownPeer" && refused["boxes"].integer == 1, "\(refused)")
             #expect(refused["hint"].string?.contains("mayfly peer add NAME CARD") == true, "\(refused)")
             #expect(refused["boxesMax"].isNull && refused["longest"].isNull)
             #expect(try ann.show("mailbox", "status").output.contains("hub does not know this node"))
-            let found = try check(ann)
-            #expect(found.map { $0["state"].string } == ["warning"], "\(found)")
+            #expect(try ann.check("mailbox")["state"].string == "warning")
 
-            try hub.ok("peer", "add", "ann", try card(ann))
+            try hub.add(ann)
             // The mailbox is asked again after a while, and at once when it is named anew.
             try ann.ok("peer", "set", "hub", "mailbox=off")
             try ann.ok("peer", "set", "hub", "mailbox=on")
@@ -84,8 +66,8 @@ import Testing
             let own = try ann.ok("mailbox", "status").json["own"]
             #expect(own["slotsPerBox"].integer == 256 && own["bytesPerBox"].integer == 4 << 20, "\(own)")
             #expect(own["longest"].integer == 30 * 86_400 && own["hint"].isNull && own["taken"].integer == 0)
-            #expect(try check(ann).map { $0["state"].string } == ["ok"])
-            #expect(try check(hub).map { $0["state"].string } == ["ok"])
+            #expect(try ann.check("mailbox")["state"].string == "ok")
+            #expect(try hub.check("mailbox")["state"].string == "ok")
             #expect(try ann.ok("status")["mailbox"]["own"]["state"].string == "granted")
             #expect(try ann.show("status").output.contains("our mailbox  hub keeps messages for 1 conversation"))
 

@@ -17,17 +17,7 @@ import Testing
                 try node.add(hub)
                 try node.ok("peer", "set", "hub", "mailbox=on")
             }
-            try members[0].ok("conversation", "create", "--name", "room", "--as", members[0].name)
-            for node in members.dropFirst() {
-                let invite = try members[0].invite("room", "--single-use")
-                try node.ok("join", invite, "--as", node.name, "--timeout", "60")
-            }
-            for node in members {
-                try eventually("all have met") {
-                    let known = try node.members().list
-                    return known.count { $0["online"].bool == true } == names.count - 1
-                }
-            }
+            try gather(members)
             let proposed = try members[0].run(["lifetime", "propose", "room"] + terms)
             #expect(proposed.code == 0, "\(proposed)")
             for node in members.dropFirst() {
@@ -38,15 +28,12 @@ import Testing
                 }
                 try node.ok("lifetime", "accept", "room")
             }
-            for node in members { try mailable(node, names.count - 1) }
+            for node in members {
+                try eventually("keys of all slices") {
+                    try node.members().list.count { $0["mailbox"].string == "yes" } == names.count - 1
+                }
+            }
             try body(hub, members)
-        }
-    }
-
-    private func mailable(_ node: TestNode, _ count: Int) throws {
-        try eventually("keys of all slices") {
-            let members = try node.members().list
-            return members.count { $0["mailbox"].string == "yes" } == count
         }
     }
 

@@ -86,10 +86,26 @@ import Testing
         }
     }
 
-    @Test func `A stored text is not in memory once it has been read`() throws {
-        try withRoom(lifetime: "1d") { room in
+    enum End: CaseIterable { case reading, expiry, lock, leaving }
+
+    @Test(
+        "No text is in a node's memory once it is read, has expired, or the node is locked or has left",
+        arguments: End.allCases) func ended(_ end: End) throws
+    {
+        let lifetimes: [End: String] = [.reading: "1d", .expiry: "1h", .lock: "1d"]
+        try withRoom(lifetime: lifetimes[end]) { room in
             try room.talk()
-            try room.expectNothing(in: room.nodes, "read")
+            switch end {
+            case .reading: break
+            case .expiry:
+                room.clock.pass(TestClock.hour + 60)
+                for node in room.nodes { try eventually("the end") { try node.texts().isEmpty } }
+            case .lock: for node in room.nodes { try node.ok("lock") }
+            case .leaving:
+                try room.bob.ok("conversation", "leave", "room", "--force")
+                try room.ann.ok("conversation", "close", "room")
+            }
+            try room.expectNothing(in: room.nodes, "\(end)")
         }
     }
 
@@ -106,23 +122,6 @@ import Testing
             try room.bob.wait("exploded")
             try room.expectNothing(in: room.nodes, "exploded")
             client.end()
-        }
-    }
-
-    @Test func `After its expiry no text is in the memory of either node`() throws {
-        try withRoom(lifetime: "1h") { room in
-            try room.talk()
-            room.clock.pass(TestClock.hour + 60)
-            for node in room.nodes { try eventually("the end") { try node.texts().isEmpty } }
-            try room.expectNothing(in: room.nodes, "expired")
-        }
-    }
-
-    @Test func `After a lock no stored text is in memory`() throws {
-        try withRoom(lifetime: "1d") { room in
-            try room.talk()
-            for node in room.nodes { try node.ok("lock") }
-            try room.expectNothing(in: room.nodes, "locked")
         }
     }
 
@@ -166,15 +165,6 @@ import Testing
             try say("after", ann)
             try say("and back", bob)
             #expect(try ann.texts() == ["before", "meanwhile", "after", "and back"])
-        }
-    }
-
-    @Test func `After leaving or closing, no text is in the memory of that node`() throws {
-        try withRoom(lifetime: nil) { room in
-            try room.talk()
-            try room.bob.ok("conversation", "leave", "room", "--force")
-            try room.ann.ok("conversation", "close", "room")
-            try room.expectNothing(in: room.nodes, "left and closed")
         }
     }
 }

@@ -2,11 +2,6 @@ import Foundation
 import Testing
 
 @Suite("Netcheck", .script) struct NetcheckTests {
-    private func introduce(_ hub: TestNode, to node: TestNode) throws {
-        try node.add(hub)
-        try node.ok("peer", "set", hub.name, "rendezvous=on")
-    }
-
     @Test func `Netcheck reports a missing node, no rendezvous node, a reached one and a lost one`() throws {
         try withHomes("ann", "hub") { nodes in
             let (ann, hub) = (nodes[0], nodes[1])
@@ -27,7 +22,8 @@ import Testing
             #expect(alone["families"].list.compactMap { $0["family"].string } == ["ipv4", "ipv6"])
 
             try hub.start(["--rendezvous"])
-            try introduce(hub, to: ann)
+            try ann.add(hub)
+            try ann.ok("peer", "set", "hub", "rendezvous=on")
             let found = try ann.ok("netcheck", "--timeout", "90")
             let family = found["families"][0]
             #expect(

@@ -76,51 +76,35 @@ import Testing
         }
     }
 
-    @Test("Listeners are added and removed; a kept one is not closed, and no link ends", arguments: [false, true])
-    func listeners(isUDP: Bool) throws {
-        try withHomes { ann, bob in
-            for node in [ann, bob] { try node.configure(["udp": isUDP]) }
-            for node in [ann, bob] { try node.start() }
-            try meet(ann, bob)
-            let first = try #require(try listening(ann).first)
-            let cursor = try bob.cursor()
-            try ann.configure(["listen": [ann.anyPort, "tcp://[::1]:0"]])
-            #expect(strings(try ann.ok("config", "reload")["changed"]) == ["listen"])
-            var both = try listening(ann)
-            #expect(both.count == 2 && both.first == first && both.last?.hasPrefix("tcp://[::1]:") == true, "\(both)")
-            try say("with two", bob)
-            try ann.configure(["listen": [ann.anyPort]])
-            #expect(strings(try ann.ok("config", "reload")["changed"]) == ["listen"])
-            #expect(try listening(ann) == [first])
-            try say("with one", bob)
-            // The same two again: the ports are free.
-            try ann.configure(["listen": [both[1], ann.anyPort]])
-            try ann.ok("config", "reload")
-            #expect(Set(try listening(ann)) == Set(both))
-            both = try bob.events(after: cursor).compactMap { $0["event"].string }
-            #expect(!both.contains("peerOffline"), "\(both)")
-        }
-    }
-
-    @Test("A listener moves to another address with its port, and back; a taken port refuses the whole file")
-    func samePort() throws {
+    @Test("Listeners come, go and move without the end of a link; a taken port refuses the whole file") func listeners()
+        throws
+    {
         try withPair { ann, bob in
+            func reload(_ listen: [String]) throws -> [String] {
+                try ann.configure(["listen": listen])
+                #expect(strings(try ann.ok("config", "reload")["changed"]) == ["listen"])
+                return try listening(ann)
+            }
             let first = try #require(try listening(ann).first)
             let taken = try #require(try listening(bob).first)
             let wide = first.replacingOccurrences(of: ann.host, with: "0.0.0.0")
-            for listen in [wide, first] {
-                try ann.configure(["listen": [listen]])
-                #expect(strings(try ann.ok("config", "reload")["changed"]) == ["listen"])
-                #expect(try listening(ann) == [listen])
-            }
             try meet(ann, bob)
+            let cursor = try bob.cursor()
+            let both = try reload([ann.anyPort, "tcp://[::1]:0"])
+            #expect(both.count == 2 && both.first == first && both.last?.hasPrefix("tcp://[::1]:") == true, "\(both)")
+            try say("with two", bob)
+            #expect(try reload([ann.anyPort]) == [first])
+            // The same two again: the ports are free.
+            #expect(Set(try reload([both[1], ann.anyPort])) == Set(both))
+            try say("with one of them", bob)
+            #expect(try !bob.events(after: cursor).contains { $0["event"].string == "peerOffline" })
+            for listen in [wide, first] { #expect(try reload([listen]) == [listen]) }
             // The first is free only once the current listener is closed, which is opened again.
             try ann.configure(["listen": [wide, taken], "policy": "refuse"])
             let refused = try ann.fails(1, "config", "reload")
             #expect(refused.message.contains("in use"), "\(refused)")
             #expect(try listening(ann) == [first])
             #expect(try ann.ok("lifetime", "policy", "--default")["policy"].string == "ask")
-            try say("it goes on", bob)
             try bob.restart()
             try bob.wait("peerOnline")
             for wrong in ["tcp://192.0.2.1:0", "tcp://nobody.invalid:1"] {
@@ -128,8 +112,6 @@ import Testing
                 #expect(try ann.run(["config", "reload"]).code == 1)
                 #expect(try listening(ann) == [first])
             }
-            try ann.configure(["listen": [first]])
-            #expect(strings(try ann.ok("config", "reload")["changed"]) == ["policy"])
         }
     }
 
@@ -158,23 +140,6 @@ import Testing
             #expect(try ann.ok("peer", "list")["name"].string == "lab")
             try ann.stop()
             try ann.fails(8, "config", "reload")
-        }
-    }
-
-    @Test func `SIGHUP without a terminal reloads the files and logs the changes, or why there are none`() throws {
-        try withHome { ann in
-            ann.prefix = ["setsid"]
-            try ann.start()
-            try ann.configure(["policy": "refuse", "udp": false])
-            kill(ann.pid, SIGHUP)
-            try eventually("it is logged") { Program.text(ann.log).contains("changed=policy pending=udp") }
-            #expect(try ann.ok("lifetime", "policy", "--default")["policy"].string == "refuse")
-            try ann.replace("config.json", with: "{\n\"listen\": 7 }")
-            kill(ann.pid, SIGHUP)
-            try eventually("it is logged") { Program.text(ann.log).contains("file=config.json line=2") }
-            #expect(ann.isRunning)
-            #expect(try ann.ok("lifetime", "policy", "--default")["policy"].string == "refuse")
-            try ann.stop()
         }
     }
 
@@ -208,29 +173,30 @@ import Testing
         }
     }
 
-    @Test func `The service manager is told the start, the time and the end of a reload`() throws {
+    @Test("SIGHUP without a terminal reloads the files; the log and the service manager are told, also of a refusal")
+    func hangup() throws {
         try withHome { ann in
-            let path = "\(ann.directory)/notify"
-            let manager = try ServiceManagerSocket(path)
-            ann.prefix = ["env", "NOTIFY_SOCKET=\(path)"]
+            let manager = try ServiceManagerSocket("\(ann.directory)/notify")
+            ann.prefix = ["setsid", "env", "NOTIFY_SOCKET=\(manager.path)"]
             try ann.start()
             #expect(manager.next() == "READY=1\nMAINPID=\(ann.pid)")
             var before = timespec()
             clock_gettime(CLOCK_MONOTONIC, &before)
-            try ann.configure(["policy": "refuse"])
+            try ann.configure(["policy": "refuse", "udp": false])
             kill(ann.pid, SIGHUP)
             let began = manager.next().split(separator: "\n").map(String.init)
             #expect(began.first == "RELOADING=1" && began.count == 2, "\(began)")
             let time = Int(began.last?.dropFirst("MONOTONIC_USEC=".count) ?? "") ?? 0
             #expect(time >= before.tv_sec * 1_000_000 && time < (before.tv_sec + 600) * 1_000_000)
             #expect(manager.next() == "READY=1")
+            try eventually("it is logged") { Program.text(ann.log).contains("changed=policy pending=udp") }
             #expect(try ann.ok("lifetime", "policy", "--default")["policy"].string == "refuse")
-            // Also when the files are refused: the node serves.
-            try ann.replace("peers.json", with: "{")
-            #expect(try ann.run(["config", "reload"]).code == 1)
+            try ann.replace("config.json", with: "{\n\"listen\": 7 }")
+            kill(ann.pid, SIGHUP)
             #expect(manager.next().hasPrefix("RELOADING=1\n"))
             #expect(manager.next() == "READY=1")
-            try ann.replace("peers.json", with: "{\"peers\":[]}")
+            try eventually("it is logged") { Program.text(ann.log).contains("file=config.json line=2") }
+            #expect(try ann.ok("lifetime", "policy", "--default")["policy"].string == "refuse")
             try ann.stop()
             #expect(manager.next() == "STOPPING=1")
         }
