@@ -525,12 +525,35 @@ struct ChatDesk {
         #expect(desk.takeCalls().contains { $0.hasPrefix("react ") } == isOne)
     }
 
-    @Test func `a proposal with the word once at any place is not renewed`() {
-        var desk = ChatDesk.opened()
-        for line in ["/propose 1d once disk", "/propose 1d disk once"] {
-            desk.effects = []
-            desk.enter(line)
-            #expect(desk.takeCalls() == [#"lifetime.propose {"conversation":"ROOM","lifetime":"1d","mailbox":"disk"}"#])
+    private static let send = #"send {"conversation":"ROOM","#
+    private static let propose = #"lifetime.propose {"conversation":"ROOM","lifetime":"1d""#
+    private static let id = ChatDesk.id(1)
+
+    /// In a room of bob and another bob, whose message was read.
+    @Test(arguments: [
+        ("hello", send + #""text":"hello"}"#), ("//slashed", send + #""text":"/slashed"}"#),
+        ("/reply to it", send + #""replyTo":"\#(id)","text":"to it"}"#), ("/propose 1d", propose + #","renew":true}"#),
+        ("/propose 1d no", propose + #","renew":true}"#),
+        ("/propose 1d disk", propose + #","mailbox":"disk","renew":true}"#),
+        ("/propose 1d once disk", propose + #","mailbox":"disk"}"#),
+        ("/propose 1d disk once", propose + #","mailbox":"disk"}"#), ("/propose 1d floppy", "[ram|disk]"),
+        ("/propose 1d disk ram", "[ram|disk]"), ("/propose disk", "[ram|disk]"),
+        ("/accept", "there is no open proposal"), ("/remove bob", "bob"), ("/remove nobody", "nobody"),
+        ("/block mallory", #"peer.block {"name":"mallory"}"#),
+        ("/exlpode", "there is no /exlpode: did you mean /explode?"),
+        ("/nothing", "there is no /nothing: /help lists the commands"),
+        ("/open Rom", "no conversation Rom: did you mean /open room?"), ("/open lab", "no conversation lab"),
+    ]) func `a line calls its method, or says why it does not`(line: String, expected: String) {
+        var desk = ChatDesk.opened(
+            [ChatDesk.message(1, from: "bob", "rotate the key?")],
+            conversation: ChatDesk.conversation(members: [("bob", true), ("bob", false)]))
+        desk.press(.selectUp)
+        desk.enter(line)
+        let calls = desk.takeCalls()
+        if expected.contains("{") {
+            #expect(calls == [expected])
+        } else {
+            #expect(calls.isEmpty && desk.text.contains(expected), "\(desk.text)")
         }
     }
 
@@ -632,6 +655,14 @@ struct ChatDesk {
         #expect(desk.takeCalls().isEmpty)
     }
 
+    @Test func `an explosion clears the history of the input line`() {
+        var desk = ChatDesk.opened()
+        desk.enter("secret")
+        desk.event("exploded")
+        desk.press(.up)
+        #expect(!desk.text.contains("secret"))
+    }
+
     @Test func `further events during a request cause one more request after it`() {
         var desk = ChatDesk.opened()
         for _ in 0..<100 { desk.event("message", ["member": "bob000000000"]) }
@@ -655,27 +686,6 @@ struct ChatDesk {
         #expect(!desk.text.contains("lost with the node") && desk.text.contains("> kept for later"))
     }
 
-    @Test func `an accept without a proposal and a removal without one matching member do nothing`() {
-        var desk = ChatDesk.opened(conversation: ChatDesk.conversation(members: [("bob", true), ("bob", false)]))
-        for line in ["/accept", "/remove bob", "/remove nobody"] { desk.effects += desk.model.enter(line: line) }
-        #expect(desk.effects.isEmpty)
-    }
-
-    @Test func `an explosion clears the history of the input line`() {
-        var desk = ChatDesk.opened()
-        desk.enter("secret")
-        desk.event("exploded")
-        desk.press(.up)
-        #expect(!desk.text.contains("secret"))
-    }
-
-    @Test func `a text that fails to send returns to the input line`() {
-        var desk = ChatDesk.opened()
-        desk.enter("hello")
-        desk.answer("send", .failure(ControlError(.failed, "joining is locked")))
-        #expect(desk.lines.contains("> hello") && desk.text.contains("joining is locked"))
-    }
-
     @Test(arguments: [
         ("`mayfly conversation unlock C` first", "`/joins on` first"),
         ("`mayfly lifetime propose C 1d --mailbox disk`", "`/propose 1d disk`"),
@@ -692,16 +702,6 @@ struct ChatDesk {
         desk.press(.alt("0"))
         desk.handle(.failed(error.about(ChatDesk.room)))
         #expect(desk.text.contains("refused; \(shown)"), "\(desk.text)")
-    }
-
-    @Test(arguments: [
-        ("/exlpode", "there is no /exlpode: did you mean /explode?"),
-        ("/nothing", "there is no /nothing: /help lists the commands"),
-        ("/open Rom", "no conversation Rom: did you mean /open room?"), ("/open lab", "no conversation lab"),
-    ]) func `a mistyped command or conversation is answered with the nearest name`(line: String, words: String) {
-        var desk = ChatDesk.opened()
-        desk.enter(line)
-        #expect(desk.text.contains(words), "\(desk.text)")
     }
 
     @Test func `a key does not accept a proposal that has just replaced another`() {

@@ -290,7 +290,7 @@ import Testing
         #expect(isOver())
     }
 
-    @Test func `/invite makes a code, and /block blocks the named node`() {
+    @Test func `/invite makes a code`() {
         var desk = desk()
         desk.effects = desk.model.enter(line: "/invite --code")
         desk.answer(
@@ -300,9 +300,6 @@ import Testing
                 "endpoints": ["tcp://192.0.2.7:7440"],
             ])
         #expect(desk.text.contains("mayfly join 42-hotel-mango --at 192.0.2.7:7440"), "\(desk.text)")
-        desk.press(.escape)
-        desk.effects = desk.model.enter(line: "/block mallory")
-        #expect(desk.takeCalls() == [#"peer.block {"name":"mallory"}"#])
     }
 
     @Test func `Tab completes a file's path, also into a directory`() {

@@ -59,22 +59,4 @@ import Testing
             desk.lines.last?.hasPrefix("What you send now is kept until tomorrow 08:41 · mailbox on disk") == true,
             "\(desk.text)")
     }
-
-    @Test func `/propose accepts a mailbox after the lifetime, and refuses any other word`() {
-        var desk = ChatDesk.opened()
-        desk.enter("/propose 1d disk")
-        #expect(
-            desk.takeCalls() == [
-                #"lifetime.propose {"conversation":"ROOM","lifetime":"1d","mailbox":"disk","renew":true}"#
-            ])
-        for line in ["/propose 1d no", "/propose 1d"] {
-            desk.enter(line)
-            #expect(desk.takeCalls() == [#"lifetime.propose {"conversation":"ROOM","lifetime":"1d","renew":true}"#])
-        }
-        for line in ["/propose 1d floppy", "/propose 1d disk ram", "/propose disk"] {
-            desk.enter(line)
-            #expect(desk.takeCalls().isEmpty && desk.text.contains("[ram|disk]"), "\(desk.text)")
-            desk.press(.control("u"))
-        }
-    }
 }

@@ -105,57 +105,52 @@ import Testing
         }
     }
 
-    @Test func `a notification gets no answer`() async throws {
-        try await ControlNode.serving { node in
-            let raw = try node.rawClient()
-            raw.send(
-                #"{"jsonrpc":"2.0","method":"silent"}"# + "\n" + #"{"jsonrpc":"2.0","id":1,"method":"loud"}"# + "\n")
-            #expect(try raw.line()?["id"] == 1)
-        }
-    }
+    private static let over = String(repeating: "x", count: ControlLimits.requestByteCount + 200_000)
+    private static let (head, tail) = (#"{"jsonrpc":"2.0","id":5,"method":"m","params":{"a":""#, #""}}"#)
+    private static let longest =
+        head + String(repeating: "x", count: ControlLimits.requestByteCount - head.utf8.count - tail.utf8.count) + tail
 
-    @Test func `an oversized line is answered with an error, and the connection closes`() async throws {
-        try await ControlNode.serving { node in
-            let raw = try node.rawClient()
-            raw.send([UInt8](repeating: UInt8(ascii: "x"), count: ControlLimits.requestByteCount + 200_000))
-            let answer = try raw.line()
-            #expect(answer?["error"]?["code"] == -32700)
-            #expect(answer?["id"] == .null)
-            #expect(try raw.line() == nil)
-        }
-    }
-
-    @Test func `a line of exactly the maximum length is served`() async throws {
-        try await ControlNode.serving { node in
-            let raw = try node.rawClient()
-            let head = #"{"jsonrpc":"2.0","id":1,"method":"m","params":{"a":""#
-            let filler = String(repeating: "x", count: ControlLimits.requestByteCount - head.utf8.count - 3)
-            raw.send(head + filler + "\"}}\n")
-            #expect(try raw.line()?["result"]?["params"]?["a"]?.stringValue == filler)
-        }
-    }
-
+    /// The answers are written `id` or `id:code`. The input ends after the lines.
     @Test(
         arguments: [
-            ("{nonsense", -32700, "null"), ("[]", -32600, "null"), (#"[{"jsonrpc":"2.0"}]"#, -32600, "null"),
-            ("7", -32600, "null"), (#"{"id":3,"method":"m"}"#, -32600, "3"),
-            (#"{"jsonrpc":"2.0","id":3}"#, -32600, "3"), (#"{"jsonrpc":"2.0","id":{},"method":"m"}"#, -32600, "null"),
-            (#"{"jsonrpc":"2.0","id":3,"method":"m","params":[1]}"#, -32602, "3"),
-            (String(repeating: "[", count: 100_000), -32700, "null"),
-        ] as [(String, Int64, String)]) func `a bad line is answered with an error, and the next one is served`(
-            line: String, code: Int64, id: String
-        ) async throws
-    {
-        try await ControlNode.serving { node in
-            let raw = try node.rawClient()
-            raw.send(line + "\n" + #"{"jsonrpc":"2.0","id":"next","method":"m"}"# + "\n")
-            let answer = try raw.line()
-            #expect(answer?["error"]?["code"] == .integer(code))
-            #expect(answer?["error"]?["data"]?["kind"] == "usage")
-            #expect(answer?["id"]?.text == id)
-            #expect(try raw.line()?["id"] == "next")
+            (["{nonsense\n", request(7)], "null:-32700 7"), (["[]\n", request(7)], "null:-32600 7"),
+            ([#"[{"jsonrpc":"2.0"}]"#, "\n", request(7)], "null:-32600 7"), (["7\n", request(7)], "null:-32600 7"),
+            ([#"{"id":3,"method":"m"}"#, "\n", request(7)], "3:-32600 7"),
+            ([#"{"jsonrpc":"2.0","id":3}"#, "\n", request(7)], "3:-32600 7"),
+            ([#"{"jsonrpc":"2.0","id":{},"method":"m"}"#, "\n", request(7)], "null:-32600 7"),
+            ([#"{"jsonrpc":"2.0","id":3,"method":"m","params":[1]}"#, "\n", request(7)], "3:-32602 7"),
+            ([String(repeating: "[", count: 100_000), "\n", request(7)], "null:-32700 7"),
+            // A notification gets no answer, and the last line needs no newline, but all of a request.
+            ([#"{"jsonrpc":"2.0","method":"silent"}"#, "\n", request(1)], "1"),
+            ([request(1), String(request(2).dropLast()), "\r"], "1 2"),
+            ([request(1), #"{"jsonrpc":"2.0","id":1,"#], "1 null:-32700"), ([longest, "\n"], "5"),
+            ([over], "null:-32700"),
+        ] as [([String], String)])
+    func `each line is answered with its result or an error, also before the end of input`(
+        input: [String], expected: String
+    ) async throws {
+        let served = Mutex(0)
+        let handler: ControlHandler = { _, connection in
+            served.withLock { $0 += 1 }
+            return connection.eventLoop.makeSucceededFuture(.null)
         }
+        try await ControlNode.serving(handler) { node in
+            let raw = try node.rawClient()
+            raw.send(input.joined())
+            raw.endInput()
+            var answers: [String] = []
+            while let answer = try raw.line() {
+                let error = answer["error"]
+                #expect(error == nil || error?["data"]?["kind"] == "usage")
+                answers.append((answer["id"]?.text ?? "") + (error?["code"].map { ":\($0.text)" } ?? ""))
+            }
+            #expect(answers.joined(separator: " ") == expected)
+        }
+        let answered = expected.split(separator: " ").count { !$0.contains(":") }
+        #expect(served.withLock { $0 } == answered + (input[0].contains("silent") ? 1 : 0))
     }
+
+    private static func request(_ id: Int) -> String { #"{"jsonrpc":"2.0","id":\#(id),"method":"m"}"# + "\n" }
 
     @Test func `the router distinguishes unknown methods, unsupported methods and wrong parameters`() async throws {
         var router = Methods.router()
@@ -184,44 +179,6 @@ import Testing
             let created = try client.call(ConversationMethods.create, .init(name: "room", with: ["a", "b"]))
             #expect(created["inviteTag"] == "ab")
             #expect(try client.call("schema")["methods"]?.arrayValue?.isEmpty == false)
-        }
-    }
-
-    @Test func `the last line before the end of input need not end with a newline`() async throws {
-        try await ControlNode.serving { node in
-            let raw = try node.rawClient()
-            raw.send(
-                #"{"jsonrpc":"2.0","id":1,"method":"m"}"# + "\n" + #"{"jsonrpc":"2.0","id":2,"method":"m"}"# + "\r")
-            raw.endInput()
-            #expect(try raw.line()?["id"] == 1)
-            #expect(try raw.line()?["id"] == 2)
-            #expect(try raw.line() == nil)
-        }
-    }
-
-    @Test func `half a request before the end of input is answered with an error, and not served`() async throws {
-        let served = Mutex(0)
-        let handler: ControlHandler = { _, connection in
-            served.withLock { $0 += 1 }
-            return connection.eventLoop.makeSucceededFuture(.null)
-        }
-        try await ControlNode.serving(handler) { node in
-            let raw = try node.rawClient()
-            raw.send(#"{"jsonrpc":"2.0","id":1,"#)
-            raw.endInput()
-            #expect(try raw.line()?["error"]?["code"] == -32700)
-            #expect(try raw.line() == nil)
-            #expect(served.withLock { $0 } == 0)
-        }
-    }
-
-    @Test func `requests before the end of input are still answered`() async throws {
-        try await ControlNode.serving { node in
-            let raw = try node.rawClient()
-            raw.send(#"{"jsonrpc":"2.0","id":1,"method":"m"}"# + "\n")
-            raw.endInput()
-            #expect(try raw.line()?["id"] == 1)
-            #expect(try raw.line() == nil)
         }
     }
 

@@ -92,23 +92,8 @@ import Testing
 
     /// The display name: the first string of a macro's arguments.
     private static func quoted(_ arguments: String) -> String? {
-        let inside = arguments.dropFirst().drop { $0.isWhitespace }
-        guard inside.first == "\"" else { return nil }
-        var name = ""
-        var isEscaped = false
-        for character in inside.dropFirst() {
-            if isEscaped {
-                name.append(character)
-                isEscaped = false
-            } else if character == "\\" {
-                isEscaped = true
-            } else if character == "\"" {
-                return name
-            } else {
-                name.append(character)
-            }
-        }
-        return nil
+        let found = matches(#"^\(\s*"((?:[^"\\]|\\.)*)""#, arguments).first?.groups[0]
+        return found?.replacing(/\\(.)/) { String($0.1) }
     }
 
     private static func matches(_ pattern: String, _ text: String) -> [(at: String.Index, groups: [String])] {
@@ -150,12 +135,6 @@ import Testing
         Dictionary(try allScripts().map { ($0.name.filter { $0 != "`" }, $0) }) { $0.isConditional ? $0 : $1 }
     }
 
-    /// Numbers that a test shows which is never skipped; the path of a script stands for its checks.
-    private static func shown(_ promises: [Promise]) throws -> Set<String> {
-        let scripts = try scriptsByName()
-        return Set(promises.filter { !$0.isMore && scripts[$0.test]?.isConditional == false }.map(\.number))
-    }
-
     @Test func `each test of the list exists`() throws {
         let scripts = try Self.scriptsByName()
         #expect(scripts.count > 300, "the sources of the tests are read")
@@ -180,36 +159,20 @@ import Testing
         #expect(promises.filter { !$0.says.isEmpty && ["E", "T"].contains($0.number.prefix(1)) } == [])
     }
 
-    @Test func `each expectation has a test that is always run`() throws {
-        let numbers = try Self.numbers("Expectations", "| E-")
-        #expect(numbers == (1...48).map { "E-\($0)" })
-        #expect(try Self.shown(Self.promises()).isSuperset(of: numbers))
-    }
-
-    @Test func `each promise of the threat model has a test, and none of them is skipped`() throws {
-        let promises = try Self.promises().filter { $0.number.hasPrefix("T-") }
-        let numbers = try Self.numbers("ThreatModel", "- T-")
-        #expect(numbers.count >= 50 && numbers == numbers.indices.map { "T-\($0 + 1)" }, "numbered in order")
-        checkAlwaysRun(promises, numbers, try Self.shown(promises))
-    }
-
-    @Test func `each behaviour of the reference documents has a test, and none of them is skipped`() throws {
-        let promises = try Self.promises().filter { $0.number.hasPrefix("00") }
-        let shown = try Self.shown(promises)
-        #expect(promises.allSatisfy { !$0.says.isEmpty })
-        #expect(Set(promises.map { $0.number.prefix(3) }).count == 5)
-        for (document, least) in [("000", 50), ("001", 30), ("002", 45), ("003", 30), ("004", 60)] {
-            let count = promises.count { $0.number.hasPrefix(document + "-") }
-            #expect(count >= least, "\(document) has \(count) behaviours")
-            let named = promises.filter { $0.number.hasPrefix(document) }
-            checkAlwaysRun(named, (1...count).map { "\(document)-\($0)" }, shown)
+    @Test func `each promise has a test that is never skipped, and only an expectation has several`() throws {
+        let promises = try Self.promises()
+        let pages = try Self.numbers("Expectations", "| E-") + Self.numbers("ThreatModel", "- T-")
+        let scripts = try Self.scriptsByName()
+        for (family, least) in [("E", 48), ("T", 50), ("000", 50), ("001", 30), ("002", 45), ("003", 30), ("004", 60)] {
+            let listed = promises.filter { $0.number.hasPrefix(family + "-") && !$0.isMore }
+            let count = ["E", "T"].contains(family) ? pages.count { $0.hasPrefix(family) } : listed.count
+            #expect(count >= least, "\(family) has \(count) promises")
+            let numbers = (1...count).map { "\(family)-\($0)" }
+            #expect(pages.filter { $0.hasPrefix(family) } == (["E", "T"].contains(family) ? numbers : []), "in order")
+            if family != "E" { #expect(listed.map(\.number).sorted() == numbers.sorted(), "each number once") }
+            // The path of a script stands for its checks.
+            let shown = listed.filter { scripts[$0.test]?.isConditional == false }.map(\.number)
+            #expect(Set(numbers).subtracting(shown).sorted() == [], "these can be skipped")
         }
-    }
-
-    /// Each number has one test, which cannot be skipped.
-    private func checkAlwaysRun(_ promises: [Promise], _ numbers: [String], _ shown: Set<String>) {
-        let named = promises.filter { !$0.isMore }.map(\.number)
-        #expect(named.sorted() == numbers.sorted(), "each number once")
-        #expect(Set(numbers).subtracting(shown).sorted() == [], "these can be skipped")
     }
 }
