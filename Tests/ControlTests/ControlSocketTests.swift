@@ -62,15 +62,6 @@ import Testing
         return (child, output.fileHandleForReading)
     }
 
-    @Test func `the socket is accessible to its user only`() async throws {
-        try await ControlNode.serving { node in
-            var status = stat()
-            #expect(lstat("\(node.home)/control.sock", &status) == 0)
-            #expect(status.st_mode & 0o777 == 0o600)
-            #expect(status.st_mode & S_IFMT == S_IFSOCK)
-        }
-    }
-
     @Test func `a leftover socket is replaced`() async throws {
         let home = try ControlNode.makeHome()
         close(try unixSocket("\(home)/control.sock", bind))

@@ -2,15 +2,13 @@ import Foundation
 import Testing
 
 @Suite("Contents", .script) struct ContentTests {
-    private func id(_ answer: Answer) -> String { answer["message"].string ?? "" }
-
     private func line(_ id: String, _ node: TestNode) throws -> JSON {
         try node.ok("read", "room").lines.first { $0["message"].string == id } ?? JSON(value: nil)
     }
 
     @Test func `a reaction is shown at its message, can be taken back, and survives a restart`() throws {
         try withRoom(lifetime: "1d") { ann, bob, _ in
-            let first = id(try say("done", ann))
+            let first = try say("done", ann)["message"].string ?? ""
             try bob.ok("react", "room", String(first.prefix(8)), "👍", "--wait", "delivered")
             try ann.ok("react", "room", first, "🎉", "--wait", "delivered")
             let event = try ann.wait("message:type=mayfly/reaction:1.0,from=bob")
@@ -35,7 +33,7 @@ import Testing
             let sent = try ann.ok(
                 "send", "room", "--type", "example.org/poll:3.1", "--payload-file", payload, "--fallback",
                 "A poll: tea or coffee?", "--wait", "delivered")
-            let read = try line(id(sent), bob)
+            let read = try line(sent["message"].string ?? "", bob)
             #expect(read["type"].string == "example.org/poll:3.1" && read["payload"].string == "AAEC/w==")
             #expect(read["text"].string == "A poll: tea or coffee?")
             try ann.fails(64, "send", "room", "--type", "mayfly/text:1.0", "--payload-file", payload)
@@ -47,9 +45,9 @@ import Testing
 
     @Test func `a read receipt is sent only if its reader has enabled it`() throws {
         try withRoom(lifetime: "1d") { ann, bob, _ in
-            let first = id(try say("one", ann))
+            let first = try say("one", ann)["message"].string ?? ""
             try bob.ok("read", "room")
-            let second = id(try say("two", ann))
+            let second = try say("two", ann)["message"].string ?? ""
             // A message that was read earlier sends no receipt.
             #expect(try line(first, ann)["state"].string == "delivered")
             #expect(try bob.ok("conversation", "set", "room", "read-receipts=on")["value"].string == "on")
@@ -67,9 +65,9 @@ import Testing
             }
             #expect(try ann.ok("conversation", "set", "--default", "read-receipts=on")["value"].string == "on")
             #expect(try bob.ok("conversation", "set", "room", "read-receipts=off")["value"].string == "off")
-            let third = id(try say("three", ann))
+            let third = try say("three", ann)["message"].string ?? ""
             try bob.ok("read", "room")
-            let answer = id(try say("four", bob))
+            let answer = try say("four", bob)["message"].string ?? ""
             try ann.ok("read", "room")
             try bob.wait("messageState:message=\(answer),state=read")
             #expect(try line(third, ann)["state"].string == "delivered")

@@ -83,17 +83,6 @@ func withProtected(_ body: (_ ann: TestNode, _ file: String, _ wrong: String) th
         }
     }
 
-    @Test func `An empty or unreadable passphrase file is named, with the reason`() throws {
-        try withDirectory { directory in
-            let ann = TestNode(name: "ann", directory: directory)
-            try Data().write(to: URL(fileURLWithPath: "\(directory)/empty"))
-            let empty = try ann.fails(64, "init", "--passphrase-file", "\(directory)/empty")
-            #expect(empty.message.contains("\(directory)/empty is empty"), "\(empty)")
-            let refused = try ann.fails(1, "init", "--passphrase-file", directory)
-            #expect(refused.message.contains("\(directory): is a directory"), "\(refused)")
-        }
-    }
-
     @Test func `A signal, Ctrl-C or Ctrl-Z at the prompt restores the terminal and has its usual effect`() throws {
         try withProtected { ann, _, _ in
             try ann.start()
