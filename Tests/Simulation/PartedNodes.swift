@@ -67,7 +67,7 @@ extension Simulation {
             count("nodes away")
             let longest: [Milliseconds] = [10 * .minute, 2 * .hour, 5 * .hour]
             crash(node, returns: false)
-            result[node.index] = time + 1 + roll(pick(longest))
+            result[node.index] = time + 1 + roll(one(of: longest))
         }
         return result
     }
@@ -113,12 +113,7 @@ extension Simulation {
         var sent: [ClientID: MessageID] = [:]
         for client in Set(ways.map(\.client)).sorted() {
             guard let node = nodes.first(where: { $0.core.conversation(client) != nil }) else { continue }
-            command(node, client) { (machine, turn) throws(CommandError) in
-                let message = try machine.send("parted", &turn)
-                sent[client] = message.content.id
-            }
-            guard let id = sent[client] else { continue }
-            oracle.sentAt[id] = Oracle.Sent(node: node.index, time: time, lost: nodes.map(\.lost))
+            sent[client] = send("parted", node, client)
         }
         return ways.compactMap { way in
             guard let message = sent[way.client] else { return nil }
@@ -135,9 +130,7 @@ extension Simulation {
             for machine in node.core.conversations where machine.isCreator && chance(30) {
                 guard machine.currentMembers.contains(where: { $0.mailbox != nil }) else { continue }
                 count("parted explosions")
-                command(node, machine.client) { (machine, turn) throws(CommandError) in
-                    try machine.explode(at: nil, isTraceless: false, &turn)
-                }
+                command(node, machine.client) { try $0.explode(at: nil, isTraceless: false, &$1) }
             }
         }
     }

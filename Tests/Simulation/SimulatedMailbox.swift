@@ -84,19 +84,19 @@ extension Simulation {
             agreement: agreement, first: first, present: present, left: max(1, schedule.end(of: present) - now),
             keys: (first..<max(first, last + 1)).map { _ in key })
         count("frames of slice keys")
-        put(.transmit(link, .mailbox(.keys(keys))), node)
+        put(.mailbox(.keys(keys)), on: link, node)
         guard !keys.keys.isEmpty, last < final else { return }
-        plan(.slices(client, agreement, above: last, link), node, in: 20)
+        plan(node, in: 20) { [self] in sendSlices(node, client, agreement, above: last, on: link) }
     }
 
     /// The slot numbers of an order are durable, so its slots go out whatever happens to the sender.
     func begin(_ order: MailOrder, _ client: ClientID, _ node: SimulatedNode) {
         let parcels = node.isLocked ? [] : parcels(of: order, client, node)
-        let happening = Happening.mail(node.index, incarnation: node.incarnation, client, order, parcels)
-        queue.push(happening, at: time + 1 + roll(500))
+        let incarnation = node.incarnation
+        plan(in: 1 + roll(500)) { [self] in mail(order, parcels, client, node, incarnation) }
     }
 
-    func mail(
+    private func mail(
         _ order: MailOrder, _ parcels: [SimulatedMailbox.Parcel], _ client: ClientID, _ node: SimulatedNode,
         _ incarnation: Int
     ) {
@@ -124,18 +124,17 @@ extension Simulation {
         } else {
             count("orders refused")
         }
-        let deed = Deed.mailed(client, order, result)
-        queue.push(.deed(node.index, incarnation: incarnation, deed), at: time + 1 + roll(500))
+        let said = result
+        plan(node, incarnation: incarnation, in: 1 + roll(500)) { [self] in
+            if !said.mailed.isEmpty { count("orders mailed") }
+            step(node) { core, turn in core.step(client, &turn) { $0.mailed(order, said, &$1) } }
+        }
     }
 
     /// At most three messages per slot, so that orders need several.
     private func parcels(of order: MailOrder, _ client: ClientID, _ node: SimulatedNode) -> [SimulatedMailbox.Parcel] {
         guard let sender = node.keys[client]?.publicKey else { return [] }
-        var contents: [AgedContent] = []
-        for one in order.messages {
-            let message = node.memory[client]?[one.id]?.message ?? node.disk.messages[client]?[one.id]
-            if let message { contents.append(AgedContent(message.content, age: one.age)) }
-        }
+        let contents = contents(of: order.messages, client, node)
         var parts = stride(from: 0, to: contents.count, by: 3).map { Array(contents[$0..<min($0 + 3, contents.count)]) }
         if parts.isEmpty { parts = [[]] }
         return parts.prefix(Limits.mailSlotCount).enumerated().map { index, part in
@@ -157,11 +156,6 @@ extension Simulation {
         planVisitOfOwner(of: box)
     }
 
-    func mailed(_ order: MailOrder, _ result: MailResult, _ client: ClientID, _ node: SimulatedNode) {
-        if !result.mailed.isEmpty { count("orders mailed") }
-        step(node) { core, turn in core.step(client, &turn) { $0.mailed(order, result, &$1) } }
-    }
-
     func planVisitOfOwner(of box: BoxID) {
         guard let owner = mailbox.owners[box] else { return }
         planVisit(nodes[owner], in: 1 + roll(500))
@@ -171,11 +165,14 @@ extension Simulation {
         guard hasMailbox, node.isUp else { return }
         if let planned = node.nextVisit, planned <= time + wait { return }
         node.nextVisit = time + wait
-        plan(.visit, node, in: wait)
+        plan(node, in: wait) { [self] in
+            node.nextVisit = nil
+            visit(node)
+        }
     }
 
     /// A node claims its boxes and takes new slots.
-    func visit(_ node: SimulatedNode) {
+    private func visit(_ node: SimulatedNode) {
         guard !node.isLocked else { return planVisit(node, in: retryPause()) }
         guard mailbox.isUp else {
             count("visits of a mailbox that is down")
@@ -213,7 +210,7 @@ extension Simulation {
     private func empty(_ box: BoxID, _ client: ClientID, _ node: SimulatedNode) -> Bool {
         var slots = (mailbox.boxes[box] ?? []).filter { !$0.isDiscarded || mailbox.conduct == .repeats && chance(30) }
         guard !slots.isEmpty else { return false }
-        if mailbox.conduct == .repeats { slots.shuffle(using: &random) }
+        if mailbox.conduct == .repeats { slots.shuffle(using: &dice) }
         wake(node, client, .pushNotification)
         var isBlocked = false
         for slot in slots.filter({ $0.kind == .notice }) + slots.filter({ $0.kind != .notice }) {
@@ -236,7 +233,7 @@ extension Simulation {
         guard let number = slot.name.number, let agreement = slot.agreement else { return false }
         if machine.hasTaken(number, of: slot.name.sender) {
             count("slots offered again")
-            put(.discard(box, slot.name, answer: nil), node)
+            discard(slot, in: box, node)
             return false
         }
         let hint = SlotSealing.Hint(agreement: agreement, slice: slot.slice)
@@ -250,7 +247,7 @@ extension Simulation {
                 node \(node.index) has no key for slice \(slot.slice) of \(known.map { "\($0.longest)" } ?? "unknown terms"), \
                 now \(node.now(time).milliseconds), latest \(node.latestNow(time).milliseconds)
                 """)
-            put(.discard(box, slot.name, answer: nil), node)
+            discard(slot, in: box, node)
             return false
         }
         let schedule = SliceSchedule(terms)
@@ -268,7 +265,6 @@ extension Simulation {
     ) -> Bool {
         var unknown: [AgedContent] = []
         for frame in slot.frames {
-            mix(28)
             log("node \(node.index) <- box \("\(frame)".prefix(300)) dwell \(age.dwell) least \(age.least)")
             let other = self.client(of: slot.name.sender)
             if let other { oracle.receives(frame, client, from: other, node) }
@@ -300,7 +296,7 @@ extension Simulation {
             return true
         }
         count("slots taken")
-        put(.discard(box, slot.name, answer: nil), node)
+        discard(slot, in: box, node)
         return false
     }
 
@@ -310,15 +306,23 @@ extension Simulation {
         return Set((said?.stored ?? []) + (said?.held ?? []) + (said?.expired ?? []))
     }
 
-    /// A discard reaches the mailbox after the taken content is durable.
-    func discard(_ name: SimulatedMailbox.Name, in box: BoxID, answer: [UInt8]?) {
-        guard mailbox.isUp, let index = mailbox.boxes[box]?.firstIndex(where: { $0.name == name }) else { return }
-        if let answer {
-            mailbox.boxes[box]?[index].body = answer
-            mailbox.boxes[box]?[index].isAnswer = true
-        } else {
-            mailbox.boxes[box]?[index].isDiscarded = true
-            if mailbox.conduct != .repeats { mailbox.boxes[box]?.remove(at: index) }
+    /// A discard reaches the mailbox after the taken content is durable. An answer replaces a notice.
+    private func discard(
+        _ slot: SimulatedMailbox.Slot, in box: BoxID, answer: [UInt8]? = nil, _ node: SimulatedNode
+    ) {
+        put(node) { [self] in
+            plan(in: 1 + roll(300)) { [self] in
+                guard mailbox.isUp, let index = mailbox.boxes[box]?.firstIndex(where: { $0.name == slot.name }) else {
+                    return
+                }
+                if let answer {
+                    mailbox.boxes[box]?[index].body = answer
+                    mailbox.boxes[box]?[index].isAnswer = true
+                } else {
+                    mailbox.boxes[box]?[index].isDiscarded = true
+                    if mailbox.conduct != .repeats { mailbox.boxes[box]?.remove(at: index) }
+                }
+            }
         }
     }
 
@@ -339,7 +343,7 @@ extension Simulation {
         guard node.core.conversation(client) == nil else { return }
         count("explosions by box")
         if let receipt = node.core.tombstone(conversation)?.receipt {
-            put(.discard(box, slot.name, answer: receipt), node)
+            discard(slot, in: box, answer: receipt, node)
         }
     }
 
@@ -349,7 +353,7 @@ extension Simulation {
     ) {
         for case .explode(let client, let record, _) in actions where record.conversation == conversation {
             guard let sender = node.keys[client]?.publicKey else { continue }
-            write(.mailNotices(conversation, Disk.MailNotices(sender: sender, notices: notices)), node)
+            write(notices, of: conversation, by: sender, node)
             planNotices(conversation, node, in: 5_000)
         }
     }
@@ -361,17 +365,24 @@ extension Simulation {
         log("mailbox: off")
         mailbox.isUp = false
         mailbox.restart()
-        queue.push(.mailboxReturns, at: time + 1 + roll(chance(70) ? 10_000 : 90_000))
+        plan(in: 1 + roll(chance(70) ? 10_000 : 90_000)) { [self] in mailbox.isUp = true }
     }
 
     func planNotices(_ conversation: ConversationID, _ node: SimulatedNode, in wait: Int64) {
-        plan(.notices(conversation), node, in: wait)
+        plan(node, in: wait) { [self] in putNotices(conversation, node) }
     }
 
-    func putNotices(_ conversation: ConversationID, _ node: SimulatedNode) {
+    private func write(
+        _ notices: [MailNotice], of conversation: ConversationID, by sender: PublicKey, _ node: SimulatedNode
+    ) {
+        let left = notices.isEmpty ? nil : Disk.MailNotices(sender: sender, notices: notices)
+        write(node) { $0.mailNotices[conversation] = left }
+    }
+
+    private func putNotices(_ conversation: ConversationID, _ node: SimulatedNode) {
         guard let list = node.disk.mailNotices[conversation] else { return }
         guard let tombstone = node.core.tombstone(conversation) else {
-            return write(.mailNotices(conversation, nil), node)
+            return write([], of: conversation, by: list.sender, node)
         }
         var left: [MailNotice] = []
         for notice in list.notices where tombstone.confirmed[notice.member] == nil {
@@ -394,10 +405,7 @@ extension Simulation {
             let body = slot.body
             step(node) { core, turn in core.receiveReceipt(body, for: conversation, &turn) }
         }
-        if left.count != list.notices.count {
-            let rest = Disk.MailNotices(sender: list.sender, notices: left)
-            write(.mailNotices(conversation, left.isEmpty ? nil : rest), node)
-        }
+        if left.count != list.notices.count { write(left, of: conversation, by: list.sender, node) }
         if !left.isEmpty { planNotices(conversation, node, in: isParted ? 30_000 : 4_000 + roll(600_000)) }
     }
 }

@@ -26,7 +26,11 @@ extension Simulation {
     func connect(_ node: SimulatedNode, _ client: ClientID, _ dial: NodeAction.Dial) {
         guard let key = node.keys[client]?.publicKey, node.core.record(client) != nil else { return }
         func fail(_ isUnknownThere: Bool, after wait: Int64) {
-            plan(.dialFailed(client, dial.remote, isUnknownThere: isUnknownThere), node, in: wait)
+            plan(node, in: wait) { [self] in
+                step(node) { core, turn in
+                    core.dialFailed(client, to: dial.remote, isUnknownThere: isUnknownThere, &turn)
+                }
+            }
         }
         guard let index = nodeIndex(dial.endpoints) else { return fail(false, after: 10) }
         let target = nodes[index]
@@ -58,7 +62,7 @@ extension Simulation {
         guard let before = links[id]?.ends[end].lastArrival else { return }
         let arrival = max(before, time + delay())
         links[id]!.ends[end].lastArrival = arrival
-        queue.push(.deliver(id, to: end, item), at: arrival)
+        plan(in: arrival - time) { [self] in deliver(item, on: id, to: end) }
     }
 
     func transmit(_ frame: Frame, on id: LinkID, from node: SimulatedNode) {
@@ -74,7 +78,7 @@ extension Simulation {
         guard let end = links[id]?.end(of: node.index), links[id]!.ends[end].isOpen else { return }
         links[id]!.ends[end].isOpen = false
         enqueue(.end, on: id, to: 1 - end)
-        plan(.closed(id), node, in: 0)
+        plan(node, in: 0) { [self] in step(node) { core, turn in core.linkClosed(id, &turn) } }
         dropIfDead(id)
     }
 
@@ -99,7 +103,7 @@ extension Simulation {
             if link.ends[end].node == crashed?.index {
                 links[id]?.ends[end].isOpen = false
             } else if chance(60) {
-                queue.push(.deliver(id, to: end, .end), at: time + roll(2_000))
+                plan(in: roll(2_000)) { [self] in deliver(.end, on: id, to: end) }
             }
         }
         dropIfDead(id)
@@ -116,7 +120,7 @@ extension Simulation {
             if node.isUp, !isLost { wake(node, client, .pushNotification) }
             guard node.isUp, !isLost, node.core.record(client) != nil else {
                 links[id]!.isBroken = true
-                if ends[0].isOpen { queue.push(.deliver(id, to: 0, .end), at: time + delay()) }
+                if ends[0].isOpen { plan(in: delay()) { [self] in deliver(.end, on: id, to: 0) } }
                 return
             }
             links[id]!.ends[1].isOpen = true
@@ -151,12 +155,12 @@ extension Simulation {
         }
     }
 
-    func receiveKnock(_ knock: NodeAction.Knock, from sender: Int) {
-        guard nodes[sender].isUp else { return }
+    func receiveKnock(_ knock: NodeAction.Knock, from sender: SimulatedNode) {
+        guard sender.isUp else { return }
         switch knock {
         case .deliver(let conversation, let member):
-            guard let tombstone = nodes[sender].core.tombstone(conversation),
-                let endpoints = nodes[sender].disk.fanOuts[conversation]?.first(where: { $0.key == member })?.endpoints,
+            guard let tombstone = sender.core.tombstone(conversation),
+                let endpoints = sender.disk.fanOuts[conversation]?.first(where: { $0.key == member })?.endpoints,
                 let target = reachable(endpoints, from: sender)
             else { return }
             if let client = target.routes.keys.sorted().first(where: { target.keys[$0]?.publicKey == member }) {
@@ -164,52 +168,60 @@ extension Simulation {
             } else if let theirs = target.core.tombstone(conversation), let creator = theirs.creator,
                 let answer = theirs.answer(toNoticeOf: creator)
             {
-                reply(.answer(to: sender, conversation, answer), target)
+                reply(answer, for: conversation, to: sender, from: target)
             }
         case .ask(let client, let member, let endpoints):
-            let asker = nodes[sender]
-            guard let conversation = asker.core.conversation(client)?.conversation,
-                let key = asker.keys[client]?.publicKey, let target = reachable(endpoints, from: sender),
+            guard let conversation = sender.core.conversation(client)?.conversation,
+                let key = sender.keys[client]?.publicKey, let target = reachable(endpoints, from: sender),
                 let tombstone = target.core.tombstone(conversation),
                 target.keys.values.contains(where: { $0.publicKey == member }),
                 let notice = tombstone.answer(toQuestionOf: key)
             else { return }
             count("asks answered")
-            plan(.noticeAnswer(client, notice), asker, in: delay())
+            plan(sender, in: delay()) { [self] in receiveNotice(notice, sender, client, from: nil) }
         case .askByInvite(let client, let invite, let endpoints):
             guard let target = reachable(endpoints, from: sender) else { return }
             let tombstone = target.core.tombstones.first { $0.openInvites.contains(invite) }
             guard let statement = tombstone?.statement else { return }
             count("late joiners answered")
-            plan(.statement(client, statement), nodes[sender], in: delay())
+            plan(sender, in: delay()) { [self] in
+                step(sender) { core, turn in core.receive(statement, for: client, &turn) }
+            }
         case .report(let conversation, let endpoints):
-            guard let receipt = nodes[sender].core.tombstone(conversation)?.receipt,
+            guard let receipt = sender.core.tombstone(conversation)?.receipt,
                 let target = reachable(endpoints, from: sender), target.core.tombstone(conversation) != nil
             else { return }
             count("reports")
-            queue.push(.answer(to: target.index, conversation, receipt), at: time + delay())
+            answer(receipt, for: conversation, to: target, in: delay())
         }
     }
 
-    private func reachable(_ endpoints: [Endpoint], from sender: Int) -> SimulatedNode? {
-        guard let index = nodeIndex(endpoints), nodes[index].isUp, !areParted(sender, index) else { return nil }
+    private func reachable(_ endpoints: [Endpoint], from sender: SimulatedNode) -> SimulatedNode? {
+        guard let index = nodeIndex(endpoints), nodes[index].isUp, !areParted(sender.index, index) else { return nil }
         return nodes[index]
     }
 
-    func receiveNotice(_ sealed: [UInt8], _ node: SimulatedNode, _ client: ClientID, from sender: Int?) {
+    private func receiveNotice(
+        _ sealed: [UInt8], _ node: SimulatedNode, _ client: ClientID, from sender: SimulatedNode?
+    ) {
         wake(node, client, .pushNotification)
         var answer: [UInt8]?
         let conversation = node.core.conversation(client)?.conversation
         step(node) { core, turn in answer = core.receiveNotice(sealed, for: client, isAnswer: sender == nil, &turn) }
-        if let answer, let sender, let conversation { reply(.answer(to: sender, conversation, answer), node) }
+        if let answer, let sender, let conversation { reply(answer, for: conversation, to: sender, from: node) }
     }
 
-    private func reply(_ output: Output, _ node: SimulatedNode) {
-        if node.pending.isEmpty && node.outputs.isEmpty {
-            guard case .answer(let index, let conversation, let sealed) = output else { return }
-            queue.push(.answer(to: index, conversation, sealed), at: time + delay())
-        } else {
-            node.outputs.append(output)
+    private func reply(
+        _ sealed: [UInt8], for conversation: ConversationID, to asker: SimulatedNode, from node: SimulatedNode
+    ) {
+        if node.hasCommitted { return answer(sealed, for: conversation, to: asker, in: delay()) }
+        node.outputs.append { [self] in answer(sealed, for: conversation, to: asker, in: 1 + roll(300)) }
+    }
+
+    private func answer(_ sealed: [UInt8], for conversation: ConversationID, to asker: SimulatedNode, in wait: Int64) {
+        plan(in: wait) { [self] in
+            guard asker.isUp else { return }
+            step(asker) { core, turn in core.receiveReceipt(sealed, for: conversation, &turn) }
         }
     }
 

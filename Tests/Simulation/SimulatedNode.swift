@@ -28,78 +28,31 @@ struct Disk {
         var fanOut: [Member]
     }
 
-    enum Operation {
-        case save(ClientID, Inbox)
-        case message(ClientID, Message)
-        case state(ClientID, MessageID, DeliveryState)
-        case explode(ClientID, ExplosionRecord, [Member])
-        case destroy(ClientID)
-        case tombstone(ExplosionRecord)
-        case removeTombstone(ConversationID)
-        case arm(ClientID, ExplosionRecord, [Member])
-        /// `nil`: nothing is left to put.
-        case mailNotices(ConversationID, MailNotices?)
-
-        var client: ClientID? {
-            switch self {
-            case .save(let client, _), .message(let client, _), .state(let client, _, _), .explode(let client, _, _),
-                .destroy(let client), .arm(let client, _, _):
-                client
-            case .tombstone, .removeTombstone, .mailNotices: nil
-            }
-        }
+    /// A change of the process's disk and, when it is committed, of the durable one.
+    struct Operation {
+        let client: ClientID?
+        let change: (inout Disk) -> Void
+        let whenDurable: () -> Void
     }
 
-    mutating func apply(_ operation: Operation) {
-        switch operation {
-        case .save(let client, let inbox): inboxes[client] = inbox
-        case .message(let client, let message): messages[client, default: [:]][message.content.id] = message
-        case .state(let client, let id, let state): messages[client]?[id]?.state = state
-        case .explode(let client, let record, let members):
-            inboxes[client] = nil
-            messages[client] = nil
-            armed[record.conversation] = nil
-            tombstones[record.conversation] = record
-            fanOuts[record.conversation] = members.isEmpty ? nil : members
-        case .destroy(let client):
-            inboxes[client] = nil
-            messages[client] = nil
-        case .tombstone(let record): tombstones[record.conversation] = record
-        case .removeTombstone(let conversation):
-            armed[conversation] = nil
-            tombstones[conversation] = nil
-            fanOuts[conversation] = nil
-            mailNotices[conversation] = nil
-        case .arm(let client, let record, let members):
-            armed[record.conversation] = Armed(client: client, record: record, fanOut: members)
-        case .mailNotices(let conversation, let notices): mailNotices[conversation] = notices
-        }
+    mutating func destroy(_ client: ClientID) {
+        inboxes[client] = nil
+        messages[client] = nil
     }
 
-    /// Applies due explosions at a start, like the store's fuses, before anything else.
-    mutating func burnFuses(now: Timestamp) {
-        for (conversation, one) in armed where one.record.explodedAt <= now {
-            inboxes[one.client] = nil
-            messages[one.client] = nil
-            tombstones[conversation] = one.record
-            fanOuts[conversation] = one.fanOut.isEmpty ? nil : one.fanOut
-            armed[conversation] = nil
-        }
+    mutating func explode(_ end: Armed) {
+        destroy(end.client)
+        armed[end.record.conversation] = nil
+        tombstones[end.record.conversation] = end.record
+        fanOuts[end.record.conversation] = end.fanOut.isEmpty ? nil : end.fanOut
     }
-}
 
-enum Output {
-    case transmit(LinkID, Frame)
-    case close(LinkID)
-    case notify(Event)
-    case knock(NodeAction.Knock)
-    /// The sealed answer to a knock, for the node that knocked.
-    case answer(to: Int, ConversationID, [UInt8])
-    case register(ClientID, NodeAction.Route)
-    /// Slots of an order whose numbers are durable.
-    case mail(ClientID, MailOrder)
-    /// The taken content is durable; an answer replaces a notice.
-    case discard(BoxID, SimulatedMailbox.Name, answer: [UInt8]?)
+    mutating func forget(_ conversation: ConversationID) {
+        armed[conversation] = nil
+        tombstones[conversation] = nil
+        fanOuts[conversation] = nil
+        mailNotices[conversation] = nil
+    }
 }
 
 /// The shell of one node: a disk that commits in batches, a clock, and process memory.
@@ -138,7 +91,8 @@ final class SimulatedNode {
     var pending: [Disk.Operation] = []
     /// Operations deferred while the storage is locked.
     var deferred: [Disk.Operation] = []
-    var outputs: [Output] = []
+    /// What leaves the node after the next commit.
+    var outputs: [() -> Void] = []
     var commitPlanned = false
 
     var memory: [ClientID: [MessageID: Held]] = [:]
@@ -171,6 +125,12 @@ final class SimulatedNode {
     func now(_ time: Int64) -> Timestamp { Timestamp(milliseconds: time + clockOffset) }
     /// Messages that had expired by this time are gone, even if the clock was set back since.
     func latestNow(_ time: Int64) -> Timestamp { max(latest, now(time)) }
+
+    var hasCommitted: Bool { pending.isEmpty && outputs.isEmpty }
+
+    func message(_ id: MessageID, of client: ClientID) -> Message? {
+        memory[client]?[id]?.message ?? disk.messages[client]?[id]
+    }
 
     func readable(_ client: ClientID, now: Timestamp, ignoringExpiry: Bool) -> [Message] {
         var result = memory[client]?.values.map(\.message) ?? []

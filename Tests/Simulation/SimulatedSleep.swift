@@ -7,7 +7,7 @@ extension Simulation {
     func drop(_ node: SimulatedNode, _ client: ClientID) {
         node.core.remove(client)
         node.forget(client)
-        write(.destroy(client), node)
+        destroy(client, node)
     }
 
     func undelivered(_ node: SimulatedNode, _ client: ClientID) -> [Message] {
@@ -37,12 +37,12 @@ extension Simulation {
 
     /// Drops everything in memory; the machine must be restored from the disk.
     func sleep(_ node: SimulatedNode, _ client: ClientID) {
-        guard let record = node.core.record(client), let key = node.keys[client] else { return }
+        guard node.core.record(client) != nil, node.keys[client] != nil else { return }
         count("sleeps")
         if let machine = node.core.conversation(client), machine.heldByteCount > 0 {
             violation("node \(node.index) puts an inbox to sleep that holds unread contents")
         }
-        write(.save(client, Disk.Inbox(record: record, key: key)), node)
+        save(client, node)
         var turn = turn(node)
         node.core.fallAsleep(client, &turn)
         node.random = turn.random

@@ -21,7 +21,7 @@ package enum PlantedBug: String, Sendable, CaseIterable {
 
 /// Several nodes in one thread with their clocks, disks and network, deterministic by seed. During a phase of faults
 /// and random commands no invariant may break. Then the faults stop, and the nodes must converge.
-package final class Simulation {
+package final class Simulation: Drawing {
     package struct Options: Sendable {
         package var seed: UInt64
         /// Duration of the faults in simulated seconds.
@@ -41,49 +41,6 @@ package final class Simulation {
             (self.seed, self.seconds, self.bug, self.isExplosive) = (seed, seconds, bug, isExplosive)
             (self.hasMailbox, self.isCrowded) = (hasMailbox, isCrowded)
         }
-    }
-
-    package struct Report: Sendable {
-        package var seed: UInt64
-        package var nodeCount: Int
-        package var events: Int
-        package var violations: [String]
-        /// Hash of all events in order: equal for equal seeds.
-        package var traceHash: UInt64
-        package var counts: [String: Int]
-    }
-
-    enum Happening {
-        case wake(Int)
-        /// Nothing happens if the node has gone down since this was planned.
-        case deed(Int, incarnation: Int, Deed)
-        case deliver(LinkID, to: Int, Item)
-        case knock(from: Int, NodeAction.Knock)
-        case answer(to: Int, ConversationID, [UInt8])
-        case user(Int)
-        case join(Int, VerifiedInvite)
-        case fault
-        case restart(Int)
-        case unlock(Int)
-        case heal(Int, Int)
-        case mail(Int, incarnation: Int, ClientID, MailOrder, [SimulatedMailbox.Parcel])
-        case discard(BoxID, SimulatedMailbox.Name, answer: [UInt8]?)
-        case mailboxReturns
-    }
-
-    /// A step or an observation of one process of a node.
-    enum Deed {
-        case commit
-        case dial(ClientID, NodeAction.Dial)
-        case dialFailed(ClientID, PublicKey, isUnknownThere: Bool)
-        case closed(LinkID)
-        case noticeAnswer(ClientID, [UInt8])
-        case statement(ClientID, ExpiredStatement)
-        case slices(ClientID, AgreementID, above: UInt32?, LinkID)
-        case mailed(ClientID, MailOrder, MailResult)
-        case visit
-        case notices(ConversationID)
-        case crash
     }
 
     enum Item {
@@ -113,8 +70,8 @@ package final class Simulation {
     }
 
     let options: Options
-    var random: Randomness
-    var queue = EventQueue<Happening>()
+    package var dice: Randomness
+    private var queue = EventQueue<() -> Void>()
     var time: Int64 = 0
     var nodes: [SimulatedNode] = []
     var links: [LinkID: Link] = [:]
@@ -137,48 +94,34 @@ package final class Simulation {
 
     package init(_ options: Options) {
         self.options = options
-        random = .seeded(options.seed &* 0x9e37_79b9_7f4a_7c15 &+ 1)
-        grace = [0, 5_000, 30_000][Int(random.next(upperBound: UInt64(3)))]
-        let isWithMailbox = random.next(upperBound: UInt64(100)) < 20
+        dice = .seeded(options.seed &* 0x9e37_79b9_7f4a_7c15 &+ 1)
+        grace = dice.one(of: [0, 5_000, 30_000])
+        let isWithMailbox = dice.chance(20)
         hasMailbox = options.hasMailbox ?? isWithMailbox
-        mailbox = SimulatedMailbox(&random)
-        let conducts = [.honest] + SimulatedMailbox.Conduct.allCases
-        mailbox.conduct = conducts[Int(random.next(upperBound: UInt64(conducts.count)))]
+        mailbox = SimulatedMailbox(&dice)
+        mailbox.conduct = one(of: [.honest] + SimulatedMailbox.Conduct.allCases)
         if options.bug == .trustDwell { mailbox.conduct = .lies }
-        let count =
-            2
-            + Int(
-                random.next(upperBound: UInt64(100)) < 70
-                    ? random.next(upperBound: UInt64(3)) : random.next(upperBound: UInt64(7)))
-        for index in 0..<count {
-            let skew = 1_750_000_000_000 + Milliseconds(random.next(upperBound: UInt64(4 * 86_400_000))) - 2 * .day
-            let capacities = options.isCrowded ? [1, 1, 2, 2] : [1, 2, 3, Limits.inboxCapacity]
-            let capacity = capacities[Int(random.next(upperBound: UInt64(4)))]
+        let count = 2 + (chance(70) ? roll(3) : roll(7))
+        for index in 0..<Int(count) {
+            let skew = 1_750_000_000_000 + roll(4 * .day) - 2 * .day
+            let capacity = one(of: options.isCrowded ? [1, 1, 2, 2] : [1, 2, 3, Limits.inboxCapacity])
             let consenting = LifetimePolicy.acceptUpTo(.thirtyDays, mailbox: hasMailbox ? .disk : .no)
             let usual = hasMailbox ? consenting : .ask
-            let policies: [LifetimePolicy] = [.ask, usual, usual, usual, consenting, .refuse]
-            let caps: [LifetimeCap] = [
-                .none, .none, .none, .none, .none, .none, .atMost(.oneHour), .atMost(.ephemeral),
-            ]
+            let random = Randomness.seeded(dice.next())
+            let policy = one(of: [.ask, usual, usual, usual, consenting, .refuse])
+            let cap = one(of: LifetimeCap.drawn)
             nodes.append(
                 SimulatedNode(
-                    index: index, random: .seeded(random.next()), clockOffset: skew, capacity: capacity,
-                    policy: policies[Int(random.next(upperBound: UInt64(6)))],
-                    cap: caps[Int(random.next(upperBound: UInt64(8)))]))
+                    index: index, random: random, clockOffset: skew, capacity: capacity, policy: policy, cap: cap))
             // One draw in 2^127 is not a key.
-            let contact = IdentityKey(try! SecretKey(SecretBytes(copying: random.bytes(32))))
+            let contact = IdentityKey(try! SecretKey(SecretBytes(copying: dice.bytes(32))))
             if hasMailbox { nodes[index].place = MailboxPlace(mailbox.card, own: contact) }
         }
     }
 
-    func roll(_ bound: Int64) -> Int64 { Int64(random.next(upperBound: UInt64(bound))) }
-    func chance(_ percent: Int64) -> Bool { roll(100) < percent }
-
     func mix(_ value: UInt64) { trace = (trace ^ value) &* 0x100_0000_01b3 }
 
     func mix(_ bytes: [UInt8]) { for byte in bytes.prefix(8) { mix(UInt64(byte)) } }
-
-    func pick<Element>(_ elements: [Element]) -> Element { elements[Int(roll(Int64(elements.count)))] }
 
     func violation(_ text: String) { oracle.violations.append("t=\(time) \(text)") }
 
@@ -190,8 +133,8 @@ package final class Simulation {
 
     package func run() -> Report {
         for node in nodes { for _ in 0..<1 + roll(2) { createConversation(node) } }
-        for node in nodes { queue.push(.user(node.index), at: roll(2_000)) }
-        queue.push(.fault, at: 3_000)
+        for node in nodes { plan(in: roll(2_000)) { [self] in useAndGoOn(node) } }
+        plan(in: 3_000) { [self] in faultAndGoOn() }
         run(until: options.seconds * 1_000)
         calmDown()
         if hasMailbox, chance(50) { part() }
@@ -223,16 +166,19 @@ package final class Simulation {
             step(node) { core, turn in core.explodeDue(&turn) }
             checkSchedules(node)
         }
+        // Its events hold the simulation.
+        queue = EventQueue()
         return Report(
             seed: options.seed, nodeCount: nodes.count, events: eventCount, violations: oracle.violations,
             traceHash: trace, counts: oracle.counts)
     }
 
     func run(until end: Int64) {
-        while let next = queue.nextTime, next <= end, oracle.violations.count < 20 {
-            guard let (at, happening) = queue.pop() else { break }
-            time = max(time, at)
-            handle(happening)
+        while oracle.violations.count < 20, let (at, event) = queue.pop(until: end) {
+            time = at
+            eventCount += 1
+            mix(UInt64(time))
+            event()
         }
         time = max(time, end)
     }
@@ -249,92 +195,26 @@ package final class Simulation {
         log("calm")
     }
 
-    private func handle(_ happening: Happening) {
-        eventCount += 1
-        mix(UInt64(time))
-        switch happening {
-        case .wake(let index):
-            mix(1)
-            let node = nodes[index]
-            node.nextWake = nil
-            guard node.isUp else { return }
-            step(node) { core, turn in core.advance(&turn) }
-            checkSchedules(node)
-        case .deed(let index, let incarnation, let deed):
-            let isThere = nodes[index].isUp && nodes[index].incarnation == incarnation
-            handle(deed, nodes[index], isThere: isThere)
-        case .deliver(let link, let end, let item):
-            mix(5)
-            deliver(item, on: link, to: end)
-        case .knock(let from, let knock):
-            mix(6)
-            receiveKnock(knock, from: from)
-        case .answer(let index, let conversation, let sealed):
-            mix(7)
-            let node = nodes[index]
-            guard node.isUp else { return }
-            step(node) { core, turn in core.receiveReceipt(sealed, for: conversation, &turn) }
-        case .user(let index):
-            mix(9)
-            guard !isCalm else { return }
-            if nodes[index].isUp { act(nodes[index]) }
-            let pause = chance(5) ? roll(60_000) : 50 + roll(3_000)
-            queue.push(.user(index), at: time + pause)
-        case .join(let index, let invite):
-            mix(10)
-            if nodes[index].isUp { join(nodes[index], invite) }
-        case .fault:
-            mix(11)
-            guard !isCalm else { return }
-            makeFault()
-            queue.push(.fault, at: time + 200 + roll(16_000))
-        case .restart(let index):
-            mix(12)
-            if !nodes[index].isUp { start(nodes[index]) }
-        case .unlock(let index):
-            mix(13)
-            if nodes[index].isUp, nodes[index].isLocked { unlock(nodes[index]) }
-        case .heal(let one, let other):
-            mix(14)
-            partitions.remove([one, other])
-        case .mail(let index, let incarnation, let client, let order, let parcels):
-            mix(18)
-            mail(order, parcels, client, nodes[index], incarnation)
-        case .discard(let box, let name, let answer):
-            mix(21)
-            discard(name, in: box, answer: answer)
-        case .mailboxReturns:
-            mix(23)
-            mailbox.isUp = true
-        }
+    private func useAndGoOn(_ node: SimulatedNode) {
+        guard !isCalm else { return }
+        if node.isUp { act(node) }
+        plan(in: chance(5) ? roll(60_000) : 50 + roll(3_000)) { [self] in useAndGoOn(node) }
     }
 
-    private func handle(_ deed: Deed, _ node: SimulatedNode, isThere: Bool) {
-        mix(UInt64(node.index))
-        guard isThere else { return }
-        switch deed {
-        case .commit: commit(node)
-        case .dial(let client, let dial): connect(node, client, dial)
-        case .dialFailed(let client, let remote, let isUnknownThere):
-            step(node) { core, turn in core.dialFailed(client, to: remote, isUnknownThere: isUnknownThere, &turn) }
-        case .closed(let link): step(node) { core, turn in core.linkClosed(link, &turn) }
-        case .noticeAnswer(let client, let sealed): receiveNotice(sealed, node, client, from: nil)
-        case .statement(let client, let statement):
-            step(node) { core, turn in core.receive(statement, for: client, &turn) }
-        case .slices(let client, let agreement, let above, let link):
-            sendSlices(node, client, agreement, above: above, on: link)
-        case .mailed(let client, let order, let result): mailed(order, result, client, node)
-        case .visit:
-            node.nextVisit = nil
-            visit(node)
-        case .notices(let conversation): putNotices(conversation, node)
-        case .crash: if !isCalm { crash(node) }
-        }
+    private func faultAndGoOn() {
+        guard !isCalm else { return }
+        makeFault()
+        plan(in: 200 + roll(16_000)) { [self] in faultAndGoOn() }
     }
 
-    /// Plans it for the process that runs now.
-    func plan(_ deed: Deed, _ node: SimulatedNode, in wait: Int64) {
-        queue.push(.deed(node.index, incarnation: node.incarnation, deed), at: time + wait)
+    func plan(in wait: Int64, _ event: @escaping () -> Void) { queue.push(event, at: time + wait) }
+
+    /// Plans a step or an observation of one process. Nothing happens if the node has gone down meanwhile.
+    /// - Parameter incarnation: of the process; of the one that runs now if `nil`.
+    func plan(_ node: SimulatedNode, incarnation: Int? = nil, in wait: Int64, _ deed: @escaping () -> Void) {
+        plan(in: wait) { [incarnation = incarnation ?? node.incarnation] in
+            if node.isUp, node.incarnation == incarnation { deed() }
+        }
     }
 
     // MARK: The shell
@@ -373,7 +253,12 @@ package final class Simulation {
                 return
             }
         }
-        queue.push(.wake(node.index), at: at)
+        plan(in: at - time) { [self] in
+            node.nextWake = nil
+            guard node.isUp else { return }
+            step(node) { core, turn in core.advance(&turn) }
+            checkSchedules(node)
+        }
     }
 
     func perform(_ actions: [NodeAction], _ node: SimulatedNode) {
@@ -385,72 +270,70 @@ package final class Simulation {
             log("node \(node.index): \("\(action)".prefix(300))")
             switch action {
             case .save(let client):
-                guard let record = node.core.record(client), let key = node.keys[client] else { continue }
-                write(.save(client, Disk.Inbox(record: record, key: key)), node)
+                save(client, node)
             case .keep(let client, let messages, let keeping):
                 for message in messages { keep(message, keeping, client, node) }
             case .setState(let client, let ids, let state):
                 for id in ids {
                     node.memory[client]?[id]?.message.state = state
-                    if node.disk.messages[client]?[id] != nil { write(.state(client, id, state), node) }
+                    guard node.disk.messages[client]?[id] != nil else { continue }
+                    write(node, client) { $0.messages[client]?[id]?.state = state }
                 }
             case .reschedule(let client, let id, let expiresAt):
                 count("rescheduled")
-                if let read = node.memory[client]?[id]?.message ?? node.disk.messages[client]?[id] {
+                if let read = node.message(id, of: client) {
                     oracle.checkRescheduled(read.content, to: expiresAt, node)
                 }
-                if var held = node.memory[client]?[id] {
-                    held.message.expiresAt = expiresAt
-                    held.message.onReading = nil
-                    node.memory[client]?[id] = held
-                }
+                node.memory[client]?[id]?.message.expiresAt = expiresAt
+                node.memory[client]?[id]?.message.onReading = nil
                 if var stored = node.disk.messages[client]?[id] {
                     stored.expiresAt = expiresAt
                     stored.onReading = nil
                     oracle.checkDurable(stored, client, node)
-                    write(.message(client, stored), node)
+                    write(stored, client, node)
                 }
             case .forgetMemory(let client): node.memory[client] = node.memory[client]?.filter { $0.value.untilUnlocked }
             case .explode(let client, let record, let fanOut):
                 count("explosions")
-                oracle.explodes(record.conversation, client, node)
+                let conversation = record.conversation
+                oracle.explodes(conversation, client, node)
                 node.forget(client)
                 if options.bug == .resurrectAfterExplosion {
                     count("planted")
-                    oracle.hasExplodedDurably(record.conversation, client, node)
-                } else {
-                    write(.explode(client, record, fanOut), node)
+                    oracle.hasExplodedDurably(conversation, client, node)
+                    continue
+                }
+                let end = Disk.Armed(client: client, record: record, fanOut: fanOut)
+                write(node, client, isDestruction: true) { $0.explode(end) } whenDurable: { [self] in
+                    oracle.hasExplodedDurably(conversation, client, node)
                 }
             case .destroy(let client):
                 node.forget(client)
                 oracle.ended.insert(client)
-                write(.destroy(client), node)
+                destroy(client, node)
             case .saveTombstone(let conversation):
-                if let record = node.core.tombstone(conversation) { write(.tombstone(record), node) }
-            case .removeTombstone(let conversation): write(.removeTombstone(conversation), node)
-            case .armExplosion(let client, let record, let fanOut): write(.arm(client, record, fanOut), node)
-            case .register(let client, let route): put(.register(client, route), node)
+                guard let record = node.core.tombstone(conversation) else { continue }
+                write(node) { $0.tombstones[conversation] = record }
+            case .removeTombstone(let conversation): write(node, isDestruction: true) { $0.forget(conversation) }
+            case .armExplosion(let client, let record, let fanOut):
+                let end = Disk.Armed(client: client, record: record, fanOut: fanOut)
+                write(node, client) { $0.armed[record.conversation] = end }
+            case .register(let client, let route):
+                put(node) { if node.core.contains(client) { node.routes[client, default: []].insert(route) } }
             case .unregister(let client, let route): node.routes[client]?.remove(route)
-            case .dial(let client, let dial): plan(.dial(client, dial), node, in: 1 + roll(100))
-            case .transmit(let link, let frame): put(.transmit(link, frame), node)
+            case .dial(let client, let dial): plan(node, in: 1 + roll(100)) { [self] in connect(node, client, dial) }
+            case .transmit(let link, let frame): put(frame, on: link, node)
             case .transmitMessages(let link, let client, let messages):
-                var contents: [AgedContent] = []
-                for one in messages {
-                    let message = node.memory[client]?[one.id]?.message ?? node.disk.messages[client]?[one.id]
-                    guard let message else {
-                        count("transmissions of nothing")
-                        continue
-                    }
-                    contents.append(AgedContent(message.content, age: one.age))
-                }
+                let contents = contents(of: messages, client, node)
                 if contents.count > 1 { count("frames of several contents") }
-                if !contents.isEmpty { put(.transmit(link, .contents(contents)), node) }
-            case .close(let link): put(.close(link), node)
+                if !contents.isEmpty { put(.contents(contents), on: link, node) }
+            case .close(let link): put(node) { [self] in close(link, node) }
             // The simulated network delivers frames without backpressure.
             case .pauseReading: count("pauses")
-            case .knock(let knock): put(.knock(knock), node)
-            case .notify(let event): put(.notify(event), node)
-            case .notifyMessages(let events): for event in events.events { put(.notify(event), node) }
+            case .knock(let knock): put(node) { [self] in plan(in: 1 + roll(300)) { [self] in receiveKnock(knock, from: node) } }
+            case .notify(let event): put(node) { [self] in oracle.saw(event, node) }
+            case .notifyMessages(let events):
+                for event in events.events { put(node) { [self] in oracle.saw(event, node) } }
             case .wake(let client, let reason): wake(node, client, reason)
             case .sleep(let client): sleep(node, client)
             // Durable at once, unlike a real node's acknowledgement.
@@ -465,10 +348,10 @@ package final class Simulation {
             case .forward, .relayed, .endpointsMayHaveChanged, .gatherCandidates, .dialPunching, .punch:
                 violation("node \(node.index) deals with a relay that nobody has")
             case .mail(let client, let order):
-                put(.mail(client, order), node)
+                put(node, isHasty: options.bug == .mailBeforeDurable) { [self] in begin(order, client, node) }
                 // The crash comes before or after the slot numbers are durable.
                 guard !isCalm, chance(10) else { continue }
-                plan(.crash, node, in: roll(30))
+                plan(node, in: roll(30)) { [self] in if !isCalm { crash(node) } }
             case .makeSlices(let client, let agreement, let above, let link):
                 sendSlices(node, client, agreement, above: above, on: link)
             case .mailNotices(let conversation, let notices): keep(notices, of: conversation, among: actions, node)
@@ -487,26 +370,52 @@ package final class Simulation {
         node.seen[client, default: []].insert(id)
         oracle.checkKept(message, keeping, client, node)
         switch keeping {
-        case .disk: write(.message(client, message), node)
+        case .disk: write(message, client, node)
+        case .memory where options.bug == .storeWithoutAgreement && message.sender != nil:
+            write(message, client, node)
         case .memory:
-            if options.bug == .storeWithoutAgreement, message.sender != nil {
-                write(.message(client, message), node)
-            } else {
-                node.memory[client, default: [:]][id] = SimulatedNode.Held(message: message, untilUnlocked: false)
-            }
+            node.memory[client, default: [:]][id] = SimulatedNode.Held(message: message, untilUnlocked: false)
         case .untilUnlocked:
             count("held until unlocked")
             node.memory[client, default: [:]][id] = SimulatedNode.Held(message: message, untilUnlocked: true)
         }
     }
 
-    func write(_ operation: Disk.Operation, _ node: SimulatedNode) {
-        let isDestruction =
-            switch operation {
-            case .explode, .destroy, .removeTombstone: true
-            case .save, .message, .state, .tombstone, .arm, .mailNotices: false
-            }
-        node.disk.apply(operation)
+    func contents(of messages: [NodeAction.AgedMessage], _ client: ClientID, _ node: SimulatedNode) -> [AgedContent] {
+        messages.compactMap { one in
+            if let message = node.message(one.id, of: client) { return AgedContent(message.content, age: one.age) }
+            count("transmissions of nothing")
+            return nil
+        }
+    }
+
+    func save(_ client: ClientID, _ node: SimulatedNode) {
+        guard let record = node.core.record(client), let key = node.keys[client] else { return }
+        write(node, client) { $0.inboxes[client] = Disk.Inbox(record: record, key: key) }
+    }
+
+    func destroy(_ client: ClientID, _ node: SimulatedNode) {
+        write(node, client, isDestruction: true) { $0.destroy(client) }
+    }
+
+    private func write(_ message: Message, _ client: ClientID, _ node: SimulatedNode) {
+        write(node, client) { $0.messages[client, default: [:]][message.content.id] = message } whenDurable: { [self] in
+            let key = Oracle.Key(client, message.content.id)
+            oracle.everDurable.insert(key)
+            oracle.ends[key] = message.expiresAt
+            oracle.checkDurable(message, client, node)
+        }
+    }
+
+    /// - Parameters:
+    ///   - client: The inbox with which the change is forgotten.
+    ///   - isDestruction: It is not deferred while the storage is locked.
+    func write(
+        _ node: SimulatedNode, _ client: ClientID? = nil, isDestruction: Bool = false,
+        _ change: @escaping (inout Disk) -> Void, whenDurable: @escaping () -> Void = {}
+    ) {
+        let operation = Disk.Operation(client: client, change: change, whenDurable: whenDurable)
+        change(&node.disk)
         if node.isLocked, !isDestruction {
             node.deferred.append(operation)
             return
@@ -518,18 +427,18 @@ package final class Simulation {
     private func planCommit(_ node: SimulatedNode) {
         guard !node.commitPlanned else { return }
         node.commitPlanned = true
-        plan(.commit, node, in: 1 + roll(40))
+        plan(node, in: 1 + roll(40)) { [self] in commit(node) }
     }
 
-    func put(_ output: Output, _ node: SimulatedNode) {
-        var isHasty = options.bug == .acknowledgeBeforeDurable
-        if case .mail = output { isHasty = options.bug == .mailBeforeDurable }
-        if node.pending.isEmpty && node.outputs.isEmpty || isHasty {
-            perform(output, node)
-        } else {
-            node.outputs.append(output)
-            planCommit(node)
-        }
+    func put(_ frame: Frame, on link: LinkID, _ node: SimulatedNode) {
+        put(node) { [self] in transmit(frame, on: link, from: node) }
+    }
+
+    /// Lets something out as soon as all that was written before is durable.
+    func put(_ node: SimulatedNode, isHasty: Bool? = nil, _ output: @escaping () -> Void) {
+        if node.hasCommitted || isHasty ?? (options.bug == .acknowledgeBeforeDurable) { return output() }
+        node.outputs.append(output)
+        planCommit(node)
     }
 
     func commit(_ node: SimulatedNode) {
@@ -541,8 +450,8 @@ package final class Simulation {
         node.outputs.removeAll()
         for output in outputs {
             // An output may need another commit; the outputs after it wait as well.
-            if node.pending.isEmpty && node.outputs.isEmpty {
-                perform(output, node)
+            if node.hasCommitted {
+                output()
             } else {
                 node.outputs.append(output)
                 planCommit(node)
@@ -551,32 +460,8 @@ package final class Simulation {
     }
 
     private func applyDurably(_ operation: Disk.Operation, _ node: SimulatedNode) {
-        node.durable.apply(operation)
-        if case .explode(let client, let record, _) = operation {
-            oracle.hasExplodedDurably(record.conversation, client, node)
-        }
-        if case .message(let client, let message) = operation {
-            let key = Oracle.Key(client, message.content.id)
-            oracle.everDurable.insert(key)
-            oracle.ends[key] = message.expiresAt
-            oracle.checkDurable(message, client, node)
-        }
-    }
-
-    private func perform(_ output: Output, _ node: SimulatedNode) {
-        switch output {
-        case .transmit(let link, let frame): transmit(frame, on: link, from: node)
-        case .close(let link): close(link, node)
-        case .register(let client, let route):
-            if node.core.contains(client) { node.routes[client, default: []].insert(route) }
-        case .knock(let knock): queue.push(.knock(from: node.index, knock), at: time + 1 + roll(300))
-        case .answer(let index, let conversation, let sealed):
-            queue.push(.answer(to: index, conversation, sealed), at: time + 1 + roll(300))
-        case .notify(let event): oracle.saw(event, node)
-        case .mail(let client, let order): begin(order, client, node)
-        case .discard(let box, let name, let answer):
-            queue.push(.discard(box, name, answer: answer), at: time + 1 + roll(300))
-        }
+        operation.change(&node.durable)
+        operation.whenDurable()
     }
 
     /// - Parameter returns: Whether it restarts in a minute; otherwise another event starts it.
@@ -609,7 +494,8 @@ package final class Simulation {
         node.boxes = [:]
         node.claimed = [:]
         for id in linkIDs(of: node) { breakLink(id, node) }
-        if returns { queue.push(.restart(node.index), at: time + roll(chance(50) ? 500 : 50_000)) }
+        guard returns else { return }
+        plan(in: roll(chance(50) ? 500 : 50_000)) { [self] in if !node.isUp { start(node) } }
     }
 
     func start(_ node: SimulatedNode) {
@@ -662,9 +548,9 @@ package final class Simulation {
             guard let one = node.disk.armed[conversation], one.record.explodedAt <= node.now(time) else { continue }
             count("burnt fuses")
             oracle.hasExplodedDurably(conversation, one.client, node)
+            node.disk.explode(one)
+            node.durable.explode(one)
         }
-        node.disk.burnFuses(now: node.now(time))
-        node.durable.burnFuses(now: node.now(time))
     }
 
     func lock(_ node: SimulatedNode) {
@@ -674,7 +560,7 @@ package final class Simulation {
         while !node.pending.isEmpty { commit(node) }
         node.isLocked = true
         log("node \(node.index): lock")
-        queue.push(.unlock(node.index), at: time + 1_000 + roll(40_000))
+        plan(in: 1_000 + roll(40_000)) { [self] in if node.isUp, node.isLocked { unlock(node) } }
     }
 
     func unlock(_ node: SimulatedNode) {
@@ -682,13 +568,13 @@ package final class Simulation {
         node.isLocked = false
         let deferred = node.deferred
         node.deferred.removeAll()
-        for operation in deferred { node.pending.append(operation) }
+        node.pending += deferred
         for client in node.memory.keys.sorted() {
             var stored: [StoredContent] = []
             for id in (node.memory[client] ?? [:]).keys.sorted() {
                 guard let held = node.memory[client]?[id], held.untilUnlocked else { continue }
                 node.memory[client]?[id] = nil
-                write(.message(client, held.message), node)
+                write(held.message, client, node)
                 if let sender = held.message.sender { stored.append(StoredContent(id: id, sender: sender)) }
             }
             step(node) { core, turn in core.step(client, &turn) { $0.stored(stored, &$1) } }
@@ -699,21 +585,29 @@ package final class Simulation {
         }
     }
 
-    @discardableResult func command(
-        _ node: SimulatedNode, _ client: ClientID, _ body: (Conversation, inout Turn) throws(CommandError) -> Void
-    ) -> CommandError? {
+    /// - Parameter name: Counts the command if it is not refused.
+    /// - Returns: `nil` if it is refused.
+    @discardableResult func command<Result>(
+        _ node: SimulatedNode, _ client: ClientID, _ name: String? = nil,
+        _ body: (Conversation, inout Turn) throws -> Result
+    ) -> Result? {
         var turn = turn(node)
-        var refusal: CommandError?
+        var result: Result?
         do throws(CommandError) {
-            try node.core.command(client, &turn, body)
+            try node.core.command(client, &turn) { machine, turn throws(CommandError) in
+                do { result = try body(machine, &turn) } catch {
+                    guard let error = error as? CommandError else { preconditionFailure("\(error)") }
+                    throw error
+                }
+            }
             node.random = turn.random
             perform(turn.actions, node)
+            if let name { count(name) }
         } catch {
-            refusal = error
             node.random = turn.random
             log("node \(node.index): refused \(error)")
         }
         planWake(node)
-        return refusal
+        return result
     }
 }

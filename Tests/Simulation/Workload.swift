@@ -26,11 +26,7 @@ extension Simulation {
     func invite(_ node: SimulatedNode, _ client: ClientID) {
         guard !node.isLocked else { return }
         let singleUse = chance(70)
-        var made: Invite?
-        command(node, client) { (machine, turn) throws(CommandError) in
-            let invite = try machine.invite(lifetime: .day, singleUse: singleUse, &turn)
-            made = invite
-        }
+        let made = command(node, client) { try $0.invite(lifetime: .day, singleUse: singleUse, &$1) }
         guard let made, let key = node.keys[client] else { return }
         let payload = made.joinSecret + made.conversationToken
         invites[payload] = made
@@ -38,9 +34,9 @@ extension Simulation {
         else { return violation("an invite of our own does not verify") }
         // Sometimes several joiners race for the same invite.
         for _ in 0..<(chance(25) ? 2 + roll(3) : 1) {
-            let guest = pick(nodes)
+            let guest = one(of: nodes)
             if guest === node { continue }
-            queue.push(.join(guest.index, verified), at: time + 1 + roll(3_000))
+            plan(in: 1 + roll(3_000)) { [self] in if guest.isUp { join(guest, verified) } }
         }
     }
 
@@ -77,7 +73,7 @@ extension Simulation {
         if chance(options.isCrowded ? 15 : 2) { return createConversation(node) }
         let clients = node.core.clients
         guard !clients.isEmpty else { return }
-        let client = pick(clients)
+        let client = one(of: clients)
         if chance(3) { return sleepOrRebalance(node, client) }
         wake(node, client, .userInteraction)
         guard let conversation = node.core.conversation(client) else {
@@ -94,131 +90,96 @@ extension Simulation {
         if conversation.pendingProposal?.isOurs == false, chance(50) { choice = 580 }
         if options.isExplosive, chance(10) { choice = chance(60) ? 990 : 970 }
         switch choice {
-        case ..<480:
-            let size = chance(1) ? 30_000 : 1 + roll(40)
-            let text = String(repeating: "x", count: Int(size))
-            var sent: Message?
-            let refusal = command(node, client) { (machine, turn) throws(CommandError) in
-                let message = try machine.send(text, &turn)
-                sent = message
-            }
-            if refusal == nil, let sent {
-                count("sent")
-                oracle.sentAt[sent.content.id] = Oracle.Sent(node: node.index, time: time, lost: nodes.map(\.lost))
-            }
+        case ..<480: send(String(repeating: "x", count: Int(chance(1) ? 30_000 : 1 + roll(40))), node, client)
         case ..<580:
-            let lifetime = pick(Lifetime.allCases)
+            let lifetime = one(of: Lifetime.allCases)
             let isKept = lifetime != .ephemeral
             let terms = LifetimeTerms(
-                lifetime, attachment: chance(10) ? pick(Lifetime.allCases) : nil,
+                lifetime, attachment: chance(10) ? one(of: Lifetime.allCases) : nil,
                 unopened: isKept && chance(20) ? 5 * .minute : nil, timer: isKept && chance(10) ? .read : .send,
                 mailbox: chance(hasMailbox ? 75 : 10) ? (isKept ? .disk : .ram) : .no)
-            if command(node, client, { (machine, turn) throws(CommandError) in try machine.propose(terms, &turn) })
-                == nil
-            {
-                count("proposed")
-            }
-        case ..<700:
-            if command(node, client, { (machine, turn) throws(CommandError) in try machine.accept(&turn) }) == nil {
-                count("accepted")
-            }
-        case ..<720: command(node, client) { (machine, turn) throws(CommandError) in try machine.reject(&turn) }
-        case ..<770:
-            if command(node, client, { (machine, turn) throws(CommandError) in try machine.withdraw(&turn) }) == nil {
-                count("withdrew")
-            }
+            command(node, client, "proposed") { try $0.propose(terms, &$1) }
+        case ..<700: command(node, client, "accepted") { try $0.accept(&$1) }
+        case ..<720: command(node, client) { try $0.reject(&$1) }
+        case ..<770: command(node, client, "withdrew") { try $0.withdraw(&$1) }
         case ..<810:
-            let policies: [LifetimePolicy?] = [
-                nil, .ask, .refuse, .acceptUpTo(.oneDay), .acceptUpTo(.thirtyDays, mailbox: .disk),
+            let policy = one(of: [
+                nil, LifetimePolicy.ask, .refuse, .acceptUpTo(.oneDay), .acceptUpTo(.thirtyDays, mailbox: .disk),
                 .acceptUpTo(.oneHour, mailbox: .ram),
-            ]
-            let policy = pick(policies)
-            let caps: [LifetimeCap?] = [
-                nil, LifetimeCap.none, .atMost(.oneDay), .atMost(.oneHour), .atMost(.ephemeral),
-            ]
-            let cap = pick(caps)
+            ])
+            let cap = one(of: LifetimeCap.set)
             let isCap = chance(20)
-            command(node, client) { machine, turn in
-                isCap ? machine.setCap(cap, &turn) : machine.setPolicy(policy, &turn)
-            }
-        case ..<840:
-            count("closes")
-            command(node, client) { machine, turn in machine.close(&turn) }
+            command(node, client) { isCap ? $0.setCap(cap, &$1) : $0.setPolicy(policy, &$1) }
+        case ..<840: command(node, client, "closes") { $0.close(&$1) }
         case ..<930: read(node, client)
         case ..<950:
             let waiting = conversation.currentMembers.flatMap { conversation.outbox(to: $0.key) }
-            if let first = waiting.first {
-                count("cancelled messages")
-                command(node, client) { (machine, turn) throws(CommandError) in try machine.cancel(first.message, &turn)
-                }
-            }
-        case ..<960: command(node, client) { machine, turn in machine.retry(&turn) }
+            guard let first = waiting.first else { return }
+            command(node, client, "cancelled messages") { try $0.cancel(first.message, &$1) }
+        case ..<960: command(node, client) { $0.retry(&$1) }
         case ..<980: if conversation.isCreator, conversation.currentMembers.count < 7 { invite(node, client) }
         case ..<982:
             let name = chance(20) ? nil : "name \(roll(100))"
-            command(node, client) { (machine, turn) throws(CommandError) in
+            command(node, client) { machine, turn in
                 conversation.isCreator && chance(50)
                     ? try machine.rename(name, &turn) : try machine.setProfile(name, &turn)
             }
         case ..<984:
-            let others = conversation.currentMembers.map(\.key).sorted()
-            guard conversation.isCreator, !others.isEmpty else { return }
-            let member = pick(others)
-            count("removed")
-            command(node, client) { (machine, turn) throws(CommandError) in try machine.remove(member, &turn) }
-        case ..<987:
-            if conversation.isCreator {
-                let isLocked = chance(50)
-                command(node, client) { (machine, turn) throws(CommandError) in try machine.setLocked(isLocked, &turn) }
+            guard conversation.isCreator, let member = pick(conversation.currentMembers.map(\.key).sorted()) else {
+                return
             }
+            command(node, client, "removed") { try $0.remove(member, &$1) }
+        case ..<987:
+            guard conversation.isCreator else { return }
+            let isLocked = chance(50)
+            command(node, client) { try $0.setLocked(isLocked, &$1) }
         case ..<991:
-            if conversation.isCreator {
-                // Clocks differ by days.
-                let isScheduled = chance(60)
-                let wait = chance(60) ? 1 + roll(90_000) : 1 + roll(3 * .day)
-                let isTraceless = chance(15)
-                if isScheduled { count("schedules") }
-                command(node, client) { (machine, turn) throws(CommandError) in
-                    try machine.explode(at: isScheduled ? turn.now + wait : nil, isTraceless: isTraceless, &turn)
-                }
+            guard conversation.isCreator else { return }
+            // Clocks differ by days.
+            let isScheduled = chance(60)
+            let wait = chance(60) ? 1 + roll(90_000) : 1 + roll(3 * .day)
+            let isTraceless = chance(15)
+            command(node, client, isScheduled ? "schedules" : nil) { machine, turn in
+                try machine.explode(at: isScheduled ? turn.now + wait : nil, isTraceless: isTraceless, &turn)
             }
         default:
-            if chance(10) {
-                count("left")
-                let isLinked = conversation.currentMembers.allSatisfy { conversation.isOnline($0.key) }
-                if !isLinked { count("left offline") }
-                command(node, client) { machine, turn in machine.leave(&turn) }
-            }
+            guard chance(10) else { return }
+            if !conversation.currentMembers.allSatisfy({ conversation.isOnline($0.key) }) { count("left offline") }
+            command(node, client, "left") { $0.leave(&$1) }
         }
+    }
+
+    @discardableResult func send(_ text: String, _ node: SimulatedNode, _ client: ClientID) -> MessageID? {
+        let sent = command(node, client, "sent") { try $0.send(text, &$1) }?.content.id
+        if let sent { oracle.sentAt[sent] = Oracle.Sent(node: node.index, time: time, lost: nodes.map(\.lost)) }
+        return sent
     }
 
     func makeFault() {
         if hasMailbox, chance(6) { return mailboxFails() }
         switch roll(100) {
-        case ..<2: move(pick(nodes))
+        case ..<2: move(one(of: nodes))
         case ..<35:
-            let open = links.keys.sorted().filter { !links[$0]!.isBroken }
-            guard !open.isEmpty else { return }
-            breakLink(pick(open))
+            if let open = pick(links.keys.sorted().filter { !links[$0]!.isBroken }) { breakLink(open) }
         case ..<55:
             let one = Int(roll(Int64(nodes.count)))
             let other = Int(roll(Int64(nodes.count)))
             guard one != other else { return }
             let isOneWay = chance(30)
             count(isOneWay ? "one-way partitions" : "partitions")
-            let end = time + roll(chance(hasMailbox ? 40 : 70) ? 5_000 : 90_000)
+            let wait = roll(chance(hasMailbox ? 40 : 70) ? 5_000 : 90_000)
             for way in isOneWay ? [[one, other]] : [[one, other], [other, one]] {
                 partitions.insert(way)
-                queue.push(.heal(way[0], way[1]), at: end)
+                plan(in: wait) { [self] in partitions.remove(way) }
             }
         case ..<75:
-            let node = pick(nodes)
+            let node = one(of: nodes)
             if node.isUp { crash(node) }
         case ..<88:
-            let node = pick(nodes)
+            let node = one(of: nodes)
             if node.isUp, !node.isLocked { lock(node) }
         default:
-            let node = pick(nodes)
+            let node = one(of: nodes)
             let step = chance(60) ? roll(20_000) : roll(3 * .hour)
             count("clock steps")
             log("node \(node.index): clock +\(step)")
