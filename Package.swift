@@ -167,7 +167,7 @@ let package = Package(
         tests("CryptoTests", ["Cryptography", "CSodium"], exclude: ["Vectors"]),
         tests("MessagingTests", ["TestSupport", "Messaging", "Cryptography"]),
         tests("SimulationTests", ["Simulation"]),
-        tests("NodeSimulationTests", ["NodeSimulation"]),
+        tests("NodeSimulationTests", ["NodeSimulation", "Simulation"]),
         tests("WireTests", ["FuzzTargets", "TestSupport", "Messaging", "Cryptography"]),
         tests("StoreTests", ["TestSupport", "StoreCampaigns", "SimulatedDisk", "Store", "Cryptography"]),
         tests("TransportTests", ["TestSupport", "Transport", "Cryptography", nioCore, nioPosix, nioEmbedded, heap]),

@@ -2,6 +2,7 @@ import Cryptography
 import Messaging
 import NodeRuntime
 import SimulatedDisk
+import Simulation
 import Store
 import Transport
 
@@ -163,8 +164,7 @@ extension NodeSimulation {
                 let client = clients.first { (try? node.conversation($0.description))?.key.publicKey == promise.inbox }
                 guard let client else {
                     // The conversation ended while the node was off, without an event.
-                    let tombstone = (try? node.explosion(promise.conversation.description)) ?? nil
-                    if tombstone != nil { return nil }
+                    if (try? node.explosion(promise.conversation.description)) != nil { return nil }
                     // By a clock set far ahead, even the tombstone has expired.
                     let ends = oracle.inboxes.filter { $0.value.key == promise.inbox }.keys.compactMap {
                         oracle.schedules[NodeOracle.Key(client: $0, text: "")]
@@ -181,7 +181,7 @@ extension NodeSimulation {
                 if !found.isStored { return "it is not on the disk" }
                 return nil
             }
-            if case .some(.some(let reason)) = broken {
+            if let reason = broken {
                 violation("I1 machine \(machine.index) has acknowledged \(promise.text.prefix(12)), and \(reason)")
             }
         }
@@ -192,7 +192,7 @@ extension NodeSimulation {
             if value > limit { violation("I7 machine \(machine.index), \(name): \(value) of \(limit)") }
         }
         bound("connections", machine.transport?.connectionCount ?? 0, 400)
-        if let service = machine.ask({ $0.mailboxService }) ?? nil {
+        if let service = machine.ask({ $0.mailboxService }) {
             bound("boxes", service.counts.boxes, Limits.boxCount)
             bound("bytes of boxes in memory", service.counts.memoryByteCount, Limits.mailboxMemoryByteCount)
             for box in service.boxes {
@@ -201,23 +201,8 @@ extension NodeSimulation {
                     "bytes of a box", box.byteCount, Limits.boxByteCount + Limits.noticeCount * SlotSize.byteCounts[0])
             }
         }
-        let found = machine.ask { node in list(machine).compactMap { try? node.conversation($0.text) } } ?? []
-        for one in found {
-            bound("held bytes", one.heldByteCount, Limits.memoryByteCount)
-            bound("outbox", one.outboxCount, Limits.outboxCount)
-            let record = one.record
-            bound("known agreements", record.lifetime.known.count, Limits.agreementCount)
-            bound("whole agreements", record.lifetime.earlier.count, Limits.agreementRecordCount)
-            bound("ballot floors", record.lifetime.floors.count, Limits.ballotFloorCount)
-            bound("invites", record.issuer?.invites.count ?? 0, Limits.inviteCount)
-            bound("members", one.currentMembers.count + 1, Limits.memberCount)
-            // Departed members are remembered for a while.
-            bound("descriptions", record.members.count, 2 * Limits.memberCount)
-            bound("departures", record.departures.count, Limits.memberCount)
-            bound("removed members", record.former.count, Limits.departedCount)
-            bound("members told", record.told.count, 2 * Limits.memberCount)
-            bound("members missed", max(record.missed.count, record.undelivered.count), 2 * Limits.memberCount)
-            bound("receipts", record.schedule?.receipts.count ?? 0, Limits.memberCount)
+        for excess in list(machine).compactMap({ machine.conversation($0.text) }).flatMap(\.excesses) {
+            violation("I7 machine \(machine.index), \(excess)")
         }
     }
 
@@ -227,7 +212,7 @@ extension NodeSimulation {
     func inspectDisk(_ machine: Machine, again late: Set<MessageID>? = nil) {
         guard machine.isUp, !machine.isHostile, !machine.diskHasFailed, machine.startedAt + 25_000 < time.milliseconds,
             machine.unlockedAt + 25_000 < time.milliseconds,
-            let now = machine.ask({ $0.status().isLocked ? nil : $0.currentTime }) ?? nil
+            let now = machine.ask({ $0.status().isLocked ? nil : $0.currentTime })
         else { return late == nil ? () : count("late messages not looked for again") }
         count("stolen disks")
         var found: Set<MessageID> = []
@@ -304,11 +289,8 @@ extension NodeSimulation {
     }
 
     private func learned(_ id: AgreementID, of inbox: PublicKey?, _ machine: Machine) -> Agreement? {
-        let clients = list(machine).map(\.client)
-        let one = machine.ask { node in
-            clients.compactMap { try? node.conversation($0.description) }.first { $0.key.publicKey == inbox }
-        }
-        return oracle.agreement(id, of: one ?? nil, machine, self)
+        let all = list(machine).compactMap { machine.conversation($0.client.description) }
+        return oracle.agreement(id, of: all.first { $0.key.publicKey == inbox }, machine, self)
     }
 
     private func writeMemory(of machine: Machine, into store: Store, _ now: Timestamp) throws {
@@ -338,7 +320,7 @@ extension NodeSimulation {
         for machine in machines where !machine.isHostile {
             guard let now = machine.ask({ $0.currentTime }) else { continue }
             for listed in list(machine) {
-                guard let one = machine.ask({ try? $0.conversation(listed.text) }) ?? nil else { continue }
+                guard let one = machine.conversation(listed.text) else { continue }
                 found[listed.id, default: []].append(Holder(machine: machine, conversation: one, now: now))
             }
         }
@@ -374,7 +356,8 @@ extension NodeSimulation {
                     guard areNear(one.now, other.now), one.lists(other), other.lists(one),
                         finds(one, other) || finds(other, one)
                     else { continue }
-                    if let reason = unrest(one, other) ?? unrest(other, one) { return reason }
+                    guard let reason = one.conversation.unrest(with: other.conversation) else { continue }
+                    return "I6 machines \(one.machine.index) and \(other.machine.index) \(reason)"
                 }
             }
             guard let explosion = oracle.explosions[id],
@@ -411,21 +394,6 @@ extension NodeSimulation {
             record.members.map(\.key) + record.departures.map(\.member) + [holder.conversation.key.publicKey])
         if !record.isRemoved, !known.isSuperset(of: record.group.members) {
             return "\(name) does not know everybody who is in its state"
-        }
-        return nil
-    }
-
-    private func unrest(_ one: Holder, _ other: Holder) -> String? {
-        let names = "machines \(one.machine.index) and \(other.machine.index)"
-        let key = other.conversation.key.publicKey
-        guard one.conversation.isOnline(key) else { return "\(names) have no link" }
-        let waiting = one.conversation.outbox(to: key).count
-        if waiting > 0 { return "machine \(one.machine.index) has \(waiting) for machine \(other.machine.index)" }
-        if one.conversation.agreement?.id != other.conversation.agreement?.id {
-            return "I6 \(names) have different agreements"
-        }
-        if one.conversation.groupDigest != other.conversation.groupDigest {
-            return "\(names) know different things of their group"
         }
         return nil
     }

@@ -1,5 +1,6 @@
 import Cryptography
 import Messaging
+import Simulation
 
 /// A hostile mailbox. A real node accepts claims and puts; its outgoing answers are forged. It keeps every body, shows
 /// bodies under other ids and in another order, confirms and drops some, lies about the dwell, announces missing bodies
@@ -13,7 +14,7 @@ final class HostileMailbox: Forger {
     /// Slots that were confirmed but are never shown.
     private var dropped: Set<SlotID> = []
     private var held: [[UInt8]] = []
-    var dice: Randomness
+    package var dice: Randomness
     private(set) var counts: [String: Int] = [:]
 
     init(dice: Randomness) { self.dice = dice }
@@ -68,7 +69,7 @@ final class HostileMailbox: Forger {
 
     /// A negative dwell cannot be encoded.
     private func dwell(_ kept: Milliseconds) -> Milliseconds {
-        [kept, kept, 0, 0, 1, .hour, 365 * .day, .max, -1][roll(9)]
+        one(of: [kept, kept, 0, 0, 1, .hour, 365 * .day, .max, -1])
     }
 
     private func lie(_ answer: MailboxAnswer) -> MailboxAnswer {
@@ -98,13 +99,13 @@ final class HostileMailbox: Forger {
             guard roll(4) > 0, let kept = slots.last(where: { $0.id == id }) else { return answer }
             return .slot(box, id, dwell: dwell(.minute), isAnswer: false, body: kept.body)
         case .put(let box, let id, let outcome):
-            if roll(12) == 0 { return .put(box, id, PutOutcome.allCases[roll(PutOutcome.allCases.count)]) }
+            if roll(12) == 0 { return .put(box, id, one(of: PutOutcome.allCases)) }
             return outcome == .stored || roll(2) == 0 ? .put(box, id, .stored) : answer
         case .granted(var grant):
-            if roll(6) == 0 { return .refused(MailboxRefusal.allCases[roll(MailboxRefusal.allCases.count)]) }
-            if roll(3) == 0 { grant.boxCount = [0, 1, 1 << 30][roll(3)] }
-            if roll(3) == 0 { grant.longest = [0, 1, .max][roll(3)] }
-            if roll(3) == 0 { grant.slotCount = [0, 1 << 30][roll(2)] }
+            if roll(6) == 0 { return .refused(one(of: MailboxRefusal.allCases)) }
+            if roll(3) == 0 { grant.boxCount = one(of: [0, 1, 1 << 30]) }
+            if roll(3) == 0 { grant.longest = one(of: [0, 1, .max]) }
+            if roll(3) == 0 { grant.slotCount = one(of: [0, 1 << 30]) }
             return .granted(grant)
         case .refused, .waiting, .discarded: return answer
         }

@@ -1,15 +1,12 @@
 import Cryptography
 import Messaging
+import Simulation
 
-/// Makes its choices by dice, from what it has seen.
-protocol Forger: AnyObject {
-    static var poolCount: Int { get }
-    var dice: Randomness { get set }
-}
+/// Makes its choices from what it has seen.
+protocol Forger: Drawing { static var poolCount: Int { get } }
 
 extension Forger {
-    func roll(_ bound: Int) -> Int { Int(dice.next(upperBound: UInt64(max(1, bound)))) }
-    func pick<Element>(_ elements: [Element]) -> Element? { elements.isEmpty ? nil : elements[roll(elements.count)] }
+    func roll(_ bound: Int) -> Int { Int(dice.roll(Int64(bound))) }
 
     func keep<Element>(_ element: Element, in list: inout [Element]) {
         if list.count < Self.poolCount { list.append(element) } else { list[roll(list.count)] = element }
@@ -36,7 +33,7 @@ final class HostileMember: Forger, @unchecked Sendable {
     private var made: [PublicKey: Genesis] = [:]
     private var members: [Member] = []
     private var held: [[UInt8]] = []
-    var dice: Randomness
+    package var dice: Randomness
     private(set) var counts: [String: Int] = [:]
 
     init(dice: Randomness) { self.dice = dice }
@@ -159,7 +156,7 @@ final class HostileMember: Forger, @unchecked Sendable {
         return LifetimeProposal(
             conversation: known.conversation, membership: roll(2) == 0 ? known.membership : number,
             epoch: roll(2) == 0 ? known.epoch &+ 1 : number, previous: pick(agreements)?.id ?? known.previous,
-            terms: LifetimeTerms(Lifetime.allCases[roll(6)]), proposedAt: time, nonce: dice.bytes(16),
+            terms: LifetimeTerms(one(of: Lifetime.allCases)), proposedAt: time, nonce: dice.bytes(16),
             proposer: own.publicKey
         ).signed(by: own, &dice)
     }
@@ -220,7 +217,7 @@ final class HostileMember: Forger, @unchecked Sendable {
         if content.type == .text { content.payload = Array("forged \(roll(1_000))".utf8) }
         if roll(2) == 0, let id = pick(ids) { content.id = id }
         if roll(2) == 0 { content.sentAt = time }
-        if roll(2) == 0 { content.lifetime = Lifetime.allCases[roll(6)] }
+        if roll(2) == 0 { content.lifetime = one(of: Lifetime.allCases) }
         if roll(2) == 0 { content.agreement = pick(agreements)?.id ?? AgreementID(unchecked: dice.bytes(32)) }
         let ages: [Milliseconds] = [0, 1, .minute, 365 * .day, 10 * 365 * .day, .max, .max - 1]
         return .content(content, age: ages[roll(ages.count)])

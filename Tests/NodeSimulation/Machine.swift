@@ -234,7 +234,7 @@ final class Machine: @unchecked Sendable {
     }
 
     /// Runs `body` on the node's loop; `nil` while the node is down.
-    @discardableResult func ask<Result>(_ body: (isolated Node) -> Result) -> Result? {
+    @discardableResult func ask<Result>(_ body: (isolated Node) -> Result?) -> Result? {
         guard let node, let loop else { return nil }
         nonisolated(unsafe) var result: Result?
         nonisolated(unsafe) let body = body
@@ -242,8 +242,11 @@ final class Machine: @unchecked Sendable {
         return result
     }
 
-    func when<Value>(_ asked: EventLoopFuture<Value>??, _ body: @escaping (Value) -> Void) {
-        guard let loop, let future = asked ?? nil else { return }
+    /// - Parameter text: The name of a conversation or of its inbox.
+    func conversation(_ text: String) -> Conversation? { ask { try? $0.conversation(text) } }
+
+    func when<Value>(_ future: EventLoopFuture<Value>?, _ body: @escaping (Value) -> Void) {
+        guard let loop, let future else { return }
         loop.turn { future.assumeIsolated().whenSuccess(body) }
     }
 

@@ -2,6 +2,7 @@ import Cryptography
 import Messaging
 import NodeRuntime
 import SimulatedDisk
+import Simulation
 import Store
 
 extension MailboxScenario {
@@ -37,7 +38,7 @@ extension MailboxScenario {
         up(absent)
         let isGone = wait(isHonest ? 300 : 60) { !world.list(absent).contains { $0.id == conversation } }
         if isHonest, !isGone {
-            let standing = absent.ask { $0.mailboxStanding } ?? nil
+            let standing = absent.ask { $0.mailboxStanding }
             world.note("standing: \(String(describing: standing))")
             return fail("machine \(absent.index) still has what exploded ten days ago")
         }
@@ -47,7 +48,7 @@ extension MailboxScenario {
         down(absent)
         up(creator)
         let isConfirmed = wait(isHonest ? 20 * 60 : 30) {
-            let tombstone = (creator.ask { [text] in try? $0.explosion(text) } ?? nil) ?? nil
+            let tombstone = creator.ask { [text] in try? $0.explosion(text) }
             return tombstone.map { !$0.confirmed.isEmpty } ?? false
         }
         if isConfirmed { return world.count("explosions confirmed through a mailbox") }

@@ -2,6 +2,7 @@ import Cryptography
 import Messaging
 import NIOCore
 import NodeRuntime
+import Simulation
 
 /// Members that are never online together use the mailbox, in a world whose only faults are their absence and the
 /// mailbox's own. Mailed messages must arrive within their lifetime; then the conversation explodes while a member is
@@ -54,7 +55,7 @@ final class MailboxScenario: @unchecked Sendable {
             LifetimeTerms(.thirtyDays, unopened: 30 * .minute, mailbox: .disk),
             LifetimeTerms(.oneDay, timer: .read, mailbox: .disk),
         ]
-        let terms = world.options.mistake == nil ? all[Int(world.roll(Int64(all.count)))] : all[0]
+        let terms = world.options.mistake == nil ? world.one(of: all) : all[0]
         self.init(world, mailbox, able, terms)
     }
 
@@ -99,7 +100,7 @@ final class MailboxScenario: @unchecked Sendable {
         for machine in awake { up(machine) }
     }
 
-    func one(_ machine: Machine) -> Conversation? { machine.ask { [text] in try? $0.conversation(text) } ?? nil }
+    func one(_ machine: Machine) -> Conversation? { machine.conversation(text) }
 
     private func others(than machine: Machine) -> [Machine] { members.filter { $0 !== machine } }
 
@@ -116,7 +117,7 @@ final class MailboxScenario: @unchecked Sendable {
         machine.ask { [text] node in
             guard let one = try? node.conversation(text) else { return nil }
             return node.message(sent.id, client: one.client)?.message.state
-        } ?? nil
+        }
     }
 
     private func hasSeen(_ sent: Sent, _ machine: Machine) -> Bool {
@@ -153,9 +154,7 @@ final class MailboxScenario: @unchecked Sendable {
         let name = "mail \(world.time.milliseconds)"
         let made = creator.ask { try? $0.createConversation(name: name, profile: "p\(creator.index)") }
         creator.when(made) { [self] one in
-            if let made = creator.ask({ try? $0.conversation(one.client.description) }) ?? nil {
-                world.oracle.enters(made, creator)
-            }
+            if let made = creator.conversation(one.client.description) { world.oracle.enters(made, creator) }
             listed = NodeSimulation.Listed(client: one.client, id: one.conversation, isCreator: true)
         }
         guard wait(30, { listed != nil }), let listed else { return false }
@@ -321,10 +320,10 @@ final class MailboxScenario: @unchecked Sendable {
         let lengths: [Milliseconds] = [
             0, 10 * .second, 5 * .minute, 20 * .minute, 50 * .minute, 90 * .minute, 5 * .hour,
         ]
-        var length = lengths[Int(world.roll(Int64(lengths.count)))]
+        var length = world.one(of: lengths)
         if world.options.mistake == .ignoredDwell { length = 50 * .minute }
         guard terms.mailbox == .disk, length >= 5 * .minute else { return run(min(length, 20 * .minute) / 1_000) }
-        if world.chance(30), terms.lifetime != .oneHour { length = [.day, 3 * .day, 6 * .day][Int(world.roll(3))] }
+        if world.chance(30), terms.lifetime != .oneHour { length = world.one(of: [.day, 3 * .day, 6 * .day]) }
         sleep(length)
     }
 
@@ -346,7 +345,7 @@ final class MailboxScenario: @unchecked Sendable {
         let isDone = wait(isHonest ? 180 : 30) { !sent.contains(where: isMissing) }
         if isHonest, !isDone {
             let missing = sent.filter(isMissing).map(\.text).joined(separator: " ")
-            let standing = receiver.ask { $0.mailboxStanding } ?? nil
+            let standing = receiver.ask { $0.mailboxStanding }
             world.note("standing: \(String(describing: standing))")
             return fail("\(missing.prefix(60)) has not come to machine \(receiver.index)")
         }

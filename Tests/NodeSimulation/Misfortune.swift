@@ -1,6 +1,7 @@
 import Glibc
 import Messaging
 import SimulatedDisk
+import Simulation
 
 extension NodeSimulation {
     func misfortune() {
@@ -22,9 +23,9 @@ extension NodeSimulation {
         case ..<32: part()
         case ..<40:
             count("noise on the wire")
-            network.spoilsPerThousand = [0, 2, 20, 200][Int(roll(4))]
-            datagrams.lossPerCent = [0, 1, 10, 30][Int(roll(4))]
-            network.refusesPerCent = [0, 50, 100][Int(roll(3))]
+            network.spoilsPerThousand = one(of: [0, 2, 20, 200])
+            datagrams.lossPerCent = one(of: [0, 1, 10, 30])
+            network.refusesPerCent = one(of: [0, 50, 100])
         case ..<50: for _ in 0..<1 + roll(4) { network.intrude() }
         case ..<62: if machine.isUp { crash(machine, isPowerCut: true) }
         case ..<66: if machine.isUp { crash(machine, isPowerCut: false) }
@@ -35,7 +36,7 @@ extension NodeSimulation {
         case ..<82: failDisk(machine)
         case ..<86:
             count("slow disks")
-            machine.slowness = [5, 50, 500, 3_000][Int(roll(4))]
+            machine.slowness = one(of: [5, 50, 500, 3_000])
         default: stepClock(machine)
         }
     }
@@ -58,7 +59,7 @@ extension NodeSimulation {
             machine.disk.platter.with { $0.isFull = true }
         case ..<8:
             count("failing disks")
-            machine.disk.failure = (UInt64(1 + roll(100)), [EIO, ENOSPC, EDQUOT, EROFS][Int(roll(4))])
+            machine.disk.failure = (UInt64(1 + roll(100)), one(of: [EIO, ENOSPC, EDQUOT, EROFS]))
         default:
             count("disks that cannot be read")
             machine.readsHaveFailed = true

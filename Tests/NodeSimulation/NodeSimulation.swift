@@ -1,13 +1,14 @@
 import Cryptography
 import Messaging
 import NodeRuntime
+import Simulation
 
 /// Several whole nodes in one thread, deterministic by seed: the real shell, store, codecs, handshakes and sealed
 /// frames over simulated clocks, disks and network.
 ///
 /// During a phase of faults and random commands no invariant may break. Then the faults stop, and the nodes must
 /// converge. `Tests/Simulation` simulates the core alone, faster.
-package final class NodeSimulation: @unchecked Sendable {
+package final class NodeSimulation: Drawing, @unchecked Sendable {
     package struct Options: Sendable {
         package var seed: UInt64
         /// Duration of the faults in simulated seconds.
@@ -34,17 +35,6 @@ package final class NodeSimulation: @unchecked Sendable {
         }
     }
 
-    package struct Report: Sendable {
-        package var seed: UInt64
-        package var machineCount: Int
-        /// Tasks of all event loops and of the world.
-        package var events: Int
-        package var violations: [String]
-        /// Hash of all network bytes and events in order: equal for equal seeds.
-        package var traceHash: UInt64
-        package var counts: [String: Int]
-    }
-
     /// The world's time 0, in milliseconds since 1970.
     static let epoch: Milliseconds = 1_750_000_000_000
     /// A run stops at this number of violations.
@@ -57,7 +47,7 @@ package final class NodeSimulation: @unchecked Sendable {
     let trace = Trace()
     let network: SimulatedNetwork
     let datagrams: SimulatedDatagrams
-    var dice: Randomness
+    package var dice: Randomness
     var machines: [Machine] = []
     private(set) var roads = Roads.open
     private(set) var mailbox: WorldMailbox?
@@ -88,7 +78,7 @@ package final class NodeSimulation: @unchecked Sendable {
         network = SimulatedNetwork(time, dice: .seeded(dice.next()), trace: trace)
         datagrams = SimulatedDatagrams(network, dice: .seeded(dice.next()), trace: trace)
         // Some worlds have no TCP at all, others little.
-        network.lastingRefusals = [0, 0, 0, 50, 100][Int(roll(5))]
+        network.lastingRefusals = one(of: [0, 0, 0, 50, 100])
         let drawn = chance(60) ? 2 + roll(3) : chance(85) ? 4 + roll(5) : 9 + roll(8)
         let count = Int(options.machines.map(Int64.init) ?? drawn)
         roads = Roads(
@@ -99,29 +89,21 @@ package final class NodeSimulation: @unchecked Sendable {
         let hostileCount = isHostile ? (count > 3 && chance(30) ? 2 : 1) : 0
         hostilesCreate = isHostile && chance(50)
         if hostileCount > 1 { self.count("worlds with two hostile machines") }
-        let grace: Milliseconds = [0, 5_000, 30_000][Int(roll(3))]
+        let grace: Milliseconds = one(of: [0, 5_000, 30_000])
         let isScattered = chance(5)
         for index in 0..<count {
             let skew = isScattered ? roll(20 * 365 * .day) - 10 * 365 * .day : roll(4 * .hour) - 2 * .hour
-            let capacity = [1, 2, 4, Limits.inboxCapacity][Int(roll(4))]
-            let policies: [LifetimePolicy] = [
-                .ask, .ask, .ask, .ask, .acceptUpTo(.thirtyDays, mailbox: .disk), .refuse,
-            ]
-            let caps: [LifetimeCap] = [
-                .none, .none, .none, .none, .none, .none, .atMost(.oneHour), .atMost(.ephemeral),
-            ]
+            let capacity = one(of: [1, 2, 4, Limits.inboxCapacity])
+            let policy = one(of: [
+                LifetimePolicy.ask, .ask, .ask, .ask, .acceptUpTo(.thirtyDays, mailbox: .disk), .refuse,
+            ])
+            let cap = one(of: LifetimeCap.drawn)
             machines.append(
                 Machine(
                     index, world: self, isHostile: index >= count - hostileCount, clockOffset: skew, capacity: capacity,
-                    grace: grace, policy: policies[Int(roll(6))], cap: caps[Int(roll(8))]))
+                    grace: grace, policy: policy, cap: cap))
         }
         if let mailbox { machines.append(mailbox.machine(in: self)) }
-    }
-
-    func roll(_ bound: Int64) -> Int64 { Int64(dice.next(upperBound: UInt64(max(1, bound)))) }
-    func chance(_ percent: Int64) -> Bool { roll(100) < percent }
-    func pick<Element>(_ elements: [Element]) -> Element? {
-        elements.isEmpty ? nil : elements[Int(roll(Int64(elements.count)))]
     }
 
     func violation(_ text: String) {
@@ -162,7 +144,7 @@ package final class NodeSimulation: @unchecked Sendable {
         if violations.isEmpty { finish() }
         defer { forget() }
         return Report(
-            seed: options.seed, machineCount: machines.count, events: time.count, violations: violations,
+            seed: options.seed, nodeCount: machines.count, events: time.count, violations: violations,
             traceHash: trace.sum,
             counts: counts.merging(network.counts, uniquingKeysWith: +).merging(datagrams.counts, uniquingKeysWith: +)
                 .merging(hostile.counts, uniquingKeysWith: +).merging(
@@ -171,7 +153,7 @@ package final class NodeSimulation: @unchecked Sendable {
 
     private func calmDown() {
         note("calm")
-        if let relay = machines[Roads.rendezvous].ask({ $0.relayService?.counts }) ?? nil {
+        if let relay = machines[Roads.rendezvous].ask({ $0.relayService?.counts }) {
             counts["relayed streams", default: 0] += Int(relay.opened)
         }
         isCalm = true

@@ -1,6 +1,7 @@
 import Cryptography
 import Messaging
 import NodeRuntime
+import Simulation
 
 /// A world whose first machine is a rendezvous node for machines behind NATs: these are reached only through it, or by
 /// hole punching.
@@ -19,14 +20,13 @@ struct Roads {
     /// Uses a random stream of its own, so that worlds without a rendezvous node do not change.
     init(seed: UInt64, machines: Int, hasRendezvous: Bool?) {
         var dice = Randomness.seeded(seed &* 0x9e37_79b9_7f4a_7c15 &+ 13)
-        func chance(_ percent: UInt64) -> Bool { dice.next(upperBound: 100 as UInt64) < percent }
-        guard hasRendezvous ?? chance(35), machines > 2 else { return }
-        for index in 1..<machines where chance(80) {
+        guard hasRendezvous ?? dice.chance(35), machines > 2 else { return }
+        for index in 1..<machines where dice.chance(80) {
             users.insert(index)
-            if chance(70) { hidden.insert(index) }
+            if dice.chance(70) { hidden.insert(index) }
         }
-        letsPortsIn = chance(50)
-        isLasting = chance(50)
+        letsPortsIn = dice.chance(50)
+        isLasting = dice.chance(50)
     }
 
     var isEmpty: Bool { users.isEmpty }
@@ -47,7 +47,7 @@ extension NodeSimulation {
         // Contact inboxes exist and are durable.
         run(until: time.milliseconds + 5_000)
         for machine in acquainted {
-            machine.contactCard = machine.ask { try? $0.card() } ?? nil
+            machine.contactCard = machine.ask { try? $0.card() }
             if let key = machine.contactCard?.key { oracle.contacts[key] = machine.index }
             machine.crash(isPowerCut: false)
             network.stop(machine.index, isPowerCut: false)

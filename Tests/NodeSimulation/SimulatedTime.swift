@@ -1,23 +1,13 @@
 import Dispatch
-import HeapModule
 import NIOCore
+import Simulation
 import Synchronization
 
 /// The global schedule: tasks of all machines and of the world, by time and then by age.
 final class SimulatedTime: @unchecked Sendable {
-    private struct Planned: Comparable {
-        let at: Int64
-        let order: UInt64
-        let id: UInt64
-        static func < (one: Planned, other: Planned) -> Bool { (one.at, one.order) < (other.at, other.order) }
-        static func == (one: Planned, other: Planned) -> Bool { one.order == other.order }
-    }
-
     /// Nanoseconds since the world began.
     private(set) var now: Int64 = 1_000_000_000
-    private var heap = Heap<Planned>()
-    private var tasks: [UInt64: (loop: SimulatedEventLoop?, body: () -> Void)] = [:]
-    private var next: UInt64 = 1
+    private var queue = EventQueue<(loop: SimulatedEventLoop?, body: () -> Void)>()
     fileprivate(set) unowned(unsafe) var current: SimulatedEventLoop?
     private(set) var count = 0
 
@@ -26,37 +16,23 @@ final class SimulatedTime: @unchecked Sendable {
     /// Returns a number for cancelling the task.
     @discardableResult func plan(at time: Int64, on loop: SimulatedEventLoop? = nil, _ body: @escaping () -> Void)
         -> UInt64
-    {
-        defer { next += 1 }
-        tasks[next] = (loop, body)
-        heap.insert(Planned(at: max(time, now), order: next, id: next))
-        return next
-    }
+    { queue.push((loop, body), at: max(time, now)) }
 
     @discardableResult func plan(
         inMilliseconds delay: Int64, on loop: SimulatedEventLoop? = nil, _ body: @escaping () -> Void
     ) -> UInt64 { plan(at: now + delay * 1_000_000, on: loop, body) }
 
-    func cancel(_ id: UInt64) { tasks[id] = nil }
+    func cancel(_ id: UInt64) { queue.cancel(id) }
 
     func forget(_ loop: SimulatedEventLoop) {
-        for (id, task) in tasks where task.loop === loop {
-            Graveyard.bury(task.body)
-            tasks[id] = nil
-        }
+        for task in queue.cancel(where: { $0.loop === loop }) { Graveyard.bury(task.body) }
     }
 
-    func forgetEverything() {
-        for task in tasks.values { Graveyard.bury(task.body) }
-        tasks = [:]
-        heap = Heap()
-    }
+    func forgetEverything() { for task in queue.cancel(where: { _ in true }) { Graveyard.bury(task.body) } }
 
     func run(until end: Int64, while goesOn: () -> Bool = { true }) {
-        while let first = heap.min, first.at <= end, goesOn() {
-            heap.removeMin()
-            guard let task = tasks.removeValue(forKey: first.id) else { continue }
-            now = max(now, first.at)
+        while goesOn(), let (at, task) = queue.pop(until: end) {
+            now = max(now, at)
             count += 1
             if let loop = task.loop { loop.turn(task.body) } else { task.body() }
         }

@@ -2,6 +2,7 @@ import Cryptography
 import Messaging
 import NIOCore
 import NodeRuntime
+import Simulation
 
 extension NodeSimulation {
     func useAndGoOn(_ machine: Machine) {
@@ -45,10 +46,8 @@ extension NodeSimulation {
         }
         guard let conversation = pick(listed) else { return }
         var choice = roll(1_000)
-        let isAsked = machine.ask { node in
-            (try? node.conversation(conversation.text))?.pendingProposal?.isOurs == false
-        }
-        if isAsked == true, chance(60) { choice = 560 }
+        let isAsked = machine.conversation(conversation.text)?.pendingProposal?.isOurs == false
+        if isAsked, chance(60) { choice = 560 }
         switch choice {
         case ..<465: send(machine, conversation)
         case ..<480: sendFile(machine, conversation)
@@ -59,27 +58,18 @@ extension NodeSimulation {
                 if let open { _ = try node.accept(conversation.text, only: open) }
             }
         case ..<690:
-            command(machine, "rejected") { node in
-                try node.command(conversation.text) { machine, turn throws(CommandError) in try machine.reject(&turn) }
-            }
-        case ..<710:
-            command(machine, "withdrawn") { node in
-                try node.command(conversation.text) { machine, turn throws(CommandError) in try machine.withdraw(&turn)
-                }
-            }
+            command(machine, conversation, "rejected") { try $0.reject(&$1) }
+        case ..<710: command(machine, conversation, "withdrawn") { try $0.withdraw(&$1) }
         case ..<735:
             var policies: [LifetimePolicy] = [.ask, .refuse, .acceptUpTo(.oneDay), .acceptUpTo(.thirtyDays)]
             if mailbox != nil { policies[3] = .acceptUpTo(.thirtyDays, mailbox: .disk) }
-            let policy = policies[Int(roll(4))]
-            command(machine, "policies") { try $0.command(conversation.text) { $0.setPolicy(policy, &$1) } }
+            let policy = one(of: policies)
+            command(machine, conversation, "policies") { $0.setPolicy(policy, &$1) }
         case ..<740:
-            let caps: [LifetimeCap?] = [
-                nil, LifetimeCap.none, .atMost(.oneDay), .atMost(.oneHour), .atMost(.ephemeral),
-            ]
-            let cap = caps[Int(roll(5))]
-            command(machine, "caps") { try $0.command(conversation.text) { $0.setCap(cap, &$1) } }
+            let cap = one(of: LifetimeCap.set)
+            command(machine, conversation, "caps") { $0.setCap(cap, &$1) }
         case ..<750:
-            command(machine, "closed") { try $0.command(conversation.text) { $0.close(&$1) } }
+            command(machine, conversation, "closed") { $0.close(&$1) }
             oracle.closed(conversation.client)
         case ..<870: read(machine, conversation)
         case ..<890: react(machine, conversation)
@@ -103,14 +93,28 @@ extension NodeSimulation {
 
     func command(_ machine: Machine, _ name: String, _ body: (isolated Node) throws -> Void) {
         nonisolated(unsafe) let body = body
-        let refusal = machine.ask { node -> String? in
+        machine.ask { [unowned self] node in
             do {
                 try body(node)
-                return nil
-            } catch { return "\(error)" }
+                count(name)
+                note("machine \(machine.index): \(name)")
+            } catch { note("machine \(machine.index): \(name) \(error)") }
         }
-        if case .some(nil) = refusal { count(name) }
-        note("machine \(machine.index): \(name) \((refusal ?? nil) ?? "")")
+    }
+
+    private func command(
+        _ machine: Machine, _ conversation: Listed, _ name: String,
+        _ body: (Conversation, inout Turn) throws -> Void
+    ) {
+        nonisolated(unsafe) let body = body
+        command(machine, name) { node in
+            try node.command(conversation.text) { one, turn throws(CommandError) in
+                do { try body(one, &turn) } catch {
+                    guard let error = error as? CommandError else { preconditionFailure("\(error)") }
+                    throw error
+                }
+            }
+        }
     }
 
     private func create(_ machine: Machine) {
@@ -119,8 +123,7 @@ extension NodeSimulation {
         let name = "c\(time.milliseconds)"
         let made = machine.ask { try? $0.createConversation(name: name, profile: profile) }
         machine.when(made) { [unowned self] made in
-            let known = machine.ask { try? $0.conversation(made.client.description) }
-            guard let conversation = known ?? nil else { return }
+            guard let conversation = machine.conversation(made.client.description) else { return }
             count(machine.isHostile ? "conversations of a hostile creator" : "conversations")
             oracle.enters(conversation, machine)
             if machine.isHostile { hostile.makes(conversation) }
@@ -145,10 +148,8 @@ extension NodeSimulation {
 
     private func revoke(_ machine: Machine, _ conversation: Listed) {
         guard conversation.isCreator else { return }
-        let invites = machine.ask { node in
-            (try? node.conversation(conversation.text))?.invites?.invites.map(\.id) ?? []
-        }
-        guard chance(60), let invite = pick(invites ?? []) else {
+        let invites = machine.conversation(conversation.text)?.invites?.invites ?? []
+        guard chance(60), let invite = pick(invites)?.id else {
             return command(machine, "revoked all invites") { try $0.revokeInvites(conversation.text) }
         }
         command(machine, "revoked invites") { try $0.revokeInvite(conversation.text, invite.description) }
@@ -180,31 +181,18 @@ extension NodeSimulation {
     private func nameOrLock(_ machine: Machine, _ conversation: Listed) {
         let name = "name \(roll(100))"
         switch roll(3) {
-        case 0:
-            command(machine, "renamed") { node in
-                try node.command(conversation.text) { one, turn throws(CommandError) in try one.rename(name, &turn) }
-            }
-        case 1:
-            command(machine, "profiles") { node in
-                try node.command(conversation.text) { one, turn throws(CommandError) in try one.setProfile(name, &turn)
-                }
-            }
+        case 0: command(machine, conversation, "renamed") { try $0.rename(name, &$1) }
+        case 1: command(machine, conversation, "profiles") { try $0.setProfile(name, &$1) }
         default:
             let isLocked = chance(40)
-            command(machine, "conversation locks") { node in
-                try node.command(conversation.text) { one, turn throws(CommandError) in
-                    try one.setLocked(isLocked, &turn)
-                }
-            }
+            command(machine, conversation, "conversation locks") { try $0.setLocked(isLocked, &$1) }
         }
     }
 
     private func removeSomebody(_ machine: Machine, _ conversation: Listed) {
         guard conversation.isCreator else { return }
-        let members = machine.ask { node in
-            (try? node.conversation(conversation.text))?.currentMembers.map(\.key).sorted() ?? []
-        }
-        guard let member = pick(members ?? []) else { return }
+        let members = machine.conversation(conversation.text)?.currentMembers.map(\.key).sorted() ?? []
+        guard let member = pick(members) else { return }
         command(machine, "removed members") { node in
             try node.removeMember(conversation.text, InboxID(member).description)
         }
@@ -256,7 +244,7 @@ extension NodeSimulation {
             return promise.futureResult.map { sent.message }
         }
         machine.when(made) { [unowned self] id in
-            guard let client, let made = machine.ask({ $0.message(id, client: client) }) ?? nil else { return }
+            guard let client, let made = machine.ask({ $0.message(id, client: client) }) else { return }
             count(made.isStored ? "sent under an agreement" : "sent")
             guard !machine.isHostile else { return }
             oracle.sent[text] = NodeOracle.Sent(
@@ -266,10 +254,10 @@ extension NodeSimulation {
     }
 
     private func propose(_ machine: Machine, _ conversation: Listed) {
-        let lifetime = Lifetime.allCases[Int(roll(6))]
+        let lifetime = one(of: Lifetime.allCases)
         let isKept = lifetime != .ephemeral
         let terms = LifetimeTerms(
-            lifetime, attachment: chance(15) ? Lifetime.allCases[Int(roll(6))] : nil,
+            lifetime, attachment: chance(15) ? one(of: Lifetime.allCases) : nil,
             unopened: isKept && chance(15) ? 5 * .minute : nil, timer: isKept && chance(10) ? .read : .send,
             mailbox: mailbox == nil ? .no : drawnConsent(isKept))
         command(machine, "proposed") { try $0.propose(conversation.text, terms) }
@@ -318,13 +306,9 @@ extension NodeSimulation {
     func unlock(_ machine: Machine) {
         guard machine.isUp else { return }
         machine.unlockedAt = time.milliseconds
-        let failure = machine.ask { node -> (any Error)? in
-            do {
-                try node.unlock(passphrase: nil)
-                return nil
-            } catch { return error }
+        machine.ask { [unowned self] node in
+            do { try node.unlock(passphrase: nil) } catch { note("machine \(machine.index): not unlocked: \(error)") }
         }
-        if let error = failure ?? nil { note("machine \(machine.index): not unlocked: \(error)") }
     }
 }
 

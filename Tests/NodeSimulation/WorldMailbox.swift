@@ -1,6 +1,7 @@
 import Cryptography
 import Messaging
 import NodeRuntime
+import Simulation
 
 /// An additional machine that is a mailbox for the others and has no conversations.
 final class WorldMailbox {
@@ -15,15 +16,14 @@ final class WorldMailbox {
     /// Uses a random stream of its own, so that worlds without a mailbox do not change.
     init?(_ options: NodeSimulation.Options, machines: Int) {
         var dice = Randomness.seeded(options.seed &* 0x9e37_79b9_7f4a_7c15 &+ 17)
-        func chance(_ percent: UInt64) -> Bool { dice.next(upperBound: 100 as UInt64) < percent }
-        let isDrawn = chance(33)
+        let isDrawn = dice.chance(33)
         guard options.hasMailbox ?? options.mistake?.needsMailbox ?? isDrawn else { return nil }
         index = machines
         // At least two users, so that two members can share the mailbox.
-        users = Set((0..<machines).filter { $0 < 2 || chance(85) })
-        let drawnHostile = chance(35)
+        users = Set((0..<machines).filter { $0 < 2 || dice.chance(85) })
+        let drawnHostile = dice.chance(35)
         isHostile = options.isMailboxHostile ?? (options.mistake == nil && drawnHostile)
-        clockOffset = Milliseconds(dice.next(upperBound: UInt64(4 * Milliseconds.hour))) - 2 * .hour
+        clockOffset = dice.roll(4 * .hour) - 2 * .hour
         hostile = HostileMailbox(dice: .seeded(dice.next()))
     }
 
@@ -147,7 +147,7 @@ extension NodeSimulation {
                 }
             }
             return found
-        } ?? nil
+        }
     }
 
     private func checkPut(_ put: SlotPut, into box: BoxID) {

@@ -1,10 +1,11 @@
 import NodeSimulation
+import Simulation
 import Testing
 
 /// A share of `make simulate PART=node` in small worlds, because a debug build is slow.
 @Suite struct WholeNodes {
     @Test func `equal seeds give equal runs, and different seeds different ones`() {
-        func run(_ seed: UInt64) -> NodeSimulation.Report {
+        func run(_ seed: UInt64) -> Report {
             NodeSimulation.run(NodeSimulation.Options(seed: seed, seconds: 20, machines: 3))
         }
         let (first, again, other) = (run(7), run(7), run(8))

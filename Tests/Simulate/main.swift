@@ -64,15 +64,7 @@ struct Campaign {
         exit(2)
     }
 
-    struct Outcome {
-        var machines: Int
-        var events: Int
-        var trace: UInt64
-        var violations: [String]
-        var counts: [String: Int]
-    }
-
-    func run(_ seed: UInt64) -> Outcome {
+    func run(_ seed: UInt64) -> Report {
         switch part {
         case .core:
             var options = Simulation.Options(seed: seed, seconds: seconds ?? 120, isExplosive: isExplosive)
@@ -83,10 +75,7 @@ struct Campaign {
             }
             let simulation = Simulation(options)
             simulation.verbose = isVerbose
-            let report = simulation.run()
-            return Outcome(
-                machines: report.nodeCount, events: report.events, trace: report.traceHash,
-                violations: report.violations, counts: report.counts)
+            return simulation.run()
         case .node:
             var options = NodeSimulation.Options(seed: seed, seconds: seconds ?? 60, machines: machines)
             if isRelayed { options.hasRendezvous = true }
@@ -96,10 +85,7 @@ struct Campaign {
                 guard let mistake = PlantedMistake(rawValue: bug) else { Self.fail() }
                 options.mistake = mistake
             }
-            let report = NodeSimulation.run(options, log: isVerbose ? { print($0) } : nil)
-            return Outcome(
-                machines: report.machineCount, events: report.events, trace: report.traceHash,
-                violations: report.violations, counts: report.counts)
+            return NodeSimulation.run(options, log: isVerbose ? { print($0) } : nil)
         }
     }
 
@@ -157,7 +143,7 @@ struct Campaign {
             counts.merge(outcome.counts, uniquingKeysWith: +)
             if !outcome.violations.isEmpty { failures.append(seed) }
             if seeds == 1 || !outcome.violations.isEmpty {
-                print("seed \(seed): \(outcome.machines) nodes, \(outcome.events) events, trace \(outcome.trace)")
+                print("seed \(seed): \(outcome.nodeCount) nodes, \(outcome.events) events, trace \(outcome.traceHash)")
                 for violation in outcome.violations.prefix(5) { print("  \(violation)") }
                 if !outcome.violations.isEmpty { print("  again: \(replay(seed))") }
                 fflush(nil)

@@ -317,17 +317,7 @@ final class Oracle {
 
     func checkConversation(_ node: SimulatedNode, _ client: ClientID) {
         guard let machine = node.core.conversation(client) else { return }
-        func bound(_ name: String, _ value: Int, _ limit: Int) {
-            if value > limit { simulation.violation("I7 \(name): \(value) of \(limit)") }
-        }
-        bound("held bytes", machine.heldByteCount, Limits.memoryByteCount)
-        bound("outbox", machine.outboxCount, Limits.outboxCount)
-        let record = machine.record
-        bound("known agreements", record.lifetime.known.count, Limits.agreementCount)
-        bound("whole agreements", record.lifetime.earlier.count, Limits.agreementRecordCount)
-        bound("ballot floors", record.lifetime.floors.count, Limits.ballotFloorCount)
-        bound("invites", record.issuer?.invites.count ?? 0, Limits.inviteCount)
-        bound("members", machine.currentMembers.count + 1, Limits.memberCount)
+        for excess in machine.excesses { simulation.violation("I7 \(excess)") }
         for entry in machine.currentMembers.flatMap({ machine.outbox(to: $0.key) }) where entry.attempts > 200 {
             simulation.violation("I7 a message was sent \(entry.attempts) times")
         }
@@ -449,26 +439,14 @@ extension Simulation {
 
     func unrest() -> String? {
         for (node, one, other, two) in pairs() {
-            guard one.isOnline(two.key.publicKey), two.isOnline(one.key.publicKey) else {
-                return "nodes \(node.index) and \(other.index) have no link"
-            }
+            // An answer may be on its way over a link with seconds of delay.
+            if let reason = one.unrest(with: two) { return "nodes \(node.index) and \(other.index) \(reason)" }
             guard let link = one.link(to: two.key.publicKey), link == two.link(to: one.key.publicKey),
                 let state = links[link], state.isWhole
             else { return "nodes \(node.index) and \(other.index) do not know that their link is lost" }
-            let waiting = one.outbox(to: two.key.publicKey).count + two.outbox(to: one.key.publicKey).count
-            if waiting > 0 {
-                return "the outboxes of nodes \(node.index) and \(other.index) hold \(waiting) for each other"
-            }
-            guard one.groupDigest == two.groupDigest else {
-                return "nodes \(node.index) and \(other.index) know different things of their group"
-            }
-            // An answer may be on its way over a link with seconds of delay.
-            guard one.agreement?.id == two.agreement?.id else {
-                return "nodes \(node.index) and \(other.index) are under different agreements"
-            }
         }
         for node in nodes {
-            if !node.pending.isEmpty || !node.outputs.isEmpty { return "node \(node.index) has not committed" }
+            if !node.hasCommitted { return "node \(node.index) has not committed" }
             for tombstone in node.core.tombstones where tombstone.role == .creator && !tombstone.isTraceless {
                 for member in tombstone.members where tombstone.confirmed[member] == nil {
                     // A member that left or cancelled cannot confirm.
