@@ -10,7 +10,7 @@ extension NodeSimulation {
     /// An authentic frame has arrived. Returns the frames for the node: the same one, unless the sender is hostile or a
     /// mistake is planted.
     func passed(_ bytes: [UInt8], from key: PublicKey, to machine: Machine) -> [[UInt8]] {
-        trace.mix(bytes.count)
+        journal.mix(bytes.count)
         if machine.isHostile {
             hostile.hears(bytes)
             if hostile.isEcho(bytes) { return [] }
@@ -54,9 +54,9 @@ extension NodeSimulation {
     func saw(_ event: Event, _ machine: Machine, _ incarnation: Int) {
         let name = "\(event.kind)".prefix { $0 != "(" }
         count("event \(name)")
-        trace.mix(machine.index)
-        trace.mix(event.at.milliseconds == 0 ? 0 : Int(event.at.milliseconds))
-        for byte in name.utf8 { trace.mix(UInt64(byte)) }
+        journal.mix(machine.index)
+        journal.mix(Int(event.at.milliseconds))
+        for byte in name.utf8 { journal.mix(UInt64(byte)) }
         note("machine \(machine.index): \(event.kind)")
         guard !machine.isHostile else { return }
         if case .exploded = event.kind {
@@ -70,11 +70,10 @@ extension NodeSimulation {
         case .deletionReceipt(let member):
             time.plan(inMilliseconds: 0) { [unowned self] in checkReceipt(of: member, at: machine) }
         case .explosionScheduled(let end):
-            let key = NodeOracle.Key(client: client, text: "")
-            if let before = oracle.schedules[key], before < end {
+            if let before = oracle.schedules[client], before < end {
                 violation("I5 machine \(machine.index) shows an explosion put off")
             }
-            oracle.schedules[key] = end
+            oracle.schedules[client] = end
         case .joined:
             if oracle.cancelled.contains(client) {
                 violation("machine \(machine.index) has entered by a join that was given up")
@@ -167,7 +166,7 @@ extension NodeSimulation {
                     if (try? node.explosion(promise.conversation.description)) != nil { return nil }
                     // By a clock set far ahead, even the tombstone has expired.
                     let ends = oracle.inboxes.filter { $0.value.key == promise.inbox }.keys.compactMap {
-                        oracle.schedules[NodeOracle.Key(client: $0, text: "")]
+                        oracle.schedules[$0]
                     }
                     let isForgotten = ends.contains { $0 + Limits.tombstoneLifetime <= node.currentTime }
                     return isForgotten ? nil : "its conversation is gone"
@@ -210,8 +209,8 @@ extension NodeSimulation {
     /// agreement. It finds no expired message either, apart from the time that overwriting takes.
     /// - Parameter late: messages that were late while ``acts(_:)`` was false, and must be gone by now.
     func inspectDisk(_ machine: Machine, again late: Set<MessageID>? = nil) {
-        guard machine.isUp, !machine.isHostile, !machine.diskHasFailed, machine.startedAt + 25_000 < time.milliseconds,
-            machine.unlockedAt + 25_000 < time.milliseconds,
+        guard machine.isUp, !machine.isHostile, !machine.diskHasFailed, machine.startedAt + 25_000 < milliseconds,
+            machine.unlockedAt + 25_000 < milliseconds,
             let now = machine.ask({ $0.status().isLocked ? nil : $0.currentTime })
         else { return late == nil ? () : count("late messages not looked for again") }
         count("stolen disks")
@@ -261,7 +260,7 @@ extension NodeSimulation {
     /// later, even by a reading of ours, and has its next turn within 10 s more.
     private func acts(_ machine: Machine) -> Bool {
         guard let steppedAt = machine.steppedAt, machine.startedAt <= steppedAt else { return true }
-        return !(60_000...80_000).contains(time.milliseconds - steppedAt)
+        return !(60_000...80_000).contains(milliseconds - steppedAt)
     }
 
     func identity(of row: RowID, in store: Store) -> PublicKey? {

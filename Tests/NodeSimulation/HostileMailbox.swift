@@ -14,10 +14,10 @@ final class HostileMailbox: Forger {
     /// Slots that were confirmed but are never shown.
     private var dropped: Set<SlotID> = []
     private var held: [[UInt8]] = []
-    package var dice: Randomness
-    private(set) var counts: [String: Int] = [:]
+    var dice: Randomness
+    let journal: Journal
 
-    init(dice: Randomness) { self.dice = dice }
+    init(dice: Randomness, journal: Journal) { (self.dice, self.journal) = (dice, journal) }
 
     func hears(_ request: MailboxRequest) {
         switch request {
@@ -34,7 +34,7 @@ final class HostileMailbox: Forger {
     func forge(_ bytes: [UInt8]) -> [[UInt8]] {
         guard case .mailboxAnswer(let answer)? = try? FrameCodec.decode(bytes) else { return [bytes] }
         let kind: String
-        defer { counts["hostile mailbox: \(kind)", default: 0] += 1 }
+        defer { count("hostile mailbox: \(kind)") }
         switch roll(100) {
         case ..<82:
             let changed = lie(answer)

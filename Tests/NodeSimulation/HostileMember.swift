@@ -3,7 +3,7 @@ import Messaging
 import Simulation
 
 /// Makes its choices from what it has seen.
-protocol Forger: Drawing { static var poolCount: Int { get } }
+protocol Forger: Drawing, Journaling { static var poolCount: Int { get } }
 
 extension Forger {
     func roll(_ bound: Int) -> Int { Int(dice.roll(Int64(bound))) }
@@ -33,10 +33,10 @@ final class HostileMember: Forger, @unchecked Sendable {
     private var made: [PublicKey: Genesis] = [:]
     private var members: [Member] = []
     private var held: [[UInt8]] = []
-    package var dice: Randomness
-    private(set) var counts: [String: Int] = [:]
+    var dice: Randomness
+    let journal: Journal
 
-    init(dice: Randomness) { self.dice = dice }
+    init(dice: Randomness, journal: Journal) { (self.dice, self.journal) = (dice, journal) }
 
     func makes(_ one: Conversation) {
         let key = one.key.publicKey
@@ -86,7 +86,7 @@ final class HostileMember: Forger, @unchecked Sendable {
     func forge(_ bytes: [UInt8], from key: PublicKey, to receiver: Int) -> [[UInt8]] {
         hears(bytes)
         let kind: String
-        defer { counts["hostile: \(kind)", default: 0] += 1 }
+        defer { count("hostile: \(kind)") }
         if let said = lies(bytes, key, to: receiver) {
             kind = "a creator's lie"
             return said.map(FrameCodec.encode)

@@ -97,7 +97,7 @@ final class NodeOracle: @unchecked Sendable {
     /// Members and their addresses, as the conversation's creator last knew them.
     var known: [ConversationID: [Member]] = [:]
     /// Explosion time that each machine reported.
-    var schedules: [Key: Timestamp] = [:]
+    var schedules: [ClientID: Timestamp] = [:]
 
     func destroyed(_ inbox: PublicKey?, on machine: Machine, isCertain: Bool = true) {
         guard let inbox else { return }

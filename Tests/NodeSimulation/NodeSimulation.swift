@@ -8,7 +8,7 @@ import Simulation
 ///
 /// During a phase of faults and random commands no invariant may break. Then the faults stop, and the nodes must
 /// converge. `Tests/Simulation` simulates the core alone, faster.
-package final class NodeSimulation: Drawing, @unchecked Sendable {
+package final class NodeSimulation: SimulatedWorld, @unchecked Sendable {
     package struct Options: Sendable {
         package var seed: UInt64
         /// Duration of the faults in simulated seconds.
@@ -37,14 +37,12 @@ package final class NodeSimulation: Drawing, @unchecked Sendable {
 
     /// The world's time 0, in milliseconds since 1970.
     static let epoch: Milliseconds = 1_750_000_000_000
-    /// A run stops at this number of violations.
-    static let violationLimit = 10
     /// Time for convergence after the faults, in milliseconds.
     static let patience: Int64 = 90 * 60_000
 
     let options: Options
     let time = SimulatedTime()
-    let trace = Trace()
+    package let journal: Journal
     let network: SimulatedNetwork
     let datagrams: SimulatedDatagrams
     package var dice: Randomness
@@ -56,27 +54,22 @@ package final class NodeSimulation: Drawing, @unchecked Sendable {
     let hostile: HostileMember
     /// Hostile machines also create conversations and invite to them.
     private(set) var hostilesCreate = false
-    private(set) var violations: [String] = []
-    private(set) var counts: [String: Int] = [:]
     var isCalm = false
     var nextText = 1
-    package var log: ((String) -> Void)?
+    package var milliseconds: Int64 { time.milliseconds }
+    var violations: [String] { journal.violations }
 
     /// Runs one seed. The same seed always gives the same report.
     package static func run(_ options: Options, log: ((String) -> Void)? = nil) -> Report {
-        SeededRandomness.run(seed: options.seed) {
-            let simulation = NodeSimulation(options)
-            simulation.log = log
-            return simulation.run()
-        }
+        SeededRandomness.run(seed: options.seed) { NodeSimulation(options, Journal(limit: 10, log: log)).run() }
     }
 
-    private init(_ options: Options) {
-        self.options = options
+    private init(_ options: Options, _ journal: Journal) {
+        (self.options, self.journal) = (options, journal)
         dice = .seeded(options.seed &* 0x9e37_79b9_7f4a_7c15 &+ 11)
-        hostile = HostileMember(dice: .seeded(dice.next()))
-        network = SimulatedNetwork(time, dice: .seeded(dice.next()), trace: trace)
-        datagrams = SimulatedDatagrams(network, dice: .seeded(dice.next()), trace: trace)
+        hostile = HostileMember(dice: .seeded(dice.next()), journal: journal)
+        network = SimulatedNetwork(time, dice: .seeded(dice.next()), journal: journal)
+        datagrams = SimulatedDatagrams(network, dice: .seeded(dice.next()), journal: journal)
         // Some worlds have no TCP at all, others little.
         network.lastingRefusals = one(of: [0, 0, 0, 50, 100])
         let drawn = chance(60) ? 2 + roll(3) : chance(85) ? 4 + roll(5) : 9 + roll(8)
@@ -84,7 +77,7 @@ package final class NodeSimulation: Drawing, @unchecked Sendable {
         roads = Roads(
             seed: options.seed, machines: count, hasRendezvous: options.mistake == nil ? options.hasRendezvous : false)
         network.roads = roads
-        mailbox = WorldMailbox(options, machines: count)
+        mailbox = WorldMailbox(options, machines: count, journal)
         let isHostile = options.isHostile ?? (options.mistake == nil && count > 2 && chance(40))
         let hostileCount = isHostile ? (count > 3 && chance(30) ? 2 : 1) : 0
         hostilesCreate = isHostile && chance(50)
@@ -106,18 +99,10 @@ package final class NodeSimulation: Drawing, @unchecked Sendable {
         if let mailbox { machines.append(mailbox.machine(in: self)) }
     }
 
-    func violation(_ text: String) {
-        note("VIOLATION \(text)")
-        if violations.count < Self.violationLimit { violations.append("t=\(time.milliseconds) \(text)") }
-    }
-
     /// Whether the key is a hostile machine's. Unknown keys are not.
     func isHostile(_ key: PublicKey) -> Bool { oracle.owners[key].map { machines[$0].isHostile } ?? false }
 
-    func count(_ name: String) { counts[name, default: 0] += 1 }
-    func note(_ text: @autoclosure () -> String) { log?("t=\(time.milliseconds) \(text())") }
-
-    func run(until end: Int64) { time.run(until: end * 1_000_000) { self.violations.count < Self.violationLimit } }
+    func run(until end: Int64) { time.run(until: end * 1_000_000) { !self.journal.isFull } }
 
     private func run() -> Report {
         for machine in machines { machine.initialize() }
@@ -128,14 +113,14 @@ package final class NodeSimulation: Drawing, @unchecked Sendable {
         for machine in people { time.plan(inMilliseconds: roll(2_000)) { [unowned self] in useAndGoOn(machine) } }
         time.plan(inMilliseconds: 3_000) { [unowned self] in misfortune() }
         time.plan(inMilliseconds: 20_000) { [unowned self] in steal() }
-        run(until: time.milliseconds + options.seconds * 1_000)
+        run(until: milliseconds + options.seconds * 1_000)
         calmDown()
-        let calmAt = time.milliseconds
-        while time.milliseconds < calmAt + Self.patience, violations.isEmpty {
-            run(until: time.milliseconds + 10_000)
+        let calmAt = milliseconds
+        while milliseconds < calmAt + Self.patience, violations.isEmpty {
+            run(until: milliseconds + 10_000)
             for machine in machines { look(at: machine) }
             if unrest() == nil {
-                count(time.milliseconds - calmAt <= 60_000 ? "healed within 60 s" : "healed later")
+                count(milliseconds - calmAt <= 60_000 ? "healed within 60 s" : "healed later")
                 break
             }
         }
@@ -143,18 +128,13 @@ package final class NodeSimulation: Drawing, @unchecked Sendable {
         if violations.isEmpty, mailbox != nil { talkThroughMailbox() }
         if violations.isEmpty { finish() }
         defer { forget() }
-        return Report(
-            seed: options.seed, nodeCount: machines.count, events: time.count, violations: violations,
-            traceHash: trace.sum,
-            counts: counts.merging(network.counts, uniquingKeysWith: +).merging(datagrams.counts, uniquingKeysWith: +)
-                .merging(hostile.counts, uniquingKeysWith: +).merging(
-                    mailbox?.hostile.counts ?? [:], uniquingKeysWith: +))
+        return report(seed: options.seed, nodeCount: machines.count, events: time.count)
     }
 
     private func calmDown() {
         note("calm")
         if let relay = machines[Roads.rendezvous].ask({ $0.relayService?.counts }) {
-            counts["relayed streams", default: 0] += Int(relay.opened)
+            journal.count("relayed streams", Int(relay.opened))
         }
         isCalm = true
         roads.heal()
@@ -187,7 +167,7 @@ package final class NodeSimulation: Drawing, @unchecked Sendable {
             if let error = machine.start() { violation("machine \(machine.index) does not start: \(error)") }
             started(machine)
         }
-        run(until: time.milliseconds + 30_000)
+        run(until: milliseconds + 30_000)
         for machine in machines { inspectDisk(machine) }
     }
 
@@ -226,12 +206,5 @@ package enum PlantedMistake: String, Sendable, CaseIterable {
     /// A slot is discarded at its mailbox before its content is durable at the receiver.
     case earlyDiscard
 
-    var needsMailbox: Bool {
-        switch self {
-        case .ignoredDwell, .earlyDiscard: true
-        case .lyingFsync, .lateFsync, .forgottenClock, .slowClock, .fastClock, .writtenMemory, .droppedAgreement,
-            .keptRow, .restoredBackup, .lostAcknowledgements, .shownTwice:
-            false
-        }
-    }
+    var needsMailbox: Bool { self == .ignoredDwell || self == .earlyDiscard }
 }

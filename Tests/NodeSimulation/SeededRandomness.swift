@@ -43,22 +43,13 @@ enum SeededRandomness {
     private static func fill(_ buffer: UnsafeMutableRawPointer, _ count: Int) {
         guard let pointer = pthread_getspecific(key) else {
             var system = SystemRandomNumberGenerator()
-            return write(&system, buffer, count)
+            return copy(system.bytes(count), to: buffer)
         }
-        let generator = Unmanaged<Generator>.fromOpaque(pointer).takeUnretainedValue()
-        write(&generator.randomness, buffer, count)
+        copy(Unmanaged<Generator>.fromOpaque(pointer).takeUnretainedValue().randomness.bytes(count), to: buffer)
     }
 
-    private static func write(
-        _ generator: inout some RandomNumberGenerator, _ buffer: UnsafeMutableRawPointer, _ count: Int
-    ) {
-        var done = 0
-        while done < count {
-            var word = generator.next().littleEndian
-            let part = min(8, count - done)
-            memcpy(buffer + done, &word, part)
-            done += part
-        }
+    private static func copy(_ bytes: [UInt8], to buffer: UnsafeMutableRawPointer) {
+        UnsafeMutableRawBufferPointer(start: buffer, count: bytes.count).copyBytes(from: bytes)
     }
 
     static func run<Result>(seed: UInt64, _ body: () -> Result) -> Result {

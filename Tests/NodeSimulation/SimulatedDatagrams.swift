@@ -1,9 +1,10 @@
 import Messaging
 import NIOCore
+import Simulation
 import Transport
 
 /// The network's datagrams: lost, delayed, reordered, duplicated and changed; NATs give their senders new ports.
-final class SimulatedDatagrams: @unchecked Sendable {
+final class SimulatedDatagrams: Drawing, Journaling, @unchecked Sendable {
     fileprivate final class Socket: DatagramSocket {
         let localAddress: SocketAddress
         let name: DatagramAddress
@@ -45,22 +46,18 @@ final class SimulatedDatagrams: @unchecked Sendable {
 
     private let network: SimulatedNetwork
     private let time: SimulatedTime
-    private var dice: Randomness
-    private let trace: Trace
+    var dice: Randomness
+    let journal: Journal
     fileprivate var sockets: [Socket] = []
     private var nextPort = firstPort
-    var lossPerCent: UInt64 = 0
-    private(set) var counts: [String: Int] = [:]
+    var lossPerCent: Int64 = 0
 
-    init(_ network: SimulatedNetwork, dice: Randomness, trace: Trace) {
+    init(_ network: SimulatedNetwork, dice: Randomness, journal: Journal) {
         self.network = network
         time = network.time
         self.dice = dice
-        self.trace = trace
+        self.journal = journal
     }
-
-    private func roll(_ bound: UInt64) -> UInt64 { dice.next(upperBound: bound) }
-    private func count(_ name: String) { counts[name, default: 0] += 1 }
 
     func stop(_ machine: Int) {
         for socket in sockets where socket.machine == machine { socket.isOpen = false }
@@ -72,8 +69,7 @@ final class SimulatedDatagrams: @unchecked Sendable {
 
     /// A NAT gives one socket a new port, and nothing reaches the old one.
     func rebind() {
-        guard !sockets.isEmpty else { return }
-        let socket = sockets[Int(roll(UInt64(sockets.count)))]
+        guard let socket = pick(sockets) else { return }
         count("rebindings")
         nextPort = nextPort < .max ? nextPort + 1 : Self.firstPort
         // Its own port is still forwarded, so that others can dial it; peers it talks to see the new one.
@@ -112,7 +108,7 @@ final class SimulatedDatagrams: @unchecked Sendable {
         guard !network.mute.contains(socket.machine) else { return }
         if network.roads.hidden.contains(socket.machine) { socket.holes[hole(address)] = time.now }
         count("datagrams")
-        trace.mix(bytes.count)
+        journal.mix(bytes.count)
         guard
             let target = sockets.first(where: { other in
                 other.name.ip == address.ip && (other.name.port == address.port || other.port == address.port)
@@ -122,12 +118,12 @@ final class SimulatedDatagrams: @unchecked Sendable {
         var bytes = bytes
         if network.spoilsPerThousand > 0, roll(1_000) < network.spoilsPerThousand {
             count("datagrams changed")
-            bytes[Int(roll(UInt64(bytes.count)))] ^= UInt8(1) << UInt8(roll(8))
+            bytes[Int(roll(Int64(bytes.count)))] ^= UInt8(1) << UInt8(roll(8))
         }
         let copies = roll(100) == 0 ? 2 : 1
         let source = DatagramAddress(socket.name.ip, port: socket.port, socket: target.number)
         for _ in 0..<copies {
-            let arrival = time.now + Int64(1_000_000 + roll(60_000_000)) + network.jitter()
+            let arrival = time.now + 1_000_000 + roll(60_000_000) + network.jitter()
             time.plan(at: arrival, on: target.loop) { [weak target] in
                 guard let target, target.isOpen else { return }
                 target.receive((source, bytes))

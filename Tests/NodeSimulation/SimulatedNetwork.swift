@@ -1,11 +1,13 @@
+import Cryptography
 import Glibc
 import Messaging
 import NIOCore
+import Simulation
 import Transport
 
 /// All paths between the machines, and their faults: delays, one-way and two-way partitions, lost connections, and an
 /// attacker that changes bytes, replays greetings and sends garbage.
-final class SimulatedNetwork: @unchecked Sendable {
+final class SimulatedNetwork: Drawing, Journaling, @unchecked Sendable {
     enum Failure { case reset, timedOut, refused, unreachable }
 
     struct Listener {
@@ -28,8 +30,8 @@ final class SimulatedNetwork: @unchecked Sendable {
     private static let greetingCount = 32
 
     let time: SimulatedTime
-    private var dice: Randomness
-    private let trace: Trace
+    var dice: Randomness
+    let journal: Journal
     private var listeners: [String: Listener] = [:]
     private(set) var connections: [Int: Connection] = [:]
     private var nextConnection = 0
@@ -37,19 +39,15 @@ final class SimulatedNetwork: @unchecked Sendable {
     private var greetings: [Greeting] = []
     /// Machines that just lost power: they send nothing more.
     var mute: Set<Int> = []
-    var spoilsPerThousand: UInt64 = 0
-    var refusesPerCent: UInt64 = 0
+    var spoilsPerThousand: Int64 = 0
+    var refusesPerCent: Int64 = 0
     var roads = Roads.open
     /// Refusals that remain after the faults.
-    var lastingRefusals: UInt64 = 0 { didSet { refusesPerCent = lastingRefusals } }
-    private(set) var counts: [String: Int] = [:]
+    var lastingRefusals: Int64 = 0 { didSet { refusesPerCent = lastingRefusals } }
 
-    init(_ time: SimulatedTime, dice: Randomness, trace: Trace) {
-        (self.time, self.dice, self.trace) = (time, dice, trace)
+    init(_ time: SimulatedTime, dice: Randomness, journal: Journal) {
+        (self.time, self.dice, self.journal) = (time, dice, journal)
     }
-
-    private func roll(_ bound: UInt64) -> UInt64 { dice.next(upperBound: bound) }
-    private func count(_ name: String) { counts[name, default: 0] += 1 }
 
     func listen(_ listener: Listener, at host: String, _ port: Int) { listeners["\(host):\(port)"] = listener }
 
@@ -99,16 +97,15 @@ final class SimulatedNetwork: @unchecked Sendable {
 
     func pick() -> Connection? {
         sweep()
-        let numbers = connections.keys.sorted()
-        return numbers.isEmpty ? nil : connections[numbers[Int(roll(UInt64(numbers.count)))]]
+        return pick(connections.keys.sorted()).flatMap { connections[$0] }
     }
 
-    func jitter() -> Int64 { Int64(roll(10) == 0 ? roll(400_000_000) : roll(5_000_000)) }
+    func jitter() -> Int64 { roll(10) == 0 ? roll(400_000_000) : roll(5_000_000) }
 
     func pieces(of bytes: ByteBuffer) -> [ByteBuffer] {
         guard bytes.readableBytes > 1, roll(8) == 0 else { return [bytes] }
         var bytes = bytes
-        let first = bytes.readSlice(length: 1 + Int(roll(UInt64(bytes.readableBytes - 1))))
+        let first = bytes.readSlice(length: 1 + Int(roll(Int64(bytes.readableBytes - 1))))
         return [first, bytes].compactMap { $0 }
     }
 
@@ -116,15 +113,16 @@ final class SimulatedNetwork: @unchecked Sendable {
         guard spoilsPerThousand > 0, roll(1_000) < spoilsPerThousand, bytes.readableBytes > 0 else { return bytes }
         count("spoilt pieces")
         var bytes = bytes
-        let index = bytes.readerIndex + Int(roll(UInt64(bytes.readableBytes)))
+        let index = bytes.readerIndex + Int(roll(Int64(bytes.readableBytes)))
         let bit = UInt8(1) << UInt8(roll(8))
         bytes.setInteger((bytes.getInteger(at: index, as: UInt8.self) ?? 0) ^ bit, at: index)
         return bytes
     }
 
     func sent(_ bytes: ByteBuffer, on connection: Connection, from side: Connection.Side) {
-        trace.mix(connection.number)
-        trace.mix(bytes)
+        journal.mix(connection.number)
+        journal.mix(bytes.readableBytes)
+        for byte in bytes.readableBytesView.prefix(32) { journal.mix(UInt64(byte)) }
         count("pieces")
         guard side == .dialer, bytes.readableBytes < 4_096, let address = connection.address(.listener),
             let host = address.ipAddress, let port = address.port
@@ -133,13 +131,13 @@ final class SimulatedNetwork: @unchecked Sendable {
         if greetings.count < Self.greetingCount {
             greetings.append(greeting)
         } else if roll(4) == 0 {
-            greetings[Int(roll(UInt64(greetings.count)))] = greeting
+            greetings[Int(roll(Int64(greetings.count)))] = greeting
         }
     }
 
     func arrived(_ bytes: ByteBuffer?, on connection: Connection, at side: Connection.Side) {
-        trace.mix(connection.number)
-        trace.mix(bytes?.readableBytes ?? -1)
+        journal.mix(connection.number)
+        journal.mix(bytes?.readableBytes ?? -1)
     }
 
     func error(_ failure: Failure) -> any Error {
@@ -154,7 +152,7 @@ final class SimulatedNetwork: @unchecked Sendable {
     }
 
     /// A random delay in nanoseconds.
-    private func delay() -> Int64 { Int64(1_000_000 + roll(60_000_000)) }
+    private func delay() -> Int64 { 1_000_000 + roll(60_000_000) }
 
     fileprivate func connect(
         _ machine: Int, _ address: SocketAddress?, to endpoint: Transport.Endpoint, patience: TimeAmount,
@@ -225,22 +223,19 @@ final class SimulatedNetwork: @unchecked Sendable {
 
     /// A stranger connects with garbage, the beginning of a valid message, or a replayed greeting.
     func intrude() {
-        let names = listeners.keys.sorted()
-        guard !names.isEmpty else { return }
-        var name = names[Int(roll(UInt64(names.count)))]
+        guard var name = pick(listeners.keys.sorted()) else { return }
         var bytes = ByteBuffer()
         switch roll(3) {
         case 0:
             count("repeated greetings")
-            guard !greetings.isEmpty else { return }
-            let greeting = greetings[Int(roll(UInt64(greetings.count)))]
+            guard let greeting = pick(greetings) else { return }
             bytes = greeting.bytes
             if roll(2) == 0 { name = greeting.listener }
         case 1:
             count("cut greetings")
-            guard !greetings.isEmpty else { return }
-            bytes = greetings[Int(roll(UInt64(greetings.count)))].bytes
-            bytes = bytes.getSlice(at: bytes.readerIndex, length: Int(roll(UInt64(bytes.readableBytes)))) ?? bytes
+            guard let greeting = pick(greetings) else { return }
+            bytes = greeting.bytes
+            bytes = bytes.getSlice(at: bytes.readerIndex, length: Int(roll(Int64(bytes.readableBytes)))) ?? bytes
         default:
             count("rubbish")
             for _ in 0..<1 + roll(200) { bytes.writeInteger(UInt8(truncatingIfNeeded: roll(256))) }
@@ -278,18 +273,5 @@ struct MachineNetwork: Network, @unchecked Sendable {
             let address = try SocketAddress(ipAddress: endpoint.host, port: endpoint.port)
             return loop.makeSucceededFuture(TCPListener(address: address, close: { loop.makeSucceededVoidFuture() }))
         } catch { return loop.makeFailedFuture(ListenFailure.unresolvable(endpoint)) }
-    }
-}
-
-/// A hash of everything that happens, in order: equal hashes mean equal runs.
-final class Trace: @unchecked Sendable {
-    private(set) var sum: UInt64 = 0xcbf2_9ce4_8422_2325
-
-    func mix(_ value: UInt64) { sum = (sum ^ value) &* 0x100_0000_01b3 }
-    func mix(_ value: Int) { mix(UInt64(bitPattern: Int64(value))) }
-
-    func mix(_ bytes: ByteBuffer) {
-        mix(bytes.readableBytes)
-        bytes.withUnsafeReadableBytes { for byte in $0.prefix(32) { mix(UInt64(byte)) } }
     }
 }

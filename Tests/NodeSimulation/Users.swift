@@ -57,8 +57,7 @@ extension NodeSimulation {
                 let open = try node.conversation(conversation.text).pendingProposal?.proposal.id
                 if let open { _ = try node.accept(conversation.text, only: open) }
             }
-        case ..<690:
-            command(machine, conversation, "rejected") { try $0.reject(&$1) }
+        case ..<690: command(machine, conversation, "rejected") { try $0.reject(&$1) }
         case ..<710: command(machine, conversation, "withdrawn") { try $0.withdraw(&$1) }
         case ..<735:
             var policies: [LifetimePolicy] = [.ask, .refuse, .acceptUpTo(.oneDay), .acceptUpTo(.thirtyDays)]
@@ -103,8 +102,7 @@ extension NodeSimulation {
     }
 
     private func command(
-        _ machine: Machine, _ conversation: Listed, _ name: String,
-        _ body: (Conversation, inout Turn) throws -> Void
+        _ machine: Machine, _ conversation: Listed, _ name: String, _ body: (Conversation, inout Turn) throws -> Void
     ) {
         nonisolated(unsafe) let body = body
         command(machine, name) { node in

@@ -14,7 +14,7 @@ final class WorldMailbox {
     private let clockOffset: Milliseconds
 
     /// Uses a random stream of its own, so that worlds without a mailbox do not change.
-    init?(_ options: NodeSimulation.Options, machines: Int) {
+    init?(_ options: NodeSimulation.Options, machines: Int, _ journal: Journal) {
         var dice = Randomness.seeded(options.seed &* 0x9e37_79b9_7f4a_7c15 &+ 17)
         let isDrawn = dice.chance(33)
         guard options.hasMailbox ?? options.mistake?.needsMailbox ?? isDrawn else { return nil }
@@ -24,7 +24,7 @@ final class WorldMailbox {
         let drawnHostile = dice.chance(35)
         isHostile = options.isMailboxHostile ?? (options.mistake == nil && drawnHostile)
         clockOffset = dice.roll(4 * .hour) - 2 * .hour
-        hostile = HostileMailbox(dice: .seeded(dice.next()))
+        hostile = HostileMailbox(dice: .seeded(dice.next()), journal: journal)
     }
 
     func machine(in world: NodeSimulation) -> Machine {

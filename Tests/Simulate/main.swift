@@ -65,6 +65,7 @@ struct Campaign {
     }
 
     func run(_ seed: UInt64) -> Report {
+        let log: ((String) -> Void)? = isVerbose ? { print($0) } : nil
         switch part {
         case .core:
             var options = Simulation.Options(seed: seed, seconds: seconds ?? 120, isExplosive: isExplosive)
@@ -73,9 +74,7 @@ struct Campaign {
                 guard let planted = PlantedBug(rawValue: bug) else { Self.fail() }
                 options.bug = planted
             }
-            let simulation = Simulation(options)
-            simulation.verbose = isVerbose
-            return simulation.run()
+            return Simulation.run(options, log: log)
         case .node:
             var options = NodeSimulation.Options(seed: seed, seconds: seconds ?? 60, machines: machines)
             if isRelayed { options.hasRendezvous = true }
@@ -85,7 +84,7 @@ struct Campaign {
                 guard let mistake = PlantedMistake(rawValue: bug) else { Self.fail() }
                 options.mistake = mistake
             }
-            return NodeSimulation.run(options, log: isVerbose ? { print($0) } : nil)
+            return NodeSimulation.run(options, log: log)
         }
     }
 

@@ -4,9 +4,7 @@ import Messaging
 extension Randomness {
     package mutating func roll(_ bound: Int64) -> Int64 { Int64(next(upperBound: UInt64(max(1, bound)))) }
     package mutating func chance(_ percent: Int64) -> Bool { roll(100) < percent }
-    package mutating func one<Element>(of elements: [Element]) -> Element {
-        elements[Int(roll(Int64(elements.count)))]
-    }
+    package mutating func one<Element>(of elements: [Element]) -> Element { elements[Int(roll(Int64(elements.count)))] }
 }
 
 /// Draws everything from one seed. The order of the draws is part of what a seed means.
@@ -17,24 +15,6 @@ extension Drawing {
     package func chance(_ percent: Int64) -> Bool { dice.chance(percent) }
     package func one<Element>(of elements: [Element]) -> Element { dice.one(of: elements) }
     package func pick<Element>(_ elements: [Element]) -> Element? { elements.isEmpty ? nil : dice.one(of: elements) }
-}
-
-/// What a run of either simulation has shown.
-package struct Report: Sendable {
-    package let seed: UInt64
-    package let nodeCount: Int
-    package let events: Int
-    package let violations: [String]
-    /// Hash of all events in order: equal for equal seeds.
-    package let traceHash: UInt64
-    package let counts: [String: Int]
-
-    package init(
-        seed: UInt64, nodeCount: Int, events: Int, violations: [String], traceHash: UInt64, counts: [String: Int]
-    ) {
-        (self.seed, self.nodeCount, self.events) = (seed, nodeCount, events)
-        (self.violations, self.traceHash, self.counts) = (violations, traceHash, counts)
-    }
 }
 
 extension LifetimeCap {

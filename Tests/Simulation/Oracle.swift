@@ -6,10 +6,6 @@ final class Oracle {
     struct Key: Hashable {
         let client: ClientID
         let message: MessageID
-        init(_ client: ClientID, _ message: MessageID) {
-            self.client = client
-            self.message = message
-        }
     }
 
     struct Sent {
@@ -30,8 +26,6 @@ final class Oracle {
     }
 
     private unowned let simulation: Simulation
-    var violations: [String] = []
-    var counts: [String: Int] = [:]
     var conversations: [ConversationID: [(node: Int, client: ClientID)]] = [:]
     var ended: Set<ClientID> = []
     /// Conversations each node has destroyed, as its process knows.
@@ -49,7 +43,8 @@ final class Oracle {
     var agreements: [AgreementID: Agreement] = [:]
     var welcomed: [InviteTag: [ConversationID: Set<PublicKey>]] = [:]
     var wakesNow: [Int: (time: Int64, count: Int)] = [:]
-    /// Contents whose dwell a mailbox may have misstated, with the maximum error: one slice.
+    /// Contents whose dwell a mailbox may have misstated, with the maximum error: one slice. An owner whose clock went
+    /// back takes a later slice for the current one.
     var lied: [MessageID: Milliseconds] = [:]
     /// Contents of slots with a doubtful age, which are not acknowledged.
     var doubtful: Set<MessageID> = []
@@ -77,24 +72,24 @@ final class Oracle {
         Set([sent.node, holder.index]).reduce(0) { $0 + simulation.nodes[$1].lost - sent.lost[$1] }
     }
 
-    /// The error of a false dwell: one slice. An owner whose clock went back takes a later slice for the current one.
-    private func lie(_ id: MessageID, _ holder: SimulatedNode) -> Milliseconds {
-        lied[id].map { $0 + holder.lost } ?? 0
+    /// The most by which a message's age is understated: the undetected time on the way, the time that clocks lost when
+    /// they were set back, and a lie about the dwell.
+    private func slack(of id: MessageID, since sent: Sent, _ holder: SimulatedNode) -> Milliseconds {
+        Self.transit + lost(since: sent, holder) + (lied[id].map { $0 + holder.lost } ?? 0)
     }
 
     /// By simulation time a message must not be kept longer than agreed after sending.
     ///
     /// No two clocks are compared: the age counts by the sender's, the rest by the receiver's. A step forward only
-    /// shortens a life, so it needs no slack. The slack is the undetected time on the way, and the time that a clock
-    /// lost when it was set back.
+    /// shortens a life, so it needs no slack.
     func checkKept(_ message: Message, _ keeping: NodeAction.Keeping, _ client: ClientID, _ node: SimulatedNode) {
         let id = message.content.id
-        everKept.insert(Key(client, id))
+        everKept.insert(Key(client: client, message: id))
         guard message.sender != nil, let sent = sentAt[id], let expiresAt = message.expiresAt,
             let length = longestUnread(message.content, keeping)
         else { return }
         let end = expiresAt.milliseconds - node.clockOffset
-        let excess = end - sent.time - length - Self.transit - lost(since: sent, node) - lie(id, node)
+        let excess = end - sent.time - length - slack(of: id, since: sent, node)
         if excess > 0 { simulation.violation("I3 a message lives \(excess) ms too long") }
     }
 
@@ -121,7 +116,7 @@ final class Oracle {
         guard let sent = sentAt[content.id], let terms = terms(content), let length = terms.lifetime.milliseconds else {
             return
         }
-        let arrived = sent.time + Self.transit + lost(since: sent, node) + lie(content.id, node)
+        let arrived = sent.time + slack(of: content.id, since: sent, node)
         // By a clock that was set back it may be read before it arrived.
         let begin = terms.timer == .read ? max(simulation.time, arrived) : arrived
         let excess = expiresAt.milliseconds - node.clockOffset - begin - length
@@ -133,9 +128,7 @@ final class Oracle {
         guard let sent = sentAt[message.content.id],
             let length = terms(message.content)?.longest ?? message.content.lifetime.milliseconds
         else { return }
-        let excess =
-            simulation.time - sent.time - length - Self.transit - lost(since: sent, node)
-            - lie(message.content.id, node)
+        let excess = simulation.time - sent.time - length - slack(of: message.content.id, since: sent, node)
         if excess > 0 { simulation.violation("I3 node \(node.index) reads a message \(excess) ms too late") }
     }
 
@@ -209,14 +202,14 @@ final class Oracle {
         }
         guard case .acknowledgement(let said) = frame else { return }
         for id in said.stored {
-            let key = Key(other, id)
+            let key = Key(client: other, message: id)
             ackedAsStored.insert(key)
             if !everDurable.contains(key), !ended.contains(other) {
                 simulation.violation("I1 acknowledged as stored, but it is not durable")
             }
         }
-        for id in said.held where !everKept.contains(Key(other, id)) && sentAt[id] != nil {
-            counts["acknowledged as expired", default: 0] += 1
+        for id in said.held where !everKept.contains(Key(client: other, message: id)) && sentAt[id] != nil {
+            simulation.count("acknowledged as expired")
         }
     }
 
@@ -224,7 +217,7 @@ final class Oracle {
         switch frame {
         case .welcome(let welcome):
             let (joiner, client) = (link.ends[1 - end].key, link.ends[end].client)
-            counts["welcomes", default: 0] += 1
+            simulation.count("welcomes")
             // A welcomed joiner must be in the creator's durable record.
             let admitted: Bool
             if case .conversation(let record)? = node.durable.inboxes[client]?.record.role {
@@ -267,11 +260,11 @@ final class Oracle {
 
     /// Checks an event for a watcher.
     func saw(_ event: Event, _ node: SimulatedNode) {
-        counts["event " + event.kind.name, default: 0] += 1
+        simulation.count("event " + event.kind.name)
         switch event.kind {
         case .message(let id):
             guard let client = event.client else { return }
-            let key = Key(client, id)
+            let key = Key(client: client, message: id)
             let disk = node.disk.messages[client]?[id]
             let message = disk ?? node.memory[client]?[id]?.message
             if let before = shown[key] {
@@ -409,41 +402,28 @@ extension Simulation {
         }
     }
 
-    private func knows(_ machine: Conversation, _ member: PublicKey, _ node: SimulatedNode) -> Bool {
-        machine.record.members.first { $0.key == member }?.endpoints.contains(node.endpoint) ?? false
-    }
-
     /// Pairs of inboxes that still have their conversation and know each other, except those that both moved and that
     /// no other member can introduce.
-    func pairs() -> [(SimulatedNode, Conversation, SimulatedNode, Conversation)] {
-        var result: [(SimulatedNode, Conversation, SimulatedNode, Conversation)] = []
-        var found: [ConversationID: [(SimulatedNode, Conversation)]] = [:]
-        for node in nodes {
-            for machine in node.core.conversations { found[machine.conversation, default: []].append((node, machine)) }
-        }
-        for conversation in found.keys.sorted() {
-            let members = found[conversation]!
-            for (index, (node, machine)) in members.enumerated() {
-                for (other, theirs) in members[..<index] {
-                    guard machine.currentMembers.contains(where: { $0.key == theirs.key.publicKey }),
-                        theirs.currentMembers.contains(where: { $0.key == machine.key.publicKey })
-                    else { continue }
-                    guard knows(machine, theirs.key.publicKey, other) || knows(theirs, machine.key.publicKey, node)
-                    else { continue }
-                    result.append((node, machine, other, theirs))
-                }
+    func pairs() -> [(Side, Side)] {
+        var result: [(Side, Side)] = []
+        let all = nodes.flatMap { node in node.core.conversations.map { Side(node: node, machine: $0) } }
+        for members in Dictionary(grouping: all, by: \.machine.conversation).sorted(by: { $0.key < $1.key }) {
+            for (index, one) in members.value.enumerated() {
+                for other in members.value[..<index] where one.places(of: other) != nil && other.places(of: one) != nil
+                { if one.knows(other) || other.knows(one) { result.append((one, other)) } }
             }
         }
         return result
     }
 
     func unrest() -> String? {
-        for (node, one, other, two) in pairs() {
+        for (one, other) in pairs() {
             // An answer may be on its way over a link with seconds of delay.
-            if let reason = one.unrest(with: two) { return "nodes \(node.index) and \(other.index) \(reason)" }
-            guard let link = one.link(to: two.key.publicKey), link == two.link(to: one.key.publicKey),
-                let state = links[link], state.isWhole
-            else { return "nodes \(node.index) and \(other.index) do not know that their link is lost" }
+            let names = "nodes \(one.node.index) and \(other.node.index)"
+            if let reason = one.machine.unrest(with: other.machine) { return "\(names) \(reason)" }
+            guard let link = one.machine.link(to: other.own), link == other.machine.link(to: one.own),
+                links[link]?.isWhole == true
+            else { return "\(names) do not know that their link is lost" }
         }
         for node in nodes {
             if !node.hasCommitted { return "node \(node.index) has not committed" }
@@ -482,12 +462,13 @@ extension Simulation {
                 for other in nodes {
                     for theirs in other.core.conversations
                     where theirs.conversation == machine.conversation && !theirs.isCreator {
-                        let isListed = machine.currentMembers.contains { $0.key == theirs.key.publicKey }
-                        if isListed, !theirs.currentMembers.contains(where: { $0.key == machine.key.publicKey }) {
+                        let (creator, member) = (Side(node: node, machine: machine), Side(node: other, machine: theirs))
+                        let isListed = creator.places(of: member) != nil
+                        if isListed, member.places(of: creator) == nil {
                             return "node \(other.index) does not know that it is a member"
                         }
-                        if !isListed, !theirs.record.isRemoved, knows(theirs, machine.key.publicKey, node),
-                            machine.record.former.contains(theirs.key.publicKey)
+                        if !isListed, !theirs.record.isRemoved, member.knows(creator),
+                            machine.record.former.contains(member.own)
                         {
                             return "node \(other.index) does not know that it was removed"
                         }
@@ -511,13 +492,12 @@ extension Simulation {
 
     func check() {
         if let unrest = unrest() { violation("liveness: \(unrest)") }
-        for (node, one, other, two) in pairs() {
+        for (one, other) in pairs() {
             count("pairs at the end")
-            if one.agreement?.id != two.agreement?.id {
-                violation(
-                    "I6 node \(node.index) has \(one.lifetime.rawValue), node \(other.index) \(two.lifetime.rawValue)")
+            if one.machine.agreement?.id != other.machine.agreement?.id {
+                violation("I6 nodes \(one.node.index) and \(other.node.index) are under different agreements")
             }
-            if one.agreement != nil { count("pairs with an agreement at the end") }
+            if one.machine.agreement != nil { count("pairs with an agreement at the end") }
         }
         for node in nodes { for client in node.core.clients { oracle.checkConversation(node, client) } }
         for key in oracle.ackedAsStored where !oracle.ended.contains(key.client) {

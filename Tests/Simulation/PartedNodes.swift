@@ -31,7 +31,7 @@ extension Simulation {
         while time < start + 10 * .minute, !hasConverged { run(until: time + 5 * .second) }
         run(until: time + 2 * Limits.sliceRequestPatience)
         isParted = true
-        log("parted")
+        note("parted")
         for id in links.keys.sorted() {
             breakLink(id)
             for end in 0..<2 { tellClosed(id, end) }
@@ -57,7 +57,7 @@ extension Simulation {
         }
         if mailbox.conduct == .honest, let unrest = unrestOfParted(awaited) { violation("liveness, parted: \(unrest)") }
         isParted = false
-        log("parted no more")
+        note("parted no more")
     }
 
     /// Some nodes go off for minutes or hours. Returns their return times.

@@ -242,7 +242,7 @@ extension Simulation {
         else {
             count("slots without a key")
             let known = machine.knownTerms(of: hint)
-            log(
+            note(
                 """
                 node \(node.index) has no key for slice \(slot.slice) of \(known.map { "\($0.longest)" } ?? "unknown terms"), \
                 now \(node.now(time).milliseconds), latest \(node.latestNow(time).milliseconds)
@@ -265,7 +265,7 @@ extension Simulation {
     ) -> Bool {
         var unknown: [AgedContent] = []
         for frame in slot.frames {
-            log("node \(node.index) <- box \("\(frame)".prefix(300)) dwell \(age.dwell) least \(age.least)")
+            note("node \(node.index) <- box \("\(frame)".prefix(300)) dwell \(age.dwell) least \(age.least)")
             let other = self.client(of: slot.name.sender)
             if let other { oracle.receives(frame, client, from: other, node) }
             if case .acknowledgement = frame { count("acknowledgements by box") }
@@ -307,9 +307,7 @@ extension Simulation {
     }
 
     /// A discard reaches the mailbox after the taken content is durable. An answer replaces a notice.
-    private func discard(
-        _ slot: SimulatedMailbox.Slot, in box: BoxID, answer: [UInt8]? = nil, _ node: SimulatedNode
-    ) {
+    private func discard(_ slot: SimulatedMailbox.Slot, in box: BoxID, answer: [UInt8]? = nil, _ node: SimulatedNode) {
         put(node) { [self] in
             plan(in: 1 + roll(300)) { [self] in
                 guard mailbox.isUp, let index = mailbox.boxes[box]?.firstIndex(where: { $0.name == slot.name }) else {
@@ -342,9 +340,7 @@ extension Simulation {
         }
         guard node.core.conversation(client) == nil else { return }
         count("explosions by box")
-        if let receipt = node.core.tombstone(conversation)?.receipt {
-            discard(slot, in: box, answer: receipt, node)
-        }
+        if let receipt = node.core.tombstone(conversation)?.receipt { discard(slot, in: box, answer: receipt, node) }
     }
 
     /// Stores the notices before the explosion that follows in the same actions.
@@ -362,7 +358,7 @@ extension Simulation {
     func mailboxFails() {
         guard mailbox.isUp else { return }
         count("mailbox failures")
-        log("mailbox: off")
+        note("mailbox: off")
         mailbox.isUp = false
         mailbox.restart()
         plan(in: 1 + roll(chance(70) ? 10_000 : 90_000)) { [self] in mailbox.isUp = true }

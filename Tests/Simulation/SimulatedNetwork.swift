@@ -18,7 +18,7 @@ extension Simulation {
     func move(_ node: SimulatedNode) {
         count("moves")
         node.endpoint = Endpoint(host: node.endpoint.host, port: node.endpoint.port + 1)
-        log("node \(node.index): moves to \(node.endpoint)")
+        note("node \(node.index): moves to \(node.endpoint)")
         for id in linkIDs(of: node) { breakLink(id) }
         if node.isUp { step(node) { core, turn in core.endpointsChanged(&turn) } }
     }
@@ -53,7 +53,7 @@ extension Simulation {
             Link.End(node: node.index, client: client, key: key, isOpen: true),
             Link.End(node: index, client: listener, key: dial.remote, isOpen: false),
         ])
-        log("link \(id.value): node \(node.index) \(client.shortName) -> node \(index) \(listener.shortName)")
+        note("link \(id.value): node \(node.index) \(client.shortName) -> node \(index) \(listener.shortName)")
         enqueue(.open, on: id, to: 1)
         step(node) { core, turn in core.linkOpened(id, client: client, remote: dial.remote, weDialled: true, &turn) }
     }
@@ -136,7 +136,7 @@ extension Simulation {
     private func receive(_ frame: Frame, on id: LinkID, _ client: ClientID, from other: ClientID, _ node: SimulatedNode)
     {
         mix(frame)
-        log("node \(node.index) <- \("\(frame)".prefix(300))")
+        note("node \(node.index) <- \("\(frame)".prefix(300))")
         oracle.receives(frame, client, from: other, node)
         var unknown: [AgedContent] = []
         if case .contents(let contents) = frame {
@@ -226,17 +226,17 @@ extension Simulation {
     }
 
     private func mix(_ frame: Frame) {
+        func mix(_ id: MessageID, _ value: Int) {
+            for byte in id.bytes.prefix(8) { journal.mix(UInt64(byte)) }
+            journal.mix(value)
+        }
         switch frame {
-        case .contents(let contents):
-            for aged in contents {
-                mix(aged.content.id.bytes)
-                mix(UInt64(bitPattern: aged.age))
-            }
+        case .contents(let contents): for aged in contents { mix(aged.content.id, Int(aged.age)) }
         case .acknowledgement(let said):
-            for id in said.stored { mix(id.bytes + [1]) }
-            for id in said.held { mix(id.bytes + [0]) }
-            for id in said.expired { mix(id.bytes + [2]) }
-        default: for byte in FrameCodec.encode(frame) { mix(UInt64(byte)) }
+            for id in said.stored { mix(id, 1) }
+            for id in said.held { mix(id, 0) }
+            for id in said.expired { mix(id, 2) }
+        default: for byte in FrameCodec.encode(frame) { journal.mix(UInt64(byte)) }
         }
     }
 }

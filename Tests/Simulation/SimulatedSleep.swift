@@ -57,107 +57,88 @@ extension Simulation {
         }
     }
 
-    /// A conversation with an undelivered message although its receiver is reachable; `nil` if there is none.
-    func undeliveredConversation() -> String? {
-        struct Side {
-            var node: Int
-            var own: PublicKey
-            var members: [PublicKey: [Endpoint]]
-            var waiting: Set<PublicKey>
+    struct Side {
+        let node: SimulatedNode
+        let machine: Conversation
+        var own: PublicKey { machine.key.publicKey }
+
+        /// `nil` for no member.
+        func places(of other: Side) -> [Endpoint]? { machine.currentMembers.first { $0.key == other.own }?.endpoints }
+
+        /// Also one that is no member any more.
+        func knows(_ other: Side) -> Bool {
+            let known = machine.record.members.first { $0.key == other.own }
+            return known?.endpoints.contains(other.node.endpoint) ?? false
         }
+
+        func finds(_ other: Side) -> Bool { places(of: other)?.contains(other.node.endpoint) ?? false }
+    }
+
+    /// The sides of each conversation, those that are asleep as they would wake.
+    private func sides() -> [[Side]] {
         var sides: [ConversationID: [Side]] = [:]
         for node in nodes {
-            for machine in node.core.conversations {
-                sides[machine.conversation, default: []].append(
-                    Side(
-                        node: node.index, own: machine.key.publicKey, members: places(machine.currentMembers),
-                        waiting: Set(machine.currentMembers.map(\.key).filter { !machine.outbox(to: $0).isEmpty })))
-            }
-            for summary in node.core.sleepers {
-                sides[summary.conversation, default: []].append(
-                    Side(
-                        node: node.index, own: summary.own, members: places(saved(node, summary)),
-                        waiting: Set(
-                            undelivered(node, summary.client).flatMap(\.deliveries).filter { $0.state == .queued }.map(
-                                \.member))))
-            }
-        }
-        func isFound(_ one: Side, by other: Side) -> Bool {
-            other.members[one.own]?.contains(nodes[one.node].endpoint) ?? false
-        }
-        for conversation in sides.keys.sorted() {
-            let all = sides[conversation]!
-            for side in all where !side.waiting.isEmpty {
-                // The reachable members: those that find each other directly or through others.
-                var near = [side]
-                var rest = all.filter { $0.own != side.own }
-                while let next = rest.firstIndex(where: { other in
-                    near.contains { known in
-                        known.members[other.own] != nil && other.members[known.own] != nil
-                            && (isFound(known, by: other) || isFound(other, by: known))
-                    }
-                }) { near.append(rest.remove(at: next)) }
-                if let other = near.dropFirst().first(where: {
-                    side.waiting.contains($0.own) && side.members[$0.own] != nil && $0.members[side.own] != nil
-                }) {
-                    for one in near {
-                        let places = one.members.map { "\($0.key.shortName) at \($0.value)" }.sorted()
-                        log("  \(one.own.shortName) of node \(one.node) knows \(places)")
-                    }
-                    return "node \(side.node) has messages for node \(other.node)"
+            let asleep = node.core.sleepers.compactMap { summary in
+                node.disk.inboxes[summary.client].flatMap { inbox in
+                    node.core.preview(
+                        inbox.record, key: inbox.key, undelivered: undelivered(node, summary.client),
+                        now: node.now(time))
                 }
             }
+            for machine in node.core.conversations + asleep {
+                sides[machine.conversation, default: []].append(Side(node: node, machine: machine))
+            }
+        }
+        return sides.sorted { $0.key < $1.key }.map(\.value)
+    }
+
+    /// A conversation with an undelivered message although its receiver is reachable; `nil` if there is none.
+    private func undelivered(_ all: [Side]) -> String? {
+        for side in all where side.machine.outboxCount > 0 {
+            // The reachable members: those that find each other directly or through others.
+            var near = [side]
+            var rest = all.filter { $0.own != side.own }
+            while let next = rest.firstIndex(where: { other in
+                near.contains { known in
+                    known.places(of: other) != nil && other.places(of: known) != nil
+                        && (known.finds(other) || other.finds(known))
+                }
+            }) { near.append(rest.remove(at: next)) }
+            let other = near.dropFirst().first { other in
+                !side.machine.outbox(to: other.own).isEmpty && side.places(of: other) != nil
+                    && other.places(of: side) != nil
+            }
+            if let other { return "node \(side.node.index) has messages for node \(other.node.index)" }
         }
         return nil
     }
 
     /// A difference between the members of a live session although one has announced its state; `nil` if there is none.
-    func unheardWord() -> String? {
-        var sides: [ConversationID: [(SimulatedNode, Conversation)]] = [:]
-        for node in nodes {
-            for machine in node.core.conversations { sides[machine.conversation, default: []].append((node, machine)) }
-            for summary in node.core.sleepers {
-                guard let inbox = node.disk.inboxes[summary.client],
-                    let machine = node.core.preview(
-                        inbox.record, key: inbox.key, undelivered: undelivered(node, summary.client),
-                        now: node.now(time))
-                else { continue }
-                sides[summary.conversation, default: []].append((node, machine))
+    private func unheard(_ all: [Side]) -> String? {
+        guard all.count == 2, all.allSatisfy({ $0.machine.sessionGoesOn && $0.machine.currentMembers.count == 1 }),
+            all[0].places(of: all[1]) != nil, all[1].places(of: all[0]) != nil,
+            all[0].finds(all[1]) || all[1].finds(all[0])
+        else { return nil }
+        for (one, other) in [(all[0], all[1]), (all[1], all[0])] {
+            let names = "nodes \(one.node.index) and \(other.node.index)"
+            if one.machine.agreement?.id != other.machine.agreement?.id {
+                return "\(names) are under different agreements"
             }
-        }
-        for conversation in sides.keys.sorted() {
-            let both = sides[conversation]!
-            guard both.count == 2, both.allSatisfy({ $1.sessionGoesOn && $1.currentMembers.count == 1 }) else {
-                continue
+            if let open = one.machine.pendingProposal, open.isOurs,
+                other.machine.pendingProposal?.proposal != open.proposal
+            {
+                return "node \(other.node.index) does not know what node \(one.node.index) has proposed"
             }
-            for (index, (node, one)) in both.enumerated() {
-                let (other, two) = both[1 - index]
-                guard one.currentMembers[0].key == two.key.publicKey, two.currentMembers[0].key == one.key.publicKey,
-                    [
-                        one.currentMembers[0].endpoints.contains(other.endpoint),
-                        two.currentMembers[0].endpoints.contains(node.endpoint),
-                    ].contains(true)
-                else { continue }
-                if one.agreement?.id != two.agreement?.id {
-                    return "nodes \(node.index) and \(other.index) are under different agreements"
-                }
-                if let open = one.pendingProposal, open.isOurs, two.pendingProposal?.proposal != open.proposal {
-                    return "node \(other.index) does not know what node \(node.index) has proposed"
-                }
-                if one.groupDigest != two.groupDigest {
-                    return "nodes \(node.index) and \(other.index) know different things of their group"
-                }
+            if one.machine.groupDigest != other.machine.groupDigest {
+                return "\(names) know different things of their group"
             }
         }
         return nil
     }
 
-    private func saved(_ node: SimulatedNode, _ summary: InboxSummary) -> [Member] {
-        guard case .conversation(let record)? = node.disk.inboxes[summary.client]?.record.role else { return [] }
-        return record.current
-    }
-
-    private func places(_ members: [Member]) -> [PublicKey: [Endpoint]] {
-        Dictionary(members.map { ($0.key, $0.endpoints) }) { first, _ in first }
+    /// What has not arrived although it could; `nil` if all has.
+    func waiting() -> String? {
+        let all = sides()
+        return all.lazy.compactMap(undelivered).first ?? all.lazy.compactMap(unheard).first
     }
 }

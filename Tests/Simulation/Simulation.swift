@@ -21,7 +21,7 @@ package enum PlantedBug: String, Sendable, CaseIterable {
 
 /// Several nodes in one thread with their clocks, disks and network, deterministic by seed. During a phase of faults
 /// and random commands no invariant may break. Then the faults stop, and the nodes must converge.
-package final class Simulation: Drawing {
+package final class Simulation: SimulatedWorld {
     package struct Options: Sendable {
         package var seed: UInt64
         /// Duration of the faults in simulated seconds.
@@ -85,15 +85,17 @@ package final class Simulation: Drawing {
     /// All links are cut, and no new one opens.
     var isParted = false
     var eventCount = 0
-    var trace: UInt64 = 0xcbf2_9ce4_8422_2325
+    package let journal: Journal
     private(set) lazy var oracle = Oracle(self)
     let grace: Milliseconds
-    package var verbose = false
+    package var milliseconds: Int64 { time }
 
-    package static func run(_ options: Options) -> Report { Simulation(options).run() }
+    package static func run(_ options: Options, log: ((String) -> Void)? = nil) -> Report {
+        Simulation(options, log).run()
+    }
 
-    package init(_ options: Options) {
-        self.options = options
+    private init(_ options: Options, _ log: ((String) -> Void)?) {
+        (self.options, journal) = (options, Journal(limit: 20, log: log))
         dice = .seeded(options.seed &* 0x9e37_79b9_7f4a_7c15 &+ 1)
         grace = dice.one(of: [0, 5_000, 30_000])
         let isWithMailbox = dice.chance(20)
@@ -119,19 +121,9 @@ package final class Simulation: Drawing {
         }
     }
 
-    func mix(_ value: UInt64) { trace = (trace ^ value) &* 0x100_0000_01b3 }
-
-    func mix(_ bytes: [UInt8]) { for byte in bytes.prefix(8) { mix(UInt64(byte)) } }
-
-    func violation(_ text: String) { oracle.violations.append("t=\(time) \(text)") }
-
-    func count(_ name: String) { oracle.counts[name, default: 0] += 1 }
-
-    func log(_ text: @autoclosure () -> String) { if verbose { print("t=\(time) \(text())") } }
-
     // MARK: Running
 
-    package func run() -> Report {
+    private func run() -> Report {
         for node in nodes { for _ in 0..<1 + roll(2) { createConversation(node) } }
         for node in nodes { plan(in: roll(2_000)) { [self] in useAndGoOn(node) } }
         plan(in: 3_000) { [self] in faultAndGoOn() }
@@ -143,9 +135,9 @@ package final class Simulation: Drawing {
         while time < quietAt + 3 * .hour {
             run(until: time + 30 * .second)
             for node in nodes { for client in node.core.clients { read(node, client) } }
-            if undeliveredConversation() == nil, unheardWord() == nil { break }
+            if waiting() == nil { break }
         }
-        if let waiting = undeliveredConversation() ?? unheardWord() { violation("liveness: \(waiting)") }
+        if let waiting = waiting() { violation("liveness: \(waiting)") }
         count(time - quietAt <= 60 * .second ? "quiet within 60 s" : "quiet later")
         // With all inboxes awake the members must agree.
         for node in nodes { wakeAll(node) }
@@ -168,16 +160,14 @@ package final class Simulation: Drawing {
         }
         // Its events hold the simulation.
         queue = EventQueue()
-        return Report(
-            seed: options.seed, nodeCount: nodes.count, events: eventCount, violations: oracle.violations,
-            traceHash: trace, counts: oracle.counts)
+        return report(seed: options.seed, nodeCount: nodes.count, events: eventCount)
     }
 
     func run(until end: Int64) {
-        while oracle.violations.count < 20, let (at, event) = queue.pop(until: end) {
+        while !journal.isFull, let (at, event) = queue.pop(until: end) {
             time = at
             eventCount += 1
-            mix(UInt64(time))
+            journal.mix(UInt64(time))
             event()
         }
         time = max(time, end)
@@ -192,7 +182,7 @@ package final class Simulation: Drawing {
             if node.isLocked { unlock(node) }
             for client in node.core.clients { read(node, client) }
         }
-        log("calm")
+        note("calm")
     }
 
     private func useAndGoOn(_ node: SimulatedNode) {
@@ -262,15 +252,14 @@ package final class Simulation: Drawing {
     }
 
     func perform(_ actions: [NodeAction], _ node: SimulatedNode) {
-        mix(UInt64(actions.count))
+        journal.mix(actions.count)
         for case .notify(let event) in actions {
             if case .lifetimeAgreed(_, let id, _) = event.kind { oracle.checkAgreement(id, event, node) }
         }
         for action in actions {
-            log("node \(node.index): \("\(action)".prefix(300))")
+            note("node \(node.index): \("\(action)".prefix(300))")
             switch action {
-            case .save(let client):
-                save(client, node)
+            case .save(let client): save(client, node)
             case .keep(let client, let messages, let keeping):
                 for message in messages { keep(message, keeping, client, node) }
             case .setState(let client, let ids, let state):
@@ -304,7 +293,9 @@ package final class Simulation: Drawing {
                     continue
                 }
                 let end = Disk.Armed(client: client, record: record, fanOut: fanOut)
-                write(node, client, isDestruction: true) { $0.explode(end) } whenDurable: { [self] in
+                write(node, client, isDestruction: true) {
+                    $0.explode(end)
+                } whenDurable: { [self] in
                     oracle.hasExplodedDurably(conversation, client, node)
                 }
             case .destroy(let client):
@@ -330,7 +321,8 @@ package final class Simulation: Drawing {
             case .close(let link): put(node) { [self] in close(link, node) }
             // The simulated network delivers frames without backpressure.
             case .pauseReading: count("pauses")
-            case .knock(let knock): put(node) { [self] in plan(in: 1 + roll(300)) { [self] in receiveKnock(knock, from: node) } }
+            case .knock(let knock):
+                put(node) { [self] in plan(in: 1 + roll(300)) { [self] in receiveKnock(knock, from: node) } }
             case .notify(let event): put(node) { [self] in oracle.saw(event, node) }
             case .notifyMessages(let events):
                 for event in events.events { put(node) { [self] in oracle.saw(event, node) } }
@@ -371,10 +363,8 @@ package final class Simulation: Drawing {
         oracle.checkKept(message, keeping, client, node)
         switch keeping {
         case .disk: write(message, client, node)
-        case .memory where options.bug == .storeWithoutAgreement && message.sender != nil:
-            write(message, client, node)
-        case .memory:
-            node.memory[client, default: [:]][id] = SimulatedNode.Held(message: message, untilUnlocked: false)
+        case .memory where options.bug == .storeWithoutAgreement && message.sender != nil: write(message, client, node)
+        case .memory: node.memory[client, default: [:]][id] = SimulatedNode.Held(message: message, untilUnlocked: false)
         case .untilUnlocked:
             count("held until unlocked")
             node.memory[client, default: [:]][id] = SimulatedNode.Held(message: message, untilUnlocked: true)
@@ -399,8 +389,10 @@ package final class Simulation: Drawing {
     }
 
     private func write(_ message: Message, _ client: ClientID, _ node: SimulatedNode) {
-        write(node, client) { $0.messages[client, default: [:]][message.content.id] = message } whenDurable: { [self] in
-            let key = Oracle.Key(client, message.content.id)
+        write(node, client) {
+            $0.messages[client, default: [:]][message.content.id] = message
+        } whenDurable: { [self] in
+            let key = Oracle.Key(client: client, message: message.content.id)
             oracle.everDurable.insert(key)
             oracle.ends[key] = message.expiresAt
             oracle.checkDurable(message, client, node)
@@ -467,7 +459,7 @@ package final class Simulation: Drawing {
     /// - Parameter returns: Whether it restarts in a minute; otherwise another event starts it.
     func crash(_ node: SimulatedNode, returns: Bool = true) {
         count("crashes")
-        log("node \(node.index): crash")
+        note("node \(node.index): crash")
         node.isUp = false
         node.incarnation += 1
         node.downSince = time
@@ -499,7 +491,7 @@ package final class Simulation: Drawing {
     }
 
     func start(_ node: SimulatedNode) {
-        log("node \(node.index): start")
+        note("node \(node.index): start")
         node.isUp = true
         if !isCalm, chance(20) { setBack(node) }
         reap(node)
@@ -533,7 +525,7 @@ package final class Simulation: Drawing {
     func setBack(_ node: SimulatedNode) {
         let loss = roll(time - node.downSince + .minute)
         count("clocks set back")
-        log("node \(node.index): clock -\(loss)")
+        note("node \(node.index): clock -\(loss)")
         node.clockOffset -= loss
         node.lost += loss
     }
@@ -559,12 +551,12 @@ package final class Simulation: Drawing {
         commit(node)
         while !node.pending.isEmpty { commit(node) }
         node.isLocked = true
-        log("node \(node.index): lock")
+        note("node \(node.index): lock")
         plan(in: 1_000 + roll(40_000)) { [self] in if node.isUp, node.isLocked { unlock(node) } }
     }
 
     func unlock(_ node: SimulatedNode) {
-        log("node \(node.index): unlock")
+        note("node \(node.index): unlock")
         node.isLocked = false
         let deferred = node.deferred
         node.deferred.removeAll()
@@ -605,7 +597,7 @@ package final class Simulation: Drawing {
             if let name { count(name) }
         } catch {
             node.random = turn.random
-            log("node \(node.index): refused \(error)")
+            note("node \(node.index): refused \(error)")
         }
         planWake(node)
         return result

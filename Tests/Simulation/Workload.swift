@@ -159,8 +159,7 @@ extension Simulation {
         if hasMailbox, chance(6) { return mailboxFails() }
         switch roll(100) {
         case ..<2: move(one(of: nodes))
-        case ..<35:
-            if let open = pick(links.keys.sorted().filter { !links[$0]!.isBroken }) { breakLink(open) }
+        case ..<35: if let open = pick(links.keys.sorted().filter { !links[$0]!.isBroken }) { breakLink(open) }
         case ..<55:
             let one = Int(roll(Int64(nodes.count)))
             let other = Int(roll(Int64(nodes.count)))
@@ -182,7 +181,7 @@ extension Simulation {
             let node = one(of: nodes)
             let step = chance(60) ? roll(20_000) : roll(3 * .hour)
             count("clock steps")
-            log("node \(node.index): clock +\(step)")
+            note("node \(node.index): clock +\(step)")
             node.clockOffset += step
             node.gained += step
             if node.isUp {
