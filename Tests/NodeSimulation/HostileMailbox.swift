@@ -13,7 +13,7 @@ final class HostileMailbox: Forger {
     private var boxes: [BoxID] = []
     /// Slots that were confirmed but are never shown.
     private var dropped: Set<SlotID> = []
-    private var held: [[UInt8]] = []
+    var held: [[UInt8]] = []
     var dice: Randomness
     let journal: Journal
 
@@ -45,10 +45,7 @@ final class HostileMailbox: Forger {
             return [bytes, bytes]
         case ..<90:
             kind = "out of order"
-            held.append(bytes)
-            guard held.count > 1 + roll(4) else { return [] }
-            defer { held = [] }
-            return held.reversed()
+            return holdBack(bytes, 4)
         case ..<92:
             kind = "swallowed"
             return []

@@ -3,10 +3,21 @@ import Messaging
 import Simulation
 
 /// Makes its choices from what it has seen.
-protocol Forger: Drawing, Journaling { static var poolCount: Int { get } }
+protocol Forger: Drawing, Journaling {
+    static var poolCount: Int { get }
+    var held: [[UInt8]] { get set }
+}
 
 extension Forger {
     func roll(_ bound: Int) -> Int { Int(dice.roll(Int64(bound))) }
+
+    /// Holds a frame back, then returns some in the reverse order.
+    func holdBack(_ bytes: [UInt8], _ limit: Int) -> [[UInt8]] {
+        held.append(bytes)
+        guard held.count > 1 + roll(limit) else { return [] }
+        defer { held = [] }
+        return held.reversed()
+    }
 
     func keep<Element>(_ element: Element, in list: inout [Element]) {
         if list.count < Self.poolCount { list.append(element) } else { list[roll(list.count)] = element }
@@ -32,7 +43,7 @@ final class HostileMember: Forger, @unchecked Sendable {
     private var beginnings: [Genesis] = []
     private var made: [PublicKey: Genesis] = [:]
     private var members: [Member] = []
-    private var held: [[UInt8]] = []
+    var held: [[UInt8]] = []
     var dice: Randomness
     let journal: Journal
 
@@ -103,10 +114,7 @@ final class HostileMember: Forger, @unchecked Sendable {
             return [bytes] + (0..<1 + roll(3)).compactMap { _ in pick(frames) }
         case ..<70:
             kind = "out of order"
-            held.append(bytes)
-            guard held.count > 1 + roll(6) else { return [] }
-            defer { held = [] }
-            return held.reversed()
+            return holdBack(bytes, 6)
         case ..<78:
             kind = "changed bytes"
             return [mutated(bytes)] + (roll(2) == 0 ? [bytes] : [])

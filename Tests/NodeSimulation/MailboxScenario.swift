@@ -379,7 +379,6 @@ final class MailboxScenario: @unchecked Sendable {
         }
         up(hub)
         guard wait(180, { !sent.contains(where: isOwed) }) else {
-            for one in sent where isOwed(one) { tell(of: one, at: sender) }
             let owed = sent.filter(isOwed).map(\.text).joined(separator: " ")
             return fail("machine \(sender.index) does not learn that \(owed.prefix(60)) has come")
         }
@@ -387,21 +386,6 @@ final class MailboxScenario: @unchecked Sendable {
             world.count("delivered through a mailbox")
         }
     }
-
-    private func tell(of sent: Sent, at sender: Machine) {
-        sender.ask { [self] node in
-            guard let one = try? node.conversation(text), let read = node.message(sent.id, client: one.client) else {
-                return
-            }
-            let said = read.message.deliveries.map { "\(members(of: $0.member)): \($0.state)" }.joined(separator: ", ")
-            let waiting = one.currentMembers.filter { one.outboxEntry(sent.id, to: $0.key) != nil }.map {
-                members(of: $0.key)
-            }
-            world.note("\(sent.text.prefix(12)): \(read.message.state), \(said); waited for: \(waiting)")
-        }
-    }
-
-    private func members(of key: PublicKey) -> Int { world.oracle.owners[key] ?? -1 }
 
     /// Whatever the mailbox has done, everything must arrive over a link.
     private func meetAgain() {

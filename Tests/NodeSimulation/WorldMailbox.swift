@@ -118,11 +118,12 @@ extension NodeSimulation {
 
     private func learnAgreement(of machine: Machine, _ conversation: ConversationID) {
         count("claims of inboxes that slept")
-        machine.ask { [unowned self] node in
-            guard let one = try? node.conversation(conversation.description) else { return }
-            for held in one.agreements + [one.agreement].compactMap({ $0 }) where held.terms.mailbox != .no {
-                _ = oracle.agreement(held.id, of: one, machine, self)
-            }
+        if let one = machine.conversation(conversation.description) { learnAgreements(of: one, machine) }
+    }
+
+    private func learnAgreements(of one: Conversation, _ machine: Machine) {
+        for held in one.agreements + [one.agreement].compactMap({ $0 }) where held.terms.mailbox != .no {
+            _ = oracle.agreement(held.id, of: one, machine, self)
         }
     }
 
@@ -142,9 +143,7 @@ extension NodeSimulation {
                 if isMeant { found = id }
                 guard case .awake(let one) = listed else { continue }
                 if let box = one.record.own.mailbox?.box { oracle.boxes[box] = id }
-                for held in one.agreements + [one.agreement].compactMap({ $0 }) where held.terms.mailbox != .no {
-                    _ = oracle.agreement(held.id, of: one, machine, self)
-                }
+                learnAgreements(of: one, machine)
             }
             return found
         }

@@ -68,23 +68,23 @@ struct Campaign {
         let log: ((String) -> Void)? = isVerbose ? { print($0) } : nil
         switch part {
         case .core:
-            var options = Simulation.Options(seed: seed, seconds: seconds ?? 120, isExplosive: isExplosive)
-            if hasMailbox { options.hasMailbox = true }
-            if let bug {
-                guard let planted = PlantedBug(rawValue: bug) else { Self.fail() }
-                options.bug = planted
-            }
+            let options = Simulation.Options(
+                seed: seed, seconds: seconds ?? 120, bug: planted(), isExplosive: isExplosive,
+                hasMailbox: hasMailbox ? true : nil)
             return Simulation.run(options, log: log)
         case .node:
-            var options = NodeSimulation.Options(seed: seed, seconds: seconds ?? 60, machines: machines)
-            if isRelayed { options.hasRendezvous = true }
-            if hasMailbox { options.hasMailbox = true }
-            if isMailboxHostile { options.isMailboxHostile = true }
-            if let bug {
-                guard let mistake = PlantedMistake(rawValue: bug) else { Self.fail() }
-                options.mistake = mistake
-            }
+            let options = NodeSimulation.Options(
+                seed: seed, seconds: seconds ?? 60, mistake: planted(), machines: machines,
+                hasRendezvous: isRelayed ? true : nil, hasMailbox: hasMailbox ? true : nil,
+                isMailboxHostile: isMailboxHostile ? true : nil)
             return NodeSimulation.run(options, log: log)
+        }
+    }
+
+    private func planted<Bug: RawRepresentable<String>>() -> Bug? {
+        bug.map { name in
+            guard let bug = Bug(rawValue: name) else { Self.fail() }
+            return bug
         }
     }
 
@@ -126,10 +126,7 @@ struct Campaign {
         }
         let clock = ContinuousClock()
         let start = clock.now
-        func spent() -> Double {
-            let elapsed = (clock.now - start).components
-            return Double(elapsed.seconds) + Double(elapsed.attoseconds) / 1e18
-        }
+        func spent() -> Double { (clock.now - start) / .seconds(1) }
         var events = 0
         var done = 0
         var failures: [UInt64] = []

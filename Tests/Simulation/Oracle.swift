@@ -166,11 +166,12 @@ final class Oracle {
         }
     }
 
+    /// - Parameter owed: Contents that are acknowledged otherwise than by a frame.
     func checkAcknowledgement(
-        of content: Content, age: Milliseconds, _ actions: [NodeAction], isOwed: Bool = false, isCapped: Bool,
-        _ now: Timestamp
+        of aged: AgedContent, _ actions: [NodeAction], _ owed: Set<MessageID>, isCapped: Bool, _ now: Timestamp
     ) {
-        var isAcknowledged = isOwed
+        let (content, age) = (aged.content, aged.age)
+        var isAcknowledged = owed.contains(content.id)
         var isKept = false
         for action in actions {
             if case .transmit(_, .acknowledgement(let said)) = action,

@@ -26,6 +26,7 @@ struct SimulatedMailbox {
         var agreement: AgreementID?
         var slice: UInt32
         var frames: [Frame]
+        var messages: [MessageID] = []
         /// The body of a notice, or the answer in its place.
         var body: [UInt8] = []
         var isAnswer = false
@@ -34,11 +35,6 @@ struct SimulatedMailbox {
         var isDiscarded = false
         /// How far the sender's clock was stepped forward since it received the owner's slices: it uses later ones.
         var stepped: Milliseconds = 0
-    }
-
-    struct Parcel {
-        var slot: Slot
-        var messages: [MessageID]
     }
 
     var conduct = Conduct.honest
@@ -91,60 +87,48 @@ extension Simulation {
 
     /// The slot numbers of an order are durable, so its slots go out whatever happens to the sender.
     func begin(_ order: MailOrder, _ client: ClientID, _ node: SimulatedNode) {
-        let parcels = node.isLocked ? [] : parcels(of: order, client, node)
+        let slots = node.isLocked ? [] : slots(of: order, client, node)
         let incarnation = node.incarnation
-        plan(in: 1 + roll(500)) { [self] in mail(order, parcels, client, node, incarnation) }
+        plan(in: 1 + roll(500)) { [self] in
+            let result = mail(order, slots, node)
+            plan(node, incarnation: incarnation, in: 1 + roll(500)) { [self] in
+                if !result.mailed.isEmpty { count("orders mailed") }
+                step(node) { core, turn in core.step(client, &turn) { $0.mailed(order, result, &$1) } }
+            }
+        }
     }
 
-    private func mail(
-        _ order: MailOrder, _ parcels: [SimulatedMailbox.Parcel], _ client: ClientID, _ node: SimulatedNode,
-        _ incarnation: Int
-    ) {
-        var result = MailResult(mailed: [], tooLarge: [], slotCount: 0, isComplete: false)
+    private func mail(_ order: MailOrder, _ slots: [SimulatedMailbox.Slot], _ node: SimulatedNode) -> MailResult {
         // Some of the slots may arrive, and the last answer may be lost.
-        let isCutAfter = isParted || !chance(30) ? Int.max : Int(roll(Int64(parcels.count) + 1))
-        if mailbox.isUp, mailbox.owners[order.address.box] != nil, !parcels.isEmpty {
-            result.isComplete = true
-            for parcel in parcels {
-                guard result.slotCount <= isCutAfter else {
-                    result.isComplete = false
-                    break
-                }
-                result.slotCount += 1
-                var slot = parcel.slot
-                (slot.putAt, slot.until) = (time, time + order.keeping.milliseconds)
-                keep(slot, in: order.address.box, of: order, node)
-                if result.slotCount - 1 == isCutAfter {
-                    count("answers of a mailbox lost")
-                    result.isComplete = false
-                } else {
-                    result.mailed += parcel.messages
-                }
-            }
-        } else {
+        let lost = isParted || !chance(30) ? Int.max : Int(roll(Int64(slots.count) + 1))
+        var result = MailResult(mailed: [], tooLarge: [], slotCount: 0, isComplete: false)
+        guard mailbox.isUp, mailbox.owners[order.address.box] != nil, !slots.isEmpty else {
             count("orders refused")
+            return result
         }
-        let said = result
-        plan(node, incarnation: incarnation, in: 1 + roll(500)) { [self] in
-            if !said.mailed.isEmpty { count("orders mailed") }
-            step(node) { core, turn in core.step(client, &turn) { $0.mailed(order, said, &$1) } }
+        result.isComplete = lost >= slots.count
+        for (index, slot) in slots.enumerated() where index <= lost {
+            result.slotCount += 1
+            keep(slot, in: order.address.box, of: order, node)
+            if index == lost { count("answers of a mailbox lost") } else { result.mailed += slot.messages }
         }
+        return result
     }
 
     /// At most three messages per slot, so that orders need several.
-    private func parcels(of order: MailOrder, _ client: ClientID, _ node: SimulatedNode) -> [SimulatedMailbox.Parcel] {
+    private func slots(of order: MailOrder, _ client: ClientID, _ node: SimulatedNode) -> [SimulatedMailbox.Slot] {
         guard let sender = node.keys[client]?.publicKey else { return [] }
         let contents = contents(of: order.messages, client, node)
-        var parts = stride(from: 0, to: contents.count, by: 3).map { Array(contents[$0..<min($0 + 3, contents.count)]) }
-        if parts.isEmpty { parts = [[]] }
-        return parts.prefix(Limits.mailSlotCount).enumerated().map { index, part in
+        return (0..<min(max(1, (contents.count + 2) / 3), Limits.mailSlotCount)).map { index in
+            let part = Array(contents.dropFirst(3 * index).prefix(3))
             let slot = SimulatedMailbox.Slot(
                 name: SimulatedMailbox.Name(sender: sender, number: order.number + UInt64(index)), kind: order.kind,
                 agreement: order.agreement, slice: order.slice,
-                frames: (index == 0 ? order.frames : []) + (part.isEmpty ? [] : [.contents(part)]), putAt: 0, until: 0,
+                frames: (index == 0 ? order.frames : []) + (part.isEmpty ? [] : [.contents(part)]),
+                messages: part.map(\.content.id), putAt: 0, until: 0,
                 stepped: node.gained - (oracle.gainedAtKeys[client]?[order.member] ?? 0))
             for case .contents(let contents) in slot.frames { oracle.checkAges(contents, node) }
-            return SimulatedMailbox.Parcel(slot: slot, messages: part.map(\.content.id))
+            return slot
         }
     }
 
@@ -152,13 +136,10 @@ extension Simulation {
         count("slots put")
         oracle.checkMailed(slot, in: box, of: order, node)
         if mailbox.conduct == .forgets, chance(50) { return count("slots lost by the mailbox") }
+        var slot = slot
+        (slot.putAt, slot.until) = (time, time + order.keeping.milliseconds)
         mailbox.boxes[box, default: []].append(slot)
-        planVisitOfOwner(of: box)
-    }
-
-    func planVisitOfOwner(of box: BoxID) {
-        guard let owner = mailbox.owners[box] else { return }
-        planVisit(nodes[owner], in: 1 + roll(500))
+        if let owner = mailbox.owners[box] { planVisit(nodes[owner], in: 1 + roll(500)) }
     }
 
     func planVisit(_ node: SimulatedNode, in wait: Int64) {
@@ -241,12 +222,6 @@ extension Simulation {
             SliceSchedule(terms).keyEnd(of: slot.slice) > node.latestNow(time)
         else {
             count("slots without a key")
-            let known = machine.knownTerms(of: hint)
-            note(
-                """
-                node \(node.index) has no key for slice \(slot.slice) of \(known.map { "\($0.longest)" } ?? "unknown terms"), \
-                now \(node.now(time).milliseconds), latest \(node.latestNow(time).milliseconds)
-                """)
             discard(slot, in: box, node)
             return false
         }
@@ -278,18 +253,11 @@ extension Simulation {
             }
         }
         var isTaken = true
-        let before = owed(to: slot.name.sender, client, node)
-        step(node) { core, turn in
-            let cap = core.conversation(client)?.cap ?? turn.defaultCap
+        receive(unknown, client, node) { core, turn in
+            let before = owed(to: slot.name.sender, core.conversation(client))
             isTaken = core.receiveMailed(
                 slot.frames, number: slot.name.number, from: slot.name.sender, age: age, client: client, &turn)
-            let said = core.conversation(client)?.record.mailbox.acknowledgements[slot.name.sender]
-            for aged in unknown {
-                oracle.checkAcknowledgement(
-                    of: aged.content, age: aged.age, turn.actions,
-                    isOwed: said?.names(aged.content.id) ?? false && !before.contains(aged.content.id),
-                    isCapped: cap != LifetimeCap.none, turn.now)
-            }
+            return owed(to: slot.name.sender, core.conversation(client)).subtracting(before)
         }
         guard isTaken else {
             count("slots without room")
@@ -301,8 +269,8 @@ extension Simulation {
     }
 
     /// Pending acknowledgements for a member, to go by its box.
-    private func owed(to member: PublicKey, _ client: ClientID, _ node: SimulatedNode) -> Set<MessageID> {
-        let said = node.core.conversation(client)?.record.mailbox.acknowledgements[member]
+    private func owed(to member: PublicKey, _ conversation: Conversation?) -> Set<MessageID> {
+        let said = conversation?.record.mailbox.acknowledgements[member]
         return Set((said?.stored ?? []) + (said?.held ?? []) + (said?.expired ?? []))
     }
 
@@ -405,5 +373,3 @@ extension Simulation {
         if !left.isEmpty { planNotices(conversation, node, in: isParted ? 30_000 : 4_000 + roll(600_000)) }
     }
 }
-
-extension Acknowledgement { fileprivate func names(_ id: MessageID) -> Bool { (stored + held + expired).contains(id) } }

@@ -142,15 +142,26 @@ extension Simulation {
         if case .contents(let contents) = frame {
             unknown = contents.filter { node.seen[client]?.contains($0.content.id) != true }
         }
-        step(node) { [invites] core, turn in
-            let cap = core.conversation(client)?.cap ?? turn.defaultCap
+        receive(unknown, client, node) { [invites] core, turn in
             core.receive(
                 frame, on: id,
                 verify: { signed in invites[signed.payload].flatMap { try? VerifiedInvite(signed, decoded: $0) } },
                 &turn)
-            for aged in unknown {
-                oracle.checkAcknowledgement(
-                    of: aged.content, age: aged.age, turn.actions, isCapped: cap != LifetimeCap.none, turn.now)
+            return []
+        }
+    }
+
+    /// A step that receives contents.
+    /// - Parameter body: Returns what it acknowledges otherwise than by a frame.
+    func receive(
+        _ contents: [AgedContent], _ client: ClientID, _ node: SimulatedNode,
+        _ body: (inout NodeStateMachine, inout Turn) -> Set<MessageID>
+    ) {
+        step(node) { core, turn in
+            let cap = core.conversation(client)?.cap ?? turn.defaultCap
+            let owed = body(&core, &turn)
+            for aged in contents {
+                oracle.checkAcknowledgement(of: aged, turn.actions, owed, isCapped: cap != LifetimeCap.none, turn.now)
             }
         }
     }
