@@ -65,13 +65,13 @@ final class MailboxScenario: @unchecked Sendable {
 
     func fail(_ what: String) { world.violation("M3 through a mailbox (\(terms.displayName)): \(what)") }
 
-    func run(_ seconds: Int64) { world.run(until: world.time.milliseconds + seconds * 1_000) }
+    func run(_ seconds: Int64) { world.run(until: world.milliseconds + seconds * 1_000) }
 
     func wait(_ seconds: Int64, _ isTrue: () -> Bool) -> Bool {
-        let end = world.time.milliseconds + seconds * 1_000
+        let end = world.milliseconds + seconds * 1_000
         while !isTrue() {
-            guard world.time.milliseconds < end, world.violations.isEmpty else { return false }
-            world.run(until: world.time.milliseconds + 250)
+            guard world.milliseconds < end, world.violations.isEmpty else { return false }
+            world.run(until: world.milliseconds + 250)
         }
         return true
     }
@@ -96,7 +96,7 @@ final class MailboxScenario: @unchecked Sendable {
     func sleep(_ milliseconds: Milliseconds) {
         let awake = world.machines.filter(\.isUp)
         for machine in awake { world.crash(machine, isPowerCut: world.chance(50)) }
-        world.run(until: world.time.milliseconds + milliseconds)
+        world.run(until: world.milliseconds + milliseconds)
         for machine in awake { up(machine) }
     }
 
@@ -128,7 +128,7 @@ final class MailboxScenario: @unchecked Sendable {
 
     private func isAlive(_ sent: Sent) -> Bool {
         let lost = world.machines.map(\.lostTime).max() ?? 0
-        return world.time.milliseconds - sent.time < unread - 5 * .minute - lost
+        return world.milliseconds - sent.time < unread - 5 * .minute - lost
     }
 
     func run() {
@@ -151,25 +151,14 @@ final class MailboxScenario: @unchecked Sendable {
     private func meet() -> Bool {
         let creator = members[0]
         var listed: NodeSimulation.Listed?
-        let name = "mail \(world.time.milliseconds)"
-        let made = creator.ask { try? $0.createConversation(name: name, profile: "p\(creator.index)") }
-        creator.when(made) { [self] one in
-            if let made = creator.conversation(one.client.description) { world.oracle.enters(made, creator) }
-            listed = NodeSimulation.Listed(client: one.client, id: one.conversation, isCreator: true)
-        }
+        world.create(creator, name: "mail \(world.milliseconds)") { listed = $0 }
         guard wait(30, { listed != nil }), let listed else { return false }
         conversation = listed.id
         var slug: String?
         let invited = creator.ask { [text] in try? $0.invite(text, lifetime: .day, singleUse: false) }
         creator.when(invited) { slug = $0.slug }
         guard wait(30, { slug != nil }), let slug else { return false }
-        for guest in members.dropFirst() {
-            guest.ask { [self] node in
-                guard let client = try? node.join(slug, profile: "p\(guest.index)") else { return }
-                let key = ((try? node.joins()) ?? []).first { $0.client == client }?.key
-                if let key { world.oracle.owners[key.publicKey] = guest.index }
-            }
-        }
+        for guest in members.dropFirst() { guest.ask { [self] node in world.join(guest, node, slug) } }
         guard wait(180, { areLinked }) else { return false }
         return agree()
     }
@@ -216,7 +205,7 @@ final class MailboxScenario: @unchecked Sendable {
             fail("members that are online do not know each other's boxes")
             return false
         }
-        linkedAt = world.time.milliseconds
+        linkedAt = world.milliseconds
         for member in members { lostWhenLinked[member.index] = member.lostTime }
         return world.violations.isEmpty
     }
@@ -265,7 +254,7 @@ final class MailboxScenario: @unchecked Sendable {
         up(sender)
         run(1 + world.roll(4))
         let isReachable = isMailable(sender)
-        let age = world.time.milliseconds - linkedAt
+        let age = world.milliseconds - linkedAt
         let schedule = SliceSchedule(terms)
         if isHonest, !isReachable, age < schedule.horizon - 2 * schedule.width {
             return fail("machine \(sender.index) cannot write to a box, \(age) ms after their link")
@@ -394,7 +383,7 @@ final class MailboxScenario: @unchecked Sendable {
         // Messages in memory went with their sender, and messages that waited for a week are abandoned. A sender also
         // drops messages whose own copy has expired, which counts as read from the beginning.
         let kept = min(terms.lifetime(of: .text).milliseconds ?? 0, Limits.outboxLifetime)
-        let oldest = world.time.milliseconds - kept + min(kept / 4, .hour)
+        let oldest = world.milliseconds - kept + min(kept / 4, .hour)
         for one in sent where isAlive(one) && terms.keepsSomething && one.time > oldest {
             for member in members where member.index != one.sender && !hasSeen(one, member) {
                 guard world.areNear(member, world.machines[one.sender]) else {

@@ -116,19 +116,22 @@ extension NodeSimulation {
     }
 
     private func create(_ machine: Machine) {
-        let profile = "p\(machine.index)"
         // A name that is already an alias on the machine is refused, so names are unique.
-        let name = "c\(time.milliseconds)"
-        let made = machine.ask { try? $0.createConversation(name: name, profile: profile) }
-        machine.when(made) { [unowned self] made in
-            guard let conversation = machine.conversation(made.client.description) else { return }
+        create(machine, name: "c\(milliseconds)") { [unowned self] listed in
             count(machine.isHostile ? "conversations of a hostile creator" : "conversations")
-            oracle.enters(conversation, machine)
-            if machine.isHostile { hostile.makes(conversation) }
-            let listed = Listed(client: conversation.client, id: conversation.conversation, isCreator: true)
             for _ in 0..<1 + roll(3) {
                 time.plan(inMilliseconds: roll(3_000)) { [unowned self] in invite(machine, listed) }
             }
+        }
+    }
+
+    func create(_ machine: Machine, name: String, _ whenMade: @escaping (Listed) -> Void) {
+        let made = machine.ask { try? $0.createConversation(name: name, profile: "p\(machine.index)") }
+        machine.when(made) { [unowned self] made in
+            guard let conversation = machine.conversation(made.client.description) else { return }
+            oracle.enters(conversation, machine)
+            if machine.isHostile { hostile.makes(conversation) }
+            whenMade(Listed(client: conversation.client, id: conversation.conversation, isCreator: true))
         }
     }
 
@@ -166,14 +169,15 @@ extension NodeSimulation {
 
     private func join(_ machine: Machine, _ slug: String) {
         guard machine.isUp, list(machine).count < 6 else { return }
-        machine.ask { [unowned self] node in
-            guard ((try? node.joins()) ?? []).count < 4 else { return }
-            guard let client = try? node.join(slug, profile: "p\(machine.index)") else { return }
-            count("joins")
-            let key = ((try? node.joins()) ?? []).first { $0.client == client }?.key
-            if let key { oracle.owners[key.publicKey] = machine.index }
-            if machine.isHostile, let key { hostile.keys[key.publicKey] = key }
-        }
+        machine.ask { [unowned self] node in if ((try? node.joins()) ?? []).count < 4 { join(machine, node, slug) } }
+    }
+
+    func join(_ machine: Machine, _ node: isolated Node, _ slug: String) {
+        guard let client = try? node.join(slug, profile: "p\(machine.index)") else { return }
+        count("joins")
+        let key = ((try? node.joins()) ?? []).first { $0.client == client }?.key
+        if let key { oracle.owners[key.publicKey] = machine.index }
+        if machine.isHostile, let key { hostile.keys[key.publicKey] = key }
     }
 
     private func nameOrLock(_ machine: Machine, _ conversation: Listed) {

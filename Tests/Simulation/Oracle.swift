@@ -405,16 +405,11 @@ extension Simulation {
 
     /// Pairs of inboxes that still have their conversation and know each other, except those that both moved and that
     /// no other member can introduce.
-    func pairs() -> [(Side, Side)] {
-        var result: [(Side, Side)] = []
-        let all = nodes.flatMap { node in node.core.conversations.map { Side(node: node, machine: $0) } }
-        for members in Dictionary(grouping: all, by: \.machine.conversation).sorted(by: { $0.key < $1.key }) {
-            for (index, one) in members.value.enumerated() {
-                for other in members.value[..<index] where one.places(of: other) != nil && other.places(of: one) != nil
-                { if one.knows(other) || other.knows(one) { result.append((one, other)) } }
+    private func pairs() -> [(Side, Side)] {
+        sides().flatMap { sides in sides.enumerated().flatMap { index, one in sides[..<index].map { (one, $0) } } }
+            .filter { one, other in
+                one.places(of: other) != nil && other.places(of: one) != nil && (one.knows(other) || other.knows(one))
             }
-        }
-        return result
     }
 
     func unrest() -> String? {
@@ -447,8 +442,7 @@ extension Simulation {
                     if let holder, isToCome(tombstone, holder) { continue }
                     // A member that moved since is not found: a tombstone learns no new addresses.
                     let told = node.disk.fanOuts[tombstone.conversation]?.first { $0.key == member }
-                    if let waits = holder ?? confirmer, told?.endpoints.contains(waits.endpoint) != true { continue }
-                    if let waits = holder ?? confirmer {
+                    if let waits = holder ?? confirmer, told?.endpoints.contains(waits.endpoint) == true {
                         return "node \(waits.index) has not confirmed an explosion to node \(node.index)"
                     }
                 }
@@ -459,29 +453,27 @@ extension Simulation {
                     return "node \(node.index) still has an exploded conversation"
                 }
             }
-            for machine in node.core.conversations where machine.isCreator {
-                for other in nodes {
-                    for theirs in other.core.conversations
-                    where theirs.conversation == machine.conversation && !theirs.isCreator {
-                        let (creator, member) = (Side(node: node, machine: machine), Side(node: other, machine: theirs))
-                        let isListed = creator.places(of: member) != nil
-                        if isListed, member.places(of: creator) == nil {
-                            return "node \(other.index) does not know that it is a member"
-                        }
-                        if !isListed, !theirs.record.isRemoved, member.knows(creator),
-                            machine.record.former.contains(member.own)
-                        {
-                            return "node \(other.index) does not know that it was removed"
-                        }
-                    }
-                }
-            }
             for join in node.core.joins where join.record.state == .joining {
                 // An invite learns no new addresses: a creator that moved before its welcome arrived is not found.
                 for other in nodes where join.record.invite.endpoints.contains(other.endpoint) {
                     for machine in other.core.conversations
                     where machine.currentMembers.contains(where: { $0.key == join.key.publicKey }) {
                         return "node \(node.index) was admitted by node \(other.index) and does not know it"
+                    }
+                }
+            }
+        }
+        for sides in sides() {
+            for creator in sides where creator.machine.isCreator {
+                for member in sides where !member.machine.isCreator {
+                    if creator.places(of: member) != nil {
+                        if member.places(of: creator) != nil { continue }
+                        return "node \(member.node.index) does not know that it is a member"
+                    }
+                    if !member.machine.record.isRemoved, member.knows(creator),
+                        creator.machine.record.former.contains(member.own)
+                    {
+                        return "node \(member.node.index) does not know that it was removed"
                     }
                 }
             }

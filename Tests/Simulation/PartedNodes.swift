@@ -4,11 +4,8 @@ import Messaging
 /// A period without links, in which everything goes through the mailbox.
 extension Simulation {
     private struct Way {
-        let sender: SimulatedNode
-        let client: ClientID
-        let member: PublicKey
-        let receiver: SimulatedNode
-        let theirs: ClientID
+        let sender: Side
+        let receiver: Side
         /// The receiver's acknowledgement has a box to go to.
         let isAnswered: Bool
         /// Longest time that a text may wait unopened.
@@ -48,7 +45,7 @@ extension Simulation {
         let end = time + .hour
         // A text that expires before its receiver returns does not arrive.
         let awaited = texts.filter { text in
-            returns[text.receiver.index].map { $0 - partedAt + .hour < text.unread } ?? true
+            returns[text.receiver.node.index].map { $0 - partedAt + .hour < text.unread } ?? true
         }
         while time < end {
             run(until: time + 30 * .second)
@@ -84,39 +81,29 @@ extension Simulation {
 
     /// All pairs (sender, receiver) where the sender knows the receiver's box and key.
     private func ways() -> [Way] {
-        var result: [Way] = []
-        for node in nodes {
-            for machine in node.core.conversations {
-                let own = machine.key.publicKey
-                for member in machine.currentMembers.map(\.key).sorted()
-                where machine.isMailable(member, now: node.now(time)) {
-                    guard let theirs = client(of: member), let agreement = machine.agreement,
-                        let receiver = nodes.first(where: { $0.core.conversation(theirs) != nil }),
-                        let other = receiver.core.conversation(theirs), other.agreement?.id == agreement.id,
-                        other.currentMembers.contains(where: { $0.key == own })
-                    else { continue }
-                    result.append(
-                        Way(
-                            sender: node, client: machine.client, member: member, receiver: receiver, theirs: theirs,
-                            isAnswered: other.isMailable(own, now: receiver.now(time)),
-                            // A receiver with a cap keeps it no longer than its sender.
-                            unread: min(
-                                SliceSchedule(agreement.terms).unread, agreement.terms.lifetime.milliseconds ?? .max)))
-                }
-            }
-        }
-        return result
+        sides().flatMap { sides in sides.flatMap { one in sides.compactMap { way(from: one, to: $0) } } }
+    }
+
+    private func way(from one: Side, to other: Side) -> Way? {
+        guard one.places(of: other) != nil, one.machine.isMailable(other.own, now: one.node.now(time)),
+            let agreement = one.machine.agreement, other.machine.agreement?.id == agreement.id,
+            other.places(of: one) != nil
+        else { return nil }
+        return Way(
+            sender: one, receiver: other, isAnswered: other.machine.isMailable(one.own, now: other.node.now(time)),
+            // A receiver with a cap keeps it no longer than its sender.
+            unread: min(SliceSchedule(agreement.terms).unread, agreement.terms.lifetime.milliseconds ?? .max))
     }
 
     /// Sends a text in each conversation with a way; nodes that are off send none.
     private func send(on ways: [Way]) -> [Way] {
         var sent: [ClientID: MessageID] = [:]
-        for client in Set(ways.map(\.client)).sorted() {
+        for client in Set(ways.map(\.sender.machine.client)).sorted() {
             guard let node = nodes.first(where: { $0.core.conversation(client) != nil }) else { continue }
             sent[client] = send("parted", node, client)
         }
         return ways.compactMap { way in
-            guard let message = sent[way.client] else { return nil }
+            guard let message = sent[way.sender.machine.client] else { return nil }
             count("parted texts")
             var way = way
             way.message = message
@@ -138,15 +125,14 @@ extension Simulation {
     /// A text that has not arrived by box; `nil` when all have.
     private func unrestOfParted(_ texts: [Way]) -> String? {
         for text in texts {
+            let (sender, receiver, theirs) = (text.sender.node, text.receiver.node, text.receiver.machine.client)
             // An explosion may have come first.
-            guard let message = text.message, let conversation = text.sender.core.conversation(text.client),
-                text.receiver.disk.inboxes[text.theirs] != nil
+            guard let message = text.message, let machine = sender.core.conversation(text.sender.machine.client),
+                receiver.disk.inboxes[theirs] != nil
             else { continue }
-            let place = "of node \(text.sender.index) for node \(text.receiver.index)"
-            guard text.receiver.seen[text.theirs]?.contains(message) == true else {
-                return "a text \(place) has not come by box"
-            }
-            let isWaiting = conversation.outboxEntry(message, to: text.member) != nil
+            let place = "of node \(sender.index) for node \(receiver.index)"
+            guard receiver.seen[theirs]?.contains(message) == true else { return "a text \(place) has not come by box" }
+            let isWaiting = machine.outboxEntry(message, to: text.receiver.own) != nil
             if text.isAnswered, isWaiting, !oracle.doubtful.contains(message) {
                 return "a text \(place) is not acknowledged by box"
             }

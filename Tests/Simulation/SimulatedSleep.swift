@@ -74,11 +74,12 @@ extension Simulation {
         func finds(_ other: Side) -> Bool { places(of: other)?.contains(other.node.endpoint) ?? false }
     }
 
-    /// The sides of each conversation, those that are asleep as they would wake.
-    private func sides() -> [[Side]] {
+    /// The sides of each conversation.
+    /// - Parameter withSleepers: Also those that are asleep, as they would wake.
+    func sides(withSleepers: Bool = false) -> [[Side]] {
         var sides: [ConversationID: [Side]] = [:]
         for node in nodes {
-            let asleep = node.core.sleepers.compactMap { summary in
+            let asleep = (withSleepers ? node.core.sleepers : []).compactMap { summary in
                 node.disk.inboxes[summary.client].flatMap { inbox in
                     node.core.preview(
                         inbox.record, key: inbox.key, undelivered: undelivered(node, summary.client),
@@ -138,7 +139,7 @@ extension Simulation {
 
     /// What has not arrived although it could; `nil` if all has.
     func waiting() -> String? {
-        let all = sides()
+        let all = sides(withSleepers: true)
         return all.lazy.compactMap(undelivered).first ?? all.lazy.compactMap(unheard).first
     }
 }
