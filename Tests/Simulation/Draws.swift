@@ -27,36 +27,3 @@ extension LifetimeCap {
         nil, LifetimeCap.none, .atMost(.oneDay), .atMost(.oneHour), .atMost(.ephemeral),
     ]
 }
-
-extension Conversation {
-    /// Bounds that it exceeds (I7).
-    package var excesses: [String] {
-        let bounds: [(String, Int, Int)] = [
-            ("held bytes", heldByteCount, Limits.memoryByteCount), ("outbox", outboxCount, Limits.outboxCount),
-            ("known agreements", record.lifetime.known.count, Limits.agreementCount),
-            ("whole agreements", record.lifetime.earlier.count, Limits.agreementRecordCount),
-            ("ballot floors", record.lifetime.floors.count, Limits.ballotFloorCount),
-            ("invites", record.issuer?.invites.count ?? 0, Limits.inviteCount),
-            ("members", currentMembers.count + 1, Limits.memberCount),
-            // Departed members are remembered for a while.
-            ("descriptions", record.members.count, 2 * Limits.memberCount),
-            ("departures", record.departures.count, Limits.memberCount),
-            ("removed members", record.former.count, Limits.departedCount),
-            ("members told", record.told.count, 2 * Limits.memberCount),
-            ("members missed", max(record.missed.count, record.undelivered.count), 2 * Limits.memberCount),
-            ("receipts", record.schedule?.receipts.count ?? 0, Limits.memberCount),
-        ]
-        return bounds.filter { $1 > $2 }.map { "\($0): \($1) of \($2)" }
-    }
-
-    /// What is not settled between two members that reach each other; `nil` if all is.
-    package func unrest(with other: Conversation) -> String? {
-        for (one, key) in [(self, other.key.publicKey), (other, key.publicKey)] {
-            if !one.isOnline(key) { return "have no link" }
-            let waiting = one.outbox(to: key).count
-            if waiting > 0 { return "have \(waiting) messages for each other" }
-        }
-        if agreement?.id != other.agreement?.id { return "are under different agreements" }
-        return groupDigest == other.groupDigest ? nil : "know different things of their group"
-    }
-}

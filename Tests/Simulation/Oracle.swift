@@ -318,38 +318,6 @@ final class Oracle {
     }
 }
 
-extension Agreement {
-    /// Builds the signed bytes from the specification, independently of the code under test.
-    package func hasSpecifiedSignatures(of members: Set<PublicKey>) -> Bool {
-        func field(_ bytes: [UInt8]) -> [UInt8] { number(UInt64(bytes.count)) + bytes }
-        func number(_ value: UInt64) -> [UInt8] { (0..<8).map { UInt8(truncatingIfNeeded: value >> (56 - 8 * $0)) } }
-        func tagged(_ tag: String, _ bytes: [UInt8]) -> [UInt8] {
-            let hash = SHA256.hash(Array(tag.utf8))
-            return SHA256.hash(hash + hash + bytes)
-        }
-        let terms = proposal.terms
-        let proposed = tagged(
-            "mayfly/lifetime_proposal",
-            field(proposal.conversation.bytes) + number(proposal.membership) + number(proposal.epoch)
-                + field(proposal.previous.bytes) + field(Array(proposal.lifetime.rawValue.utf8))
-                + number(UInt64(proposal.proposedAt.milliseconds)) + field(proposal.nonce)
-                + field(proposal.proposer.bytes) + field(Array((terms.attachment?.rawValue ?? "").utf8))
-                + number(UInt64(terms.unopened ?? 0)) + field(Array(terms.timer.rawValue.utf8))
-                + (terms.mailbox == .no ? [] : field(Array(terms.mailbox.rawValue.utf8))))
-        for accept in accepts {
-            let accepted = tagged(
-                "mayfly/lifetime_accept",
-                field(proposal.conversation.bytes) + field(proposed) + field(Array(proposal.lifetime.rawValue.utf8))
-                    + number(UInt64(accept.acceptedAt.milliseconds)) + field(accept.acceptor.bytes))
-            guard accept.acceptor.isValid(accept.signature, for: accepted) else { return false }
-        }
-        let signers = [proposal.proposer] + accepts.map(\.acceptor)
-        return members.count >= 2 && members.isSubset(of: signers) && Set(signers).count == signers.count
-            && proposal.proposer.isValid(proposal.signature, for: proposed)
-            && id.bytes == tagged("mayfly/lifetime_agreement", field(proposed))
-    }
-}
-
 extension Simulation {
     /// Runs after every step of a node.
     func checkAfterStep(_ node: SimulatedNode) {
