@@ -76,12 +76,7 @@ final class MailboxScenario: @unchecked Sendable {
         return true
     }
 
-    func up(_ machine: Machine) {
-        guard !machine.isUp else { return }
-        if let error = machine.start() { return world.violation("machine \(machine.index) does not start: \(error)") }
-        world.note("machine \(machine.index): up")
-        world.started(machine)
-    }
+    func up(_ machine: Machine) { if !machine.isUp { world.start(machine) } }
 
     func down(_ machine: Machine) {
         guard machine.isUp else { return }

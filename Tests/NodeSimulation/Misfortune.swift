@@ -117,22 +117,18 @@ extension NodeSimulation {
         }
     }
 
-    private func restart(_ machine: Machine) {
-        guard !machine.isUp, !isCalm else { return }
+    private func restart(_ machine: Machine) { if !machine.isUp, !isCalm { start(machine) } }
+
+    func start(_ machine: Machine) {
         note("machine \(machine.index): start")
         if let error = machine.start() {
-            guard machine.isKeptFromStarting else {
+            guard machine.isKeptFromStarting, !isCalm else {
                 return violation("machine \(machine.index) does not start: \(error)")
             }
             note("machine \(machine.index): not started: \(error)")
             time.plan(inMilliseconds: 1_000) { [unowned self] in restart(machine) }
             return
         }
-        started(machine)
-    }
-
-    func started(_ machine: Machine) {
-        guard machine.isUp else { return }
         check(machine)
         look(at: machine)
     }

@@ -147,8 +147,7 @@ package final class NodeSimulation: SimulatedWorld, @unchecked Sendable {
             machine.disk.changesUntilPowerCut = nil
             machine.slowness = 5
             machine.capacity = 1_000
-            if let error = machine.start() { violation("machine \(machine.index) does not start: \(error)") }
-            started(machine)
+            start(machine)
         }
     }
 
@@ -164,8 +163,7 @@ package final class NodeSimulation: SimulatedWorld, @unchecked Sendable {
         for machine in machines { look(at: machine) }
         for machine in machines {
             crash(machine, isPowerCut: true)
-            if let error = machine.start() { violation("machine \(machine.index) does not start: \(error)") }
-            started(machine)
+            start(machine)
         }
         run(until: milliseconds + 30_000)
         for machine in machines { inspectDisk(machine) }
