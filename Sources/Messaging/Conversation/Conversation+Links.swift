@@ -83,12 +83,10 @@ extension Conversation {
         peer.isShownOnline = true
         peer.movesUntil = nil
         if isNews { tell(.peerOnline(peer.key), &turn) }
-        if let actions = lifetimes.machine?.sessionEstablished(
+        let actions = lifetimes.machine?.sessionEstablished(
             with: peer.key, sent: sent, received: start, policy: policy(turn), hasRestarted: hasRestarted,
             now: turn.now, key: key, random: &turn.random)
-        {
-            perform(actions, &turn)
-        }
+        perform(actions, &turn)
         showSchedule(on: link, &turn)
         let said = stopMail(to: peer)
         if !said.isEmpty { turn.send(.acknowledgement(said), on: link) }
@@ -197,11 +195,9 @@ extension Conversation {
         forgetInvites(after: Limits.joinLifetime, &turn)
         advanceRelay(&turn)
         if let held = lifetimes.heldEnd, held.until <= turn.now { showEnd(&turn) }
-        if let actions = lifetimes.machine?.expire(now: turn.now) { perform(actions, &turn) }
+        perform(lifetimes.machine?.expire(now: turn.now), &turn)
         let policy = policy(turn)
-        if let actions = lifetimes.machine?.renewIfDue(policy: policy, now: turn.now, key: key, random: &turn.random) {
-            perform(actions, &turn)
-        }
+        perform(lifetimes.machine?.renewIfDue(policy: policy, now: turn.now, key: key, random: &turn.random), &turn)
         for peer in peers {
             if let end = peer.movesUntil, end <= turn.now { endMove(of: peer, &turn) }
             perform(peer.link.advance(now: turn.now), with: peer, &turn)

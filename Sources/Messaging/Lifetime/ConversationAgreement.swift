@@ -22,16 +22,11 @@ extension Conversation {
     }
 
     func lifetimeMembersChanged(_ turn: inout Turn) {
-        if let actions = lifetimes.machine?.membersChanged(
+        let actions = lifetimes.machine?.membersChanged(
             to: peers.map(\.key), membership: record.group.membership, now: turn.now)
-        {
-            report(actions, &turn)
-            if peers.isEmpty { lifetimes.machine = nil }
-        } else {
-            beginLifetimes()
-        }
-        settleMailAgreement(&turn)
-        askForWord(&turn)
+        if actions == nil { beginLifetimes() }
+        perform(actions ?? [], &turn)
+        if peers.isEmpty { lifetimes.machine = nil }
     }
 
     /// Whether a link that opens now starts a new session. With two members: the link was lost for longer than the
@@ -59,22 +54,9 @@ extension Conversation {
         for peer in peers { peer.hasEnded = false }
     }
 
-    func perform(_ actions: [LifetimeStateMachine.Action], _ turn: inout Turn) {
-        report(actions, &turn)
-        settleMailAgreement(&turn)
-        askForWord(&turn)
-    }
-
-    /// The agreement on mailboxes may have changed: publishes our mailbox or not, and requests keys.
-    private func settleMailAgreement(_ turn: inout Turn) {
-        let agreed = usesMailbox ? agreement?.id : nil
-        guard mailAgreement != agreed else { return }
-        mailAgreement = agreed
-        endpointsChanged(&turn)
-        askForSlices(&turn)
-    }
-
-    private func report(_ actions: [LifetimeStateMachine.Action], _ turn: inout Turn) {
+    /// - Parameter actions: `nil` without a machine.
+    func perform(_ actions: [LifetimeStateMachine.Action]?, _ turn: inout Turn) {
+        guard let actions else { return }
         for action in actions {
             switch action {
             case .save: turn.save(client)
@@ -107,6 +89,14 @@ extension Conversation {
             case .forged: _ = tally.holds(false)
             }
         }
+        let agreed = usesMailbox ? agreement?.id : nil
+        if mailAgreement != agreed {
+            // Publishes our mailbox or not, and requests keys.
+            mailAgreement = agreed
+            endpointsChanged(&turn)
+            askForSlices(&turn)
+        }
+        askForWord(&turn)
     }
 
     private func transmit(_ message: LifetimeMessage, to peer: Peer, _ turn: inout Turn) {
@@ -215,29 +205,27 @@ extension Conversation {
     package func propose(_ terms: LifetimeTerms, _ turn: inout Turn) throws(CommandError) {
         // An agreement needs every member's signature.
         guard peers.allSatisfy(\.isEstablished) else { throw .notConnected }
-        try negotiate(&turn) { [key] machine, turn throws(LifetimeStateMachine.Refusal) in
-            try machine.propose(terms, now: turn.now, key: key, random: &turn.random)
-        }
+        guard lifetimes.machine != nil else { throw .noOtherMember }
+        perform(try lifetimes.machine?.propose(terms, now: turn.now, key: key, random: &turn.random), &turn)
     }
 
     /// Throws as ``propose(_:_:)``.
     /// - Parameter seen: the proposal that the user saw; `nil`: any open one.
     package func accept(only seen: ProposalID? = nil, _ turn: inout Turn) throws(CommandError) {
         try checkProposer()
-        try negotiate(&turn) { [key] machine, turn throws(LifetimeStateMachine.Refusal) in
-            try machine.accept(only: seen, now: turn.now, key: key, random: &turn.random)
-        }
+        perform(try lifetimes.machine?.accept(only: seen, now: turn.now, key: key, random: &turn.random), &turn)
     }
 
     package func reject(_ turn: inout Turn) throws(CommandError) {
         try checkProposer()
-        try negotiate(&turn) { machine, _ throws(LifetimeStateMachine.Refusal) in try machine.reject() }
+        perform(try lifetimes.machine?.reject(), &turn)
     }
 
     package func withdraw(_ turn: inout Turn) throws(CommandError) {
         // With more members, an absent one learns it on its next link.
         if peers.count == 1 { guard peers[0].isEstablished else { throw .notConnected } }
-        try negotiate(&turn) { machine, _ throws(LifetimeStateMachine.Refusal) in try machine.withdraw() }
+        guard lifetimes.machine != nil else { throw .noOtherMember }
+        perform(try lifetimes.machine?.withdraw(), &turn)
     }
 
     package func setPolicy(_ policy: LifetimePolicy?, _ turn: inout Turn) {
@@ -262,17 +250,6 @@ extension Conversation {
         turn.save(client)
     }
 
-    private func negotiate(
-        _ turn: inout Turn,
-        _ step: (inout LifetimeStateMachine, inout Turn) throws(LifetimeStateMachine.Refusal) -> [LifetimeStateMachine
-            .Action]
-    ) throws(CommandError) {
-        guard var machine = lifetimes.machine else { throw .noOtherMember }
-        let actions = try step(&machine, &turn)
-        lifetimes.machine = machine
-        perform(actions, &turn)
-    }
-
     /// An answer needs a link to the proposer.
     private func checkProposer() throws(CommandError) {
         guard !peers.isEmpty else { throw .noOtherMember }
@@ -285,10 +262,8 @@ extension Conversation {
 
     func receive(_ message: LifetimeMessage, from peer: Peer, _ turn: inout Turn) {
         let policy = policy(turn)
-        guard
-            let actions = lifetimes.machine?.receive(
-                message, from: peer.key, policy: policy, now: turn.now, key: key, random: &turn.random)
-        else { return }
+        let actions = lifetimes.machine?.receive(
+            message, from: peer.key, policy: policy, now: turn.now, key: key, random: &turn.random)
         perform(actions, &turn)
     }
 
@@ -301,10 +276,8 @@ extension Conversation {
 
     /// Entering is consent to the agreement in the welcome.
     func enter(under agreement: Agreement?, _ turn: inout Turn) {
-        guard let agreement,
-            let actions = lifetimes.machine?.joined(under: agreement, now: turn.now, key: key, random: &turn.random)
-        else { return }
-        perform(actions, &turn)
+        guard let agreement else { return }
+        perform(lifetimes.machine?.joined(under: agreement, now: turn.now, key: key, random: &turn.random), &turn)
     }
 
     /// Reading extends a message to its full lifetime, or starts its read timer.

@@ -50,17 +50,12 @@ package enum LifetimePolicy: Hashable, Sendable, Codable {
         case "ask": self = .ask
         case "refuse": self = .refuse
         default:
-            let prefix = "accept-up-to:"
-            guard text.hasPrefix(prefix) else { return nil }
-            let parts = text.dropFirst(prefix.count).split(separator: ":", omittingEmptySubsequences: false)
-            guard let first = parts.first, parts.count <= 2, let lifetime = Lifetime(rawValue: String(first)) else {
-                return nil
-            }
-            guard parts.count == 2 else {
-                self = .acceptUpTo(lifetime)
-                return
-            }
-            guard let mailbox = MailboxConsent(rawValue: String(parts[1])), mailbox != .no else { return nil }
+            let parts = String(text).split(separator: Character(":"), omittingEmptySubsequences: false).map(String.init)
+            guard parts.first == "accept-up-to", (2...3).contains(parts.count),
+                let lifetime = Lifetime(rawValue: parts[1]),
+                let mailbox = parts.count == 2 ? .no : MailboxConsent(rawValue: parts[2]),
+                (mailbox == .no) == (parts.count == 2)
+            else { return nil }
             self = .acceptUpTo(lifetime, mailbox: mailbox)
         }
     }

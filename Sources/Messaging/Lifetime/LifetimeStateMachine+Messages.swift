@@ -70,12 +70,16 @@ extension LifetimeStateMachine {
             proposal.epoch <= signedEpoch.saturatingAdd(Limits.epochsAhead)
         else { return from == proposal.proposer ? [.sendTo(from, .reject(proposal.id, .stale))] : [.dropped] }
         learn(proposal.epoch)
-        verifyHeard(proposal)
-        // Members whose accepts have overtaken the proposal.
-        let signers = heard.filter { $0.value.proposal == proposal.id }.keys.sorted()
+        let id = proposal.id
+        // Drops accepts that overtook their proposal and do not fit it, or are forged.
+        heard = heard.filter { $0.value.proposal != id || ($0.value.fits(proposal, id) && $0.value.isSignatureValid) }
+        let signers = heard.filter { $0.value.proposal == id }.keys.sorted()
         let asked = [Action.asked(proposal)] + signers.map { Action.tell(.lifetimeSigned(proposal.id, by: $0)) }
 
-        if let (open, _) = pending, !proposal.survives(open) { return keep(open, from: from) }
+        if let (open, _) = pending, !proposal.survives(open) {
+            // Shows the better of two crossing proposals, so that the worse one's proposer gives way.
+            return from == open.proposer ? [.dropped] : [.dropped, .sendTo(from, .proposal(open))]
+        }
         var actions: [Action] = []
         switch negotiation {
         case .settled: break
@@ -104,11 +108,6 @@ extension LifetimeStateMachine {
         return actions + asked
     }
 
-    /// Keeps the better of two crossing proposals. Shows it to `from`, so that the worse one's proposer gives way.
-    private func keep(_ better: LifetimeProposal, from: PublicKey) -> [Action] {
-        from == better.proposer ? [.dropped] : [.dropped, .sendTo(from, .proposal(better))]
-    }
-
     // MARK: Answers
 
     private mutating func receive(_ accept: LifetimeAccept, from: PublicKey, now: Timestamp) -> [Action] {
@@ -122,7 +121,9 @@ extension LifetimeStateMachine {
                 negotiation = .proposed(proposal, at: at, accepts: agreement.accepts)
                 return [.tell(.lifetimeSigned(proposal.id, by: accept.acceptor))]
             }
-            return [.save] + settle(agreement, automatic: false, now: now) + [.send(.agreement(agreement))]
+            return [.save] + settle(agreement, was: inForce, automatic: false, now: now) + [
+                .send(.agreement(agreement))
+            ]
         }
         if let head = record.head, head.proposal.id == accept.proposal {
             guard record.isStanding, !head.isSigned(by: accept.acceptor) else { return [.dropped] }
@@ -153,12 +154,6 @@ extension LifetimeStateMachine {
         guard accept.isSignatureValid else { return [.forged] }
         heard[accept.acceptor] = accept
         return [.tell(.lifetimeSigned(accept.proposal, by: accept.acceptor))]
-    }
-
-    /// Drops accepts that overtook their proposal and do not fit it, or are forged.
-    private mutating func verifyHeard(_ proposal: LifetimeProposal) {
-        let id = proposal.id
-        heard = heard.filter { $0.value.proposal != id || ($0.value.fits(proposal, id) && $0.value.isSignatureValid) }
     }
 
     /// Adds signatures to the newest agreement; a new member's accept may put it in force again.
@@ -260,7 +255,7 @@ extension LifetimeStateMachine {
         if peers[from]?.agreements.take(now: now) != nil { return [.dropped] }
         let shown = examine(agreement, from: from)
         switch shown {
-        case .newer: return [.save] + settle(agreement, automatic: isAutomatic(agreement), now: now)
+        case .newer: return [.save] + settle(agreement, was: inForce, automatic: isAutomatic(agreement), now: now)
         case .known: return [.dropped]
         case .void, .refused:
             guard agreement.proposal.conversation == conversation else { return [.dropped] }

@@ -71,7 +71,8 @@ extension LifetimeStateMachine {
                 if let was { end(was.id, now: now) }
                 adopt(head)
                 record.isStanding = false
-                know(head, endedAt: now)
+                // Contents under it may still arrive.
+                if head.covers(members) { know(head, endedAt: now) }
                 caughtUp = true
                 actions.append(.save)
             }
@@ -89,8 +90,7 @@ extension LifetimeStateMachine {
             return actions + renew(now: now, key: key, random: &random)
         }
         if caughtUp, let head = record.head, received.inForce == head.id {
-            record.isStanding = false
-            actions += settleShown(head, from: from, was: wasInForce, automatic: automatic, now: now)
+            actions += settle(head, was: wasInForce, automatic: automatic, now: now)
         } else if caughtUp ? was != nil || received.inForce != nil : !agrees(with: from, received) {
             allowRenewal()
             actions += endStanding(
@@ -120,27 +120,6 @@ extension LifetimeStateMachine {
         ownRenewable = renewable(policy)
         guard ownRenewable != sent.renewable else { return [] }
         return members.map { .sendTo($0, .ended(head.id, renewable: ownRenewable)) }
-    }
-
-    /// Adopts a newer agreement that we have missed.
-    private mutating func settleShown(
-        _ head: Agreement, from: PublicKey, was: Agreement?, automatic: Bool, now: Timestamp
-    ) -> [Action] {
-        var actions = settle(head, automatic: automatic, now: now)
-        guard let was else { return actions }
-        for index in actions.indices {
-            if case .agreed(let agreement, _, let automatic) = actions[index] {
-                actions[index] = .agreed(agreement, previous: was.terms, automatic: automatic)
-            }
-        }
-        return inForce == nil ? actions + [.suspended(previous: was.terms)] : actions
-    }
-
-    /// Contents under the agreement may still arrive, though it does not stand here.
-    private mutating func know(_ agreement: Agreement, endedAt: Timestamp) {
-        guard agreement.covers(members), !record.known.contains(where: { $0.id == agreement.id }) else { return }
-        record.known.append(KnownAgreement(id: agreement.id, terms: agreement.terms, endedAt: endedAt))
-        if record.known.count > Limits.agreementCount { record.known.removeFirst() }
     }
 
     /// Whether the peer has the same standing agreement, or will after catching up.
@@ -191,9 +170,9 @@ extension LifetimeStateMachine {
         allowRenewal()
         self.end(ended.id, now: now)
         record.isStanding = false
-        var actions: [Action] = [.save]
-        if let inForce { actions.append(.reset(previous: inForce.terms, end)) }
-        return actions + members.filter { $0 != other }.map { .sendTo($0, .ended(ended.id, renewable: renewable)) }
+        let reset = inForce.map { [Action.reset(previous: $0.terms, end)] } ?? []
+        return [.save] + reset
+            + members.filter { $0 != other }.map { .sendTo($0, .ended(ended.id, renewable: renewable)) }
     }
 
     /// Another member reports the end of the session. It only shortens, so it needs no proof.
@@ -216,17 +195,11 @@ extension LifetimeStateMachine {
         return actions + renew(now: now, key: key, random: &random)
     }
 
-    /// The policies of all members renew the same terms.
-    var isRenewable: Bool {
-        guard let terms = ownRenewable, !members.isEmpty else { return false }
-        return members.allSatisfy { peers[$0]?.renewable == terms }
-    }
-
     /// All policies renew the last terms: the member with the smallest key proposes, later if over the rate limit.
     private mutating func renew(now: Timestamp, key: IdentityKey, random: inout some RandomNumberGenerator) -> [Action]
     {
         guard case .settled = negotiation, mayRenew, standing == nil, let terms = ownRenewable,
-            let first = members.first, own < first, isRenewable
+            let first = members.first, own < first, members.allSatisfy({ peers[$0]?.renewable == terms })
         else { return [] }
         guard !key.isWiped else {
             renewsAt = now + Limits.proposalRate.interval
@@ -339,6 +312,6 @@ extension LifetimeStateMachine {
         else { return [.dropped] }
         let accept = LifetimeAccept(agreement.proposal, at: now, by: key, &random)
         let signed = Agreement(proposal: agreement.proposal, accepts: agreement.accepts + [accept])
-        return [.save] + settle(signed, automatic: true, now: now) + [.send(.accept(accept))]
+        return [.save] + settle(signed, was: nil, automatic: true, now: now) + [.send(.accept(accept))]
     }
 }

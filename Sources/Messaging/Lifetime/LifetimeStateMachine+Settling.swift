@@ -19,9 +19,9 @@ extension LifetimeStateMachine {
     }
 
     /// Replaces the standing agreement.
-    mutating func settle(_ agreement: Agreement, automatic: Bool, now: Timestamp) -> [Action] {
-        let was = inForce
-        var actions = closeOthers(than: agreement.proposal)
+    /// - Parameter was: the last one in force; it may have ended.
+    mutating func settle(_ agreement: Agreement, was: Agreement?, automatic: Bool, now: Timestamp) -> [Action] {
+        let closed = closeOthers(than: agreement.proposal)
         if let standing { end(standing.id, now: now) }
         record.renewable = nil
         for member in members { peers[member]?.renewable = nil }
@@ -30,8 +30,7 @@ extension LifetimeStateMachine {
         renewsAt = nil
         adopt(agreement)
         record.isStanding = true
-        actions += coverage(was: was, automatic: automatic, now: now)
-        return actions
+        return closed + coverage(was: was, automatic: automatic, now: now)
     }
 
     /// Makes this the newest agreement; the caller decides whether it stands.
@@ -53,20 +52,22 @@ extension LifetimeStateMachine {
         if agreement?.id == was?.id { return [] }
         let previous = was?.terms ?? .ephemeral
         guard let agreement else {
+            // The two differ, so there was one.
             if let was { end(was.id, now: now) }
-            return was == nil ? [] : [.suspended(previous: previous)]
+            return [.suspended(previous: previous)]
         }
-        open(agreement)
+        know(agreement, endedAt: nil)
         return [.agreed(agreement, previous: previous, automatic: automatic)]
     }
 
-    private mutating func open(_ agreement: Agreement) {
+    /// - Parameter endedAt: `nil` for an agreement in force.
+    mutating func know(_ agreement: Agreement, endedAt: Timestamp?) {
         if let index = record.known.lastIndex(where: { $0.id == agreement.id }) {
-            record.known[index].endedAt = nil
-        } else {
-            record.known.append(KnownAgreement(id: agreement.id, terms: agreement.terms))
-            if record.known.count > Limits.agreementCount { record.known.removeFirst() }
+            if endedAt == nil { record.known[index].endedAt = nil }
+            return
         }
+        record.known.append(KnownAgreement(id: agreement.id, terms: agreement.terms, endedAt: endedAt))
+        if record.known.count > Limits.agreementCount { record.known.removeFirst() }
     }
 
     mutating func end(_ agreement: AgreementID, now: Timestamp) {

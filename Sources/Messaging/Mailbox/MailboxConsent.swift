@@ -7,13 +7,7 @@ package enum MailboxConsent: String, Hashable, Sendable, Codable, CaseIterable, 
     /// Also on its disk.
     case disk
 
-    private var rank: Int {
-        switch self {
-        case .no: 0
-        case .ram: 1
-        case .disk: 2
-        }
+    package static func < (left: MailboxConsent, right: MailboxConsent) -> Bool {
+        left != right && (left == .no || right == .disk)
     }
-
-    package static func < (left: MailboxConsent, right: MailboxConsent) -> Bool { left.rank < right.rank }
 }
