@@ -11,25 +11,13 @@ package struct AttachmentSenderStateMachine: Hashable, Sendable {
         var runs: Deque<Range<Int>>
     }
 
-    private enum State: Hashable, Sendable {
-        case idle
-        /// Never empty.
-        case serving(Deque<File>)
-    }
-
-    private var state = State.idle
+    private var files: Deque<File> = []
     private var meters: [MessageID: ProgressMeter] = [:]
 
     package init() {}
 
-    package var isIdle: Bool { state == .idle }
-
-    package var count: Int {
-        switch state {
-        case .idle: 0
-        case .serving(let files): files.reduce(0) { $0 + $1.runs.reduce(0) { $0 + $1.count } }
-        }
-    }
+    package var isIdle: Bool { files.isEmpty }
+    package var count: Int { files.reduce(0) { $0 + $1.runs.reduce(0) { $0 + $1.count } } }
 
     /// - Returns: `false` for an invalid request, or when the queue is full.
     package mutating func request(_ message: MessageID, first: Int, count: Int, chunkCount: Int) -> Bool {
@@ -37,33 +25,21 @@ package struct AttachmentSenderStateMachine: Hashable, Sendable {
             self.count + count <= Limits.attachmentQueueCount
         else { return false }
         let run = first..<min(first + count, chunkCount)
-        switch state {
-        case .idle: state = .serving([File(message: message, chunkCount: chunkCount, runs: [run])])
-        case .serving(var files):
-            state = .idle
-            if let place = files.firstIndex(where: { $0.message == message }) {
-                files[place].runs.append(run)
-            } else {
-                files.append(File(message: message, chunkCount: chunkCount, runs: [run]))
-            }
-            state = .serving(files)
+        if let place = files.firstIndex(where: { $0.message == message }) {
+            files[place].runs.append(run)
+        } else {
+            files.append(File(message: message, chunkCount: chunkCount, runs: [run]))
         }
         return true
     }
 
     package mutating func next() -> (message: MessageID, index: Int, chunkCount: Int)? {
-        switch state {
-        case .idle: return nil
-        case .serving(var files):
-            state = .idle
-            guard var file = files.popFirst(), let run = file.runs.popFirst() else { return nil }
-            let rest = run.dropFirst()
-            if !rest.isEmpty { file.runs.prepend(rest) }
-            // The file goes behind the others.
-            if !file.runs.isEmpty { files.append(file) }
-            if !files.isEmpty { state = .serving(files) }
-            return (file.message, run.lowerBound, file.chunkCount)
-        }
+        guard var file = files.popFirst(), let run = file.runs.popFirst() else { return nil }
+        let rest = run.dropFirst()
+        if !rest.isEmpty { file.runs.prepend(rest) }
+        // The file goes behind the others.
+        if !file.runs.isEmpty { files.append(file) }
+        return (file.message, run.lowerBound, file.chunkCount)
     }
 
     /// Whether to tell watchers that chunk `index` has gone out.
@@ -76,16 +52,11 @@ package struct AttachmentSenderStateMachine: Hashable, Sendable {
 
     package mutating func remove(_ message: MessageID) {
         meters[message] = nil
-        switch state {
-        case .idle: break
-        case .serving(var files):
-            files.removeAll { $0.message == message }
-            state = files.isEmpty ? .idle : .serving(files)
-        }
+        files.removeAll { $0.message == message }
     }
 
     package mutating func linkLost() {
-        state = .idle
+        files = []
         meters = [:]
     }
 }
