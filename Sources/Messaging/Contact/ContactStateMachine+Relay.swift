@@ -20,7 +20,7 @@ extension ContactStateMachine {
 
     /// The inbox of a stream that a rendezvous node announces; `nil` for an unknown reservation.
     package func seed(of reservation: ReservationID, at rendezvous: PublicKey) -> RelaySeed? {
-        remotes[rendezvous]?.rendezvous?.seeds[reservation]
+        remotes[rendezvous]?.rendezvous?.reservations.first { $0.value == reservation }?.key
     }
 
     /// Sets the inboxes that need reservations in addition to our card.
@@ -43,15 +43,11 @@ extension ContactStateMachine {
     private mutating func noteReservations(at remote: PublicKey) {
         guard let rendezvous = remotes[remote]?.rendezvous else { return }
         var reservations: [RelaySeed: ReservationID] = [:]
-        var seeds: [ReservationID: RelaySeed] = [:]
         let advertised = Set(rendezvous.reservation.advertisedLabels)
         for (seed, label) in rendezvous.labels where advertised.contains(label) {
-            let reservation = rendezvous.reservations[seed] ?? rendezvous.secret.reservation(label)
-            reservations[seed] = reservation
-            seeds[reservation] = seed
+            reservations[seed] = rendezvous.reservations[seed] ?? rendezvous.secret.reservation(label)
         }
         remotes[remote]?.rendezvous?.reservations = reservations
-        remotes[remote]?.rendezvous?.seeds = seeds
     }
 
     /// - Returns: a save if the grant has changed.
@@ -74,7 +70,7 @@ extension ContactStateMachine {
             result += noteGrant(at: remote)
             if rendezvous.reservation.advertised != nil { result.append(.endpointsMayHaveChanged) }
             if let link = remotes[remote]?.link.link { result.append(.forward(link, .relayRequest(.release))) }
-            if let link = release(remote) { result.append(.close(link)) }
+            result += release(remote)
         }
         for card in wanted {
             let known = remotes[card.key]

@@ -52,8 +52,6 @@ package struct ContactStateMachine: Sendable {
         var labels: [RelaySeed: RelayLabel] = [:]
         /// Advertised reservations.
         var reservations: [RelaySeed: ReservationID] = [:]
-        /// The inverse of `reservations`.
-        var seeds: [ReservationID: RelaySeed] = [:]
         var linkedAt: Timestamp?
         /// Consecutive links that ended soon after they opened.
         var shortLinks = 0
@@ -134,7 +132,7 @@ package struct ContactStateMachine: Sendable {
 
     package mutating func stopPing(_ key: PublicKey, nonce: UInt64) -> [NodeAction] {
         remotes[key]?.pings.remove(nonce)
-        return release(key).map { [.close($0)] } ?? []
+        return release(key)
     }
 
     /// The user has accepted or refused this invitation.
@@ -206,7 +204,7 @@ package struct ContactStateMachine: Sendable {
         case .ping(let nonce): return [.transmit(link, .pong(nonce))]
         case .pong(let nonce):
             remotes[remote]?.pings.remove(nonce)
-            return release(remote).map { [.close($0)] } ?? []
+            return release(remote)
         case .invitation(let invitation): return receive(invitation, from: remote, on: link, turn)
         case .acknowledgement(let said):
             // An invitation cannot expire on arrival.
@@ -215,7 +213,7 @@ package struct ContactStateMachine: Sendable {
             let ids = Set(said.stored + said.held)
             record.outgoing.removeAll { $0.card.key == remote && ids.contains($0.invitation.id) }
             guard record.outgoing.count != before else { return [] }
-            return [.save(client)] + (release(remote).map { [.close($0)] } ?? [])
+            return [.save(client)] + release(remote)
         case .mailboxRequest(let request):
             // A client of the mailbox uses a key of its own for that link, so this remote is no client.
             guard remotes[remote] == nil, !relay.serves(link) else { return [.close(link)] }
@@ -300,19 +298,18 @@ package struct ContactStateMachine: Sendable {
         for remote in remotes.keys.sorted() {
             result += perform(remotes[remote]!.link.advance(now: turn.now), with: remote, &turn)
             result += perform(remotes[remote]?.rendezvous?.reservation.advance(now: turn.now) ?? [], of: remote)
-            if let link = release(remote) { result.append(.close(link)) }
+            result += release(remote)
         }
         return dismissing(result) + relay.advance(now: turn.now) + mailbox.advance(client, turn)
     }
 
-    /// Drops a remote that we need no longer.
-    /// - Returns: its link, to be closed; `nil` also when the relay serves it.
-    @discardableResult mutating func release(_ remote: PublicKey) -> LinkID? {
+    /// Drops a remote that we need no longer, and closes its link unless the relay serves it.
+    @discardableResult mutating func release(_ remote: PublicKey) -> [NodeAction] {
         guard let state = remotes[remote], state.pings.isEmpty, state.rendezvous == nil,
             !record.outgoing.contains(where: { $0.card.key == remote })
-        else { return nil }
+        else { return [] }
         remotes[remote] = nil
-        guard let link = state.link.link, !relay.serves(link) else { return nil }
-        return link
+        guard let link = state.link.link, !relay.serves(link) else { return [] }
+        return [.close(link)]
     }
 }
