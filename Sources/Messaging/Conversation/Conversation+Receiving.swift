@@ -165,7 +165,8 @@ extension Conversation {
         }
         if case .reaction(let reaction) = content.body {
             // A reaction expires with its message, and is never opened.
-            expiresAt = end(of: reaction, expiresAt, batch, turn)
+            let end = batch.kept[reaction.message] ?? turn.node.message(reaction.message, client)?.expiresAt
+            if let own = expiresAt, let end { expiresAt = min(own, end) }
             onReading = nil
         }
         let message = Message(
@@ -219,7 +220,7 @@ extension Conversation {
                 return turn.send(.receipt(Receipt(isTooLarge ? .tooLarge : .damaged, [id])), on: batch.link)
             }
         }
-        batch.acknowledge(id, isStored: isStored)
+        if isStored { batch.said.stored.append(id) } else { batch.said.held.append(id) }
     }
 
     /// Acknowledges an expired content as `expired`, or as `held` if it was shown. One event reports it.
@@ -265,10 +266,8 @@ extension Conversation {
 
     /// A slot has no link for answers.
     private func dropAnswers(since mark: Int, _ turn: inout Turn) {
-        if turn.actions[mark...].contains(where: { $0.concerns(.none) }) {
-            let kept = turn.actions[mark...].filter { !$0.concerns(.none) }
-            turn.actions.replaceSubrange(mark..., with: kept)
-        }
+        let kept = turn.actions[mark...].filter { !$0.concerns(.none) }
+        turn.actions.replaceSubrange(mark..., with: kept)
     }
 
     /// Acknowledges over the link, or else through the member's mailbox.
@@ -327,16 +326,6 @@ extension Conversation {
         heldByteCount = byteCount.map { max(0, heldByteCount - $0) } ?? 0
     }
 
-    private func end(of reaction: Reaction, _ expiresAt: Timestamp?, _ batch: ReceivedBatch, _ turn: Turn) -> Timestamp?
-    {
-        let known =
-            if let kept = batch.kept[reaction.message] { kept } else {
-                turn.node.message(reaction.message, client)?.expiresAt
-            }
-        guard let expiresAt, let end = known else { return expiresAt }
-        return min(expiresAt, end)
-    }
-
     package func sendsReadReceipts(_ turn: Turn) -> Bool { record.sendsReadReceipts ?? turn.sendsReadReceipts }
 
     /// - Parameter isOn: `nil` follows the node's default.
@@ -370,10 +359,6 @@ struct ReceivedBatch {
         self.link = link
         kept.reserveCapacity(count)
         new.reserveCapacity(count)
-    }
-
-    mutating func acknowledge(_ message: MessageID, isStored: Bool) {
-        if isStored { said.stored.append(message) } else { said.held.append(message) }
     }
 }
 

@@ -84,7 +84,9 @@ extension Conversation {
         message.deliveries = peers.map { Delivery(member: $0.key, state: .queued, at: sentAt) }
         let deadline = min(expiresAt ?? .latest, sentAt + Limits.outboxLifetime)
         guard peers.allSatisfy({ $0.outbox.count < Limits.outboxCount }) else { throw .outboxFull }
-        let unsentDeadline = unsentDeadline(of: message.content)
+        // From then on a receiver that gets the content for the first time finds it expired.
+        let terms = kept.agreement.flatMap { lifetimes.machine?.knownTerms(of: $0) }
+        let unsentDeadline = terms?.unreadTime(of: message.content.kind).map { sentAt + $0 }
         for peer in peers {
             _ = peer.outbox.enqueue(
                 id, sentAt: sentAt, deadline: deadline, unsentDeadline: unsentDeadline,
@@ -93,13 +95,6 @@ extension Conversation {
         posted.messages.append(message)
         posted.keeping = kept.keeping
         return message
-    }
-
-    /// From when on a receiver that gets the content for the first time finds it expired; `nil`: not before our copy
-    /// expires.
-    private func unsentDeadline(of content: Content) -> Timestamp? {
-        let terms = content.agreement.flatMap { lifetimes.machine?.knownTerms(of: $0) }
-        return terms?.unreadTime(of: content.kind).map { content.sentAt + $0 }
     }
 
     /// Enqueues a message again that was undelivered when the node stopped.
@@ -282,13 +277,8 @@ extension Conversation {
 
     /// The final state of a message when the only member without an acknowledgement has left.
     func waited(for id: MessageID, by former: Peer, _ turn: inout Turn) {
-        let deliveries = turn.node.deliveries(of: id, client)
-        let isThere = deliveries.contains { said in
-            guard said.member != former.key else { return false }
-            return switch said.state {
-            case .delivered, .read, .expiredUndelivered: true
-            case .queued, .sent, .mailed, .failed, .cancelled, .received, .receiving: false
-            }
+        let isThere = turn.node.deliveries(of: id, client).contains {
+            $0.member != former.key && [.delivered, .read, .expiredUndelivered].contains($0.state)
         }
         if isThere { settle([id], stored: nil, &turn) } else { become(.cancelled, [id], stored: nil, &turn) }
     }

@@ -16,7 +16,7 @@ struct ConversationEnding: Sendable {
 
     /// A notice of an earlier end, deferred by the rate limit.
     struct DeferredNotice: Sendable {
-        var notice: ExplodeNotice
+        let notice: ExplodeNotice
         let until: Timestamp
     }
 
@@ -127,11 +127,10 @@ extension Conversation {
 
     /// The rate limit spares every member's disk. No end is missed: deferred notices are about a time to come.
     private func postpone(_ notice: ExplodeNotice, by wait: Milliseconds, _ turn: Turn) {
-        guard let known = ending.deferredNotice else {
-            ending.deferredNotice = ConversationEnding.DeferredNotice(notice: notice, until: turn.now + wait)
-            return
-        }
-        if notice.precedes(known.notice) { ending.deferredNotice?.notice = notice }
+        let known = ending.deferredNotice
+        if let known, !notice.precedes(known.notice) { return }
+        ending.deferredNotice = ConversationEnding.DeferredNotice(
+            notice: notice, until: known?.until ?? turn.now + wait)
     }
 
     /// - Returns: whether the conversation has ended.

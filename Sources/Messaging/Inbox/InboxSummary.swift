@@ -90,8 +90,5 @@ struct SleepingInbox: Sendable {
     /// Signed before the lock, because an explosion may end another copy of the conversation during the lock.
     var lockedReceipt: DeletionReceipt?
 
-    var wakeAt: Timestamp? {
-        guard let deadline = summary.deadline else { return retryAt }
-        return retryAt.map { min($0, deadline) } ?? deadline
-    }
+    var wakeAt: Timestamp? { earliest(summary.deadline, retryAt) }
 }

@@ -87,18 +87,14 @@ package struct InviteBook: Hashable, Sendable, Codable {
         if let issued, issued.admitted.contains(joiner), isMember { return .welcomeAgain }
         // The invite names another conversation: for its joiner it is gone.
         guard opensToken else { return .refuse(.conversationExpired) }
-        guard let issued, issued.expiresAt > now, verified.invite.expiresAt > now else {
-            return .refuse(.genericFailure)
-        }
-        guard issued.tag == tag, verified.invite.tag == tag, !issued.isRevoked, !isLocked else {
-            return .refuse(.genericFailure)
-        }
+        guard let issued, issued.expiresAt > now, verified.invite.expiresAt > now, issued.tag == tag,
+            verified.invite.tag == tag, !issued.isRevoked, !isLocked
+        else { return .refuse(.genericFailure) }
         if issued.singleUse, !issued.admitted.isEmpty { return .refuse(.singleUseConsumed) }
-        guard !issued.admitted.contains(joiner), !isMember else { return .refuse(.genericFailure) }
-        guard issued.admitted.count < Limits.admissionCount, memberCount < Limits.memberCount else {
-            return .refuse(.genericFailure)
-        }
-        return .admit
+        let isAdmitted =
+            !issued.admitted.contains(joiner) && !isMember && issued.admitted.count < Limits.admissionCount
+            && memberCount < Limits.memberCount
+        return isAdmitted ? .admit : .refuse(.genericFailure)
     }
 
     /// This must be durable before the welcome leaves.
@@ -111,9 +107,8 @@ package struct InviteBook: Hashable, Sendable, Codable {
     /// - Returns: the invites whose routes end too.
     package mutating func prune(now: Timestamp, grace: Milliseconds = 0) -> [InviteID] {
         let over = invites.filter { $0.expiresAt + ($0.admitted.isEmpty ? grace : Limits.joinLifetime) <= now }
-        guard !over.isEmpty else { return [] }
-        let ids = Set(over.map(\.id))
-        invites.removeAll { ids.contains($0.id) }
-        return over.map(\.id)
+        let ids = over.map(\.id)
+        if !ids.isEmpty { invites.removeAll { ids.contains($0.id) } }
+        return ids
     }
 }

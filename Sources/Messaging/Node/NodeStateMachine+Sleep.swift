@@ -79,21 +79,18 @@ extension NodeStateMachine {
 
     /// Call after the last inbox is loaded: decides which inboxes wake, and in which order.
     package func launch(_ turn: inout Turn) {
-        for inbox in inboxes.sleeping.inOrderOfClient() { settle(launched: inbox, &turn) }
+        for entry in inboxes.sleeping.inOrderOfClient() {
+            // Unknown while inboxes were loaded: the contact inbox with its reservations may have been the last.
+            guard var inbox = entry.asleep, inbox.hasMoved, !inbox.summary.isElsewhere(turn) else { continue }
+            inbox.hasMoved = false
+            if !inbox.summary.hasNews { inbox.retryAt = nil }
+            inboxes.set(entry, to: .sleeping(inbox))
+        }
         let now = turn.now
         let pending = inboxes.joining.filter { lifecycle.isTracked($0) }.inOrderOfClient()
         let order = lifecycle.launch(pending: pending)
         pendingWakes = Deque(order.filter { $0.0.isSleeping }.map { (inbox: $0.0, reason: $0.1) })
         if !pendingWakes.isEmpty { wakesAt = now }
-    }
-
-    /// Clears `hasMoved` where the members know our endpoints. This was unknown while inboxes were loaded: the contact
-    /// inbox with its reservations may have been the last.
-    private func settle(launched entry: InboxEntry, _ turn: inout Turn) {
-        guard var inbox = entry.asleep, inbox.hasMoved, !inbox.summary.isElsewhere(turn) else { return }
-        inbox.hasMoved = false
-        if !inbox.summary.hasNews { inbox.retryAt = nil }
-        inboxes.set(entry, to: .sleeping(inbox))
     }
 
     /// An inbox that was loaded awake. It displaces no other inbox.
