@@ -70,20 +70,16 @@ package struct MailboxRecord: Hashable, Sendable, Codable {
                 runs.insert(Run(run: run, last: number, gaps: Array(gaps)), at: index)
                 runs.removeFirst(max(0, runs.count - Limits.slotRunCount))
             }
-            forgetGaps()
-        }
-
-        private static func gaps(from first: UInt64, below number: UInt64) -> Range<UInt64> {
-            max(first, number - min(number, UInt64(Limits.slotGapCount)))..<number
-        }
-
-        private mutating func forgetGaps() {
             var surplus = runs.reduce(0) { $0 + $1.gaps.count } - Limits.slotGapCount
             for index in runs.indices where surplus > 0 {
                 let count = min(surplus, runs[index].gaps.count)
                 runs[index].gaps.removeFirst(count)
                 surplus -= count
             }
+        }
+
+        private static func gaps(from first: UInt64, below number: UInt64) -> Range<UInt64> {
+            max(first, number - min(number, UInt64(Limits.slotGapCount)))..<number
         }
     }
 

@@ -327,7 +327,9 @@ package struct MailboxServiceStateMachine: Sendable {
         else { return [.close(link)] }
         guard terms.isServing else { return answer(.notServing) }
         guard boxes[box] != nil else { return answer(.unknownBox) }
-        guard takesPut(into: box, from: turn.node.source(of: link), now: turn.now) else { return answer(.tooFast) }
+        guard turn.node.source(of: link).map({ sources.take($0, now: turn.now) }) ?? true,
+            boxes[box]!.puts.take(now: turn.now) == nil
+        else { return answer(.tooFast) }
         guard put.kind == .memory || !turn.isLocked && turn.node.hasRoom(client), load(box, turn),
             let slots = boxes[box]?.slots
         else { return answer(.unavailable) }
@@ -358,11 +360,6 @@ package struct MailboxServiceStateMachine: Sendable {
             result.append(.transmit(holder, .mailboxAnswer(.waiting(box))))
         }
         return result
-    }
-
-    private mutating func takesPut(into box: BoxID, from source: UInt64?, now: Timestamp) -> Bool {
-        if let source, !sources.take(source, now: now) { return false }
-        return boxes[box]?.puts.take(now: now) == nil
     }
 
     private mutating func take(_ tags: [SlotTag], from box: BoxID, on link: LinkID, _ turn: Turn) -> [NodeAction] {

@@ -28,8 +28,6 @@ package struct MailboxCounts: Hashable, Sendable {
     package var discarded: UInt64 = 0
     package var expired: UInt64 = 0
     package var refused: UInt64 = 0
-
-    package init() {}
 }
 
 /// A box in the contact inbox's record.

@@ -99,12 +99,8 @@ package struct KnownSlices: Hashable, Sendable, Codable {
 
     /// Appends keys that follow, and takes the newer time.
     package mutating func add(_ message: SliceKeys, now: Timestamp) {
-        guard message.agreement == agreement, let last, message.first == last &+ 1, !message.keys.isEmpty else {
-            if message.agreement == agreement, message.keys.isEmpty {
-                (present, presentEnds) = (message.present, now + message.left)
-            } else {
-                self = KnownSlices(message, now: now)
-            }
+        guard message.agreement == agreement, message.keys.isEmpty || message.first == last.map({ $0 &+ 1 }) else {
+            self = KnownSlices(message, now: now)
             return
         }
         // 33 bytes are 44 letters, so the texts can be joined.

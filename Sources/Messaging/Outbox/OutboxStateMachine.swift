@@ -132,12 +132,20 @@ package struct OutboxStateMachine: Sendable {
     }
 
     /// - Returns: whether it was waiting here.
-    package mutating func cancel(_ message: MessageID) -> Bool { remove(message) }
+    package mutating func cancel(_ message: MessageID) -> Bool {
+        guard let entry = entries.removeValue(forKey: message) else { return false }
+        inFlight.remove(message)
+        memoryOnlyInFlight.remove(message)
+        if !entry.isStored { memoryOnlyCount -= 1 }
+        if unmailed.first == message { skipMailed() }
+        forgetStale()
+        return true
+    }
 
     /// - Returns: the removed messages, in order.
     package mutating func removeAll(onlyInMemory: Bool) -> [MessageID] {
         let ended = all.filter { !onlyInMemory || !$0.isStored }.map(\.message)
-        for message in ended { _ = remove(message) }
+        for message in ended { _ = cancel(message) }
         return ended
     }
 
@@ -241,7 +249,7 @@ package struct OutboxStateMachine: Sendable {
             if entry.deadline > now {
                 ends.insert(End(at: entry.deadline, sequence: entry.sequence, message: entry.message))
             } else {
-                _ = remove(entry.message)
+                _ = cancel(entry.message)
                 expired.append(entry)
             }
         }
@@ -264,14 +272,4 @@ package struct OutboxStateMachine: Sendable {
     }
 
     private mutating func wake(at time: Timestamp) { wakeAt = earliest(wakeAt, time) }
-
-    private mutating func remove(_ message: MessageID) -> Bool {
-        guard let entry = entries.removeValue(forKey: message) else { return false }
-        inFlight.remove(message)
-        memoryOnlyInFlight.remove(message)
-        if !entry.isStored { memoryOnlyCount -= 1 }
-        if unmailed.first == message { skipMailed() }
-        forgetStale()
-        return true
-    }
 }

@@ -93,8 +93,6 @@ package struct RelayCounts: Hashable, Sendable {
     package var refused: UInt64 = 0
     /// Streams ended by a protocol violation.
     package var violations: UInt64 = 0
-
-    package init() {}
 }
 
 /// Rate limits of one client of a rendezvous node: streams opened to it, labels, and small pieces. They cover all its

@@ -83,15 +83,11 @@ package struct RelayPlace: Sendable {
 extension [RelayPlace] {
     /// Round-robin over the rendezvous nodes, each one's best endpoint first.
     package func endpoints(of seed: RelaySeed) -> [Endpoint] {
-        guard !isEmpty else { return [] }
         let reserved = map { $0.endpoints(of: seed) }
-        var result: [Endpoint] = []
-        for rank in 0..<Limits.relayEndpointCount {
-            for endpoints in reserved where rank < endpoints.count && result.count < Limits.relayEndpointCount {
-                result.append(endpoints[rank])
-            }
+        let ranked = (0..<Limits.relayEndpointCount).flatMap { rank in
+            reserved.compactMap { rank < $0.count ? $0[rank] : nil }
         }
-        return result
+        return [Endpoint](ranked.prefix(Limits.relayEndpointCount))
     }
 }
 

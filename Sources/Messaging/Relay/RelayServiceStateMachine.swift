@@ -106,15 +106,11 @@ package struct RelayServiceStateMachine: Sendable {
         return switch request {
         case .reserve(let labels): dismissing(reserve(labels, link, remote, own, isPeer: isPeer, now: now))
         case .withdraw(let labels): dismissing(withdraw(labels, link, now: now))
-        case .release: dismissing(giveUp(link))
+        case .release where holders[link] == nil: dismissing(violation(of: link))
+        case .release: dismissing(endHolder(link, .unknownReservation) + [.close(link)])
         case .open(let reservation): dismissing(open(reservation, link, source: source, now: now))
         case .stream(let number, let frame): dismissing(count(frame, of: number, on: link, now: now))
         }
-    }
-
-    private mutating func giveUp(_ link: LinkID) -> [NodeAction] {
-        guard holders[link] != nil else { return violation(of: link) }
-        return endHolder(link, .unknownReservation) + [.close(link)]
     }
 
     /// Forwards a frame and pauses reading from a sender above its rate.
