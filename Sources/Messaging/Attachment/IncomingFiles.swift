@@ -17,8 +17,6 @@ extension Conversation {
         files.values.count { $0.sender == sender.key } >= Limits.incomingAttachmentCount
     }
 
-    // MARK: Contents
-
     /// - Returns: whether the message is kept.
     func receive(
         _ attachment: Attachment, _ message: Message, _ keeping: NodeAction.Keeping, from sender: Peer, on link: LinkID,
@@ -82,8 +80,6 @@ extension Conversation {
         resume(id, of: sender, on: link, &turn)
     }
 
-    // MARK: Links
-
     /// Requests incomplete files at once: a sender that no longer has one says so instead of repeating it.
     func resume(of peer: Peer, on link: LinkID, _ turn: inout Turn) {
         let waiting = files.filter { $0.value.sender == peer.key && $0.value.machine.nextDeadline == nil }.keys
@@ -100,8 +96,6 @@ extension Conversation {
     func pauseFiles(of peer: Peer) {
         for id in files.keys where files[id]?.sender == peer.key { files[id]?.machine.linkLost() }
     }
-
-    // MARK: Chunks
 
     func receive(_ chunk: AttachmentChunk, from peer: Peer, over link: LinkID, _ turn: inout Turn) {
         // Inflates no chunk that was not requested.
@@ -169,8 +163,6 @@ extension Conversation {
         }
     }
 
-    // MARK: Bounds
-
     private func fileWindow(for member: PublicKey) -> Int {
         let count = files.values.count { $0.sender == member && $0.machine.nextDeadline != nil }
         return max(2, Limits.attachmentWindow / max(1, count))
@@ -183,8 +175,6 @@ extension Conversation {
             return sum + file.attachment.byteCount - Int64(file.machine.count * Limits.chunkByteCount)
         }
     }
-
-    // MARK: Time and ends
 
     var filesDeadline: Timestamp? {
         files.values.reduce(nil) { earliest($0, $1.machine.nextDeadline, $1.expiresAt, $1.stallsAt) }

@@ -34,8 +34,6 @@ package struct InboxLifecycleStateMachine {
     package var sleepingCount: Int { tracked.count - awake.count }
     package var isOverCapacity: Bool { awake.count > capacity }
 
-    // MARK: Queries
-
     package func isAwake(_ inbox: InboxEntry) -> Bool { inbox.activity?.stay != nil }
     package func isTracked(_ inbox: InboxEntry) -> Bool { inbox.activity != nil }
     package func lastActivity(_ inbox: InboxEntry) -> Timestamp? { inbox.activity?.lastActivity }
@@ -69,8 +67,6 @@ package struct InboxLifecycleStateMachine {
         let quarter = max(1, min(capacity, Limits.dialsUnderWay) / 4)
         return hasFailed ? quarter : 2 * quarter
     }
-
-    // MARK: Events
 
     package mutating func setCapacity(_ capacity: Int) { self.capacity = Self.clamped(capacity) }
 
@@ -160,8 +156,6 @@ package struct InboxLifecycleStateMachine {
         for victim in victims { fallAsleep(victim, now: now) }
         return victims
     }
-
-    // MARK: Choosing
 
     /// The order of eviction: never active first, then the least recently active.
     private func precedes(_ one: InboxEntry, _ other: InboxEntry) -> Bool {

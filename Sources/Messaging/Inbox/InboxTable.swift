@@ -47,8 +47,6 @@ struct InboxTable {
     var unused: InboxEntry? { unusedEntries.min { $0.client < $1.client } }
     func owner(of seed: RelaySeed) -> InboxEntry? { relayOwners[seed] }
 
-    // MARK: Roles
-
     @discardableResult mutating func enter(_ client: ClientID, createdAt: Timestamp, as role: InboxEntry.Role)
         -> InboxEntry
     {
@@ -101,8 +99,6 @@ struct InboxTable {
         entry.role = .sleeping(inbox)
         setDeadline(entry, inbox.wakeAt)
     }
-
-    // MARK: Indices
 
     /// Updates the indices after an inbox has changed.
     /// - Parameter member: the only member whose link and outbox have changed; `nil` for any.
@@ -184,8 +180,6 @@ struct InboxTable {
         entry.relaySeeds = seeds
         relaysHaveChanged = true
     }
-
-    // MARK: Time
 
     /// A lower bound of the first deadline.
     var nextDeadline: Timestamp? { deadlines.next }

@@ -250,8 +250,6 @@ package struct JoiningStateMachine: Sendable {
         link.hurry(now: turn.now)
     }
 
-    // MARK: The local network
-
     /// The invite for finding the creator on the local network; `nil` while not needed.
     package func missedInvite(now: Timestamp) -> InviteID? {
         record.isDialling && link.isMissed(now: now) ? record.invite.id : nil

@@ -26,8 +26,6 @@ extension LifetimeStateMachine {
         }
     }
 
-    // MARK: Proposals
-
     /// Answers a known proposal, open or ended, that a new link or another member repeats. Free of the rate limit.
     private func answerAgain(_ proposal: LifetimeProposal, from: PublicKey) -> [Action]? {
         switch negotiation {
@@ -107,8 +105,6 @@ extension LifetimeStateMachine {
         negotiation = .asked(proposal, at: now)
         return actions + asked
     }
-
-    // MARK: Answers
 
     private mutating func receive(_ accept: LifetimeAccept, from: PublicKey, now: Timestamp) -> [Action] {
         if case .proposed(let proposal, let at, let accepts) = negotiation, accept.proposal == proposal.id {
@@ -210,8 +206,6 @@ extension LifetimeStateMachine {
         }
         return [.dropped]
     }
-
-    // MARK: Agreements
 
     /// Our verdict on an agreement that another member shows.
     enum Shown: Hashable, Sendable {

@@ -2,8 +2,6 @@ import Cryptography
 
 /// Sessions and members (Lifetime.md, "Sessions", "Members").
 extension LifetimeStateMachine {
-    // MARK: Sessions
-
     /// - Parameter reset: our session has ended since the last link.
     package func sessionStart(reset: Bool, policy: LifetimePolicy?) -> SessionStart {
         var open: ProposalID?
@@ -243,8 +241,6 @@ extension LifetimeStateMachine {
         refusedRenewalCount = 0
     }
 
-    // MARK: Epochs
-
     /// The highest epoch under this member list that we, or all members, have signed.
     var signedEpoch: UInt64 {
         let signed = [record.newest, record.accepted?.ballot ?? Ballot()] + record.floors.map(\.ballot)
@@ -264,8 +260,6 @@ extension LifetimeStateMachine {
         record.newest = ballot
         return [.save]
     }
-
-    // MARK: Members
 
     /// A gone member changes nothing in force; a new member has yet to sign.
     package mutating func membersChanged(to members: [PublicKey], membership: UInt64, now: Timestamp) -> [Action] {

@@ -103,8 +103,6 @@ package struct LifetimeStateMachine: Hashable, Sendable {
         for member in self.members { peers[member] = Peer() }
     }
 
-    // MARK: State
-
     /// The newest agreement, unless its session has ended.
     package var standing: Agreement? { record.isStanding ? record.head : nil }
 
@@ -188,8 +186,6 @@ package struct LifetimeStateMachine: Hashable, Sendable {
         (record.policy, record.isRenewed, record.renewed) = (policy, nil, nil)
         return [.save]
     }
-
-    // MARK: Time
 
     /// Ends an unanswered proposal after 24 h, and answers proposals that the rate limit deferred.
     package mutating func expire(now: Timestamp) -> [Action] {

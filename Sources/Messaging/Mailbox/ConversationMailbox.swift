@@ -158,8 +158,6 @@ extension Conversation {
         return slices.key(now: now, width: SliceSchedule(agreement.terms).width) != nil
     }
 
-    // MARK: Keys
-
     /// Asks members for slice keys: with each session, at the start of an agreement, and when a member names a box.
     /// Asks again without an answer, since the member may have been locked, and after an eighth of the horizon.
     func askForSlices(_ turn: inout Turn) {
@@ -221,8 +219,6 @@ extension Conversation {
         guard let known = record.mailbox.outgoing[peer.key] else { return MailboxRecord.Outgoing(box: box, next: 0) }
         return known.box == box ? known : MailboxRecord.Outgoing(box: box, next: known.next, slices: known.slices)
     }
-
-    // MARK: Putting
 
     /// A link to the member is established, so nothing more goes into its box.
     /// - Returns: the acknowledgement that goes over the link in place of the member's box.
@@ -342,8 +338,6 @@ extension Conversation {
 
     /// Whether a member waits for the acknowledgement of contents from our box.
     private func owesMail(to peer: Peer) -> Bool { record.mailbox.acknowledgements[peer.key] != nil }
-
-    // MARK: Taking
 
     /// Whether a slot was taken. Its contents may have expired here since.
     package func hasTaken(_ number: UInt64, of member: PublicKey) -> Bool {

@@ -3,8 +3,6 @@ import Cryptography
 /// Effects that the core asks of the shell. The shell performs them in order and holds output (`transmit…`, `notify`)
 /// until everything before it is durable.
 package enum NodeAction: Hashable, Sendable {
-    // MARK: Storage
-
     /// Make the inbox's present record durable.
     case save(ClientID)
     case keep(ClientID, [Message], Keeping)
@@ -23,8 +21,6 @@ package enum NodeAction: Hashable, Sendable {
     /// A message was read and has a new expiry. Reading it again changes nothing.
     case reschedule(ClientID, MessageID, expiresAt: Timestamp)
 
-    // MARK: Links
-
     case register(ClientID, Route)
     case unregister(ClientID, Route)
     case dial(ClientID, Dial)
@@ -37,20 +33,14 @@ package enum NodeAction: Hashable, Sendable {
     /// Deliver or request a sealed notice without a handshake.
     case knock(Knock)
 
-    // MARK: Watchers
-
     case notify(Event)
     /// Like ``notify(_:)``, for many messages of one inbox, in their order.
     case notifyMessages(MessageEvents)
-
-    // MARK: Inboxes
 
     /// Read this sleeping inbox from the disk and pass it to ``NodeStateMachine/wake(_:key:undelivered:_:_:)``.
     case wake(ClientID, WakeReason)
     /// Make the inbox's record durable, call ``NodeStateMachine/fallAsleep(_:_:)``, and release its memory.
     case sleep(ClientID)
-
-    // MARK: Contents
 
     /// Note a member's delivery state of our messages. Written with the next ``setState(_:_:_:)``, or at once for
     /// `read`.
@@ -65,8 +55,6 @@ package enum NodeAction: Hashable, Sendable {
     case serveChunks(LinkID)
     case transmitChunk(LinkID, ClientID, MessageID, index: Int)
 
-    // MARK: Relay
-
     /// Send a frame at once: it depends on nothing that is not durable yet.
     case forward(LinkID, Frame)
     /// For a stream that ends at this node, over a link to a rendezvous node. The shell owns the stream's end.
@@ -78,8 +66,6 @@ package enum NodeAction: Hashable, Sendable {
     case dialPunching(ClientID, Dial, PunchNonce)
     /// Open our own NAT towards these addresses.
     case punch(PunchNonce, [Endpoint])
-
-    // MARK: Mailboxes
 
     /// Seal contents and put them into a member's box; the answer is ``Conversation/mailed(_:_:_:)``.
     case mail(ClientID, MailOrder)

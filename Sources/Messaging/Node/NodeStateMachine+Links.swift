@@ -234,8 +234,6 @@ extension NodeStateMachine {
         inboxes.reindex(inbox)
     }
 
-    // MARK: Frames that change nothing
-
     /// Counts a no-op frame, unless a service or the conversation counts it.
     /// - Parameter mark: where the effects of the frame begin.
     /// - Returns: how long to pause reading the link; `nil` for no pause.
@@ -266,8 +264,6 @@ extension NodeStateMachine {
         return waits.compactMap { $0 }.max()
     }
 
-    // MARK: Reservations at rendezvous nodes: one for each inbox, awake or asleep, and for each tombstone
-
     package enum RelayTarget: Hashable, Sendable {
         case inbox(ClientID)
         case tombstone(ConversationID)
@@ -297,8 +293,6 @@ extension NodeStateMachine {
         let past = explosions.records.flatMap(\.relaySeeds)
         withContact(&turn) { contact, _ in contact.want(present + past) }
     }
-
-    // MARK: Mailboxes
 
     /// Handles the frames of an opened slot of our box.
     /// - Returns: whether the slot may be discarded once the actions are durable.

@@ -3,8 +3,6 @@ import DequeModule
 
 /// Sleep and waking (Delivery.md): turns the lifecycle's decisions into actions, and wakes inboxes that are due.
 extension NodeStateMachine {
-    // MARK: Queries
-
     package var capacity: Int { lifecycle.capacity }
     package var awakeCount: Int { lifecycle.awakeCount }
     package var sleepingCount: Int { inboxes.sleepingCount }
@@ -48,8 +46,6 @@ extension NodeStateMachine {
         if !guests.isEmpty, inbox.links.contains(where: guests.contains) { result.insert(.pendingInvite) }
         return result
     }
-
-    // MARK: Loading
 
     package func load(sleeping summary: InboxSummary, _ turn: inout Turn) {
         var inbox = SleepingInbox(summary: summary)
@@ -98,8 +94,6 @@ extension NodeStateMachine {
         lifecycle.track(inbox, lastActivity: lastActivity)
         _ = lifecycle.wake(inbox, reason, now: turn.now, stay: 0) { _ in .active }
     }
-
-    // MARK: Waking
 
     /// Wakes a sleeping inbox that was read from the disk; others may have to sleep for it. Does nothing if it is
     /// awake.
@@ -183,8 +177,6 @@ extension NodeStateMachine {
 
     package func watchers(of client: ClientID) -> Int { inboxes[client]?.watcherCount ?? 0 }
 
-    // MARK: Sleep
-
     /// Puts an inbox to sleep at the user's command; does nothing if it is asleep.
     /// - Throws: ``CommandError/inboxProtected(_:)``; ``CommandError/unknownConversation`` if it is no conversation.
     package func sleep(_ client: ClientID, _ turn: inout Turn) throws(CommandError) {
@@ -251,8 +243,6 @@ extension NodeStateMachine {
         callLine(now: now)
     }
 
-    // MARK: The set of awake inboxes
-
     /// - Returns: how many are put to sleep now, and how many are woken in the turns that follow.
     @discardableResult package func rebalance(_ turn: inout Turn) -> (slept: Int, woken: Int) {
         guard !turn.isLocked else { return (0, 0) }
@@ -268,8 +258,6 @@ extension NodeStateMachine {
         lifecycle.setCapacity(capacity)
         rebalanceAt = now
     }
-
-    // MARK: Time
 
     func advanceInboxes(_ turn: inout Turn) {
         for inbox in inboxes.takeDue(until: turn.now) {
@@ -318,8 +306,6 @@ extension NodeStateMachine {
         inboxes.setDeadline(inbox, turn.now + .second)
         turn.add(.wake(inbox.client, .activityRanking))
     }
-
-    // MARK: The line of inboxes to be woken to deliver
 
     func callLine(now: Timestamp) { if !line.isEmpty { lineAt = earliest(lineAt, now) } }
 

@@ -33,8 +33,6 @@ package final class NodeStateMachine {
 
     package init(capacity: Int = Limits.inboxCapacity) { lifecycle = InboxLifecycleStateMachine(capacity: capacity) }
 
-    // MARK: Queries
-
     package var clients: [ClientID] { inboxes.all.inOrderOfCreation().map(\.client) }
 
     package func createdAt(_ client: ClientID) -> Timestamp { inboxes[client]?.createdAt ?? .latest }
@@ -105,8 +103,6 @@ package final class NodeStateMachine {
             guests.nextEnd, explosions.nextDeadline, isRelayDue ? atOnce : nil)
     }
 
-    // MARK: Steps
-
     /// Runs a user's command. A refused one has no effect.
     package func command<Result>(
         _ client: ClientID, _ turn: inout Turn, _ body: (Conversation, inout Turn) throws(CommandError) -> Result
@@ -169,8 +165,6 @@ package final class NodeStateMachine {
         guard let open = links[link] else { return }
         step(open.inbox, touching: open.remote, &turn) { $0.chunksMayGo(to: open.remote, on: link, &$1) }
     }
-
-    // MARK: Removal
 
     package func remove(_ client: ClientID) {
         if let inbox = inboxes[client] { forget(inbox) }
@@ -251,8 +245,6 @@ package final class NodeStateMachine {
             index += 1
         }
     }
-
-    // MARK: Time
 
     package func advance(_ turn: inout Turn) {
         settleRelays(&turn)

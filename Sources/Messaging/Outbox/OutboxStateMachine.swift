@@ -161,8 +161,6 @@ package struct OutboxStateMachine: Sendable {
         memoryOnlyInFlight.removeAll()
     }
 
-    // MARK: The member's mailbox
-
     /// The messages that may go to the member's mailbox while there is no link, in order.
     /// - Parameter others: left out.
     func unmailed(limit: Int, now: Timestamp, besides others: Set<MessageID> = []) -> [NodeAction.AgedMessage] {

@@ -73,8 +73,6 @@ package struct RelayServiceStateMachine: Sendable {
 
     package func link(of user: PublicKey) -> LinkID? { holdersByKey[user] }
 
-    // MARK: Admission
-
     /// Applies a new configuration or peer list; refuses and closes links of clients that are no longer allowed.
     package mutating func configure(_ terms: RelayTerms, isPeer: (PublicKey) -> Bool) -> [NodeAction] {
         self.terms = terms
@@ -91,8 +89,6 @@ package struct RelayServiceStateMachine: Sendable {
         if !terms.isServing { return .notServing }
         return isPeer || terms.isOpen ? nil : .unknownPeer
     }
-
-    // MARK: Requests
 
     /// - Parameters:
     ///   - isPeer: `remote` is a named peer and not blocked.
@@ -224,8 +220,6 @@ package struct RelayServiceStateMachine: Sendable {
         return nil
     }
 
-    // MARK: Streams
-
     /// Counts a small piece. A holder's guests share one rate, and all clients share another: many streams of one-byte
     /// pieces would use all of the processor, far below the byte rate.
     private mutating func haste(_ link: LinkID, of holding: LinkID, now: Timestamp) -> Milliseconds? {
@@ -326,8 +320,6 @@ package struct RelayServiceStateMachine: Sendable {
         // Beyond this many recent clients, rates are forgotten.
         if formerRates.count < Limits.relaySourceCount { formerRates[holder.key] = holder.rates }
     }
-
-    // MARK: Links and time
 
     package mutating func heard(_ link: LinkID, now: Timestamp) { holders[link]?.heardAt = now }
 

@@ -134,8 +134,6 @@ extension Content {
     }
 }
 
-// MARK: Payloads
-
 extension Reply: ProtoTabled {
     static let table = ProtoTable(
         { (replyTo, text: String?) throws(WireError) in Reply(replyTo: replyTo, text: try text.known("reply.text")) },
@@ -168,8 +166,6 @@ extension Receipt: ProtoTabled {
             Kind(rawValue: kind).flatMap { messages.isEmpty ? nil : Receipt($0, messages) }
         }, { ($0.kind.rawValue, $0.messages) }, .number(1), .eachID(2, atMost: Limits.receiptCount))
 }
-
-// MARK: Other frequent frames
 
 extension Acknowledgement: ProtoMessage {
     func write(to writer: inout ProtoWriter) {

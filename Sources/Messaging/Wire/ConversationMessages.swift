@@ -1,7 +1,5 @@
 import Cryptography
 
-// MARK: Session
-
 extension SessionStart: ProtoTabled {
     static let table = ProtoTable(
         {
@@ -24,8 +22,6 @@ extension SessionStart: ProtoTabled {
         }, .flag(1), .optionalID(2), .optionalMessage(3), .optionalMessage(6), .bytes(7, atMost: 8), .number(8),
         .optionalMessage(10), .number(11), .optionalID(12), .number(13), .flag(14))
 }
-
-// MARK: Lifetime
 
 extension Agreement: ProtoTabled {
     /// `nil` for unknown terms.
@@ -98,8 +94,6 @@ extension GroupUpdate: ProtoTabled {
         GroupUpdate.init(state:members:departures:), { ($0.state, $0.members, $0.departures) }, .optionalMessage(1),
         .messages(2, atMost: Limits.memberCount), .messages(3, atMost: Limits.memberCount))
 }
-
-// MARK: Join
 
 extension JoinRequest: ProtoTabled {
     static let table = ProtoTable(

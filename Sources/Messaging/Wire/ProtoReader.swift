@@ -44,8 +44,6 @@ struct ProtoFields {
         return last.field
     }
 
-    // MARK: Numbers
-
     func optionalNumber(_ field: Int) -> UInt64? {
         guard numbers[field] > 0 else { return nil }
         var reader = ProtoReader(bytes, Int(numbers[field])..<range.upperBound)
@@ -58,8 +56,6 @@ struct ProtoFields {
     func flag(_ field: Int) -> Bool { number(field) != 0 }
     func time(_ field: Int) -> Timestamp { Timestamp(milliseconds: int64(field)) }
     func optionalTime(_ field: Int) -> Timestamp? { numbers[field] > 0 ? time(field) : nil }
-
-    // MARK: Bytes
 
     private func range(at start: Int) -> Range<Int> {
         var reader = ProtoReader(bytes, start..<range.upperBound)
@@ -124,8 +120,6 @@ struct ProtoFields {
         do throws(CurveError) { return try SchnorrSignature(slice(field)) } catch { throw .malformed(name) }
     }
 
-    // MARK: Messages
-
     /// Of a message that is absent: no fields.
     func fields(_ field: Int) throws(WireError) -> ProtoFields {
         try ProtoFields(bytes, lengths[field] > 0 ? range(at: Int(lengths[field])) : 0..<0, depth: depth + 1)
@@ -134,8 +128,6 @@ struct ProtoFields {
     func optional<Message: ProtoMessage>(_ field: Int) throws(WireError) -> Message? {
         lengths[field] > 0 ? try Message(fields(field)) : nil
     }
-
-    // MARK: Repeated fields
 
     func messages<Message: ProtoMessage>(_ field: Int, _ name: String, atMost limit: Int) throws(WireError) -> [Message]
     {

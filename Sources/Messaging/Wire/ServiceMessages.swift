@@ -1,7 +1,5 @@
 import Cryptography
 
-// MARK: Rendezvous
-
 extension RelayRequest: ProtoTabled {
     static let table = ProtoTable(oneOf: [
         ProtoCase(value: RelayRequest.open, { if case .open(let id) = $0 { id } else { nil } }, .id(2)),
@@ -70,8 +68,6 @@ extension PunchMessage: ProtoTabled {
         }, { (UInt32($0.step.rawValue), $0.nonce.bytes, $0.candidates.map(\.description)) }, .number(1), .bytes(2),
         .texts(3, atMost: Limits.punchCandidateCount))
 }
-
-// MARK: Mailbox
 
 extension MailboxRequest: ProtoTabled {
     static let table = ProtoTable(oneOf: [
