@@ -73,11 +73,7 @@ package struct InboxDirectory {
     }
 
     private static func begins(_ bytes: [UInt8], _ nibbles: [UInt8]) -> Bool {
-        guard nibbles.count <= 2 * bytes.count else { return false }
-        for (index, nibble) in nibbles.enumerated() {
-            let byte = bytes[index / 2]
-            if (index % 2 == 0 ? byte >> 4 : byte & 0x0f) != nibble { return false }
-        }
-        return true
+        nibbles.count <= 2 * bytes.count
+            && nibbles.indices.allSatisfy { bytes[$0 / 2] >> ($0 % 2 == 0 ? 4 : 0) & 0x0f == nibbles[$0] }
     }
 }

@@ -32,17 +32,8 @@ package final class InboxEntry {
 
     /// See ``DeadlineQueue``.
     var queuedDeadline: Timestamp?
-    var heldByteCount = 0
-    var outboxCount = 0
-    /// Sleep would lose contents of ours that are in memory only, or interrupt a file, ours or a member's.
-    var isBusy = false
-    var usesMailbox = false
-    /// See ``InboxTable/withCopies``.
-    var hasShownCopies = false
-    /// The seeds of its reservations at rendezvous nodes, the current one first; empty for the contact inbox.
-    var relaySeeds: [RelaySeed] = []
-    /// Until when it has a box at our mailbox; `nil` for none.
-    var boxUntil: Timestamp?
+    /// Changed by `InboxTable` only, which counts and indexes them.
+    var figures = InboxFigures()
     /// Its entry in the directory; `nil` if it is no conversation.
     var listing: InboxListing?
 
@@ -88,6 +79,20 @@ extension Sequence where Element == InboxEntry {
     func inOrderOfCreation() -> [InboxEntry] { sorted { ($0.createdAt, $0.client) < ($1.createdAt, $1.client) } }
 
     func inOrderOfClient() -> [InboxEntry] { sorted { $0.client < $1.client } }
+}
+
+struct InboxFigures {
+    var heldByteCount = 0
+    var outboxCount = 0
+    /// Sleep would lose contents of ours that are in memory only, or interrupt a file, ours or a member's.
+    var isBusy = false
+    var usesMailbox = false
+    /// See ``InboxTable/withCopies``.
+    var hasShownCopies = false
+    /// Until when it has a box at our mailbox; `nil` for none.
+    var boxUntil: Timestamp?
+    /// The seeds of its reservations at rendezvous nodes, the current one first; empty for the contact inbox.
+    var relaySeeds: [RelaySeed] = []
 }
 
 struct InboxListing: Equatable, Sendable {

@@ -104,43 +104,40 @@ struct InboxTable {
     /// - Parameter member: the only member whose link and outbox have changed; `nil` for any.
     mutating func reindex(_ entry: InboxEntry, touching member: PublicKey? = nil) {
         switch entry.role {
-        case .gone:
-            setCounts(entry, heldByteCount: 0, outboxCount: 0, usesMailbox: false)
-            entry.isBusy = false
-            setBox(entry, until: nil)
-            setRelaySeeds(entry, [])
-            setCopies(entry, false)
+        case .gone: set(entry, InboxFigures())
         case .unused(let key):
-            if entry.relaySeeds.isEmpty { setRelaySeeds(entry, [RelaySeed(key: key, generation: 0)]) }
+            if entry.figures.relaySeeds.isEmpty {
+                set(entry, InboxFigures(relaySeeds: [RelaySeed(key: key, generation: 0)]))
+            }
         case .contact(let running):
             usesRendezvous = running.machine.usesRendezvous
-            setRelaySeeds(entry, [])
+            set(entry, InboxFigures())
             setDeadline(entry, running.machine.nextDeadline)
         case .joining(let running):
-            setRelaySeeds(entry, running.machine.record.state == .joining ? [running.machine.relaySeed] : [])
+            let isJoining = running.machine.record.state == .joining
+            set(entry, InboxFigures(relaySeeds: isJoining ? [running.machine.relaySeed] : []))
             setDeadline(entry, running.machine.nextDeadline)
         case .conversation(let conversation):
             list(
                 entry, conversation.conversation, name: conversation.record.name,
                 isRemoved: conversation.record.isRemoved)
             setDeadline(entry, conversation.nextDeadline(touching: member))
-            setCounts(
-                entry, heldByteCount: conversation.heldByteCount, outboxCount: conversation.outboxCount,
-                usesMailbox: conversation.usesMailbox)
-            // Sleep would lose messages of ours that are in memory only and undelivered.
-            entry.isBusy = conversation.peers.contains { $0.outbox.holdsMemoryOnly } || conversation.isTransferring
-            setBox(entry, until: conversation.boxUntil)
-            setRelaySeeds(entry, conversation.relaySeeds)
-            setCopies(entry, conversation.hasShownCopies)
+            let isBusy = conversation.peers.contains { $0.outbox.holdsMemoryOnly } || conversation.isTransferring
+            set(
+                entry,
+                InboxFigures(
+                    heldByteCount: conversation.heldByteCount, outboxCount: conversation.outboxCount, isBusy: isBusy,
+                    usesMailbox: conversation.usesMailbox, hasShownCopies: conversation.hasShownCopies,
+                    boxUntil: conversation.boxUntil, relaySeeds: conversation.relaySeeds))
         case .sleeping(let inbox):
             let summary = inbox.summary
             list(entry, summary.conversation, name: summary.name, isRemoved: summary.isRemoved)
             setDeadline(entry, inbox.wakeAt)
-            setCounts(entry, heldByteCount: 0, outboxCount: summary.outboxCount, usesMailbox: summary.usesMailbox)
-            entry.isBusy = false
-            setBox(entry, until: summary.boxUntil)
-            setRelaySeeds(entry, summary.relaySeeds)
-            setCopies(entry, false)
+            set(
+                entry,
+                InboxFigures(
+                    outboxCount: summary.outboxCount, usesMailbox: summary.usesMailbox, boxUntil: summary.boxUntil,
+                    relaySeeds: summary.relaySeeds))
         }
     }
 
@@ -151,33 +148,18 @@ struct InboxTable {
         directory.set(entry, InboxListing(conversation: conversation(), name: name, isRemoved: isRemoved))
     }
 
-    private mutating func setCopies(_ entry: InboxEntry, _ hasShown: Bool) {
-        guard hasShown != entry.hasShownCopies else { return }
-        entry.hasShownCopies = hasShown
-        if hasShown { withCopies.insert(entry) } else { withCopies.remove(entry) }
-    }
-
-    private mutating func setCounts(_ entry: InboxEntry, heldByteCount: Int, outboxCount: Int, usesMailbox: Bool) {
-        self.heldByteCount += heldByteCount - entry.heldByteCount
-        entry.heldByteCount = heldByteCount
-        self.outboxCount += outboxCount - entry.outboxCount
-        entry.outboxCount = outboxCount
-        mailboxCount += (usesMailbox ? 1 : 0) - (entry.usesMailbox ? 1 : 0)
-        entry.usesMailbox = usesMailbox
-    }
-
-    private mutating func setBox(_ entry: InboxEntry, until: Timestamp?) {
-        guard entry.boxUntil != until else { return }
-        entry.boxUntil = until
-        mailboxesHaveChanged = true
-    }
-
-    private mutating func setRelaySeeds(_ entry: InboxEntry, _ seeds: [RelaySeed]) {
-        guard entry.relaySeeds != seeds else { return }
-        if entry.boxUntil != nil { mailboxesHaveChanged = true }
-        for seed in entry.relaySeeds { relayOwners[seed] = nil }
-        for seed in seeds { relayOwners[seed] = entry }
-        entry.relaySeeds = seeds
+    private mutating func set(_ entry: InboxEntry, _ new: InboxFigures) {
+        let old = entry.figures
+        entry.figures = new
+        heldByteCount += new.heldByteCount - old.heldByteCount
+        outboxCount += new.outboxCount - old.outboxCount
+        mailboxCount += (new.usesMailbox ? 1 : 0) - (old.usesMailbox ? 1 : 0)
+        if new.hasShownCopies { withCopies.insert(entry) } else if old.hasShownCopies { withCopies.remove(entry) }
+        if new.boxUntil != old.boxUntil { mailboxesHaveChanged = true }
+        guard new.relaySeeds != old.relaySeeds else { return }
+        if new.boxUntil != nil { mailboxesHaveChanged = true }
+        for seed in old.relaySeeds { relayOwners[seed] = nil }
+        for seed in new.relaySeeds { relayOwners[seed] = entry }
         relaysHaveChanged = true
     }
 

@@ -216,7 +216,7 @@ extension NodeStateMachine {
     package var conversationsWithFullMemory: [Conversation] {
         let full = Limits.memoryByteCount / 10 * 9
         guard unreadByteCount >= full else { return [] }
-        return inboxes.awake.filter { $0.heldByteCount >= full }.inOrderOfCreation().compactMap(\.conversation)
+        return inboxes.awake.filter { $0.figures.heldByteCount >= full }.inOrderOfCreation().compactMap(\.conversation)
     }
 
     /// - Parameter isUnknownThere: a node closed, perhaps since it does not know our token. Over UDP such a node is
@@ -289,7 +289,7 @@ extension NodeStateMachine {
         guard isRelayDue else { return }
         inboxes.relaysHaveChanged = false
         explosions.relaysHaveChanged = false
-        let present = inboxes.all.inOrderOfCreation().flatMap(\.relaySeeds)
+        let present = inboxes.all.inOrderOfCreation().flatMap(\.figures.relaySeeds)
         let past = explosions.records.flatMap(\.relaySeeds)
         withContact(&turn) { contact, _ in contact.want(present + past) }
     }
@@ -318,7 +318,8 @@ extension NodeStateMachine {
     /// Inboxes that need boxes, the oldest first: conversations, awake or asleep, with a mailbox agreed now or
     /// recently.
     package func boxSeeds(now: Timestamp) -> [RelaySeed] {
-        inboxes.all.inOrderOfCreation().filter { $0.boxUntil.map { $0 > now } ?? false }.flatMap(\.relaySeeds)
+        let present = inboxes.all.inOrderOfCreation().map(\.figures)
+        return present.filter { $0.boxUntil.map { $0 > now } ?? false }.flatMap(\.relaySeeds)
     }
 
     /// Seeds of the boxes in which contents of exploded conversations may wait.

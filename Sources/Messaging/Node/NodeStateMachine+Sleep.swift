@@ -40,8 +40,8 @@ extension NodeStateMachine {
         case .joining: result.insert(.pendingInvite)
         case .conversation:
             // Each wake asks this of every awake inbox, so it reads the table's copies.
-            if inbox.heldByteCount > 0 { result.insert(.unread) }
-            if inbox.isBusy { result.insert(.undelivered) }
+            if inbox.figures.heldByteCount > 0 { result.insert(.unread) }
+            if inbox.figures.isBusy { result.insert(.undelivered) }
         }
         if !guests.isEmpty, inbox.links.contains(where: guests.contains) { result.insert(.pendingInvite) }
         return result
