@@ -50,52 +50,43 @@ extension Timestamp {
     /// `nil` unless `text` is a date and time with an offset, `Z` or `±HH:MM`, in the years 1970 to 9999. Fractions of
     /// a second are cut to milliseconds.
     package init?(iso8601 text: some StringProtocol) {
-        let bytes = Array(text.utf8)
-        func number(_ range: Range<Int>) -> Int64? {
-            guard range.upperBound <= bytes.count else { return nil }
-            var value: Int64 = 0
-            for byte in bytes[range] {
-                guard (0x30...0x39).contains(byte) else { return nil }
-                value = value * 10 + Int64(byte - 0x30)
-            }
-            return value
+        var rest = Array(text.utf8)[...]
+        func isDigit(_ byte: UInt8) -> Bool { (0x30...0x39).contains(byte) }
+        func takeNumber(_ count: Int) -> Int64? {
+            let digits = rest.prefix(count)
+            guard digits.count == count, digits.allSatisfy(isDigit) else { return nil }
+            rest.removeFirst(count)
+            return digits.reduce(0) { $0 * 10 + Int64($1 - 0x30) }
         }
-        func has(_ character: Character, _ index: Int) -> Bool {
-            index < bytes.count && bytes[index] == character.asciiValue
+        /// - Returns: whether the next character was one of these.
+        func take(_ characters: String) -> Bool {
+            guard let first = rest.first, characters.utf8.contains(first) else { return false }
+            rest.removeFirst()
+            return true
         }
-        guard let year = number(0..<4), has("-", 4), let month = number(5..<7), has("-", 7), let day = number(8..<10),
-            has("T", 10) || has("t", 10) || has(" ", 10), let hour = number(11..<13), has(":", 13),
-            let minute = number(14..<16), has(":", 16), let second = number(17..<19), (1970...9999).contains(year),
-            hour < 24, minute < 60, second <= 60
+        guard let year = takeNumber(4), take("-"), let month = takeNumber(2), take("-"), let day = takeNumber(2),
+            take("Tt "), let hour = takeNumber(2), take(":"), let minute = takeNumber(2), take(":"),
+            let second = takeNumber(2), (1970...9999).contains(year), hour < 24, minute < 60, second <= 60
         else { return nil }
         let days = Self.days(fromCivil: year, month, day)
         // Only a date of the calendar comes back.
         guard Self.civil(fromDays: days) == (year, month, day) else { return nil }
-        var index = 19
         var fraction: Int64 = 0
-        if has(".", index) {
-            index += 1
-            let start = index
-            while index < bytes.count, (0x30...0x39).contains(bytes[index]) {
-                if index - start < 3 { fraction = fraction * 10 + Int64(bytes[index] - 0x30) }
-                index += 1
-            }
-            guard index > start else { return nil }
-            for _ in min(index - start, 3)..<3 { fraction *= 10 }
+        if take(".") {
+            let digits = rest.prefix(while: isDigit)
+            guard !digits.isEmpty else { return nil }
+            rest.removeFirst(digits.count)
+            fraction = (digits + Array("00".utf8)).prefix(3).reduce(0) { $0 * 10 + Int64($1 - 0x30) }
         }
         var offset: Int64 = 0
-        if has("Z", index) || has("z", index) {
-            index += 1
-        } else if has("+", index) || has("-", index) {
-            guard let hours = number(index + 1..<index + 3), has(":", index + 3),
-                let minutes = number(index + 4..<index + 6), hours < 24, minutes < 60
+        if !take("Zz") {
+            let isAhead = take("+")
+            guard isAhead || take("-"), let hours = takeNumber(2), take(":"), let minutes = takeNumber(2), hours < 24,
+                minutes < 60
             else { return nil }
-            offset = (hours * 60 + minutes) * (has("+", index) ? 60 : -60)
-            index += 6
-        } else {
-            return nil
+            offset = (hours * 60 + minutes) * (isAhead ? 60 : -60)
         }
-        guard index == bytes.count else { return nil }
+        guard rest.isEmpty else { return nil }
         let seconds = days * 86_400 + hour * 3_600 + minute * 60 + second - offset
         // An offset, or a leap second, may leave the range.
         guard (0..<253_402_300_800).contains(seconds) else { return nil }
