@@ -224,14 +224,10 @@ extension Content {
     /// The text to show, or the fallback of an unknown type.
     package var displayText: String {
         switch body {
-        case .reply(let reply): return reply.text
-        case .attachment(let attachment): return attachment.text
-        case .reaction: return fallback
-        case .opaque: break
-        }
-        switch type.family {
-        case .text, .systemMessage: return String(validating: payload, as: UTF8.self) ?? fallback
-        default: return fallback
+        case .reply(let reply): reply.text
+        case .attachment(let attachment): attachment.text
+        case .opaque where !isUnknown: String(validating: payload, as: UTF8.self) ?? fallback
+        case .opaque, .reaction: fallback
         }
     }
 

@@ -224,7 +224,8 @@ package struct MailboxServiceStateMachine: Sendable {
         var isChanged = false
         var held = boxes.values.count { $0.record.owner == owner }
         var isTooFast = false
-        for box in labels.map(secret.box) {
+        let named = labels.map(secret.box)
+        for box in named {
             if let known = boxes[box] {
                 // A claim saves `seenAt` at most once an hour.
                 boxes[box]?.record.seenAt = turn.now
@@ -245,7 +246,6 @@ package struct MailboxServiceStateMachine: Sendable {
             byteCount: terms.boxByteCount, longest: terms.longest)
         // The box is durable before it is granted.
         result.append(.transmit(link, .mailboxAnswer(.granted(grant))))
-        let named = labels.map(secret.box)
         // The owner claims no box of an exploded conversation, but purges the contents that wait there.
         let others = isNew ? records.filter { $0.owner == owner && !named.contains($0.box) }.map(\.box) : []
         for box in named + others where boxes[box] != nil {

@@ -50,19 +50,14 @@ extension AgedContent: ProtoMessage {
 extension ContentType {
     /// It has no other frame. An unknown type is a chat content: it is kept, and shown by its fallback.
     fileprivate var isChat: Bool {
-        if self == .text { return true }
-        switch family {
-        case .receipt, .systemMessage: return false
-        default: break
-        }
-        switch self {
-        case .lifetimeProposal, .lifetimeAccept, .lifetimeReject, .lifetimeWithdraw, .lifetimeAgreement, .lifetimeEnded,
-            .joinRequest, .welcome, .joinError, .joinCancelled, .deletionReceipt, .invitation, .memberLeft,
-            .groupUpdated, .profile:
-            return false
-        default: return true
-        }
+        self == .text || family != .receipt && family != .systemMessage && !Self.control.contains(self)
     }
+
+    private static let control: Set<ContentType> = [
+        .lifetimeProposal, .lifetimeAccept, .lifetimeReject, .lifetimeWithdraw, .lifetimeAgreement, .lifetimeEnded,
+        .joinRequest, .welcome, .joinError, .joinCancelled, .deletionReceipt, .invitation, .memberLeft, .groupUpdated,
+        .profile,
+    ]
 }
 
 extension Content {
