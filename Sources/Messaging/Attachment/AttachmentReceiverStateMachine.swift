@@ -28,7 +28,6 @@ package struct AttachmentReceiverStateMachine: Hashable, Sendable {
     }
 
     package let chunkCount: Int
-    package private(set) var count = 0
     private var state = State.waiting
     private var present = RangeSet<Int>()
     private var wait = Limits.attachmentRetry.first
@@ -37,8 +36,10 @@ package struct AttachmentReceiverStateMachine: Hashable, Sendable {
     /// - Parameter has: whether the archive already has a chunk.
     package init(chunkCount: Int, has: (Int) -> Bool) {
         self.chunkCount = max(0, chunkCount)
-        for index in 0..<self.chunkCount where has(index) { insert(index) }
+        for index in 0..<self.chunkCount where has(index) { present.insert(contentsOf: index..<index + 1) }
     }
+
+    package var count: Int { present.ranges.reduce(0) { $0 + $1.count } }
 
     package var isVerifying: Bool { state == .verifying }
     package var hasEnded: Bool { state == .complete || state == .failed }
@@ -56,13 +57,12 @@ package struct AttachmentReceiverStateMachine: Hashable, Sendable {
 
     package mutating func linkLost() { if flight != nil { state = .waiting } }
 
-    /// Whether this chunk was requested and has not arrived.
     package func isAwaited(_ index: Int) -> Bool { flight?.asked.contains(index) ?? false }
 
     /// Takes a chunk of the right size. One that was not requested has no effect.
     package mutating func receive(_ index: Int, now: Timestamp, window: Int) -> [Action] {
         guard var flight, flight.asked.remove(index) != nil, !present.contains(index) else { return [] }
-        insert(index)
+        present.insert(contentsOf: index..<index + 1)
         wait = Limits.attachmentRetry.first
         flight.deadline = now + wait
         var actions: [Action] = [.keep(index)]
@@ -122,11 +122,6 @@ package struct AttachmentReceiverStateMachine: Hashable, Sendable {
             actions.append(.request(first: first, count: flight.next - first))
         }
         return actions
-    }
-
-    private mutating func insert(_ index: Int) {
-        present.insert(contentsOf: index..<index + 1)
-        count += 1
     }
 }
 
