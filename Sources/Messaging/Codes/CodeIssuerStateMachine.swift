@@ -9,7 +9,6 @@ package enum CodeOutcome: String, Hashable, Sendable, CaseIterable {
     case unproven
     case expired
     case revoked
-    /// The node or the conversation was locked.
     case locked
     /// The conversation is gone, or the node stops.
     case gone

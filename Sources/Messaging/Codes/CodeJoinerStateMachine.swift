@@ -34,9 +34,7 @@ package enum CodeFailure: Error, Hashable, Sendable {
 ///       └─ anything else, or closed ──▶ ended
 package struct CodeJoinerStateMachine {
     private enum State {
-        /// Our share is sent.
         case asking(CPaceShare)
-        /// Our tag is sent.
         case proving(CPaceKey)
         case ended
     }

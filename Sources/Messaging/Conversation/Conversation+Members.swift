@@ -53,7 +53,6 @@ extension Conversation {
         if profile != record.own.profile { describe(profile, &turn) }
     }
 
-    /// Publishes our endpoints if they have changed.
     package func endpointsChanged(_ turn: inout Turn) {
         guard !record.isRemoved, !key.isWiped,
             record.own.endpointTexts != turn.endpointTexts(of: relaySeed, usesMailbox: usesMailbox)
@@ -79,7 +78,7 @@ extension Conversation {
         record.group.version += 1
         change(&record.group)
         record.group = record.group.signed(by: key, &turn.random)
-        let update = GroupUpdate(state: record.group, members: newcomer.map { [$0] } ?? [], departures: [])
+        let update = GroupUpdate(state: record.group, members: newcomer.map { [$0] } ?? [])
         for peer in peers where peer.key != newcomer?.key {
             peer.noteWord()
             record.unheard.insert(peer.key)
@@ -109,7 +108,7 @@ extension Conversation {
     /// Adopts newer values with valid signatures, and relays them.
     func receive(_ update: GroupUpdate, from sender: Peer, _ turn: inout Turn) {
         let mark = turn.mark
-        var news = GroupUpdate(state: nil, members: [], departures: [])
+        var news = GroupUpdate()
         let before = Set(record.members.map(\.key) + [key.publicKey])
         let described = before.union(update.members.map(\.key))
         // A state is adopted whole or not at all: the profile of every listed member is known, or the state removes us.
@@ -168,8 +167,7 @@ extension Conversation {
             tell(.groupConflict(version: state.version), &turn)
         }
         if !isNews, let link = sender.establishedLink {
-            let ours = GroupUpdate(state: record.group, members: [record.own] + record.current, departures: [])
-            turn.send(.group(ours), on: link)
+            turn.send(.group(GroupUpdate(state: record.group, members: [record.own] + record.current)), on: link)
         }
     }
 
@@ -179,7 +177,7 @@ extension Conversation {
         let before = profile(of: sender.key)?.profile
         guard description.key == sender.key, takeOver(description, from: sender, turn) else { return false }
         turn.save(client)
-        broadcast(.group(GroupUpdate(state: nil, members: [description], departures: [])), except: sender.key, &turn)
+        broadcast(.group(GroupUpdate(members: [description])), except: sender.key, &turn)
         if before != description.profile { tell(.profileChanged(sender.key, profile: description.profile), &turn) }
         return true
     }
@@ -359,8 +357,7 @@ extension Conversation {
             return turn.add(.unregister(client, .member(departure.member)))
         }
         left(peer, departure, &turn)
-        let news = GroupUpdate(state: nil, members: [], departures: [departure])
-        broadcast(.group(news), except: sender.key, &turn)
+        broadcast(.group(GroupUpdate(departures: [departure])), except: sender.key, &turn)
     }
 
     /// An admitted joiner gave up before it entered: this counts as leaving.

@@ -212,8 +212,7 @@ extension Conversation {
             end(by: schedule.notice, .ourselves, isTraceless: schedule.isTraceless, &turn)
             return true
         }
-        arm(&turn)
-        tellSchedule(&turn)
+        enterSchedule(afterLock: true, &turn)
         if !schedule.isReminded, schedule.remindAt <= turn.now {
             record.schedule?.isReminded = true
             turn.save(client)

@@ -30,7 +30,6 @@ package enum Frame: Hashable, Sendable {
     case attachmentRequest(MessageID, first: Int, count: Int)
     case attachmentChunk(AttachmentChunk)
     case attachmentGone(MessageID)
-    /// The member list, and the members' profiles.
     case group(GroupUpdate)
     case profile(Member)
     /// A joiner cancels. The creator may have admitted it already.

@@ -86,7 +86,7 @@ package struct GroupUpdate: Hashable, Sendable {
     /// Leave notices of members that the state still lists.
     package var departures: [Departure]
 
-    package init(state: GroupState?, members: [Member], departures: [Departure]) {
+    package init(state: GroupState? = nil, members: [Member] = [], departures: [Departure] = []) {
         (self.state, self.members, self.departures) = (state, members, departures)
     }
 

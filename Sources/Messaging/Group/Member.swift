@@ -28,7 +28,6 @@ package struct Member: Signed, Hashable, Sendable, Codable {
         self = signed(by: key, &random)
     }
 
-    /// The endpoints that this version understands.
     package var endpoints: [Endpoint] { endpointTexts.compactMap { Endpoint($0) } }
 
     /// The member's mailbox: the first one that this version understands.

@@ -47,7 +47,6 @@ package final class InboxEntry {
 
     var asleep: SleepingInbox? { if case .sleeping(let inbox) = role { inbox } else { nil } }
 
-    /// Our own key in the conversation; `nil` if it is none.
     var ownKey: PublicKey? {
         switch role {
         case .conversation(let conversation): conversation.key.publicKey

@@ -1,6 +1,5 @@
 /// Why an inbox was woken (seed 001).
 package enum WakeReason: String, Hashable, Sendable, Codable, CaseIterable {
-    /// A user asked for something in it.
     case userInteraction
     /// A routing token of it was shown, or its mailbox holds something: a member has something to deliver.
     case pushNotification
@@ -17,13 +16,10 @@ package struct InboxProtection: OptionSet, Hashable, Sendable, CustomStringConve
     package let rawValue: UInt8
     package init(rawValue: UInt8) { self.rawValue = rawValue }
 
-    /// A client watches the conversation.
     package static let active = InboxProtection(rawValue: 1)
-    /// A join is under way in it, or a joiner is being admitted.
+    /// Also while a joiner is being admitted.
     package static let pendingInvite = InboxProtection(rawValue: 2)
-    /// It holds unread contents that are in memory only.
     package static let unread = InboxProtection(rawValue: 4)
-    /// It holds undelivered messages of ours that are in memory only.
     package static let undelivered = InboxProtection(rawValue: 8)
 
     package var description: String {

@@ -49,9 +49,7 @@ extension Conversation {
     /// learn it from that member.
     func noteSession(with peer: Peer, saidReset: Bool) {
         lifetimes.isolatedSince = nil
-        peer.hasEnded = false
-        guard saidReset else { return }
-        for peer in peers { peer.hasEnded = false }
+        for peer in saidReset ? peers : [peer] { peer.hasEnded = false }
     }
 
     /// - Parameter actions: `nil` without a machine.
@@ -201,7 +199,6 @@ struct Placement: Hashable, Sendable {
 }
 
 extension Conversation {
-    /// - Throws: ``CommandError/noOtherMember``, ``CommandError/notConnected``, ``CommandError/lifetime(_:)``.
     package func propose(_ terms: LifetimeTerms, _ turn: inout Turn) throws(CommandError) {
         // An agreement needs every member's signature.
         guard peers.allSatisfy(\.isEstablished) else { throw .notConnected }
@@ -209,7 +206,6 @@ extension Conversation {
         perform(try lifetimes.machine?.propose(terms, now: turn.now, key: key, random: &turn.random), &turn)
     }
 
-    /// Throws as ``propose(_:_:)``.
     /// - Parameter seen: the proposal that the user saw; `nil`: any open one.
     package func accept(only seen: ProposalID? = nil, _ turn: inout Turn) throws(CommandError) {
         try checkProposer()

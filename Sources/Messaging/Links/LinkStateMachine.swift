@@ -304,8 +304,7 @@ package struct LinkStateMachine: Hashable, Sendable {
     package func isReaching(now: Timestamp) -> Bool {
         switch state {
         case .idle(let dialAt): dialAt.map { allowed($0) <= now } ?? false
-        case .dialling: true
-        case .up: true
+        case .dialling, .up: true
         }
     }
 

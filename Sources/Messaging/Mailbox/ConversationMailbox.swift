@@ -34,7 +34,6 @@ package struct MailboxRecord: Hashable, Sendable, Codable {
         /// One run of the member's node: ``SlotRun``.
         private struct Run: Hashable, Sendable, Codable {
             var run: UInt64
-            /// The highest number that was taken.
             var last: UInt64
             /// Lower numbers of the run that were not taken, the newest last.
             var gaps: [UInt64]

@@ -27,7 +27,6 @@ package struct MailboxServiceStateMachine: Sendable {
         var kibibytes = TokenBucket(Limits.putKibibyteRate)
         /// The owner has been told of waiting slots and has not listed the box since.
         var isAnnounced = false
-        /// `seenAt` of the saved record.
         var savedAt: Timestamp
 
         init(record: BoxRecord, slots: [SlotID: KeptSlot]? = nil) {
@@ -144,7 +143,6 @@ package struct MailboxServiceStateMachine: Sendable {
         guard let holder = holders.removeValue(forKey: link) else { return }
         guard holdersByOwner[holder.owner] == link else { return }
         holdersByOwner[holder.owner] = nil
-        // The owner was seen last when its link was last heard.
         for (box, known) in boxes where known.record.owner == holder.owner && known.record.seenAt < holder.heardAt {
             boxes[box]?.record.seenAt = holder.heardAt
         }
@@ -387,7 +385,6 @@ package struct MailboxServiceStateMachine: Sendable {
         return result
     }
 
-    /// Rate limit of the bodies that an owner takes.
     private mutating func mayTake(_ slot: KeptSlot, of box: BoxID, now: Timestamp) -> Bool {
         guard let owner = boxes[box]?.record.owner else { return false }
         return owners[owner, default: OwnerRates()].takes.take(max(1, slot.byteCount / Limits.takeUnit), now: now)

@@ -30,7 +30,6 @@ package final class SlotSecret: Sendable {
         secret.withBytes { Array(HMACSHA256.authenticate(key: $0, Array("name".utf8), hash).prefix(8)) }
     }
 
-    /// The tag of the sender's reserved slot.
     package var noticeTag: SlotTag { SlotTag(unchecked: derive("notice", 0)) }
 
     /// Seals the notice, and the owner's answer to it.
