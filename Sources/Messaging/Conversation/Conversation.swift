@@ -17,7 +17,7 @@ package final class Conversation {
     var files: [MessageID: IncomingFile] = [:]
     var ending = ConversationEnding()
     var places = RelayPlaces()
-    /// The agreement at the last call of ``mailAgreementIsNews()``.
+    /// The agreement on a mailbox that our profile follows.
     var mailAgreement: AgreementID?
     var tally = FrameTally()
     /// Memory-only contents that the user has not seen, in bytes.

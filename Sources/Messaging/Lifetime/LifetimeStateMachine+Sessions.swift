@@ -274,8 +274,7 @@ extension LifetimeStateMachine {
         for member in others where peers[member] == nil { peers[member] = Peer() }
         guard !others.isEmpty else {
             // Alone: agreements with former members never return.
-            let (after, overflow) = membership.addingReportingOverflow(1)
-            record.membershipFloor = overflow ? membership : after
+            record.membershipFloor = membership.saturatingAdd(1)
             record.renewable = nil
             mayRenew = false
             renewsAt = nil

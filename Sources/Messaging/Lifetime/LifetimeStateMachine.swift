@@ -169,12 +169,8 @@ package struct LifetimeStateMachine: Hashable, Sendable {
     }
 
     package var nextDeadline: Timestamp? {
-        var next = proposalDeadline
-        for peer in peers.values where peer.unanswered != nil {
-            guard let answeredAt = peer.answeredAt else { continue }
-            next = earliest(next, answeredAt + Limits.proposalRate.interval)
-        }
-        return earliest(next, renewsAt)
+        let answeredAt = peers.values.lazy.compactMap { $0.unanswered == nil ? nil : $0.answeredAt }.min()
+        return earliest(proposalDeadline, answeredAt.map { $0 + Limits.proposalRate.interval }, renewsAt)
     }
 
     /// An asked member stops before the proposer's 24 h end, so no accept is late. After its accept it waits for the

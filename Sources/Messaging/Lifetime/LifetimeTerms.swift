@@ -77,11 +77,7 @@ package struct LifetimeTerms: Hashable, Sendable, Codable {
         if let attachment { more.append("attachments \(attachment.displayName)") }
         if let unopened { more.append("unopened \(Self.name(unopened))") }
         if timer == .read { more.append("from reading") }
-        switch mailbox {
-        case .no: break
-        case .ram: more.append("mailbox in memory")
-        case .disk: more.append("mailbox on disk")
-        }
+        if mailbox != .no { more.append("mailbox \(mailbox == .ram ? "in memory" : "on disk")") }
         return more.isEmpty ? lifetime.displayName : "\(lifetime.displayName) (\(more.joined(separator: ", ")))"
     }
 

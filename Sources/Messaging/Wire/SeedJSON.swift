@@ -71,11 +71,10 @@ package enum SeedJSON {
         case "lifetime_proposal": return try proposal(body)
         case "lifetime_accept": return .accept(try accept(body))
         case "lifetime_reject":
-            guard let id = ProposalID(hex: body.proposal ?? "") else { throw .malformed("lifetime_reject.proposal") }
+            let id = try ProposalID(hex: body.proposal ?? "").known("lifetime_reject.proposal")
             return .reject(id, LifetimeRejectReason(rawValue: body.reason ?? "") ?? .unknown)
         case "lifetime_withdraw":
-            guard let id = ProposalID(hex: body.proposal ?? "") else { throw .malformed("lifetime_withdraw.proposal") }
-            return .withdraw(id)
+            return .withdraw(try ProposalID(hex: body.proposal ?? "").known("lifetime_withdraw.proposal"))
         default: throw .malformed("lifetime.type")
         }
     }
