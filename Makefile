@@ -28,8 +28,8 @@ CHECK_UNITS = ^($(call alternatives, NodeSimulationTests SimulationTests Messagi
 	StoreTests[.](CampaignTests|CrashTests|PowerCutTests|JournalFaultTests|MailboxForensicTests) \
 	NodeRuntimeTests[.]MailboxPowerCutTests TransportTests[.]CongestionTests))
 CHECK_SCRIPTS = ^EndToEndTests[.]($(call alternatives, CanaryTests ClientLimitTests Clock Confinement Copies Crash Datagram \
-	HangingDisk HostileNetwork JoinRace Lan LifetimeTerms LongList MachineNetwork Memory Metrics Netcheck \
-	PassphraseChange PortMapping Reservation Seed004 SystemCall ExpectationTests/network))
+	HangingDisk HostileNetwork Lan LongList MachineNetwork Memory Metrics Netcheck \
+	PassphraseChange PortMapping Reservation SystemCall ExpectationTests/network))
 RUN_TESTS = $(SWIFT) test --skip-build --scratch-path $(SCRATCH)
 
 # Parts of one target share the build directory and the machine.

@@ -179,12 +179,8 @@ private struct Street {
         let near = try wire.dial()
         let greeting = try wire.written(near)
         func accept(_ bytes: [UInt8], after age: TimeAmount) throws -> EmbeddedChannel {
-            let channel = EmbeddedChannel(loop: wire.loop)
             wire.loop.advanceTime(by: age)
-            let since = wire.loop.now - age
-            try wire.responder.transport.accept(channel, Opening(bytes: bytes, since: since, network: nil))
-            try channel.connect(to: SocketAddress(ipAddress: "192.0.2.1", port: 4_000)).wait()
-            return channel
+            return try wire.connection(Opening(bytes: bytes, since: wire.loop.now - age, network: nil))
         }
         let far = try accept(greeting, after: .seconds(4))
         try wire.pump()

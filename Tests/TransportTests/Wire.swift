@@ -181,11 +181,12 @@ final class Wire {
         loop.run()
     }
 
-    func connection(from address: String = "192.0.2.1") throws -> EmbeddedChannel {
+    /// - Parameter opening: what has come before the channel.
+    func connection(from address: String = "192.0.2.1", _ opening: Opening? = nil) throws -> EmbeddedChannel {
         let channel = EmbeddedChannel(loop: loop)
         accepted.append(channel)
         channel.remoteAddress = try SocketAddress(ipAddress: address, port: 4_000)
-        try responder.transport.accept(channel)
+        try responder.transport.accept(channel, opening)
         try channel.connect(to: SocketAddress(ipAddress: address, port: 4_000)).wait()
         return channel
     }
