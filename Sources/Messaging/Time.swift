@@ -44,8 +44,14 @@ package struct Timestamp: Hashable, Sendable, Comparable, Codable {
 }
 
 /// The earliest of these times; `nil` if all are `nil`.
-@inline(__always) package func earliest(_ times: Timestamp?...) -> Timestamp? {
-    var result: Timestamp?
-    for case let time? in times { result = min(result ?? time, time) }
-    return result
+@inline(__always) package func earliest(
+    _ a: Timestamp?, _ b: Timestamp?, _ c: Timestamp? = nil, _ d: Timestamp? = nil, _ e: Timestamp? = nil,
+    _ f: Timestamp? = nil, _ g: Timestamp? = nil, _ h: Timestamp? = nil
+) -> Timestamp? {
+    // Not variadic, which would allocate an array: each turn compares the deadlines.
+    func first(_ one: Timestamp?, _ other: Timestamp?) -> Timestamp? {
+        guard let one, let other else { return one ?? other }
+        return min(one, other)
+    }
+    return first(first(first(a, b), first(c, d)), first(first(e, f), first(g, h)))
 }

@@ -5,7 +5,8 @@ import NIOCore
 /// Texts come from peers and may reach a terminal. Control characters, line separators and bidirectional controls are
 /// therefore escaped.
 package struct JSONWriter {
-    package var buffer = ByteBuffer()
+    /// Most lines fit, without a copy to a larger block.
+    package var buffer = ByteBufferAllocator().buffer(capacity: 512)
     /// A stack: the members of all objects being written. Each object keeps the index of its first.
     private var members: [MemberPlace] = []
 
@@ -65,6 +66,7 @@ package struct JSONWriter {
     package mutating func object(_ body: (inout RecordWriter) -> Void) {
         buffer.writeInteger(UInt8(ascii: "{"))
         let first = members.count
+        if first == 0 { members.reserveCapacity(8) }
         withUnsafeMutablePointer(to: &self) { writer in
             var fields = RecordWriter(writer: writer, first: first)
             body(&fields)

@@ -6,19 +6,19 @@ import HeapModule
 /// keeps its earlier entry: the owner is visited once too often and then queued anew. So a busy link costs one entry,
 /// not one for each frame.
 package struct DeadlineQueue<Key: Comparable & Sendable>: Sendable {
-    private struct Entry: Comparable, Sendable {
-        let at: Timestamp
+    @usableFromInline package struct Entry: Comparable, Sendable {
+        @usableFromInline let at: Timestamp
         let key: Key
 
-        static func < (left: Entry, right: Entry) -> Bool { (left.at, left.key) < (right.at, right.key) }
+        @usableFromInline package static func < (left: Entry, right: Entry) -> Bool { (left.at, left.key) < (right.at, right.key) }
     }
 
-    private var heap = Heap<Entry>()
+    @usableFromInline var heap = Heap<Entry>()
 
     package init() {}
 
     /// A lower bound of the first deadline; exact once ``take(until:limit:)`` has returned nothing.
-    package var next: Timestamp? { heap.min?.at }
+    @inlinable package var next: Timestamp? { heap.min?.at }
 
     /// - Parameters:
     ///   - deadline: `nil` for never.

@@ -1,7 +1,8 @@
 import Cryptography
 
-/// All inboxes of a node by client id, and indices that avoid visits to all inboxes.
-struct InboxTable {
+/// All inboxes of a node by client id, and indices that avoid visits to all inboxes. A class, because a method of a
+/// struct in a class runs on a copy.
+final class InboxTable {
     private var entries: [ClientID: InboxEntry] = [:]
     private var awakeEntries: Set<InboxEntry> = []
     private var sleepingEntries: Set<InboxEntry> = []
@@ -47,7 +48,7 @@ struct InboxTable {
     var unused: InboxEntry? { unusedEntries.min { $0.client < $1.client } }
     func owner(of seed: RelaySeed) -> InboxEntry? { relayOwners[seed] }
 
-    @discardableResult mutating func enter(_ client: ClientID, createdAt: Timestamp, as role: InboxEntry.Role)
+    @discardableResult func enter(_ client: ClientID, createdAt: Timestamp, as role: InboxEntry.Role)
         -> InboxEntry
     {
         let entry = entries[client] ?? InboxEntry(client: client, createdAt: createdAt)
@@ -57,7 +58,7 @@ struct InboxTable {
         return entry
     }
 
-    mutating func set(_ entry: InboxEntry, to role: InboxEntry.Role) {
+    func set(_ entry: InboxEntry, to role: InboxEntry.Role) {
         awakeEntries.remove(entry)
         sleepingEntries.remove(entry)
         joiningEntries.remove(entry)
@@ -85,14 +86,14 @@ struct InboxTable {
         reindex(entry)
     }
 
-    mutating func remove(_ entry: InboxEntry) {
+    func remove(_ entry: InboxEntry) {
         entries[entry.client] = nil
         set(entry, to: .gone)
         directory.remove(entry)
     }
 
     /// A sleeping inbox must tell its members its new endpoints.
-    mutating func setMoved(_ entry: InboxEntry, retryAt: Timestamp) {
+    func setMoved(_ entry: InboxEntry, retryAt: Timestamp) {
         guard var inbox = entry.asleep else { return }
         inbox.hasMoved = true
         inbox.retryAt = min(inbox.retryAt ?? retryAt, retryAt)
@@ -102,7 +103,7 @@ struct InboxTable {
 
     /// Updates the indices after an inbox has changed.
     /// - Parameter member: the only member whose link and outbox have changed; `nil` for any.
-    mutating func reindex(_ entry: InboxEntry, touching member: PublicKey? = nil) {
+    func reindex(_ entry: InboxEntry, touching member: PublicKey? = nil) {
         switch entry.role {
         case .gone: set(entry, InboxFigures())
         case .unused(let key):
@@ -141,14 +142,14 @@ struct InboxTable {
         }
     }
 
-    private mutating func list(
+    private func list(
         _ entry: InboxEntry, _ conversation: @autoclosure () -> ConversationID, name: String?, isRemoved: Bool
     ) {
         if let listing = entry.listing, listing.name == name, listing.isRemoved == isRemoved { return }
         directory.set(entry, InboxListing(conversation: conversation(), name: name, isRemoved: isRemoved))
     }
 
-    private mutating func set(_ entry: InboxEntry, _ new: InboxFigures) {
+    private func set(_ entry: InboxEntry, _ new: InboxFigures) {
         let old = entry.figures
         entry.figures = new
         heldByteCount += new.heldByteCount - old.heldByteCount
@@ -166,17 +167,17 @@ struct InboxTable {
     /// A lower bound of the first deadline.
     var nextDeadline: Timestamp? { deadlines.next }
 
-    mutating func setDeadline(_ entry: InboxEntry, _ deadline: Timestamp?) {
+    func setDeadline(_ entry: InboxEntry, _ deadline: Timestamp?) {
         deadlines.set(entry.client, deadline, queued: &entry.queuedDeadline)
     }
 
     /// Inboxes that may be due; they stay queued.
-    mutating func due(until now: Timestamp) -> [InboxEntry] {
+    func due(until now: Timestamp) -> [InboxEntry] {
         deadlines.due(until: now).compactMap { client, at in self[client].flatMap { $0.queuedDeadline == at ? $0 : nil }
         }
     }
 
-    mutating func takeDue(until now: Timestamp) -> [InboxEntry] {
+    func takeDue(until now: Timestamp) -> [InboxEntry] {
         deadlines.take(until: now).compactMap { client, at in
             guard let entry = self[client], entry.queuedDeadline == at else { return nil }
             entry.queuedDeadline = nil

@@ -12,7 +12,7 @@ package final class NodeStateMachine {
         var idleFrames = IdleFrames.stranger
     }
 
-    var inboxes = InboxTable()
+    let inboxes = InboxTable()
     var links: [LinkID: OpenLink] = [:]
     var idleFrames = IdleFrames.strangers
     var guests = GuestList()
@@ -113,11 +113,15 @@ package final class NodeStateMachine {
             throw .unknownConversation
         }
         let mark = turn.mark
-        let outcome = Swift.Result { () throws(CommandError) in try body(conversation, &turn) }
+        let result: Result
+        do throws(CommandError) { result = try body(conversation, &turn) } catch {
+            turn.actions.removeSubrange(mark...)
+            inboxes.reindex(inbox)
+            throw error
+        }
         inboxes.reindex(inbox)
-        if case .failure = outcome { turn.actions.removeSubrange(mark...) }
         settle(since: mark, &turn)
-        return try outcome.get()
+        return result
     }
 
     /// Runs `body` on a conversation. Does nothing if the inbox is asleep or no conversation.

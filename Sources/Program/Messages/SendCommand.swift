@@ -38,12 +38,13 @@ enum MessageMethods {
 
     /// Calls of each conversation, in order. An alias and an id may name the same one.
     private static func byConversation(_ calls: [SendCall], _ node: isolated Node) -> [[SendCall]] {
+        guard calls.count > 1 else { return [calls] }
         var groups: [[SendCall]] = []
         var named: [String: Int] = [:]
         var places: [ClientID: Int] = [:]
         for call in calls {
             let name = call.params.conversation
-            if named[name] == nil, calls.count > 1 {
+            if named[name] == nil {
                 // A name is looked for once, because the search for an unknown one is long.
                 let client = try? node.resolve(name)
                 named[name] = client.flatMap { places[$0] }
