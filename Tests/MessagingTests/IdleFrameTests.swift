@@ -75,6 +75,107 @@ private enum Idle: String, CaseIterable {
     }
 }
 
+/// A node with a contact inbox that is an open rendezvous node.
+struct RendezvousNode {
+    var random = Randomness.seeded(5)
+    var node = NodeStateMachine()
+    let client: ClientID
+    let key: IdentityKey
+    let user: IdentityKey
+    let holder = LinkID(1)
+    let guest = LinkID(2)
+    var now = noon
+
+    init() {
+        client = .generate(&random)
+        key = makeKey(&random)
+        user = makeKey(&random)
+        let (client, key) = (client, key)
+        step { core, turn in core.addUnused(client, key: key, &turn) }
+        step { core, turn in core.makeContact(client, &turn) }
+        step { core, turn in
+            core.withContact(&turn) { contact, turn in
+                var terms = RelayTerms()
+                terms.isServing = true
+                terms.isOpen = true
+                return contact.serve(terms, turn)
+            }
+        }
+    }
+
+    var reservation: ReservationID { reservation(of: user) }
+
+    static let label = RelayLabel(unchecked: [UInt8](repeating: 5, count: 16))
+
+    func reservation(of user: IdentityKey) -> ReservationID {
+        RelaySecret(rendezvous: key.publicKey, user: user.publicKey, own: user).reservation(Self.label)
+    }
+
+    @discardableResult mutating func step(_ body: (inout NodeStateMachine, inout Turn) -> Void) -> [NodeAction] {
+        var turn = turn(random, now: now)
+        body(&node, &turn)
+        random = turn.random
+        return turn.actions
+    }
+
+    mutating func open(_ link: LinkID, by remote: PublicKey) {
+        let client = client
+        step { core, turn in core.linkOpened(link, client: client, remote: remote, weDialled: false, &turn) }
+    }
+
+    @discardableResult mutating func say(_ frame: Frame, on link: LinkID) -> [NodeAction] {
+        step { core, turn in core.receive(frame, on: link, verify: { _ in nil }, &turn) }
+    }
+
+    /// The number of the first frame after which the link is left unread.
+    mutating func firstPause(in count: Int, on link: LinkID, staysOpen: Bool = false, _ frame: (Int) -> Frame)
+        -> Int?
+    {
+        (1...count).first { number in
+            let actions = say(frame(number), on: link)
+            #expect(!staysOpen || !actions.contains(.close(link)))
+            return actions.pauses[link] != nil
+        }
+    }
+
+    /// How many frames pass in `time` on links that are read as soon as they may be.
+    mutating func count(in time: Milliseconds, on links: [LinkID], _ frame: Frame) -> Int {
+        var readAt: [LinkID: Timestamp] = [:]
+        let start = now
+        var count = 0
+        for passed in 0..<time {
+            now = start + passed
+            for link in links {
+                while readAt[link, default: start] <= now {
+                    count += 1
+                    if let wait = say(frame, on: link).pauses[link] { readAt[link] = now + wait }
+                }
+            }
+        }
+        return count
+    }
+
+    /// Another user of this rendezvous node with a stream, and the links of both ends.
+    mutating func openStream(_ holder: LinkID, _ guest: LinkID, of user: IdentityKey) {
+        open(holder, by: user.publicKey)
+        say(.relayRequest(.reserve([Self.label])), on: holder)
+        open(guest, by: makeKey(&random).publicKey)
+        let id = reservation(of: user)
+        let told = say(.relayRequest(.open(id)), on: guest)
+        #expect(told == [.forward(holder, .relayAnswer(.incoming(RelayStreamID(1), id)))])
+    }
+
+    mutating func openStream() { openStream(holder, guest, of: user) }
+
+    /// Further guests of the first user, each with a stream.
+    mutating func openStreams(_ links: [LinkID]) {
+        for link in links {
+            open(link, by: makeKey(&random).publicKey)
+            say(.relayRequest(.open(reservation)), on: link)
+        }
+    }
+}
+
 /// The limit on frames without effect (Links.md): above it a link is left unread for a while.
 @Suite("Frames that change nothing") struct IdleFrameTests {
     private let victim = 1
@@ -248,15 +349,15 @@ private enum Idle: String, CaseIterable {
     @Test func `every frame with a list counts its elements`() throws {
         var random = Randomness.seeded(3)
         let key = makeKey(&random)
-        let ids = (0..<200).map { _ in MessageID.random(&random) }
+        let ids: [MessageID] = (0..<200).map(numbered)
+        let labels: [RelayLabel] = (0..<200).map(numbered)
+        let boxes: [BoxLabel] = (0..<100).map(numbered)
+        let slots: [SlotID] = (0..<200).map(numbered)
+        let tags: [SlotTag] = (0..<32).map(numbered)
+        let box: BoxID = numbered(1)
         let endpoints = (1...8).map { Endpoint(host: "10.0.0.\($0)", port: 7_600) }
         let member = Member(profile: nil, endpoints: endpoints, version: 1, key: key, &random)
         let nonce = try #require(PunchNonce(random.bytes(16)))
-        let box = BoxID(unchecked: random.bytes(BoxID.byteCount))
-        let labels = (0..<200).map { RelayLabel(unchecked: [UInt8](repeating: UInt8($0), count: RelayLabel.byteCount)) }
-        let boxes = (0..<100).map { BoxLabel(unchecked: [UInt8](repeating: UInt8($0), count: BoxLabel.byteCount)) }
-        let slots = (0..<200).map { SlotID(unchecked: [UInt8](repeating: UInt8($0), count: SlotID.byteCount)) }
-        let tags = (0..<32).map { SlotTag(unchecked: [UInt8](repeating: UInt8($0), count: SlotTag.byteCount)) }
         let frames: [(Frame, Int)] = [
             (.receipt(Receipt(.read, ids)), 200), (.acknowledgement(Acknowledgement(stored: ids, expired: ids)), 400),
             (.profile(member), 8), (.group(GroupUpdate(state: nil, members: [member, member], departures: [])), 2),
@@ -314,104 +415,11 @@ private enum Idle: String, CaseIterable {
 
     // MARK: Others than members
 
-    /// A node with a contact inbox that is an open rendezvous node.
-    private struct Contact {
-        var random = Randomness.seeded(5)
-        var node = NodeStateMachine()
-        let client: ClientID
-        let key: IdentityKey
-        let user: IdentityKey
-        let holder = LinkID(1)
-        let guest = LinkID(2)
-        var now = noon
-
-        init() {
-            client = .generate(&random)
-            key = makeKey(&random)
-            user = makeKey(&random)
-            let (client, key) = (client, key)
-            step { core, turn in core.addUnused(client, key: key, &turn) }
-            step { core, turn in core.makeContact(client, &turn) }
-            step { core, turn in
-                core.withContact(&turn) { contact, turn in
-                    var terms = RelayTerms()
-                    terms.isServing = true
-                    terms.isOpen = true
-                    return contact.serve(terms, turn)
-                }
-            }
-        }
-
-        var reservation: ReservationID { reservation(of: user) }
-
-        static let label = RelayLabel(unchecked: [UInt8](repeating: 5, count: 16))
-
-        func reservation(of user: IdentityKey) -> ReservationID {
-            RelaySecret(rendezvous: key.publicKey, user: user.publicKey, own: user).reservation(Self.label)
-        }
-
-        @discardableResult mutating func step(_ body: (inout NodeStateMachine, inout Turn) -> Void) -> [NodeAction] {
-            var turn = turn(random, now: now)
-            body(&node, &turn)
-            random = turn.random
-            return turn.actions
-        }
-
-        mutating func open(_ link: LinkID, by remote: PublicKey) {
-            let client = client
-            step { core, turn in core.linkOpened(link, client: client, remote: remote, weDialled: false, &turn) }
-        }
-
-        @discardableResult mutating func say(_ frame: Frame, on link: LinkID) -> [NodeAction] {
-            step { core, turn in core.receive(frame, on: link, verify: { _ in nil }, &turn) }
-        }
-
-        /// The number of the first frame after which the link is left unread.
-        mutating func firstPause(in count: Int, on link: LinkID, staysOpen: Bool = false, _ frame: (Int) -> Frame)
-            -> Int?
-        {
-            (1...count).first { number in
-                let actions = say(frame(number), on: link)
-                #expect(!staysOpen || !actions.contains(.close(link)))
-                return actions.pauses[link] != nil
-            }
-        }
-
-        /// How many frames pass in `time` on links that are read as soon as they may be.
-        mutating func count(in time: Milliseconds, on links: [LinkID], _ frame: Frame) -> Int {
-            var readAt: [LinkID: Timestamp] = [:]
-            let start = now
-            var count = 0
-            for passed in 0..<time {
-                now = start + passed
-                for link in links {
-                    while readAt[link, default: start] <= now {
-                        count += 1
-                        if let wait = say(frame, on: link).pauses[link] { readAt[link] = now + wait }
-                    }
-                }
-            }
-            return count
-        }
-
-        /// Another user of this rendezvous node with a stream, and the links of both ends.
-        mutating func openStream(_ holder: LinkID, _ guest: LinkID, of user: IdentityKey) {
-            open(holder, by: user.publicKey)
-            say(.relayRequest(.reserve([Contact.label])), on: holder)
-            open(guest, by: makeKey(&random).publicKey)
-            let id = reservation(of: user)
-            let told = say(.relayRequest(.open(id)), on: guest)
-            #expect(told == [.forward(holder, .relayAnswer(.incoming(RelayStreamID(1), id)))])
-        }
-
-        mutating func openStream() { openStream(holder, guest, of: user) }
-    }
-
     @Test func `a stranger's relay labels count when the node does not serve them`() {
-        var contact = Contact()
+        var contact = RendezvousNode()
         contact.open(contact.guest, by: makeKey(&contact.random).publicKey)
         contact.step { core, turn in core.withContact(&turn) { $0.serve(RelayTerms(), $1) } }
-        let labels = [RelayLabel](repeating: Contact.label, count: Limits.relayLabelCount)
+        let labels = [RelayLabel](repeating: RendezvousNode.label, count: Limits.relayLabelCount)
         let told = contact.say(.relayRequest(.reserve(labels)), on: contact.guest)
         let groups = Limits.relayLabelCount / Limits.idleFrameGroup - Limits.idleFrameStrangerRate.burst
         #expect(told.pauses == [contact.guest: Milliseconds(groups) * Limits.idleFrameStrangerRate.interval])
@@ -419,7 +427,7 @@ private enum Idle: String, CaseIterable {
 
     @Test(arguments: ["ping", "pong", "invitation", "reserve", "release", "open", "stream", "wrong"])
     func `a stranger at the contact inbox is paused after a few frames of any kind`(_ kind: String) {
-        var contact = Contact()
+        var contact = RendezvousNode()
         contact.open(contact.holder, by: contact.user.publicKey)
         let id = MessageID.random(&contact.random)
         let nobody = contact.reservation(of: contact.key)
@@ -452,7 +460,7 @@ private enum Idle: String, CaseIterable {
     }
 
     @Test func `strangers together send no faster than one member, over any number of links`() {
-        var contact = Contact()
+        var contact = RendezvousNode()
         let links = (100..<356).map { LinkID($0) }
         for link in links { contact.open(link, by: makeKey(&contact.random).publicKey) }
         let heard = contact.count(in: 1_000, on: links, .ping(1))
@@ -465,7 +473,7 @@ private enum Idle: String, CaseIterable {
     @Test(arguments: ["data", "credit", "dead"]) func `small pieces of a relayed stream count on their sender's link`(
         _ kind: String
     ) {
-        var contact = Contact()
+        var contact = RendezvousNode()
         contact.openStream()
         let full = [UInt8](repeating: 7, count: Limits.relayPieceByteCount)
         if kind == "credit" { contact.say(.relayRequest(.stream(.guest, .data(full))), on: contact.guest) }
@@ -483,13 +491,10 @@ private enum Idle: String, CaseIterable {
     }
 
     @Test func `guests of one served node share a limit on small pieces, apart from other nodes' guests`() {
-        var contact = Contact()
+        var contact = RendezvousNode()
         contact.openStream()
         let others = (10..<14).map { LinkID($0) }
-        for link in others {
-            contact.open(link, by: makeKey(&contact.random).publicKey)
-            contact.say(.relayRequest(.open(contact.reservation)), on: link)
-        }
+        contact.openStreams(others)
         let (holder, guest, stranger) = (LinkID(20), LinkID(21), makeKey(&contact.random))
         contact.openStream(holder, guest, of: stranger)
         let piece = Frame.relayRequest(.stream(.guest, .data([1])))
@@ -505,7 +510,7 @@ private enum Idle: String, CaseIterable {
     }
 
     @Test func `all relayed streams together are limited to the rate of four served nodes`() {
-        var contact = Contact()
+        var contact = RendezvousNode()
         let links = (100..<116).map { LinkID($0) }
         for link in links { contact.openStream(LinkID(link.value + 100), link, of: makeKey(&contact.random)) }
         // Without credit a stream passes on one window, here a byte at a time.
@@ -516,14 +521,11 @@ private enum Idle: String, CaseIterable {
     }
 
     @Test func `credit in pieces of a kilobyte does not count as small pieces`() {
-        var contact = Contact()
+        var contact = RendezvousNode()
         contact.openStream()
         let full = [UInt8](repeating: 7, count: Limits.relayPieceByteCount)
         let guests = [contact.guest] + (10..<17).map { LinkID($0) }
-        for link in guests.dropFirst() {
-            contact.open(link, by: makeKey(&contact.random).publicKey)
-            contact.say(.relayRequest(.open(contact.reservation)), on: link)
-        }
+        contact.openStreams(Array(guests.dropFirst()))
         for link in guests { for _ in 0..<4 { contact.say(.relayRequest(.stream(.guest, .data(full))), on: link) } }
         // Credit for the passed bytes in pieces of a kilobyte: more frames than the limit, each with an effect.
         var count = 0
@@ -539,13 +541,13 @@ private enum Idle: String, CaseIterable {
     }
 
     @Test func `frames on a link whose inbox is gone count towards the limit`() {
-        var contact = Contact()
+        var contact = RendezvousNode()
         let first = contact.firstPause(in: Self.tooMany, on: LinkID(99)) { .ping(UInt64($0)) }
         #expect(first == Self.tooMany)
     }
 
     @Test func `a stream at its full rate is paused at neither end`() {
-        var contact = Contact()
+        var contact = RendezvousNode()
         contact.openStream()
         let piece = [UInt8](repeating: 7, count: Limits.smallPieceByteCount)
         var (credit, unread, passed) = (Limits.relayWindow, 0, 0)
@@ -575,7 +577,7 @@ private enum Idle: String, CaseIterable {
     }
 
     @Test func `small pieces from our rendezvous node count, and long ones do not`() throws {
-        var contact = Contact()
+        var contact = RendezvousNode()
         let rendezvous = makeKey(&contact.random)
         let card = ContactCard(
             key: rendezvous.publicKey, routingSecret: [UInt8](repeating: 1, count: 32), endpoints: [])
