@@ -95,8 +95,7 @@ struct RendezvousNode {
         step { core, turn in core.makeContact(client, &turn) }
         step { core, turn in
             core.withContact(&turn) { contact, turn in
-                var terms = RelayTerms()
-                terms.isServing = true
+                var terms = RelayTerms.serving
                 terms.isOpen = true
                 return contact.serve(terms, turn)
             }

@@ -48,53 +48,40 @@ private let start = Timestamp(milliseconds: 1_795_247_146_000)
         }
     }
 
-    @Test func `at most one window is in flight in each direction`() {
+    @Test func `at most one window is in flight, and withheld credit is not yet the sender's`() {
         var stream = RelayedStream()
         let piece = [UInt8](repeating: 7, count: Limits.relayPieceByteCount)
+        func refuses(_ bytes: [UInt8], of stream: RelayedStream) -> Bool {
+            var copy = stream
+            return copy.receive(.data(bytes), from: .guest) == .violation
+        }
+        #expect(refuses(piece + [1], of: stream))
         for _ in 0..<(Limits.relayWindow / Limits.relayPieceByteCount) {
             #expect(stream.receive(.data(piece), from: .guest) == .forward)
         }
-        var copy = stream
-        #expect(copy.receive(.data([1]), from: .guest) == .violation)
-        // Withheld credit does not yet belong to the sender.
-        #expect(stream.receive(.credit(10), from: .holder) == .withhold)
-        copy = stream
-        #expect(copy.receive(.data([1]), from: .guest) == .violation)
+        #expect(refuses([1], of: stream))
+        #expect(stream.receive(.credit(10), from: .holder) == .withhold && refuses([1], of: stream))
         var total = RelayPace()
         let released = stream.release(for: .guest, rate: 1_000, total: &total, totalRate: 1_000, now: start)
-        #expect(released == .now(10))
-        #expect(stream.receive(.data([UInt8](repeating: 1, count: 10)), from: .guest) == .forward)
-        #expect(stream.receive(.data([1]), from: .guest) == .violation)
-        var longer = RelayedStream()
-        #expect(longer.receive(.data(piece + [1]), from: .guest) == .violation)
+        #expect(released == .now(10) && refuses(Array(piece.prefix(11)), of: stream))
+        #expect(stream.receive(.data(Array(piece.prefix(10))), from: .guest) == .forward)
     }
 
-    @Test func `credit is granted at the rate of the stream and of all streams`() {
+    @Test func `credit is granted at the rate of the stream and of all streams`() throws {
         for rates in [(10_000, 1_000_000), (1_000_000, 10_000)] {
-            var stream = RelayedStream()
-            var total = RelayPace()
-            var now = start
-            var passed = 0
+            var (stream, total, now, passed) = (RelayedStream(), RelayPace(), start, 0)
             while now - start < 10 * .second {
-                let count = 1_000
-                guard stream.receive(.data([UInt8](repeating: 0, count: count)), from: .holder) == .forward else {
-                    Issue.record("the sender has credit")
-                    return
-                }
-                #expect(stream.receive(.credit(count), from: .guest) == .withhold)
-                waiting: while true {
-                    switch stream.release(for: .holder, rate: rates.0, total: &total, totalRate: rates.1, now: now) {
-                    case .now(let count):
-                        passed += count
-                        break waiting
-                    case .later(let time):
-                        #expect(time > now)
-                        now = time
-                    case .nothing:
-                        Issue.record("there is credit to hand out")
-                        return
-                    }
-                }
+                #expect(stream.receive(.data([UInt8](repeating: 0, count: 1_000)), from: .holder) == .forward)
+                #expect(stream.receive(.credit(1_000), from: .guest) == .withhold)
+                var release: RelayedStream.Release
+                repeat {
+                    release = stream.release(for: .holder, rate: rates.0, total: &total, totalRate: rates.1, now: now)
+                    guard case .later(let time) = release else { break }
+                    #expect(time > now)
+                    now = time
+                } while true
+                try #require(release == .now(1_000))
+                passed += 1_000
             }
             #expect((99_000...102_000).contains(passed), "\(passed) bytes in 10 s at 10,000 a second")
         }
@@ -156,68 +143,53 @@ private let start = Timestamp(milliseconds: 1_795_247_146_000)
 
     @Test func `a byte beyond the window ends the stream, even if some was read without credit`() {
         let piece = [UInt8](repeating: 3, count: Limits.relayPieceByteCount)
-        var end = RelayStreamStateMachine()
-        var tooLong = end
-        #expect(tooLong.receive(.data(piece + [3])) == .closed(.violation) && tooLong.isOver)
-        var left = Limits.relayWindow
-        while left > 0 {
-            let bytes = Array(piece.prefix(left))
-            #expect(end.receive(.data(bytes)) == .bytes(bytes))
-            left -= bytes.count
+        func isEnded(_ end: RelayStreamStateMachine, by bytes: [UInt8]) -> Bool {
+            var end = end
+            return end.receive(.data(bytes)) == .closed(.violation) && end.isOver
         }
-        var full = end
-        #expect(full.receive(.data([3])) == .closed(.violation) && full.isOver)
+        func fill(_ end: inout RelayStreamStateMachine, _ count: Int) {
+            for sent in stride(from: 0, to: count, by: piece.count) {
+                let bytes = Array(piece.prefix(count - sent))
+                #expect(end.receive(.data(bytes)) == .bytes(bytes))
+            }
+            #expect(isEnded(end, by: [3]))
+        }
+        var end = RelayStreamStateMachine()
+        #expect(isEnded(end, by: piece + [3]))
+        fill(&end, Limits.relayWindow)
         var barelyRead = end
-        #expect(barelyRead.consumed(1) == nil)
-        #expect(barelyRead.receive(.data([3])) == .closed(.violation) && barelyRead.isOver)
+        #expect(barelyRead.consumed(1) == nil && isEnded(barelyRead, by: [3]))
         // Credit frees exactly its own bytes.
         let credit = Limits.relayWindow / 4
         #expect(end.consumed(credit) == .credit(credit))
-        left = credit
-        while left > 0 {
-            let bytes = Array(piece.prefix(left))
-            #expect(end.receive(.data(bytes)) == .bytes(bytes))
-            left -= bytes.count
-        }
-        #expect(end.receive(.data([3])) == .closed(.violation) && end.isOver)
+        fill(&end, credit)
     }
 
     @Test func `both ends keep to their windows for any sends and reads`() {
         var random = Randomness.seeded(7)
         var ends = [RelayStreamStateMachine(), RelayStreamStateMachine()]
-        var relay = RelayedStream()
-        var total = RelayPace()
-        var unread = [0, 0]
-        var moved = 0
+        var (relay, total) = (RelayedStream(), RelayPace())
+        var (unread, moved) = ([0, 0], 0)
         for _ in 0..<20_000 {
             let side = Int.random(in: 0..<2, using: &random)
             let other = 1 - side
             let from: RelayedStream.Side = side == 0 ? .holder : .guest
             if Bool.random(using: &random) {
                 let count = ends[side].take(Int.random(in: 0..<40_000, using: &random))
-                if count > 0 {
-                    let frame = RelayStreamFrame.data([UInt8](repeating: 1, count: count))
-                    #expect(relay.receive(frame, from: from) == .forward)
-                    guard case .bytes = ends[other].receive(frame) else {
-                        Issue.record("within the window")
-                        return
-                    }
-                    unread[other] += count
-                    moved += count
-                }
+                guard count > 0 else { continue }
+                let bytes = [UInt8](repeating: 1, count: count)
+                #expect(relay.receive(.data(bytes), from: from) == .forward)
+                #expect(ends[other].receive(.data(bytes)) == .bytes(bytes))
+                unread[other] += count
+                moved += count
             } else {
                 let count = Int.random(in: 0...unread[side], using: &random)
                 unread[side] -= count
-                if let frame = ends[side].consumed(count) {
-                    #expect(relay.receive(frame, from: from) == .withhold)
-                    let released = relay.release(
-                        for: from.other, rate: .max / 2, total: &total, totalRate: .max / 2, now: start)
-                    guard case .now(let credit) = released else {
-                        Issue.record("nothing to wait for")
-                        return
-                    }
-                    #expect(ends[other].receive(.credit(credit)) == .credit)
-                }
+                guard let frame = ends[side].consumed(count), case .credit(let credit) = frame else { continue }
+                #expect(relay.receive(frame, from: from) == .withhold)
+                let most = Int.max / 2
+                let released = relay.release(for: from.other, rate: most, total: &total, totalRate: most, now: start)
+                #expect(released == .now(credit) && ends[other].receive(.credit(credit)) == .credit)
             }
             #expect(unread[0] <= Limits.relayWindow && unread[1] <= Limits.relayWindow)
         }

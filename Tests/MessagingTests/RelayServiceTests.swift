@@ -14,8 +14,7 @@ private struct Service {
     var source: UInt64?
 
     init(_ change: (inout RelayTerms) -> Void = { _ in }) {
-        var terms = RelayTerms()
-        terms.isServing = true
+        var terms = RelayTerms.serving
         change(&terms)
         #expect(machine.configure(terms, isPeer: { _ in false }).isEmpty)
     }
@@ -98,6 +97,7 @@ private func ended(_ number: Int, _ reason: RelayCloseReason) -> [NodeAction] {
         typealias Row = (request: RelayRequest, actions: [NodeAction], isServed: Bool)
         let strangers: [Row] = [
             (.reserve, [told(3, .refused(.unknownPeer))], false), (.release, [close(3)], false),
+            (.withdraw([label(1)]), [close(3)], false),
             (.stream(.guest, piece), [], false), (.stream(one, .close(.closed)), [], false),
             (.open(id), [told(holder, .incoming(two, id))], true),
         ]
@@ -110,7 +110,7 @@ private func ended(_ number: Int, _ reason: RelayCloseReason) -> [NodeAction] {
         ]
         let guests: [Row] = [
             (.stream(.guest, piece), [told(holder, .stream(one, piece))], true), (.reserve, violation, false),
-            (.release, violation, false), (.open(id), violation, false),
+            (.withdraw([label(1)]), violation, false), (.release, violation, false), (.open(id), violation, false),
             // A guest's link has one stream, and its number is 0.
             (.stream(one, piece), violation, false),
         ]
@@ -156,6 +156,10 @@ private func ended(_ number: Int, _ reason: RelayCloseReason) -> [NodeAction] {
         for request in requests { #expect(service.hold(request).isEmpty, "\(request)") }
         #expect(service.serves(second) && !service.serves(holder))
         #expect(service.end(holder).isEmpty && service.machine.counts.reservations == 1)
+        // The reservation has moved there, is the same, and moves again with the end of its streams.
+        #expect(service.say(.open(service.reservation), 6) == [told(second, .incoming(one, service.reservation))])
+        let granted = [close(second), told(5, .reserved(service.grant))]
+        #expect(service.say(.reserve, 5, as: service.peer) == ended(6, .unknownReservation) + granted)
 
         // A link closed after a violation, a release, a refusal or silence, and a guest without a holder.
         let ways: [(inout Service) -> Void] = [
@@ -218,10 +222,6 @@ private func ended(_ number: Int, _ reason: RelayCloseReason) -> [NodeAction] {
         #expect(service.say(.stream(.guest, .data([1])), guest) == [told(holder, .stream(one, .data([1])))])
         #expect(service.say(.stream(one, .data([2])), holder) == [told(guest, .stream(.guest, .data([2])))])
         #expect(service.opens(4, 2) == true && service.say(.stream(.guest, .close(.closed)), guest).count == 2)
-        // From a guest or a stranger it breaks the protocol.
-        #expect(service.say(.withdraw([label(2)]), 4).contains(close(4)))
-        #expect(service.say(.withdraw([label(2)]), 5) == [close(5)])
-        #expect(service.machine.counts.reservations == 1 && service.machine.counts.violations == 2)
         // Named again, it exists again.
         #expect(service.hold(.reserve).count == 1 && service.opens(6) == true)
     }
@@ -283,14 +283,6 @@ private func ended(_ number: Int, _ reason: RelayCloseReason) -> [NodeAction] {
         service = reserved()
         terms.isServing = false
         #expect(service.configure(terms, isPeer: true) == [told(holder, .refused(.notServing)), close(holder)])
-    }
-
-    @Test func `a reservation requested on another link moves there and stays the same`() {
-        var service = opened()
-        let granted = [close(holder), told(5, .reserved(service.grant))]
-        #expect(service.say(.reserve, 5, as: service.peer) == ended(guest, .unknownReservation) + granted)
-        #expect(service.end(holder).isEmpty, "the older link's end changes nothing")
-        #expect(service.say(.open(service.reservation), 6) == [told(5, .incoming(one, service.reservation))])
     }
 
     @Test func `reservations, streams per user and streams in all are limited`() {
