@@ -123,7 +123,7 @@ import Testing
             // A notification gets no answer, and the last line needs no newline, but all of a request.
             ([#"{"jsonrpc":"2.0","method":"silent"}"#, "\n", request(1)], "1"),
             ([request(1), String(request(2).dropLast()), "\r"], "1 2"),
-            ([request(1), #"{"jsonrpc":"2.0","id":1,"#], "1 null:-32700"), ([longest, "\n"], "5"),
+            ([#"{"jsonrpc":"2.0","id":1,"#], "null:-32700"), ([longest, "\n"], "5"),
             ([over], "null:-32700"),
         ] as [([String], String)])
     func `each line is answered with its result or an error, also before the end of input`(

@@ -133,7 +133,8 @@ import Testing
         ) throws
     {
         var pair = try Pair.joined(agreed: terms)
-        let id = try sendFile(bytes(20 * Limits.chunkByteCount), &pair)
+        // More chunks than may be in flight.
+        let id = try sendFile(bytes(100 * Limits.chunkByteCount), &pair)
         deliver(12, &pair)
         #expect(state(id, pair, 1) == .receiving && pair.chunks[1][id]?.isEmpty == false)
         if isLost { pair.disconnect() }

@@ -100,7 +100,7 @@ import Testing
         #expect(wake(&machine, 2) == [inbox(9)])
         machine = Machine(capacity: 2)
         for (number, time) in [(1, 30), (2, 10)] as [(UInt8, Int64)] {
-            wake(&machine, number, at: noon + time * .second)
+            _ = machine.wake(inbox(number), .userInteraction, now: noon + time * .second, stay: 0, protection: free)
         }
         #expect(wake(&machine, 3) == [inbox(2)])
     }
